@@ -1,4 +1,4 @@
-//! The commands: what each is called by, and what it says of itself.
+//! The commands: their names, their usage and their help.
 
 use crate::host::host;
 use crate::nearest::nearest;
@@ -6,7 +6,7 @@ use crate::session::{self, Session};
 use crate::words::{Failure, Word, Words};
 use crate::{coverage, everything, files, help, probes, source, symbols, trace, why};
 
-/// What a command does with the words behind its name.
+/// A function that runs a command. The words are those after the command's name.
 pub type Run = fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>;
 
 /// A command.
@@ -18,11 +18,11 @@ pub struct Command {
     run: Run,
 }
 
-/// The columns that lines of help have: at the first, their second half begins, and none is longer than the other.
+/// The column at which the second half of a line of help begins, and the maximum width of such a line.
 pub(crate) const HELP_COLUMN: usize = 33;
 const HELP_WIDTH: usize = 80;
 
-/// Whether no line of `text` is longer than a line of help may be.
+/// Returns whether no line of `text` is wider than a line of help may be.
 pub(crate) const fn is_narrow(text: &str) -> bool {
     let (mut at, mut length) = (0, 0);
     while at < text.len() {
@@ -36,11 +36,12 @@ pub(crate) const fn is_narrow(text: &str) -> bool {
 }
 
 impl Command {
-    /// A command, of which `help` says in a line what it does.
+    /// Creates a command. `help` describes it in one line.
     ///
     /// # Panics
     ///
-    /// The line of help has more than 80 columns, or no two halves of 33 and 47: in a static, the compiler says so.
+    /// Panics if the line of help does not fit into 80 columns, with 33 for the usage and 47 for the description. In a
+    /// static, this is a compile-time error.
     #[must_use]
     pub const fn new(name: &'static str, arguments: &'static str, help: &'static str, run: Run) -> Self {
         assert!(
@@ -54,11 +55,11 @@ impl Command {
         Self { name, arguments, help, more: "", run }
     }
 
-    /// The same, of which `help NAME` says this, too, in lines of up to 80 columns.
+    /// Adds the lines that `help NAME` shows after the usual ones, each of up to 80 columns.
     ///
     /// # Panics
     ///
-    /// One has more.
+    /// Panics if a line is wider.
     #[must_use]
     pub const fn more(self, more: &'static str) -> Self {
         assert!(is_narrow(more), "no line of help is longer than 80 columns");
@@ -122,16 +123,16 @@ static COMMANDS: [Command; 20] = [
     Command::new("help", "[NAME]", "this, or more about a command or a file", help::help),
 ];
 
-/// All commands: those of the console, and those of the kernel.
+/// Returns all commands: those of the console, then those of the kernel.
 pub(crate) fn all() -> impl Iterator<Item = &'static Command> {
     COMMANDS.iter().chain(host().commands())
 }
 
-/// The command that `word` names.
+/// Looks up the command named `word`.
 ///
 /// # Errors
 ///
-/// There is none; the answer says which one may be meant.
+/// No command has this name. The error suggests a similar one.
 pub(crate) fn find(word: Word<'_>) -> Result<&'static Command, Failure> {
     let names = || all().map(|command| command.name);
     let found = all().find(|command| command.name == word.text);
@@ -142,13 +143,13 @@ pub(crate) fn find(word: Word<'_>) -> Result<&'static Command, Failure> {
 }
 
 impl Command {
-    /// Carries the command out with the arguments in `words`.
+    /// Runs the command with the arguments in `words`.
     ///
     /// # Errors
     ///
-    /// What the command says.
+    /// Returns the command's error.
     pub fn execute(&self, session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-        // These read the signs of a shell themselves, or leave them to a command after `-c`.
+        // These commands handle redirections themselves, or leave them to a command after `-c`.
         let reads_them =
             matches!(self.name, "trace" | "funccount" | "funclatency" | "stackcount" | "ls" | "cat" | "echo");
         if !reads_them {

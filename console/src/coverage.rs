@@ -1,4 +1,4 @@
-//! `coverage`: how much of the image can be probed.
+//! The command `coverage`: tells how much of the image can be probed.
 
 use aarch64_kprobes::{platform, probe};
 
@@ -9,7 +9,7 @@ use crate::symbols;
 use crate::typed::name;
 use crate::words::{Failure, Words};
 
-/// `coverage [GLOB]`
+/// Runs the command `coverage [GLOB]`.
 pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let (glob, column) = name(words)?;
     let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
@@ -18,7 +18,7 @@ pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
     let mut end = text.start;
     for function in table.iter().filter(symbols::selection(&glob)?) {
         let start = function.address as usize;
-        // Functions of several names are counted once.
+        // A function with several names is counted once.
         if start < end {
             continue;
         }

@@ -1,7 +1,8 @@
-//! `everything`: a probe on every instruction that can be probed, at once.
+//! The command `everything`: probes every instruction that can be probed, at once.
 //!
-//! They have no handlers, and only count. Once they are armed, the console itself runs through them: so they are registered in
-//! parts, armed together, disarmed together, and unregistered in parts. Between two parts, ^C is seen.
+//! The probes have no handlers, and only count. Once they are armed, the console itself runs through them. They are
+//! therefore registered in batches, armed together, disarmed together, and unregistered in batches. ^C is checked
+//! between batches.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -15,27 +16,27 @@ use crate::session::Session;
 use crate::words::{Failure, Words};
 use crate::{input, symbol, time};
 
-/// How many are registered or unregistered at once: until they are, there are lists of them.
+/// The number of probes in a batch. The lists for a batch exist only while it is registered or unregistered.
 const AT_ONCE: usize = 1024;
 
-/// Says how far something is that takes long.
+/// Reports the progress of a long operation.
 struct Progress {
-    /// What has been done to that many of the whole.
+    /// What has been done to the part that is complete, for the message.
     done: &'static str,
     whole: usize,
-    /// When it was said last, since the kernel has run.
+    /// The time of the last message, since the start of the kernel.
     said: Duration,
 }
 
 impl Progress {
-    /// How often it is said.
+    /// The interval between messages.
     const PERIOD: Duration = Duration::from_millis(500);
 
     fn new(done: &'static str, whole: usize) -> Self {
         Self { done, whole, said: time::now() }
     }
 
-    /// It is as far as `part`. Whether it is to go on: ^C has not been pressed.
+    /// Reports that `part` elements are complete. Returns whether to go on: false once ^C was pressed.
     fn goes_on(&mut self, part: usize) -> bool {
         let now = time::now();
         if now - self.said >= Self::PERIOD {
@@ -46,7 +47,7 @@ impl Progress {
     }
 }
 
-/// `everything [on|off]`
+/// Runs the command `everything [on|off]`.
 pub(super) fn everything(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let word = words.next();
     words.end()?;
@@ -78,7 +79,8 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
             let disabled = some.by_ref().take(AT_ONCE).map(|at| Kprobe::at(at).disabled());
             let outcomes = Kprobe::register_all(disabled).unwrap_or_default();
             tried += outcomes.len();
-            // Others cannot be probed, as `coverage` tells. There is room, as it was made.
+            // Instructions that cannot be probed fail in other ways, which `coverage` reports. `probes` has room,
+            // because `make_room` reserved it.
             let is_lacking = |outcome: &Result<_, _>| matches!(outcome, Err(ProbeError::OutOfMemory { .. }));
             has_memory = !outcomes.is_empty() && !outcomes.iter().any(is_lacking);
             probes.extend(outcomes.into_iter().flatten());
@@ -87,11 +89,12 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
     if !progress.goes_on(tried) {
         return Ok(probe_nothing(probes));
     }
-    // What the next event or program would look over is probed then.
+    // Surveys the text now. Otherwise the next event or program would do it while everything is probed, which takes far
+    // longer.
     probe::survey();
     if Registration::set_all_enabled(registrations(&probes), true).is_err() {
         has_memory = false;
-        // As many as there is memory for.
+        // Arms as many probes as there is memory for.
         for some in probes.chunks(AT_ONCE) {
             if Registration::set_all_enabled(registrations(some), true).is_err() {
                 some.iter().for_each(|probe| _ = probe.enable());
@@ -119,7 +122,7 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
     Ok(probes)
 }
 
-/// What is left of `probes` when ^C was pressed.
+/// Unregisters `probes` after ^C. Returns the empty list that remains.
 fn probe_nothing(mut probes: Vec<Kprobe>) -> Vec<Kprobe> {
     disarm(&probes);
     while !probes.is_empty() {
@@ -129,7 +132,7 @@ fn probe_nothing(mut probes: Vec<Kprobe>) -> Vec<Kprobe> {
     Vec::new()
 }
 
-/// Removes them all, or, if ^C is pressed, some: those that are left are disarmed.
+/// Unregisters all probes. After ^C some remain, disarmed.
 fn remove(probes: &mut Vec<Kprobe>) {
     let whole = probes.len();
     disarm(probes);
@@ -144,10 +147,10 @@ fn remove(probes: &mut Vec<Kprobe>) {
     }
 }
 
-/// Disarms them: at once, or one by one where there is no memory for a list of them.
+/// Disarms the probes together, or one by one if there is no memory for a list of them.
 fn disarm(probes: &[Kprobe]) {
     if Registration::set_all_enabled(registrations(probes), false).is_err() {
-        // That takes no memory, and interrupts are not masked.
+        // Disarming a single probe takes no memory, and does not mask interrupts.
         probes.iter().for_each(|probe| _ = probe.disable());
     }
 }
@@ -164,11 +167,11 @@ fn is_armed(probes: &[Kprobe]) -> bool {
     probes.first().is_some_and(|probe| probe.is_enabled())
 }
 
-/// The virtual addresses of all instructions.
+/// Returns the virtual addresses of all instructions.
 fn instructions(table: &SymbolTable<'static>) -> impl Iterator<Item = usize> {
     let mut end = 0;
     let functions = table.iter().map(move |function| {
-        // Functions of several names are probed once.
+        // A function with several names is probed once.
         let start = (function.address as usize).max(end);
         end = end.max((function.address + function.size) as usize);
         start..end
@@ -176,12 +179,13 @@ fn instructions(table: &SymbolTable<'static>) -> impl Iterator<Item = usize> {
     functions.flat_map(|function| function.step_by(4))
 }
 
-/// Makes room in `probes` for some more. Whether there is memory for them, of which an eighth is left to others, and for a list of
-/// them; and to arm all that there are then.
+/// Makes room in `probes` for another batch. Returns whether there is enough memory: for the new probes, for the lists
+/// while they are registered, and to arm all probes afterwards.
 fn make_room(probes: &mut Vec<Kprobe>) -> bool {
-    /// The most bytes that the lists of some probes take while they are registered, and about what the probes take.
+    /// The memory for a batch, in bytes: at most what the lists take during registration, and about what the probes
+    /// take.
     const NEEDED: usize = 512 * AT_ONCE;
-    /// About what a probe takes besides when it is armed, with its place in the lists that are made for that.
+    /// About the additional memory for an armed probe, in bytes, with its share of the lists for arming.
     const ARMED: usize = 384;
     let needed = NEEDED + ARMED * (probes.len() + AT_ONCE);
     let is_there = match host().memory_to_spare() {

@@ -1,4 +1,4 @@
-//! `help`: the commands in a line each, and more about one of them or about a file.
+//! The command `help`: lists all commands, or describes one of them or a file.
 
 use crate::command::{self, Command, HELP_COLUMN, is_narrow};
 use crate::files;
@@ -6,7 +6,7 @@ use crate::host::host;
 use crate::session::Session;
 use crate::words::{Failure, Word, Words};
 
-/// How an event is defined: its usage, a line about it, and what else there is to say.
+/// The usage of each kind of definition, a line of help, and more help.
 const DEFINITIONS: [(&str, &str, &str); 3] = [
     (
         "p[:NAME] PLACE [ARGS]",
@@ -36,7 +36,7 @@ const _: () = {
     }
 };
 
-/// `help [NAME]`
+/// Runs the command `help [NAME]`.
 pub(crate) fn help(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let wanted = words.next();
     words.end()?;
@@ -58,7 +58,7 @@ pub(crate) fn help(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure
     Ok(())
 }
 
-/// `help NAME`
+/// Describes the definition, command or file called `word`.
 fn describe(word: Word<'_>) -> Result<(), Failure> {
     let name = word.text;
     let definition = DEFINITIONS.iter().find(|(usage, ..)| name.len() == 1 && usage.starts_with(name));
@@ -78,7 +78,7 @@ fn describe(word: Word<'_>) -> Result<(), Failure> {
     if !more.is_empty() {
         println!("{more}");
     }
-    // A file may have the same name as a command, but need not.
+    // A file may have the same name as a command. If there is no such file, nothing is added.
     let _ = files::describe(word);
     Ok(())
 }

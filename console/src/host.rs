@@ -1,8 +1,8 @@
-//! What a kernel provides so that the console can run in it.
+//! The services that a kernel provides to the console.
 //!
-//! Two functions are required: to read and to write. All others have defaults, which fit a kernel with one CPU and no tasks, and
-//! `kprobes-tables.x` in its linker script. What the trace layer loads at every hit, it finds by
-//! [`kprobes_trace::host::Host`].
+//! Two functions are required: one to read and one to write. All others have defaults, which fit a kernel with one CPU,
+//! without tasks, and with `kprobes-tables.x` in its linker script. The trace layer finds what it loads at every hit
+//! through a trait of its own, [`kprobes_trace::host::Host`].
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -17,61 +17,63 @@ use spin::Once;
 use crate::command::Command;
 use crate::{screen, time};
 
-/// A task that was started.
+/// A started task.
 pub trait Task: Send {
-    /// Waits until it has ended. Called once.
+    /// Waits until the task has ended. Called once.
     fn join(&mut self);
 }
 
-/// Starts a task of this name, which does this, and returns what waits for its end; or there is no memory for it.
+/// Starts a task with this name and body. Returns a handle to wait for its end, or an error if there is no memory for
+/// it.
 pub type Spawn = fn(&str, Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>, OutOfMemory>;
 
-/// The services of the kernel that the console runs in. [`init`] is told of it.
+/// The services of the kernel that the console runs in, passed to [`init`].
 ///
 /// # Safety
 ///
-/// [`masked`](Self::masked) is as it says of itself, and no CPU with another number than those that [`cpus`](Self::cpus) says ever hits a
-/// probe: what records and counts hits relies on it.
+/// [`masked`](Self::masked) must behave as documented, and every CPU that hits a probe must have a number below
+/// [`cpus`](Self::cpus). The code that records and counts hits relies on both.
 pub unsafe trait Host: Sync {
-    /// The tables that `cargo xtask image` has made: the names of functions, copies that were inlined, types. What follows them is
-    /// not looked at. Without them, nothing can be probed by its name.
+    /// Returns the tables that `cargo xtask image` made: the names of functions, inlined copies, and types. Bytes after
+    /// the tables are ignored. Without tables, nothing can be probed by its name.
     ///
-    /// They have the addresses that the image was linked at. By default what `kprobes-tables.x` has set aside for them, which is empty
-    /// until that command has filled it in.
+    /// The tables hold the addresses that the image was linked at. By default, returns the region that
+    /// `kprobes-tables.x` reserves, which is empty until that command fills it in.
     fn tables(&self) -> &'static [u8] {
         tables()
     }
 
-    /// Writes text to whoever is at the console.
+    /// Writes text to the console.
     fn write(&self, text: fmt::Arguments<'_>);
 
-    /// A byte that came from there, if there is one. It is asked for while the console waits, and while a command runs, which ^C
-    /// ends. A kernel that gets bytes in an interrupt may hand them to [`input::take`](crate::input::take) instead.
+    /// Returns a byte of input, if there is one. The console calls this while it waits for input, and while a command
+    /// runs, so that ^C ends the command. A kernel that receives input in an interrupt handler may call
+    /// [`input::take`](crate::input::take) instead.
     fn read(&self) -> Option<u8>;
 
-    /// Waits for input: for a moment, or until there is some. Called by the task of the console.
+    /// Waits for input, or for a moment. Called by the task of the console.
     ///
-    /// By default it lets other tasks run.
+    /// By default, lets other tasks run.
     fn wait(&self) {
         platform::yield_now();
     }
 
-    /// Whether what was written last, by anyone, was the end of a line.
+    /// Returns whether the last text on the console, from any writer, ended with a newline.
     ///
-    /// By default, what the console has written last.
+    /// By default, looks only at the text that the console itself has written.
     fn is_line_done(&self) -> bool {
         screen::was_line()
     }
 
-    /// What starts tasks, if there are tasks. Without them, a program that runs with a command shows what it puts out behind that,
-    /// and its clauses with an interval run then, once.
+    /// Returns the function that starts tasks, if the kernel has tasks. Without tasks, the output of a program that
+    /// runs with a command appears after the command, and its `interval:` clauses run once, at that time.
     fn spawn(&self) -> Option<Spawn> {
         None
     }
 
     /// Lets other tasks run for `duration`.
     ///
-    /// By default it waits for the counter.
+    /// By default, yields until the counter has advanced that far.
     fn sleep(&self, duration: Duration) {
         let end = time::now() + duration;
         while time::now() < end {
@@ -79,78 +81,79 @@ pub unsafe trait Host: Sync {
         }
     }
 
-    /// Calls `action` once, on the CPU that calls, while nothing on it can hit a probe: all interrupts are masked that lead to
-    /// code that can be probed.
+    /// Calls `action` once on the calling CPU, with all interrupts masked whose handlers may hit a probe. Nothing else
+    /// on this CPU can hit a probe meanwhile.
     ///
-    /// By default all of PSTATE.DAIF is.
+    /// By default, masks all of PSTATE.DAIF.
     fn masked(&self, action: &mut dyn FnMut()) {
         platform::with_masked(action);
     }
 
-    /// How many CPUs there ever are: their numbers are below this. It is asked once, when the first rings or the first program are made,
-    /// which is after [`init`].
+    /// Returns the maximum number of CPUs; CPU numbers are below it. Called once, when the first rings or the first
+    /// program are made, which is after [`init`].
     ///
-    /// By default as many as the [`Platform`](aarch64_kprobes::platform::Platform) says.
+    /// By default, returns the number that the [`Platform`](aarch64_kprobes::platform::Platform) gives.
     fn cpus(&self) -> usize {
         platform::cpus()
     }
 
-    /// How many of them run.
+    /// Returns the number of running CPUs.
     fn running_cpus(&self) -> usize {
         self.cpus()
     }
 
-    /// Which CPUs are in an interrupt handler, by their numbers; those that are not in it never are.
+    /// Returns a flag for each CPU number that tells whether the CPU is in an interrupt handler. A CPU without a flag
+    /// is never in one.
     fn interrupts(&self) -> &'static [AtomicBool] {
         &[]
     }
 
-    /// How many bytes of the heap the console may ask for, if that is known. Without an answer, it asks for what it needs, and
-    /// says so when it gets none.
+    /// Returns the number of heap bytes that the console may allocate, or `None` if it is unknown. If it is unknown,
+    /// the console tries to allocate what it needs, and reports a failure.
     fn memory_to_spare(&self) -> Option<usize> {
         None
     }
 
-    /// How many bytes the ring of each CPU has in the beginning, which records what is hit.
+    /// Returns the initial size of each CPU's ring for records, in bytes.
     fn ring_bytes(&self) -> usize {
         64 << 10
     }
 
-    /// The clock of records and programs.
+    /// Returns the clock of records and programs.
     ///
-    /// By default the generic timer's, from when the console begins.
+    /// By default, returns the generic timer with its origin at the first call of [`init`].
     fn clock(&self) -> Clock {
         Clock { frequency: time::timer_frequency(), origin: time::counter() }
     }
 
-    /// What `help` ends with: lines that can be typed as they are.
+    /// Returns the end of the text of `help`: example lines that can be typed as they are.
     fn example(&self) -> &'static str {
         ""
     }
 
-    /// Commands of this kernel besides those of the console.
+    /// Returns this kernel's own commands, in addition to the console's.
     fn commands(&self) -> &'static [Command] {
         &[]
     }
 }
 
-/// What `kprobes-tables.x` has set aside.
+/// Returns the region that `kprobes-tables.x` reserves.
 fn tables() -> &'static [u8] {
     unsafe extern "C" {
         safe static __kprobes_tables_start: u8;
         safe static __kprobes_tables_end: u8;
     }
     let (start, end) = (&raw const __kprobes_tables_start, &raw const __kprobes_tables_end);
-    // SAFETY: the linker script has this as data, which nothing writes to.
+    // SAFETY: the linker script defines both symbols as the bounds of a data section that is never written.
     unsafe { core::slice::from_raw_parts(start, end.addr() - start.addr()) }
 }
 
 static HOST: Once<&'static dyn Host> = Once::new();
-/// What it has said of its CPUs.
+/// The result of [`Host::cpus`], which is called once.
 static CPUS: Once<usize> = Once::new();
 
-/// Tells the console of the kernel, before anything else of it is used. It says so if the tables are no good. What comes after the
-/// first time changes nothing.
+/// Passes the kernel's services to the console. Must be called before anything else of the console is used. Prints a
+/// line if the tables are damaged. Later calls have no effect.
 pub fn init(host: &'static dyn Host) {
     HOST.call_once(|| {
         time::init(host.clock());
@@ -159,36 +162,36 @@ pub fn init(host: &'static dyn Host) {
     crate::symbol::init(host.tables());
 }
 
-/// The kernel.
+/// Returns the kernel's services.
 ///
 /// # Panics
 ///
-/// [`init`] was not called.
+/// Panics if [`init`] was not called.
 pub(crate) fn host() -> &'static dyn Host {
     *HOST.get().expect("`init` tells the console of its kernel before anything else is asked of it")
 }
 
-/// How many bytes of the heap may be asked for, as far as it is known.
+/// Returns the number of heap bytes that may be allocated; `usize::MAX` if it is unknown.
 pub(crate) fn memory_to_spare() -> usize {
     host().memory_to_spare().unwrap_or(usize::MAX)
 }
 
-/// See [`Host::cpus`].
+/// Returns [`Host::cpus`] as of its first call.
 pub(crate) fn cpus() -> usize {
     *CPUS.call_once(|| host().cpus())
 }
 
-/// See [`Host::running_cpus`].
+/// Calls [`Host::running_cpus`].
 pub(crate) fn running_cpus() -> usize {
     host().running_cpus()
 }
 
-/// See [`Host::sleep`].
+/// Calls [`Host::sleep`].
 pub(crate) fn sleep(duration: Duration) {
     host().sleep(duration);
 }
 
-/// See [`Host::masked`].
+/// Calls [`Host::masked`].
 pub(crate) fn masked(action: &mut dyn FnMut()) {
     host().masked(action);
 }

@@ -1,4 +1,4 @@
-//! What is typed, and ^C, which is for the command that runs.
+//! Queues input until it is read, and lets ^C interrupt the running command.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -8,31 +8,31 @@ use spin::Mutex;
 
 use crate::host::host;
 
-/// How many bytes are kept until they are read.
+/// The size of the queue, in bytes.
 const ROOM: usize = 4096;
-/// What ^C sends.
+/// The byte that a terminal sends for ^C.
 const INTERRUPT_KEY: u8 = 0x03;
 
-/// What was typed and not read.
+/// Input that has not been read.
 static TYPED: Mutex<Deque<u8, ROOM>> = Mutex::new(Deque::new());
 static LOST: AtomicU64 = AtomicU64::new(0);
-/// What [`INTERRUPT_KEY`] does: [`IDLE`], [`RUNNING`] or [`INTERRUPTED`].
+/// The effect of [`INTERRUPT_KEY`]: [`IDLE`], [`RUNNING`] or [`INTERRUPTED`].
 static FOREGROUND: AtomicU8 = AtomicU8::new(IDLE);
-/// Nothing, but be read.
+/// No command runs: ^C is read as any other byte.
 const IDLE: u8 = 0;
-/// It ends the command that runs.
+/// A command runs: ^C interrupts it.
 const RUNNING: u8 = 1;
-/// It has done so.
+/// A command runs, and ^C has interrupted it.
 const INTERRUPTED: u8 = 2;
 
-/// Takes a byte that has come. It may be called by an interrupt handler. Returns whether it was not ^C for the command that runs, and
-/// so is to be read.
+/// Takes a byte of input. An interrupt handler may call this. Returns whether the byte is for a reader of the input: a
+/// ^C while a command runs interrupts the command instead.
 pub fn take(byte: u8) -> bool {
     with_typed(|typed| {
         if byte == INTERRUPT_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {
-            // What was typed ahead is not meant any more.
+            // ^C also discards input that was typed ahead.
             typed.clear();
-            // Not if the command, on another CPU, is over in this moment.
+            // Fails if the command ends on another CPU at this moment; then there is nothing to interrupt.
             let _ = FOREGROUND.compare_exchange(RUNNING, INTERRUPTED, Ordering::Relaxed, Ordering::Relaxed);
             return false;
         }
@@ -41,29 +41,31 @@ pub fn take(byte: u8) -> bool {
     })
 }
 
-/// What was typed is held with interrupts masked alone, as a handler of one may bring more.
+/// Locks the queue, with interrupts masked because an interrupt handler may call [`take`].
 fn with_typed<R>(f: impl FnOnce(&mut Deque<u8, ROOM>) -> R) -> R {
     platform::with_masked(|| f(&mut TYPED.lock()))
 }
 
-/// Says that so many bytes came too fast for whoever took them, at least: the line that they are of is not carried out.
+/// Records that at least `bytes` bytes of input were lost because they arrived too fast. The line that they belonged to
+/// is refused.
 pub fn lose(bytes: u64) {
     LOST.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// How many bytes were lost so far, at least.
+/// Returns the number of bytes that were lost so far, at least.
 #[must_use]
 pub fn lost() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-/// Whether there is something to read.
+/// Returns whether there is input to read.
 #[must_use]
 pub fn is_there() -> bool {
     with_typed(|typed| !typed.is_empty())
 }
 
-/// Asks the kernel for what has come, as far as there is room for it. One task at a time, as bytes have an order.
+/// Moves input from the kernel to the queue, as far as there is room. One task at a time does this, because the order
+/// of bytes matters.
 fn look() {
     static IS_LOOKING: AtomicBool = AtomicBool::new(false);
     if IS_LOOKING.swap(true, Ordering::Acquire) {
@@ -77,7 +79,7 @@ fn look() {
     IS_LOOKING.store(false, Ordering::Release);
 }
 
-/// Waits for a byte.
+/// Waits for a byte, and returns it.
 pub fn read_byte() -> u8 {
     loop {
         look();
@@ -88,26 +90,28 @@ pub fn read_byte() -> u8 {
     }
 }
 
-/// A command, for as long as it runs and this lives: ^C is for it, and not for the reader of the input.
+/// A guard for the time in which a command runs: while it lives, ^C interrupts the command and is not passed to the
+/// reader.
 #[derive(Debug)]
 pub struct Foreground(());
 
 impl Foreground {
-    /// A command begins.
+    /// Begins a command.
     #[must_use]
     pub fn begin() -> Self {
         FOREGROUND.store(RUNNING, Ordering::Relaxed);
         Self(())
     }
 
-    /// Reads the input by `reader`, within a command that runs: ^C is for what that has begun, and not for the command.
+    /// Runs `reader`, which reads the input within a running command. Meanwhile ^C belongs to the commands that
+    /// `reader` runs, and not to the outer command.
     pub(crate) fn lend(reader: impl FnOnce()) {
         FOREGROUND.store(IDLE, Ordering::Relaxed);
         reader();
         FOREGROUND.store(RUNNING, Ordering::Relaxed);
     }
 
-    /// The command is over. Whether ^C was pressed.
+    /// Ends the command. Returns whether ^C was pressed.
     #[must_use]
     pub fn end(self) -> bool {
         is_interrupted()
@@ -120,7 +124,7 @@ impl Drop for Foreground {
     }
 }
 
-/// Whether the command that runs is to end, as ^C was pressed.
+/// Returns whether the running command should end because ^C was pressed.
 #[must_use]
 pub fn is_interrupted() -> bool {
     if FOREGROUND.load(Ordering::Relaxed) == RUNNING {
@@ -129,7 +133,8 @@ pub fn is_interrupted() -> bool {
     FOREGROUND.load(Ordering::Relaxed) == INTERRUPTED
 }
 
-/// Whether ^C was pressed: the command that runs has seen it, and goes on. The next one is for it again.
+/// Returns whether ^C was pressed, and resets this. A command that handles ^C and goes on calls this, so that the next
+/// ^C reaches it, too.
 pub(crate) fn take_interrupt() -> bool {
     is_interrupted() && FOREGROUND.compare_exchange(INTERRUPTED, RUNNING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }

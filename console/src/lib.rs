@@ -1,33 +1,34 @@
-//! A console for probes, in any kernel that has a line to read from and to write to: programs in the one-line language, events in
-//! the grammar of Linux's `kprobe_events`, the files of tracefs, and what was hit.
+//! A console for probes, in any kernel with a line to read from and to write to: programs in the one-line language,
+//! events in the grammar of Linux's `kprobe_events`, the files of tracefs, and the records of hits.
 //!
-//! A kernel implements [`Host`], tells the console of it by [`init`], and has a task of it call [`run`]. A line is edited as it
-//! is typed ([`line_editor`]) and is either a definition of an event or a command. Whatever is wrong with it is answered by a line
-//! that begins with `error: ` and, where the cause stands in the line, a caret below it; the console goes on.
+//! A kernel implements [`Host`], passes it to [`init`], and calls [`run`] from a task. A line is edited as it is typed
+//! ([`line_editor`]). It is either a definition of an event or a command. A line that cannot be carried out is answered
+//! by a line that begins with `error: `, with a caret below the cause if the cause is in the line. The console then
+//! goes on.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`host`], [`input`], `screen`, [`time`] | what a kernel provides, and what is made of it |
+//! | [`host`], [`input`], `screen`, [`time`] | the kernel's services, and their use by the console |
 //! | [`session`], [`command`], `help` | from a line to its answer |
-//! | [`line_editor`], [`words`], [`shell`], `typed`, `lines` | what was typed, and what is shown, without a kernel |
-//! | [`symbol`], `types`, [`source_lines`], `paths`, [`nearest`], `prologue`, [`disassembly`] | what is known of the image |
+//! | [`line_editor`], [`words`], [`shell`], `typed`, `lines` | reading lines and showing text, without a kernel |
+//! | [`symbol`], `types`, [`source_lines`], `paths`, [`nearest`], `prologue`, [`disassembly`] | facts about the image |
 //! | [`tracing`], [`files`] | events, and the files of tracefs |
 //! | [`program`], `trace` | programs, and the commands that run them |
-//! | `probes`, `symbols`, `source`, `why`, [`census`], `coverage`, [`everything`] | commands about probes and what can be probed |
+//! | `probes`, `symbols`, `source`, `why`, [`census`], `coverage`, [`everything`] | commands about probes |
 //!
-//! What needs no kernel also builds for the host, where it is tested.
+//! The modules that need no kernel also build for the host, where they are tested.
 
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
 
-/// Writes formatted text to whoever is at the console.
+/// Writes formatted text to the console.
 #[cfg(target_os = "none")]
 macro_rules! print {
     ($($argument:tt)*) => { $crate::screen::write(format_args!($($argument)*)) };
 }
 
-/// Writes formatted text and the end of a line to whoever is at the console.
+/// Writes formatted text and a newline to the console.
 #[cfg(target_os = "none")]
 macro_rules! println {
     () => { print!("\n") };

@@ -1,25 +1,27 @@
-//! A line of input, edited as it is typed.
+//! An editor for a line of input.
 //!
-//! The terminal at the other end of the UART sends one byte at a time: characters, control characters, and
-//! escape sequences for its special keys. Out of these comes a line, which is echoed so that the terminal shows
-//! it. The bytes may also be noise: whatever they are, the line is what the terminal shows, and a line that is not all that was
-//! sent is refused as a whole.
+//! The terminal at the other end of the UART sends one byte at a time: characters, control characters, and escape
+//! sequences for its special keys. The editor assembles them to a line, and echoes it so that the terminal shows it.
+//! The bytes may also be noise: in any case the line is equal to what the terminal shows, and a line that misses part
+//! of the input is refused as a whole.
 //!
 //! | key | does |
 //! |---|---|
 //! | left, right, home or ^A, end or ^E | move in the line |
 //! | backspace, delete | remove a character |
 //! | ^U, ^K, ^W | remove everything before the cursor, everything after it, the word before it |
-//! | up or ^P, down or ^N | an earlier or a later line |
-//! | ^C | give the line up |
+//! | up or ^P, down or ^N | show an earlier or a later line |
+//! | ^C | discard the line |
 //! | ^L | clear the screen |
 //!
-//! A tab is a space. Other control characters, other escape sequences, bytes that are not UTF-8 and characters that there is no
-//! room for ring the terminal's bell, and the line is refused when it ends. It can be recalled as it was shown.
+//! A tab is a space. Other control characters, unknown escape sequences, invalid UTF-8 and characters that there is no
+//! room for ring the terminal's bell, and the line is refused when it ends. The refused line can be recalled as it was
+//! shown.
 //!
-//! A long line takes several rows of the terminal. When a key first has to go back in such a line, the editor asks the terminal how
-//! long its rows are; it never asks one to which lines are only sent. The key waits for the answer. If something else comes
-//! instead, rows are taken to have [`USUAL_COLUMNS`]. A line with more rows than the terminal is redrawn wrong.
+//! A long line takes several rows of the terminal. When a key first has to move back in such a line, the editor asks
+//! the terminal for the length of its rows. A peer that only sends lines is never asked. The key is held until the
+//! answer arrives. If other input arrives first, rows are assumed to have [`USUAL_COLUMNS`]. A line with more rows than
+//! the terminal is redrawn incorrectly.
 
 mod keys;
 mod rows;
@@ -33,34 +35,34 @@ use fallible::{OutOfMemory, TryClone};
 use keys::{Key, Keys, Noise};
 use rows::{Cell, width};
 
-/// The longest line, in bytes: what Linux takes in one write to `kprobe_events`.
+/// The maximum length of a line, in bytes: the limit of Linux for one write to `kprobe_events`.
 pub const LINE_MAX: usize = 4094;
 
-/// How many lines are kept to come back to.
+/// The number of lines in the history.
 const HISTORY_MAX: usize = 50;
 
-/// The shortest rows that a terminal is taken to have: a shorter line is in one of them.
+/// The minimum number of columns that a terminal is assumed to have. A shorter line fits in one row.
 const FEWEST_COLUMNS: usize = 40;
-/// The rows of a terminal that does not answer.
+/// The number of columns that is assumed for a terminal that does not answer.
 const USUAL_COLUMNS: usize = 80;
 
 const BELL: &str = "\x07";
 /// ED, ECMA-48, section 8.3.39.
 const ERASE_TO_END: &str = "\x1b[J";
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
-/// Asks for the cursor's column in the last column, and puts the cursor back.
+/// Asks for the cursor's position after moving it to the last column, then restores it.
 const ASK_FOR_COLUMNS: &str = "\x1b7\x1b[9999C\x1b[6n\x1b8";
 
-/// Why a line is not carried out.
+/// A reason for refusing a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It has more than [`LINE_MAX`] bytes.
+    /// The line has more than [`LINE_MAX`] bytes.
     TooLong,
-    /// Bytes of it are not UTF-8.
+    /// The line has bytes that are not UTF-8.
     NotUtf8,
-    /// Control characters in it are no keys.
+    /// The line has control characters that are no keys.
     NoKey,
-    /// There was no memory for all of it.
+    /// There was no memory for the whole line.
     OutOfMemory,
 }
 
@@ -76,7 +78,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A line, and why it is not what was sent.
+/// A line, and the reason if it is not what was sent.
 #[derive(Debug, Default)]
 struct Line {
     text: String,
@@ -94,24 +96,24 @@ impl TryClone for Line {
 pub struct LineEditor {
     prompt: &'static str,
     line: Line,
-    /// How many bytes precede the cursor.
+    /// The offset of the cursor, in bytes.
     cursor: usize,
     keys: Keys,
-    /// How many columns the terminal has, once a key of this line has asked for it.
+    /// The number of columns of the terminal, once it is known for this line.
     columns: Option<usize>,
-    /// The key that waits for the answer.
+    /// The key that waits for the terminal's answer.
     held: Option<Key>,
-    /// An answer is still to come.
+    /// Whether the terminal has been asked and has not answered.
     is_asked: bool,
     history: VecDeque<String>,
-    /// Which line of the history is shown; after the last one, the line that was being typed.
+    /// The index of the history line that is shown. The index after the last one is the line that is being typed.
     shown: usize,
-    /// The line that was being typed before one of the history was shown.
+    /// The line that is being typed, while a line of the history is shown.
     draft: Line,
 }
 
 impl LineEditor {
-    /// An editor that shows `prompt`, which is ASCII, before each line.
+    /// Creates an editor that shows `prompt`, which must be ASCII, before each line.
     #[must_use]
     pub fn new(prompt: &'static str) -> Self {
         Self {
@@ -132,17 +134,17 @@ impl LineEditor {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn start(&self, out: &mut dyn Write) -> fmt::Result {
         out.write_str(self.prompt)
     }
 
-    /// Takes a byte and shows on `out` what it changes. Returns the line if the byte has ended one, or why it is refused; a line
-    /// that was given up is returned empty.
+    /// Takes a byte, and shows its effect on `out`. If the byte ends a line, returns the line, or the reason for
+    /// refusing it. A discarded line is returned empty.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn feed(&mut self, byte: u8, out: &mut dyn Write) -> Result<Option<Result<String, Refusal>>, fmt::Error> {
         let (noise, key) = self.keys.feed(byte);
         match noise {
@@ -171,13 +173,13 @@ impl LineEditor {
         self.press(key, out)
     }
 
-    /// Marks the line as refused; the first reason stays.
+    /// Marks the line as refused, and rings the bell. The first reason is kept.
     fn refuse(&mut self, refusal: Refusal, out: &mut dyn Write) -> fmt::Result {
         self.line.refusal.get_or_insert(refusal);
         out.write_str(BELL)
     }
 
-    /// Whether the cursor may have to go to another row for this key, and it is not known how long rows are.
+    /// Returns whether this key may move the cursor to another row while the length of rows is unknown.
     fn needs_columns(&self, key: Key) -> bool {
         let is_at_end = self.cursor == self.line.text.len();
         let goes_back = match key {
@@ -185,7 +187,7 @@ impl LineEditor {
             Key::Character(_) => !is_at_end,
             _ => true,
         };
-        // With room for another character.
+        // The 2 is room for one more character.
         goes_back && self.columns.is_none() && self.prompt.len() + width(&self.line.text) + 2 > FEWEST_COLUMNS
     }
 
@@ -219,19 +221,19 @@ impl LineEditor {
             Key::RemoveWord => self.remove(self.word_start(), self.cursor, out)?,
             Key::Previous => self.show(self.shown.wrapping_sub(1), out)?,
             Key::Next => self.show(self.shown + 1, out)?,
-            // `feed` has taken it.
+            // `feed` has handled this key.
             Key::Column(_) => {}
         }
         Ok(None)
     }
 
-    /// Ends the line: keeps it in the history, unless it is empty or the newest there.
+    /// Ends the line, and adds it to the history unless it is empty or equal to the newest line there.
     fn finish(&mut self, out: &mut dyn Write) -> Result<Result<String, Refusal>, fmt::Error> {
         self.move_to(self.line.text.len(), out)?;
         out.write_char('\n')?;
         let Line { text, refusal } = mem::take(&mut self.line);
         if !text.trim().is_empty() && self.history.back() != Some(&text) {
-            // Without memory the line is carried out, and cannot be recalled.
+            // If there is no memory for the history, the line is still run, but cannot be recalled.
             if let Ok(kept) = fallible::copy(&text)
                 && self.history.try_reserve(1).is_ok()
             {
@@ -274,7 +276,7 @@ impl LineEditor {
         self.redraw(place, self.cursor, behind, out)
     }
 
-    /// Removes what is from `start` to `end`, between which the cursor is.
+    /// Removes the text from `start` to `end`. The cursor is between them.
     fn remove(&mut self, start: usize, end: usize, out: &mut dyn Write) -> fmt::Result {
         if start == end {
             return Ok(());
@@ -283,17 +285,18 @@ impl LineEditor {
         let place = self.cell(start);
         self.line.text.drain(start..end);
         if self.line.text.is_empty() {
-            // Nothing is left of what was not taken whole.
+            // An empty line has lost nothing of its input.
             self.line.refusal = None;
         }
         self.redraw(place, start, start, out)
     }
 
-    /// Draws the line anew from `start` to its end, and moves the cursor to `cursor`. The terminal's cursor is at `place`, where
-    /// the character was that stood there.
+    /// Redraws the line from `start` to its end, and moves the cursor to `cursor`. The terminal's cursor is at `place`,
+    /// where the character at `start` was shown before.
     fn redraw(&mut self, place: Cell, start: usize, cursor: usize, out: &mut dyn Write) -> fmt::Result {
         let first = self.cell(start);
-        // A character of two columns was in the next row already, and this one fits. The terminal does the opposite by itself.
+        // The old character had two columns and was wrapped to the next row, but the new one fits in this row. The
+        // terminal handles the opposite case by itself.
         if first.row < place.row {
             place.go(first, out)?;
         }
@@ -313,35 +316,37 @@ impl LineEditor {
         Ok(())
     }
 
-    /// Where the byte `at` of the line is shown: in one row unless it is known that there are more.
+    /// Returns the cell in which the byte `at` of the line is shown. Without known columns, the whole line is in one
+    /// row.
     fn cell(&self, at: usize) -> Cell {
         Cell::of(&self.line.text, at, self.prompt.len(), self.columns.unwrap_or(usize::MAX))
     }
 
-    /// Moves the terminal's cursor to the next row if the last column was written to: there it waits for the next character.
+    /// Moves the terminal's cursor to the next row after a write to the last column. The terminal itself would stay
+    /// there until the next character.
     fn leave_full_row(&self, out: &mut dyn Write) -> fmt::Result {
         let is_full =
             self.columns.is_some() && self.cursor == self.line.text.len() && self.cell(self.cursor).column == 0;
         if is_full { out.write_char('\n') } else { Ok(()) }
     }
 
-    /// Where the character before the cursor begins.
+    /// Returns the offset of the character before the cursor.
     fn before(&self) -> usize {
         self.line.text[..self.cursor].char_indices().next_back().map_or(0, |(at, _)| at)
     }
 
-    /// Where the character at the cursor ends.
+    /// Returns the offset after the character at the cursor.
     fn behind(&self) -> usize {
         self.cursor + self.line.text[self.cursor..].chars().next().map_or(0, char::len_utf8)
     }
 
-    /// Where the word before the cursor, with the spaces after it, begins.
+    /// Returns the offset of the word before the cursor. Spaces between the word and the cursor belong to it.
     fn word_start(&self) -> usize {
         let before = self.line.text[..self.cursor].trim_end();
         before.rfind(' ').map_or(0, |space| space + 1)
     }
 
-    /// Shows line `index` of the history; the one that was being typed is after the last.
+    /// Shows line `index` of the history. The line that is being typed has the index after the last one.
     fn show(&mut self, index: usize, out: &mut dyn Write) -> fmt::Result {
         if index > self.history.len() {
             return Ok(());

@@ -1,10 +1,10 @@
-//! A screen that is written to line by line: a line that several tasks had a part in could not be read.
+//! Buffers output so that a screen receives whole lines. Lines of several tasks would otherwise be mixed.
 
 use alloc::string::String;
 use core::fmt::{self, Write};
 
-/// Whole lines for the screen `W`. What it could not show when it was written, as ^C was pressed, is kept, and comes before what is
-/// written next.
+/// A buffer of lines for the screen `W`. Text that the screen refused because ^C was pressed is kept, and shown before
+/// the next text.
 #[derive(Default)]
 pub struct Lines<W: Write> {
     kept: String,
@@ -13,21 +13,21 @@ pub struct Lines<W: Write> {
 }
 
 impl<W: Write> Lines<W> {
-    /// Lines for `screen`.
+    /// Creates a buffer for `screen`.
     pub fn new(screen: W) -> Self {
         Self { kept: String::new(), is_lost: false, screen }
     }
 
-    /// Whether there was no memory for a part of what was written.
+    /// Returns whether text was lost because there was no memory for it.
     pub fn is_lost(&self) -> bool {
         self.is_lost
     }
 
-    /// Shows what is no whole line, too.
+    /// Shows an unfinished line, too.
     ///
     /// # Errors
     ///
-    /// Those of the screen: what is kept stays kept.
+    /// Returns the errors of the screen. The text is kept then.
     pub fn flush(&mut self) -> fmt::Result {
         if !self.kept.is_empty() {
             self.screen.write_str(&self.kept)?;
@@ -53,7 +53,7 @@ impl<W: Write> Write for Lines<W> {
 
 impl<W: Write> Drop for Lines<W> {
     fn drop(&mut self) {
-        // What the screen does not show now is never shown.
+        // Text that the screen does not show now is lost.
         let _ = self.flush();
     }
 }
@@ -64,7 +64,7 @@ mod tests {
     use alloc::rc::Rc;
     use core::cell::{Cell, RefCell};
 
-    /// A screen that shows nothing while ^C is pressed.
+    /// A screen that refuses text while ^C is pressed.
     #[derive(Clone, Default)]
     struct Screen {
         shown: Rc<RefCell<String>>,

@@ -1,4 +1,4 @@
-//! A lock for tasks: who waits for it lets others run.
+//! A lock for tasks. A waiting task lets other tasks run.
 
 use aarch64_kprobes::platform;
 use spin::RelaxStrategy;
@@ -13,5 +13,5 @@ impl RelaxStrategy for Yield {
     }
 }
 
-/// A value that one task at a time has.
+/// A value that one task at a time can access.
 pub type Lock<T> = SpinMutex<T, Yield>;

@@ -1,22 +1,24 @@
-//! What was probably meant by a word that is not known.
+//! Suggestions for unknown words.
 
 use alloc::borrow::Cow;
 
 use kprobes_program::syntax::numbered;
 
-/// Words of so many bytes are compared with shorter ones only: it takes no memory but the stack's.
+/// The maximum length of the shorter of two compared words, in bytes. The edit distance uses a row of this size on the
+/// stack.
 const LONGEST: usize = 256;
 
-/// The one of `known` that `word` becomes by the fewest insertions, removals and exchanges of characters; `None`
-/// where more than half of it would have to change.
+/// Returns the word in `known` with the smallest edit distance from `word`; `None` if the distance is more than half
+/// the length of the longer word.
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let (distance, best) = known.map(|name| (distance(word, name), name)).min_by_key(|&(distance, _)| distance)?;
     (distance <= word.len().max(best.len()) / 2).then_some(best)
 }
 
-/// The one of the demangled paths `known`, each with its plain path, that was probably meant by `path`: one that ends with it, or
-/// else that ends with the fewest insertions, removals and exchanges of characters; the shortest of these. `None` where more than a
-/// third of the function's own name would have to change, and for a pattern.
+/// Returns the path in `known` that is nearest to `path`. Each element of `known` is a demangled path with its plain
+/// path. Prefers a path that ends with `path`, otherwise the one whose end has the smallest edit distance from it, and
+/// among equals the shortest. Returns `None` if more than a third of the function's own name would have to change, and
+/// for a pattern.
 pub fn nearest_path<'a>(path: &str, known: impl Iterator<Item = (&'a str, Cow<'a, str>)>) -> Option<&'a str> {
     if path.contains(['*', '?']) || numbered(path).1.is_some() {
         return None;
@@ -26,19 +28,19 @@ pub fn nearest_path<'a>(path: &str, known: impl Iterator<Item = (&'a str, Cow<'a
     let near = known.filter_map(|(name, plain)| {
         let found = last_parts(&plain, 1);
         let most = wanted.len().max(found.len()) / 3;
-        // The difference of the lengths is the least that the distance can be, and costs nothing.
+        // The difference of the lengths is a lower bound of the distance, and cheap to compute.
         let is_near = wanted.len().abs_diff(found.len()) <= most && distance(wanted, found) <= most;
         is_near.then(|| (distance(path, last_parts(&plain, parts)), name.len(), name))
     });
     near.min().map(|(.., name)| name)
 }
 
-/// The last `count` of the parts of `path` that `::` separates.
+/// Returns the last `count` parts of `path`, which `::` separates.
 fn last_parts(path: &str, count: usize) -> &str {
     path.rmatch_indices("::").nth(count - 1).map_or(path, |(at, separator)| &path[at + separator.len()..])
 }
 
-/// The edit distance (Levenshtein) of two words, of which one is shorter than [`LONGEST`]; else the greatest number.
+/// Returns the edit distance (Levenshtein) of two words, or `usize::MAX` if both have at least [`LONGEST`] bytes.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other) = if one.len() < other.len() { (other, one) } else { (one, other) };
     let mut row = [0; LONGEST];

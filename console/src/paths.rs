@@ -1,5 +1,5 @@
-//! The plain paths of the functions of the image, by which they are found without what tells the copies of one function apart:
-//! to make one takes fifty times as long as to compare it.
+//! A cache of the plain paths of all functions, for the search by glob. Computing a plain path takes fifty times as
+//! long as comparing it.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -9,21 +9,22 @@ use fallible::OutOfMemory;
 use kprobes_program::syntax::{Glob, plain_path, plain_pieces};
 use kprobes_symbols::Symbol;
 
-/// Those of all functions.
+/// The plain paths of all functions.
 #[derive(Debug)]
 pub struct Paths {
     text: String,
-    /// Where each of them ends, in the order of the functions.
+    /// The end of each path in `text`, in the order of the functions.
     ends: Vec<u32>,
 }
 
 impl Paths {
-    /// Those of `functions`, if they take no more than `most` bytes and there is memory for them.
+    /// Computes the plain paths of `functions`. Returns `None` if they take more than `most` bytes, or if there is no
+    /// memory for them.
     pub fn new<'a, I>(functions: impl Fn() -> I, most: usize) -> Option<Self>
     where
         I: Iterator<Item = Symbol<'a>>,
     {
-        // No path is longer than its name.
+        // A plain path is never longer than the name.
         let (count, length) = functions().fold((0, 0), |(count, length), each| (count + 1, length + each.name.len()));
         if length + count * size_of::<u32>() > most {
             return None;
@@ -38,18 +39,19 @@ impl Paths {
         Some(Self { text, ends })
     }
 
-    /// That of the function with this number.
+    /// Returns the plain path of the function with this number.
     fn get(&self, number: usize) -> Option<&str> {
         let start = number.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
         self.text.get(start as usize..*self.ends.get(number)? as usize)
     }
 }
 
-/// The plain path of `function`, which has this number.
+/// Returns the plain path of `function`, from the cache if there is one. `number` is the function's index in the symbol
+/// table.
 ///
 /// # Errors
 ///
-/// It had to be made, and there is no memory for it.
+/// The path is not cached, and there is no memory for it.
 pub fn of<'a>(paths: Option<&'a Paths>, number: usize, function: &Symbol<'_>) -> Result<Cow<'a, str>, OutOfMemory> {
     match paths.and_then(|paths| paths.get(number)) {
         Some(path) => Ok(path.into()),
@@ -57,7 +59,7 @@ pub fn of<'a>(paths: Option<&'a Paths>, number: usize, function: &Symbol<'_>) ->
     }
 }
 
-/// Whether `glob` matches `function`, which has this number: see [`Glob::matches`].
+/// Returns whether `glob` matches `function`, whose index in the symbol table is `number`: see [`Glob::matches`].
 pub fn matches(paths: Option<&Paths>, number: usize, function: &Symbol<'_>, glob: Glob<'_>) -> bool {
     match paths.and_then(|paths| paths.get(number)) {
         Some(path) => glob.matches_either(function.name, path),

@@ -1,4 +1,4 @@
-//! Commands about probes and what they have recorded.
+//! Commands about events, probes and records.
 
 use aarch64_kprobes::probe::{self, Memory, ProbeInfo, ProbeKind};
 use kprobes_trace::definition::{self, Command, synthetic};
@@ -9,7 +9,7 @@ use crate::symbol::Symbolic;
 use crate::tracing;
 use crate::words::{Failure, Words};
 
-/// Carries out a line of `kprobe_events`.
+/// Carries out a line in the grammar of `kprobe_events`.
 pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
     let fail = |error: definition::Error| Failure::at(error.column, error);
     if line.trim_ascii_start().starts_with("s:") {
@@ -36,7 +36,7 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
                 (removed, _) => removed,
             };
             controls.forget(events);
-            // Behind `-:`.
+            // The name begins after `-:`.
             let name = Words::new(line).rest().column + 2;
             match removed {
                 Ok(0) => Err(Failure::at(name, "there is no such event; `list` shows them")),
@@ -47,7 +47,7 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
     }
 }
 
-/// Defines a synthetic event, as a line of `dynamic_events` does.
+/// Defines a synthetic event, in the grammar of `dynamic_events`.
 fn define_synthetic(session: &mut Session, line: &str) -> Result<(), Failure> {
     let before = line.len() - line.trim_ascii_start().len();
     let fail = |error: synthetic::Error| Failure::at(before + error.column, error.problem);
@@ -60,10 +60,10 @@ fn define_synthetic(session: &mut Session, line: &str) -> Result<(), Failure> {
     controls.set_enabled(events, Some(synthetic::GROUP), Some(&name), true).map_err(Failure::new)
 }
 
-/// The columns that the name of an event has in a list, unless there is a longer one.
+/// The minimum width of the column for the names of events.
 const EVENT_WIDTH: usize = 16;
 
-/// `list`
+/// Runs the command `list`.
 pub(crate) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     words.end()?;
     let longest = session.events.iter().map(|event| event.definition().event.len()).max().unwrap_or(0);
@@ -78,7 +78,7 @@ pub(crate) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
         };
         let state = if enabled { "enabled" } else { "disabled" };
         let event = session.events.iter().find(|event| event.data() == data);
-        // Of an event, what the probes have counted that were in the place of this one, too.
+        // The counters of an event include the hits of probes that this one has replaced.
         let (hits, missed) = event.map_or((hits, missed), |event| (event.hits(), event.missed()));
         let event = event.map_or("-", |event| &event.definition().event);
         let place = Symbolic(address);
@@ -102,7 +102,7 @@ pub(crate) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
     Ok(())
 }
 
-/// `clear trace`
+/// Runs the command `clear trace`.
 pub(crate) fn clear(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let what = words.expect("`trace`")?;
     words.end()?;
@@ -113,12 +113,12 @@ pub(crate) fn clear(session: &mut Session, words: &mut Words<'_>) -> Result<(), 
     Ok(())
 }
 
-/// `enable NAME`
+/// Runs the command `enable NAME`.
 pub(crate) fn enable(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     set_enabled(session, words, true)
 }
 
-/// `disable NAME`
+/// Runs the command `disable NAME`.
 pub(crate) fn disable(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     set_enabled(session, words, false)
 }

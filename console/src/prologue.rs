@@ -1,13 +1,16 @@
-//! Whether a function that was interrupted has its frame record, or its caller is still (or again) in x30. Pure.
+//! Tells whether an interrupted function has a frame record, or whether its return address is still, or again, in x30.
+//! A pure computation on the instructions.
 //!
-//! A function that is compiled with frame pointers begins with `stp x29, x30, [sp, …]` and `add x29, sp, #…`, and
-//! ends with `ldp x29, x30, [sp, …]`. Before and after that x29 is the caller's, whose own caller its record tells:
-//! a walk by x29 alone leaves the caller out. A probe at the entry of a function always finds it so.
+//! A function compiled with frame pointers begins with `stp x29, x30, [sp, …]` and `add x29, sp, #…`, and ends with
+//! `ldp x29, x30, [sp, …]`. Before and after these, x29 is the caller's frame pointer, and the record there holds the
+//! return address of the caller, not of this function. A walk along x29 alone skips the direct caller then. A probe at
+//! the entry of a function always finds this state.
 
-/// Whether the return address is in x30 when instruction `at` of a function is about to be executed. The function
-/// has `length` instructions, which `word` gives by number.
+/// Returns whether the return address is in x30 when instruction `at` of a function is about to be executed. The
+/// function has `length` instructions, and `word` returns each by its index.
 ///
-/// A leaf function without a record has it there all the time. Where it cannot be told, the answer is no.
+/// In a leaf function without a record, the return address is in x30 all the time. In cases that cannot be decided, the
+/// answer is no.
 fn return_address_is_in_link(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
     if at >= length {
         return false;
@@ -16,7 +19,8 @@ fn return_address_is_in_link(length: usize, at: usize, word: impl Fn(usize) -> u
     leaves_link_alone || leads_out(length, at, word)
 }
 
-/// Whether the way from instruction `at` leads out of the function without a load of x30 or a branch within it.
+/// Returns whether control flow from instruction `at` leaves the function without a load of x30 and without a branch
+/// within the function.
 fn leads_out(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
     for number in at..length {
         let word = word(number);
@@ -33,39 +37,40 @@ fn leads_out(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
     false
 }
 
-/// ADD x29, SP, #imm, MOV x29, SP included (Arm ARM, C6.2.5).
+/// Returns whether the instruction is ADD x29, SP, #imm, including MOV x29, SP (Arm ARM, C6.2.5).
 fn sets_frame_pointer(word: u32) -> bool {
     word & 0xff80_03ff == 0x9100_03fd
 }
 
-/// LDP x29, x30, [SP …] with any of its three addressing modes (Arm ARM, C6.2.164).
+/// Returns whether the instruction is LDP x29, x30, [SP …], in any of its three addressing modes (Arm ARM, C6.2.164).
 fn restores_link(word: u32) -> bool {
     word & 0xfe40_7fff == 0xa840_7bfd
 }
 
-/// RET x30, RETAA and RETAB (Arm ARM, C6.2.254).
+/// Returns whether the instruction is RET x30, RETAA or RETAB (Arm ARM, C6.2.254).
 fn is_return(word: u32) -> bool {
     matches!(word, 0xd65f_03c0 | 0xd65f_0bff | 0xd65f_0fff)
 }
 
-/// BL and BLR, which write x30.
+/// Returns whether the instruction is BL or BLR, which write x30.
 fn is_call(word: u32) -> bool {
     word & 0xfc00_0000 == 0x9400_0000 || word & 0xffff_fc1f == 0xd63f_0000
 }
 
-/// The offset of B, in words.
+/// Returns the offset of a B instruction, in words; `None` for other instructions.
 fn branch_offset(word: u32) -> Option<isize> {
     (word & 0xfc00_0000 == 0x1400_0000).then_some(((word << 6) as i32 >> 6) as isize)
 }
 
-/// All other branches and exception generators (Arm ARM, C4.1.93: bits 28 to 26 are 101). A breakpoint is among
-/// them: what it hides is not known.
+/// Returns whether the instruction is another branch or generates an exception (Arm ARM, C4.1.93: bits 28 to 26 are
+/// 101). A breakpoint is one of these: the instruction that it replaces is unknown.
 fn ends_straight_line(word: u32) -> bool {
     let is_system = word & 0xffc0_0000 == 0xd500_0000;
     word & 0x1c00_0000 == 0x1400_0000 && !is_system
 }
 
-/// Whether a function that is interrupted at the virtual address `pc` still has in x30 where it returns to, and in no frame record.
+/// Returns whether a function that is interrupted at the virtual address `pc` has its return address in x30 and not in
+/// a frame record.
 #[cfg(target_os = "none")]
 #[must_use]
 pub fn is_caller_in_link(pc: usize) -> bool {

@@ -1,4 +1,4 @@
-//! What is typed is read, or refused with an error, whichever allocation fails.
+//! For every allocation that may fail: input is parsed, or refused with an error.
 
 use alloc::string::String;
 use core::fmt::Write;
@@ -26,7 +26,7 @@ fn a_line_of_a_shell() {
 
 #[test]
 fn a_name_a_program_and_a_command() {
-    // The error is one of no memory, and says so where there is some.
+    // The error is an out-of-memory error, and shows this if there is memory to show it.
     let is_memory = |failure: &Failure| {
         let mut text = String::new();
         failure.write("", &mut text).is_ok() && text.contains("no memory")
@@ -71,7 +71,7 @@ fn a_line_that_does_not_fit_is_refused_whole() {
     let refused = feed(0, "list\r").unwrap().unwrap_err();
     assert_eq!(refused.to_string(), "there is no memory for all of the line, so it is not carried out");
     assert_eq!(feed(usize::MAX, "list\r"), Some(Ok("list".into())));
-    // Without memory to recall a line, the one that is typed stays.
+    // If there is no memory to recall a line, the line that is being typed stays.
     assert_eq!(feed(usize::MAX, "p"), None);
     assert_eq!(feed(0, "\x10"), None);
     assert_eq!(feed(usize::MAX, "\r"), Some(Ok("p".into())));

@@ -1,4 +1,4 @@
-//! What is shown to whoever is at the console.
+//! Writes text to the console.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -8,15 +8,15 @@ use kprobes_wire::mark::{Kind, Marked};
 use crate::host::host;
 use crate::input;
 
-/// What the console has written last was the end of a line.
+/// Whether the last text that the console wrote ended with a newline.
 static WAS_LINE: AtomicBool = AtomicBool::new(true);
 
-/// Whether it was.
+/// Returns whether the last text that the console wrote ended with a newline.
 pub(crate) fn was_line() -> bool {
     WAS_LINE.load(Ordering::Relaxed)
 }
 
-/// Text that is looked at while it is written.
+/// Text that updates [`WAS_LINE`] while it is written.
 struct Seen<'a>(fmt::Arguments<'a>);
 
 impl fmt::Display for Seen<'_> {
@@ -36,20 +36,20 @@ impl Write for See<'_, '_> {
     }
 }
 
-/// What [`print!`](crate::print) calls.
+/// Writes text to the console, for [`print!`](crate::print).
 pub(crate) fn write(text: fmt::Arguments<'_>) {
     host().write(format_args!("{}", Seen(text)));
 }
 
-/// The console as a place to write text to.
+/// The console as a writer of text.
 #[derive(Default)]
 pub struct Screen {
-    /// What is written is marked as this, for a host that reads it.
+    /// The kind of mark to put around the text, for a program on the host that reads it.
     pub mark: Option<Kind>,
 }
 
 impl Write for Screen {
-    /// An error, once ^C was pressed: it ends what is being written.
+    /// Returns an error once ^C was pressed, which ends the text that is being written.
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if input::is_interrupted() {
             return Err(fmt::Error);

@@ -1,4 +1,4 @@
-//! The conversation: a prompt, a line, an answer.
+//! The dialog of the console: a prompt, a line, an answer.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,32 +20,32 @@ use crate::{input, tracing};
 
 const PROMPT: &str = "kprobes> ";
 
-/// A probe of an event.
+/// An event with its probe.
 pub(crate) type Event = events::Event<Probe>;
 
-/// What commands work on.
+/// The state that commands work on.
 pub struct Session {
-    /// The events that were defined here.
+    /// The events that were defined in this session.
     pub(crate) events: Events<Probe>,
-    /// What is set about them.
+    /// The settings of the events.
     pub(crate) controls: Controls,
-    /// The probes on every instruction, if there are any.
+    /// The probes that `everything` registered on every instruction.
     pub(crate) everything: Vec<Kprobe>,
     editor: LineEditor,
-    /// A command has lent the console, until [`exit`].
+    /// Whether a command runs this session as a nested console, until [`exit`].
     is_lent: bool,
-    /// The line that is being carried out was refused, and the screen says why.
+    /// Whether the current line was refused by a command that has already shown why.
     pub(crate) is_refused: bool,
-    /// The line before was refused: what `$?` is.
+    /// Whether the previous line was refused: the value of `$?`.
     pub(crate) was_refused: bool,
 }
 
 impl Session {
-    /// A session in which nothing was defined yet.
+    /// Creates a session without events.
     ///
     /// # Panics
     ///
-    /// There is no memory for the rings.
+    /// Panics if there is no memory for the rings.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -66,11 +66,11 @@ impl Default for Session {
     }
 }
 
-/// Reads lines and carries them out, forever. The kernel was told of by [`init`](crate::init).
+/// Reads lines and runs them, forever. [`init`](crate::init) must have been called.
 ///
 /// # Panics
 ///
-/// As [`Session::new`].
+/// Panics if there is no memory for the rings.
 pub fn run() -> ! {
     let mut session = Session::new();
     println!("Type `help` to see what there is.");
@@ -79,7 +79,7 @@ pub fn run() -> ! {
     }
 }
 
-/// `console`
+/// Runs the command `console`.
 pub(crate) fn lend(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     words.end()?;
     if mem::replace(&mut session.is_lent, true) {
@@ -89,7 +89,7 @@ pub(crate) fn lend(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
     Ok(())
 }
 
-/// `exit`
+/// Runs the command `exit`.
 pub(crate) fn exit(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     words.end()?;
     match mem::take(&mut session.is_lent) {
@@ -98,7 +98,7 @@ pub(crate) fn exit(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
     }
 }
 
-/// Why a line is not carried out that may not be the one that was sent.
+/// The reason for refusing a line that may have lost input.
 struct Lost(u64);
 
 impl fmt::Display for Lost {
@@ -112,7 +112,7 @@ fn read_line(editor: &mut LineEditor) -> Result<String, Refusal> {
     if !host().is_line_done() {
         println!();
     }
-    // The screen gives no errors.
+    // The screen returns errors only while a command runs, and none runs now.
     let _ = editor.start(&mut Screen::default());
     loop {
         if let Ok(Some(line)) = editor.feed(input::read_byte(), &mut Screen::default()) {
@@ -122,12 +122,12 @@ fn read_line(editor: &mut LineEditor) -> Result<String, Refusal> {
 }
 
 fn show(failure: &Failure, line: &str) {
-    // The screen gives no errors.
+    // The screen returns errors only while a command runs, and none runs now.
     let _ = failure.write(line, &mut Screen::default());
 }
 
 impl Session {
-    /// Reads lines from the UART and carries them out, until `is_over` after one.
+    /// Reads lines from the UART and runs them, until `is_over` is true after a line.
     fn converse(&mut self, is_over: impl Fn(&Self) -> bool) {
         let mut lost = input::lost();
         while !is_over(self) {
@@ -141,18 +141,18 @@ impl Session {
         }
     }
 
-    /// Says why a line is not carried out.
+    /// Shows why a line is refused.
     fn refuse(&mut self, failure: &Failure) {
         self.was_refused = true;
         show(failure, "");
     }
 
-    /// Carries a line out that was typed, and says what is wrong with it.
+    /// Runs a line, and shows its error.
     fn answer(&mut self, line: &str) {
         let foreground = Foreground::begin();
         let outcome = self.execute(line);
         let is_refused = mem::take(&mut self.is_refused) || outcome.is_err();
-        // A line without a command leaves this as it is, as in a shell.
+        // As in a shell, a line without a command does not change `$?`.
         if !line.trim().is_empty() && !line.trim_start().starts_with('#') {
             self.was_refused = is_refused;
         }
@@ -163,11 +163,11 @@ impl Session {
         }
     }
 
-    /// Carries out a line as it is typed.
+    /// Runs a line in the form in which it is typed.
     ///
     /// # Errors
     ///
-    /// What is wrong with it. What the command has shown itself is no error.
+    /// Returns the problem with the line. A problem that the command has shown itself is no error.
     pub fn execute(&mut self, line: &str) -> Result<(), Failure> {
         let mut words = Words::new(line);
         if kprobes_trace::definition::is_definition(line) {

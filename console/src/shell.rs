@@ -1,10 +1,11 @@
-//! A line as a shell reads it: words with quotes, and where the output goes. It is as much of a shell as is needed to type what
-//! one types into the tracefs of a Linux machine.
+//! Parses a line as a shell does: words with quotes, and a redirection of the output. This is enough of a shell to type
+//! the commands that are usual in the tracefs of a Linux machine.
 //!
-//! Words are separated by white space. `'…'` takes everything as it is; in `"…"`, `\` takes `"` and `\` as they are; outside of
-//! quotes, `\` takes any character as it is. `> FILE` or `>> FILE` may stand anywhere outside of quotes. `$?`, where a shell knows
-//! it, tells whether the line before was refused. There are no other variables and no patterns: `$retval` and `*` are just
-//! characters. What would lead elsewhere in a shell is refused: `|`, `&`, `;` and `<`.
+//! Words are separated by white space. `'…'` takes all characters literally. In `"…"`, `\` quotes `"` and `\`. Outside
+//! of quotes, `\` quotes any character. `> FILE` or `>> FILE` may stand anywhere outside of quotes. `$?`, where the
+//! caller supplies it, tells whether the previous line was refused. There are no other variables and no patterns:
+//! `$retval` and `*` are ordinary characters. Characters that connect commands in a shell are refused: `|`, `&`, `;`
+//! and `<`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,36 +14,36 @@ use fallible::OutOfMemory;
 
 use crate::words::Failure;
 
-/// A line, read.
+/// A parsed line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// The words, quotes removed.
+    /// The words, without their quotes.
     pub words: Vec<String>,
-    /// Where the output goes instead of the screen.
+    /// The file that receives the output, if it does not go to the screen.
     pub output: Option<Output>,
 }
 
-/// A file that output goes to.
+/// A file that receives output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Its path.
+    /// The path of the file.
     pub path: String,
-    /// What is in it stays.
+    /// Whether the output is appended to the file.
     pub append: bool,
-    /// How many characters precede the `>`.
+    /// The column of the `>`, in characters from 0.
     pub column: usize,
 }
 
-/// Why a line cannot be read.
+/// A problem with a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What is wrong.
+    /// The problem, as a sentence without its full stop.
     pub problem: &'static str,
-    /// How many characters precede it.
+    /// The column of the problem, in characters from 0.
     pub column: usize,
 }
 
-/// What is wrong where there is no memory for the words.
+/// The problem of a line that there is no memory for.
 const NO_MEMORY: &str = "there is no memory for this line";
 
 impl From<OutOfMemory> for Error {
@@ -52,42 +53,43 @@ impl From<OutOfMemory> for Error {
 }
 
 impl Error {
-    /// The same of a line in which so many characters precede the text that was read.
+    /// Converts the error to a failure of a line whose first `before` characters precede the parsed text.
     pub fn failure(self, before: usize) -> Failure {
         if self.is_memory() { OutOfMemory.into() } else { Failure::at(before + self.column, self.problem) }
     }
 
-    /// Whether the line might be read if there were memory.
+    /// Returns whether the problem is a lack of memory.
     pub fn is_memory(self) -> bool {
         self.problem == NO_MEMORY
     }
 }
 
-/// A part of a line.
+/// A token of a line.
 enum Token {
     Word(String),
-    /// `>`, or `>>`, which appends.
+    /// `>`, or `>>` if `append` is true.
     Redirection {
         append: bool,
     },
 }
 
 impl Line {
-    /// Reads a line.
+    /// Parses a line. `$?` is not replaced.
     ///
     /// # Errors
     ///
-    /// A quote is not closed, a file is missing, or there are several; or a sign is not in quotes that a shell has a meaning for;
-    /// or there is no memory for the words.
+    /// A quote is not closed, a redirection has no file, or there are several redirections; a special character of the
+    /// shell is not quoted; or there is no memory for the words.
     pub fn parse(text: &str) -> Result<Self, Error> {
         Self::of(tokens(text, None)?)
     }
 
-    /// The same, where `$?` stands for 1 if the line before was refused, and for 0 if not, except in `'…'` and after `\`.
+    /// Parses a line, and replaces `$?` by 1 if the previous line was refused, and by 0 otherwise. It is not replaced
+    /// in `'…'` and after `\`.
     ///
     /// # Errors
     ///
-    /// As of [`parse`](Self::parse).
+    /// Returns the errors of [`parse`](Self::parse).
     pub fn parse_after(text: &str, was_refused: bool) -> Result<Self, Error> {
         Self::of(tokens(text, Some(if was_refused { '1' } else { '0' }))?)
     }
@@ -117,7 +119,7 @@ fn no_file(column: usize) -> Error {
     Error { problem: "the name of a file is missing behind this", column }
 }
 
-/// The parts of a line, each with its column; `status` stands for `$?`.
+/// Splits a line into tokens with their columns. `status` replaces `$?`.
 fn tokens(text: &str, status: Option<char>) -> Result<Vec<(Token, usize)>, Error> {
     let mut tokens = Vec::new();
     let mut word: Option<(String, usize)> = None;
@@ -239,7 +241,7 @@ mod tests {
         assert_eq!(words(r#"'a | b' "c;d" \& e\<"#), ["a | b", "c;d", "&", "e<"]);
     }
 
-    /// 0 to 5 blanks before, between and behind.
+    /// 0 to 5 white space characters before, between and after the words.
     #[test]
     fn blanks_change_nothing() {
         let blank = |count: usize| &"  \t   "[..count];
@@ -259,7 +261,7 @@ mod tests {
         }
     }
 
-    /// Whatever words there are, they can be typed, in any of the ways to quote them.
+    /// All words can be typed, in each way to quote them.
     #[test]
     fn every_word_can_be_typed() {
         const CHARACTERS: [char; 12] = ['a', ' ', '\'', '"', '\\', '>', '$', '\t', '\u{e9}', '|', '#', '*'];
@@ -280,7 +282,7 @@ mod tests {
                 })
                 .collect();
             assert_eq!(words(&typed.join(" ")), original, "{typed:?}");
-            // Noise is read, or refused with a column in it.
+            // Random text is parsed, or refused with a column within it.
             let noise: String = (0..next(20)).map(|_| CHARACTERS[next(CHARACTERS.len())]).collect();
             if let Err(Error { column, .. }) = Line::parse(&noise) {
                 assert!(column < noise.chars().count(), "{noise}");

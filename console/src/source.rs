@@ -1,4 +1,4 @@
-//! The command that shows which lines of source can be probed, and where.
+//! The command `lines`: shows the source lines that can be probed, and their addresses.
 
 use alloc::vec::Vec;
 
@@ -7,13 +7,13 @@ use crate::typed::name;
 use crate::words::{Failure, Words};
 use crate::{source_lines, symbol};
 
-/// How many places of a line of a file are shown. A line in a function that is inlined may have hundreds.
+/// The maximum number of places that are shown for a line of a file. A line of an inlined function may have hundreds.
 const PLACES_MAX: usize = 4;
 
-/// An instruction that begins a line: the number of the file, the line, the virtual address.
+/// An instruction that begins a line: the file number, the line number, and the virtual address.
 type Place = (u32, u32, u64);
 
-/// `lines FUNC|FILE.rs`
+/// Runs the command `lines FUNC|FILE.rs`.
 pub(crate) fn lines(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let (wanted, column) = name(words)?;
     if wanted.is_empty() {
@@ -50,7 +50,8 @@ pub(crate) fn lines(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failur
     }
 }
 
-/// Writes each file, and each line of it with its places, as many as `most`: from the function at `start`, if there is only one.
+/// Writes each file, with its lines and up to `most` places of each line. Places are shown as offsets from the function
+/// at `start`, if there is only one function.
 fn write(places: &[Place], most: usize, start: Option<u64>) -> Result<(), Failure> {
     let table = source_lines::table().map_err(Failure::new)?;
     for of_file in places.chunk_by(|(one, ..), (other, ..)| one == other) {

@@ -1,7 +1,7 @@
-//! The names of the functions and statics of this image, from the table that is appended to it after the link.
+//! The names of the functions and statics of this image, from the table that is appended to the image after the link.
 //!
-//! It is checked once, when the console is told of its kernel. A fault may be reported at any time, so a lookup never waits: before
-//! the check, and without a good table, there are no names and addresses are shown as numbers.
+//! The table is checked once, in [`init`]. A lookup never waits for the check, because a fault may be reported at any
+//! time: before the check, and without a valid table, there are no names, and addresses are shown as numbers.
 
 use alloc::string::String;
 use core::fmt;
@@ -20,10 +20,10 @@ use crate::paths::{self, Paths};
 
 static TABLE: Once<Option<SymbolTable<'static>>> = Once::new();
 
-/// The tables behind the image, as the kernel has them.
+/// The tables of the image, as the kernel returns them.
 static APPENDED: Once<&[u8]> = Once::new();
 
-/// Checks the table. Says so in a line if it is no good; everything else works without.
+/// Checks the table. If the table is invalid, prints a line; everything but names still works.
 pub(crate) fn init(tables: &'static [u8]) {
     APPENDED.call_once(|| tables);
     TABLE.call_once(|| match SymbolTable::parse(tables) {
@@ -35,7 +35,7 @@ pub(crate) fn init(tables: &'static [u8]) {
     });
 }
 
-/// What follows the table, up to the stated length of the image: nothing if there is no good table.
+/// Returns the bytes after the symbol table, up to the stated length of the image; empty if there is no valid table.
 pub(crate) fn behind() -> &'static [u8] {
     let length = table().map_or(usize::MAX, |table| table.length().next_multiple_of(4));
     appended().get(length..).unwrap_or_default()
@@ -45,14 +45,14 @@ fn appended() -> &'static [u8] {
     APPENDED.get().copied().unwrap_or_default()
 }
 
-/// The table, if there is a good one.
+/// Returns the table, if there is a valid one.
 #[must_use]
 pub fn table() -> Option<&'static SymbolTable<'static>> {
     TABLE.get()?.as_ref()
 }
 
-/// The plain paths of the functions of the table: made when they are first asked for, and kept, if they take no more than a 64th of
-/// the memory that is to spare.
+/// Returns the cache of the functions' plain paths. It is made at the first call and never freed. It is not made if it
+/// would take more than a 64th of the memory to spare.
 fn paths() -> Option<&'static Paths> {
     static PATHS: Once<Option<Paths>> = Once::new();
     let make = || {
@@ -62,21 +62,21 @@ fn paths() -> Option<&'static Paths> {
     PATHS.call_once(make).as_ref()
 }
 
-/// The virtual address of the table, at which no instruction is.
+/// Returns the virtual address of the table. No instruction has an address in the table.
 pub(crate) fn table_address() -> usize {
     appended().as_ptr().addr()
 }
 
-/// The function that contains the virtual address `address`.
+/// Returns the function that contains the virtual address `address`.
 #[must_use]
 pub fn lookup(address: usize) -> Option<Symbol<'static>> {
     table()?.lookup(address as u64)
 }
 
-/// The virtual addresses of the function that contains the virtual address `address`.
+/// Returns the virtual address range of the function that contains the virtual address `address`.
 #[must_use]
 pub fn function(address: usize) -> Option<Range<usize>> {
-    /// Where the last one was found: who asks for many mostly asks in their order.
+    /// The position of the last function found. Lookups of many addresses are mostly in ascending order.
     static NEAR: AtomicUsize = AtomicUsize::new(0);
     let mut near = NEAR.load(Ordering::Relaxed);
     let Range { start, end } = table()?.range(address as u64, &mut near)?;
@@ -84,18 +84,19 @@ pub fn function(address: usize) -> Option<Range<usize>> {
     Some(start as usize..end as usize)
 }
 
-/// Whether data lies anywhere at these virtual addresses, among instructions.
+/// Returns whether any of these virtual addresses holds data among the instructions.
 #[must_use]
 pub fn has_data(addresses: Range<usize>) -> bool {
     table().is_some_and(|table| table.has_data(addresses.start as u64..addresses.end as u64))
 }
 
-/// The functions with the demangled name `name`, in ascending order of address.
+/// Returns the functions with the demangled name `name`, in ascending order of address.
 pub fn find(name: &str) -> impl Iterator<Item = Symbol<'static>> + use<> {
     table().map(|table| table.find(name)).into_iter().flatten()
 }
 
-/// Which one `function` is of the functions that have its path, from 1 on in the order of their addresses; 0 if there is no other.
+/// Returns the number of `function` among the functions with its path, in the order of their addresses, from 1. Returns
+/// 0 if no other function has its path.
 pub(crate) fn number(function: &Symbol<'_>) -> usize {
     let same = || find(function.name).filter(|other| other.size > 0);
     match same().count() {
@@ -104,16 +105,17 @@ pub(crate) fn number(function: &Symbol<'_>) -> usize {
     }
 }
 
-/// Whether `function` is the one of its path that has this number, if one is wanted.
+/// Returns whether `function` has the number `wanted` among the functions with its path, if a number is wanted.
 fn is_meant(function: &Symbol<'_>, wanted: Option<usize>) -> bool {
     wanted.is_none_or(|wanted| number(function).max(1) == wanted)
 }
 
-/// The path of `function`, with its number if there are several of that path: what means it alone.
+/// Returns the path of `function`, with its number if other functions have the same path. The result names this
+/// function only.
 ///
 /// # Errors
 ///
-/// There is no memory for it.
+/// There is no memory for the path.
 pub fn path(function: &Symbol<'_>) -> Result<String, OutOfMemory> {
     match number(function) {
         0 => fallible::copy(function.name),
@@ -121,7 +123,8 @@ pub fn path(function: &Symbol<'_>) -> Result<String, OutOfMemory> {
     }
 }
 
-/// The functions that `glob` means, in the order of their addresses, each once: see [`Glob::matches`] and [`numbered`].
+/// Returns the functions that `glob` means, in the order of their addresses, each once: see [`Glob::matches`] and
+/// [`numbered`].
 pub fn functions(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     let (glob, wanted) = numbered(glob);
     let (glob, paths) = (Glob::new(glob), paths());
@@ -130,7 +133,7 @@ pub fn functions(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     let matching =
         all.filter(move |(number, function)| function.size > 0 && paths::matches(paths, *number, function, glob));
     let each_once = matching.map(|(_, function)| function).filter(move |function| {
-        // Functions of several names are meant once.
+        // A function with several names is returned once.
         let is_new = function.address >= end;
         end = end.max(function.address + function.size);
         is_new
@@ -138,8 +141,8 @@ pub fn functions(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     each_once.filter(move |function| is_meant(function, wanted))
 }
 
-/// The functions that `name` means, which is no pattern: those of just this path, or else those whose path is this without what
-/// tells the copies of one function apart.
+/// Returns the functions that `name`, which is no pattern, means: those with exactly this path, otherwise those whose
+/// plain path it is.
 pub fn meant(name: &str) -> impl Iterator<Item = Symbol<'static>> {
     let (path, wanted) = numbered(name);
     let exact = find(path).filter(move |function| is_meant(function, wanted));
@@ -147,7 +150,7 @@ pub fn meant(name: &str) -> impl Iterator<Item = Symbol<'static>> {
     exact.chain((!is_known).then(|| functions(name)).into_iter().flatten())
 }
 
-/// The function that was probably meant by `path`, which means none.
+/// Returns the function that is most similar to `path`, which names no function.
 #[must_use]
 pub fn nearest(path: &str) -> Option<&'static str> {
     let (paths, all) = (paths(), table()?.iter().enumerate().filter(|(_, function)| function.size > 0));
@@ -157,24 +160,24 @@ pub fn nearest(path: &str) -> Option<&'static str> {
     )
 }
 
-/// The static that was probably meant by `path`, which means none.
+/// Returns the static that is most similar to `path`, which names no static.
 #[must_use]
 pub fn nearest_static(path: &str) -> Option<&'static str> {
     nearest_path(path, table()?.statics().filter_map(|each| Some((each.name, plain_path(each.name).ok()?.into()))))
 }
 
-/// The statics with the demangled name `name`, in ascending order of address.
+/// Returns the statics with the demangled name `name`, in ascending order of address.
 pub fn find_static(name: &str) -> impl Iterator<Item = Symbol<'static>> + use<> {
     table().map(|table| table.find_static(name)).into_iter().flatten()
 }
 
-/// A virtual address, shown as `name+0x10/0x40`: the function, the offset in it and its size, in bytes; or as a
-/// number where no function is known. An address in a slot or a stub is shown as the instruction that it stands for.
+/// A virtual address, shown as `name+0x10/0x40`: the function, the offset in it, and its size, in bytes. Shown as a
+/// number if no function contains it. An address in a slot or a stub is shown as the probed instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct Symbolic(pub usize);
 
-/// A return address, shown as [`Symbolic`] does, but in the function that made the call: after a call that does not
-/// return, the return address may be that of the next function.
+/// A return address, shown like [`Symbolic`], but in the function that contains the call: after a call that does not
+/// return, the return address may belong to the next function.
 #[derive(Clone, Copy, Debug)]
 pub struct ReturnAddress(pub usize);
 

@@ -1,4 +1,4 @@
-//! `symbols`: the functions and statics of the image by their names.
+//! The command `symbols`: lists functions and statics of the image by name.
 
 use fallible::OutOfMemory;
 use kprobes_program::syntax::{matches, numbered};
@@ -9,7 +9,7 @@ use crate::typed::name;
 use crate::words::{Failure, Words};
 use crate::{symbol, types};
 
-/// `symbols [-v] GLOB`
+/// Runs the command `symbols [-v] GLOB`.
 pub(crate) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let has_signatures = words.option("-v");
     let (glob, column) = name(words)?;
@@ -44,8 +44,8 @@ pub(crate) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
     Ok(())
 }
 
-/// What `glob` selects: what it matches, or, if it has neither `*` nor `?`, what contains it. Of several functions of one path it
-/// may have the number, as in `f#2`.
+/// Returns a predicate for the symbols that `glob` selects. A glob without `*` and `?` selects the names that contain
+/// it. It may end with the number of one of several functions with the same path, as in `f#2`.
 ///
 /// # Errors
 ///

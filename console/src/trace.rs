@@ -1,7 +1,7 @@
-//! Commands about programs: `trace`, the shortcuts that stand for usual ones, and `list-probes`.
+//! The commands about programs: `trace`, its shortcuts, and `list-probes`.
 //!
-//! A program runs until it calls `exit()`, until ^C, or while a command runs that is given with it. A task of its own shows
-//! meanwhile what it puts out; its maps come at the end.
+//! A program runs until it calls `exit()`, until ^C, or while a command runs that is given with it. Meanwhile a task
+//! shows its output. Its maps are shown at the end.
 
 use alloc::boxed::Box;
 use core::fmt::{self, Write};
@@ -26,13 +26,13 @@ use crate::typed::{Typed, typed};
 use crate::words::{Failure, Words};
 use crate::{host, input, program, symbol};
 
-/// How long who waits for a program, or for its output, sleeps at a time: a hit cannot wake a task.
+/// The interval at which output is polled, and at which the end of a program is checked: a hit cannot wake a task.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// The screen, line by line.
+/// The screen, with buffered lines.
 type Lines = lines::Lines<Screen>;
 
-/// `trace [-i] [-k KEYS] [-f text|json] [-m] PROGRAM [-c COMMAND]`
+/// Runs the command `trace [-i] [-k KEYS] [-f text|json] [-m] PROGRAM [-c COMMAND]`.
 pub(super) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let (mut options, mut is_marked) = (Options::default(), false);
     while let Some(option @ ("-i" | "-k" | "-f" | "-m")) = words.clone().next().map(|word| word.text) {
@@ -58,17 +58,17 @@ pub(super) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), 
     run(session, &text, command.as_deref(), options, is_marked)
 }
 
-/// `funccount GLOB [-c COMMAND]`
+/// Runs the command `funccount GLOB [-c COMMAND]`.
 pub(super) fn count_functions(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     short(session, words, Shortcut::FunctionCount)
 }
 
-/// `funclatency GLOB [-c COMMAND]`
+/// Runs the command `funclatency GLOB [-c COMMAND]`.
 pub(super) fn time_function(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     short(session, words, Shortcut::FunctionLatency)
 }
 
-/// `stackcount FUNC [-c COMMAND]`
+/// Runs the command `stackcount FUNC [-c COMMAND]`.
 pub(super) fn count_stacks(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     short(session, words, Shortcut::StackCount)
 }
@@ -84,8 +84,9 @@ fn short(session: &mut Session, words: &mut Words<'_>, shortcut: Shortcut) -> Re
     run(session, &program, command.as_deref(), Options::default(), false)
 }
 
-/// Runs a program, with `command` or until it ends; all that is said of it is marked, if a host is to read it. One at a time:
-/// the stack does not do for a program that the command of another runs, and so on.
+/// Runs a program, until `command` or the program ends. If `is_marked`, everything that is printed about the program is
+/// marked for a program on the host. One program runs at a time: a program whose command runs another program, and so
+/// on, would overflow the stack.
 fn run(
     session: &mut Session,
     text: &str,
@@ -112,7 +113,7 @@ fn run_alone(
     let screen = |kind| Screen { mark: is_marked.then_some(kind) };
     let mut program = match Program::start_unless(text, options, &input::is_interrupted) {
         Ok(program) => program,
-        // The shell, which runs this command, prints `^C`.
+        // The session, which runs this command, prints `^C`.
         Err(refusal) if refusal.is_stopped() => return Ok(()),
         Err(refusal) => {
             session.is_refused = true;
@@ -123,10 +124,11 @@ fn run_alone(
     let mut about = Text::default();
     describe(&program, &mut about).map_err(|_| OutOfMemory)?;
     let mut lines = Lines::new(screen(Kind::Output));
-    // ^C is seen below. What `BEGIN` has put out comes before everything else that the program does.
+    // Errors mean that ^C was pressed, which is checked below. The output of `BEGIN` comes before all other output of
+    // the program.
     let _ = program.write_attached(&mut lines);
     let _ = match (is_marked, options.format) {
-        // Between objects there is nothing else; the number of probes is in one of them already.
+        // In JSON, nothing but objects is printed. An object that was written before has the number of probes.
         (false, OutputFormat::Json) if about.0.contains("; ") || about.0.lines().count() > 1 => {
             options.format.write_failure(about.0.trim_end(), &mut lines)
         }
@@ -148,7 +150,7 @@ fn run_alone(
         }
     };
     if let (Err(failure), Some(command)) = (&outcome, command) {
-        // The screen gives no errors but for ^C.
+        // The screen returns an error only after ^C.
         let _ = failure.write(command, &mut Screen::default());
     }
     session.is_refused |= outcome.is_err();
@@ -164,7 +166,7 @@ fn run_alone(
         print!("{}", Marked(Kind::Failed, command.unwrap_or_default()));
     }
     match program.finish(&mut lines) {
-        // ^C once more: the rest is not shown.
+        // If ^C was pressed again, the rest is not shown.
         Err(fmt::Error) if !input::is_interrupted() => {
             drop(lines);
             Err(Failure::new("there is no memory left for the rest of the output"))
@@ -172,7 +174,7 @@ fn run_alone(
         _ if lines.is_lost() => Err(Failure::new("there was no memory for a part of the output")),
         _ => {
             drop(lines);
-            // After ^C once more, too.
+            // The mark is printed even if ^C was pressed again.
             if is_marked {
                 print!("{}", Marked(Kind::Done, ""));
             }
@@ -181,9 +183,9 @@ fn run_alone(
     }
 }
 
-/// Says why a program does not run.
+/// Shows why a program does not run.
 fn show(refusal: &Refusal, text: &str, screen: &mut Screen) {
-    // The screen gives no errors but for ^C.
+    // The screen returns an error only after ^C.
     let _ = match screen.mark {
         None => refusal.write(text, screen),
         Some(kind) => {
@@ -194,7 +196,8 @@ fn show(refusal: &Refusal, text: &str, screen: &mut Screen) {
     };
 }
 
-/// Says how much is probed, and how: the number of probes in the first line, and all that is not as it was asked for.
+/// Writes the number of probes on the first line, with the functions and instructions that cannot be probed. Further
+/// lines tell of copies that are not probed and clauses that are interpreted.
 fn describe(program: &Program, out: &mut dyn Write) -> fmt::Result {
     write!(out, "{} probe{}", program.probes(), if program.probes() == 1 { "" } else { "s" })?;
     let mut functions = program.refused();
@@ -234,16 +237,17 @@ fn describe(program: &Program, out: &mut dyn Write) -> fmt::Result {
         .try_for_each(|(number, reason)| writeln!(out, "clause {} is interpreted: {reason}", number + 1))
 }
 
-/// Shows what a program puts out, until nothing more comes.
+/// Shows the output of a program while it runs.
 enum Follower {
-    /// In a task, which leaves what was taken and could not be shown: the beginning of what was being written when ^C was pressed.
+    /// A task shows the output. At its end it stores the lines that could not be shown, which begin with the text that
+    /// was being written when ^C was pressed.
     Task(Box<dyn Task>, Arc<Lock<Lines>>),
-    /// In its turns.
+    /// [`turn`](Self::turn) shows the output, in a kernel without tasks.
     Here(Reader, Lines),
 }
 
 impl Follower {
-    /// Begins behind `lines`.
+    /// Begins to show output after the contents of `lines`.
     fn start(reader: Reader, mut lines: Lines) -> Result<Self, OutOfMemory> {
         let Some(spawn) = host().spawn() else { return Ok(Self::Here(reader, lines)) };
         let left = Arc::try_new(Lock::new(Lines::default()))?;
@@ -259,14 +263,15 @@ impl Follower {
         spawn("trace", body).map(|task| Self::Task(task, left))
     }
 
-    /// Shows what there is, where no task does.
+    /// Shows the output so far, if no task does it.
     fn turn(&mut self) {
         if let Self::Here(reader, lines) = self {
             follow(reader, lines);
         }
     }
 
-    /// The program has ended, or was told to. Shows the rest; returns what could not be shown.
+    /// Shows the rest of the output, after the program has ended or was told to end. Returns the lines that could not
+    /// be shown.
     fn end(self) -> Lines {
         match self {
             Self::Task(mut task, left) => {
@@ -281,19 +286,20 @@ impl Follower {
     }
 }
 
-/// Shows what a program has put out. Returns whether more may come.
+/// Shows the output so far. Returns whether more may come.
 fn follow(reader: &Reader, lines: &mut Lines) -> bool {
     let is_ending = reader.is_ending();
-    // ^C may have been for the program's command only: until that is over, nothing is taken that could not be shown.
+    // ^C may have been meant for the program's command only. Until that command ends, the screen shows nothing, so no
+    // output is taken.
     let outcome = match input::is_interrupted() {
         true => Ok(false),
         false => reader.drain(lines).and_then(|is_over| lines.flush().map(|()| is_over)),
     };
-    // It has asked to end, or was told to.
+    // The program has asked to exit, or was told to end.
     !is_ending && outcome != Ok(true)
 }
 
-/// `list-probes [-v] PROBES`
+/// Runs the command `list-probes [-v] PROBES`.
 pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let has_signatures = words.option("-v");
     let Typed { text, .. } = typed(words, "probes, as in kprobe:blk::*,")?;

@@ -1,4 +1,5 @@
-//! What the trace layer needs of a kernel besides what it loads at a hit: its rings, names, and what events are told.
+//! The parts of the trace layer that a kernel configures, except for what it loads at a hit: rings, names, and the
+//! services for events.
 
 use aarch64_kprobes::platform;
 use kprobes_trace::host::{Function, Symbols};
@@ -10,11 +11,11 @@ use spin::Once;
 use crate::host::{cpus, host, masked, memory_to_spare};
 use crate::{prologue, source_lines, symbol, time, types};
 
-/// The rings of the CPUs, made when they are first asked for.
+/// Returns the rings of the CPUs, which are made at the first call.
 ///
 /// # Panics
 ///
-/// If there is no memory for them.
+/// Panics if there is no memory for the rings.
 pub fn rings() -> &'static Rings {
     static RINGS: Once<Rings> = Once::new();
     RINGS.call_once(|| {
@@ -23,28 +24,28 @@ pub fn rings() -> &'static Rings {
     })
 }
 
-/// Gives each ring at least so many bytes. The newest records stay, as many as there is room for.
+/// Resizes each ring to at least `bytes` bytes. The newest records are kept, as many as fit.
 ///
 /// # Errors
 ///
-/// No memory, or not as much as is to be left to others: nothing has changed.
+/// There is no memory, or the rings would take memory that is left to others. Nothing has changed then.
 pub fn resize_rings(bytes: usize) -> Result<(), ResizeError> {
     resize_rings_of(None, bytes)
 }
 
-/// The same for the ring of `cpu` alone, if it is given.
+/// Resizes the ring of `cpu`, or each ring if `cpu` is `None`, to at least `bytes` bytes.
 ///
 /// # Errors
 ///
-/// As of [`resize_rings`].
+/// Returns the errors of [`resize_rings`].
 pub fn resize_rings_of(cpu: Option<usize>, bytes: usize) -> Result<(), ResizeError> {
     let mut hold = |action: &mut dyn FnMut()| platform::hold_cpus(&mut || masked(action));
-    // SAFETY: nothing can be hit in what is called here, as the kernel promises of `masked`, and every other CPU is held where it
-    // handles no hit.
+    // SAFETY: the code that runs within `hold` cannot be hit: `masked` guarantees this for this CPU (see
+    // [`Host`](crate::host::Host)), and `hold_cpus` holds every other CPU at a point where it handles no hit.
     unsafe { rings().resize_of(cpu, bytes, memory_to_spare(), &mut hold) }
 }
 
-/// What is set about events: nothing yet.
+/// Creates the settings of events, with nothing set.
 #[must_use]
 pub fn controls() -> Controls {
     Controls::new(Services {
@@ -56,7 +57,7 @@ pub fn controls() -> Controls {
     })
 }
 
-/// The functions of the image.
+/// The symbol table of the image, for the trace layer.
 pub struct Names;
 
 impl Symbols for Names {
@@ -64,7 +65,7 @@ impl Symbols for Names {
         symbol::lookup(address as usize).map(function)
     }
 
-    /// What has a name is called, as far as the engine finds nothing else in the code.
+    /// A named function is assumed to be entered by calls, unless the engine finds otherwise in its code.
     fn is_call(&self, address: u64) -> bool {
         self.lookup(address).is_some_and(|function| function.address == address)
     }

@@ -1,5 +1,5 @@
-//! What is typed behind the name of a command: a name or a glob; or a program, and perhaps a command to carry out meanwhile. Each
-//! may be in quotes, as in a shell.
+//! Parses the arguments of a command: a name or a glob, or a program with an optional command to run meanwhile. Each
+//! may be quoted as in a shell.
 
 use alloc::string::String;
 
@@ -8,23 +8,23 @@ use fallible::OutOfMemory;
 use crate::shell::Line;
 use crate::words::{Failure, Words};
 
-/// What was typed.
+/// A parsed program or glob, with its command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Typed {
     /// The program or the glob.
     pub text: String,
-    /// How many characters of the line precede the text, if it is there as it is.
+    /// The column of the text, in characters from 0. It is meaningful only for text without quoting.
     pub column: usize,
-    /// The command.
+    /// The command after `-c`.
     pub command: Option<String>,
 }
 
-/// All that is left of `words`, as it is, or in quotes as in a shell, and how many characters of the line precede it. No name
-/// begins with a quote.
+/// Returns the rest of `words` as a name, which may be quoted as in a shell, with its column in characters from 0. No
+/// name begins with a quote.
 ///
 /// # Errors
 ///
-/// A quote is not closed, or something follows it; or there is no memory for it.
+/// A quote is not closed, or text follows it, or there is no memory for the name.
 pub fn name(words: &mut Words<'_>) -> Result<(String, usize), Failure> {
     let rest = words.rest();
     if !rest.text.starts_with(['\'', '"']) {
@@ -37,11 +37,11 @@ pub fn name(words: &mut Words<'_>) -> Result<(String, usize), Failure> {
     }
 }
 
-/// `TEXT [-c COMMAND]`, each as it is, or in quotes as in a shell; `what` says of the text what is expected.
+/// Parses `TEXT [-c COMMAND]`. Each part may be quoted as in a shell. `what` names the text in error messages.
 ///
 /// # Errors
 ///
-/// There is no text, a quote is not closed, or something else follows; or there is no memory for them.
+/// The text is missing, a quote is not closed, other text follows, or there is no memory.
 pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
     let rest = words.rest();
     if rest.text.is_empty() {
@@ -71,13 +71,13 @@ pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
     Ok(Typed { text, column: rest.column + 1, command })
 }
 
-/// The word of a line that has one, and nothing else.
+/// Returns the word of a line that consists of one word.
 fn only_word(mut line: Line) -> Option<String> {
     let is_alone = line.words.len() == 1 && line.output.is_none();
     if is_alone { line.words.pop() } else { None }
 }
 
-/// What precedes the first `-c` that is a word of its own, and what follows it; not one in a string of a program or in a comment.
+/// Splits `text` at the first `-c` that is a separate word, outside the strings and comments of a program.
 fn option(text: &str) -> Option<(&str, &str)> {
     let mut rest = text;
     let mut follows_blank = false;
@@ -101,7 +101,7 @@ fn option(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// How long the string is that `text` begins with, in bytes, with its quotes.
+/// Returns the length of the string at the start of `text` with its quotes, in bytes.
 fn string_length(text: &str) -> usize {
     let mut is_escaped = true;
     let end = text.char_indices().find(|&(_, c)| {
@@ -112,7 +112,7 @@ fn string_length(text: &str) -> usize {
     end.map_or(text.len(), |(at, _)| at + 1)
 }
 
-/// A command that may be in quotes.
+/// Removes the quotes of a command that is quoted as a whole.
 fn unquoted(command: &str) -> Result<String, OutOfMemory> {
     match Line::parse(command) {
         Err(error) if error.is_memory() => Err(OutOfMemory),
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// 0 to 5 blanks before, between and behind.
+    /// 0 to 5 white space characters before, between and after the words.
     #[test]
     fn blanks_change_nothing() {
         let blank = |count: usize| &"  \t   "[..count];

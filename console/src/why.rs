@@ -1,4 +1,4 @@
-//! `why`: what the engine says of an instruction, or of every instruction of a function.
+//! The command `why`: shows the engine's verdict on an instruction, or on every instruction of a function.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -19,7 +19,7 @@ use crate::tracing;
 use crate::typed::name;
 use crate::words::{Failure, Words};
 
-/// `why SYMBOL[+OFFSET]`
+/// Runs the command `why SYMBOL[+OFFSET]`.
 pub(super) fn why(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let (text, column) = name(words)?;
     let place = definition::parse_place(&text).map_err(|error| Failure::at(column + error.column, error))?;
@@ -36,11 +36,11 @@ pub(super) fn why(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
     }
 }
 
-/// Everything about the instruction at `address`.
+/// Shows everything about the instruction at `address`.
 ///
 /// # Errors
 ///
-/// There is none in the text.
+/// There is no instruction at `address`.
 fn show_instruction(address: usize, probes: &Probes<'_>) -> Result<(), ProbeError> {
     let checked = probe::check(address);
     let word = match probe::instruction(address) {
@@ -73,7 +73,7 @@ fn show_instruction(address: usize, probes: &Probes<'_>) -> Result<(), ProbeErro
     Ok(())
 }
 
-/// A line about each instruction of a function.
+/// Shows a line about each instruction of a function.
 fn show_function(function: Range<usize>, probes: &Probes<'_>) -> Result<(), OutOfMemory> {
     let (mut count, mut accepted) = (0, 0);
     for address in function.clone().step_by(4) {
@@ -103,7 +103,7 @@ fn disassembly(address: usize, word: u32, within: Range<u64>) -> Disassembly<'st
     Disassembly { address: address as u64, word, symbols: &tracing::Names, within }
 }
 
-/// Why an instruction is not executed elsewhere, as a sentence that begins with it.
+/// Returns why an instruction is simulated instead of executed in a slot, as the predicate of a sentence about it.
 fn reason_to_simulate(op: Op) -> &'static str {
     match op {
         Op::Nop => "has no effect that needs executing it",
@@ -114,19 +114,19 @@ fn reason_to_simulate(op: Op) -> &'static str {
         Op::ReadDaif { .. } | Op::WriteDaif { .. } | Op::SetDaif { .. } | Op::ClearDaif { .. } => {
             "is about the interrupt masks, which are in the saved state while a probe is handled"
         }
-        // All the others are branches.
+        // All other simulated instructions are branches.
         _ => "goes elsewhere, so that nothing behind a copy of it would be executed",
     }
 }
 
-/// The probes that are registered.
+/// The registered probes.
 struct Probes<'a> {
     session: &'a Session,
     all: Vec<ProbeInfo>,
 }
 
 impl Probes<'_> {
-    /// Those at the virtual address `address`.
+    /// Returns the probes at the virtual address `address`.
     fn at(&self, address: usize) -> impl Iterator<Item = &ProbeInfo> {
         self.all.iter().filter(move |probe| probe.address == address)
     }
@@ -143,7 +143,7 @@ impl Probes<'_> {
     }
 }
 
-/// The names of the probes at the virtual address `address`.
+/// Displays the names of the probes at the virtual address `address`.
 struct Named<'a> {
     probes: &'a Probes<'a>,
     address: usize,

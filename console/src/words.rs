@@ -1,4 +1,4 @@
-//! The words of a command, each with its column, so that an error can point at one.
+//! Splits a command into words, each with its column, so that an error can point at a word.
 
 use alloc::string::String;
 use core::fmt::{self, Write};
@@ -6,49 +6,49 @@ use core::fmt::{self, Write};
 use fallible::OutOfMemory;
 use kprobes_program::error::Indent;
 
-/// What is said of `>`.
+/// The message for a `>` after a command that cannot be redirected.
 pub const SCREEN_ONLY: &str = "the output of this goes to the screen only; `echo TEXT > FILE` writes to a file";
 
-/// A line, word by word.
+/// An iterator over the words of a line.
 #[derive(Clone, Debug)]
 pub struct Words<'a> {
-    /// Without the white space at its end.
+    /// The line, without trailing white space.
     line: &'a str,
-    /// Where what was not read yet begins, in bytes.
+    /// The offset of the unread part, in bytes.
     position: usize,
 }
 
-/// A word.
+/// A word of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word<'a> {
-    /// Its characters.
+    /// The text of the word.
     pub text: &'a str,
-    /// How many characters of the line precede it.
+    /// The column of the word, in characters from 0.
     pub column: usize,
 }
 
 impl<'a> Words<'a> {
-    /// The words of `line`.
+    /// Creates an iterator over the words of `line`.
     #[must_use]
     pub fn new(line: &'a str) -> Self {
         Self { line: line.trim_end(), position: 0 }
     }
 
-    /// The next word, of which there must be one.
+    /// Returns the next word.
     ///
     /// # Errors
     ///
-    /// `what` is missing.
+    /// No word is left. The error names `what` as missing.
     pub fn expect(&mut self, what: impl fmt::Display) -> Result<Word<'a>, Failure> {
         let column = self.line.chars().count() + 1;
         self.next().ok_or_else(|| Failure::at(column, format_args!("{what} is missing here")))
     }
 
-    /// The next word as a number from 1 to `limit`; `default` if there is no other word.
+    /// Returns the next word as a number from 1 to `limit`, or `default` if no word is left.
     ///
     /// # Errors
     ///
-    /// It is no such number.
+    /// The word is not such a number.
     pub fn number(&mut self, default: u64, limit: u64) -> Result<u64, Failure> {
         let Some(word) = self.next() else { return Ok(default) };
         match word.text.parse() {
@@ -57,7 +57,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Whether the next word is this option, which is taken then.
+    /// Takes the next word if it is `option`, and returns whether it was.
     pub fn option(&mut self, option: &str) -> bool {
         let is_next = self.clone().next().is_some_and(|word| word.text == option);
         if is_next {
@@ -66,7 +66,7 @@ impl<'a> Words<'a> {
         is_next
     }
 
-    /// Everything that was not read yet, without the white space around it.
+    /// Returns the unread part of the line, trimmed.
     #[must_use]
     pub fn rest(&self) -> Word<'a> {
         let rest = self.line[self.position..].trim_start();
@@ -74,11 +74,11 @@ impl<'a> Words<'a> {
         Word { text: rest, column: self.line[..start].chars().count() }
     }
 
-    /// Checks that no word is left by which a shell would send the output of a command elsewhere.
+    /// Checks that the unread part has no redirection, pipe or list, as a shell would understand it.
     ///
     /// # Errors
     ///
-    /// One is.
+    /// It has one.
     pub fn no_redirection(&self) -> Result<(), Failure> {
         self.clone().try_for_each(|word| match word.text {
             text if text.starts_with('>') => Err(word.failure(SCREEN_ONLY)),
@@ -91,11 +91,11 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// Checks that nothing is left.
+    /// Checks that no word is left.
     ///
     /// # Errors
     ///
-    /// Something is.
+    /// A word is left.
     pub fn end(&mut self) -> Result<(), Failure> {
         match self.next() {
             Some(word) => Err(word.failure("nothing more is expected here")),
@@ -116,36 +116,36 @@ impl<'a> Iterator for Words<'a> {
 }
 
 impl Word<'_> {
-    /// The failure that this word is the cause of.
+    /// Creates a failure that points at this word.
     pub fn failure(&self, sentence: impl fmt::Display) -> Failure {
         Failure::at(self.column, sentence)
     }
 }
 
-/// Why a command was not carried out.
+/// The reason why a command was refused or has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Nothing, if there was no memory for it.
+    /// The reason, without its full stop; `None` if there was no memory for it.
     sentence: Option<String>,
     column: Option<usize>,
 }
 
 impl Failure {
-    /// For a reason that is not in the line.
+    /// Creates a failure whose cause is not in the line.
     pub fn new(sentence: impl fmt::Display) -> Self {
         Self { sentence: said(sentence), column: None }
     }
 
-    /// For a reason that begins after `column` characters of the line.
+    /// Creates a failure whose cause is at the column `column` of the line, in characters from 0.
     pub fn at(column: usize, sentence: impl fmt::Display) -> Self {
         Self { sentence: said(sentence), column: Some(column) }
     }
 
-    /// Writes the reason, and a caret below its place in `line`.
+    /// Writes the reason, with a caret below its place in `line`.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write(&self, line: &str, out: &mut dyn Write) -> fmt::Result {
         writeln!(out, "error: {}", self.sentence.as_deref().unwrap_or("there is no memory left, not even to say why"))?;
         let Some(column) = self.column else { return Ok(()) };
@@ -163,7 +163,7 @@ impl From<OutOfMemory> for Failure {
     }
 }
 
-/// The words, with `between` between any two.
+/// Returns the words with `between` between them.
 pub fn joined<'a>(words: &'a [impl AsRef<str>], between: &'a str) -> impl fmt::Display + 'a {
     fmt::from_fn(move |f| {
         words.iter().enumerate().try_for_each(|(number, word)| {
@@ -173,7 +173,7 @@ pub fn joined<'a>(words: &'a [impl AsRef<str>], between: &'a str) -> impl fmt::D
     })
 }
 
-/// `sentence`, if there is memory for it.
+/// Formats `sentence`; `None` if there is no memory for it.
 fn said(sentence: impl fmt::Display) -> Option<String> {
     fallible::format(format_args!("{sentence}")).ok()
 }
@@ -193,7 +193,8 @@ mod tests {
         assert_eq!(words.rest().text, "");
     }
 
-    /// Words with 0 to 5 blanks before, between and behind them, and those that begin inside another one.
+    /// Lines with 0 to 5 white space characters before, between and after the words, and with words that are parts of
+    /// other words.
     #[test]
     fn blanks_around_words_change_nothing_but_columns() {
         let words = ["disable", "ab", "b", "\u{1f4a5}"];

@@ -1,8 +1,8 @@
-//! From bytes to keys: characters in UTF-8, control characters, and the escape sequences of a terminal's special keys.
+//! Decodes bytes to keys: UTF-8 characters, control characters, and the escape sequences of a terminal's special keys.
 
 use core::str;
 
-/// A key, or what a terminal says of itself.
+/// A key, or a report of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Character(char),
@@ -25,48 +25,49 @@ pub(super) enum Key {
     RemoveWord,
     Previous,
     Next,
-    /// Where the cursor is: the answer to a request (DSR, ECMA-48, section 8.3.35).
+    /// The column of the cursor, in the answer to a request (DSR, ECMA-48, section 8.3.35).
     Column(u16),
 }
 
-/// Why bytes are no key.
+/// The reason why bytes are no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noise {
-    /// They are not UTF-8.
+    /// The bytes are not UTF-8.
     NotUtf8,
-    /// They are control characters, or a sequence that begins with one, without a meaning here.
+    /// The bytes are a control character or a sequence without a meaning here.
     NoKey,
 }
 
-/// How far a key has been read.
+/// The state of a partially received key.
 #[derive(Clone, Copy, Debug, Default)]
 enum State {
-    /// No byte of it has come.
+    /// No byte has been received.
     #[default]
     Start,
-    /// The first bytes of a character, and how many.
+    /// The first bytes of a character, and their number.
     Character([u8; 4], usize),
     /// After ESC.
     Escape,
-    /// After ESC `[`, with the first and the last parameter so far (ECMA-48, section 5.4).
+    /// After ESC `[`, with the first and the last parameter received so far (ECMA-48, section 5.4).
     Control { first: u16, last: u16, is_first: bool },
     /// After ESC `O`.
     Function,
 }
 
-/// Cuts what a terminal sends into keys.
+/// Splits the bytes from a terminal into keys.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     state: State,
-    /// The last byte was a carriage return: a line feed right after it is part of it.
+    /// Whether the last byte was a carriage return. A line feed right after it belongs to it.
     returned: bool,
 }
 
 impl Keys {
-    /// Takes a byte. Tells what it shows of the bytes before it or of itself to be noise, and the key that it completes.
+    /// Takes a byte. Returns the noise that the byte reveals, in itself or in the bytes before it, and the key that it
+    /// completes.
     pub fn feed(&mut self, byte: u8) -> (Option<Noise>, Option<Key>) {
         let returned = core::mem::replace(&mut self.returned, byte == b'\r');
-        // A control character ends what noise has begun, so that no line is swallowed by a sequence.
+        // A control character ends an incomplete sequence, so that noise cannot swallow the end of a line.
         let state = core::mem::take(&mut self.state);
         match state {
             State::Start => self.start(byte, returned),
@@ -82,7 +83,7 @@ impl Keys {
                     self.goes_on(State::Control { first: if is_first { last } else { first }, last, is_first })
                 }
                 b';' => self.goes_on(State::Control { first, last: 0, is_first: false }),
-                // Other parameters and intermediate bytes change nothing.
+                // Other parameters and intermediate bytes have no effect.
                 b' '..=b'?' => self.goes_on(state),
                 b'~' => known(match first {
                     1 | 7 => Some(Key::Home),
@@ -102,7 +103,7 @@ impl Keys {
         (None, None)
     }
 
-    /// The first byte of a key; `returned` if a carriage return precedes it.
+    /// Takes the first byte of a key. `returned` tells whether a carriage return precedes it.
     fn start(&mut self, byte: u8, returned: bool) -> (Option<Noise>, Option<Key>) {
         match byte {
             b'\n' if returned => (None, None),
@@ -127,29 +128,29 @@ impl Keys {
         }
     }
 
-    /// A byte of a character outside ASCII, of which there are `length` already.
+    /// Takes a byte of a character outside ASCII, of which `length` bytes have been received.
     fn character(&mut self, mut bytes: [u8; 4], length: usize, byte: u8) -> (Option<Noise>, Option<Key>) {
         bytes[length] = byte;
         match str::from_utf8(&bytes[..=length]) {
-            // Terminals take these, of which the last is U+009F, for controls.
+            // Terminals treat the characters up to U+009F as controls.
             Ok(text) => match text.chars().find(|character| !character.is_control()) {
                 Some(character) => known(Some(Key::Character(character))),
                 None => known(None),
             },
             Err(error) if error.error_len().is_none() => self.goes_on(State::Character(bytes, length + 1)),
-            // It may be the first of the next one.
+            // The byte may be the first of the next character.
             Err(_) if length > 0 => (Some(Noise::NotUtf8), self.start(byte, false).1),
             Err(_) => (Some(Noise::NotUtf8), None),
         }
     }
 }
 
-/// `key`, or noise if there is none.
+/// Returns `key`, or noise if it is `None`.
 fn known(key: Option<Key>) -> (Option<Noise>, Option<Key>) {
     (key.is_none().then_some(Noise::NoKey), key)
 }
 
-/// The key of a sequence that ends with `byte`.
+/// Returns the key of a sequence that ends with `byte`.
 fn special(byte: u8) -> Option<Key> {
     Some(match byte {
         b'A' => Key::Previous,

@@ -1,17 +1,17 @@
-//! Where the characters of a line are on a terminal, which goes on in the next row where one is full.
+//! The cells in which a terminal shows the characters of a line. The terminal wraps to the next row when a row is full.
 
 use core::fmt::{self, Write};
 
 use unicode_width::UnicodeWidthChar;
 
-/// A cell of the terminal, from where the prompt begins.
+/// A cell of the terminal. Row 0 and column 0 are where the prompt begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub row: usize,
     pub column: usize,
 }
 
-/// How many columns a text takes in a row that is long enough.
+/// Returns the number of columns of a text in a row that is long enough.
 pub(super) fn width(text: &str) -> usize {
     text.chars().map(of).sum()
 }
@@ -21,8 +21,8 @@ pub(super) fn of(character: char) -> usize {
 }
 
 impl Cell {
-    /// Where the character at byte `at` of `text` is, or would be at its end, if the text begins behind `before` columns in rows of
-    /// `columns`. A character of two columns does not begin in the last one.
+    /// Returns the cell of the character at byte `at` of `text`, or of the end of the text. The text begins after
+    /// `before` columns, in rows of `columns`. A character of two columns does not begin in the last column.
     pub fn of(text: &str, at: usize, before: usize, columns: usize) -> Self {
         let mut cell = Self { row: 0, column: before };
         for character in text[..at].chars() {
@@ -37,7 +37,7 @@ impl Cell {
         if is_full { Self { row: self.row + 1, column: 0 } } else { self }
     }
 
-    /// Moves the terminal's cursor from here to `other`.
+    /// Moves the terminal's cursor from this cell to `other`.
     pub fn go(self, other: Self, out: &mut dyn Write) -> fmt::Result {
         if self.row != other.row {
             let (count, way) =

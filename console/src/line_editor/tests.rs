@@ -1,4 +1,4 @@
-//! Keys, and noise, in front of a terminal that tells how long its rows are, or does not.
+//! Keys and noise, with a simulated terminal that reports the length of its rows, or does not.
 
 use super::*;
 use alloc::format;
@@ -6,19 +6,19 @@ use alloc::vec::Vec;
 
 const PROMPT: &str = "> ";
 
-/// The columns of a terminal.
+/// The number of columns of the terminal.
 const COLUMNS: usize = 48;
 
-/// What the terminal shows from the last prompt on.
+/// The contents of the terminal from the last prompt on.
 struct Terminal {
     columns: usize,
-    /// In the first cell of a character, it and what combines with it.
+    /// The cells. The first cell of a character holds the character and its combining characters.
     rows: Vec<Vec<String>>,
     cursor: Cell,
-    /// The last column was written to: the next character goes to the next row.
+    /// Whether the last column was written. The next character then goes to the next row.
     is_full: bool,
     escape: Option<String>,
-    /// What it answers, unless it is one that does not.
+    /// The pending answers; `None` if the terminal does not answer.
     answers: Option<Vec<u8>>,
     bells: usize,
 }
@@ -49,7 +49,7 @@ impl Terminal {
             }
             ("[H", _) => self.cursor = Cell { row: 0, column: 0 },
             ("[2J", _) => self.rows.clear(),
-            // Where the cursor was is where it is: nothing but the request is in between.
+            // Saving and restoring the cursor needs no work, because only the request is between them.
             ("7" | "8" | "[9999C", _) => {}
             ("[6n", _) => {
                 let answer = format!("\x1b[24;{}R", self.columns);
@@ -127,7 +127,8 @@ impl Session {
         Self { editor, terminal, lines: Vec::new() }
     }
 
-    /// Types `bytes`, and checks after each that the terminal shows the line. The terminal answers before the next byte.
+    /// Types `bytes`, and checks after each that the terminal shows the line. The terminal answers before the next
+    /// byte.
     fn typed(mut self, bytes: &[u8]) -> Self {
         for &byte in bytes {
             self.feed(byte);
@@ -154,18 +155,18 @@ impl Session {
         assert!(line.text.len() <= LINE_MAX);
         assert_eq!(terminal.text(), String::from(PROMPT) + &line.text);
         let Cell { row, column } = terminal.cursor;
-        // Not made to go on, it waits in the last column.
+        // After a full row, the terminal's cursor stays in the last column.
         let shown = if terminal.is_full { Cell { row: row + 1, column: 0 } } else { Cell { row, column } };
         assert_eq!(shown, Cell::of(&line.text, *cursor, PROMPT.len(), terminal.columns), "{line:?}");
     }
 }
 
-/// The lines that come out of `bytes`.
+/// Returns the lines that result from typing `bytes`.
 fn lines(bytes: &str) -> Vec<String> {
     Session::new().typed(bytes.as_bytes()).lines.into_iter().map(|line| line.expect(bytes)).collect()
 }
 
-/// What comes out of `bytes` and a return key.
+/// Returns the result of typing `bytes` and a return key.
 fn line(bytes: &[u8]) -> Result<String, Refusal> {
     Session::new().typed(bytes).typed(b"\r").lines.pop().unwrap()
 }
@@ -222,7 +223,7 @@ fn earlier_lines_come_back() {
     assert_eq!(lines(&format!("{many}{}\r", up.repeat(99))).pop().unwrap(), "5");
 }
 
-/// A line of every length around the length of the rows, and others, edited in the terminal's rows.
+/// Edits lines of every length around the length of a row, and of some others, in several rows.
 #[test]
 fn long_lines_are_shown_in_rows() {
     let up = "\x1b[A";
@@ -241,7 +242,7 @@ fn long_lines_are_shown_in_rows() {
             assert_eq!(lines[0], text);
         }
     }
-    // The cursor goes through all of it, a character at a time.
+    // The cursor moves through the whole line, a character at a time.
     let keys = format!("{}{}{}z\r", "x\u{1f4a5}".repeat(60), "\x1b[D".repeat(150), "\x1b[C".repeat(60));
     assert_eq!(lines(&keys), [format!("{}z{}", "x\u{1f4a5}".repeat(30), "x\u{1f4a5}".repeat(30))]);
 }
@@ -263,18 +264,18 @@ fn a_terminal_is_asked_only_to_go_back_in_a_long_line() {
 #[test]
 fn a_terminal_may_answer_nothing_or_late() {
     let mut session = Session::with(Terminal::new(USUAL_COLUMNS, false));
-    // The first key waits, and comes with the next.
+    // The first key is held until the next arrives.
     for &byte in format!("{}\x7f\x7fyz\r", "x".repeat(200)).as_bytes() {
         session.feed(byte);
     }
     assert_eq!(session.lines, [Ok(format!("{}yz", "x".repeat(198)))]);
     session = session.typed(b"\x1b[24;80Rlist\r");
     assert_eq!(session.lines[1], Ok("list".into()));
-    // One that was not asked for is noise.
+    // An answer that was not asked for is noise.
     assert_eq!(line(b"list\x1b[24;80R"), Err(Refusal::NoKey));
 }
 
-/// A line of every length from 1,000 bytes to 5,000: carried out, or refused as a whole.
+/// Lines of every length from 1,000 to 5,000 bytes are accepted or refused as a whole.
 #[test]
 fn a_line_that_does_not_fit_is_refused() {
     for length in 1000..=5000 {
@@ -292,8 +293,8 @@ fn a_line_that_does_not_fit_is_refused() {
     }
 }
 
-/// Every byte in every place of a definition: what comes out has the byte as it was sent, or is what a key makes of it, or is
-/// refused.
+/// Inserts every byte at every position of a definition. The resulting line contains the byte as sent, has the effect
+/// of a key, or is refused.
 #[test]
 fn every_byte_is_understood_or_refuses_the_line() {
     const DEFINITION: &str = "p:g/b1 f::<[u8; 4]>::O+4 a=%x0:u8[2] s=\\\"\u{e9}\u{1f4a5}\"";
@@ -309,7 +310,7 @@ fn every_byte_is_understood_or_refuses_the_line() {
                 (_, Err(Refusal::NoKey)) if !is_key || byte == 27 => {}
                 (Ok(sent), Ok(line)) if !is_key => assert_eq!(line, sent),
                 (Ok(_), Ok(_)) if byte != 27 => {}
-                // `ESC [` or `ESC O`, and the end of a key.
+                // The byte made `ESC [` or `ESC O`, or ended a key.
                 (Ok(sent), Ok(_)) if sent.contains("\x1b[") || sent.contains("\x1bO") => {}
                 _ => panic!("{byte:#x} at {place}: {outcome:?}"),
             }
@@ -352,14 +353,14 @@ fn a_refused_line_can_be_recalled_as_it_was_shown() {
     let session = Session::new().typed(b"ab\xff\r\x1b[A\r");
     assert_eq!(session.lines, [Err(Refusal::NotUtf8), Ok("ab".into())]);
     assert_eq!(session.terminal.bells, 1);
-    // Given up, or with nothing left of it, it is another line.
+    // After it is discarded or emptied, the line is a new one.
     assert_eq!(lines("ab\x02\x03c\r"), ["", "c"]);
     assert_eq!(lines("ab\x02\x15c\r"), ["c"]);
-    // But not for having been elsewhere meanwhile.
+    // Leaving the line for the history does not make it a new one.
     assert_eq!(line(b"c\rab\x02\x1b[A\x1b[B"), Err(Refusal::NoKey));
 }
 
-/// Noise, in which the bytes that mean something are frequent: the checks are those of every key.
+/// Random bytes, in which meaningful bytes are frequent. The checks after every byte must hold.
 #[test]
 fn noise_harms_nothing() {
     let frequent =

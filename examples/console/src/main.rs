@@ -1,8 +1,8 @@
-//! A kernel that has nothing but a UART and a heap, with the whole console: one CPU, identity-mapped, no tasks and no interrupts, on
-//! QEMU's `virt` machine.
+//! A kernel with only a UART and a heap that has the whole console: one CPU, identity-mapped, without tasks and
+//! interrupts, on QEMU's `virt` machine.
 //!
-//! What it has for the sake of the console stands in the module `probes`, in the lines here that end in `// probes`, and in those of
-//! `console.ld` that end likewise.
+//! The code for the console is in the module `probes`, in the lines of this file that end in `// probes`, and in the
+//! lines of `console.ld` that end in a comment `probes`.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
@@ -28,7 +28,7 @@ mod kernel {
         "adrp x0, vectors",
         "add x0, x0, :lo12:vectors",
         "msr vbar_el1, x0",
-        // Devices in the first GiB, memory in the second.
+        // Maps the devices in the first GiB, and the memory in the second.
         "adrp x0, tables",
         "add x0, x0, :lo12:tables",
         "msr ttbr0_el1, x0",
@@ -44,7 +44,7 @@ mod kernel {
         "isb",
         "msr daifclr, #0b1111", // probes
         "b main",
-        // The fifth vector is that of synchronous exceptions from EL1.
+        // The fifth vector is for synchronous exceptions from EL1.
         ".balign 2048",
         "vectors:",
         ".rept 4",
@@ -70,11 +70,11 @@ mod kernel {
         probes::run() // probes
     }
 
-    /// What there is to trace.
+    /// Code to trace.
     pub mod shop {
         use core::hint::black_box;
 
-        /// Somebody who buys.
+        /// A customer.
         #[derive(Debug)]
         pub struct Customer {
             pub number: u32,
@@ -87,7 +87,7 @@ mod kernel {
             Card,
         }
 
-        /// The price of `count` pieces, in cents.
+        /// Returns the price of `count` pieces, in cents.
         #[inline(never)]
         pub fn price(customer: &Customer, count: u64) -> u64 {
             let Customer { number, pays } = black_box(customer);
@@ -95,7 +95,7 @@ mod kernel {
             black_box(count * 250 - discount * count)
         }
 
-        /// Serves so many customers, and returns what they paid.
+        /// Serves `customers` customers, and returns what they paid, in cents.
         #[inline(never)]
         pub fn open(customers: u32) -> u64 {
             let pays = |number: u32| if number.is_multiple_of(3) { Payment::Cash } else { Payment::Card };
@@ -103,7 +103,7 @@ mod kernel {
         }
     }
 
-    /// The PL011, in the order of its registers.
+    /// The PL011's registers, as an array of words.
     const UART: *mut u32 = 0x900_0000 as *mut u32;
     const FLAGS: usize = 6;
     const RECEIVE_EMPTY: u32 = 1 << 4;
@@ -112,7 +112,8 @@ mod kernel {
 
     impl Uart {
         pub fn read(&self) -> Option<u8> {
-            // SAFETY: the flags of the UART, and its data register, of which there are bytes then.
+            // SAFETY: reads the flag register of the UART, and its data register only if it has a byte. Both are mapped
+            // as device memory.
             unsafe {
                 let is_empty = UART.add(FLAGS).read_volatile() & RECEIVE_EMPTY != 0;
                 (!is_empty).then(|| UART.read_volatile() as u8)
@@ -126,7 +127,8 @@ mod kernel {
                 if byte == b'\n' {
                     self.write_char('\r')?;
                 }
-                // SAFETY: the data register of the UART, which never makes one wait.
+                // SAFETY: writes the data register of the UART, which is mapped as device memory. QEMU's UART is always
+                // ready for a byte.
                 unsafe { UART.write_volatile(byte.into()) };
             }
             Ok(())
@@ -136,7 +138,7 @@ mod kernel {
     #[unsafe(no_mangle)]
     extern "C" fn unexpected() -> ! {
         let (esr, elr, far): (u64, u64, u64);
-        // SAFETY: reads registers.
+        // SAFETY: reads three system registers, and has no other effect.
         unsafe {
             asm!("mrs {}, esr_el1", "mrs {}, elr_el1", "mrs {}, far_el1", out(reg) esr, out(reg) elr, out(reg) far)
         };
@@ -144,7 +146,7 @@ mod kernel {
     }
 
     pub fn power_off() -> ! {
-        // SAFETY: SYSTEM_OFF of PSCI, which does not return.
+        // SAFETY: the hypervisor call is SYSTEM_OFF of PSCI, which does not return.
         unsafe { asm!("hvc #0", in("x0") 0x8400_0008_u64, options(noreturn)) }
     }
 
@@ -158,10 +160,10 @@ mod kernel {
     static mut HEAP: [u8; HEAP_SIZE] = [0; HEAP_SIZE];
 
     #[global_allocator]
-    // SAFETY: nothing else uses the array.
+    // SAFETY: only this allocator uses the array.
     static ALLOCATOR: TalcLock<spin::Mutex<()>, Claim> = TalcLock::new(unsafe { Claim::array(&raw mut HEAP) });
 
-    /// Opens the shop, and says what came in.
+    /// Opens the shop, and prints the total.
     pub fn open(customers: u32) {
         let _ = writeln!(Uart, "{} cents", shop::open(black_box(customers)));
     }
@@ -188,7 +190,8 @@ mod probes {
     aarch64_kprobes::platform!(Kernel);
     kprobes_trace::host!(Kernel);
 
-    // SAFETY: the vector leads to the engine, and the defaults fit a kernel of one CPU without interrupts, whose text is writable.
+    // SAFETY: the vector leads to the engine. The defaults fit a kernel with one CPU, without interrupts, and with
+    // writable text.
     unsafe impl Platform for Kernel {
         fn text() -> Range<usize> {
             &raw const __text_start as usize..&raw const __text_end as usize
@@ -201,10 +204,11 @@ mod probes {
         }
     }
 
-    // SAFETY: TPIDR_EL1 leads to a `Context`.
+    // SAFETY: `run` sets TPIDR_EL1 to the address of a `Context` before the first probe can be hit.
     unsafe impl kprobes_trace::host::Host for Kernel {}
 
-    // SAFETY: there are no interrupts but those of PSTATE.DAIF.
+    // SAFETY: PSTATE.DAIF, which the default `masked` sets, masks all interrupts. The kernel has one CPU, with number
+    // 0.
     unsafe impl Host for Kernel {
         fn write(&self, text: fmt::Arguments<'_>) {
             let _ = Uart.write_fmt(text);

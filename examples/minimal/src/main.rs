@@ -1,7 +1,8 @@
-//! The smallest kernel that can be probed: one CPU, the MMU off, no tasks and no interrupts, on QEMU's `virt` machine.
+//! The smallest kernel that can be probed: one CPU, the MMU off, without tasks and interrupts, on QEMU's `virt`
+//! machine.
 //!
-//! What it has for the sake of probes stands in the module `probes`, in the lines here that end in `// probes`, and in those of
-//! `minimal.ld` that end likewise.
+//! The code for probes is in the module `probes`, in the lines of this file that end in `// probes`, and in the lines
+//! of `minimal.ld` that end in a comment `probes`.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
@@ -31,7 +32,7 @@ mod kernel {
         "msr vbar_el1, x0",
         "msr daifclr, #0b1111", // probes
         "b main",
-        // The fifth vector is that of synchronous exceptions from EL1.
+        // The fifth vector is for synchronous exceptions from EL1.
         ".balign 2048",
         "vectors:",
         ".rept 4",
@@ -55,7 +56,7 @@ mod kernel {
         power_off()
     }
 
-    /// 1 + 2 + … + `n`.
+    /// Returns 1 + 2 + … + `n`.
     #[inline(never)]
     #[unsafe(link_section = "probed")] // probes
     pub extern "C" fn sum(n: u64) -> u64 {
@@ -65,7 +66,7 @@ mod kernel {
     #[unsafe(no_mangle)]
     extern "C" fn unexpected() -> ! {
         let (esr, elr): (u64, u64);
-        // SAFETY: reads two registers.
+        // SAFETY: reads two system registers, and has no other effect.
         unsafe { asm!("mrs {}, esr_el1", "mrs {}, elr_el1", out(reg) esr, out(reg) elr) };
         panic!("exception {esr:#x} at {elr:#x}")
     }
@@ -74,7 +75,7 @@ mod kernel {
 
     impl Write for Uart {
         fn write_str(&mut self, text: &str) -> fmt::Result {
-            // SAFETY: the data register of the PL011 of QEMU's virt machine, which never makes one wait.
+            // SAFETY: writes the data register of the PL011 of QEMU's virt machine, which is always ready for a byte.
             text.bytes().for_each(|byte| unsafe { (0x900_0000 as *mut u32).write_volatile(byte.into()) });
             Ok(())
         }
@@ -85,7 +86,7 @@ mod kernel {
     }
 
     fn power_off() -> ! {
-        // SAFETY: SYSTEM_OFF of PSCI, which does not return.
+        // SAFETY: the hypervisor call is SYSTEM_OFF of PSCI, which does not return.
         unsafe { asm!("hvc #0", in("x0") 0x8400_0008_u64, options(noreturn)) }
     }
 
@@ -95,7 +96,7 @@ mod kernel {
         power_off()
     }
 
-    /// Memory that is never given back.
+    /// A heap that never frees memory.
     struct Heap;
 
     const HEAP_SIZE: usize = 1 << 20;
@@ -106,7 +107,7 @@ mod kernel {
     #[global_allocator]
     static HEAP: Heap = Heap;
 
-    // SAFETY: what is given out is never given out again.
+    // SAFETY: each call takes a range of the array that no other call gets, because `USED` only grows.
     unsafe impl GlobalAlloc for Heap {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             static USED: AtomicUsize = AtomicUsize::new(0);
@@ -141,7 +142,8 @@ mod probes {
     struct Minimal;
     aarch64_kprobes::platform!(Minimal);
 
-    // SAFETY: the vector leads to the engine, and the defaults fit a kernel that has one CPU, no interrupts and the MMU off.
+    // SAFETY: the vector leads to the engine. The defaults fit a kernel with one CPU, without interrupts, and with the
+    // MMU off.
     unsafe impl Platform for Minimal {
         fn text() -> Range<usize> {
             &raw const __text_start as usize..&raw const __text_end as usize
