@@ -1,9 +1,9 @@
 //! Per-CPU counts of the hits of a probe, and of the hits that it missed.
 //!
-//! Every CPU counts for itself, in memory of its own: a hit then costs a load, an addition and a store, and CPUs that
-//! run into the same probe do not take a cache line from each other. The counts of CPU `n` lie `n` times [`STRIDE`]
-//! bytes behind those of CPU 0, as its state does behind that of CPU 0: so a CPU finds them at the same distance from
-//! its state as any other. The memory is handed out by `probe::counter_pool`.
+//! Every CPU counts in memory of its own. So a hit costs a load, an addition and a store, and CPUs that hit the same
+//! probe do not take a cache line from each other. The counts of CPU `n` lie `n` times [`STRIDE`] bytes after those of
+//! CPU 0, and so does its state after that of CPU 0: every CPU finds them at the same distance from its state.
+//! `probe::counter_pool` allocates the memory.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicU64;
@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::cpu::Cpu;
 use crate::platform;
 
-/// Bytes from the counts of one CPU to those of the next: what lies between belongs to the same CPU.
+/// Bytes between the counts of consecutive CPUs. The memory between them belongs to the first of the two CPUs.
 pub(crate) const STRIDE: usize = 4096;
 
 /// The counts of one probe on one CPU.
@@ -23,7 +23,7 @@ pub(crate) struct Counts {
     pub(crate) missed: AtomicU64,
 }
 
-/// The counts of one probe on all CPUs: the distance to them, in bytes, from the state of the CPU.
+/// The counts of one probe on all CPUs, as their distance in bytes from the state of the CPU.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Counters(usize);
@@ -35,11 +35,11 @@ impl Counts {
 }
 
 impl Counters {
-    /// The counts that begin at `first`, those of CPU 0.
+    /// Makes the counts whose part for CPU 0 is at `first`.
     ///
     /// # Safety
     ///
-    /// There is one for each CPU of the platform, [`STRIDE`] bytes from the other, and they live forever.
+    /// There are counts for each CPU of the platform, [`STRIDE`] bytes apart, and they are never freed.
     pub(crate) unsafe fn new(first: NonNull<Counts>) -> Self {
         Self(first.as_ptr().expose_provenance().wrapping_sub(Cpu::first().addr()))
     }
@@ -47,14 +47,15 @@ impl Counters {
     /// Sink for hits that belong to no probe. Never read.
     pub(crate) const NOBODY: Self = Self(Cpu::NOBODY);
 
-    /// In bytes from the state of a CPU.
+    /// Returns the distance, in bytes, from the state of a CPU to its counts.
     pub(crate) const fn distance(self) -> u64 {
         self.0 as u64
     }
 
     #[inline]
     fn of(self, cpu: &Cpu) -> &'static Counts {
-        // SAFETY: as the caller of `new` promised; the sink is a part of the state.
+        // SAFETY: the caller of `new` guarantees that counts which are never freed lie at this distance from every
+        // CPU's state; the sink is a part of the state.
         unsafe { &*ptr::with_exposed_provenance(ptr::from_ref(cpu).expose_provenance().wrapping_add(self.0)) }
     }
 
@@ -64,18 +65,18 @@ impl Counters {
         increment(&self.of(cpu).hits);
     }
 
-    /// Counts on `cpu`, which is this CPU, a hit that the probe is not told of.
+    /// Counts a missed hit on `cpu`, which is this CPU.
     #[inline]
     pub(super) fn miss(self, cpu: &Cpu) {
         increment(&self.of(cpu).missed);
     }
 
-    /// The hits on all CPUs.
+    /// Returns the hits on all CPUs.
     pub(crate) fn hits(self) -> u64 {
         self.sum(|counts| &counts.hits)
     }
 
-    /// The missed hits on all CPUs.
+    /// Returns the missed hits on all CPUs.
     pub(crate) fn missed(self) -> u64 {
         self.sum(|counts| &counts.missed)
     }
@@ -84,7 +85,7 @@ impl Counters {
         self.all().map(|counts| count(counts).load(Relaxed)).sum()
     }
 
-    /// Sets all counts to zero, and returns the missed hits on all CPUs until then. No CPU counts meanwhile.
+    /// Sets all counts to zero, and returns the previous sum of missed hits. No CPU counts at the same time.
     pub(crate) fn reset(self) -> u64 {
         let mut missed = 0;
         for counts in self.all() {
@@ -95,16 +96,18 @@ impl Counters {
         missed
     }
 
-    /// Those of each CPU.
+    /// Returns the counts of each CPU.
     #[inline]
     fn all(self) -> impl Iterator<Item = &'static Counts> {
         let first = Cpu::first().expose_provenance().wrapping_add(self.0);
-        // SAFETY: as the caller of `new` promised; the sinks, parts of the states, lie so far apart, too.
+        // SAFETY: the caller of `new` guarantees counts for each CPU, `STRIDE` bytes apart; the sinks, which are parts
+        // of the states, are that far apart, too.
         (0..platform::cpus()).map(move |cpu| unsafe { &*ptr::with_exposed_provenance(first + cpu * STRIDE) })
     }
 }
 
-/// Adds one to a count that this CPU alone changes, with interrupts masked, so that nothing comes in between.
+/// Adds one to a count. Only this CPU changes it, with interrupts masked, so the load and the store cannot be
+/// separated.
 #[inline]
 fn increment(count: &AtomicU64) {
     count.store(count.load(Relaxed).wrapping_add(1), Relaxed);

@@ -1,16 +1,15 @@
-//! What each CPU remembers between the two breakpoints of a hit, and while handlers run.
+//! The state that each CPU keeps between the two breakpoints of a hit, and while handlers run.
 //!
 //! The hit path runs with interrupts masked from its first instruction to its last, and so does an instruction that is
-//! stepped in its slot. So the state of a CPU is touched by that CPU alone, and a task cannot be moved to another
-//! CPU in the middle of a hit. The fields are atomic because statics are shared in the eyes of the language;
-//! no ordering is needed.
+//! stepped in its slot. So only the CPU itself uses its state, and a task cannot migrate to another CPU in the middle
+//! of a hit. The fields are atomic because the language considers statics shared; no ordering is needed.
 //!
 //! | `busy` | `stepping` | `told` | |
 //! |---|---|---|---|
 //! | 0 | – | – | no hit is being handled |
 //! | handling | – | – | handlers are running |
-//! | handling, stepping | P | P | P has been hit, and its instruction is being stepped in its slot |
-//! | handling, stepping | Q | none | handlers are running and have hit Q, whose instruction is being stepped |
+//! | handling, stepping | P | P | P was hit, and its instruction is being stepped in its slot; post-handlers follow |
+//! | handling, stepping | Q | null | a handler has hit Q, whose instruction is being stepped in its slot |
 
 use core::mem::offset_of;
 use core::ptr;
@@ -22,42 +21,42 @@ use super::point::Point;
 use crate::exception::TrapFrame;
 use crate::platform;
 
-/// What the engine keeps for one CPU. `trampoline/hit.S` knows some of it.
+/// The engine's state of one CPU. `trampoline/hit.S` knows a part of it.
 ///
-/// The states of two CPUs are as far apart as their counts of a probe, so that all that belongs to a CPU is found from one
-/// address. It is that of the state, which the kernel keeps where a hit finds it: see
+/// The states of two CPUs are as far apart as the counts of one probe on the two CPUs. So all data of a CPU is found
+/// from one address, that of its state, which the kernel keeps where a hit finds it: see
 /// [`Platform::CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET).
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct Cpu {
-    /// What it is doing. The assembly stores the address of a point there while a handler runs.
+    /// What the CPU is doing. While a handler runs, the assembly stores the address of a point here.
     busy: AtomicU64,
-    /// Its number: dense from 0. It is stored when somebody asks for the state.
+    /// The number of the CPU: numbers are dense from 0. Stored whenever the state is looked up by number.
     number: AtomicUsize,
     /// The point whose instruction is being stepped.
     stepping: AtomicPtr<Point>,
-    /// The virtual address of its slot.
+    /// The virtual address of the slot.
     slot: AtomicUsize,
-    /// The point whose post-handlers are then called. Null if no handler is.
+    /// The point whose post-handlers are called after the step; null if none is called.
     told: AtomicPtr<Point>,
-    /// PSTATE.DAIF of the probed code, while all of it is masked for the slot.
+    /// PSTATE.DAIF of the probed code, while all interrupts are masked for the step.
     interrupt_masks: AtomicU64,
-    /// Counts hits that are no probe's.
+    /// Sink for hits that belong to no probe.
     nobody: Counts,
 }
 
 /// In `busy`: an instruction is being stepped.
 const STEPPING: u64 = 1;
-/// In `busy`: handlers are running, or will after the instruction in the slot. Any other bit says so too.
+/// In `busy`: handlers are running, or will run after the instruction in the slot. Any other bit has the same meaning.
 const HANDLING: u64 = 2;
 
-/// The states of `N` CPUs, in the order of their numbers. `platform!` makes one of as many as the platform says.
+/// The states of `N` CPUs, in the order of their numbers. `platform!` makes one for the platform's number of CPUs.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct CpuStates<const N: usize>([Cpu; N]);
 
 impl<const N: usize> CpuStates<N> {
-    /// Those of CPUs that do nothing yet.
+    /// Makes the states of CPUs that have not done anything yet.
     #[doc(hidden)]
     #[must_use]
     pub const fn new() -> Self {
@@ -73,7 +72,7 @@ impl<const N: usize> Default for CpuStates<N> {
 
 #[cfg(target_os = "none")]
 unsafe extern "Rust" {
-    /// In the same image, with at least as many states as there are CPUs.
+    /// Defined by `platform!` in the same image, with at least as many states as there are CPUs.
     static kprobes_platform_states: CpuStates<0>;
 }
 #[cfg(not(target_os = "none"))]
@@ -87,8 +86,8 @@ const _: () = {
 };
 
 impl Cpu {
-    // For the assembly: the offsets of the state of a step and of the sink of counts, and `busy` during a step that is followed by
-    // post-handlers.
+    // For the assembly: the offsets of the state of a step and of the sink of counts, and the value of `busy` during a
+    // step after which post-handlers are called.
     pub(super) const STEP: usize = offset_of!(Self, stepping);
     pub(in crate::probe) const NUMBER: usize = offset_of!(Self, number);
     pub(super) const NOBODY: usize = offset_of!(Self, nobody);
@@ -107,62 +106,62 @@ impl Cpu {
         }
     }
 
-    /// The state of this CPU. To be called in the hit path.
+    /// Returns the state of this CPU. To be called in the hit path.
     #[inline]
     pub(crate) fn current() -> &'static Self {
         platform::cpu()
     }
 
-    /// The state of CPU 0, behind which those of the others are.
+    /// Returns the state of CPU 0. The states of the other CPUs follow it.
     #[inline]
     pub(crate) fn first() -> *const Self {
         (&raw const kprobes_platform_states).cast()
     }
 
-    /// What the engine keeps for the CPU with the number `number`, dense from 0 and below what
-    /// [`Platform::cpus`](crate::platform::Platform::cpus) says; that of CPU 0 for any other.
+    /// Returns the engine's state of the CPU with the number `number`, dense from 0 and below
+    /// [`Platform::cpus`](crate::platform::Platform::cpus); the state of CPU 0 for any other number.
     #[inline]
     #[must_use]
     pub fn of(number: usize) -> &'static Self {
         let number = if number < platform::cpus() { number } else { 0 };
-        // SAFETY: there are as many of these as `cpus` says at the most, by the contract of `Platform`, and they are never written
-        // to but by their atomic fields.
+        // SAFETY: `platform!` makes at least as many states as `cpus` may return, by the contract of `Platform`, and
+        // only their atomic fields are ever written.
         let state = unsafe { &*Self::first().add(number) };
         state.number.store(number, Relaxed);
         state
     }
 
-    /// The number of the CPU.
+    /// Returns the number of the CPU.
     #[inline]
     pub(crate) fn number(&self) -> usize {
         self.number.load(Relaxed)
     }
 
-    /// Whether a hit is being handled, so that another must not call handlers.
+    /// Returns whether a hit is being handled, so that another hit must not call handlers.
     #[inline]
     pub(crate) fn is_handling(&self) -> bool {
         self.busy.load(Relaxed) > STEPPING
     }
 
-    /// Handlers are about to run.
+    /// Records that handlers are about to run.
     #[inline]
     pub(super) fn enter(&self) {
         self.busy.store(HANDLING, Relaxed);
     }
 
-    /// The hit is over.
+    /// Records that the hit is over.
     #[inline]
     pub(crate) fn leave(&self) {
         self.busy.store(0, Relaxed);
     }
 
-    /// No handler is to run on this CPU any more, whatever it was doing.
+    /// Prevents any handler from running on this CPU from now on, whatever the CPU was doing.
     pub(super) fn abandon(&self) {
         self.busy.store(HANDLING, Relaxed);
     }
 
-    /// Directs `frame` to the copy of the instruction of `point` at `slot`, with all interrupts masked. If it `is_told`, its
-    /// post-handlers are to be called when it has been executed.
+    /// Directs `frame` to the copy of the instruction of `point` at `slot`, with all interrupts masked. If `is_told`,
+    /// the post-handlers are called after the step.
     #[inline]
     pub(super) fn begin_step(&self, point: &Point, slot: usize, is_told: bool, frame: &mut TrapFrame) {
         let pointer = ptr::from_ref(point).cast_mut();
@@ -175,7 +174,7 @@ impl Cpu {
         frame.pc = slot as u64;
     }
 
-    /// The point whose instruction is being stepped on this CPU, and the virtual address of the slot.
+    /// Returns the point whose instruction is being stepped on this CPU, and the virtual address of the slot.
     ///
     /// # Safety
     ///
@@ -185,14 +184,14 @@ impl Cpu {
         if self.busy.load(Relaxed) & STEPPING == 0 {
             return None;
         }
-        // SAFETY: points are freed only after every CPU has been held with interrupts unmasked, and this one has had
+        // SAFETY: points are freed only after every CPU has been held with interrupts unmasked, and this CPU has had
         // them masked since `begin_step` stored the pointer.
         let point = unsafe { self.stepping.load(Relaxed).as_ref() }?;
         Some((point, self.slot.load(Relaxed) as u64))
     }
 
-    /// The instruction has left the slot, or has faulted there: gives `frame` its interrupt masks back. Returns the point, if
-    /// it is told.
+    /// Ends the step, because the instruction has left the slot, or has faulted there: restores the interrupt masks in
+    /// `frame`. Returns the point whose post-handlers are to be called, if any.
     ///
     /// # Safety
     ///
@@ -201,7 +200,7 @@ impl Cpu {
     pub(super) unsafe fn end_step<'a>(&self, frame: &mut TrapFrame) -> Option<&'a Point> {
         self.busy.store(self.busy.load(Relaxed) & !STEPPING, Relaxed);
         frame.pstate = frame.pstate & !TrapFrame::DAIF | self.interrupt_masks.load(Relaxed);
-        // SAFETY: as in `stepping`.
+        // SAFETY: as in `stepping`, this CPU has had interrupts masked since `begin_step` stored the pointer.
         unsafe { self.told.load(Relaxed).as_ref() }
     }
 }

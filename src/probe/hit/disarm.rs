@@ -1,7 +1,8 @@
-//! Finding which probes go, and what the text is to hold again there.
+//! Finds out which probes are to be removed, and which instructions are to be restored.
 //!
-//! The code that removes probes may be probed itself, and each of its instructions then costs a hit. So what is done for each probe
-//! before the instructions are back in place is done here, where nothing is probed, and is no more than it takes to know them.
+//! The code that removes probes may itself be probed, and each of its instructions then costs a hit. So the work for
+//! each probe that comes before the instructions are restored is done here, where nothing is probed, and is kept to a
+//! minimum.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
@@ -10,8 +11,8 @@ use super::table::{self, TABLE};
 use crate::probe::Registration;
 use crate::text::Word;
 
-/// Moves what `from` has to `into`, as far as there is room.
-#[inline(never)] // Not into what is probed.
+/// Moves the items of `from` to `into`, as long as there is room.
+#[inline(never)] // So that it is not inlined into code that is probed.
 pub(crate) fn collect<T>(from: &mut impl Iterator<Item = T>, into: &mut Vec<T>) {
     while into.len() < into.capacity()
         && let Some(item) = from.next()
@@ -20,38 +21,39 @@ pub(crate) fn collect<T>(from: &mut impl Iterator<Item = T>, into: &mut Vec<T>) 
     }
 }
 
-/// Has `probes` enabled no more, and adds to `words` the instructions at which no other is: as many as there is room for.
+/// Disables `probes`, and adds to `words` the instructions at which no other probe is enabled, as long as there is
+/// room.
 ///
 /// # Safety
 ///
-/// The registry's lock is held.
-#[inline(never)] // As above.
+/// The caller holds the registry's lock.
+#[inline(never)] // So that it is not inlined into code that is probed.
 pub(crate) unsafe fn disable<'a>(probes: impl Iterator<Item = &'a Registration> + Clone, words: &mut Vec<Word>) {
-    // By hand: how `core` chains iterators may be a function that can be probed.
+    // Written by hand: the iterator adapters of `core` may be compiled to functions that can be probed.
     for registration in probes.clone() {
         registration.probe.enabled.store(false, Relaxed);
     }
     let mut count = words.len();
     let mut room = words.spare_capacity_mut().iter_mut();
     for registration in probes {
-        // SAFETY: as the caller guarantees.
+        // SAFETY: the caller holds the registry's lock (see # Safety).
         let Some(word) = (unsafe { original(registration.address) }) else { continue };
         let Some(place) = room.next() else { break };
         place.write(word);
         count += 1;
     }
-    // SAFETY: there is room for so many, and they have been written.
+    // SAFETY: the loop has written `count - words.len()` words to the spare capacity.
     unsafe { words.set_len(count) };
 }
 
-/// The instruction at the virtual address `address`, if a point is there of which no probe is enabled.
+/// Returns the instruction at the virtual address `address`, if there is a point of which no probe is enabled.
 ///
 /// # Safety
 ///
-/// The registry's lock is held.
+/// The caller holds the registry's lock.
 unsafe fn original(address: usize) -> Option<Word> {
     let page = TABLE.page(address)?;
-    // SAFETY: null, or a point, which only the holder of the registry's lock withdraws and frees.
+    // SAFETY: the pointer is null or a point, and only the holder of the registry's lock withdraws and frees points.
     let point = unsafe { page.point(address).load(Relaxed).as_ref() }?;
     let is_idle = point.watchers().iter().all(|watcher| !watcher.probe.enabled.load(Relaxed));
     let word = is_idle.then(|| table::original(address)).flatten()?;

@@ -1,17 +1,17 @@
-//! What a function is called with: all that a handler may see that wants its probe to cost little.
+//! The call of a function, as a handler sees it that wants its probe to cost little.
 //!
-//! At the first instruction of a function, x9 to x17 and the flags hold nothing that is needed (AAPCS64, section 6.1), unless the
-//! code shows otherwise ([`Live`](crate::insn::Live)); x19 to x28 a handler preserves as any function does. So a *lean* stub, for a
-//! handler that sees no more than the rest, saves and restores little more than half of what a full one does. That is all the
-//! difference: it is written, found, left and freed like the other stubs (`hit::stub`), and its common routine, `kprobes_lean` in
-//! `trampoline/hit.S`, tells the probe, counts, and knows handlers that are running, as theirs does.
+//! At the first instruction of a function, x9 to x17 and the flags hold no value that is needed (AAPCS64, section 6.1),
+//! unless the code shows otherwise ([`Live`](crate::insn::Live)), and any handler preserves x19 to x28, as every
+//! function does. So a *lean* stub, for a handler that sees only the other registers, saves and restores little more
+//! than half of what a full stub does. Otherwise it is like every stub: it is written, found, left and freed in the
+//! same way (`hit::stub`), and its common routine, `kprobes_lean` in `trampoline/hit.S`, counts hits and recognizes
+//! running handlers like that of full stubs.
 //!
-//! The routine calls the handler with an [`Entry`], on the stack of the probed code, directly below its stack pointer. What the
-//! handler leaves there in x0 to x8, x18, x29 and x30 is what the function finds. A handler of a user gets to read it only;
-//! those of the engine may replace the return address.
+//! The routine calls the handler with an [`Entry`], which lies on the stack of the probed code, directly below its
+//! stack pointer. The function finds in x0 to x8, x18, x29 and x30 the values that the handler leaves in the `Entry`. A
+//! user's handler can only read it; handlers of the engine may replace the return address.
 //!
-//! Where there is no lean stub, the same handler is called with an `Entry` that is filled from the trap frame of the hit, by
-//! [`call`].
+//! Without a lean stub, [`call`] calls the same handler, with an `Entry` that is filled from the trap frame of the hit.
 
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -31,24 +31,26 @@ called_by_assembly! {
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub struct Entry {
-    /// x29, and behind it x30: a frame record (AAPCS64, section 6.4.6), at which x29 points while a handler runs.
+    /// x29, followed by x30: a frame record (AAPCS64, section 6.4.6), to which x29 points while a handler runs.
     frame_pointer: u64,
     pub(super) return_address: Cell<u64>,
     arguments: [u64; 8],
     indirect_result: u64,
-    /// x18, which a platform may give a meaning.
+    /// x18, to which a platform may give a meaning.
     platform_register: u64,
-    /// For the routine of lean stubs; the stack pointer of the probed code where this was filled from a trap frame.
+    /// For the routine of lean stubs. In an entry that was filled from a trap frame: the stack pointer of the probed
+    /// code.
     cpu: *const Cpu,
     watcher: Cell<*const Watcher>,
-    /// Where the routine returns to; 0 where this was filled from a trap frame.
+    /// Where the routine returns to; 0 in an entry that was filled from a trap frame.
     link: u64,
-    /// PSTATE.DAIF of the probed code, in the place that it has in SPSR_EL1; all of PSTATE where this was filled from a trap frame.
+    /// PSTATE.DAIF of the probed code, at its position in SPSR_EL1. In an entry that was filled from a trap frame: all
+    /// of PSTATE.
     masks: u64,
 }
 
 impl Entry {
-    // For the assembly and for the writer of stubs.
+    // For the assembly, and for the builder of stubs.
     pub(crate) const SIZE: usize = size_of::<Self>();
     #[cfg(target_os = "none")]
     pub(super) const ARGUMENTS: usize = offset_of!(Self, arguments);
@@ -57,11 +59,12 @@ impl Entry {
     #[cfg(target_os = "none")]
     pub(super) const LINK: usize = offset_of!(Self, link);
 
-    /// From the address of an entry to the word that the probe was registered with: the address at the first offset, the one at
-    /// the second from there, the word at the third. In bytes; for handlers that are written while the kernel runs.
+    /// Byte offsets that lead from the address of an entry to the word that the probe was registered with: load the
+    /// address at the first offset, from there the address at the second, and from there the word at the third. For
+    /// handlers whose code is generated while the kernel runs.
     pub const DATA: [u16; 3] = Watcher::data_behind(offset_of!(Self, watcher));
 
-    /// The offset of register `xN` in an entry, in bytes; `None` if an entry does not have it.
+    /// Returns the offset of register `xN` in an entry, in bytes; `None` if an entry does not contain it.
     #[must_use]
     pub const fn offset_of(register: u8) -> Option<u16> {
         let offset = match register {
@@ -75,9 +78,10 @@ impl Entry {
         Some(offset as u16)
     }
 
-    /// Calls `act` with what the function of `frame` is called with, for the probe of `watcher`. It is not moved: that may be a
-    /// call of
-    /// `memcpy`, which can be probed.
+    /// Calls `act` with the call of a function that is entered with the registers of `frame`, for the probe of
+    /// `watcher`.
+    ///
+    /// The entry is passed by reference and never moved, because a move may be a call of `memcpy`, which can be probed.
     #[inline(always)]
     fn with(frame: &TrapFrame, watcher: &Watcher, act: ArgumentHandler) {
         let mut entry = Self {
@@ -92,8 +96,8 @@ impl Entry {
             masks: frame.pstate,
         };
         for (argument, register) in entry.arguments.iter_mut().zip(&frame.x) {
-            // SAFETY: a reference is valid. The store is volatile so that the loop does not become a call of memcpy, which
-            // can be probed.
+            // SAFETY: `argument` is a reference, so it can be written to. The store is volatile so that the loop does
+            // not become a call of memcpy, which can be probed.
             unsafe { ptr::from_mut(argument).write_volatile(*register) };
         }
         act(&entry);
@@ -101,48 +105,49 @@ impl Entry {
 
     #[inline]
     fn watcher(&self) -> &Watcher {
-        // SAFETY: the routine that calls a handler stores the address there. Watchers are freed only after every CPU has been held
-        // outside the hit path, in which the handler is, and which the entry does not leave.
+        // SAFETY: the routine that calls a handler stores the address of its watcher there. Watchers are freed only
+        // after every CPU has been held outside the hit path. The handler runs in the hit path, and the entry does not
+        // outlive it.
         unsafe { &*self.watcher.get() }
     }
 
-    /// The arguments of the function that are passed in registers: x0 to x7.
+    /// Returns the arguments of the function that are passed in registers: x0 to x7.
     #[inline]
     #[must_use]
     pub fn arguments(&self) -> &[u64; 8] {
         &self.arguments
     }
 
-    /// Where the function is to store what it returns, if that does not fit into registers: x8.
+    /// Returns the address at which the function is to store a result that does not fit into registers: x8.
     #[inline]
     #[must_use]
     pub fn indirect_result(&self) -> u64 {
         self.indirect_result
     }
 
-    /// What the platform keeps in x18, if it gives that a meaning.
+    /// Returns x18, which holds a value of the platform if the platform gives it a meaning.
     #[inline]
     #[must_use]
     pub fn platform_register(&self) -> u64 {
         self.platform_register
     }
 
-    /// The virtual address of the caller's frame record: x29.
+    /// Returns the virtual address of the caller's frame record: x29.
     #[inline]
     #[must_use]
     pub fn frame_pointer(&self) -> u64 {
         self.frame_pointer
     }
 
-    /// The virtual address that the function returns to: x30. Where a return probe follows the call already, it is that of
-    /// a trampoline of return probes.
+    /// Returns the virtual address that the function returns to: x30. If a return probe already follows the call, it is
+    /// the address of a return-probe trampoline.
     #[inline]
     #[must_use]
     pub fn return_address(&self) -> u64 {
         self.return_address.get()
     }
 
-    /// The stack pointer, a virtual address: the first argument that is not passed in a register lies there.
+    /// Returns the stack pointer, a virtual address. The first argument that is not passed in a register lies there.
     #[inline]
     #[must_use]
     pub fn stack_pointer(&self) -> u64 {
@@ -152,21 +157,21 @@ impl Entry {
         }
     }
 
-    /// Whether interrupts were masked for the function: the I bit of PSTATE.DAIF.
+    /// Returns whether interrupts were masked at the call: the I bit of PSTATE.DAIF.
     #[inline]
     #[must_use]
     pub fn irqs_masked(&self) -> bool {
         self.masks & TrapFrame::IRQ_MASKED != 0
     }
 
-    /// The virtual address of the function: the pc.
+    /// Returns the virtual address of the function: the pc.
     #[inline]
     #[must_use]
     pub fn address(&self) -> usize {
         self.watcher().address
     }
 
-    /// The word that the probe was registered with.
+    /// Returns the word that the probe was registered with.
     #[inline]
     #[must_use]
     pub fn data(&self) -> usize {
@@ -181,7 +186,7 @@ const _: () = {
 };
 
 called_by_assembly! {
-    /// The pre-handler of a probe whose own takes an [`Entry`], where its stub is not a lean one.
+    /// The pre-handler of a probe whose handler takes an [`Entry`], if the probe has no lean stub.
     #[inline(never)]
     pub(crate) fn call(hit: &mut Hit<'_>) {
         let watcher = Watcher::of(hit);
@@ -192,11 +197,12 @@ called_by_assembly! {
 }
 
 called_by_assembly! {
-    /// The handler for a lean stub that a CPU has come to before another probe was armed here than such a stub serves: calls those
-    /// of the probes that one serves, or counts a miss of all if there is none.
+    /// The handler for a lean stub, at a point to which another probe was added that a lean stub cannot serve, after a
+    /// CPU had entered the stub. Calls the handlers of the probes that a lean stub can serve. If there is none, all
+    /// probes miss the hit.
     #[inline(never)]
     pub(crate) fn call_earlier(entry: &Entry) {
-        // SAFETY: this is the hit path, and the routine of lean stubs gives the first watcher.
+        // SAFETY: this is the hit path, and the routine of lean stubs passes the first watcher of the point.
         let point = unsafe { Point::beginning_with(entry.watcher.get()) };
         let cpu = Cpu::current();
         let mut is_any_called = false;

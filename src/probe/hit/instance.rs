@@ -1,13 +1,14 @@
-//! The instances of a return probe: one for each call that is in progress, made when the probe is registered.
+//! The instances of a return probe: one for each call that can be in progress, allocated when the probe is registered.
 //!
-//! A free instance is in one of two places. Every CPU has a slot for one, which it alone fills, with the instance of a
-//! call that has returned there, and which is emptied by compare-and-swap: by that CPU when the next call begins, by another
-//! where it finds no other instance. So calls that do not overlap take and give back one instance, in a few instructions, and no
-//! cache line goes from CPU to CPU. What does not fit into the slots is in a list that all CPUs share.
+//! A free instance is in a slot or in a shared list. Every CPU has a slot for one instance. Only that CPU fills it,
+//! with the instance of a call that has returned on it. The slot is emptied by compare-and-swap: by its CPU when the
+//! next call begins, or by another CPU that finds no other instance. So calls that do not overlap take and give back
+//! the same instance, in a few instructions, and no cache line moves between CPUs. Instances that do not fit into the
+//! slots are in a list that all CPUs share.
 //!
-//! The list is a stack of indices with a tag, changed by compare-and-swap. The tag changes with every operation, since an
-//! index alone could be taken, given back and be on top again between the load and the swap of another CPU, with another
-//! successor. A slot needs no tag: the successor of the instance in it is not read.
+//! The list is a stack of indices with a tag, changed by compare-and-swap. The tag changes with every operation.
+//! Without it, an instance could be taken, given back and be on top again, with another successor, between the load and
+//! the swap of another CPU. A slot needs no tag, because the successor of its instance is not read.
 
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
@@ -22,31 +23,32 @@ use crate::probe::aliasable::AliasableBox;
 
 /// A call in progress of a return-probed function.
 ///
-/// Between [`Pool::take`] and [`Pool::give_back`] it belongs to the hit path of the task that made the call. The fields are
-/// atomic, with relaxed accesses but for one, because they live in memory that is shared. `trampoline/kretprobe.S` knows them.
+/// Between [`Pool::take`] and [`Pool::give_back`] it belongs to the hit path of the task that made the call. The fields
+/// are atomic because they are in shared memory; all accesses but one are relaxed. `trampoline/kretprobe.S` knows the
+/// layout.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Instance {
-    /// The stack pointer at the entry of the function, and so at its return; 0 while no call is followed with it, which
-    /// is stored with release order, after all that the call has counted.
+    /// The stack pointer at the entry of the function, and so at its return; 0 while the instance follows no call. The
+    /// 0 is stored with release order, after everything that the call has counted.
     pub(super) stack_pointer: AtomicU64,
-    /// What was in x30: the true return address, or that of a trampoline where another instance, older and
-    /// with the same stack pointer, holds it.
+    /// The value of x30 at the entry: the true return address, or the address of a trampoline if an older instance with
+    /// the same stack pointer has the true one.
     pub(super) return_address: AtomicU64,
     /// The instance of the next older call in the same list.
     pub(super) next: AtomicPtr<Instance>,
-    /// What is known of the hit that has put it into the list: one of the constants below.
+    /// How the instance relates to the newest hit: one of the constants below.
     pub(super) hit: AtomicU64,
-    /// The probe that it is an instance of.
+    /// The probe that owns the instance.
     owner: AtomicPtr<ReturnProbe>,
-    /// The slots of that.
+    /// The slots of the owner's pool.
     slots: AtomicPtr<Slot>,
     index: u32,
     next_free: AtomicU32,
 }
 
-// The assembly stores and loads the first two together, the next two, and those in the middle; it loads the two after those
-// together.
+// The assembly stores and loads the first two fields as a pair, the next two, and the second and third; it loads
+// `owner` and `slots` as a pair.
 const _: () = {
     // The atomics of a model are larger.
     let is_model = cfg!(all(test, loom));
@@ -59,20 +61,21 @@ const _: () = {
 };
 
 impl Instance {
-    // For the assembly.
+    // For the assembly: byte offsets.
     pub(in crate::probe) const STACK_POINTER: usize = offset_of!(Self, stack_pointer);
     pub(in crate::probe) const RETURN_ADDRESS: usize = offset_of!(Self, return_address);
     pub(in crate::probe) const NEXT: usize = offset_of!(Self, next);
     pub(super) const OWNER: usize = offset_of!(Self, owner);
 
-    /// [`hit`](Self::hit): the hit has put no other instance into the list. The assembly stores a zero.
+    /// [`hit`](Self::hit): the hit has put only this instance into the list. The assembly stores a zero.
     pub(super) const ALONE: u64 = 0;
-    /// [`hit`](Self::hit): it may have put others there before.
+    /// [`hit`](Self::hit): the hit may have put other instances into the list before this one.
     pub(super) const AMONG_OTHERS: u64 = 1;
-    /// [`hit`](Self::hit): there was another hit since.
+    /// [`hit`](Self::hit): another hit has happened since.
     pub(super) const OLDER: u64 = 2;
 
-    /// The instance with the number `index` among `count` that are all free, in the order of their numbers.
+    /// Makes the instance with the number `index` of `count` instances, which are all free and in a list in the order
+    /// of their numbers.
     pub(crate) fn free(index: u32, count: u32) -> Self {
         Self {
             stack_pointer: AtomicU64::new(0),
@@ -86,10 +89,11 @@ impl Instance {
         }
     }
 
-    /// The probe that it is an instance of.
+    /// Returns the probe that owns the instance.
     #[inline]
     pub(super) fn owner(&self) -> &ReturnProbe {
-        // SAFETY: it was set before the probe was found by any hit, and a probe is freed with its instances.
+        // SAFETY: `Pool::adopt` set the owner before any hit could find the probe, and a probe is freed together with
+        // its instances.
         unsafe { &*self.owner.load(Relaxed) }
     }
 }
@@ -100,16 +104,16 @@ const NONE: u32 = u32::MAX;
 /// The instances of one return probe, and the words of private data that each has.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// One for each CPU, in the order of their numbers.
+    /// One slot for each CPU, in the order of their numbers.
     slots: AliasableBox<[Slot]>,
     instances: AliasableBox<[Instance]>,
     data: Box<[UnsafeCell<u64>]>,
     data_words: usize,
-    /// The index of the first instance of the shared list in the low half, the tag in the high one.
+    /// The index of the first instance of the shared list in the low half; the tag in the high half.
     free: AtomicU64,
 }
 
-/// A free instance that a CPU has given back, or none. A cache line of its own.
+/// A free instance that a CPU has given back, or null. It has a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Slot(AtomicPtr<Instance>);
@@ -120,9 +124,9 @@ impl Slot {
     fn take<'a>(&self) -> Option<&'a Instance> {
         let mut found = self.0.load(Relaxed);
         while !found.is_null() {
-            // It may have been taken and given back in between: it is the same, and free.
+            // The instance may have been taken and given back since the load: it is still the same instance, and free.
             match self.0.compare_exchange_weak(found, ptr::null_mut(), Acquire, Relaxed) {
-                // SAFETY: the instances of a pool live as long as the pool, in which this is.
+                // SAFETY: the pool that contains this slot owns the instances, which live as long as the pool.
                 Ok(_) => return unsafe { found.as_ref() },
                 Err(current) => found = current,
             }
@@ -130,10 +134,10 @@ impl Slot {
         None
     }
 
-    /// Puts a free instance in, if there is none. It is the slot of this CPU.
+    /// Puts a free instance in, if the slot is empty. Returns whether it was. Only the CPU of this slot calls it.
     #[inline]
     fn fill(&self, instance: &Instance) -> bool {
-        // It stays empty meanwhile, as others do not fill it.
+        // The slot cannot be filled between the load and the store, because other CPUs do not fill it.
         let is_empty = self.0.load(Relaxed).is_null();
         if is_empty {
             self.0.store(ptr::from_ref(instance).cast_mut(), Release);
@@ -149,7 +153,7 @@ impl Pool {
     /// For the assembly: log2 of the size of a slot.
     pub(in crate::probe) const SLOT_SHIFT: usize = 6;
 
-    /// The pool of `instances`, made by [`Instance::free`], with `data_words` words of `data` each. All are free:
+    /// Makes a pool of `instances`, made by [`Instance::free`], each with `data_words` words of `data`. All are free:
     /// the first ones in the `slots`, one for each CPU, the others in the shared list.
     pub(crate) fn new(
         slots: Box<[Slot]>,
@@ -165,7 +169,7 @@ impl Pool {
         Self { slots, instances, data, data_words, free: AtomicU64::new(u64::from(first)) }
     }
 
-    /// Makes the instances those of `owner`, which this is the pool of, and which stays where it is.
+    /// Makes `owner` the owner of all instances. It is the probe that contains this pool, and does not move.
     pub(super) fn adopt(&self, owner: NonNull<ReturnProbe>) {
         for instance in self.instances.iter() {
             instance.owner.store(owner.as_ptr(), Relaxed);
@@ -173,39 +177,40 @@ impl Pool {
         }
     }
 
-    /// The slots, the first of which is that of CPU 0.
+    /// Returns the slots. The first is that of CPU 0.
     pub(crate) fn slots(&self) -> *const Slot {
         self.slots.place().as_ptr().cast_const().cast()
     }
 
-    /// How many words of private data an instance has.
+    /// Returns the number of words of private data of each instance.
     pub(crate) fn data_words(&self) -> usize {
         self.data_words
     }
 
     #[inline]
     fn slot(&self, cpu: &Cpu) -> &Slot {
-        // SAFETY: there is one for each CPU, by `make_pool`, and `cpu` is the state of one.
+        // SAFETY: `make_pool` has made one slot for each CPU, and `cpu` is the state of one of these CPUs.
         unsafe { self.slots.get_unchecked(cpu.number()) }
     }
 
-    /// Takes a free instance, with its data zeroed. `cpu` is this CPU.
+    /// Takes a free instance, with its data set to zero; `None` if there is no free instance. `cpu` is this CPU.
     #[inline]
     pub(super) fn take(&self, cpu: &Cpu) -> Option<&Instance> {
         let instance =
             self.slot(cpu).take().or_else(|| self.pop()).or_else(|| self.slots.iter().find_map(Slot::take))?;
-        // SAFETY: the instance has just been taken, so this is its only holder.
+        // SAFETY: this function has just taken the instance, so it is the only holder.
         for word in unsafe { &mut *self.data(instance) } {
-            // SAFETY: a reference is valid. The store is volatile so that the loop does not become a call of
-            // memset, which can be probed.
+            // SAFETY: `word` is a reference, so it can be written to. The store is volatile so that the loop does not
+            // become a call of memset, which can be probed.
             unsafe { ptr::from_mut(word).write_volatile(0) };
         }
         Some(instance)
     }
 
-    /// Gives back an instance that [`take`](Self::take) has returned, and that is in no list any more. `cpu` is this CPU.
+    /// Gives back an instance that [`take`](Self::take) has returned, and that is not in any list any more. `cpu` is
+    /// this CPU.
     ///
-    /// Until this CPU has left the hit path, the pool is not freed, though none of its instances is taken.
+    /// The pool is not freed before this CPU has left the hit path, even if no instance is taken.
     #[inline]
     pub(super) fn give_back(&self, cpu: &Cpu, instance: &Instance) {
         instance.stack_pointer.store(0, Release);
@@ -214,12 +219,12 @@ impl Pool {
         }
     }
 
-    /// Takes the first instance of the shared list.
+    /// Takes the first instance of the shared list; `None` if the list is empty.
     fn pop(&self) -> Option<&Instance> {
         let mut free = self.free.load(Acquire);
         loop {
             let instance = self.instances.get(free as u32 as usize)?;
-            // Another CPU may take the instance at this moment and change the field; the swap then fails.
+            // Another CPU may take the instance now and change the field; the swap then fails.
             let next = successor(free, instance.next_free.load(Relaxed));
             match self.free.compare_exchange_weak(free, next, Acquire, Acquire) {
                 Ok(_) => return Some(instance),
@@ -228,7 +233,7 @@ impl Pool {
         }
     }
 
-    /// Puts an instance in front of the shared list.
+    /// Puts an instance at the head of the shared list.
     pub(super) fn push(&self, instance: &Instance) {
         let mut free = self.free.load(Relaxed);
         loop {
@@ -240,7 +245,7 @@ impl Pool {
         }
     }
 
-    /// The private data of `instance`, for its holder.
+    /// Returns the private data of `instance`. Only the instance's holder may use it.
     pub(super) fn data(&self, instance: &Instance) -> *mut [u64] {
         let start = instance.index as usize * self.data_words;
         let words = self.data.get(start..start + self.data_words).unwrap_or(&[]);
@@ -248,13 +253,13 @@ impl Pool {
         ptr::slice_from_raw_parts_mut(UnsafeCell::raw_get(words.as_ptr()), words.len())
     }
 
-    /// How many calls are in progress. What the others have counted is seen after this.
+    /// Returns the number of calls in progress. Everything that the other calls have counted is visible after this.
     pub(crate) fn taken(&self) -> u32 {
         self.instances.iter().filter(|instance| instance.stack_pointer.load(Acquire) != 0).count() as u32
     }
 }
 
-/// The value of the free list after `free`, with `index` on top.
+/// Returns the new value of the free list after `free`, with `index` on top.
 fn successor(free: u64, index: u32) -> u64 {
     ((free >> 32).wrapping_add(1) << 32) | u64::from(index)
 }
@@ -281,7 +286,8 @@ mod tests {
     fn a_cpu_keeps_what_it_gives_back_and_nothing_is_out_of_reach() {
         let pool = pool(3, 0);
         let taken = [(); 3].map(|()| pool.take(cpu(2)).unwrap());
-        // Two are given back elsewhere than they were taken, as by a task that has moved: the second to the shared list.
+        // Two are given back on another CPU than took them, as by a task that has migrated; the second goes to the
+        // shared list.
         for (number, instance) in [1, 1, 2].into_iter().zip(taken) {
             pool.give_back(cpu(number), instance);
         }
@@ -339,7 +345,7 @@ mod tests {
     fn data_is_private_and_zeroed() {
         let pool = pool(2, 3);
         let (first, second) = (pool.take(cpu(0)).unwrap(), pool.take(cpu(0)).unwrap());
-        // SAFETY: both instances are held by this test, and each reference is dropped at once.
+        // SAFETY: this test holds both instances, and drops each reference at once.
         unsafe {
             (&mut *pool.data(first)).fill(1);
             (&mut *pool.data(second)).fill(2);
@@ -348,7 +354,7 @@ mod tests {
         }
         pool.give_back(cpu(0), first);
         let again = pool.take(cpu(0)).unwrap();
-        // SAFETY: as above.
+        // SAFETY: this test holds the instance, and drops the reference at once.
         assert_eq!(unsafe { &*pool.data(again) }, [0, 0, 0]);
     }
 

@@ -1,5 +1,5 @@
-//! The calls in progress of a task, newest first: a list through the instances themselves, since nothing can be
-//! allocated where it grows.
+//! The calls in progress of a task, newest first. The list is linked through the instances, because nothing can be
+//! allocated in the hit path.
 
 use core::marker::PhantomData;
 use core::ptr;
@@ -8,11 +8,11 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::instance::Instance;
 use crate::atomic::AtomicPtr;
 
-/// A list of instances, which are held by it: none is given back, or is in another list, while it is in this one.
+/// A list of instances. The list holds them: an instance in it is not given back, and is in no other list.
 ///
-/// It is changed by one at a time, with interrupts masked: by whatever CPU runs the task that it belongs to. The kernel orders
-/// what a task does on one CPU before what it does on the next, or no task could move, so the accesses need no order of
-/// their own.
+/// One CPU at a time changes it, with interrupts masked: the CPU that runs the task that owns the list. The kernel
+/// orders what a task does on one CPU before what it does on the next, without which no task could migrate. So the
+/// accesses need no order of their own.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(super) struct List {
@@ -25,20 +25,21 @@ impl List {
         Self { first: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Puts `instance`, which is held by the caller, in front.
+    /// Puts `instance`, which the caller holds, at the head.
     #[inline]
     pub(super) fn push(&self, instance: &Instance) {
         instance.next.store(self.first.load(Relaxed), Relaxed);
         self.first.store(ptr::from_ref(instance).cast_mut(), Relaxed);
     }
 
-    /// The instances, newest first. Each may be given back as soon as it has been returned.
+    /// Iterates over the instances, newest first. An instance may be given back as soon as the iterator has returned
+    /// it.
     #[inline]
     pub(super) fn iter(&self) -> Iter<'_> {
         Iter { next: self.first.load(Relaxed), list: PhantomData }
     }
 
-    /// Takes out `last`, which is in the list, and the newer ones that have ended. They are returned in the same order.
+    /// Takes out `last`, which is in the list, and the newer instances that have ended. Returns them in the same order.
     #[inline]
     pub(super) fn take(&self, last: &Instance, has_ended: impl Fn(&Instance) -> bool) -> Self {
         let taken = Self::default();
@@ -57,7 +58,7 @@ impl List {
         taken
     }
 
-    /// Takes out all of them.
+    /// Takes out all instances.
     pub(super) fn take_all(&self) -> Self {
         let taken = Self::default();
         taken.first.store(self.first.load(Relaxed), Relaxed);
@@ -66,7 +67,7 @@ impl List {
     }
 }
 
-/// The instances of a list.
+/// Iterator over the instances of a list.
 pub(super) struct Iter<'a> {
     next: *const Instance,
     list: PhantomData<&'a List>,
@@ -77,8 +78,8 @@ impl<'a> Iterator for Iter<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a Instance> {
-        // SAFETY: what was in a list when this CPU had interrupts masked already is not freed before it unmasks them, and
-        // is an instance, whatever list it is in since.
+        // SAFETY: null, or an instance. An instance that was in a list after this CPU masked interrupts is not freed
+        // before this CPU unmasks them, and remains an instance, whatever list it is in by then.
         let instance = unsafe { self.next.as_ref() }?;
         self.next = instance.next.load(Relaxed);
         Some(instance)
@@ -92,7 +93,7 @@ mod tests {
     use crate::probe::hit::instance::Pool;
     use crate::probe::kretprobe::make_pool;
 
-    /// The stack pointers of the instances in `list`, which the tests use as labels.
+    /// Returns the stack pointers of the instances in `list`, which the tests use as labels.
     fn labels(list: &List) -> Vec<u64> {
         list.iter().map(|instance| instance.stack_pointer.load(Relaxed)).collect()
     }

@@ -1,4 +1,4 @@
-//! What simulated instructions need of this CPU.
+//! The properties of this CPU that simulated instructions need.
 
 use crate::exception::nofault;
 use crate::insn::{Guard, Key, Machine};
@@ -22,13 +22,13 @@ impl Machine for ThisCpu {
 
     #[inline]
     fn read_u32(&self, address: u64) -> Result<u32, u64> {
-        // SAFETY: the probed instruction makes this load, and it is made in its place.
+        // SAFETY: the probed instruction would make this load itself; it is made in its stead.
         unsafe { nofault::read(address as usize) }.map_err(|fault| fault.syndrome)
     }
 
     #[inline]
     fn read_u64(&self, address: u64) -> Result<u64, u64> {
-        // SAFETY: the probed instruction makes this load, and it is made in its place.
+        // SAFETY: the probed instruction would make this load itself; it is made in its stead.
         unsafe { nofault::read(address as usize) }.map_err(|fault| fault.syndrome)
     }
 
@@ -38,7 +38,7 @@ impl Machine for ThisCpu {
     }
 }
 
-/// How branch targets are treated in a page that is guarded, or is not.
+/// Returns how branch targets are checked in a page, by whether the page is guarded.
 #[inline]
 pub(crate) fn guard(guarded: bool) -> Guard {
     match (has_branch_targets(), guarded) {
@@ -79,13 +79,13 @@ pub(crate) fn has_atomics() -> bool {
     true
 }
 
-/// ID_AA64ISAR2_EL1.BC, bits 23 to 20: BC.cond is implemented. The register is named by its encoding, for assemblers that do
-/// not know it.
+/// ID_AA64ISAR2_EL1.BC, bits 23 to 20: BC.cond is implemented. The register is written by its encoding, for assemblers
+/// that do not know its name.
 #[cfg(target_os = "none")]
 #[inline]
 fn has_consistent_branches() -> bool {
     let features: u64;
-    // SAFETY: reads an identification register, which reads as zero where it is not allocated.
+    // SAFETY: reads an identification register, which reads as zero if it is not allocated.
     unsafe { core::arch::asm!("mrs {}, s3_0_c0_c6_2", out(reg) features, options(nomem, nostack, preserves_flags)) };
     features >> 20 & 0xf != 0
 }

@@ -1,9 +1,9 @@
 //! What happens when a probe is hit.
 //!
-//! Everything in this module and below runs with interrupts masked, between the exception, or the return of a probed
-//! function into the trampoline, and the return to probed code; so does what it calls. It takes no lock that interrupted
-//! code may hold, allocates nothing, and is placed by the linker in a region of its own, in which no probe is accepted.
-//! What registers and removes probes is in the modules beside this one.
+//! All code in this module and its submodules runs with interrupts masked, from the exception, or from the return of a
+//! probed function into the trampoline, to the return to probed code; and so do the functions that it calls. It takes
+//! no lock that interrupted code may hold, and allocates nothing. The linker places it in a region of its own, in which
+//! no probe is accepted. The modules beside this one register and remove probes.
 //!
 //! ```text
 //!                brk #4
@@ -14,14 +14,14 @@
 //!      └──────────────────────────────────────────────────────┴─────────┴────────────────────────────┘
 //! ```
 //!
-//! An instruction that is boosted, or optimized, runs when the hit is over, with the interrupt masks of the probed code; the
-//! others run within.
+//! A boosted or optimized instruction runs after its hit, with the interrupt masks of the probed code. The others run
+//! within the hit.
 //!
-//! A hit while handlers run on the same CPU executes its instruction and calls no handler; every probe there counts
-//! it as missed.
+//! A hit while handlers run on the same CPU executes the instruction and calls no handler; every probe on that
+//! instruction counts it as missed.
 //!
-//! The usual hit of a breakpoint, and every hit of a stub, goes through `trampoline/hit.S`, which does what [`breakpoint`]
-//! does where little is to be done, and leaves the rest to it.
+//! The usual hit of a breakpoint, and every hit of a stub, goes through `trampoline/hit.S`. That does what
+//! [`breakpoint`] does in the simple cases, and leaves the others to it.
 
 pub(crate) mod counters;
 pub(crate) mod cpu;
@@ -52,7 +52,8 @@ use machine::ThisCpu;
 use point::{Execution, Point, Watcher};
 
 called_by_assembly! {
-    /// Called before the probed instruction is executed: unless it changes the pc, at which execution then resumes instead.
+    /// Called before the probed instruction is executed. If it changes the pc, execution resumes there, and the
+    /// instruction is not executed.
     pub type PreHandler = fn(&mut Hit<'_>);
 }
 called_by_assembly! {
@@ -62,8 +63,8 @@ called_by_assembly! {
 
 /// A hit, as a handler sees it.
 ///
-/// Handlers run with interrupts masked and must not wait, allocate, or take a lock that the probed code may
-/// hold. A probe that they run into is executed and counted as missed.
+/// Handlers run with interrupts masked. They must not wait, allocate, or take a lock that the probed code may hold. If
+/// a handler hits a probe, the probed instruction is executed and the hit counts as missed.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Hit<'a> {
@@ -72,61 +73,61 @@ pub struct Hit<'a> {
 }
 
 impl<'a> Hit<'a> {
-    /// From the address of a hit, at which its [`TrapFrame`] is, to the word that the probe was registered with, as
-    /// [`Entry::DATA`](entry::Entry::DATA) has it.
+    /// Byte offsets that lead from the address of a `Hit`, at which its [`TrapFrame`] lies, to the word that the probe
+    /// was registered with, in the form of [`Entry::DATA`](entry::Entry::DATA).
     pub const DATA: [u16; 3] = Watcher::data_behind(mem::offset_of!(TrapFrame, watcher));
 
-    /// The hit of the first probe of `point`, which stays until it is over.
+    /// Makes the hit of the first probe of `point`. The point stays in place until the hit is over.
     #[inline]
     fn first(frame: &'a mut TrapFrame, point: &Point) -> &'a mut Self {
         Self::new(frame, ptr::from_ref(point).cast())
     }
 
-    /// The hit of the probe of `watcher`, which stays until it is over.
+    /// Makes the hit of the probe of `watcher`, which stays in place until the hit is over.
     #[inline]
     fn new(frame: &'a mut TrapFrame, watcher: *const Watcher) -> &'a mut Self {
         frame.watcher = watcher.expose_provenance() as u64;
-        // SAFETY: it has the layout of a frame, and the borrow of the frame goes over to it.
+        // SAFETY: `Hit` is `repr(transparent)` over `TrapFrame`, and the borrow of the frame passes to the result.
         unsafe { &mut *ptr::from_mut(frame).cast::<Self>() }
     }
 
-    /// The registers of the probed code.
+    /// Returns the registers of the probed code.
     #[inline]
     #[must_use]
     pub fn frame(&self) -> &TrapFrame {
         &self.frame
     }
 
-    /// The registers of the probed code, to be changed.
+    /// Returns the registers of the probed code, for changes.
     ///
     /// # Safety
     ///
-    /// The probed code goes on with what is written here: it must be something that it can go on with.
+    /// The probed code continues with the values that are written here, and must be able to.
     #[inline]
     pub unsafe fn frame_mut(&mut self) -> &mut TrapFrame {
         self.frame.written = 1;
         &mut self.frame
     }
 
-    /// In a pre-handler: has execution resume behind the probed instruction, without executing it.
+    /// In a pre-handler: resumes execution after the probed instruction, without executing it.
     ///
     /// # Safety
     ///
-    /// The probed code goes on without the effect of the instruction: it must be able to.
+    /// The probed code continues without the effect of the instruction, and must be able to.
     #[inline]
     pub unsafe fn skip(&mut self) {
         self.frame.written = 1;
         self.frame.pc = self.address() as u64 + 4;
     }
 
-    /// The virtual address of the probed instruction.
+    /// Returns the virtual address of the probed instruction.
     #[inline]
     #[must_use]
     pub fn address(&self) -> usize {
         Watcher::of(self).address
     }
 
-    /// The word that the probe was registered with.
+    /// Returns the word that the probe was registered with.
     #[inline]
     #[must_use]
     pub fn data(&self) -> usize {
@@ -134,7 +135,7 @@ impl<'a> Hit<'a> {
     }
 }
 
-/// A probe was hit by an instruction that was being executed in a slot: there is no way on.
+/// A probe was hit by an instruction that was being stepped in a slot. Execution cannot continue.
 #[derive(Debug)]
 struct HitInSlot<'a> {
     point: &'a Point,
@@ -152,38 +153,38 @@ impl fmt::Display for HitInSlot<'_> {
     }
 }
 
-/// What has become of a `brk #0x4`.
+/// The outcome of a `brk #0x4`.
 //
 // The variants without a fault hold nothing, rather than a `bool`: values of different widths in one place are moved by a
 // call of memcpy, which can be probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breakpoint {
-    /// It was a probe's.
+    /// The breakpoint belongs to a probe, and has been handled.
     Handled,
-    /// No probe put it there.
+    /// The breakpoint does not belong to a probe.
     Foreign,
-    /// The probed instruction takes this exception when it is simulated. It is shown to have taken it at its own address,
-    /// with this CPU out of the hit, as in [`faulted`].
+    /// The simulated instruction takes this exception. The frame shows it at the instruction's own address, and this
+    /// CPU has left the hit, as after [`faulted`].
     Raised(insn::Fault),
 }
 
-/// What has become of a probed instruction.
+/// What has happened to the probed instruction.
 enum Progress {
     Executed,
-    /// It will be, in its slot, to come back in [`stepped`].
+    /// It will be executed in its slot, which ends in [`stepped`].
     Stepping,
-    /// It will be, in its slot, when the hit is over.
+    /// It will be executed in its slot after the hit is over.
     Boosted,
     Raised(insn::Fault),
 }
 
-/// A `brk #0x4` at `frame.pc`.
+/// Handles a `brk #0x4` at `frame.pc`.
 #[inline(never)]
 pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
-    // SAFETY: this is the hit path.
+    // SAFETY: the vectors call this in the hit path, with interrupts masked; `point` is used only here.
     let Some(point) = (unsafe { table::lookup(frame.pc as usize) }) else { return Breakpoint::Foreign };
     let cpu = Cpu::current();
-    // SAFETY: this is the hit path.
+    // SAFETY: the vectors call this in the hit path, with interrupts masked; the result is used only here.
     if let Some((stepping, _)) = unsafe { cpu.stepping() } {
         platform::fatal(frame, &HitInSlot { point, stepping });
     }
@@ -198,7 +199,7 @@ pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
     point.first.counters.hit(cpu);
     (point.first.handler)(Hit::first(frame, point));
     if frame.pc != point.address() as u64 {
-        // Where a handler goes on is no target of the branch that led here.
+        // The address that a handler sends execution to is not the target of the branch that led here.
         frame.pstate &= !TrapFrame::BRANCH_TYPE;
         cpu.leave();
         return Breakpoint::Handled;
@@ -217,17 +218,17 @@ pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
     Breakpoint::Handled
 }
 
-/// A `brk #0x6` at `frame.pc`. Returns false if it is not the end of the slot that this CPU is in.
+/// Handles a `brk #0x6` at `frame.pc`. Returns false if this is not the end of the slot that this CPU is stepping.
 #[inline(never)]
 pub(crate) fn stepped(frame: &mut TrapFrame) -> bool {
     let cpu = Cpu::current();
-    // SAFETY: this is the hit path.
+    // SAFETY: the vectors call this in the hit path, with interrupts masked; the result is used only here.
     let Some((point, slot)) = (unsafe { cpu.stepping() }) else { return false };
     if frame.pc != slot + 4 {
         return false;
     }
     frame.pc = point.address() as u64 + 4;
-    // SAFETY: this is the hit path.
+    // SAFETY: as for `stepping`, this is the hit path.
     if let Some(point) = unsafe { cpu.end_step(frame) } {
         call_post_handlers(point, frame);
         cpu.leave();
@@ -235,16 +236,16 @@ pub(crate) fn stepped(frame: &mut TrapFrame) -> bool {
     true
 }
 
-/// Any other exception. If it is an instruction in its slot that has faulted, it is shown to have faulted at the address
-/// that it was probed at, with this CPU out of the hit; should the kernel repair the fault and resume, the probe is hit
-/// again.
+/// Handles any other exception. If an instruction has faulted in its slot, the frame is changed to show the fault at
+/// the address of the probed instruction, and this CPU leaves the hit. If the kernel repairs the fault and resumes, the
+/// probe is hit again.
 pub(crate) fn faulted(frame: &mut TrapFrame) {
     let cpu = Cpu::current();
     // SAFETY: interrupts have been masked since the instruction was sent to its slot, as in the hit path.
     if let Some((point, slot)) = unsafe { cpu.stepping() } {
         if frame.pc == slot {
             frame.set_interrupted(point.address() as u64);
-            // SAFETY: as for `stepping` above.
+            // SAFETY: as for `stepping` above, interrupts have been masked since the instruction was sent to its slot.
             if unsafe { cpu.end_step(frame) }.is_some() {
                 returns::take_back(point.address(), frame);
                 cpu.leave();
@@ -255,13 +256,13 @@ pub(crate) fn faulted(frame: &mut TrapFrame) {
     }
 }
 
-/// The kernel is about to report something that it will not survive: no handler runs on this CPU any more, and the
-/// instructions of probes that are hit by the report are executed. `frame`, if it is in a slot, or behind an instruction
-/// that was stepped there, is put right as in [`faulted`].
+/// Ends all hits on this CPU, because the kernel is about to report an error that stops it: no handler runs on this CPU
+/// any more, and if the report hits a probe, only the instruction is executed. If `frame` is in a slot, or just after
+/// an instruction that was stepped in one, it is changed to show the probed code, as in [`faulted`].
 ///
 /// # Safety
 ///
-/// Interrupts are masked, and nothing that was interrupted on this CPU, as `frame` says, goes on.
+/// Interrupts are masked, and no code that was interrupted on this CPU, as `frame` shows it, resumes.
 pub(crate) unsafe fn abandon(frame: Option<&mut TrapFrame>) {
     let cpu = Cpu::current();
     // SAFETY: interrupts have been masked since the instruction was sent to its slot, as in the hit path.
@@ -269,7 +270,8 @@ pub(crate) unsafe fn abandon(frame: Option<&mut TrapFrame>) {
         (Some((point, slot)), Some(frame)) => {
             if let Some(offset @ (0 | 4)) = frame.pc.checked_sub(slot) {
                 frame.set_interrupted(point.address() as u64 + offset);
-                // SAFETY: as for `stepping` above.
+                // SAFETY: as for `stepping` above, interrupts have been masked since the instruction was sent to its
+                // slot.
                 unsafe { cpu.end_step(frame) };
             }
         }
@@ -282,8 +284,8 @@ pub(crate) unsafe fn abandon(frame: Option<&mut TrapFrame>) {
 }
 
 called_by_assembly! {
-    /// The pre-handler of a point with several probes: calls those of all, up to one that sends execution elsewhere. The hit of
-    /// the first has been counted.
+    /// The pre-handler of a point with several probes. Calls the pre-handlers of all of them, until one sends execution
+    /// elsewhere. The hit of the first probe has been counted already.
     #[inline(never)]
     pub(crate) fn call_all(hit: &mut Hit<'_>) {
         call_each(hit, |_| true, true);
@@ -291,19 +293,20 @@ called_by_assembly! {
 }
 
 called_by_assembly! {
-    /// The pre-handler for a full stub that a CPU has come to before a probe was armed here that a stub cannot serve: calls those
-    /// of the others. No hit has been counted.
+    /// The pre-handler for a full stub, at a point to which a probe was added that a stub cannot serve, after a CPU had
+    /// entered the stub. Calls the pre-handlers of the other probes. No hit has been counted yet.
     #[inline(never)]
     pub(crate) fn call_earlier(hit: &mut Hit<'_>) {
         call_each(hit, |watcher| watcher.post.is_none(), false);
     }
 }
 
-/// Calls the pre-handlers that `is_called` says of the point of `hit`, up to one that sends execution elsewhere; if there is none,
-/// all its probes miss the hit. That of the first has been counted if it `is_counted`.
+/// Calls the pre-handlers of the point's watchers for which `is_called` returns true, until one sends execution
+/// elsewhere. If no watcher is called, all probes of the point miss the hit. If `is_counted`, the hit of the first
+/// probe has been counted already.
 #[inline(always)]
 fn call_each(hit: &mut Hit<'_>, is_called: impl Fn(&Watcher) -> bool, mut is_counted: bool) {
-    // SAFETY: this is the hit path, and the handlers that call this are called for the first watcher of a point.
+    // SAFETY: this is the hit path, and this handler is only called for the first watcher of a point.
     let point = unsafe { Point::beginning_with(Watcher::place(hit)) };
     let cpu = Cpu::current();
     returns::note(hit.frame.x[30]);
@@ -325,19 +328,19 @@ fn call_each(hit: &mut Hit<'_>, is_called: impl Fn(&Watcher) -> bool, mut is_cou
     if !is_any_called {
         return point.miss(cpu);
     }
-    // The instruction that they wait for is not executed.
+    // These watchers wait for an instruction that is not executed.
     watchers.for_each(|watcher| watcher.probe.counters.miss(cpu));
 }
 
 called_by_assembly! {
-    /// The pre-handler of a probe that has none.
+    /// The pre-handler of a probe without one.
     pub(crate) fn call_nobody(_: &mut Hit<'_>) {}
 }
 
 #[inline(never)]
 fn call_post_handlers(point: &Point, frame: &mut TrapFrame) {
     let next = frame.pc;
-    // The vectors have stored where the exception was taken, which may be in a slot.
+    // The vectors have stored the address where the exception was taken, which may be in a slot.
     frame.record[1] = next;
     for watcher in point.watchers() {
         if let Some(handler) = watcher.post {
@@ -349,8 +352,8 @@ fn call_post_handlers(point: &Point, frame: &mut TrapFrame) {
     }
 }
 
-/// Executes the instruction of `point`, or sends `frame` to the copy for it; if it `is_told`, the post-handlers are then
-/// called in [`stepped`].
+/// Executes the instruction of `point`, or sends `frame` to its copy. If `is_told`, [`stepped`] calls the post-handlers
+/// after that.
 #[inline]
 fn execute(cpu: &Cpu, point: &Point, is_told: bool, frame: &mut TrapFrame) -> Progress {
     match point.execution {

@@ -1,8 +1,9 @@
-//! From an address in a slot or a stub back to the instruction that it stands for.
+//! Maps an address in a slot or a stub back to the instruction that it stands for.
 //!
-//! A boosted or optimized instruction runs after its hit, and may fault or be interrupted there. Only its slot or stub then tells
-//! where it belongs: a slot ends in a branch to the next instruction; a stub holds its distance from the instruction. The slot of
-//! a stepped instruction holds neither, so the points are searched for the one that has the slot.
+//! A boosted or optimized instruction runs after its hit, and may fault or be interrupted there. Then only its slot or
+//! stub tells which instruction it is: a slot ends in a branch to the next instruction, and a stub holds its distance
+//! from the instruction. The slot of a stepped instruction holds neither, so the points are searched for the one that
+//! has the slot.
 
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -14,42 +15,42 @@ use super::{snippet_cell, table};
 use crate::insn::{self, MAX_WORDS, encode};
 use crate::text;
 
-/// A piece of executable memory that holds slots, or stubs. Pieces are never freed.
+/// A piece of executable memory that is divided into cells of one kind. Pieces are never freed.
 #[derive(Debug)]
 pub(crate) struct Piece {
     /// Virtual addresses.
     range: Range<usize>,
     kind: Cell,
-    /// The piece that was there before.
+    /// The piece that was added before this one.
     next: *const Piece,
 }
 
-/// Bytes that it takes to know a piece.
+/// Bytes of general memory for the description of a piece.
 pub(crate) const PIECE: usize = size_of::<Piece>();
 
-/// What a piece is cut into.
+/// The kinds of cells that pieces are divided into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cell {
-    /// The instruction, and what leads on.
+    /// A copy of an instruction, and a breakpoint or a branch after it.
     Slot,
-    /// What `probe::stub_builder` builds.
+    /// A stub, as `probe::stub_builder` builds it.
     Stub,
-    /// A snippet, and a stub at the end.
+    /// A snippet, with a stub at the end.
     Snippet,
-    /// The same, for a long one.
+    /// A long snippet, with a stub at the end.
     LongSnippet,
     /// The code of a return.
     Return,
-    /// The same, of a long one.
+    /// The long code of a return.
     LongReturn,
 }
 
 impl Cell {
-    /// All, in their order.
+    /// All kinds, in the order of their discriminants.
     pub(crate) const KINDS: [Self; 6] =
         [Self::Slot, Self::Stub, Self::Snippet, Self::LongSnippet, Self::Return, Self::LongReturn];
 
-    /// Bytes; cells lie at multiples of it from where their piece begins.
+    /// Returns the size of a cell in bytes. Cells lie at multiples of it from the beginning of their piece.
     #[inline]
     pub(crate) const fn size(self) -> usize {
         match self {
@@ -61,54 +62,56 @@ impl Cell {
     }
 }
 
-/// The newest piece.
+/// The piece that was added last.
 static PIECES: AtomicPtr<Piece> = AtomicPtr::new(ptr::null_mut());
 
-/// What cells of this kind will be known by, if there is memory for it.
+/// Allocates the description of a piece of this kind of cells; `None` if there is no memory.
 pub(crate) fn prepare(kind: Cell) -> Option<Box<Piece>> {
     fallible::boxed(Piece { range: 0..0, kind, next: ptr::null_mut() }).ok()
 }
 
-/// Makes the cells at these virtual addresses known, by what was prepared for them. Called with the registry's lock held, so by
-/// one task at a time.
+/// Makes the cells at these virtual addresses known, with a description from [`prepare`]. Called with the registry's
+/// lock held, so by one task at a time.
 #[inline]
 pub(crate) fn add(mut piece: Box<Piece>, range: Range<usize>) {
     (piece.range, piece.next) = (range, PIECES.load(Ordering::Relaxed));
     PIECES.store(Box::into_raw(piece), Ordering::Release);
 }
 
-/// Where `pc` is in a cell, and the instruction that this stands for. Addresses are virtual.
+/// The position of a pc in a cell, and the instruction that it stands for. Addresses are virtual.
 pub(super) struct Origin {
     pub(super) instruction: usize,
-    /// The stub that it is in, and the form of that.
+    /// The stub that contains the pc, and the form of the stub.
     pub(super) stub: Option<(usize, Form)>,
-    /// Where the copy of the instruction begins.
+    /// The address at which the copy of the instruction begins.
     copy: usize,
-    /// It is the copy of a snippet.
+    /// Whether that is the copy in a snippet.
     is_snippet: bool,
 }
 
 impl Origin {
-    /// Where the probed code is at `pc`: at the instruction, or where its copy already leads to.
+    /// Returns where the probed code is at `pc`: at the instruction, or, if the copy has only a branch left to do, at
+    /// the target of that branch.
     #[inline(always)]
     pub(super) fn address(&self, pc: usize) -> usize {
         if !self.is_in_copy(pc) {
             return self.instruction;
         }
         match text::read(pc & !3) {
-            // It has been executed.
+            // The instruction has been executed.
             insn::BRK_STEP => self.instruction.wrapping_add(4),
             word => insn::origin(pc as u64, word, self.instruction as u64) as usize,
         }
     }
 
-    /// Where the snippet that `pc` is in leaves all to the handler, if it is in one.
+    /// Returns the address at which the snippet that contains `pc` goes on at the handler; `None` if `pc` is not in a
+    /// snippet.
     #[inline(always)]
     pub(super) fn exit(&self, pc: usize) -> Option<usize> {
         (self.is_snippet && pc < self.copy).then(|| snippet_cell::exit(self.copy))
     }
 
-    /// Whether a word of the copy has been executed, at `pc`.
+    /// Returns whether a word of the copy has been executed at `pc`.
     #[inline(always)]
     pub(super) fn has_begun(&self, pc: usize) -> bool {
         pc > self.copy && self.is_in_copy(pc)
@@ -120,11 +123,12 @@ impl Origin {
     }
 }
 
-/// The kind of the cell that `pc` is in, and its virtual addresses. A piece may end in less than a cell.
+/// Returns the kind of the cell that contains `pc`, and its virtual addresses. The end of a piece may be too small for
+/// a cell.
 #[inline(always)]
 fn cell(pc: usize) -> Option<(Cell, Range<usize>)> {
     let mut piece = PIECES.load(Ordering::Acquire).cast_const();
-    // SAFETY: null, or a piece, which is never freed.
+    // SAFETY: the pointer is null or a piece, and pieces are never freed.
     while let Some(&Piece { ref range, kind, next }) = unsafe { piece.as_ref() } {
         if range.contains(&pc) {
             let size = kind.size();
@@ -136,14 +140,15 @@ fn cell(pc: usize) -> Option<(Cell, Range<usize>)> {
     None
 }
 
-/// What `pc` is in, if it is in a slot or in a stub. What nothing stands in yet has no origin. To be called with interrupts masked.
+/// Returns the origin of `pc`, if it is in a slot or in a stub; `None` if nothing has been written there yet. To be
+/// called with interrupts masked.
 #[inline(always)]
 pub(super) fn find(pc: usize) -> Option<Origin> {
     let (kind, cell) = cell(pc)?;
     match kind {
         Cell::Slot => {
             let instruction = match text::read(cell.start + 4) {
-                // SAFETY: by the caller, interrupts are masked.
+                // SAFETY: the caller has masked interrupts.
                 insn::BRK_STEP => unsafe { table::stepped_in(cell.start) }?,
                 word => encode::branch_target(word, cell.start as u64 + 4)?.wrapping_sub(4) as usize,
             };
@@ -168,15 +173,17 @@ pub(super) fn find(pc: usize) -> Option<Origin> {
     }
 }
 
-/// Where the code of a return that `pc` is in leaves all to the handler, if it is in one.
+/// Returns the address at which the code of a return that contains `pc` goes on at the handler; `None` if `pc` is not
+/// in such code.
 #[inline(always)]
 pub(super) fn exit_of_return(pc: usize) -> Option<usize> {
     let (Cell::Return | Cell::LongReturn, cell) = cell(pc)? else { return None };
     Some(cell.start + 4 * text::read(cell.end - 4) as usize)
 }
 
-/// The virtual address in the probed code that `pc` stands for, if it is in a slot or in a stub: that of the instruction, or where
-/// its copy already leads to. To be called with interrupts masked.
+/// Returns the virtual address in the probed code that `pc` stands for, if it is in a slot or in a stub: the
+/// instruction, or, if its copy has only a branch left to do, the target of that branch. To be called with interrupts
+/// masked.
 pub(crate) fn of(pc: usize) -> Option<usize> {
     find(pc).map(|origin| origin.address(pc))
 }

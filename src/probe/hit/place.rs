@@ -1,8 +1,9 @@
-//! A place on a stack, and which of the calls that a task is in belongs to it.
+//! Determines which of a task's calls a stack pointer belongs to.
 //!
-//! A task may have several stacks, as where it runs fibers. Its calls are in one list, newest first, in which those of all
-//! its stacks are mixed; only on one stack a newer call lies lower. [`Platform::stack`](crate::platform::Platform::stack)
-//! tells stacks apart where it knows them. Where it does not, nothing here takes two calls to be on the same one.
+//! A task may have several stacks, for example if it runs fibers. Its calls are in one list, newest first, in which the
+//! calls on all its stacks are mixed. Only on the same stack does a newer call lie lower.
+//! [`Platform::stack`](crate::platform::Platform::stack) tells stacks apart, if it knows them. If it does not, no two
+//! calls are taken to be on the same stack.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -12,7 +13,7 @@ use super::list::List;
 use super::trampoline;
 use crate::platform;
 
-/// A stack pointer, and the stack that it is in, if that is known.
+/// A stack pointer, and the stack that contains it, if that is known.
 pub(super) struct Place {
     pointer: u64,
     stack: Option<Range<usize>>,
@@ -24,17 +25,18 @@ impl Place {
         Self { pointer, stack: platform::stack(pointer as usize) }
     }
 
-    /// Whether a stack pointer is known to be in the same stack.
+    /// Returns whether a stack pointer is known to be in the same stack.
     #[inline]
     pub(super) fn is_on_its_stack(&self, pointer: u64) -> bool {
         self.stack.as_ref().is_some_and(|stack| pointer > stack.start as u64 && pointer <= stack.end as u64)
     }
 
-    /// The call that a return with this stack pointer ends, or the oldest of those that it ends: the one which has the true
-    /// return address.
+    /// Returns the call that a return with this stack pointer ends. If it ends several, returns the oldest of them,
+    /// which has the true return address.
     ///
-    /// It is the newest that was entered with the stack pointer. If none was, the function has not restored it: then it is
-    /// the newest on the stack, or, where none is known to be there, of the task.
+    /// It is the newest call that was entered with this stack pointer. If there is none, the function has not restored
+    /// its stack pointer: then it is the newest call on the stack, or, if no call is known to be on that stack, the
+    /// newest of the task.
     pub(super) fn returned<'a>(&self, calls: &'a List) -> Option<&'a Instance> {
         let has_address = |call: &&Instance| !trampoline::is_kretprobe(call.return_address.load(Relaxed));
         let fits = |call: &&Instance| call.stack_pointer.load(Relaxed) == self.pointer;
@@ -43,8 +45,9 @@ impl Place {
         calls().find(fits).or_else(|| calls().find(is_near)).or_else(|| calls().next())
     }
 
-    /// The true return address of the call that was entered with the next higher stack pointer, or this one: on the stack, if
-    /// it is known, that of the newest such call; otherwise that of the lowest one, as nothing of another stack is between.
+    /// Returns the true return address of the call that was entered with this stack pointer, or with the next higher
+    /// one. If the stack is known, that is the newest such call on the stack; otherwise it is the one with the lowest
+    /// stack pointer, on the assumption that no other stack lies in between.
     pub(super) fn true_return_address(&self, calls: &List) -> Option<u64> {
         let mut lowest: Option<(u64, u64)> = None;
         for call in calls.iter() {

@@ -1,4 +1,4 @@
-//! A probe point: one instruction that is probed, how it is executed, and the probes that watch it.
+//! A probe point: one probed instruction, how it is executed, and the probes that watch it.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -22,53 +22,59 @@ use crate::probe::Mode;
 use crate::probe::aliasable::AliasableBox;
 use crate::probe::snippet::Inserted;
 
-/// How the probed instruction is executed. Addresses are virtual.
+/// How a probed instruction is executed. Addresses are virtual.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Execution {
     /// On the trap frame, within the exception.
     Simulated(Op),
-    /// From a copy at `slot`, with a `brk #0x6` behind it.
+    /// From a copy at `slot`, followed by a `brk #0x6`.
     Stepped { slot: usize },
-    /// From a copy at `slot`, with a branch to the next instruction behind it.
+    /// From a copy at `slot`, followed by a branch to the next instruction.
     Boosted { slot: usize },
-    /// From a copy at the end of `stub`, to which a branch leads from where the instruction was; or to a snippet in the same
-    /// `cell`, that begins `before` bytes before the stub, if that is not 0.
+    /// From a copy at the end of `stub`. A branch that replaces the instruction leads to the stub; or, if `before` is
+    /// not 0, to a snippet in the same `cell`, which begins `before` bytes before the stub.
     Optimized { stub: usize, form: Form, cell: Cell, before: u16 },
 }
 
-/// One instruction that is probed, and what a hit of it does.
+/// One probed instruction, and what a hit of it does.
 ///
-/// The hit path finds it by address, without a lock, and nothing in it changes while a CPU is in there: another takes its place.
-/// It is freed only after every CPU has been held outside the hit path since. `trampoline/hit.S` knows the beginning.
+/// The hit path finds it by address, without a lock. A point does not change while a CPU is in the hit path: a change
+/// replaces it with another point. It is freed only after every CPU has been held outside the hit path since it was
+/// replaced. `trampoline/hit.S` knows the layout of the first fields.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Point {
-    /// What is called first.
+    /// The first watcher, whose handler a breakpoint calls. Must be the first field.
     pub(crate) first: Watcher,
-    /// Handler for a full stub, and the counter to increment before it. A CPU may have entered a stub when another point was here,
-    /// so both are valid also where there is no stub, or where stubs cannot do all that is to be done: they then serve those probes
-    /// that a stub can serve. The others have been armed since, and are hit from the next time on.
+    /// Handler for a full stub, and the counter to increment before the call.
+    ///
+    /// A CPU may have entered a stub when another point was here. So both are also valid if there is no stub, or if a
+    /// stub cannot do everything that the point needs: they then serve the probes that a stub can serve. The other
+    /// probes were armed later, and get their first hit when the next CPU arrives.
     pub(crate) full: PreHandler,
     pub(crate) full_counters: Counters,
-    /// Handler for a lean stub, and its counter, valid in the same cases.
+    /// Handler for a lean stub, and its counter, valid in the same cases as those for a full stub.
     pub(crate) lean: ArgumentHandler,
     pub(crate) lean_counters: Counters,
-    /// What is left to do when that has been done, and has changed no register: 0 if more than is said here.
+    /// How the assembly goes on after a handler that has changed no register: one of the constants below; 0 if Rust has
+    /// to.
     pub(crate) shortcut: u64,
-    /// Of [`BOOSTED`](Self::BOOSTED) and [`STEPPED`](Self::STEPPED): the virtual address at which to go on.
+    /// For [`BOOSTED`](Self::BOOSTED) and [`STEPPED`](Self::STEPPED): the virtual address at which to go on. The other
+    /// shortcuts say how they use it.
     pub(crate) slot: usize,
-    /// Of the others: what they say.
+    /// The operands of the other shortcuts.
     pub(crate) operands: [u64; 3],
-    /// The [`shortcut`](Self::shortcut) of a breakpoint at the entry of a function that calls no handler, but follows the call to
-    /// its return for [`returns`](Self::returns); 0 elsewhere. At most one of the two is not 0.
+    /// The [`shortcut`](Self::shortcut) after a breakpoint at the entry of a function, if no handler is called but the
+    /// call is followed to its return for [`returns`](Self::returns); 0 otherwise. At most one of `entry` and
+    /// `shortcut` is not 0.
     pub(crate) entry: u64,
-    /// The slots of the return probe, that of the first watcher, if it alone watches, and wants nothing of the entry; null
-    /// otherwise.
+    /// The slots of the return probe of the first watcher, if that is the only watcher and does nothing at the entry
+    /// but follow the call; null otherwise.
     pub(crate) returns: *const Slot,
     pub(crate) execution: Execution,
-    /// Whether branch targets are checked in its page.
+    /// Whether branch targets are checked in the instruction's page.
     pub(crate) guarded: bool,
-    /// The enabled probes, in the order in which they run, if there are several. There is seldom more than the first.
+    /// The enabled probes, in the order in which they run, if there are several; empty if there is only `first`.
     pub(crate) several: Vec<Watcher>,
 }
 
@@ -76,19 +82,19 @@ pub(crate) struct Point {
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Watcher {
-    /// Called before the instruction.
+    /// Called before the instruction is executed.
     pub(crate) handler: PreHandler,
-    /// Its hits are counted before that.
+    /// Counts the hits, before the handler is called.
     pub(crate) counters: Counters,
     /// The virtual address of the instruction.
     pub(crate) address: usize,
-    /// Called after the instruction.
+    /// Called after the instruction has been executed.
     pub(crate) post: Option<PostHandler>,
     pub(crate) probe: ProbeRef,
 }
 
-/// Reference to a registered probe. The probe stays in place until it has been unregistered, no point refers to it, every CPU has
-/// been held outside the hit path since, and no call of it is in progress.
+/// Reference to a registered probe. The probe stays in place until it has been unregistered, no point refers to it,
+/// every CPU has been held outside the hit path since then, and none of its calls is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeRef(NonNull<Probe>);
 
@@ -96,16 +102,18 @@ pub(crate) struct ProbeRef(NonNull<Probe>);
 #[derive(Debug)]
 pub(crate) struct Probe {
     pub(crate) kind: Kind,
-    /// The word that its handlers are given.
+    /// The word that handlers get as `data`.
     pub(crate) data: usize,
-    /// It is armed, or about to be. For the registry: a point has only those that are.
+    /// Whether the probe is armed, or about to be. For the registry: a point has only enabled probes.
     pub(crate) enabled: AtomicBool,
-    /// The fastest mode that it allows, by what it was asked to do and what its handlers need. For the registry.
+    /// The fastest mode that the probe allows: the one it was registered for, or a slower one that its handlers need.
+    /// For the registry.
     pub(crate) allows: Mode,
     pub(crate) counters: Counters,
-    /// Counts the calls of its watcher's handler: the same, but for a return probe, which is hit by returns.
+    /// Counts the calls of its watcher's handler: `counters` for a kprobe, a sink for a return probe, which counts its
+    /// returns.
     pub(crate) entered: Counters,
-    /// What its stub does instead of calling the handler. For the registry.
+    /// The snippet that its stub runs instead of calling the handler. For the registry.
     pub(crate) inserted: Option<Box<Inserted>>,
 }
 
@@ -115,11 +123,11 @@ pub(crate) enum Kind {
         pre: Pre,
         post: Option<PostHandler>,
     },
-    /// Boxed, as it is many times as large, and most probes are of the other kind.
+    /// Boxed because it is many times larger than a kprobe's part, and most probes are kprobes.
     Return(AliasableBox<ReturnProbe>),
 }
 
-/// What a kprobe does before the instruction.
+/// What a kprobe calls before the instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pre {
     Nothing,
@@ -128,53 +136,55 @@ pub(crate) enum Pre {
 }
 
 impl Point {
-    /// [`shortcut`](Self::shortcut): to go on at [`slot`](Self::slot).
+    /// [`shortcut`](Self::shortcut): go on at [`slot`](Self::slot).
     pub(crate) const BOOSTED: u64 = 1;
-    /// [`shortcut`](Self::shortcut): to go on where the frame says at the first operand, an offset, with the second as
-    /// PSTATE.BTYPE, and [`slot`](Self::slot) stored at the third, an offset.
+    /// [`shortcut`](Self::shortcut): go on at the address in the frame at offset `operands[0]`, with `operands[1]` as
+    /// PSTATE.BTYPE, after storing [`slot`](Self::slot) in the frame at offset `operands[2]`.
     pub(crate) const REGISTER: u64 = 2;
-    /// [`shortcut`](Self::shortcut): to step the instruction at [`slot`](Self::slot), and to call the one post-handler.
+    /// [`shortcut`](Self::shortcut): step the instruction at [`slot`](Self::slot), then call the only post-handler.
     pub(crate) const STEPPED: u64 = 4;
 
-    /// [`shortcut`](Self::shortcut): to store the first operand at the second, an offset in the frame, and to go on at
+    /// [`shortcut`](Self::shortcut): store `operands[0]` in the frame at offset `operands[1]`, and go on at
     /// [`slot`](Self::slot).
     pub(crate) const SET: u64 = 8;
-    /// [`shortcut`](Self::shortcut): to go on at [`slot`](Self::slot) if, in the first operand, the bit is set whose number
-    /// the flags are (N in bit 3 to V in bit 0), else at the second.
+    /// [`shortcut`](Self::shortcut): go on at [`slot`](Self::slot) if the bit of `operands[0]` is set whose number is
+    /// the flags (N in bit 3 to V in bit 0); otherwise at `operands[1]`.
     pub(crate) const CONDITION: u64 = 16;
-    /// [`shortcut`](Self::shortcut): to go on at [`slot`](Self::slot) if a bit of the first operand is set at the third, an
-    /// offset in the frame, else at the second.
+    /// [`shortcut`](Self::shortcut): go on at [`slot`](Self::slot) if a bit of `operands[0]` is set in the frame at
+    /// offset `operands[2]`; otherwise at `operands[1]`.
     pub(crate) const TEST: u64 = 32;
-    /// [`shortcut`](Self::shortcut): to load the doubleword at the first operand, an address that is known to be readable, to
-    /// store it at the second, an offset in the frame, and to go on at [`slot`](Self::slot).
+    /// [`shortcut`](Self::shortcut): load the doubleword at the address `operands[0]`, which is known to be readable,
+    /// store it in the frame at offset `operands[1]`, and go on at [`slot`](Self::slot).
     pub(crate) const LOAD_DOUBLEWORD: u64 = 64;
-    /// [`shortcut`](Self::shortcut): the same for a word.
+    /// [`shortcut`](Self::shortcut): load the word at the address `operands[0]`, which is known to be readable, store
+    /// it zero extended in the frame at offset `operands[1]`, and go on at [`slot`](Self::slot).
     pub(crate) const LOAD_WORD: u64 = 128;
 
-    /// The virtual address of the instruction.
+    /// Returns the virtual address of the instruction.
     #[inline]
     pub(crate) fn address(&self) -> usize {
         self.first.address
     }
 
-    /// The enabled probes, in the order in which they run.
+    /// Returns the enabled probes, in the order in which they run.
     #[inline]
     pub(super) fn watchers(&self) -> &[Watcher] {
         if self.several.is_empty() { slice::from_ref(&self.first) } else { &self.several }
     }
 
-    /// Makes this the point at `place`, with those of its watchers whose probes are enabled.
+    /// Replaces the point at `place` with this one, keeping that point's watchers whose probes are enabled.
     ///
     /// Copied word by word, inline: `memcpy` may hit the probe whose point is half written.
     ///
     /// # Safety
     ///
-    /// A point is there, no CPU is in the hit path, and this one is not interrupted; this one has no watchers of its own, and is
-    /// not dropped.
+    /// There is a point at `place`, no CPU is in the hit path, and this CPU cannot be interrupted. This point has no
+    /// watchers in `several`, and is not dropped.
     #[inline(never)]
     pub(crate) unsafe fn take_place(&mut self, place: NonNull<Self>) {
-        // SAFETY: the watchers are moved as the words that they consist of; the vector has no more of them than it had, and goes
-        // over to this point, as this point does to the place.
+        // SAFETY: watchers are moved as the words that they consist of. The vector keeps its buffer and gets no more
+        // watchers than it had. It moves to this point, and this point moves to `place`: the caller does not drop this
+        // one (see # Safety).
         unsafe {
             let several = &raw mut (*place.as_ptr()).several;
             let (first, count) = ((*several).as_mut_ptr(), (*several).len());
@@ -191,42 +201,44 @@ impl Point {
         }
     }
 
-    /// Counts a hit that none of the probes has been told of.
+    /// Counts the hit as missed by every probe of the point.
     pub(super) fn miss(&self, cpu: &Cpu) {
         for watcher in self.watchers() {
             watcher.probe.counters.miss(cpu);
         }
     }
 
-    /// The point that begins with its first watcher at `first`.
+    /// Returns the point whose first watcher is at `first`.
     ///
     /// # Safety
     ///
-    /// The pointer was made from one to the point, or by the assembly. The caller is in the hit path, and uses the result only
-    /// there.
+    /// The pointer was derived from a pointer to the point, or stored by the assembly. The caller is in the hit path,
+    /// and uses the result only there.
     pub(super) unsafe fn beginning_with<'a>(first: *const Watcher) -> &'a Self {
         // SAFETY: a point is freed only after every CPU has been held outside the hit path, in which the caller is.
         unsafe { &*first.cast() }
     }
 }
 
-/// Copies a value of whole words by loads and stores of these, and no call.
+/// Copies a value word by word, with loads and stores and no call.
 ///
 /// # Safety
 ///
-/// As of [`ptr::copy`].
+/// The contract of [`ptr::copy`] for one value; the two values may be the same, but do not overlap otherwise.
 #[inline(always)]
 unsafe fn copy_words<T>(from: *const T, to: *mut T) {
     const { assert!(size_of::<T>().is_multiple_of(8) && align_of::<T>() >= 8) };
     for word in 0..size_of::<T>() / 8 {
-        // What is copied has pointers in it, and padding.
+        // The value may contain pointers and padding, so its words are copied as `MaybeUninit`.
         let (from, to) = (from.cast::<MaybeUninit<u64>>(), to.cast::<MaybeUninit<u64>>());
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees that both values are valid for the copy (see # Safety), and `word` is within
+        // their size.
         unsafe { to.add(word).write_volatile(from.add(word).read_volatile()) };
     }
 }
 
-// The assembly loads the handlers together with the counts, and takes the address of the point for that of its first watcher.
+// The assembly loads each handler together with its counters, and uses the address of the point as that of its first
+// watcher.
 const _: () =
     assert!(offset_of!(Point, first) == 0 && offset_of!(Watcher, handler) == 0 && offset_of!(Watcher, counters) == 8);
 const _: () = {
@@ -237,32 +249,34 @@ const _: () = {
 };
 
 impl Watcher {
-    /// From what has the address of a watcher at `offset` to the word that its probe was registered with.
+    /// Returns the byte offsets that lead to the word that a probe was registered with, from a structure that has the
+    /// address of its watcher at `offset`.
     pub(super) const fn data_behind(offset: usize) -> [u16; 3] {
         [offset as u16, offset_of!(Self, probe) as u16, offset_of!(Probe, data) as u16]
     }
 
-    /// Where the one is whose handler runs with `hit`. An address, as the assembly stores it in the frame, too.
+    /// Returns the address of the watcher whose handler runs with `hit`. Exposed, because the assembly also stores it
+    /// in the frame.
     #[inline]
     pub(super) fn place(hit: &Hit<'_>) -> *const Self {
         ptr::with_exposed_provenance(hit.frame().watcher as usize)
     }
 
-    /// The one whose handler runs with `hit`.
+    /// Returns the watcher whose handler runs with `hit`.
     #[inline]
     pub(super) fn of<'a>(hit: &'a Hit<'_>) -> &'a Self {
-        // SAFETY: the routine that calls a handler stores the address there. Watchers are freed only after every CPU has been held
-        // outside the hit path, and the handler runs in the hit path.
+        // SAFETY: the routine that calls a handler stores the address of its watcher there. Watchers are freed only
+        // after every CPU has been held outside the hit path, and the handler runs in the hit path.
         unsafe { &*Self::place(hit) }
     }
 }
 
-// SAFETY: `returns` leads to a part of what the first watcher has.
+// SAFETY: `returns` points to a part of the return probe of the first watcher, which can be shared.
 unsafe impl Send for Point {}
 
-// SAFETY: it is a reference to what can be shared.
+// SAFETY: it is a shared reference to a `Probe`, which is `Sync`, as the check below shows.
 unsafe impl Send for ProbeRef {}
-// SAFETY: a shared `Probe` is `Sync`, as the check below shows.
+// SAFETY: it is a shared reference to a `Probe`, which is `Sync`, as the check below shows.
 unsafe impl Sync for ProbeRef {}
 const _: fn() = || {
     fn is_shared<T: Sync>() {}
@@ -270,16 +284,17 @@ const _: fn() = || {
 };
 
 impl ProbeRef {
-    /// The probe at this place.
+    /// Makes a reference to the probe at this address.
     ///
     /// # Safety
     ///
-    /// The probe stays there for as long as the documentation of [`ProbeRef`] says, and no holder of the result uses it for longer.
+    /// The probe stays there for as long as the documentation of [`ProbeRef`] says, and no copy of the result is used
+    /// after that.
     pub(crate) const unsafe fn new(probe: NonNull<Probe>) -> Self {
         Self(probe)
     }
 
-    /// Its place.
+    /// Returns the address of the probe.
     pub(crate) const fn place(self) -> NonNull<Probe> {
         self.0
     }
@@ -290,14 +305,14 @@ impl Deref for ProbeRef {
 
     #[inline]
     fn deref(&self) -> &Probe {
-        // SAFETY: as `new` was promised.
+        // SAFETY: the caller of `new` guarantees that the probe stays in place as long as this reference is used.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl Kind {
-    /// The fastest mode that a probe allows which is asked for in this one, or a slower one, by what its handlers need; it has a
-    /// snippet or has not.
+    /// Returns the fastest mode that a probe of this kind allows: `fastest`, or a slower mode that its handlers need.
+    /// `has_snippet` says whether a stub can run a snippet for it.
     pub(crate) fn allows(&self, fastest: Mode, has_snippet: bool) -> Mode {
         match self {
             Self::Kprobe { post: Some(_), .. } => Mode::Stepped,
@@ -309,7 +324,7 @@ impl Kind {
 }
 
 impl Probe {
-    /// How many calls of a return-probed function are being followed.
+    /// Returns the number of calls in progress that a return probe follows; 0 for a kprobe.
     pub(crate) fn active(&self) -> u32 {
         match &self.kind {
             Kind::Return(return_probe) => return_probe.active(),
@@ -317,7 +332,7 @@ impl Probe {
         }
     }
 
-    /// Whether it is this return probe.
+    /// Returns whether this is the return probe `other`.
     pub(super) fn is(&self, other: &ReturnProbe) -> bool {
         matches!(&self.kind, Kind::Return(return_probe) if ptr::eq(&**return_probe, other))
     }

@@ -1,28 +1,29 @@
 //! Return probes: from the entry of a function to its return, in one task.
 //!
-//! At the entry x30 holds the return address. It is put into an instance, and `kretprobe_trampoline` into x30
-//! in its place; or `kretprobe_lean`, where the probe has code for its returns. The instances of the calls that a task is in are in
-//! a list of its own, newest first, which is changed only by the task itself; calls on one stack end in the opposite order of their
-//! beginning, so the one that returns is nearly always found in front.
+//! At the entry, x30 holds the return address. The entry probe stores it in an instance, and puts into x30 the address
+//! of `kretprobe_trampoline`, or of `kretprobe_lean` if the probe has code for its returns. The instances of the calls
+//! that a task is in form a list of the task, newest first. Only the task itself changes it. On one stack, the newest
+//! call ends first, so a call that returns is nearly always at the head.
 //!
-//! *Which* calls end with a return is told by the stack pointer, which is the same at the entry of a function
-//! and after its return (AAPCS64, section 6.4.5.1). Several instances share it when a function has several
-//! return probes, or leaves by a tail call to another probed function; then all but the oldest hold the address
-//! of the trampoline as what they found in x30, and all of them end at once.
+//! The stack pointer tells *which* calls a return ends: it is the same at the entry of a function and after its return
+//! (AAPCS64, section 6.4.5.1). Several instances have the same stack pointer if a function has several return probes,
+//! or leaves by a tail call to another probed function. All but the oldest of these have found the address of the
+//! trampoline in x30, and all of them end at once.
 //!
 //! Newer instances than those are of two kinds:
 //!
-//! - A call that began lower on the same stack was abandoned, as by a handler that has moved the pc out of a function:
-//!   nothing will ever return to it. It is missed, and its instance given back.
-//! - A call on another stack of the task, as a fiber has one, is still to return. [`stack`](crate::platform::Platform::stack)
-//!   tells; where it does not know, every call is taken to be of this kind.
+//! - A call that began lower on the same stack was abandoned, for example because a handler moved the pc out of a
+//!   function: it will never return. It counts as missed, and its instance is given back.
+//! - A call on another stack of the task, such as that of a fiber, will still return.
+//!   [`stack`](crate::platform::Platform::stack) tells the two kinds apart. Where it does not know the stack, every
+//!   call is taken to be of this kind.
 //!
-//! A return whose stack pointer is that of no call comes from a function that does not restore it. The newest call of its
-//! stack is taken to have returned: the task goes on at the true return address, no handler is told of values that may be
-//! those of another call, and the call counts as missed.
+//! A return whose stack pointer belongs to no call comes from a function that does not restore its stack pointer. The
+//! newest call of that stack is taken to have returned: the task goes on at the true return address, no handler sees
+//! values that may belong to another call, and the call counts as missed.
 //!
-//! The usual entry is dealt with by `follower`, in front of the stub, or in `trampoline/hit.S`, and the usual return in
-//! `trampoline/kretprobe.S`: they do what is done here where little is to be done.
+//! The simple entries are handled by `follower`, in front of the stub, or in `trampoline/hit.S`; the simple returns in
+//! `trampoline/kretprobe.S`. They do what this module does in these cases.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -43,13 +44,13 @@ use crate::exception::TrapFrame;
 use crate::platform;
 use crate::probe::aliasable::AliasableBox;
 
-/// What an entry handler wants.
+/// The decision of an entry handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Decision {
-    /// This call is followed to its return.
+    /// Follow this call to its return.
     Follow,
-    /// This call is of no interest: its return is not reported, and nothing is counted.
+    /// Do not follow this call: its return is not reported, and nothing is counted.
     Decline,
 }
 
@@ -58,7 +59,7 @@ called_by_assembly! {
     pub type EntryHandler = fn(&mut Call<'_>) -> Decision;
 }
 called_by_assembly! {
-    /// Called when the function has returned, before its caller goes on.
+    /// Called when the function has returned, before its caller continues.
     pub type ReturnHandler = fn(&mut Call<'_>);
 }
 
@@ -71,120 +72,124 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// From the address of a call, at which its [`TrapFrame`] is, to the word that the probe was registered with, as
-    /// [`Entry::DATA`](super::entry::Entry::DATA) has it.
+    /// Byte offsets that lead from the address of a `Call`, at which its [`TrapFrame`] lies, to the word that the probe
+    /// was registered with, in the form of [`Entry::DATA`](super::entry::Entry::DATA).
     pub const DATA: [u16; 3] =
         [offset_of!(TrapFrame, watcher) as u16, Instance::OWNER as u16, offset_of!(ReturnProbe, data) as u16];
 
-    /// The call of `instance`, which is held by the caller, and not given back before this is gone.
+    /// Makes the call of `instance`. The caller holds the instance, and gives it back only after the result is gone.
     #[inline]
     fn new(frame: &'a mut TrapFrame, instance: &Instance) -> &'a mut Self {
         frame.watcher = ptr::from_ref(instance).expose_provenance() as u64;
-        // SAFETY: it has the layout of a frame, and the borrow of the frame goes over to it.
+        // SAFETY: `Call` is `repr(transparent)` over `TrapFrame`, and the borrow of the frame passes to the result.
         unsafe { &mut *ptr::from_mut(frame).cast::<Self>() }
     }
 
     #[inline]
     fn instance(&self) -> &'a Instance {
         let place: *const Instance = ptr::with_exposed_provenance(self.frame.watcher as usize);
-        // SAFETY: the routine that calls a handler stores the address there, and holds the instance until the handler returns.
+        // SAFETY: the routine that calls a handler stores the address there, and holds the instance until the handler
+        // returns.
         unsafe { &*place }
     }
 
-    /// The registers: at the entry those that the function is called with, at the return those it returns with. But where it has
-    /// ended in another function, the return of which is dealt with by a [`Snippet`](crate::probe::Snippet), x9 to x17 and the
-    /// flags are what that has left, as after any call.
+    /// Returns the registers: at the entry, those that the function is called with; at the return, those that it
+    /// returns with.
+    ///
+    /// If the function ended in a tail call, and a [`Snippet`](crate::probe::Snippet) has handled the return of the
+    /// other function, x9 to x17 and the flags have the values that the snippet left, as after any call.
     #[inline]
     #[must_use]
     pub fn frame(&self) -> &TrapFrame {
         &self.frame
     }
 
-    /// The registers, to be changed. At the entry, x30 still holds the return address, and is replaced after
-    /// the handler; a new value is where the function will return to.
+    /// Returns the registers, for changes. At the entry, x30 still holds the return address. A handler may change it,
+    /// and the function then returns to the new address; the trampoline's address is put there after the handler.
     ///
     /// # Safety
     ///
-    /// The function, or its caller, goes on with what is written here: it must be something that it can go on
-    /// with.
+    /// The function, or its caller, continues with the values that are written here, and must be able to.
     #[inline]
     pub unsafe fn frame_mut(&mut self) -> &mut TrapFrame {
         self.frame.written = 1;
         &mut self.frame
     }
 
-    /// The virtual address of the function.
+    /// Returns the virtual address of the function.
     #[inline]
     #[must_use]
     pub fn function(&self) -> usize {
         self.instance().owner().function
     }
 
-    /// The virtual address that the function returns to; at the entry of a function that was reached by a tail
-    /// call from another return-probed one, that of the trampoline.
+    /// Returns the virtual address that the function returns to. At the entry of a function that was reached by a tail
+    /// call from another return-probed function, it is the address of the trampoline.
     #[inline]
     #[must_use]
     pub fn return_address(&self) -> usize {
         self.instance().return_address.load(Relaxed) as usize
     }
 
-    /// What the function returns, if it is an integer or a pointer: x0.
+    /// Returns x0, which is the function's result if that is an integer or a pointer.
     #[inline]
     #[must_use]
     pub fn return_value(&self) -> u64 {
         self.frame.x[0]
     }
 
-    /// The word that the probe was registered with.
+    /// Returns the word that the probe was registered with.
     #[inline]
     #[must_use]
     pub fn data(&self) -> usize {
         self.instance().owner().data
     }
 
-    /// Reads the instance as its only holder: the model fails if another thread holds it.
+    /// Reads the instance as its only holder. The model fails if another thread holds it.
     #[cfg(all(test, loom))]
     pub(crate) fn exclusive(&self) {
         self.instance().return_address.exclusive();
     }
 
-    /// The private words of this call: zero at the entry, and at the return what the entry handler left.
+    /// Returns the private words of this call: zero at the entry, and at the return as the entry handler left them.
     #[inline]
     #[must_use]
     pub fn instance_data(&self) -> &[u64] {
         let instance = self.instance();
-        // SAFETY: the instance is held for this call, which is borrowed as long as the reference is used.
+        // SAFETY: the instance is held for this call, which is borrowed as long as the reference exists.
         unsafe { &*instance.owner().pool.data(instance) }
     }
 
-    /// The same words, to be changed.
+    /// Returns the private words of this call, for changes.
     #[inline]
     #[must_use]
     pub fn instance_data_mut(&mut self) -> &mut [u64] {
         let instance = self.instance();
-        // SAFETY: the instance is held for this call, which is borrowed mutably as long as the reference is used.
+        // SAFETY: the instance is held for this call, which is borrowed mutably as long as the reference exists.
         unsafe { &mut *instance.owner().pool.data(instance) }
     }
 }
 
-/// What a return probe has beyond a probe.
+/// The part of a return probe that a kprobe does not have.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ReturnProbe {
     pool: Pool,
-    /// The [`ReturnHandler`]; null when the probe is being unregistered: calls in progress return without a handler.
+    /// The [`ReturnHandler`]; null while the probe is being unregistered, when calls in progress return without a
+    /// handler.
     handler: AtomicPtr<()>,
     /// Counts the returns.
     counters: Counters,
     function: usize,
     data: usize,
     entry: Option<EntryHandler>,
-    /// The virtual address of what `kretprobe_lean` does with a call: code of the probe, or what leaves it to the trampoline.
+    /// The virtual address at which `kretprobe_lean` goes on: code of the probe, or code that leaves the call to the
+    /// trampoline.
     code: AtomicU64,
 }
 
 impl ReturnProbe {
-    // For the assembly.
+    // For the assembly: byte offsets.
     #[cfg(target_os = "none")]
     pub(super) const HANDLER: usize = offset_of!(Self, handler);
     #[cfg(target_os = "none")]
@@ -192,7 +197,7 @@ impl ReturnProbe {
     #[cfg(target_os = "none")]
     pub(super) const CODE: usize = offset_of!(Self, code);
 
-    /// The probe on the returns of the function at the virtual address `function`, with the instances of `pool`.
+    /// Makes a probe on the returns of the function at the virtual address `function`, with the instances of `pool`.
     pub(crate) fn new(
         function: usize,
         entry: Option<EntryHandler>,
@@ -204,20 +209,21 @@ impl ReturnProbe {
         Self { pool, handler, counters: Counters::NOBODY, function, data: 0, entry, code }
     }
 
-    /// Has the returns counted by `counters`, and `data` given to the handlers.
+    /// Sets the counters of the returns, and the word `data` that handlers get, and makes the instances the probe's.
     pub(crate) fn register(owned: &mut AliasableBox<Self>, counters: Counters, data: usize) {
-        // SAFETY: the box is borrowed alone, and no instance leads to the probe yet.
+        // SAFETY: the box is borrowed mutably, and no instance points to the probe yet.
         let probe = unsafe { owned.place().as_mut() };
         (probe.counters, probe.data) = (counters, data);
         owned.pool.adopt(owned.place());
     }
 
-    /// Has the code at the virtual address `code` deal with returns. It begins and ends as `kretprobe_lean` has it.
+    /// Has the code at the virtual address `code` handle returns. `kretprobe_lean` defines how that code begins and
+    /// ends.
     pub(crate) fn set_code(&self, code: usize) {
         self.code.store(code as u64, Relaxed);
     }
 
-    /// Where a function returns to that was entered with nothing else to do but to follow the call.
+    /// Returns the address of the trampoline for a call, if the only thing to do at the entry was to follow the call.
     pub(crate) fn trampoline(&self) -> u64 {
         if self.code.load(Relaxed) == trampoline::lean_unusual_address() {
             trampoline::kretprobe_address()
@@ -226,28 +232,28 @@ impl ReturnProbe {
         }
     }
 
-    /// Calls in progress return without a handler, and without code, from now on.
+    /// Makes calls in progress return without a handler and without code from now on.
     pub(crate) fn retire(&self) {
         self.handler.store(ptr::null_mut(), Relaxed);
         self.code.store(trampoline::lean_leave_address(), Relaxed);
     }
 
-    /// Whether nothing is to be done at an entry but to take an instance.
+    /// Returns whether the entry needs nothing but an instance: there is no entry handler, and no private data.
     pub(crate) fn is_plain(&self) -> bool {
         self.entry.is_none() && self.pool.data_words() == 0
     }
 
-    /// Where a CPU finds an instance: the slots of its pool.
+    /// Returns the slots of the pool, in which each CPU finds an instance.
     pub(crate) fn slots(&self) -> *const Slot {
         self.pool.slots()
     }
 
-    /// How many calls are in progress.
+    /// Returns the number of calls in progress.
     pub(crate) fn active(&self) -> u32 {
         self.pool.taken()
     }
 
-    /// Takes an instance, if there is one, or counts that a call is missed.
+    /// Takes an instance. If there is none, counts a missed call and returns `None`.
     #[inline]
     fn take(&self, cpu: &Cpu) -> Option<&Instance> {
         let instance = self.pool.take(cpu);
@@ -259,26 +265,27 @@ impl ReturnProbe {
 }
 
 called_by_assembly! {
-    /// The handler of a probe that has none.
+    /// The handler of a probe without one.
     fn call_nobody(_: &mut Call<'_>) {}
 }
 
-/// The calls of return-probed functions that a task is in: what the engine keeps in each task.
+/// The calls in progress of return-probed functions, for one task. The kernel keeps one in each task.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct TaskCalls(List);
 
 #[cfg(not(all(test, loom)))]
 impl TaskCalls {
-    /// Those of a task that has not run yet.
+    /// Makes the calls of a task that has not run yet: none.
     #[must_use]
     pub const fn new() -> Self {
         Self(List::new())
     }
 }
 
-/// There is a hit with `return_address` in x30, after which several instances will be in the list, or none that is new: what is
-/// there by then is older.
+/// Marks the newest call as older than the current hit. To be called in a hit with `return_address` in x30 that puts
+/// several instances into the list, or none, so that [`take_back`] does not mistake a call that was there before for
+/// one of this hit.
 #[inline]
 pub(super) fn note(return_address: u64) {
     if trampoline::is_kretprobe(return_address)
@@ -289,7 +296,7 @@ pub(super) fn note(return_address: u64) {
 }
 
 called_by_assembly! {
-    /// The pre-handler of a return probe that is alone at its point: the function has been entered.
+    /// The pre-handler of a return probe that is the only probe of its point.
     #[inline(never)]
     pub(crate) fn function_entered(hit: &mut Hit<'_>) {
         if !follow(hit, Instance::ALONE) {
@@ -299,25 +306,26 @@ called_by_assembly! {
 }
 
 called_by_assembly! {
-    /// The pre-handler of a return probe with others at its point.
+    /// The pre-handler of a return probe that shares its point with other probes.
     #[inline(never)]
     pub(crate) fn function_entered_among_others(hit: &mut Hit<'_>) {
         follow(hit, Instance::AMONG_OTHERS);
     }
 }
 
-/// Bytes that a stub makes room for which only follows calls.
+/// Bytes of stack that a stub takes that only follows calls.
 pub(crate) const FOLLOW_SIZE: usize = 48;
 
-/// A function that is to be followed has been entered, with `return_address` in x30, where that was not usual, or there was no
-/// instance in the slot of this CPU. Returns what x30 is to be.
+/// Follows a call, in the cases that `kprobes_follow` does not handle: the slot of this CPU is empty, a hit is being
+/// handled, or the point has changed. `return_address` is the value of x30. Returns the new value of x30.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.entered")]
 extern "C" fn kprobes_entered(point: Option<&Point>, return_address: u64, stack_pointer: u64) -> u64 {
-    // It may have been disarmed just now.
+    // The probe may just have been disarmed.
     let Some(point) = point else { return return_address };
     let cpu = Cpu::current();
-    // Other probes may have been armed since the CPU came to the stub. Those that want something of the entry wait for the next hit.
+    // Other probes may have been armed since this CPU entered the stub. Those that need more at the entry wait for the
+    // next hit.
     let plain = || {
         point.watchers().iter().filter_map(|watcher| match &watcher.probe.kind {
             Kind::Return(probe) if probe.is_plain() => Some(probe),
@@ -348,7 +356,8 @@ extern "C" fn kprobes_entered(point: Option<&Point>, return_address: u64, stack_
     link
 }
 
-/// Follows the call that has begun with `hit` to its return, unless the entry handler declines, or there is no instance.
+/// Follows the call that has begun with `hit` to its return. Returns false if the entry handler declines or no instance
+/// is free.
 #[inline(always)]
 fn follow(hit: &mut Hit<'_>, kind: u64) -> bool {
     let probe = Watcher::of(hit).probe;
@@ -360,7 +369,7 @@ fn follow(hit: &mut Hit<'_>, kind: u64) -> bool {
     if let Some(handler) = probe.entry {
         let watcher = frame.watcher;
         let decision = handler(Call::new(frame, instance));
-        // The rest of the hit is not one of the call alone.
+        // The handler ran with the call; the rest of the hit belongs to the watcher again.
         frame.watcher = watcher;
         if decision == Decision::Decline {
             probe.pool.give_back(cpu, instance);
@@ -373,7 +382,7 @@ fn follow(hit: &mut Hit<'_>, kind: u64) -> bool {
     true
 }
 
-/// Makes `instance`, which has its return address, the one of the newest call of the task.
+/// Makes `instance`, whose return address is set, the newest call of the task.
 #[inline]
 fn begin(instance: &Instance, kind: u64, stack_pointer: u64) {
     instance.stack_pointer.store(stack_pointer, Relaxed);
@@ -381,13 +390,13 @@ fn begin(instance: &Instance, kind: u64, stack_pointer: u64) {
     platform::calls().0.push(instance);
 }
 
-/// The instruction at the virtual address `address` has faulted in its slot, or where it was simulated. Where it is the
-/// first of a function, that has not been entered yet: undoes what [`function_entered`] has done in this hit.
+/// Undoes what [`function_entered`] has done in this hit, if the instruction at the virtual address `address` is the
+/// first of a function and has faulted, in its slot or while it was simulated: the function has not been entered yet.
 pub(super) fn take_back(address: usize, frame: &mut TrapFrame) {
     if !trampoline::is_kretprobe(frame.x[30]) {
         return;
     }
-    // SAFETY: this is the hit path.
+    // SAFETY: this is called in the hit path, and `point` is used only here.
     let Some(point) = (unsafe { table::lookup(address) }) else { return };
     let calls = &platform::calls().0;
     let cpu = Cpu::current();
@@ -408,7 +417,7 @@ pub(super) fn take_back(address: usize, frame: &mut TrapFrame) {
     }
 }
 
-/// A return in a task of which no call is known: there is no address to go on at.
+/// A return in a task without a call in progress: there is no address to continue at.
 struct Lost {
     stack_pointer: u64,
 }
@@ -424,8 +433,8 @@ impl fmt::Display for Lost {
 }
 
 called_by_assembly! {
-    /// A probed function has returned: called by `kretprobe_trampoline` with all registers as it left them, on
-    /// which the caller goes on.
+    /// Handles the return of a probed function. `kretprobe_trampoline` calls it with all registers as the function left
+    /// them; the caller continues with the registers in `frame`.
     #[unsafe(no_mangle)]
     #[unsafe(link_section = ".kprobes.text.function_returned")]
     pub(crate) fn kprobes_function_returned(frame: &mut TrapFrame) {
@@ -439,7 +448,7 @@ called_by_assembly! {
             let pointer = call.stack_pointer.load(Relaxed);
             pointer == entered_with || pointer < stack_pointer && place.is_on_its_stack(pointer)
         };
-        // As a RET leaves them.
+        // Both hold the return address after a RET.
         frame.set_interrupted(return_address);
         frame.x[30] = return_address;
         let cpu = Cpu::current();
@@ -458,7 +467,7 @@ called_by_assembly! {
     }
 }
 
-/// Calls the handler of a return probe, for a call that has returned.
+/// Calls the handler of a return probe for a call that has returned.
 #[inline]
 fn report(cpu: &Cpu, call: &Instance, frame: &mut TrapFrame) {
     let probe = call.owner();
@@ -466,22 +475,24 @@ fn report(cpu: &Cpu, call: &Instance, frame: &mut TrapFrame) {
     if handler.is_null() {
         return;
     }
-    // SAFETY: `new` has stored such a function, and nothing else is stored but null.
+    // SAFETY: `handler` is null or a `ReturnHandler`: `new` stores one, and `retire` stores null, which was excluded
+    // above.
     let handler = unsafe { mem::transmute::<*mut (), ReturnHandler>(handler) };
     probe.counters.hit(cpu);
     handler(Call::new(frame, call));
 }
 
-/// A call has returned, and this CPU's slot is full: the rest of [`Pool::give_back`].
+/// Puts the instance of a call that has returned into the shared list, because this CPU's slot is full: the rest of
+/// [`Pool::give_back`].
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.recycle")]
 extern "C" fn kprobes_recycle(call: &Instance) {
     call.owner().pool.push(call);
 }
 
-/// The calls of a task will never return. Their instances are recycled, and counted as missed.
+/// Gives back the instances of a task's calls, which will never return, and counts them as missed.
 ///
-/// Not inlined, as it has to lie where nothing can be probed.
+/// Not inlined, because it has to lie in the region without probes.
 ///
 /// # Safety
 ///
@@ -496,12 +507,14 @@ pub(crate) unsafe fn task_exited(calls: &TaskCalls) {
     }
 }
 
-/// The true return address of a call in progress, where its frame shows a trampoline: that of the call that began
-/// with a stack pointer of at least `floor`, on the same stack. Not inlined, for the reason of [`task_exited`].
+/// Returns the true return address of a call in progress whose frame shows a trampoline: that of the call that began
+/// with a stack pointer of at least `floor`, on the same stack.
+///
+/// Not inlined, because it has to lie in the region without probes.
 ///
 /// # Safety
 ///
-/// Interrupts are masked. The task of `calls` runs on this CPU, or on none until this returns.
+/// Interrupts are masked. The task that owns `calls` runs on this CPU, or on no CPU until this returns.
 #[inline(never)]
 pub(crate) unsafe fn true_return_address(calls: &TaskCalls, floor: u64) -> Option<u64> {
     Place::of(floor).true_return_address(&calls.0)

@@ -1,9 +1,10 @@
-//! What a probe does, where its stub does it itself: a *snippet* of code, in front of a lean stub, or of a full one.
+//! The cells of *snippets*: code that does in a stub what a probe wants, without a call. It lies in front of a lean or
+//! a full stub.
 //!
-//! The branch at the probed instruction leads to the snippet. The snippet makes no call and takes no room on the stack: in
-//! registers that are dead there, it counts and collects, and goes on in a copy of the instruction. What is unusual it leaves,
-//! before it has changed anything that others look at, to the stub behind it, which calls the handler of the probe, as if there
-//! were no snippet.
+//! The branch that replaces the probed instruction leads to the snippet. The snippet makes no call and uses no stack.
+//! It counts and collects in registers that are dead there, and then runs a copy of the instruction. In an unusual case
+//! it goes on at the stub that follows it, before it has changed anything that other code looks at. The stub then calls
+//! the handler of the probe, as if there were no snippet.
 //!
 //! ```text
 //! +-----------+----------+----------+----------+-------+------+--------+-- ... --+------+------+
@@ -13,16 +14,18 @@
 //! +-----------+----------+----------+----------+-------+------+--------+-- ... --+------+------+
 //! ```
 //!
-//! No handler runs, so there is none that could be running already: what is hit while another handler runs on the CPU is not
-//! missed. Where a CPU adds to a word by one instruction (FEAT_LSE), interrupts are not masked either: a task that is moved in the
-//! middle adds to the words of the CPU that it came from. So all that add to such words do it by such instructions. What takes more
-//! than an addition, as a record does, masks interrupts for that, and is then alone on its CPU.
+//! No handler runs, so none can be running already: a hit while another handler runs on the CPU is not missed. If the
+//! CPUs can add to a word by one instruction (FEAT_LSE), interrupts are not masked either. A task that migrates in the
+//! middle of a snippet then adds to the words of the CPU that it came from, so all code that adds to such words uses
+//! such instructions. A snippet that does more than add, such as writing a record, masks interrupts for that, and is
+//! then the only one on its CPU.
 
 use super::origin;
 use crate::exception::TrapFrame;
 use crate::insn::MAX_WORDS;
 
-/// Has `frame` go on at the handler, if it was interrupted in a snippet, by a load that may fault: nothing else in one does.
+/// Sends `frame` on to the handler, if it was interrupted in a snippet: by a load that may fault, since nothing else in
+/// a snippet faults. Returns whether it was.
 pub(crate) fn fix_up(frame: &mut TrapFrame) -> bool {
     let pc = frame.pc as usize;
     let exit = origin::exit_of_return(pc).or_else(|| origin::find(pc)?.exit(pc));
@@ -30,12 +33,13 @@ pub(crate) fn fix_up(frame: &mut TrapFrame) -> bool {
     exit.is_some()
 }
 
-/// Where a snippet leaves all to the handler, with interrupts masked, whose copy of the instruction begins at `copy`.
+/// Returns the address at which a snippet goes on at the handler with interrupts masked. `copy` is the address of its
+/// copy of the instruction.
 pub(crate) const fn exit(copy: usize) -> usize {
     copy + 4 * MAX_WORDS
 }
 
-/// Bytes of a cell with a snippet.
+/// Size in bytes of a cell with a snippet.
 pub(crate) const SHORT: usize = 192;
-/// Bytes of one with a long snippet.
+/// Size in bytes of a cell with a long snippet.
 pub(crate) const LONG: usize = 512;

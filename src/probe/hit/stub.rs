@@ -1,8 +1,9 @@
-//! Stubs: where the branch leads that stands in the place of an optimized instruction.
+//! Stubs: the targets of the branches that replace optimized instructions.
 //!
-//! A stub is entered and left with all registers those of the probed code. It makes room for a frame on the stack and masks
-//! interrupts, calls the common routine of its form in `trampoline/hit.S`, undoes both, and goes on in the copy of the instruction,
-//! which leads back to the probed code. During the call no interrupt is taken. So a stub that no interrupted task is in, while no
+//! A stub is entered and left with all registers as in the probed code. It makes room on the stack and masks
+//! interrupts, calls the common routine of its form in `trampoline/hit.S`, undoes both, and goes on in the copy of the
+//! instruction, which leads back to the probed code. No interrupt is taken during the call. So a stub is unused if no
+//! interrupted task is in it and no CPU is handling a hit.
 //! CPU is in a hit, is unused.
 
 use super::cpu::Cpu;
@@ -14,10 +15,10 @@ use crate::exception::TrapFrame;
 use crate::insn::MAX_WORDS;
 use crate::insn::encode::{self, SP};
 
-/// Bytes of a stub; stubs lie at multiples of it.
+/// Size of a stub in bytes. Stubs lie at multiples of it.
 pub(crate) const STUB: usize = 4 * WORDS;
 
-/// In words.
+/// Size of a stub in words.
 pub(crate) const WORDS: usize = 16;
 
 /// What a stub saves for the handler.
@@ -27,13 +28,13 @@ pub(crate) enum Form {
     Full,
     /// What a call passes, in an [`Entry`](super::entry::Entry).
     Lean,
-    /// Nothing: it calls no handler, but follows the call to its return.
+    /// Nothing: the stub calls no handler, but follows the call to its return.
     Follow,
 }
 
-/// What lies where in a stub, in words.
+/// The layout of a stub, in words.
 impl Form {
-    /// The end of the way in: where the common routine returns to.
+    /// Returns the index of the word to which the common routine returns.
     #[cfg(target_os = "none")]
     pub(crate) const fn way_out(self) -> usize {
         match self {
@@ -42,19 +43,19 @@ impl Form {
         }
     }
 
-    /// The form of the stub that begins with `word`.
+    /// Returns the form of the stub that begins with `word`; `None` if no stub begins so.
     #[inline(always)]
     pub(super) fn of(word: u32) -> Option<Self> {
         [Self::Full, Self::Lean, Self::Follow].into_iter().find(|form| form.opening() == word)
     }
 
-    /// The word that takes room on the stack, and stores the first registers there: the first of a stub.
+    /// Returns the first word of a stub, which takes room on the stack and stores two registers there.
     pub(crate) const fn opening(self) -> u32 {
         let (first, second) = self.stored();
         encode::store_pair_before(first, second, SP, -(self.room() as i16))
     }
 
-    /// The registers that are in the first two words of that room, until it is given back.
+    /// Returns the registers that the first two doublewords of that room hold until it is given back.
     pub(super) const fn stored(self) -> (u8, u8) {
         match self {
             Self::Full => (0, 1),
@@ -63,7 +64,7 @@ impl Form {
         }
     }
 
-    /// Bytes of that room.
+    /// Returns the size of that room in bytes.
     pub(super) const fn room(self) -> usize {
         match self {
             Self::Full => TrapFrame::SIZE,
@@ -72,7 +73,7 @@ impl Form {
         }
     }
 
-    /// The first word with which the room has been given back.
+    /// Returns the index of the first word at which the room has been given back.
     pub(super) const fn balanced(self) -> usize {
         match self {
             Self::Full | Self::Follow => self.copy(),
@@ -80,7 +81,7 @@ impl Form {
         }
     }
 
-    /// The copy of the instruction, with what it needs to lead back.
+    /// Returns the index of the copy of the instruction, which is followed by what it needs to lead back.
     pub(crate) const fn copy(self) -> usize {
         match self {
             Self::Full => 8,
@@ -90,34 +91,35 @@ impl Form {
     }
 }
 
-/// The distance, in bytes, from the stub to the instruction.
+/// The index of the word that holds the distance, in bytes, from the stub to the instruction.
 pub(crate) const DISTANCE: usize = WORDS - 3;
-/// The address of the cell that has the point.
+/// The index of the two words that hold the address of the point's cell in the table.
 pub(crate) const CELL: usize = WORDS - 2;
 const _: () = assert!(Form::Full.copy() + MAX_WORDS <= DISTANCE);
 const _: () = assert!(Form::Lean.copy() + MAX_WORDS <= DISTANCE && Form::Follow.copy() + MAX_WORDS <= DISTANCE);
 
-/// Counts a miss: a handler is running on this CPU already.
+/// Counts a hit as missed, because a handler is already running on this CPU.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.missed")]
 extern "C" fn kprobes_missed(point: &Point) {
     point.miss(Cpu::current());
 }
 
-/// A breakpoint at `frame.pc` with which the common routine leaves for where a handler has sent it: `frame` becomes what the
-/// handler has left. Returns false if it is another breakpoint.
+/// Handles the breakpoint with which the common routine resumes at another address or stack pointer, as a handler has
+/// asked: `frame` becomes the frame that the handler has left. Returns false if it is another breakpoint.
 pub(crate) fn leave(frame: &mut TrapFrame) -> bool {
     if frame.pc != trampoline::leave_address() {
         return false;
     }
-    // SAFETY: the common routine executes this breakpoint with the stack pointer at its frame, which lies above `frame`.
+    // SAFETY: `frame.pc` shows that the common routine executed the breakpoint. It does so with the stack pointer at
+    // its frame, which lies above `frame`.
     let wanted = unsafe { &*(frame.sp as *const TrapFrame) };
-    // The rest of the state is the routine's, which is that of the probed code.
+    // The other fields are the current ones of the routine, which are those of the probed code.
     const RESTORED: u64 = TrapFrame::FLAGS | TrapFrame::DAIF;
     let pstate = frame.pstate & !(RESTORED | TrapFrame::BRANCH_TYPE) | wanted.pstate & RESTORED;
     for (register, value) in frame.x.iter_mut().zip(&wanted.x) {
-        // SAFETY: a reference is valid. The store is volatile so that the loop does not become a call of memmove, which can be
-        // probed.
+        // SAFETY: `register` is a reference, so it can be written to. The store is volatile so that the loop does not
+        // become a call of memmove, which can be probed.
         unsafe { core::ptr::from_mut(register).write_volatile(*value) };
     }
     (frame.sp, frame.pc, frame.pstate) = (wanted.sp, wanted.pc, pstate);

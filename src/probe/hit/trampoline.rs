@@ -1,4 +1,4 @@
-//! The assembly of the engine, and what it is told of the structures that it works on.
+//! The assembly of the engine, and the layouts of the structures that it uses.
 
 use core::ops::Range;
 
@@ -80,7 +80,7 @@ mod routines {
     }
 }
 
-/// The host's tests cannot execute the assembly: they do what it does by hand.
+/// Stand-ins for the labels of the assembly: the host's tests cannot execute it, and do what it does by hand.
 #[cfg(not(target_os = "none"))]
 #[expect(non_upper_case_globals, reason = "they stand for labels")]
 mod routines {
@@ -102,67 +102,71 @@ mod routines {
 /// Bytes from [`kretprobe_lean_address`] to [`kretprobe_address`].
 pub(crate) const LEAN_DISTANCE: u64 = 256;
 
-/// Where return-probed functions return to: a virtual address, as all of these.
+/// Returns the virtual address that return-probed functions return to.
 #[inline]
 pub(crate) fn kretprobe_address() -> u64 {
     &raw const routines::kretprobe_trampoline as u64
 }
 
-/// Where those return to whose return is dealt with by code of the probe, in registers that are dead there.
+/// Returns the virtual address of the other trampoline, for functions whose return is handled by code of the probe, in
+/// registers that are dead there.
 #[inline]
 pub(crate) fn kretprobe_lean_address() -> u64 {
     kretprobe_address().wrapping_sub(LEAN_DISTANCE)
 }
 
-/// Whether `address` is one of these two.
+/// Returns whether `address` is that of one of the two trampolines.
 #[inline]
 pub(crate) fn is_kretprobe(address: u64) -> bool {
     (kretprobe_address().wrapping_sub(address)) & !LEAN_DISTANCE == 0
 }
 
-/// Where such code leaves a call to the trampoline.
+/// Returns the virtual address at which code of a return leaves the call to [`kretprobe_address`].
 #[inline]
 pub(crate) fn lean_unusual_address() -> u64 {
     &raw const routines::kretprobe_lean_unusual as u64
 }
 
-/// Where such code goes on when it has dealt with a call.
+/// Returns the virtual address at which code of a return goes on when it has handled the call.
 #[inline]
 pub(crate) fn lean_leave_address() -> u64 {
     &raw const routines::kretprobe_lean_leave as u64
 }
 
-/// Where it goes on if it has kept what the trampoline gave it in x14 to x16.
+/// Returns the virtual address at which code of a return goes on when it has handled the call, if it has kept the
+/// values that the trampoline gave it in x14 to x16.
 #[inline]
 pub(crate) fn lean_leave_kept_address() -> u64 {
     &raw const routines::kretprobe_lean_leave_kept as u64
 }
 
-/// The virtual addresses of the trampoline.
+/// Returns the virtual addresses of both trampolines.
 #[inline]
 pub(crate) fn kretprobe() -> Range<usize> {
     kretprobe_lean_address() as usize..&raw const routines::kretprobe_end as usize
 }
 
-/// Where it has no frame. Interrupts may be unmasked there; or are masked, and no handler returns there.
+/// Returns the virtual addresses at which the trampolines have no frame. There, interrupts may be unmasked; or they are
+/// masked, and no handler returns there.
 #[inline]
 pub(crate) fn entering() -> Range<usize> {
     kretprobe_lean_address() as usize..&raw const routines::kretprobe_entered as usize
 }
 
-/// Where it leaves: with a complete frame at the stack pointer, or by a return.
+/// Returns the virtual addresses at which the trampoline leaves: it has a complete frame at the stack pointer, or is at
+/// a return.
 #[inline]
 pub(crate) fn leaving() -> Range<usize> {
     &raw const routines::kretprobe_leaving as usize..&raw const routines::kretprobe_left as usize
 }
 
-/// The common routine of all stubs of a form: out of their reach, wherever the host's memory is.
+/// Returns an address that no stub can reach, wherever the memory of the host is.
 #[cfg(not(target_os = "none"))]
 pub(crate) fn stub_routine(_form: Form) -> usize {
     1 << 60
 }
 
-/// The common routine of all stubs of a form.
+/// Returns the virtual address of the common routine of all stubs of a form.
 #[cfg(target_os = "none")]
 #[inline]
 pub(crate) fn stub_routine(form: Form) -> usize {
@@ -173,19 +177,20 @@ pub(crate) fn stub_routine(form: Form) -> usize {
     }
 }
 
-/// The routines that call handlers with x29 at the record of a trap frame.
+/// Returns the virtual addresses of the routines that call handlers with x29 at the record of a trap frame.
 #[inline]
 pub(crate) fn with_trap_frame() -> Range<usize> {
     &raw const routines::kprobes_exception as usize..&raw const routines::kprobes_optimized_end as usize
 }
 
-/// The routine that calls handlers with x29 at an [`Entry`](super::entry::Entry).
+/// Returns the virtual addresses of the routine that calls handlers with x29 at an [`Entry`](super::entry::Entry).
 #[inline]
 pub(crate) fn with_entry() -> Range<usize> {
     &raw const routines::kprobes_lean as usize..&raw const routines::kprobes_lean_end as usize
 }
 
-/// The breakpoint with which the common routine of stubs goes on elsewhere.
+/// Returns the virtual address of the breakpoint with which the common routine of stubs resumes at another address or
+/// stack pointer.
 #[inline]
 pub(crate) fn leave_address() -> u64 {
     &raw const routines::kprobes_leave as u64

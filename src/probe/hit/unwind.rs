@@ -1,15 +1,15 @@
-//! From code that was interrupted in a slot, a stub or the trampoline to what it would be without probes.
+//! Maps code that was interrupted in a slot, a stub or a trampoline to the state that it would have without probes.
 //!
-//! The routines of the hit path run with all of PSTATE.DAIF masked. So what an interrupt, a fault or a software step finds is one
-//! of these, and what is live at each of their instructions is fixed where they are written:
+//! The other routines of the hit path run with all of PSTATE.DAIF masked. So an interrupt, a fault or a software step
+//! finds one of the cases below, and the contents of the registers are known at each instruction:
 //!
 //! | interrupted at | pc | sp | x29 and x30 |
 //! |---|---|---|---|
-//! | a slot, the first word of a stub, a copy | the probed instruction, or where its copy leads to | is right | are right |
-//! | a stub that has room on the stack | the probed instruction | above the room | are right, or what the stub has stored first |
-//! | the trampoline, before it has a frame | the true return address of the call | above the room, if there is any | x30 is the pc |
+//! | a slot, the first word of a stub, a copy | the probed instruction, or its copy's target | correct | correct |
+//! | a stub that has room on the stack | the probed instruction | above the room | correct, or stored by the stub |
+//! | the trampoline, before it has a frame | the call's true return address | above the room, if any | x30 is the pc |
 //! | the trampoline, with its frame | in the frame | in the frame | in the frame |
-//! | the returns of the trampoline | x30, or x16 where a handler has sent the call elsewhere | is right | are right |
+//! | the returns of the trampoline | x30, or x16 if a handler has sent the call elsewhere | correct | correct |
 
 use super::origin;
 use super::returns;
@@ -17,35 +17,35 @@ use super::trampoline;
 use crate::exception::{TrapFrame, nofault};
 use crate::{platform, text};
 
-/// Reads the doubleword at a virtual address of this CPU.
+/// Reads the doubleword at a virtual address, with this CPU's translation; `None` if it cannot be read.
 ///
 /// # Safety
 ///
-/// That of [`nofault::read`]: no register of a device is at the address.
+/// The contract of [`nofault::read`]: the address is not that of a device register.
 pub(super) unsafe fn read_here(address: u64) -> Option<u64> {
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees that the address is not that of a device register (see # Safety).
     unsafe { nofault::read(address as usize) }.ok()
 }
 
-/// Reads a doubleword that a stub has stored on the stack on which it was interrupted by an exception.
+/// Reads a doubleword that a stub has stored on the stack before it was interrupted.
 pub(super) fn read_own_stack(address: u64) -> Option<u64> {
-    // SAFETY: a stub has stored to it before, by the stack pointer that it was interrupted with.
+    // SAFETY: the stub has stored to this address before, relative to the stack pointer with which it was interrupted.
     unsafe { read_here(address) }
 }
 
-/// An instruction that was interrupted in a slot or a stub.
+/// An instruction whose copy was interrupted in a slot or a stub.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Restart {
-    /// Its virtual address.
+    /// The virtual address of the instruction.
     pub(crate) address: usize,
-    /// Its copy in a stub has executed a word.
+    /// Whether its copy has executed a word.
     pub(crate) has_begun: bool,
 }
 
-/// Has `frame`, if it was interrupted in the slot of a boosted instruction or in a stub, tell of the probed code: before the
-/// instruction, unless its copy leads elsewhere already.
+/// Changes `frame`, if it was interrupted in the slot of a boosted instruction or in a stub, to show the probed code:
+/// before the instruction, or, if the copy has only a branch left to do, at the target of that branch.
 ///
-/// `read` gives the doubleword at a virtual address of the stack, if one can be read there.
+/// `read` returns the doubleword at a virtual address of the stack; `None` if it cannot be read.
 #[inline(always)]
 pub(crate) fn restart(frame: &mut TrapFrame, read: impl Fn(u64) -> Option<u64>) -> Option<Restart> {
     let pc = frame.pc as usize;
@@ -66,15 +66,15 @@ pub(crate) fn restart(frame: &mut TrapFrame, read: impl Fn(u64) -> Option<u64>) 
     Some(Restart { address: origin.instruction, has_begun: origin.has_begun(pc) })
 }
 
-/// The stack pointer that a function was entered with whose return has led to `pc`, where the trampoline has no frame yet, with the
-/// stack pointer `sp`.
+/// Returns the stack pointer with which a function was entered whose return has led to `pc`, in the trampoline before
+/// it has a frame. `sp` is the current stack pointer.
 #[inline]
 pub(crate) fn entered_with(pc: usize, sp: u64) -> u64 {
     let has_room = pc as u64 > trampoline::kretprobe_address();
     sp.wrapping_add(if has_room { TrapFrame::SIZE as u64 } else { 0 })
 }
 
-/// The register that the return at `address` goes to, if one of those with which the trampoline leaves is there.
+/// Returns the register by which the trampoline returns at `address`, if one of its returns is there.
 #[inline]
 pub(crate) fn leaves_by(address: usize) -> Option<usize> {
     const RET: u32 = 0xd65f_03c0;
@@ -89,24 +89,28 @@ pub(crate) fn leaves_by(address: usize) -> Option<usize> {
     }
 }
 
-/// What would be in the place of `address` without probes, in a frame record of the task that runs on this CPU: a return address,
-/// or where the code was interrupted whose trap frame ends with the record. `floor` is the virtual address behind the record, and
-/// the stack pointer of code that was interrupted. To be called with interrupts masked.
+/// Returns the address that a frame record would hold without probes instead of `address`: a return address; or, in the
+/// record at the end of a trap frame, the address at which the code was interrupted. The record belongs to the task
+/// that runs on this CPU. To be called with interrupts masked.
+///
+/// `floor` is the virtual address just after the record, and the stack pointer of code that was interrupted.
 ///
 /// # Safety
 ///
-/// `floor` is that, where `address` is in the trampoline: the words of a trap frame around it are read.
+/// If `address` is in the trampoline, `floor` has that meaning: words of a trap frame around it are read.
 #[inline(never)]
 pub(crate) unsafe fn address_here(address: usize, floor: u64) -> usize {
-    // SAFETY: the calls are those of the task that runs on this CPU, with interrupts masked.
+    // SAFETY: these are the calls of the task that runs on this CPU, and the caller has masked interrupts.
     let true_return = |floor| unsafe { returns::true_return_address(platform::calls(), floor) };
     let found = if let Some(register) = leaves_by(address) {
-        // SAFETY: by the caller, the record is that of a trap frame, which ends with it, below the stack pointer.
+        // SAFETY: the caller guarantees that the record ends at `floor` (see # Safety). It is the record of a trap
+        // frame, which ends with it.
         unsafe { read_here(floor.wrapping_sub((TrapFrame::SIZE - 8 * register) as u64)) }
     } else if trampoline::entering().contains(&address) {
         true_return(entered_with(address, floor))
     } else if trampoline::leaving().contains(&address) {
-        // SAFETY: by the caller, `floor` is the frame that the trampoline has there.
+        // SAFETY: the caller guarantees that `floor` is the stack pointer (see # Safety), at which the trampoline has
+        // its frame.
         unsafe { read_here(floor.wrapping_add(TrapFrame::PC as u64)) }
     } else {
         return origin::of(address).unwrap_or(address);
@@ -123,14 +127,15 @@ mod tests {
     use crate::probe::tests::computer::Computer;
 
     fn read_stack(address: u64) -> Option<u64> {
-        // SAFETY: there are no devices.
+        // SAFETY: a host process has no device registers.
         unsafe { read_here(address) }
     }
 
-    /// Memory for stubs: the first is of this form, at the distance of 256 bytes from its instruction, the copy of which is a NOP.
+    /// Allocates memory for stubs. The first stub has this form, lies 256 bytes before its instruction, and its copy is
+    /// a NOP.
     fn piece(form: Form) -> usize {
         const NOP: u32 = 0xd503_201f;
-        // A piece is never given back, as what is known of it.
+        // A piece is never freed, and neither is its description.
         let words = vec![0_u32; 3 * 1024].leak().as_mut_ptr();
         let start = words.expose_provenance().next_multiple_of(4096);
         let first = (start - words.addr()) / 4;
@@ -142,7 +147,7 @@ mod tests {
             (form.copy() + 1, encode::branch(back, next).unwrap()),
             (DISTANCE, 256),
         ] {
-            // SAFETY: a page begins in there, with the stub.
+            // SAFETY: the allocation contains a whole page from `first` on, and the words of the stub lie in it.
             unsafe { words.add(first + word).write(instruction) };
         }
         origin::add(origin::prepare(Cell::Stub).unwrap(), start..start + 4096);

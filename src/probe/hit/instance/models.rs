@@ -1,4 +1,4 @@
-//! The free list in every order of what two CPUs do with it.
+//! Model checks of the free list: every order of the operations of two CPUs.
 
 use alloc::sync::Arc;
 
@@ -8,14 +8,14 @@ use kprobes_models::{Model, verify};
 use super::*;
 use crate::probe::kretprobe::make_pool;
 
-/// A pool, and for each instance a word that is not atomic and belongs to the thread that holds the instance. The model fails if
-/// two threads hold the same instance, or one does not see what the last holder has written.
+/// A pool, and for each instance a non-atomic word that belongs to the thread that holds the instance. The model fails
+/// if two threads hold the same instance, or if a holder does not see what the previous holder has written.
 struct Watched {
     pool: Pool,
     held: Vec<Cell<()>>,
 }
 
-// SAFETY: loom keeps the cells, and fails where two threads use one without an order.
+// SAFETY: loom owns the cells, and fails if two threads use one without an order.
 unsafe impl Sync for Watched {}
 
 impl Watched {
@@ -36,8 +36,8 @@ impl Watched {
     }
 }
 
-/// CPU 0 takes what there is, from its own slot, the shared list and the slot of CPU 1, which meanwhile takes and gives back
-/// twice.
+/// CPU 0 takes all instances, from its own slot, the shared list and the slot of CPU 1, while CPU 1 takes and gives
+/// back twice.
 fn exchange() -> Model {
     Model::new(|| {
         let watched = Watched::new(2);
@@ -59,7 +59,7 @@ fn exchange() -> Model {
     .preempted_at_most(4)
 }
 
-/// Instances go through the shared list, as both slots are full.
+/// Instances go through the shared list, because both slots are full.
 fn share() -> Model {
     Model::new(|| {
         let watched = Watched::new(3);
@@ -81,7 +81,7 @@ fn share() -> Model {
     .preempted_at_most(3)
 }
 
-/// A thread that sees no call in progress sees what the last call has written.
+/// A thread that sees no call in progress also sees what the last call has written.
 fn end() -> Model {
     Model::new(|| {
         let watched = Watched::new(1);
@@ -99,7 +99,7 @@ fn end() -> Model {
 
 #[test]
 fn instances_are_held_by_one() {
-    // The tag is never the same again, so the swap succeeds only on what the load before it has acquired.
+    // A tag value never repeats, so the swap succeeds only on the value that the load before it has acquired.
     verify(
         &["instance.rs"],
         &[exchange(), share(), end()],
