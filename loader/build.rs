@@ -1,4 +1,4 @@
-//! The loader has a layout of its own.
+//! Links the loader with its own layout.
 
 fn main() {
     println!("cargo::rerun-if-changed=layout.ld");

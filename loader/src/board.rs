@@ -1,4 +1,4 @@
-//! Which board this is, and what the loader uses of it.
+//! The supported boards, and the devices that the loader uses on them.
 
 use core::panic::PanicInfo;
 use core::ptr;
@@ -7,23 +7,24 @@ use aarch64_cpu::registers::{MIDR_EL1, Readable};
 
 use crate::uart::Uart;
 
-/// A board, known by its CPU.
+/// A board, identified by its CPU.
 #[derive(Clone, Copy)]
 pub struct Board {
     /// The part number in MIDR_EL1.
     pub part: u16,
-    /// What it is called.
+    /// The name of the board in messages.
     pub name: &'static str,
-    /// Physical address of the PL011 that the console is on.
+    /// The physical address of the console's PL011.
     pub uart: usize,
-    /// Physical address of the pins that it has to be given, if it has none of its own.
+    /// The physical address of the pin controller, if the UART has to be given its pins.
     pub pins: Option<usize>,
-    /// Physical address of the power manager, which has the watchdog.
+    /// The physical address of the power manager, which contains the watchdog.
     power: usize,
 }
 
-/// Physical addresses of the ARM, as of the firmware's default configuration ("BCM2835 ARM Peripherals", 13.4; "BCM2711 ARM
-/// Peripherals", 1.2.4 and 11.5; the device tree bcm2712-rpi-5-b.dtb, `serial@7d001000` and `watchdog@7d200000`).
+/// The supported boards. Physical addresses as the Arm cores see them, with the firmware's default configuration
+/// ("BCM2835 ARM Peripherals", 13.4; "BCM2711 ARM Peripherals", 1.2.4 and 11.5; the device tree bcm2712-rpi-5-b.dtb,
+/// `serial@7d001000` and `watchdog@7d200000`).
 const BOARDS: [Board; 3] = [
     Board { part: 0xd03, name: "Raspberry Pi 3", uart: 0x3f20_1000, pins: Some(0x3f20_0000), power: 0x3f10_0000 },
     Board { part: 0xd08, name: "Raspberry Pi 4", uart: 0xfe20_1000, pins: Some(0xfe20_0000), power: 0xfe10_0000 },
@@ -31,22 +32,22 @@ const BOARDS: [Board; 3] = [
 ];
 
 impl Board {
-    /// The board that this is. None if it is none of those that are known.
+    /// Returns the board that this is, or `None` if its CPU is not in the table.
     pub fn here() -> Option<Self> {
         let part = MIDR_EL1.read(MIDR_EL1::PartNum) as u16;
         BOARDS.into_iter().find(|board| board.part == part)
     }
 
-    /// Resets the board: the watchdog is to wait for the shortest time (Linux, drivers/watchdog/bcm2835_wdt.c).
+    /// Resets the board, by a watchdog with the shortest time (Linux, drivers/watchdog/bcm2835_wdt.c).
     pub fn reset(&self) -> ! {
         const RESET_CONTROL: usize = 0x1c;
         const WATCHDOG: usize = 0x24;
-        /// In the top byte of whatever is written.
+        /// The top byte of every value written.
         const PASSWORD: u32 = 0x5a00_0000;
-        /// The field of the control register, and in it a full reset.
+        /// The configuration field of the control register, and its value for a full reset.
         const CONFIGURATION: u32 = 0x30;
         const FULL_RESET: u32 = 0x20;
-        /// In units of 1/65536 s.
+        /// The time until the reset, in units of 1/65536 s.
         const TICKS: u32 = 10;
         let register = |offset| ptr::with_exposed_provenance_mut::<u32>(self.power + offset);
         // SAFETY: the power manager of this board has its registers there, and only this function uses them.
@@ -66,7 +67,7 @@ pub fn park() -> ! {
     }
 }
 
-/// An exception that nothing expects, with its ESR, ELR and FAR. From start.S.
+/// Reports an unexpected exception with its ESR, ELR and FAR. Called by start.S.
 #[unsafe(no_mangle)]
 extern "C" fn loader_fault(syndrome: u64, from: u64, address: u64) -> ! {
     panic!("exception at {from:#x}: syndrome {syndrome:#x}, address {address:#x}")
@@ -75,7 +76,7 @@ extern "C" fn loader_fault(syndrome: u64, from: u64, address: u64) -> ! {
 #[panic_handler]
 fn panic(info: &PanicInfo) -> ! {
     let Some(board) = Board::here() else { park() };
-    // SAFETY: the code that used the UART has failed and does not go on.
+    // SAFETY: the code that used the UART has failed and does not go on, so this is the UART's only user.
     unsafe { Uart::at(board.uart) }.report(format_args!("loader: {info}"));
     board.reset()
 }

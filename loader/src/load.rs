@@ -16,41 +16,41 @@ use crate::{
     uart::Uart,
 };
 
-/// How often the last message is sent: the host cannot ask for it again.
+/// How often the last message is sent, because the host cannot ask for it again.
 const LAST_WORDS: usize = 3;
 
 unsafe extern "C" {
-    /// Of start.S.
+    /// Defined in start.S: restores the firmware's CPU state and jumps to the kernel.
     fn loader_leave(tree: u64, kernel: *const u8, control: u64, vectors: u64) -> !;
 }
 
-/// Leaves the bus alone for a moment, less than the UART needs to fill its FIFO at any speed. An emulator needs the same to
-/// fill it at all.
+/// Leaves the bus alone for a moment, which is shorter than the UART needs to fill its FIFO at any speed. An emulator
+/// needs the pause to fill the FIFO at all.
 fn pause() {
     const IN_A_SECOND: u64 = 50_000;
     let until = CNTPCT_EL0.get() + CNTFRQ_EL0.get() / IN_A_SECOND;
     while CNTPCT_EL0.get() < until {}
 }
 
-/// The state that the firmware left, for the kernel.
+/// The state that the firmware left, which the kernel gets.
 struct State {
-    /// Physical address of the device tree.
+    /// The physical address of the device tree.
     tree: u64,
-    /// SCTLR and VBAR of the exception level.
+    /// SCTLR and VBAR of the current exception level.
     control: u64,
     vectors: u64,
 }
 
-/// The first Rust code, at the loader's own place and on its stack.
+/// The first Rust code, at the loader's link address and on its stack.
 #[unsafe(no_mangle)]
 extern "C" fn loader_main(tree: u64, control: u64, vectors: u64) -> ! {
     let Some(board) = Board::here() else { board::park() };
-    // SAFETY: this board has a UART there, and nothing else runs.
+    // SAFETY: the board table says that a UART is there, and no other code runs.
     let mut uart = unsafe { Uart::at(board.uart) };
-    // SAFETY: and its pins there.
+    // SAFETY: the board table says that the pin controller is there.
     unsafe { uart.initialize(board.pins) };
     uart.report(format_args!("loader: {}, exception level {}", board.name, exception_level()));
-    // SAFETY: this is once for each start of the loader.
+    // SAFETY: `loader_main` runs once for each start of the loader.
     let memory = unsafe { Memory::take() };
     Loader { receiver: Receiver::new(board.part, place::ROOM), uart, memory, state: State { tree, control, vectors } }
         .run()
@@ -58,7 +58,7 @@ extern "C" fn loader_main(tree: u64, control: u64, vectors: u64) -> ! {
 
 fn exception_level() -> u64 {
     let level: u64;
-    // SAFETY: reading CurrentEL changes nothing.
+    // SAFETY: reading CurrentEL has no effect.
     unsafe { asm!("mrs {}, currentel", out(reg) level, options(nomem, nostack, preserves_flags)) };
     level >> 2
 }
@@ -75,7 +75,7 @@ impl Loader {
         let mut splitter = Splitter::<LONGEST>::new();
         let mut announced = 0;
         loop {
-            // Who comes to listen, or has not noticed that the board was reset, learns that the loader is there.
+            // The announcement reaches a host that begins to listen, or that has not noticed a reset of the board.
             let now = CNTPCT_EL0.get();
             if self.receiver.is_idle() && now >= announced {
                 announced = now + CNTFRQ_EL0.get();
@@ -91,7 +91,7 @@ impl Loader {
                     Step::Answer(reply) => self.say(&reply),
                     Step::Start(transfer) => self.start(&transfer),
                 },
-                // Single bytes before a frame are noise.
+                // A single byte before a frame is noise.
                 Piece::Text([] | [_]) => {}
                 Piece::Text(_) => self.say(&self.receiver.garbage()),
             }
@@ -104,7 +104,7 @@ impl Loader {
         }
     }
 
-    /// Unpacks the kernel and jumps to it. Returns if that cannot be.
+    /// Unpacks the kernel and jumps to it. Returns if that is not possible.
     fn start(&mut self, transfer: &Transfer) {
         let id = transfer.id;
         self.say(&Reply::Unpacking { id });
@@ -117,8 +117,8 @@ impl Loader {
         }
         self.uart.finish();
         let State { tree, control, vectors } = self.state;
-        // SAFETY: a whole image is in memory, with nothing of it in a cache, and what the loader has of this CPU's state is
-        // what the firmware left. Nothing of the loader is used any more.
+        // SAFETY: the whole image is in memory and in no cache, and `state` is what the firmware left of this CPU's
+        // state. No code of the loader runs after the jump.
         unsafe { loader_leave(tree, self.memory.kernel.as_ptr(), control, vectors) }
     }
 

@@ -1,16 +1,17 @@
-//! The kernel of a board's card that is never changed: it takes another one over the UART, unpacks it to where the firmware
-//! would have put it, and leaves the board to it as the firmware does. So a new kernel needs no card and takes seconds; and
-//! when one ends with a reset, the loader is back.
+//! The chain-loader on a board's card, so that a new kernel needs no new card and takes seconds to try.
 //!
-//! It stays out of the kernel's way, needs neither device tree nor caches, and knows of the board what the part number of
-//! its CPU tells: nothing that a kernel does can keep it from loading the next one.
+//! It takes a kernel over the UART, unpacks it to where the firmware would have put it, and hands the board over in the
+//! state in which the firmware does. When a kernel ends with a reset, the loader runs again.
+//!
+//! The loader stays out of the kernel's way. It needs neither a device tree nor caches, and knows of the board only
+//! what the part number of its CPU tells. So nothing that a kernel does can keep the loader from loading the next one.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `board` | where the devices are |
-//! | `place` | which memory is whose |
+//! | `board` | the addresses of the devices |
+//! | `place` | the division of memory |
 //! | `uart` | the UART |
-//! | `load` | from the first byte to the jump |
+//! | `load` | the path from the first byte to the jump |
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 

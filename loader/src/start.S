@@ -1,12 +1,12 @@
-// From the firmware to the loader, and from the loader to the kernel.
+// The way from the firmware to the loader, and from the loader to the kernel.
 //
-// The contract of both is that of Linux (Documentation/arch/arm64/booting.rst): EL2 or EL1, MMU and data cache off, all
-// interrupts masked, x0 = physical address of the device tree, x1 to x3 = 0. What the loader changes of the CPU's state is
-// given back as it was, so that the kernel cannot tell it from the firmware.
+// Both hand over as Linux requires (Documentation/arch/arm64/booting.rst): EL2 or EL1, MMU and data cache off, all
+// interrupts masked, x0 = physical address of the device tree, x1 to x3 = 0. The loader restores whatever it changes of
+// the CPU's state, so that the kernel cannot tell it from the firmware.
 //
-// The loader keeps the MMU and the data cache off: what it stores is in memory at once, and all that there is to do about
-// caches is that no line from before hides it or is written over it later. The instruction cache alone is on, as every
-// instruction would be fetched from memory otherwise.
+// The loader keeps the MMU and the data cache off, so its stores are in memory at once. Its only cache duty is that no
+// line from before hides the memory or is written over it later. The instruction cache alone is on, because otherwise
+// every instruction would be fetched from memory.
 
     .section .head, "ax"
 
@@ -25,7 +25,7 @@ loader_header:
     .word   0
     .size   loader_header, . - loader_header
 
-// In: as above, at any physical address that is a multiple of 8 and from which a copy to the link address does not
+// In: as above, at any physical address that is a multiple of 8. A copy from there to the link address must not
 // overlap. Does not return.
     .type   loader_start, %function
 loader_start:
@@ -36,7 +36,7 @@ loader_start:
     ldr     x0, =__image_start
     ldr     x1, =__image_end
     bl      loader_invalidate
-    adr     x2, loader_header               // where the firmware has put it
+    adr     x2, loader_header               // where the firmware has put the loader
     ldr     x0, =__image_start
     cmp     x0, x2
     b.eq    2f
@@ -51,7 +51,7 @@ loader_start:
     ldr     x0, =3f
     br      x0
 
-3:  ldr     x0, =__loader_stack_end         // here at the link address
+3:  ldr     x0, =__loader_stack_end         // from here on at the link address
     mov     sp, x0
     adr     x2, loader_vectors
     mrs     x0, currentel
@@ -59,7 +59,7 @@ loader_start:
     b.ne    4f
     mrs     x20, sctlr_el2
     mrs     x21, vbar_el2
-    orr     x1, x20, #(1 << 12)             // I
+    orr     x1, x20, #(1 << 12)             // I: instruction cache on
     msr     sctlr_el2, x1
     msr     vbar_el2, x2
     b       5f
@@ -77,7 +77,7 @@ loader_start:
     b       loader_main
     .size   loader_start, . - loader_start
 
-// Drops the lines of the data and unified caches for memory, without writing them back.
+// Drops the lines of a memory range from the data and unified caches, without writing them back.
 // In: x0, x1 = start and end, physical. Clobbers: x0, x2, x3. Stack: none.
     .global loader_invalidate
     .type   loader_invalidate, %function
@@ -97,7 +97,7 @@ loader_invalidate:
     ret
     .size   loader_invalidate, . - loader_invalidate
 
-// Gives the board to the kernel.
+// Hands the board over to the kernel.
 // In: x0 = device tree, x1 = kernel, both physical; x2 = SCTLR and x3 = VBAR as the firmware left them. Does not return.
     .global loader_leave
     .type   loader_leave, %function
@@ -112,7 +112,7 @@ loader_leave:
 1:  msr     sctlr_el1, x2
     msr     vbar_el1, x3
 2:  isb
-    ic      iallu                           // what was fetched speculatively while the kernel was being stored
+    ic      iallu                           // drops what was fetched speculatively during the copy
     dsb     sy
     isb
     mov     x1, #0
@@ -121,7 +121,7 @@ loader_leave:
     br      x4
     .size   loader_leave, . - loader_leave
 
-// None is expected: whichever comes is reported, and the board reset.
+// No exception is expected. Any that comes is reported, and the board is reset.
     .balign 2048
     .type   loader_vectors, %object
 loader_vectors:

@@ -1,5 +1,5 @@
-//! The UART of every board, a PL011, as the kernel and the chain-loader both need it: its registers, and the one order in
-//! which it can be started. Arm DDI 0183: PrimeCell UART (PL011) Technical Reference Manual.
+//! The UART of every board, a PL011: its registers, and the one order in which it can be started. The kernel and the
+//! chain-loader share it. Section numbers are those of Arm DDI 0183, PrimeCell UART (PL011) Technical Reference Manual.
 
 #![no_std]
 
@@ -10,18 +10,19 @@ pub use registers::{Data, Flags, Interrupts, Pl011};
 use tock_registers::interfaces::{Readable, Writeable};
 use tock_registers::registers::ReadOnly;
 
-/// What ^\ sends. A kernel that hears it [`QUITS`] times in a row stops the machine, whatever it is doing.
+/// The byte that ^\ sends. A kernel that receives it [`QUITS`] times in a row stops the machine, whatever it is doing.
 pub const QUIT_KEY: u8 = 0x1c;
-/// More often than noise or a slip of the hand has it.
+/// How many quit keys stop the machine. Noise or a slip of the hand does not produce that many.
 pub const QUITS: usize = 5;
 
-/// What a host sends to see whether a kernel lives, SYN. The kernel answers with [`PULSE`].
+/// The byte that a host sends to see whether a kernel is alive, SYN. The kernel answers with [`PULSE`].
 pub const PULSE_KEY: u8 = 0x16;
-/// What no terminal shows, NUL.
+/// The answer to [`PULSE_KEY`], NUL, which no terminal shows.
 pub const PULSE: u8 = 0;
 
 impl Pl011 {
-    /// Whether it is a PL011 (3.3.14, 3.3.15). Nothing else is accessed, so that there may be another device.
+    /// Returns whether this is a PL011 (3.3.14, 3.3.15). Reads the identification registers only, so it is harmless to
+    /// other devices.
     #[must_use]
     pub fn is_identified(&self) -> bool {
         let identity = |registers: &[ReadOnly<u32>; 4]| {
@@ -30,10 +31,10 @@ impl Pl011 {
         identity(&self.component_id) == 0xb105_f00d && identity(&self.peripheral_id) & 0xfff == 0x011
     }
 
-    /// Makes it ready to send and to receive, without interrupts, in whatever state it is; at the speed that this
-    /// [`Divisor`] gives, or else that it has.
+    /// Prepares the UART to send and receive, without interrupts, from any state. The speed is that of `divisor`, or
+    /// the current one if `divisor` is `None`.
     pub fn start(&self, divisor: Option<Divisor>) {
-        // Line control takes effect only when the UART is not enabled and not sending (3.3.8).
+        // Line control must not change while the UART is enabled or sending (3.3.8).
         self.wait_until_sent();
         self.control.set(0);
         self.interrupt_mask.set(0);
@@ -42,23 +43,24 @@ impl Pl011 {
             self.divisor.set(divisor / 64);
             self.divisor_fraction.set(divisor % 64);
         }
-        // After the divisor, which is taken over with it (3.3.6).
+        // The write to line control also makes the divisor take effect (3.3.6).
         self.line_control.write(LineControl::FIFOS::SET + LineControl::WORD_LENGTH::Eight);
         self.control.write(Control::ENABLE::SET + Control::TRANSMIT::SET + Control::RECEIVE::SET);
     }
 
-    /// Waits until everything has left it.
+    /// Waits until the UART has sent everything.
     pub fn wait_until_sent(&self) {
         while self.flags.is_set(Flags::BUSY) {}
     }
 }
 
-/// What the clock of the UART is divided by so that 16 periods are a bit (3.3.6): 64ths.
+/// The divisor of the UART's clock in 64ths. 16 periods of the divided clock are one bit (3.3.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divisor(u32);
 
 impl Divisor {
-    /// The nearest one for so many Hz and so many bits in a second. None if there is none in the range of the registers.
+    /// Returns the divisor nearest to `speed` bits per second with a clock of `clock` Hz, or `None` if the registers
+    /// cannot hold it.
     #[must_use]
     pub const fn new(clock: u32, speed: u32) -> Option<Self> {
         let (clock, speed) = (clock as u64, speed as u64);
@@ -76,7 +78,7 @@ mod tests {
 
     #[test]
     fn divisors_are_those_of_the_manual() {
-        // 3.3.6: 1 and 5/64 for 230,400 baud of 4 MHz.
+        // 3.3.6: the divisor for 230,400 baud from 4 MHz is 1 and 5/64.
         assert_eq!(Divisor::new(4_000_000, 230_400), Some(Divisor(64 + 5)));
         assert_eq!(Divisor::new(48_000_000, 115_200), Some(Divisor(26 * 64 + 3)));
         for (clock, speed) in [(0, 115_200), (115_200 * 15, 115_200), (u32::MAX, 4000), (1, 0)] {

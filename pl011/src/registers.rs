@@ -1,5 +1,5 @@
-//! The registers, as declarations: public where they serve interrupts and FIFOs, which the kernel and the loader do in ways
-//! of their own.
+//! The registers, as declarations. Those for interrupts and FIFOs are public, because the kernel and the loader use
+//! them in different ways.
 #![expect(missing_docs, reason = "the macros make constants to which no text can be given")]
 
 use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};
@@ -9,46 +9,46 @@ register_bitfields! {
     u32,
     /// Data and receive errors (3.3.1).
     pub Data [
-        /// What was received, or is to be sent.
+        /// The byte received, or the byte to send.
         BYTE OFFSET(0) NUMBITS(8) [],
-        /// The receive FIFO was full, and what came after this byte is lost.
+        /// The receive FIFO was full, and bytes after this one were lost.
         OVERRUN OFFSET(11) NUMBITS(1) [],
     ],
-    /// What goes on (3.3.3).
+    /// The state of the UART (3.3.3).
     pub Flags [
-        /// Something is being sent, or waits for it.
+        /// The UART is sending, or has bytes to send.
         BUSY OFFSET(3) NUMBITS(1) [],
         /// The receive FIFO is empty.
         RECEIVE_EMPTY OFFSET(4) NUMBITS(1) [],
         /// The transmit FIFO is full.
         TRANSMIT_FULL OFFSET(5) NUMBITS(1) [],
     ],
-    /// How a byte looks on the line (3.3.7).
+    /// The format of a byte on the line (3.3.7).
     pub(super) LineControl [
-        /// There are FIFOs, and not only a byte of room.
+        /// The FIFOs are on; otherwise there is room for one byte.
         FIFOS OFFSET(4) NUMBITS(1) [],
-        /// The bits of a byte.
+        /// The number of bits in a byte.
         WORD_LENGTH OFFSET(5) NUMBITS(2) [
             /// 8 bits.
             Eight = 3
         ],
     ],
-    /// What is switched on (3.3.8).
+    /// The enable bits (3.3.8).
     pub(super) Control [
-        /// The UART.
+        /// Enables the UART.
         ENABLE OFFSET(0) NUMBITS(1) [],
-        /// Its transmitter.
+        /// Enables the transmitter.
         TRANSMIT OFFSET(8) NUMBITS(1) [],
-        /// Its receiver.
+        /// Enables the receiver.
         RECEIVE OFFSET(9) NUMBITS(1) [],
     ],
-    /// Reasons for an interrupt (3.3.10, 3.3.13).
+    /// The causes of interrupts (3.3.10, 3.3.13).
     pub Interrupts [
         /// The receive FIFO has reached its threshold.
         RECEIVE OFFSET(4) NUMBITS(1) [],
-        /// Bytes wait in the FIFO, below its threshold.
+        /// Bytes are in the FIFO, but fewer than its threshold.
         RECEIVE_TIMEOUT OFFSET(6) NUMBITS(1) [],
-        /// All that there are.
+        /// All causes.
         ALL OFFSET(0) NUMBITS(11) [],
     ],
 }
@@ -60,7 +60,7 @@ register_structs! {
         (0x004 => _reserved0),
         (0x018 => pub flags: ReadOnly<u32, Flags::Register>),
         (0x01c => _reserved1),
-        /// The divisor of the clock: its integer part, and 64ths.
+        /// The divisor of the clock: the integer part, then the fraction in 64ths.
         (0x024 => pub(super) divisor: ReadWrite<u32>),
         (0x028 => pub(super) divisor_fraction: ReadWrite<u32>),
         (0x02c => pub(super) line_control: ReadWrite<u32, LineControl::Register>),

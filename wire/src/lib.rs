@@ -1,5 +1,5 @@
-//! What a kernel and the host command say to each other besides text for people: each part is written by one of them and read by the
-//! other, so that both sides of it stand together here.
+//! The binary protocol between a kernel and the host command, beside the text for people. One side writes each part and
+//! the other reads it, so both halves of every format are defined together here.
 
 #![cfg_attr(not(any(test, feature = "host")), no_std)]
 

@@ -1,12 +1,12 @@
-//! Marks on a console: they tell the output of a program from everything else that a UART carries (echoes, prompts, the output of
-//! commands), so that a host can take it as it is.
+//! Marks on a console. They separate the output of a program from everything else that a UART carries, such as echoes,
+//! prompts and the output of commands, so that a host can take the output as it is.
 //!
 //! ```text
 //! SO  kind  text  SI
 //! ```
 //!
-//! A control character that has a meaning on the line is written as DLE and the character 0x40 above it. A line end is CR LF, as
-//! everywhere on the UART.
+//! A control character that has a meaning on the line is sent as DLE, followed by the character 0x40 above it. A line
+//! end is CR LF, as everywhere on the UART.
 
 use core::fmt::{self, Write};
 
@@ -14,25 +14,25 @@ use core::fmt::{self, Write};
 const BEGIN: char = '\u{e}';
 /// Ends a marked text: SI.
 const END: char = '\u{f}';
-/// Precedes a character that stands for another: DLE.
+/// Precedes an escaped character: DLE.
 const ESCAPE: char = '\u{10}';
-/// Added to the character that is escaped.
+/// The distance from a control character to the character that stands for it.
 const SHIFT: u8 = 0x40;
 
-/// What a marked text is.
+/// The meaning of a marked text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The program runs, and this is to be said about it.
+    /// The program runs. The text is a message about it.
     Attached,
-    /// The program has put this out.
+    /// Output of the program.
     Output,
-    /// The program was refused: where in its text, and why, as [`Refusal`] reads it.
+    /// The program was refused. The text is a [`Refusal`]: where in the program, and why.
     Refused,
-    /// The program's command was refused, and this is why.
+    /// The program's command was refused. The text is the reason.
     Failed,
     /// A frame of a recording, as [`Base64`](crate::record::Base64).
     Frame,
-    /// The program has ended, and all of its output was shown.
+    /// The program has ended, and all of its output has been sent.
     Done,
 }
 
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// A text, marked.
+/// A text between marks.
 #[derive(Clone, Copy, Debug)]
 pub struct Marked<T>(pub Kind, pub T);
 
@@ -70,7 +70,8 @@ struct Escaped<'a, 'b>(&'a mut fmt::Formatter<'b>);
 impl Write for Escaped<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         text.chars().try_for_each(|c| match c {
-            // NUL is the answer to a host that asks whether the kernel lives; CR is added to line ends on the way.
+            // NUL is the answer to a host that asks whether the kernel is alive. The UART adds a CR to each line end on
+            // the way.
             '\0' | '\r' | BEGIN | END | ESCAPE => {
                 self.0.write_char(ESCAPE)?;
                 self.0.write_char((c as u8 + SHIFT).into())
@@ -83,9 +84,10 @@ impl Write for Escaped<'_, '_> {
 /// Why a program was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal<'a> {
-    /// The part of its text that is the cause, if one is: the first byte, and the one after the last.
+    /// The range in the program that is the cause, if there is one: the offset of its first byte, and that after its
+    /// last.
     pub cause: Option<(usize, usize)>,
-    /// A sentence without its full stop.
+    /// The reason: a sentence without its full stop.
     pub sentence: &'a str,
 }
 
@@ -99,7 +101,7 @@ impl fmt::Display for Refusal<'_> {
 }
 
 impl<'a> Refusal<'a> {
-    /// Reads what [`Display`](fmt::Display) has written.
+    /// Parses the output of [`Display`](fmt::Display).
     #[must_use]
     pub fn parse(text: &'a str) -> Self {
         let mut parts = text.splitn(3, ' ');
@@ -109,40 +111,41 @@ impl<'a> Refusal<'a> {
     }
 }
 
-/// A part of what a UART has sent.
+/// A part of the stream that a UART has sent.
 #[cfg(any(test, feature = "host"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What is not marked.
+    /// Bytes without a mark.
     Plain(Vec<u8>),
-    /// A marked text.
+    /// A marked text, unescaped.
     Marked(Kind, String),
 }
 
-/// The letter of a frame, which has no line ends and at most so many characters: one that has more is cut off.
+/// The letter of a frame, and the most characters that a frame has. A frame has no line ends. A longer one, or one with
+/// a line end, was cut off.
 #[cfg(any(test, feature = "host"))]
 const FRAME: u8 = b'p';
 #[cfg(any(test, feature = "host"))]
 const FRAME_MAX: usize = 2 * (crate::record::HEADER + crate::record::PAYLOAD_MAX);
 
-/// Tells marked texts from the rest of what a UART sends.
+/// Separates the marked texts from the rest of a UART's stream.
 #[cfg(any(test, feature = "host"))]
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// The marked text that has begun, with its letter.
+    /// The marked text that has begun, including its letter.
     marked: Option<Vec<u8>>,
     is_escaped: bool,
 }
 
 #[cfg(any(test, feature = "host"))]
 impl Reader {
-    /// What the bytes that came next complete.
+    /// Takes the next bytes, and returns the parts that they complete.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Part> {
         let mut parts = Vec::new();
         for &byte in bytes {
             let is = |c: char| u32::from(byte) == u32::from(c);
             match &mut self.marked {
-                // A text that has no end is cut off: no text has this character in it.
+                // No text contains this character, so a text that has not ended was cut off.
                 _ if is(BEGIN) => (self.marked, self.is_escaped) = (Some(Vec::new()), false),
                 None => match parts.last_mut() {
                     Some(Part::Plain(plain)) => plain.push(byte),
@@ -164,7 +167,7 @@ impl Reader {
                 }
                 Some(_) if is(ESCAPE) => self.is_escaped = true,
                 Some(_) if matches!(byte, 0 | b'\r') => {}
-                // What follows is said about the machine, such as that it stops.
+                // The frame was cut off. The text that follows is about the machine, such as that it stops.
                 Some(marked) if marked.first() == Some(&FRAME) && (byte == b'\n' || marked.len() > FRAME_MAX) => {
                     self.marked = None;
                 }
@@ -179,7 +182,7 @@ impl Reader {
 mod tests {
     use super::*;
 
-    /// As a UART sends it.
+    /// The bytes that a UART sends for `text`.
     fn sent(text: &str) -> Vec<u8> {
         text.replace('\n', "\r\n").into_bytes()
     }
@@ -203,7 +206,7 @@ mod tests {
         }
     }
 
-    /// The host asks for signs of life at any time.
+    /// The host may ask for a sign of life at any time.
     #[test]
     fn a_pulse_is_not_part_of_a_text() {
         let mut stream = sent(&Marked(Kind::Output, "ab").to_string());

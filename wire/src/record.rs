@@ -1,5 +1,6 @@
-//! A recording on its way to the host: frames with a number, a length and a check, so that what is damaged or missing is noticed and
-//! counted. A frame goes over a channel of its own as it is, and over a console as marked text ([`Base64`]).
+//! The frames of a recording on its way to the host. Each has a number, a length and a checksum, so that damaged and
+//! missing frames are noticed and counted. A frame goes over its own channel as it is, or over a console as marked text
+//! ([`Base64`]).
 //!
 //! ```text
 //! frame  "KPRF" │ u16 kind │ u16 CPU │ u32 number │ u32 length of the payload │ u32 CRC-32 of kind to length, and payload │ payload
@@ -9,21 +10,21 @@ use core::fmt::{self, Write};
 
 use crc::{CRC_32_ISO_HDLC, Crc};
 
-/// What a frame begins with.
+/// The first bytes of every frame.
 const MAGIC: [u8; 4] = *b"KPRF";
-/// Bytes of a frame before its payload.
+/// The number of bytes in a frame before its payload.
 pub const HEADER: usize = 20;
-/// Longer payloads are none.
+/// The upper bound of a payload's length in bytes. The reader takes a longer one as damage.
 pub const PAYLOAD_MAX: usize = 64 << 10;
 
-/// What is in a frame.
+/// The kind of a frame's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A page of the ring of a CPU.
     Page,
-    /// The number of a task, a space, and its name.
+    /// The number of a task, a space, and the task's name.
     Task,
-    /// The recording is over: how many records there were, and how many are missing, as text.
+    /// The end of the recording: the numbers of records sent and lost, as text.
     End,
 }
 
@@ -35,7 +36,7 @@ impl Kind {
     }
 }
 
-/// Writes the first [`HEADER`] bytes of frame `number`, whose payload this is.
+/// Returns the header of frame `number` with this payload: the bytes before the payload.
 #[must_use]
 pub fn header(kind: Kind, cpu: u16, number: u32, payload: &[u8]) -> [u8; HEADER] {
     let mut header = [0; HEADER];
@@ -58,7 +59,7 @@ fn check(header: &[u8; HEADER], payload: &[u8]) -> u32 {
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Bytes as text (RFC 4648, 4).
+/// Formats bytes as Base64 (RFC 4648, 4).
 #[derive(Clone, Copy, Debug)]
 pub struct Base64<'a>(pub &'a [u8]);
 
@@ -74,7 +75,7 @@ impl fmt::Display for Base64<'_> {
     }
 }
 
-/// The bytes that [`Base64`] has written; what is none ends them.
+/// Decodes text that [`Base64`] has written, up to the first character that is no digit.
 #[cfg(any(test, feature = "host"))]
 #[must_use]
 pub fn from_base64(text: &str) -> Vec<u8> {
@@ -91,15 +92,15 @@ pub fn from_base64(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// A frame that has come whole.
+/// A whole frame with a correct checksum.
 #[cfg(any(test, feature = "host"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What is in it.
+    /// The kind of the payload.
     pub kind: Kind,
-    /// The CPU that it is about.
+    /// The CPU whose ring the page is from; 0 for other kinds.
     pub cpu: u16,
-    /// What was sent.
+    /// The payload, unchecked beyond the checksum.
     pub payload: Vec<u8>,
 }
 
@@ -109,21 +110,22 @@ pub struct Frame {
 pub struct Frames {
     bytes: Vec<u8>,
     next: u32,
-    /// How many frames are missing.
+    /// The number of frames that were skipped, by their numbers.
     pub missing: u64,
-    /// How many bytes were in no frame.
+    /// The number of bytes that belong to no whole frame.
     pub damaged: u64,
 }
 
 #[cfg(any(test, feature = "host"))]
 impl Frames {
-    /// The frames that the bytes that came next complete.
+    /// Takes the next bytes, and returns the frames that they complete.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Frame> {
         self.bytes.extend_from_slice(bytes);
         self.scan(false)
     }
 
-    /// The frames in the bytes that are left, after which none come: a frame that is not whole is damaged, and may hide others.
+    /// Returns the frames in the remaining bytes, at the end of the stream. An incomplete frame counts as damage, and
+    /// may have hidden others.
     pub fn finish(&mut self) -> Vec<Frame> {
         let frames = self.scan(true);
         self.damaged += self.bytes.len() as u64;
@@ -183,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Whatever bit changes, the frame is missing, and the others come through.
+    /// Whichever bit changes, only that frame is missing.
     #[test]
     fn what_is_damaged_is_noticed() {
         let stream = [frame(0, b"first"), frame(1, b"second"), frame(2, b"third")].concat();
@@ -193,7 +195,7 @@ mod tests {
             damaged[second.start + bit / 8] ^= 1 << (bit % 8);
             let mut frames = Frames::default();
             let mut found = frames.feed(&damaged);
-            // A length that is too large hides the third until it is known that no more comes.
+            // A length that is too large hides the third frame until the end of the stream is known.
             found.extend(frames.finish());
             assert!(found.iter().map(|frame| &frame.payload[..]).eq([&b"first"[..], b"third"]), "{bit}");
             assert_eq!((frames.missing, frames.damaged), (1, second.len() as u64), "{bit}");

@@ -1,21 +1,23 @@
-//! On the UART, messages come between text, and either may be damaged. A message is therefore a frame with a checksum
-//! between two zeros, and has no zero in it (consistent overhead byte stuffing): a receiver that has lost the thread finds it again
-//! at the next zero, and what is no message is text.
+//! Framing: messages travel on the UART between text, and both may be damaged.
+//!
+//! So a message is a frame with a checksum, between two zeros and without a zero inside (consistent overhead byte
+//! stuffing). A receiver that has lost synchronisation finds it again at the next zero. Bytes that form no message are
+//! text.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{BLOCK, CHECKSUM};
 
-/// More than a frame with a block needs, without its zeros: the message around the block takes 14 bytes, the checksum 4,
-/// the stuffing one of 254.
+/// The upper bound of a frame's length in bytes, without its zeros. A frame with a block needs less: the message around
+/// the block takes 14 bytes, the checksum 4, and the stuffing one byte in 254.
 pub const LONGEST: usize = BLOCK + 64;
-/// The same of a frame without a block, such as every reply is.
+/// The upper bound of the length in bytes of a frame without a block, as every reply is, without its zeros.
 pub const LONGEST_REPLY: usize = 64;
 
-/// Bytes of a frame with its zeros.
+/// The size in bytes of a buffer for a frame with its zeros.
 pub const ROOM: usize = LONGEST + 2;
 
-/// Makes the frame of `message` in `room`, of at least [`ROOM`] bytes. None if it is too small.
+/// Encodes `message` as a frame in `room`. Returns `None` if the message is too long.
 pub fn encode<'a>(message: &impl Serialize, room: &'a mut [u8; ROOM]) -> Option<&'a [u8]> {
     let mut plain = [0; LONGEST];
     let plain = postcard::to_slice_crc32(message, &mut plain, CHECKSUM.digest()).ok()?;
@@ -28,41 +30,41 @@ pub fn encode<'a>(message: &impl Serialize, room: &'a mut [u8; ROOM]) -> Option<
     Some(&room[..length + 2])
 }
 
-/// What a byte completes.
+/// What a byte completes in the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a, M> {
-    /// Nothing yet.
+    /// No text or message is complete yet.
     Nothing,
     /// These bytes belong to no message.
     Text(&'a [u8]),
-    /// A message.
+    /// A whole message with a correct checksum.
     Message(M),
 }
 
-/// Finds the messages in a stream of bytes; no frame is longer than `N`.
+/// Finds the messages in a stream of bytes. `N` is the upper bound of a frame's length.
 pub struct Splitter<const N: usize> {
-    /// What has come since the last zero.
+    /// The bytes since the last zero.
     raw: [u8; N],
     length: usize,
     plain: [u8; N],
-    /// A zero has come, and what follows may be a frame.
+    /// A zero has come, so the bytes after it may be a frame.
     is_frame: bool,
 }
 
 impl<const N: usize> Splitter<N> {
-    /// At the start of a stream.
+    /// Creates a splitter at the start of a stream.
     pub const fn new() -> Self {
         Self { raw: [0; N], length: 0, plain: [0; N], is_frame: false }
     }
 
-    /// What `byte`, the next one, completes.
+    /// Takes the next byte, and returns what it completes.
     pub fn push<'a, M: Deserialize<'a>>(&'a mut self, byte: u8) -> Piece<'a, M> {
         match (byte, self.is_frame) {
             (0, false) => {
                 self.is_frame = true;
                 Piece::Nothing
             }
-            // The zero that was thought to begin a frame may have ended one whose beginning was lost.
+            // The zero that seemed to begin a frame may have ended one whose beginning was lost.
             (0, true) if self.length == 0 => Piece::Nothing,
             (0, true) => {
                 let length = core::mem::take(&mut self.length);
@@ -90,7 +92,7 @@ impl<const N: usize> Splitter<N> {
         }
     }
 
-    /// What has come since a zero, as text: no more is coming for now, so that it is no frame.
+    /// Returns the bytes since the last zero as text. Call it when the line has gone quiet, so that they are no frame.
     pub fn flush(&mut self) -> Option<&[u8]> {
         self.is_frame = false;
         let length = core::mem::take(&mut self.length);

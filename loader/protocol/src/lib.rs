@@ -1,19 +1,21 @@
-//! A new kernel goes to a board over the UART that its console is on, which loses and garbles bytes, is unplugged, and
-//! carries the text of whatever runs there besides. This is what the host and the chain-loader say to each other so that
-//! the kernel arrives whole, or both know that it has not.
+//! The protocol by which a host sends a new kernel to a board.
 //!
-//! The host asks, the loader answers; one block is under way at a time, as a loader without caches cannot take bytes while
-//! it looks at others. An image is known by the checksum of its packed form, so that a transfer goes on where it was
-//! interrupted, and an image that the loader still has in its memory is not sent again.
+//! The kernel goes over the UART that the board's console is on. That line loses and garbles bytes, is unplugged, and
+//! also carries the text of whatever runs on the board. With this protocol, either the kernel arrives whole, or both
+//! sides know that it has not.
 //!
-//! | module | what it is |
+//! The host asks and the loader answers. Only one block is under way at a time, because a loader without caches cannot
+//! take bytes while it processes others. An image is identified by the checksum of its packed form. So a transfer goes
+//! on where it was interrupted, and an image that is still in the loader's memory is not sent again.
+//!
+//! | module | what it owns |
 //! |---|---|
 //! | [`frame`] | messages as bytes, between other bytes |
 //! | [`receiver`] | the loader's side |
 //! | [`package`] | images, packed and unpacked |
 //! | `sender` | the host's side |
 //!
-//! Nothing here knows of a UART or a clock.
+//! The protocol knows of no UART and no clock; its callers provide both.
 
 #![cfg_attr(not(any(test, feature = "send")), no_std)]
 
@@ -30,35 +32,36 @@ use core::{fmt, ops::Range};
 use crc::{CRC_32_ISO_HDLC, Crc};
 use serde::{Deserialize, Serialize};
 
-/// Both sides have the same, or say so: it changes with every message.
+/// The version of the protocol, which changes with every change of a message. The host refuses a loader of another
+/// version.
 pub const VERSION: u16 = 1;
 
-/// Bytes of a packed image that are sent at a time.
+/// Bytes of a packed image in one [`Command::Data`].
 pub const BLOCK: usize = 4096;
 
-/// Of frames, of packed images and of images.
+/// The checksum of frames, of packed images and of images.
 pub(crate) const CHECKSUM: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 
-/// An image that is sent.
+/// The description of an image that is being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// The checksum of the packed image, by which the transfer is known.
+    /// The checksum of the packed image, which identifies the transfer.
     pub id: u32,
-    /// Bytes of the packed image.
+    /// The length of the packed image in bytes.
     pub packed: u32,
-    /// Bytes of the image.
+    /// The length of the image in bytes.
     pub length: u32,
     /// The checksum of the image.
     pub checksum: u32,
 }
 
 impl Transfer {
-    /// How many blocks there are.
+    /// Returns the number of blocks.
     pub fn blocks(&self) -> u32 {
         self.packed.div_ceil(BLOCK as u32)
     }
 
-    /// Where in the packed image this block is.
+    /// Returns the range of block `index` in the packed image, or `None` if there is no such block.
     pub fn block(&self, index: u32) -> Option<Range<usize>> {
         let start = usize::try_from(index).ok()?.checked_mul(BLOCK)?;
         let end = start.checked_add(BLOCK)?.min(self.packed as usize);
@@ -66,68 +69,68 @@ impl Transfer {
     }
 }
 
-/// What the host says.
+/// A message from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command<'a> {
-    /// Whether a loader is there, to be answered with [`Reply::Ready`].
+    /// Asks whether a loader is there. The answer is [`Reply::Ready`].
     Hello,
-    /// Which image follows; how much of it is there is the answer.
+    /// Announces an image. The answer tells how much of it the loader has.
     Begin(Transfer),
-    /// A block of it.
+    /// Carries a block of the image.
     Data {
         /// [`Transfer::id`].
         id: u32,
         /// The number of the block, from 0.
         index: u32,
-        /// What is in it.
+        /// The contents of the block.
         bytes: &'a [u8],
     },
-    /// To start the image.
+    /// Asks the loader to start the image.
     Start {
         /// [`Transfer::id`].
         id: u32,
     },
 }
 
-/// What the loader says.
+/// A message from the loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// The loader runs, and knows of no transfer, or not of this one.
+    /// The loader runs and knows of no transfer, or not of the one in question.
     Ready {
         /// [`VERSION`] of the loader.
         version: u16,
-        /// The part number of its CPU (MIDR_EL1), which tells the board.
+        /// The part number of its CPU (MIDR_EL1), which identifies the board.
         part: u16,
     },
-    /// All blocks before this one have come.
+    /// All blocks before `next` have arrived.
     Have {
         /// [`Transfer::id`].
         id: u32,
-        /// The number of the block that is next.
+        /// The number of the block to send next.
         next: u32,
     },
-    /// What came was no message; if it was a block, then this one.
+    /// The loader received bytes that were no message. If they were a block, it was `next`.
     Again {
         /// [`Transfer::id`].
         id: u32,
-        /// The number of the block that is next.
+        /// The number of the block to send next.
         next: u32,
     },
-    /// The image is being unpacked. Until another reply the loader does not listen.
+    /// The loader unpacks the image, and does not listen until its next reply.
     Unpacking {
         /// [`Transfer::id`].
         id: u32,
     },
-    /// The image has the board now. What comes next on the UART is its own.
+    /// The image runs on the board. Everything that follows on the UART comes from the image.
     Started {
         /// [`Transfer::id`].
         id: u32,
     },
-    /// The image cannot be started, and the transfer is forgotten.
+    /// The image cannot be started, and the loader has forgotten the transfer.
     Refused {
         /// [`Transfer::id`].
         id: u32,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
 }
@@ -135,18 +138,18 @@ pub enum Reply {
 /// Why an image is not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// The loader has room for an image of so many bytes, or for so many packed ones.
+    /// The image is too long. The fields are the limits of the loader.
     TooLong {
-        /// Bytes of an image.
+        /// The longest image in bytes.
         image: u32,
-        /// Bytes of a packed image.
+        /// The longest packed image in bytes.
         packed: u32,
     },
-    /// The packed image has another checksum in memory than it was sent with.
+    /// The checksum of the packed image in memory differs from the one that was announced.
     Damaged,
-    /// The packed image does not unpack to what the transfer says.
+    /// The packed image does not unpack to the length and checksum that were announced.
     NotUnpackable,
-    /// The device tree, at this physical address, lies where the image or the loader is to be.
+    /// The device tree lies where the image or the loader has to be.
     DeviceTree {
         /// Its physical address.
         address: u64,

@@ -1,4 +1,4 @@
-//! A UART carries some ten thousand bytes a second, and an image is a million: it is packed (RFC 1950) on the way.
+//! Packing of images (RFC 1950). A UART carries some ten thousand bytes a second, and an image has a million.
 
 use miniz_oxide::inflate;
 
@@ -7,7 +7,7 @@ use crate::{CHECKSUM, Refusal, Transfer};
 /// Unpacks the packed image of `transfer` to the start of `image`.
 ///
 /// # Errors
-/// If its checksum, its length or the checksum of the image is another than `transfer` says.
+/// Returns an error if the checksum of `packed`, the length of the image, or its checksum is not the one in `transfer`.
 pub fn unpack(transfer: &Transfer, packed: &[u8], image: &mut [u8]) -> Result<(), Refusal> {
     if CHECKSUM.checksum(packed) != transfer.id {
         return Err(Refusal::Damaged);
@@ -23,17 +23,17 @@ pub fn unpack(transfer: &Transfer, packed: &[u8], image: &mut [u8]) -> Result<()
 /// An image, ready to be sent.
 #[cfg(any(test, feature = "send"))]
 pub struct Package {
-    /// What the loader is told of it.
+    /// The description that the loader gets in [`Command::Begin`](crate::Command::Begin).
     pub transfer: Transfer,
-    /// What is sent.
+    /// The packed image.
     pub packed: Vec<u8>,
 }
 
 #[cfg(any(test, feature = "send"))]
 impl Package {
-    /// Packs `image`. None if it is so long that its length has no place in a message.
+    /// Packs `image`. Returns `None` if its length does not fit into a [`Transfer`].
     pub fn new(image: &[u8]) -> Option<Self> {
-        /// The best that there is for the time.
+        /// The best compression for the time that it takes.
         const LEVEL: u8 = 9;
         let packed = miniz_oxide::deflate::compress_to_vec_zlib(image, LEVEL);
         let transfer = Transfer {

@@ -1,43 +1,43 @@
-//! The loader's side: what it answers, and what it keeps.
+//! The loader's side: its answers, and the state of the transfer.
 
 use crate::{CHECKSUM, Command, Refusal, Reply, Transfer, VERSION};
 
-/// What follows from what the host says.
+/// What the loader has to do after a command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// This answer.
+    /// Send this reply.
     Answer(Reply),
-    /// To start this image, which is in memory whole.
+    /// Start this image, which is complete in memory.
     Start(Transfer),
 }
 
-/// What the loader knows of the transfer.
+/// The loader's state of the transfer.
 pub struct Receiver {
-    /// The part number of the CPU.
+    /// The part number of the CPU in MIDR_EL1.
     part: u16,
-    /// The longest image that there is room for, in bytes.
+    /// The length in bytes of the longest image that fits.
     room: u32,
-    /// The transfer, and the block that is next.
+    /// The current transfer, and the number of the next block.
     current: Option<(Transfer, u32)>,
 }
 
 impl Receiver {
-    /// Of a loader that was just started.
+    /// Creates the state of a loader that has just been started.
     pub const fn new(part: u16, room: u32) -> Self {
         Self { part, room, current: None }
     }
 
-    /// What is said unasked.
+    /// Returns the reply that the loader also sends unasked.
     pub fn ready(&self) -> Reply {
         Reply::Ready { version: VERSION, part: self.part }
     }
 
-    /// Whether no transfer has begun.
+    /// Returns whether no transfer has begun.
     pub fn is_idle(&self) -> bool {
         self.current.is_none()
     }
 
-    /// What follows from `command`. `memory` is where packed images are kept, as nothing else has changed it.
+    /// Handles `command`. `memory` holds the packed image; only this function changes it.
     pub fn command(&mut self, command: &Command, memory: &mut [u8]) -> Step {
         match command {
             Command::Hello => Step::Answer(self.ready()),
@@ -47,7 +47,7 @@ impl Receiver {
         }
     }
 
-    /// What is answered to something that was no message.
+    /// Returns the reply to bytes that were no message.
     pub fn garbage(&self) -> Reply {
         match self.current {
             Some((Transfer { id, .. }, next)) => Reply::Again { id, next },
@@ -55,7 +55,7 @@ impl Receiver {
         }
     }
 
-    /// Gives the transfer up. What has come of it has to be sent again.
+    /// Gives the transfer up. The host has to announce it again.
     pub fn refuse(&mut self, id: u32, refusal: Refusal) -> Reply {
         self.current = None;
         Reply::Refused { id, refusal }
@@ -72,7 +72,7 @@ impl Receiver {
             let packed = memory.len().try_into().unwrap_or(u32::MAX);
             return self.refuse(id, Refusal::TooLong { image: self.room, packed });
         };
-        // It may be there from before the board was reset.
+        // The packed image may still be in memory from before the board was reset.
         let next = if CHECKSUM.checksum(place) == id { transfer.blocks() } else { 0 };
         self.current = Some((*transfer, next));
         Reply::Have { id, next }

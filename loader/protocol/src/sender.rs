@@ -1,4 +1,4 @@
-//! The host's side: what is to be said next, given what the loader has answered and how long it has not.
+//! The host's side: the next command, as a function of the loader's replies and of the time without one.
 
 use std::{fmt, time::Duration};
 
@@ -8,19 +8,19 @@ use crate::{
     package::Package,
 };
 
-/// How long unpacking may take: more than a CPU without caches needs for the longest image.
+/// How long unpacking may take. A CPU without caches needs less for the longest image.
 const TIME_TO_UNPACK: Duration = Duration::from_secs(90);
 
-/// Where the transfer is.
+/// The stage of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Whether there is a loader is not known.
+    /// The host does not know whether a loader is there.
     Greeting,
-    /// The loader is told what comes.
+    /// The host announces the image.
     Beginning,
-    /// This block is sent.
+    /// The host sends the block with this number.
     Sending(u32),
-    /// All is there.
+    /// All blocks have arrived; the host asks the loader to start the image.
     Starting,
     /// The loader unpacks the image.
     Unpacking,
@@ -31,9 +31,9 @@ pub enum Stage {
 /// Why a transfer cannot succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The loader speaks another version of the protocol.
+    /// The loader has this version of the protocol, and the host another.
     Version(u16),
-    /// The loader refuses the image.
+    /// The loader has refused the image.
     Refused(Refusal),
 }
 
@@ -50,37 +50,37 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A transfer.
+/// A transfer, as the host sees it.
 pub struct Sender<'a> {
     package: &'a Package,
     stage: Stage,
-    /// How long an answer may take.
+    /// How long a reply may take.
     patience: Duration,
-    /// When the last command is to be repeated, if nothing has come by then.
+    /// When to repeat the last command if no reply has come.
     deadline: Duration,
-    /// The image was refused because it arrived damaged, and is sent anew.
+    /// The image is being sent for the second time, because it was refused as damaged.
     is_second: bool,
-    /// The part number of the CPU of the board.
+    /// The part number of the board's CPU, once the loader has told it.
     part: Option<u16>,
 }
 
 impl<'a> Sender<'a> {
-    /// A transfer of `package` over a line on which answers take at most `patience`.
+    /// Creates a transfer of `package` over a line on which a reply takes at most `patience`.
     pub fn new(package: &'a Package, patience: Duration) -> Self {
         Self { package, stage: Stage::Greeting, patience, deadline: Duration::ZERO, is_second: false, part: None }
     }
 
-    /// Where it is.
+    /// Returns the current stage.
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// The part number of the board's CPU, if the loader has told it.
+    /// Returns the part number of the board's CPU, if the loader has told it.
     pub fn part(&self) -> Option<u16> {
         self.part
     }
 
-    /// What is to be sent at the time `now`, which is that since any fixed moment, if anything.
+    /// Returns the bytes to send at the time `now`, if any. `now` counts from any fixed moment.
     pub fn poll(&mut self, now: Duration) -> Option<Vec<u8>> {
         if now < self.deadline {
             return None;
@@ -95,7 +95,7 @@ impl<'a> Sender<'a> {
             }
             Stage::Starting => Command::Start { id },
             Stage::Unpacking => {
-                // The loader should long have said something: perhaps it did.
+                // The loader should have replied long ago. The reply may have been lost, so ask again.
                 self.stage = Stage::Greeting;
                 Command::Hello
             }
@@ -105,14 +105,14 @@ impl<'a> Sender<'a> {
         frame::encode(&command, &mut [0; ROOM]).map(<[u8]>::to_vec)
     }
 
-    /// The loader has said `reply`, at the time `now`.
+    /// Handles a reply of the loader that came at the time `now`. Returns an error if the transfer cannot succeed.
     pub fn reply(&mut self, reply: Reply, now: Duration) -> Result<(), Failure> {
         let own = self.package.transfer.id;
         let (stage, deadline) = match reply {
             Reply::Ready { version, .. } if version != VERSION => return Err(Failure::Version(version)),
             Reply::Ready { part, .. } => {
                 self.part = Some(part);
-                // Said once more to the first block, as it was on its way, it changes nothing.
+                // The loader repeats this reply while the announcement is on its way. The repetition changes nothing.
                 match self.stage {
                     Stage::Beginning | Stage::Started => return Ok(()),
                     _ => (Stage::Beginning, now),

@@ -1,5 +1,5 @@
-//! Both sides on a line that loses, changes, repeats and invents bytes, is cut, and has a board at its end that is reset:
-//! what starts is what was sent, or it is said why not.
+//! Both sides, connected by a line that loses, changes, repeats and invents bytes and is cut, to a board that is reset.
+//! The image that starts is the one that was sent, or the sender reports why none does.
 
 use std::time::Duration;
 
@@ -33,14 +33,14 @@ impl Random {
     }
 }
 
-/// What a line does to bytes: each of these once in so many bytes, never if 0.
+/// What a line does to bytes. Each number N means once in N bytes, and 0 means never.
 #[derive(Clone, Copy, Debug, Default)]
 struct Noise {
     flips: u64,
     losses: u64,
     repeats: u64,
     inventions: u64,
-    /// All of a message and of what follows in the same direction.
+    /// Loses the rest of a message and all that follows it in the same direction.
     cuts: u64,
 }
 
@@ -65,7 +65,7 @@ impl Noise {
     }
 }
 
-/// A board with a loader; its memory survives a reset.
+/// A board with a loader. Its memory survives a reset.
 struct Board {
     receiver: Receiver,
     splitter: Splitter<LONGEST>,
@@ -87,7 +87,7 @@ impl Board {
         (self.receiver, self.splitter) = (Self::receiver(), Splitter::new());
     }
 
-    /// What the loader sends after these bytes.
+    /// Returns the loader's replies to these bytes.
     fn bytes(&mut self, bytes: &[u8]) -> Vec<Reply> {
         let mut replies = Vec::new();
         for &byte in bytes {
@@ -122,7 +122,7 @@ fn framed(message: &impl serde::Serialize) -> Vec<u8> {
     encode(message, &mut [0; ROOM]).unwrap().to_vec()
 }
 
-/// How a transfer over such a line ended, and how many blocks were sent.
+/// Runs a transfer over such a line. Returns how it ended, and how many blocks were sent.
 fn transfer(
     board: &mut Board,
     package: &Package,
@@ -197,13 +197,13 @@ fn what_has_come_is_not_sent_again() {
     board.reset();
     board.started = None;
     assert_eq!(transfer(&mut board, &package, Noise::default(), 0, 0), (Ok(Stage::Started), 0));
-    // Unless something else was there meanwhile.
+    // It is sent again if something has overwritten it meanwhile.
     board.memory[3] ^= 1;
     board.reset();
     board.started = None;
     let (_, blocks) = transfer(&mut board, &package, Noise::default(), 0, 0);
     assert_eq!(blocks, package.transfer.blocks());
-    // The host starts over, the loader does not: only what is missing comes.
+    // If the host starts over and the loader does not, only the missing blocks are sent.
     let mut receiver = Board::receiver();
     let mut memory = vec![0; ROOM_FOR_IMAGE as usize];
     let id = package.transfer.id;

@@ -1,13 +1,14 @@
-//! Disks: tasks ask for sectors and wait; the device answers by an interrupt.
+//! Disks: tasks request sectors and wait, and the device answers with an interrupt.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`request`] | what is asked for, and how it comes to its end |
-//! | `queue` | the requests that wait for a disk, and those that it is at |
+//! | [`request`] | a request, from submission to completion |
+//! | `queue` | the requests of a disk: those that wait, and those that the device has |
 //!
-//! A task makes a [`Request`] of a buffer and submits it, and gets the buffer back when the disk has done with it. A disk does
-//! no more than [`SEGMENT`](request::SEGMENT) bytes at a time, so a request may take several turns: after each, the interrupt
-//! handler calls [`update_request`](request::update_request), which says whether there is more to do.
+//! A task makes a [`Request`] from a buffer, submits it, and gets the buffer back when the disk has finished. A disk
+//! transfers at most [`SEGMENT`](request::SEGMENT) bytes at a time, so a request may take several turns. After each
+//! turn, the interrupt handler calls [`update_request`](request::update_request), which returns whether there is more
+//! to do.
 
 mod queue;
 pub mod request;
@@ -26,13 +27,13 @@ use crate::virtio::{self, DeviceError, Found};
 use queue::Queue;
 use request::{Completion, Operation, Request, Status};
 
-/// Bytes of a sector.
+/// Bytes in a sector.
 pub const SECTOR: usize = virtio_drivers::device::blk::SECTOR_SIZE;
 
 /// Every disk, in the order of the device tree. Set once, at boot.
 static DISKS: Once<Vec<Disk>> = Once::new();
 
-/// A disk.
+/// A disk, which any task may use.
 pub struct Disk {
     capacity: u64,
     is_read_only: bool,
@@ -42,13 +43,13 @@ pub struct Disk {
 /// Why sectors were not read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockError {
-    /// The buffer has this many bytes, which is nothing, or no whole number of sectors.
+    /// The length of the buffer in bytes, which is 0 or not a whole number of sectors.
     Length(usize),
-    /// The sectors end at this one, and the disk at the other.
+    /// The first sector after the request, and the number of sectors on the disk, which is smaller.
     PastTheEnd(u64, u64),
     /// The disk cannot be written to.
     ReadOnly,
-    /// The disk has refused, with this status, at this sector or behind it.
+    /// The disk has failed with this status. The sector is the first of the request; the failure may be at a later one.
     Device(u64, Status),
 }
 
@@ -63,7 +64,7 @@ impl fmt::Display for BlockError {
     }
 }
 
-/// Takes the disks out of `devices`. Calls `complain` with what is wrong with those that cannot be used.
+/// Takes the disks out of `devices`. Calls `complain` with the error of each disk that cannot be used.
 pub(crate) fn initialize(devices: &mut Vec<Found>, mut complain: impl FnMut(DeviceError)) {
     let queues = virtio::take(devices, DeviceType::Block, "disk", Queue::new, &mut complain);
     let (queues, interrupts): (Vec<_>, Vec<_>) = queues.into_iter().unzip();
@@ -80,35 +81,36 @@ pub(crate) fn initialize(devices: &mut Vec<Found>, mut complain: impl FnMut(Devi
     }
 }
 
-/// Every disk, in the order of the device tree.
+/// Returns all disks, in the order of the device tree.
 #[must_use]
 pub fn disks() -> &'static [Disk] {
     DISKS.get().map_or(&[], Vec::as_slice)
 }
 
-/// Handles the interrupt of a disk, whichever it is.
+/// Handles the interrupt of any disk.
 fn disk_interrupt() {
     disks().iter().for_each(|disk| disk.queue.lock().complete());
 }
 
 impl Disk {
-    /// How many sectors it has.
+    /// Returns the number of sectors.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Whether it cannot be written to.
+    /// Returns whether the disk cannot be written to.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
     }
 
-    /// Begins to read or write `buffer`, from the sector with the number `sector` on.
+    /// Begins to read or write `buffer`, starting at the sector with the number `sector`.
     ///
     /// # Errors
     ///
-    /// Where the buffer is no whole number of sectors, or some of them are not on the disk, or it cannot be written to.
+    /// Returns an error if the buffer is empty or not a whole number of sectors, if sectors are not on the disk, or if
+    /// a write goes to a read-only disk.
     pub fn submit(&self, operation: Operation, sector: u64, buffer: Box<[u8]>) -> Result<Pending, BlockError> {
         let length = buffer.len();
         if length == 0 || !length.is_multiple_of(SECTOR) {
@@ -126,11 +128,11 @@ impl Disk {
         Ok(Pending { sector, completion })
     }
 
-    /// Reads `count` sectors, from the one with the number `sector` on. The task waits meanwhile.
+    /// Reads `count` sectors, starting at the sector with the number `sector`. The task waits meanwhile.
     ///
     /// # Errors
     ///
-    /// As [`submit`](Self::submit), and where the disk refuses.
+    /// Returns the errors of [`submit`](Self::submit), and an error if the disk fails.
     // Not inlined, so that it can be probed at every level of optimization.
     #[inline(never)]
     pub fn read(&self, sector: u64, count: usize) -> Result<Box<[u8]>, BlockError> {
@@ -138,28 +140,29 @@ impl Disk {
         self.submit(Operation::Read, sector, buffer)?.wait()
     }
 
-    /// Writes `buffer`, from the sector with the number `sector` on, and gives it back. The task waits meanwhile.
+    /// Writes `buffer`, starting at the sector with the number `sector`, and returns the buffer. The task waits
+    /// meanwhile.
     ///
     /// # Errors
     ///
-    /// As [`submit`](Self::submit), and where the disk refuses.
+    /// Returns the errors of [`submit`](Self::submit), and an error if the disk fails.
     pub fn write(&self, sector: u64, buffer: Box<[u8]>) -> Result<Box<[u8]>, BlockError> {
         self.submit(Operation::Write, sector, buffer)?.wait()
     }
 }
 
-/// A request that the disk has. To drop it leaves the request to itself.
+/// A request that has been submitted to a disk. Dropping it does not cancel the request.
 pub struct Pending {
     sector: u64,
     completion: Arc<Completion>,
 }
 
 impl Pending {
-    /// Waits until the disk has done with it, and returns the buffer.
+    /// Waits until the disk has finished, and returns the buffer.
     ///
     /// # Errors
     ///
-    /// Where the disk has refused.
+    /// Returns an error if the disk has failed.
     pub fn wait(self) -> Result<Box<[u8]>, BlockError> {
         let request = self.completion.wait();
         match request.status() {

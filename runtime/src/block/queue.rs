@@ -1,7 +1,8 @@
-//! The requests of a disk, which is a virtio block device (Virtio 1.2, 5.2): those that wait, and those that it is at.
+//! The requests of a disk, which is a virtio block device (Virtio 1.2, 5.2): those that wait, and those that the device
+//! has.
 //!
-//! What the device reads and writes by itself, the header, the answer and the bytes, stays where it is until the device has
-//! answered: it is reached by pointers alone meanwhile.
+//! The device accesses the header, the answer and the buffer of a request by itself. They stay where they are until the
+//! device has answered, and the driver reaches them only through raw pointers meanwhile.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -14,52 +15,53 @@ use virtio_drivers::transport::mmio::MmioTransport;
 use super::request::{Operation, Request, Status, end_request, update_request};
 use crate::virtio::Memory;
 
-/// As many requests as the device is given at a time: it numbers them below this.
+/// The most requests that the device has at a time. Their tokens are below this.
 const DEPTH: usize = 16;
 
-/// A turn of a request, while the device has it.
+/// One turn of a request, while the device has it.
 struct Flight {
     header: BlkReq,
     answer: BlkResp,
     request: Box<Request>,
 }
 
-/// The requests of a disk.
+/// The requests of a disk, and the device.
 pub(super) struct Queue {
     device: VirtIOBlk<Memory, MmioTransport<'static>>,
     waiting: VecDeque<Box<Request>>,
-    /// By the device's number; null where it has none. Each is a `Box` that only this queue has.
+    /// The turns that the device has, by token; null if the token is free. Each pointer comes from a `Box` and is owned
+    /// by this queue.
     flights: [*mut Flight; DEPTH],
 }
 
-// SAFETY: the flights are this queue's own, as boxes would be, and what they hold may be used by any CPU.
+// SAFETY: the queue owns its flights as boxes would be owned, and any CPU may use their contents.
 unsafe impl Send for Queue {}
 
 impl Queue {
-    /// Starts the device.
+    /// Initialises the device.
     pub(super) fn new(transport: MmioTransport<'static>) -> Result<Self, Error> {
         let device = VirtIOBlk::new(transport)?;
         assert!(usize::from(device.virt_queue_size()) <= DEPTH);
         Ok(Self { device, waiting: VecDeque::new(), flights: [ptr::null_mut(); DEPTH] })
     }
 
-    /// How many sectors the disk has.
+    /// Returns the number of sectors on the disk.
     pub(super) fn capacity(&self) -> u64 {
         self.device.capacity()
     }
 
-    /// Whether it cannot be written to.
+    /// Returns whether the disk cannot be written to.
     pub(super) fn is_read_only(&self) -> bool {
         self.device.readonly()
     }
 
-    /// Gives a request to the device, as soon as that has room.
+    /// Gives a request to the device as soon as the device has room.
     pub(super) fn submit(&mut self, request: Box<Request>) {
         self.waiting.push_back(request);
         self.start();
     }
 
-    /// Does what the device has caused an interrupt for, if it has.
+    /// Handles the completions of the device, if there are any.
     pub(super) fn complete(&mut self) {
         self.device.ack_interrupt();
         while let Some(token) = self.device.peek_used() {
@@ -68,7 +70,7 @@ impl Queue {
         self.start();
     }
 
-    /// Gives the device what waits, as long as it has room.
+    /// Gives waiting requests to the device as long as it has room.
     fn start(&mut self) {
         while let Some(request) = self.waiting.pop_front() {
             match self.take_off(request) {
@@ -85,16 +87,17 @@ impl Queue {
         }
     }
 
-    /// Gives the device the next turn of a request.
+    /// Gives the device the next turn of a request. Returns the request with the error if the device does not take it.
     fn take_off(&mut self, request: Box<Request>) -> Result<(), (Error, Box<Request>)> {
         let flight = Box::new(Flight { header: BlkReq::default(), answer: BlkResp::default(), request });
         let sector = flight.request.next_sector() as usize;
         let flight = Box::into_raw(flight);
-        // SAFETY: the box was just made into this pointer.
+        // SAFETY: the pointer comes from the box above, and nothing else refers to it.
         let Flight { header, answer, request } = unsafe { &mut *flight };
         let operation = request.operation();
         let bytes = request.segment();
-        // SAFETY: all three stay where they are, and the driver does not access them, until `land`, when the device has answered.
+        // SAFETY: all three stay in place, and the driver does not access them, until `land`, after the device has
+        // answered.
         let token = unsafe {
             match operation {
                 Operation::Read => self.device.read_blocks_nb(sector, header, bytes, answer),
@@ -103,23 +106,23 @@ impl Queue {
         };
         match token {
             Ok(token) => self.flights[usize::from(token)] = flight,
-            // SAFETY: the device has not got it, and the pointer came from a box.
+            // SAFETY: the pointer comes from a box, and the device has not got it.
             Err(error) => return Err((error, unsafe { Box::from_raw(flight) }.request)),
         }
         Ok(())
     }
 
-    /// Takes the turn with the number `token` back from the device, which has answered.
+    /// Takes the turn with this token back from the device, which has answered.
     fn land(&mut self, token: u16) {
         let flight = core::mem::replace(&mut self.flights[usize::from(token)], ptr::null_mut());
         assert!(!flight.is_null(), "a disk has answered request {token}, which it was not given");
-        // SAFETY: `take_off` has put a box here, and the device has done with it.
+        // SAFETY: `take_off` stored a pointer from a box here, and the device has finished with it.
         let mut flight = unsafe { Box::from_raw(flight) };
         let Flight { header, answer, request } = &mut *flight;
         let operation = request.operation();
         let bytes = request.segment();
         let length = bytes.len();
-        // SAFETY: they are what the device was given under this number.
+        // SAFETY: `take_off` gave these three to the device under this token.
         let result = unsafe {
             match operation {
                 Operation::Read => self.device.complete_read_blocks(token, header, bytes, answer),

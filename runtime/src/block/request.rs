@@ -8,10 +8,10 @@ use core::ops::Range;
 use super::SECTOR;
 use crate::sync::{IrqLock, WaitQueue};
 
-/// Bytes that a disk transfers in one turn, at most.
+/// The most bytes that a disk transfers in one turn.
 pub const SEGMENT: usize = 32 << 10;
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// From the disk.
@@ -20,11 +20,11 @@ pub enum Operation {
     Write,
 }
 
-/// What has become of a transfer.
+/// The status of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
-    /// It was done.
+    /// The transfer was done.
     Ok = 0,
     /// The disk does not know this kind of request.
     Unsupported = 1,
@@ -42,62 +42,62 @@ impl fmt::Display for Status {
     }
 }
 
-/// Sectors that are to be read or written.
+/// A request to read or write sectors.
 pub struct Request {
     operation: Operation,
     sector: u64,
     buffer: Box<[u8]>,
-    /// How many of the bytes were transferred.
+    /// The number of bytes that have been transferred.
     done: usize,
     status: Status,
-    /// None from the end on: the completion then has the request.
+    /// `None` after the end of the request, when the completion holds the request.
     completion: Option<Arc<Completion>>,
 }
 
 impl Request {
-    /// For the sectors from `sector` on; `buffer` is a whole number of them, at least one.
+    /// Creates a request for the sectors from `sector` on. `buffer` is a whole number of sectors, at least one.
     pub(super) fn new(operation: Operation, sector: u64, buffer: Box<[u8]>, completion: Arc<Completion>) -> Self {
         Self { operation, sector, buffer, done: 0, status: Status::Ok, completion: Some(completion) }
     }
 
-    /// Which way the bytes go.
+    /// Returns the direction of the transfer.
     #[must_use]
     pub fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// What has become of it so far.
+    /// Returns the status of the latest turn.
     #[must_use]
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// The sector that the next turn begins at.
+    /// Returns the first sector of the next turn.
     pub(super) fn next_sector(&self) -> u64 {
         self.sector + (self.done / SECTOR) as u64
     }
 
-    /// What the next turn transfers, as bytes of the buffer.
+    /// Returns the range of the buffer that the next turn transfers.
     pub(super) fn next_segment(&self) -> Range<usize> {
         self.done..self.buffer.len().min(self.done + SEGMENT)
     }
 
-    /// The bytes of the next turn.
+    /// Returns the bytes of the next turn.
     pub(super) fn segment(&mut self) -> &mut [u8] {
         let segment = self.next_segment();
         &mut self.buffer[segment]
     }
 
-    /// The buffer, of a request that has come to its end.
+    /// Returns the buffer, after the request has ended.
     #[must_use]
     pub fn into_buffer(self) -> Box<[u8]> {
         self.buffer
     }
 }
 
-/// Takes note that `bytes` bytes of `request` were transferred, or, where `status` says so, that they were not. Returns
-/// whether there is more to do: false, when all was transferred or something has failed.
-// A function of its own in the image, so that it can be traced.
+/// Records the end of a turn: `bytes` bytes were transferred, or none if `status` is an error. Returns whether there is
+/// more to do, which is false after an error and when all bytes have been transferred.
+// Not inlined, so that it can be traced as a function of the image.
 #[inline(never)]
 pub fn update_request(request: &mut Request, status: Status, bytes: usize) -> bool {
     request.status = status;
@@ -106,7 +106,7 @@ pub fn update_request(request: &mut Request, status: Status, bytes: usize) -> bo
 }
 
 /// Hands a finished request to the task that waits for it.
-// As above.
+// Not inlined, so that it can be traced as a function of the image.
 #[inline(never)]
 pub fn end_request(mut request: Box<Request>) {
     let Some(completion) = request.completion.take() else { return };
@@ -114,7 +114,7 @@ pub fn end_request(mut request: Box<Request>) {
     completion.finished.wake_one();
 }
 
-/// Where a task waits for its request.
+/// The meeting point of a task and its request.
 pub(super) struct Completion {
     request: IrqLock<Option<Box<Request>>>,
     finished: WaitQueue,
@@ -125,7 +125,7 @@ impl Completion {
         Self { request: IrqLock::new(None), finished: WaitQueue::new() }
     }
 
-    /// The request, when it has come to its end.
+    /// Waits until the request has ended, and returns it.
     pub(super) fn wait(&self) -> Box<Request> {
         self.finished.wait_until(|| self.request.lock().take())
     }

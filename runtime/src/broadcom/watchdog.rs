@@ -1,8 +1,8 @@
-//! Reset, by the watchdog of the power management of the BCM2835 and its successors (Linux,
-//! drivers/watchdog/bcm2835_wdt.c, is what documents it).
+//! Reset and power-off, by the watchdog in the power management of the BCM2835 and its successors. Its only
+//! documentation is the Linux driver, drivers/watchdog/bcm2835_wdt.c.
 //!
-//! A reset starts the firmware again, which boots from the partition that it finds in a register; partition 63 means that it
-//! is to stop there. That is how a Raspberry Pi is switched off.
+//! A reset starts the firmware again. The firmware boots from the partition whose number it finds in a register.
+//! Partition 63 tells it to stop there, which is how a Raspberry Pi is switched off.
 
 use spin::Once;
 use tock_registers::interfaces::{Readable, Writeable};
@@ -22,43 +22,43 @@ register_structs! {
     }
 }
 
-/// What is written has this in its upper byte, or is ignored.
+/// The upper byte of every value written. A write without it is ignored.
 const PASSWORD: u32 = 0x5a00_0000;
 const WITHOUT_PASSWORD: u32 = 0x00ff_ffff;
-/// Control: what happens when the watchdog's time is over.
+/// The control field for what happens when the watchdog expires, and its value for a full reset.
 const CONFIGURATION: u32 = 0b11 << 4;
 const FULL_RESET: u32 = 0b10 << 4;
-/// Status: the partition to boot from, a bit of its number in every second bit.
+/// The status bits for the partition to boot from: a bit of its number in every second bit.
 const PARTITION: u32 = 0x555;
-/// Ticks of 1/65536 s until the reset.
+/// The time until the reset, in ticks of 1/65536 s.
 const SOON: u32 = 10;
 
 static POWER: Once<Mmio<Registers>> = Once::new();
 
-/// Maps the registers.
+/// Maps the registers of the power management.
 pub(crate) fn initialize(registers: &device_tree::Registers) -> Result<(), MapError> {
-    // SAFETY: the device tree says that they are there.
+    // SAFETY: the device tree says that the power management has its registers there.
     let power = unsafe { Mmio::map(registers.address)? };
     POWER.call_once(|| power);
     Ok(())
 }
 
-/// Whether there is a watchdog.
+/// Returns whether the machine has a watchdog.
 pub(crate) fn is_there() -> bool {
     POWER.get().is_some()
 }
 
-/// Resets the machine, to boot again.
+/// Makes the watchdog reset the machine, which then boots again. Returns before that, or if there is no watchdog.
 pub(crate) fn reset() {
     reset_to(|status| status & !PARTITION);
 }
 
-/// Resets the machine, for the firmware to stop.
+/// Makes the watchdog reset the machine, whose firmware then stops. Returns before that, or if there is no watchdog.
 pub(crate) fn off() {
     reset_to(|status| status | PARTITION);
 }
 
-/// Has the machine reset in a moment, with this change of the status, if there is a watchdog.
+/// Starts the watchdog, if there is one, after applying `change` to the status register.
 fn reset_to(change: impl FnOnce(u32) -> u32) {
     let Some(power) = POWER.get() else { return };
     power.status.set(PASSWORD | change(power.status.get()) & WITHOUT_PASSWORD);

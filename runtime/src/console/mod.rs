@@ -1,4 +1,4 @@
-//! This kernel as the console has it: the UART, its tasks, and the commands that are about it.
+//! The console's host: the UART, the tasks, and the commands about this kernel.
 
 mod network;
 mod record;
@@ -19,33 +19,33 @@ use crate::sync::IrqMask;
 use crate::task::JoinHandle;
 use crate::{smp, task, time, uart};
 
-/// How many bytes the ring of a CPU has.
+/// The size of a CPU's ring in bytes.
 const RING: usize = 512 << 10;
 
 struct Kernel;
 
 kprobes_trace::host!(Kernel);
 
-// SAFETY: TPIDR_EL1 points to a task, in which all of this is at these places.
+// SAFETY: TPIDR_EL1 points to a `Task`, which asserts these offsets of its fields.
 unsafe impl kprobes_trace::host::Host for Kernel {
     const CPU_OFFSET: usize = task::CPU_NUMBER_OFFSET;
     const TASK_OFFSET: usize = task::NUMBER_OFFSET;
     const NAME_OFFSET: usize = task::NAME_OFFSET;
 }
 
-// SAFETY: `masked` masks interrupts, and has no fast one come either.
+// SAFETY: `masked` masks interrupts and fast interrupts on this CPU while the action runs.
 unsafe impl Host for Kernel {
-    /// The bytes behind the image, up to the length that its header states (offset 16 of the arm64 Linux header).
+    /// Returns the bytes after the image, up to the length in its header (offset 16 of the arm64 Linux header).
     fn tables(&self) -> &'static [u8] {
         const IMAGE_SIZE_OFFSET: usize = 16;
         let image = layout::image();
-        // SAFETY: the header is at the start of the image, mapped, and nothing writes to it.
+        // SAFETY: the header is at the start of the image, which is mapped, and nothing writes to it.
         let length = unsafe { ((image.start + IMAGE_SIZE_OFFSET) as *const u64).read() } as usize;
         let end = image.start.saturating_add(length);
         if end <= image.end {
             return &[];
         }
-        // SAFETY: boot maps the image to its stated length, read-only behind `image.end`, for good.
+        // SAFETY: boot maps the image forever, to the length in its header, and read-only after `image.end`.
         unsafe { slice::from_raw_parts(image.end as *const u8, end - image.end) }
     }
 
@@ -53,7 +53,7 @@ unsafe impl Host for Kernel {
         uart::write(text);
     }
 
-    /// What comes, the interrupt of the UART hands on.
+    /// Returns `None` always: the interrupt handler of the UART passes input to the console.
     fn read(&self) -> Option<u8> {
         None
     }
@@ -83,7 +83,8 @@ unsafe impl Host for Kernel {
         fast::without(action);
     }
 
-    /// No CPU is started after boot, so no other is ever hit.
+    /// Returns the length of a table with an entry for each CPU that runs. No CPU starts after boot, so no other CPU
+    /// ever hits a probe.
     fn cpus(&self) -> usize {
         smp::count()
     }
@@ -124,7 +125,7 @@ unsafe impl Host for Kernel {
     }
 }
 
-/// A task that the console has started.
+/// A task that the console has spawned.
 struct Started(Option<JoinHandle>);
 
 impl Task for Started {
@@ -149,7 +150,7 @@ static COMMANDS: [Command; 8] = [
     Command::new("reboot", "", "reset the machine, which boots again", system::reboot),
 ];
 
-/// Tells the console of this kernel.
+/// Registers this kernel as the host of the console.
 pub(crate) fn init() {
     kprobes_console::init(&Kernel);
 }

@@ -1,4 +1,4 @@
-//! The command that tells of the network: who is reached where, and what has gone through.
+//! The command that lists the network interfaces: their addresses, and their traffic.
 
 use alloc::string::String;
 

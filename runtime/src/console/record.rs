@@ -1,4 +1,4 @@
-//! `record`: what the rings record leaves the machine.
+//! The command that streams the rings to the host.
 
 use kprobes_console::lock::Lock;
 use kprobes_console::session::Session;
@@ -7,7 +7,7 @@ use kprobes_console::words::{Failure, Words};
 use crate::println;
 use crate::recording::{Outcome, Recording};
 
-/// What goes on.
+/// The recording in progress, if there is one.
 static RECORDING: Lock<Option<Recording>> = Lock::new(None);
 
 /// `record [on|off]`

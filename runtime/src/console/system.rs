@@ -1,4 +1,4 @@
-//! Commands about the kernel itself: its tasks, its work.
+//! The commands about the kernel itself: its tasks, its CPUs and its workloads.
 
 use kprobes_console::input;
 use kprobes_console::nearest::nearest;
@@ -9,13 +9,13 @@ use crate::device_tree::Start;
 use crate::workload::{self, WORKLOADS};
 use crate::{backtrace as trace, power, print, println, smp, task};
 
-/// Iterations of a workload, unless said otherwise.
+/// The iterations of a workload if the command gives no number.
 const DEFAULT_ITERATIONS: u64 = 100;
-/// The largest number of iterations.
+/// The most iterations that the command accepts.
 const ITERATIONS_MAX: u64 = 1_000_000_000;
-/// Tasks of a workload, unless said otherwise.
+/// The tasks of a workload if the command gives no number.
 const DEFAULT_TASKS: u64 = 4;
-/// The largest number of tasks of a workload.
+/// The most tasks that the command accepts.
 const TASKS_MAX: u64 = 64;
 
 /// `run WORKLOAD [N] [TASKS]`

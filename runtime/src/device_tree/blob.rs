@@ -1,8 +1,8 @@
-//! What a tree has to be for the `fdt` crate to read it: the flattened format's header, blocks and tokens (Devicetree
-//! Specification 0.4, chapter 5).
+//! Checks that a blob can be given to the `fdt` crate: the header, blocks and tokens of the flattened format
+//! (Devicetree Specification 0.4, chapter 5).
 //!
-//! The crate panics on damaged trees, and its version 0.1.5 also on good ones that have NOPs between certain tokens. So the whole
-//! of a blob is checked before the crate sees it, and its tokens are moved over the NOPs.
+//! The crate panics on damaged trees. Version 0.1.5 also panics on correct trees with NOPs between certain tokens. So
+//! the whole blob is checked before the crate sees it, and its tokens are moved together over the NOPs.
 
 use core::ops::Range;
 
@@ -10,16 +10,16 @@ use fdt::Fdt;
 
 use super::DeviceTreeError as Error;
 
-/// Bytes of the header.
+/// The size of the header in bytes.
 pub const HEADER_SIZE: usize = 40;
-/// The boot protocol's limit (Linux, Documentation/arch/arm64/booting.rst).
+/// The largest size in bytes that the boot protocol allows (Linux, Documentation/arch/arm64/booting.rst).
 const MAX_SIZE: usize = 2 << 20;
 const MAGIC: u32 = 0xd00d_feed;
-/// The version that has the size of the structure block in its header.
+/// The format version that has the size of the structure block in its header.
 const VERSION: u32 = 17;
-/// Nodes within nodes. Real trees have fewer than ten; the walk over the tree takes stack for each.
+/// The limit of nesting. Real trees have fewer than ten levels, and the walk over the tree takes stack for each.
 const MAX_DEPTH: usize = 24;
-/// Bytes of an entry in the reservation block: address and size.
+/// The size in bytes of an entry in the reservation block: address and size.
 const RESERVATION_SIZE: usize = 16;
 
 const BEGIN_NODE: u32 = 1;
@@ -28,7 +28,7 @@ const PROPERTY: u32 = 3;
 const NOP: u32 = 4;
 const END: u32 = 9;
 
-/// Checks the physical address at which the boot loader says that the blob is, below `limit`.
+/// Checks the physical address that the boot loader gives for the blob. It has to be below `limit`.
 pub fn check_address(address: u64, limit: u64) -> Result<(), Error> {
     match address {
         0 => Err(Error::Absent),
@@ -38,7 +38,7 @@ pub fn check_address(address: u64, limit: u64) -> Result<(), Error> {
     }
 }
 
-/// The size of the blob in bytes, from its header.
+/// Returns the size of the blob in bytes, from its header.
 pub fn total_size(header: &[u8]) -> Result<usize, Error> {
     let truncated = Error::Truncated { length: header.len(), size: HEADER_SIZE };
     let field = |index: usize| word(header, index * 4).ok_or(truncated);
@@ -55,14 +55,14 @@ pub fn total_size(header: &[u8]) -> Result<usize, Error> {
     Ok(size as usize)
 }
 
-/// The big-endian word at `offset`.
+/// Returns the big-endian word at `offset`, or `None` if it is not within `bytes`.
 pub(super) fn word(bytes: &[u8], offset: usize) -> Option<u32> {
     let bytes = bytes.get(offset..offset.checked_add(4)?)?;
     Some(u32::from_be_bytes(bytes.try_into().ok()?))
 }
 
-/// Checks the blob at the start of `bytes`, and moves its tokens over the NOPs between them. What is returned can be read without
-/// panic: its root, nodes, properties and reservations.
+/// Checks the blob at the start of `bytes`, and moves its tokens over the NOPs between them. The root, nodes,
+/// properties and reservations of the returned tree can be read without panics.
 pub(super) fn parse(bytes: &mut [u8]) -> Result<Fdt<'_>, Error> {
     let size = total_size(bytes)?;
     let present = bytes.len();
@@ -87,7 +87,7 @@ pub(super) fn parse(bytes: &mut [u8]) -> Result<Fdt<'_>, Error> {
     Fdt::new(bytes).map_err(|_| Error::Truncated { length: present, size })
 }
 
-/// Where the list of reservations ends that is at `start`: behind an empty one.
+/// Returns the end of the list of reservations that starts at `start`: the first byte after the empty entry.
 fn end_of_reservations(bytes: &[u8], start: usize) -> Result<usize, Error> {
     let is_empty = |entry: &[u8]| entry.iter().all(|byte| *byte == 0);
     match bytes[start..].chunks_exact(RESERVATION_SIZE).position(is_empty) {
@@ -96,8 +96,8 @@ fn end_of_reservations(bytes: &[u8], start: usize) -> Result<usize, Error> {
     }
 }
 
-/// Checks that the tokens of the structure block are one node and what is in it, with properties before nodes (5.4.2), and moves
-/// them over the NOPs between them. Or tells the offset of what is wrong, and why it is.
+/// Checks that the tokens of the structure block are one node with its contents, properties before nodes (5.4.2), and
+/// moves them over the NOPs between them. The error is the offset of the fault and a description.
 fn close_up(structure: &mut [u8], strings: &[u8]) -> Result<(), (usize, &'static str)> {
     let (mut at, mut to) = (0, 0);
     let (mut depth, mut properties) = (0, false);
@@ -143,7 +143,7 @@ fn close_up(structure: &mut [u8], strings: &[u8]) -> Result<(), (usize, &'static
             END => contents,
             _ => return wrong("an unknown token"),
         };
-        // What is after the last value may be less than its padding.
+        // The padding of the last value may be missing.
         let end = end.next_multiple_of(4).min(structure.len());
         structure.copy_within(at..end, to);
         to += end - at;
@@ -154,7 +154,7 @@ fn close_up(structure: &mut [u8], strings: &[u8]) -> Result<(), (usize, &'static
     }
 }
 
-/// The text up to the first NUL.
+/// Returns the text up to the first NUL, or `None` if there is no NUL or no valid UTF-8.
 fn text(bytes: &[u8]) -> Option<&str> {
     core::ffi::CStr::from_bytes_until_nul(bytes).ok()?.to_str().ok()
 }

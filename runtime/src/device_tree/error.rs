@@ -1,4 +1,4 @@
-//! What can be wrong with a device tree.
+//! The errors of reading a device tree.
 
 use core::fmt;
 
@@ -7,38 +7,38 @@ use core::fmt;
 pub enum DeviceTreeError {
     /// The boot loader passed no device tree (x0 = 0).
     Absent,
-    /// The physical address is not a multiple of 8.
+    /// The physical address of the blob is not a multiple of 8.
     Misaligned {
         /// The physical address of the blob.
         address: u64,
     },
-    /// The physical address, or that of the end, is not in the range that can be mapped.
+    /// The blob, or its end, is at a physical address that cannot be mapped.
     OutOfReach {
         /// The physical address of the blob.
         address: u64,
     },
     /// The blob does not start with the magic number.
     Magic {
-        /// The word that is there instead.
+        /// The word at the start of the blob.
         found: u32,
     },
     /// The blob's format is too old or too new.
     Version {
-        /// Its version.
+        /// The version of the blob.
         version: u32,
         /// The oldest version that it is compatible with.
         compatible: u32,
     },
-    /// The size in the header is less than a header's or more than the boot protocol allows.
+    /// The size in the header is smaller than a header or larger than the boot protocol allows.
     Size {
         /// The size in bytes.
         size: u32,
     },
     /// The blob is shorter than its header says.
     Truncated {
-        /// The bytes that are there.
+        /// The number of bytes present.
         length: usize,
-        /// The bytes that the header says.
+        /// The number of bytes that the header states.
         size: usize,
     },
     /// A block that the header describes is misplaced.
@@ -52,24 +52,24 @@ pub enum DeviceTreeError {
     },
     /// The structure block is damaged.
     Structure {
-        /// The offset from the start of the blob at which that shows.
+        /// The offset of the fault from the start of the blob.
         offset: usize,
-        /// What is wrong there.
+        /// A description of the fault.
         reason: &'static str,
     },
-    /// The tree describes more of something than there is room for.
+    /// The tree describes more things of a kind than the kernel has room for.
     TooMany {
-        /// What there are too many of.
+        /// The plural noun of the kind.
         what: &'static str,
     },
-    /// The CPU that boots is not among those that the tree describes, or beyond what there is room for.
+    /// The tree does not describe the boot CPU, or describes it after more CPUs than the kernel has room for.
     BootCpu {
-        /// The affinity fields of its MPIDR_EL1.
+        /// The affinity fields of the boot CPU's MPIDR_EL1.
         affinity: u64,
     },
-    /// The tree says nothing of something that is needed.
+    /// The tree lacks something that the kernel needs.
     Missing {
-        /// What is missing.
+        /// The noun for the missing thing.
         what: &'static str,
     },
 }

@@ -1,22 +1,23 @@
-//! Interrupts: what they mean depends on the controller that they go to, which each node names by its phandle, or leaves to
-//! a node above it (Devicetree Specification 0.4, 2.4).
+//! Interrupts. The meaning of an interrupt specifier depends on the controller that the interrupt goes to. A node names
+//! that controller by its phandle, or leaves it to a node above (Devicetree Specification 0.4, 2.4).
 
 use heapless::Vec;
 
 use super::node::Node;
 use super::{Registers, registers};
 
-/// An interrupt, numbered as a GIC does.
+/// An interrupt, numbered as on a GIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupt {
-    /// 16 to 31 are private to a CPU, from 32 on shared. Of a GIC it is the INTID. Of a BCM2836 the private ones are those of
-    /// its local interrupt controller, and the shared ones those of the peripherals' controller, 32 in each of its banks.
+    /// Numbers 16 to 31 are private to a CPU; numbers from 32 on are shared. On a GIC the number is the INTID. On a
+    /// BCM2836 private interrupts belong to the local interrupt controller, and shared interrupts to the peripherals'
+    /// controller, 32 in each bank.
     pub number: u32,
-    /// Edge-triggered, not level-sensitive.
+    /// Whether the interrupt is edge-triggered; otherwise it is level-sensitive.
     pub edge: bool,
 }
 
-/// The interrupt controllers that are supported.
+/// The supported interrupt controllers. Registers are at physical addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InterruptController {
     /// GICv2 (GIC-400).
@@ -37,15 +38,15 @@ pub enum InterruptController {
     Bcm2836 {
         /// The registers of the local interrupt controller, one for each core.
         local: Registers,
-        /// Those of the controller of the peripherals, which interrupts through the local one.
+        /// The registers of the peripherals' controller, which interrupts through the local controller.
         peripherals: Option<Registers>,
     },
 }
 
-/// The controllers of a machine, with the phandles that nodes name them by.
+/// The interrupt controllers of a machine, with the phandles by which nodes name them.
 #[derive(Default)]
 pub(super) struct Domains {
-    /// The one that interrupts the CPUs.
+    /// The controller that interrupts the CPUs.
     pub(super) controller: Option<InterruptController>,
     gic: Option<u32>,
     local: Option<u32>,
@@ -53,10 +54,10 @@ pub(super) struct Domains {
 }
 
 impl Domains {
-    /// Finds the controllers.
+    /// Finds the interrupt controllers of the machine.
     pub(super) fn read(root: &Node) -> Self {
-        // The chips after the BCM2837 still have the local controller, but their interrupts go to a GIC: then the tree does not
-        // call it an interrupt controller.
+        // Chips after the BCM2837 still have the local controller, but their interrupts go to a GIC. Their trees do not
+        // mark the local controller as an interrupt controller.
         let find = |names: &[&str]| {
             root.each_enabled(&mut |node| {
                 let found = node.is_compatible(names) && node.property("interrupt-controller").is_some();
@@ -91,7 +92,7 @@ impl Domains {
         }
     }
 
-    /// Interrupt `index` of a node; `None` if it goes to none of these controllers.
+    /// Returns interrupt `index` of a node, or `None` if it goes to none of these controllers.
     pub(super) fn interrupt(&self, node: &Node, index: usize) -> Option<Interrupt> {
         let parent = Some(node.interrupt_parent()?);
         if parent == self.gic {
@@ -104,7 +105,7 @@ impl Domains {
                 _ => None,
             }
         } else if parent == self.local {
-            // Number and flags (Linux, bindings of brcm,bcm2836-l1-intc). The others than timers are not devices'.
+            // Number and flags (Linux, bindings of brcm,bcm2836-l1-intc). Only the timers belong to devices.
             let [number, _flags] = node.interrupt(index)?;
             (number < 4).then_some(Interrupt { number: 16 + number, edge: false })
         } else if parent == self.peripherals {

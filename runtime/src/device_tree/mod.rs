@@ -1,9 +1,10 @@
-//! What machine this is: the device tree, read once at boot into a plain description.
+//! The device tree, read once at boot into a plain description of the machine.
 //!
-//! Pure, so that damaged trees are tried on the host by the thousand.
+//! The module is pure, so that damaged trees are tested on the host by the thousand.
 //!
-//! The `fdt` crate reads the tree, once [`blob`] has checked it. What of a property's meaning depends on other nodes is read
-//! here: addresses behind buses ([`node`]), and the controllers that interrupts go to ([`interrupts`]).
+//! The `fdt` crate reads the tree, after [`blob`] has checked it. The meaning of some properties depends on other
+//! nodes, and is worked out here: addresses behind buses ([`node`]), and the controllers of interrupts
+//! ([`interrupts`]).
 
 mod blob;
 mod error;
@@ -24,22 +25,22 @@ use fdt::Fdt;
 use interrupts::Domains;
 use node::Node;
 
-/// Aff3, Aff2, Aff1 and Aff0 of MPIDR_EL1 (Arm ARM, D24.2).
+/// The mask of Aff3, Aff2, Aff1 and Aff0 in MPIDR_EL1 (Arm ARM, D24.2).
 pub const AFFINITY: u64 = 0xff_00ff_ffff;
 
-/// How many CPUs the kernel has room for.
+/// The number of CPUs that the kernel has room for.
 pub const MAX_CPUS: usize = 32;
 
 /// The parts of a machine that the kernel uses. All addresses are physical.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// RAM.
+    /// The ranges of RAM.
     pub memory: Vec<Range<u64>, 16>,
-    /// Parts of it that are reserved for firmware or other CPUs.
+    /// The parts of RAM that are reserved for firmware or other CPUs.
     pub reserved: Vec<Reservation, 64>,
     /// The UART of the console.
     pub uart: Option<Device>,
-    /// Where virtio devices may be, in the order of the tree.
+    /// The places where virtio devices may be, in the order of the tree.
     pub virtio: Vec<Device, 32>,
     /// The interrupt controller.
     pub interrupt_controller: Option<InterruptController>,
@@ -49,41 +50,41 @@ pub struct Machine {
     pub physical_timer: Option<Interrupt>,
     /// How PSCI is called.
     pub psci: Option<Conduit>,
-    /// Whether it is a Raspberry Pi, of whatever generation.
+    /// Whether this is a Raspberry Pi of any generation.
     pub is_raspberry_pi: bool,
-    /// What there is of a Raspberry Pi.
+    /// The devices that only a Raspberry Pi has.
     pub broadcom: Broadcom,
-    /// The CPUs, in the order of the tree, but for [`put_boot_cpu_first`](Self::put_boot_cpu_first). Then the place of
-    /// each is its dense number.
+    /// The CPUs in the order of the tree, except for [`put_boot_cpu_first`](Self::put_boot_cpu_first). After that call,
+    /// the index of a CPU is its dense number.
     pub cpus: Vec<Cpu, MAX_CPUS>,
-    /// CPUs that are left out, as there are more than the kernel keeps state for.
+    /// The number of CPUs that are left out because there is no room for them.
     pub surplus_cpus: usize,
-    /// How many CPUs are to run at most: `maxcpus` of the boot arguments (Linux,
+    /// The most CPUs that are to run: `maxcpus` in the boot arguments (Linux,
     /// Documentation/admin-guide/kernel-parameters.txt).
     pub wanted_cpus: Option<usize>,
 }
 
-/// RAM that is not ours.
+/// RAM that the kernel must not use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// Physical addresses.
+    /// The physical addresses.
     pub range: Range<u64>,
-    /// Whether it may be mapped: no-map is not given.
+    /// Whether the kernel may map it, because the tree does not say no-map.
     pub mapped: bool,
 }
 
-/// A device.
+/// A device with one block of registers and at most one interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Its registers.
+    /// The first block of its registers.
     pub registers: Registers,
-    /// Its interrupt.
+    /// Its first interrupt, if it goes to a supported controller.
     pub interrupt: Option<Interrupt>,
-    /// Whether it sees memory as it is in the caches of the CPUs.
+    /// Whether the device sees the contents of the CPUs' caches (`dma-coherent`).
     pub is_coherent: bool,
 }
 
-/// Registers in physical memory.
+/// A block of registers in physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
     /// Physical address.
@@ -92,12 +93,13 @@ pub struct Registers {
     pub length: u64,
 }
 
-/// The devices of a BCM2835 or a successor, the chips of the Raspberry Pi, that set the others up.
+/// The devices of the BCM2835 and its successors, the chips of the Raspberry Pi, with which the kernel sets up other
+/// devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Broadcom {
-    /// The pins, and what they are used for.
+    /// The GPIO controller.
     pub pins: Option<Pins>,
-    /// The mailbox through which the firmware is asked.
+    /// The mailbox for requests to the firmware.
     pub mailbox: Option<Registers>,
     /// Power management: watchdog and reset.
     pub power: Option<Registers>,
@@ -108,7 +110,7 @@ pub struct Broadcom {
 pub struct Pins {
     /// Its registers.
     pub registers: Registers,
-    /// Whether pull-ups are set as on the BCM2711; else as on the BCM2835.
+    /// Whether pull-ups are set as on the BCM2711; otherwise they are set as on the BCM2835.
     pub bcm2711: bool,
 }
 
@@ -126,7 +128,7 @@ pub enum Conduit {
 pub struct Cpu {
     /// The affinity fields of its MPIDR_EL1.
     pub affinity: u64,
-    /// How it starts.
+    /// How to start it; `None` if the tree names no supported way.
     pub start: Option<Start>,
 }
 
@@ -135,12 +137,12 @@ pub struct Cpu {
 pub enum Start {
     /// By PSCI CPU_ON.
     Psci,
-    /// By the address of its first instruction, written to this physical address.
+    /// By writing the address of its first instruction to this physical address.
     SpinTable(u64),
 }
 
 impl Machine {
-    /// Reads a device tree blob. Bytes after its end do not matter; those of a tree with NOPs are moved together.
+    /// Reads a device tree blob. Ignores bytes after its end. Moves the tokens of a tree that has NOPs.
     pub fn read(blob: &mut [u8]) -> Result<Self, DeviceTreeError> {
         let tree = blob::parse(blob)?;
         let root = Node::root(&tree).ok_or(DeviceTreeError::Missing { what: "root" })?;
@@ -174,7 +176,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Moves the CPU that boots, the one with this MPIDR_EL1, to the front.
+    /// Moves the boot CPU, which has this MPIDR_EL1, to the front.
     pub fn put_boot_cpu_first(&mut self, mpidr: u64) -> Result<(), DeviceTreeError> {
         let affinity = mpidr & AFFINITY;
         let place = self.cpus.iter().position(|cpu| cpu.affinity == affinity);
@@ -187,7 +189,7 @@ impl Machine {
         let range = |(address, size): (u64, u64)| address..address + size;
         root.each_child(|node| {
             if node.text("device_type") == Some("memory") && node.is_enabled() {
-                // RAM that there is no room for is not used.
+                // RAM ranges for which there is no room are not used.
                 let room = self.memory.capacity() - self.memory.len();
                 self.memory.extend(node.registers().map(range).filter(|range| !range.is_empty()).take(room));
             }
@@ -241,12 +243,12 @@ impl Machine {
         self.uart = stdout(root, pl011).or_else(|| root.each_enabled(pl011));
         root.each_enabled(&mut |node| {
             if node.is_compatible(&["virtio,mmio"]) {
-                // Devices that there is no room for are not used.
+                // Devices for which there is no room are not used.
                 self.virtio.extend(device(node, domains).filter(|_| !self.virtio.is_full()));
             }
             None::<()>
         });
-        // Secure physical, non-secure physical, virtual, hypervisor.
+        // The order of the timers' interrupts: secure physical, non-secure physical, virtual, hypervisor.
         let timer = |index: usize| {
             root.each_enabled(&mut |node| {
                 let found = node.is_compatible(&["arm,armv8-timer", "arm,armv7-timer"]);
@@ -279,7 +281,8 @@ impl Broadcom {
     }
 }
 
-/// Calls `visit` with the node that /chosen names as the console: a path or an alias, perhaps with options after `:`.
+/// Calls `visit` with the node that /chosen names as the console, by a path or an alias, perhaps with options after
+/// `:`.
 fn stdout<T>(root: &Node, visit: &mut dyn FnMut(&Node) -> Option<T>) -> Option<T> {
     let name = root.at("chosen", &mut |chosen| chosen.text("stdout-path"))?;
     let name = name.split(':').next()?;
@@ -290,13 +293,13 @@ fn stdout<T>(root: &Node, visit: &mut dyn FnMut(&Node) -> Option<T>) -> Option<T
     root.at(path, visit)
 }
 
-/// The value of `maxcpus` in the boot arguments.
+/// Returns the last valid `maxcpus` in the boot arguments.
 fn wanted_cpus(root: &Node) -> Option<usize> {
     let arguments = root.at("chosen", &mut |chosen| chosen.text("bootargs"))?;
     arguments.split_ascii_whitespace().rev().find_map(|argument| argument.strip_prefix("maxcpus=")?.parse().ok())
 }
 
-/// A device with one range of registers and one interrupt.
+/// Returns the device with its first block of registers and its first interrupt.
 fn device(node: &Node, domains: &Domains) -> Option<Device> {
     let registers = registers(node).next()?;
     let is_coherent = node.property("dma-coherent").is_some();

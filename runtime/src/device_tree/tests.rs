@@ -1,4 +1,4 @@
-//! Trees of the machines that there are, as their firmware hands them over; and trees that are damaged.
+//! Tests with the trees of real machines, as their firmware passes them, and with damaged trees.
 
 mod builder;
 mod damage;
@@ -9,8 +9,8 @@ use builder::{Tree, cells, text};
 
 use super::*;
 
-// Written by QEMU 10.0: `-machine virt,gic-version=2,dumpdtb=FILE -cpu cortex-a72 -smp 2 -m 256`, the other one with 3;
-// then packed by `dtc -I dtb -O dtb`.
+// Written by QEMU 10.0 with `-machine virt,gic-version=2,dumpdtb=FILE -cpu cortex-a72 -smp 2 -m 256`, the other one
+// with gic-version=3; then packed by `dtc -I dtb -O dtb`.
 const VIRT_GICV2: &[u8] = include_bytes!("testdata/virt-gicv2.dtb");
 const VIRT_GICV3: &[u8] = include_bytes!("testdata/virt-gicv3.dtb");
 
@@ -166,7 +166,7 @@ fn raspberry_pi_3() -> Tree {
     tree.property("interrupt-parent", cells([1]));
     tree.node("cpus", |node| {
         node.property("#address-cells", cells([1])).property("#size-cells", cells([0]));
-        // Of the whole cluster, for kernels of 32 bits.
+        // For the whole cluster, as 32-bit kernels need it.
         node.property("enable-method", text("brcm,bcm2836-smp"));
         for core in 0..4 {
             node.node(&format!("cpu@{core}"), |node| {
@@ -187,7 +187,7 @@ fn raspberry_pi_3() -> Tree {
         });
         node.node("serial@7e201000", |node| {
             node.property("compatible", text("arm,pl011")).property("reg", cells([0x7e20_1000, 0x200]));
-            // Two interrupts of two cells, which would also do for one of a GIC.
+            // Two interrupts of two cells each, which are also enough cells for one interrupt of a GIC.
             node.property("interrupts", cells([0, 25, 4, 26]));
         });
     });
@@ -210,12 +210,12 @@ fn spin_tables_name_a_word_for_each_cpu() {
     let cpu = |core| Cpu { affinity: core, start: Some(Start::SpinTable(0xd8 + 8 * core)) };
     assert_eq!(machine.cpus, [0, 1, 2, 3].map(cpu));
     assert_eq!(machine.psci, None);
-    // The words stay with their CPUs, whichever boots.
+    // The release address stays with its CPU, whichever CPU boots.
     machine.put_boot_cpu_first(0x8000_0002).unwrap();
     assert_eq!(machine.cpus, [2, 0, 1, 3].map(cpu));
 }
 
-/// How a CPU starts whose node `describe` fills.
+/// Returns how a CPU starts whose node `describe` fills.
 fn start_of(describe: impl FnOnce(&mut Tree)) -> Option<Start> {
     let mut tree = Tree::new();
     tree.node("cpus", |node| {
@@ -238,7 +238,7 @@ fn a_cpu_starts_as_its_node_says_or_not_at_all() {
         node.property("enable-method", text("spin-table")).property("cpu-release-addr", value);
     };
     assert_eq!(start_of(|node| release(node, cells([8, 0x1000]))), Some(Start::SpinTable(0x8_0000_1000)));
-    // An address of one cell, or none.
+    // The address has one cell, or none.
     assert_eq!(start_of(|node| release(node, cells([0x1000]))), None);
     assert_eq!(start_of(|node| release(node, std::vec::Vec::new())), None);
     assert_eq!(start_of(|node| _ = node.property("enable-method", text("spin-table"))), None);
@@ -264,11 +264,11 @@ fn addresses_pass_through_every_bus() {
             });
         });
     });
-    // What is at 0x80 on the inner bus is at 0x80 on the outer one, which does not lead to the CPUs.
+    // The address 0x80 on the inner bus is 0x80 on the outer bus, which does not lead to the CPUs.
     assert_eq!(read(tree).uart.map(|uart| uart.registers), Some(registers(0x9_2200, 0x100)));
 }
 
-/// A machine with two UARTs, and what /chosen says of the console.
+/// Returns the console of a machine with two UARTs, for this `stdout-path` in /chosen.
 fn two_uarts(stdout: Option<&str>, second_compatible: &str) -> Option<u64> {
     let mut tree = Tree::smallest();
     if let Some(stdout) = stdout {

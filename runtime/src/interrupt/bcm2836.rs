@@ -1,13 +1,16 @@
-//! The interrupt controllers of the BCM2836 and the BCM2837, the chips of the Raspberry Pi 2 and 3: for each core a local
-//! one, which takes its timers and mailboxes ("BCM2836 ARM-local peripherals", QA7 rev 3.4, chapters 3 and 4), and one for
-//! all peripherals, whose output goes to one core ("BCM2835 ARM Peripherals", chapter 7).
+//! The interrupt controllers of the BCM2836 and the BCM2837, the chips of the Raspberry Pi 2 and 3.
 //!
-//! Nothing has priorities, and nothing is to be ended: a request stands until its cause is gone. The cause of an interrupt
-//! that a CPU sends is a bit in mailbox 0 of the core that it is for, one for each kind; it is cleared as it is taken.
+//! Each core has a local controller, which takes its timers and mailboxes ("BCM2836 ARM-local peripherals", QA7 rev
+//! 3.4, chapters 3 and 4). One controller serves all peripherals, and its output goes to one core ("BCM2835 ARM
+//! Peripherals", chapter 7).
 //!
-//! **Order.** What different peripherals of these chips are asked may be answered in another order than asked ("BCM2835 ARM
-//! Peripherals", 1.3). An interrupt may come between two accesses to one, and leads to accesses to others; so accesses are
-//! complete when it has been acknowledged, and when it has been handled.
+//! There are no priorities, and no interrupt has to be ended: a request stands until its cause is gone. A CPU
+//! interrupts another by setting a bit in mailbox 0 of that core, one bit for each kind of interrupt. The bit is
+//! cleared when the interrupt is taken.
+//!
+//! **Order.** Accesses to different peripherals of these chips may be answered in another order than they were made
+//! ("BCM2835 ARM Peripherals", 1.3). An interrupt may come between two accesses to one peripheral and access others. So
+//! all accesses are complete when an interrupt has been acknowledged, and when it has been handled.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,15 +25,15 @@ use crate::device_tree::{Interrupt, Registers};
 use crate::memory::Mmio;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 
-/// Cores, each with registers of its own.
+/// The number of cores, each of which has its own registers.
 const CORES: usize = 4;
-/// Mailboxes of a core.
+/// The number of mailboxes of a core.
 const MAILBOXES: usize = 4;
 /// The number of the first interrupt of the local controller.
 const LOCAL: u32 = 16;
-/// Where the bits of the timers begin that have them interrupt by FIQ (QA7, 4.6); they take precedence over those for IRQ.
+/// The first of the bits that make timers interrupt by FIQ (QA7, 4.6). They take precedence over the bits for IRQ.
 const FAST: u32 = 4;
-/// Banks of the peripherals' controller.
+/// The number of banks of the peripherals' controller.
 const BANKS: usize = 3;
 
 register_bitfields! {
@@ -40,7 +43,7 @@ register_bitfields! {
         IRQ OFFSET(0) NUMBITS(2) [],
         FIQ OFFSET(2) NUMBITS(2) [],
     ],
-    /// What interrupts a core.
+    /// The sources that interrupt a core.
     Source [
         TIMERS OFFSET(0) NUMBITS(4) [],
         MAILBOX0 OFFSET(4) NUMBITS(1) [],
@@ -72,12 +75,13 @@ register_structs! {
     }
 }
 
-/// The device tree's banks: of the registers, the first is that of the basic interrupts, which is behind the others where
-/// interrupts are enabled and disabled. Above the basic interrupts it sums up the others.
+/// The bank of the basic interrupts in the device tree's numbering, and the mask of its interrupts. Its pending
+/// register is the first, but its enable and disable registers are the last. The upper bits of its pending register
+/// summarise the other banks.
 const BASIC: usize = 0;
 const BASIC_INTERRUPTS: u32 = 0xff;
 
-/// Where bank `bank` is enabled and disabled.
+/// Returns the index of the enable and disable registers of bank `bank`.
 const fn switch(bank: usize) -> usize {
     if bank == BASIC { BANKS - 1 } else { bank - 1 }
 }
@@ -85,11 +89,11 @@ const fn switch(bank: usize) -> usize {
 pub(super) struct Bcm2836 {
     local: Mmio<Local>,
     peripherals: Option<Mmio<Peripherals>>,
-    /// The core that each CPU is.
+    /// The core number of each CPU.
     cores: PerCpu<AtomicUsize>,
 }
 
-/// The core that runs this: the only field of its affinity that differs.
+/// Returns the core that runs this. It is the only field of the affinity that differs between cores.
 fn core() -> usize {
     MPIDR_EL1.get() as usize % CORES
 }
@@ -101,8 +105,8 @@ impl Bcm2836 {
             let peripherals = peripherals.map(|registers| Mmio::<Peripherals>::map(registers.address));
             (Mmio::<Local>::map(local.address)?, peripherals.transpose()?)
         };
-        // The counter of the generic timers counts the crystal's 19.2 MHz, one by one (QA7, 3.1): firmware need not have
-        // said so.
+        // Makes the counter of the generic timers count the crystal's 19.2 MHz one by one (QA7, 3.1), in case firmware
+        // has not.
         local.control.set(0);
         local.prescaler.set(1 << 31);
         if let Some(peripherals) = &peripherals {
@@ -117,11 +121,11 @@ impl Bcm2836 {
         self.cores.here().store(core, Ordering::Relaxed);
         self.local.timers[core].set(0);
         self.local.mailbox_clear[core * MAILBOXES].set(u32::MAX);
-        // Mailbox 0, as an IRQ.
+        // Mailbox 0 interrupts by IRQ.
         self.local.mailboxes[core].set(1);
     }
 
-    /// Enables an interrupt. Those of peripherals all go to the CPU that has enabled one last.
+    /// Enables an interrupt. All interrupts of peripherals go to the CPU that enabled one last.
     pub(super) fn enable(&self, interrupt: Interrupt) -> Result<(), InterruptError> {
         let none = InterruptError::None("device");
         if interrupt.number < SHARED {
@@ -136,7 +140,7 @@ impl Bcm2836 {
         Ok(())
     }
 
-    /// Makes the interrupt of one of this core's timers a fast one, and enables it.
+    /// Enables the interrupt of one of this core's timers as a fast interrupt.
     pub(super) fn enable_fast(&self, interrupt: Interrupt) {
         let timers = &self.local.timers[core()];
         timers.set(timers.get() | 1 << (FAST + interrupt.number - LOCAL));
@@ -148,8 +152,10 @@ impl Bcm2836 {
         self.local.mailbox_set[core * MAILBOXES].set(1 << ipi as u32);
     }
 
-    /// The number of the interrupt to handle. One that a CPU has sent is no longer pending then: what was stored before it
-    /// was sent is read after that, and one that is sent from now on is another one.
+    /// Returns the number of the interrupt to handle.
+    ///
+    /// An interrupt that a CPU has sent is no longer pending afterwards. So reads after this see whatever the sender
+    /// stored before it sent the interrupt, and an interrupt sent from now on is a new one.
     pub(super) fn acknowledge(&self) -> u32 {
         complete();
         let number = self.next();
@@ -157,7 +163,7 @@ impl Bcm2836 {
         number
     }
 
-    /// The interrupt has been handled.
+    /// Completes the accesses of the handler, after the interrupt has been handled.
     pub(super) fn end(&self) {
         complete();
     }
@@ -192,7 +198,7 @@ impl Bcm2836 {
     }
 }
 
-/// All accesses before this are done before any after it (Arm ARM, B2.3.12).
+/// Waits until all accesses before this are complete. No later access starts earlier (Arm ARM, B2.3.12).
 fn complete() {
     barrier::dsb(barrier::SY);
 }

@@ -1,4 +1,4 @@
-//! Fast interrupts (FIQ): one timer of each CPU that interrupts also where interrupts are masked, for profilers.
+//! Fast interrupts (FIQ) for profilers: one timer of each CPU interrupts even code that has interrupts masked.
 //!
 //! ```ignore
 //! // SAFETY: `sample` only adds to atomics of its own.
@@ -6,22 +6,23 @@
 //! fast::arm(ticks)?;
 //! ```
 //!
-//! An [`IrqMask`](crate::sync::IrqMask), and so every lock of the kernel, masks PSTATE.I alone. So a fast interrupt comes inside
-//! the critical sections of the kernel. It does not come while an exception is handled, a probe is hit or an instruction is
-//! stepped: there PSTATE.F is masked as well.
+//! An [`IrqMask`](crate::sync::IrqMask), and so every lock of the kernel, masks only PSTATE.I. So a fast interrupt also
+//! comes inside the kernel's critical sections. It does not come while an exception is handled, a probe is hit or an
+//! instruction is stepped, because PSTATE.F is masked there, too.
 //!
-//! The timer is the EL1 physical timer (Arm ARM, D12.2), which the kernel uses for nothing else. What its interrupt needs, for it
-//! to be a fast one, depends on the controller:
+//! The timer is the EL1 physical timer (Arm ARM, D12.2), which the kernel uses for nothing else. The controller decides
+//! how its interrupt becomes a fast one:
 //!
-//! | controller | |
+//! | controller | fast interrupts |
 //! |---|---|
-//! | GICv2 without the Security Extensions | it is in group 0, all others in group 1 |
-//! | GICv2 with them, as in a Raspberry Pi 4 | [`FastError::Secure`]: group 0 is that of secure state |
-//! | GICv3 with one security state | it is in group 0, all others in group 1 |
+//! | GICv2 without the Security Extensions | the timer is in group 0, all other interrupts in group 1 |
+//! | GICv2 with them, as in a Raspberry Pi 4 | [`FastError::Secure`]: group 0 belongs to secure state |
+//! | GICv3 with one security state | the timer is in group 0, all other interrupts in group 1 |
 //! | GICv3 with two, or with FIQs taken at EL3 | [`FastError::Secure`] |
-//! | BCM2836 | its bit for FIQ is set |
+//! | BCM2836 | the timer's bit for FIQ is set |
 //!
-//! The handler is called without the interrupt being acknowledged: it is level-sensitive, and gone when the timer is disarmed.
+//! The interrupt is not acknowledged before the handler is called: it is level-sensitive, and gone when the timer is
+//! disarmed.
 
 use core::arch::asm;
 use core::fmt;
@@ -64,23 +65,23 @@ impl fmt::Display for FastError {
 
 impl core::error::Error for FastError {}
 
-/// Called with the registers of what has been interrupted.
+/// A handler of fast interrupts. It is called with the registers of the interrupted code.
 pub type Handler = fn(&TrapFrame);
 
-/// The interrupt of the physical timer, if there is one. Set on the CPU that boots.
+/// The interrupt of the physical timer, if there is one. Set once, on the boot CPU.
 static INTERRUPT: Once<Option<Interrupt>> = Once::new();
-/// Whether each CPU takes the interrupt as a fast one.
+/// Whether each CPU takes the timer's interrupt as a fast one.
 static AVAILABILITY: PerCpu<Once<Result<(), FastError>>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
-/// The [`Handler`], or 0.
+/// The address of the [`Handler`], or 0.
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
 
 pub(super) fn set_interrupt(interrupt: Option<Interrupt>) {
     INTERRUPT.call_once(|| interrupt);
 }
 
-/// Makes the timer's interrupt a fast one on this CPU, where that is possible, with the timer disarmed.
+/// Makes the timer's interrupt a fast one on this CPU, if that is possible, with the timer disarmed.
 pub(super) fn initialize_cpu(controller: &Controller) {
-    // The firmware may have armed it.
+    // The firmware may have armed the timer.
     disarm();
     let enable = |interrupt| match controller {
         Controller::V2(gic) => gic.enable_fast(interrupt),
@@ -94,40 +95,41 @@ pub(super) fn initialize_cpu(controller: &Controller) {
     AVAILABILITY.here().call_once(|| result);
 }
 
-/// Whether this CPU takes fast interrupts.
+/// Returns whether this CPU takes fast interrupts.
 ///
 /// # Errors
 ///
-/// Why it does not.
+/// Returns the reason why it does not.
 pub fn check() -> Result<(), FastError> {
     AVAILABILITY.here().get().copied().unwrap_or(Err(FastError::NoController))
 }
 
-/// Has `handler` called for the fast interrupts of all CPUs from now on. A CPU may still be in the handler before it.
+/// Makes `handler` the handler of fast interrupts on all CPUs. Another CPU may still be in the previous handler.
 ///
-/// The handler runs with all of PSTATE.DAIF masked, on the stack of the interrupted task, and in its name. The timer is disarmed
-/// then: a handler that samples periodically [arms](arm) it again.
+/// The handler runs with all of PSTATE.DAIF masked, on the stack of the interrupted task, and in its name. The timer is
+/// disarmed by then: a handler that samples periodically [arms](arm) it again.
 ///
 /// # Safety
 ///
-/// The handler interrupts code that has interrupts masked, and relies on being alone on its CPU. So the handler
+/// The handler interrupts code that has interrupts masked and relies on being alone on its CPU. So the handler:
 ///
 /// - takes no lock, and wakes no task;
-/// - allocates nothing, and gives no memory back;
+/// - neither allocates nor frees memory;
 /// - prints nothing, and does not panic;
 /// - registers, arms and disarms no probe.
 ///
-/// It may read the frame, make a [backtrace](crate::backtrace::of_frame) of it, add to atomics, and run into probes.
+/// It may read the frame, make a [backtrace](crate::backtrace::of_frame) of it, add to atomics, and hit probes.
 pub unsafe fn set_handler(handler: Handler) {
     HANDLER.store(handler as *const () as usize, Ordering::Release);
 }
 
-/// Makes this CPU take a fast interrupt, once, when its counter has gone on by `ticks` ([`time::ticks`](crate::time::ticks)).
-/// Replaces what it was armed for before. A task that is moved meanwhile arms the CPU that it is moved to.
+/// Makes this CPU take one fast interrupt after `ticks` ticks of its counter ([`time::ticks`](crate::time::ticks)).
+///
+/// Replaces an earlier setting. If the task moves meanwhile, the CPU that it moves to is armed.
 ///
 /// # Errors
 ///
-/// The CPU takes none, or there is no handler.
+/// Returns an error if the CPU takes no fast interrupts, or if there is no handler.
 #[inline]
 pub fn arm(ticks: u64) -> Result<(), FastError> {
     without(|| {
@@ -143,41 +145,42 @@ pub fn arm(ticks: u64) -> Result<(), FastError> {
     })
 }
 
-/// Makes this CPU take no fast interrupt until it is [armed](arm) again.
+/// Cancels the fast interrupt of this CPU until it is [armed](arm) again.
 #[inline]
 pub fn disarm() {
     CNTP_CTL_EL0.write(CNTP_CTL_EL0::ENABLE::CLEAR);
     barrier::isb(barrier::SY);
 }
 
-/// Calls `f` with all interrupts masked, the fast ones as well: for what the handlers of probes must not find half done, as a fast
-/// interrupt may hit probes.
+/// Calls `f` with all interrupts masked, including fast ones. For data that probe handlers must not find half written,
+/// because a fast interrupt may hit probes.
 #[inline]
 pub fn without<R>(f: impl FnOnce() -> R) -> R {
     let daif: u64;
-    // SAFETY: masking is always allowed. No `nomem`: what `f` does must not move out of where they are masked.
+    // SAFETY: masking interrupts is always allowed. Without `nomem`, the accesses of `f` cannot move out of the masked
+    // region.
     unsafe { asm!("mrs {}, daif", "msr daifset, #0b0011", out(reg) daif, options(nostack, preserves_flags)) };
     let result = f();
-    // SAFETY: puts back what was read above.
+    // SAFETY: this restores the masks that were read above.
     unsafe { asm!("msr daif, {}", in(reg) daif, options(nostack, preserves_flags)) };
     result
 }
 
-/// Handles a fast interrupt. Returns false if there is no handler for it.
+/// Handles a fast interrupt. Returns false if fast interrupts have no handler.
 pub(crate) fn dispatch(frame: &TrapFrame) -> bool {
     let handler = HANDLER.load(Ordering::Acquire);
     if handler == 0 {
         return false;
     }
-    // On hardware the signal may outlast the request for a while.
+    // On hardware, the signal may outlast the request for a while.
     if !CNTP_CTL_EL0.is_set(CNTP_CTL_EL0::ISTATUS) {
         return true;
     }
-    // The request goes with it.
+    // Disarming the timer also withdraws the request.
     disarm();
     let state = &IN_HANDLER[task::current_cpu()];
     let was_in_handler = state.swap(true, Ordering::Relaxed);
-    // SAFETY: it is not 0, so `set_handler` has stored it, from a `Handler`.
+    // SAFETY: the value is not 0, so `set_handler` has stored it, from a `Handler`.
     unsafe { mem::transmute::<usize, Handler>(handler)(frame) };
     state.store(was_in_handler, Ordering::Relaxed);
     true

@@ -1,4 +1,4 @@
-//! GICv2 (Arm IHI 0048B): everything through memory.
+//! The GICv2 (Arm IHI 0048B), whose registers are all in memory.
 
 use aarch64_cpu::asm::barrier;
 use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
@@ -16,17 +16,17 @@ use crate::per_cpu::{MAX_CPUS, PerCpu};
 register_bitfields! {
     u32,
     Control [
-        /// Group 0; in the non-secure view, group 1.
+        /// Enables group 0; in the non-secure view, group 1.
         ENABLE OFFSET(0) NUMBITS(1) [],
-        /// Reserved in the non-secure view, as the next two.
+        /// Reserved in the non-secure view, as are the next two.
         ENABLE_GROUP1 OFFSET(1) NUMBITS(1) [],
-        /// Of the CPU interface: both groups are acknowledged by the same register.
+        /// CPU interface: the same register acknowledges both groups.
         ACKNOWLEDGE_BOTH OFFSET(2) NUMBITS(1) [],
-        /// Of the CPU interface: group 0 is signalled by FIQ.
+        /// CPU interface: group 0 is signalled by FIQ.
         FAST OFFSET(3) NUMBITS(1) [],
     ],
     Type [
-        /// Interrupts in units of 32, less one.
+        /// The number of interrupts in units of 32, minus one.
         LINES OFFSET(0) NUMBITS(5) [],
         SECURITY_EXTENSIONS OFFSET(10) NUMBITS(1) [],
     ],
@@ -68,26 +68,26 @@ register_structs! {
         (0x10 => end: WriteOnly<u32>),
         (0x14 => _reserved1),
         (0xd0 => active_priorities: [ReadWrite<u32>; 4]),
-        /// Those of group 1, where the GIC has groups.
+        /// The active priorities of group 1, if the GIC has groups.
         (0xe0 => active_priorities_of_group1: [ReadWrite<u32>; 4]),
         (0xf0 => @END),
     }
 }
 
-/// The distributor, which all CPUs share, and the CPU interface, which is at the same address for each.
+/// The distributor, which all CPUs share, and the CPU interface, which every CPU finds at the same address.
 pub(super) struct GicV2 {
     distributor: Mmio<Distributor>,
     cpu: Mmio<CpuInterface>,
-    /// Whether interrupts can be put into either group: then all are in group 1 but those that are to be fast. With the Security
-    /// Extensions that is up to secure state.
+    /// Whether the kernel can put interrupts into either group. If so, all are in group 1, except for fast interrupts.
+    /// With the Security Extensions, secure state decides that.
     has_groups: bool,
-    /// The bit of each CPU's interface.
+    /// The bit of each CPU's interface in target registers.
     interfaces: PerCpu<AtomicU8>,
 }
 
 impl Distributor {
     /// Disables the 32 interrupts of bank `bank`, and makes them neither pending nor active, whatever the firmware did
-    /// with them: an interrupt that is active is not signalled again.
+    /// with them. An interrupt that stays active is not signalled again.
     fn reset(&self, bank: usize) {
         self.clear_enable[bank].set(u32::MAX);
         self.clear_pending[bank].set(u32::MAX);
@@ -102,7 +102,7 @@ impl GicV2 {
             (Mmio::<Distributor>::map(distributor.address)?, Mmio::<CpuInterface>::map(cpu_interface.address)?)
         };
         distributor.control.set(0);
-        // Where the register is not writable it reads as zero (IHI 0048B, 4.3.4).
+        // If the register is not writable, it reads as zero (IHI 0048B, 4.3.4).
         distributor.group[0].set(u32::MAX);
         let has_groups = !distributor.type_.is_set(Type::SECURITY_EXTENSIONS) && distributor.group[0].get() == u32::MAX;
         for bank in SHARED as usize / 32..=distributor.type_.read(Type::LINES) as usize {
@@ -116,16 +116,17 @@ impl GicV2 {
         Ok(Self { distributor, cpu, has_groups, interfaces: PerCpu::new([const { AtomicU8::new(0) }; MAX_CPUS]) })
     }
 
-    /// The first 32 interrupts have their registers for each CPU.
+    /// Prepares this CPU's own registers: those of its CPU interface, and the banked ones of the first 32 interrupts.
     pub(super) fn initialize_cpu(&self) {
         self.distributor.reset(0);
-        // This CPU's bit is what the registers of its own interrupts read as (4.3.12); 0 if it is the only one.
+        // The target registers of a CPU's own interrupts read as its bit (4.3.12), or as 0 if it is the only CPU.
         self.interfaces.here().store(self.distributor.targets[0].get(), Ordering::Relaxed);
-        // Those that CPUs send have their pending state by sender, elsewhere (GICD_CPENDSGIRn).
+        // Software-generated interrupts have separate pending state for each sender (GICD_CPENDSGIRn).
         for register in &self.distributor.clear_pending_sgi {
             register.set(u32::MAX);
         }
-        // Without this, an interrupt that the firmware has not ended keeps out all of its priority and lower (GICC_APRn).
+        // Otherwise, an interrupt that the firmware has not ended would block all of its priority and lower
+        // (GICC_APRn).
         for register in &self.cpu.active_priorities {
             register.set(0);
         }
@@ -134,7 +135,7 @@ impl GicV2 {
         }
         self.distributor.set_enable[0].set(Ipi::ALL);
         self.cpu.priority_mask.write(Priority::VALUE.val(0xff));
-        // The other bits are the firmware's: a bypass of the GIC, perhaps.
+        // The other bits belong to the firmware: they may configure a bypass of the GIC.
         self.cpu.control.modify(Control::ENABLE::SET);
         if self.has_groups {
             self.distributor.group[0].set(u32::MAX);
@@ -145,7 +146,7 @@ impl GicV2 {
         }
     }
 
-    /// Makes an interrupt of this CPU's own a fast one, and enables it.
+    /// Enables one of this CPU's own interrupts as a fast interrupt.
     pub(super) fn enable_fast(&self, interrupt: Interrupt) -> Result<(), FastError> {
         if !self.has_groups {
             return Err(FastError::Secure);
@@ -160,7 +161,7 @@ impl GicV2 {
     pub(super) fn enable(&self, interrupt: Interrupt) {
         let number = interrupt.number as usize;
         self.distributor.priority[number].set(PRIORITY);
-        // Two bits for each, the upper one of which says edge-triggered (4.3.13).
+        // Each interrupt has two bits; the upper one means edge-triggered (4.3.13).
         let (register, bit) = (&self.distributor.configuration[number / 16], 1 << (number % 16 * 2 + 1));
         register.set(if interrupt.edge { register.get() | bit } else { register.get() & !bit });
         if interrupt.number >= SHARED {
@@ -176,17 +177,21 @@ impl GicV2 {
         self.distributor.generate.write(number + GeneratedInterrupt::TARGETS.val(targets));
     }
 
-    /// The number of the interrupt to handle, and, for one that a CPU has sent, that CPU. It is that of the fast interrupt if this
-    /// has become pending since the other was taken: its request stands when it is ended, and the other one's too.
+    /// Returns the number of the interrupt to handle. For a software-generated interrupt, upper bits name the CPU that
+    /// sent it.
+    ///
+    /// If the fast interrupt has become pending since this one was taken, returns the number of the fast one. After it
+    /// is ended, the requests of both still stand.
     pub(super) fn acknowledge(&self) -> u32 {
         let acknowledged = self.cpu.acknowledge.get();
-        // What the sender stored before is read after: the interrupt that is acknowledged may have come later than the one
-        // that was taken (Arm ARM, B2.3.7).
+        // Reads after this must see what the sender stored before it sent the interrupt. The acknowledged interrupt may
+        // be a later one than the interrupt that was taken, so the exception alone does not order them (Arm ARM,
+        // B2.3.7).
         barrier::dmb(barrier::ISHLD);
         acknowledged
     }
 
-    /// Ends the interrupt that [`acknowledge`](Self::acknowledge) gave.
+    /// Ends the interrupt that [`acknowledge`](Self::acknowledge) has returned.
     pub(super) fn end(&self, acknowledged: u32) {
         self.cpu.end.set(acknowledged);
     }

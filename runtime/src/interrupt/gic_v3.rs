@@ -1,5 +1,5 @@
-//! GICv3 and GICv4 (Arm IHI 0069): the distributor and a redistributor for each CPU in memory, the CPU interface in
-//! system registers.
+//! The GICv3 and GICv4 (Arm IHI 0069). The distributor and a redistributor for each CPU are in memory, and the CPU
+//! interface is in system registers.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -21,16 +21,17 @@ use crate::per_cpu::{MAX_CPUS, PerCpu};
 register_bitfields! {
     u32,
     DistributorControl [
-        /// Both views: from non-secure state bit 0 is group 1 without affinity routing; with one security state, group 0.
+        /// Its meaning depends on the view: group 1 without affinity routing in non-secure state, group 0 with one
+        /// security state.
         ENABLE_GROUP1_NON_AFFINITY OFFSET(0) NUMBITS(1) [],
         ENABLE_GROUP1 OFFSET(1) NUMBITS(1) [],
         AFFINITY_ROUTING OFFSET(4) NUMBITS(1) [],
-        /// There is one security state, or secure state leaves all interrupts to the other.
+        /// There is one security state, or secure state leaves all interrupts to non-secure state.
         DISABLE_SECURITY OFFSET(6) NUMBITS(1) [],
         WRITE_PENDING OFFSET(31) NUMBITS(1) [],
     ],
     DistributorType [
-        /// Interrupts in units of 32, less one.
+        /// The number of interrupts in units of 32, minus one.
         LINES OFFSET(0) NUMBITS(5) [],
     ],
     Waker [
@@ -95,25 +96,26 @@ register_structs! {
     }
 }
 
-/// Bytes from one redistributor to the next; twice that if it has registers for virtual LPIs (IHI 0069, 12.10).
+/// Bytes from one redistributor to the next. A redistributor with registers for virtual LPIs takes twice that (IHI
+/// 0069, 12.10).
 const REDISTRIBUTOR_SIZE: u64 = size_of::<Redistributor>() as u64;
 
-/// System registers that aarch64-cpu does not have.
+/// Accessors of a system register that aarch64-cpu does not have.
 macro_rules! system_register {
     ($name:ident, $encoding:literal) => {
         mod $name {
             #[allow(dead_code, reason = "some are written only, some read only")]
             pub(super) fn read() -> u64 {
                 let value;
-                // SAFETY: a register of the GIC's CPU interface. Reading the acknowledge register has an effect on the
-                // GIC, which is wanted; none has one on memory.
+                // SAFETY: this is a register of the GIC's CPU interface. Reading the acknowledge register has an effect
+                // on the GIC, which is wanted. No read has an effect on memory.
                 unsafe { super::asm!(concat!("mrs {}, ", $encoding), out(reg) value, options(nostack)) };
                 value
             }
 
             #[allow(dead_code, reason = "some are written only, some read only")]
             pub(super) fn write(value: u64) {
-                // SAFETY: as above.
+                // SAFETY: this is a register of the GIC's CPU interface. Writing it has no effect on memory.
                 unsafe { super::asm!(concat!("msr ", $encoding, ", {}"), in(reg) value, options(nostack)) };
             }
         }
@@ -138,9 +140,11 @@ system_register!(icc_sre_el1, "S3_0_C12_C12_5");
 system_register!(icc_igrpen0_el1, "S3_0_C12_C12_6");
 system_register!(icc_igrpen1_el1, "S3_0_C12_C12_7");
 
-/// Forgets the priorities of interrupts that the firmware has not ended, which keep out all of these priorities and
-/// lower. ICC_CTLR_EL1.PRIbits, one less than the bits of a priority, tells how many of the registers there are: access
-/// to others is undefined (IHI 0069, ICC_AP1R<n>_EL1).
+/// Clears the priorities of group 1 interrupts that the firmware has not ended. They would block all interrupts of
+/// these priorities and lower.
+///
+/// ICC_CTLR_EL1.PRIbits, one less than the bits of a priority, tells how many of the registers exist. Access to others
+/// is undefined (IHI 0069, ICC_AP1R<n>_EL1).
 fn clear_active_priorities() {
     let priority_bits = priority_bits();
     if priority_bits >= 7 {
@@ -153,7 +157,7 @@ fn clear_active_priorities() {
     icc_ap1r0_el1::write(0);
 }
 
-/// Forgets the priorities of group 0, as [`clear_active_priorities`] does those of group 1. It must be accessible.
+/// Clears the priorities of group 0, as [`clear_active_priorities`] does for group 1. Group 0 must be accessible.
 fn clear_active_priorities_of_group0() {
     let priority_bits = priority_bits();
     if priority_bits >= 7 {
@@ -166,13 +170,14 @@ fn clear_active_priorities_of_group0() {
     icc_ap0r0_el1::write(0);
 }
 
-/// The bits of a priority that the CPU interface has (ICC_CTLR_EL1.PRIbits).
+/// Returns the number of priority bits that the CPU interface has (ICC_CTLR_EL1.PRIbits).
 fn priority_bits() -> u64 {
     (icc_ctlr_el1::read() >> 8 & 7) + 1
 }
 
-/// Whether EL3 leaves group 0 to EL1. If it takes FIQs itself (SCR_EL3.FIQ), access to the registers of group 0 traps to it, and
-/// the priority mask has one bit less: the lowest one of a mask is lost (IHI 0069, 4.8.6).
+/// Returns whether EL3 leaves group 0 to EL1. If EL3 takes FIQs itself (SCR_EL3.FIQ), accesses to the registers of
+/// group 0 trap to EL3. Also, the priority mask then has one bit less: the lowest bit written to it is lost (IHI 0069,
+/// 4.8.6).
 fn is_group0_accessible() -> bool {
     let mask = icc_pmr_el1::read();
     icc_pmr_el1::write(1 << (8 - priority_bits()));
@@ -181,7 +186,7 @@ fn is_group0_accessible() -> bool {
     is_kept
 }
 
-/// The distributor and the redistributors that have been found.
+/// The distributor, and the redistributors of the CPUs that have been initialised.
 pub(super) struct GicV3 {
     distributor: Mmio<Distributor>,
     regions: Vec<Registers, 4>,
@@ -202,7 +207,7 @@ impl GicV3 {
         };
         distributor.control.set(0);
         gic.wait_for_distributor();
-        // The firmware may have left interrupts pending, or active, which are not signalled again.
+        // The firmware may have left interrupts pending or active; active ones are not signalled again.
         for bank in SHARED as usize / 32..=distributor.type_.read(DistributorType::LINES) as usize {
             distributor.clear_enable[bank].set(u32::MAX);
             distributor.clear_pending[bank].set(u32::MAX);
@@ -248,7 +253,7 @@ impl GicV3 {
         }
         icc_pmr_el1::write(0xff);
         icc_bpr1_el1::write(0);
-        // EOImode 0: the end of an interrupt also deactivates it.
+        // EOImode 0: ending an interrupt also deactivates it.
         icc_ctlr_el1::write(0);
         clear_active_priorities();
         icc_igrpen1_el1::write(1);
@@ -256,7 +261,7 @@ impl GicV3 {
         Ok(())
     }
 
-    /// Makes an interrupt of this CPU's own a fast one, and enables it.
+    /// Enables one of this CPU's own interrupts as a fast interrupt.
     pub(super) fn enable_fast(&self, interrupt: Interrupt) -> Result<(), FastError> {
         let redistributor = self.redistributors.here().get().ok_or(FastError::NoController)?;
         if !self.distributor.control.is_set(DistributorControl::DISABLE_SECURITY) || !is_group0_accessible() {
@@ -271,7 +276,7 @@ impl GicV3 {
         Ok(())
     }
 
-    /// The redistributor of this CPU: the one that has its affinity.
+    /// Returns the redistributor of this CPU, which has the CPU's affinity.
     fn find_redistributor(&self) -> Result<Mmio<Redistributor>, InterruptError> {
         let affinity = MPIDR_EL1.get() & AFFINITY;
         // Aff3 is in bits 39–32 of MPIDR_EL1, and in the highest byte of the redistributor's field.
@@ -279,7 +284,7 @@ impl GicV3 {
         for region in &self.regions {
             let mut offset = 0;
             while offset + REDISTRIBUTOR_SIZE <= region.length {
-                // SAFETY: the device tree says that redistributors are here, one behind the other up to the last.
+                // SAFETY: the device tree says that redistributors are here, contiguous up to the one marked as last.
                 let redistributor = unsafe { Mmio::<Redistributor>::map(region.address + offset)? };
                 let kind = redistributor.type_.extract();
                 if kind.read(RedistributorType::AFFINITY) == wanted {
@@ -296,7 +301,7 @@ impl GicV3 {
 
     pub(super) fn enable(&self, interrupt: Interrupt) -> Result<(), InterruptError> {
         let number = interrupt.number as usize;
-        // Two bits for each, the upper one of which says edge-triggered (IHI 0069, 12.9.9).
+        // Each interrupt has two bits; the upper one means edge-triggered (IHI 0069, 12.9.9).
         let configure = |register: &ReadWrite<u32>| {
             let bit = 1 << (number % 16 * 2 + 1);
             register.set(if interrupt.edge { register.get() | bit } else { register.get() & !bit });
@@ -315,8 +320,9 @@ impl GicV3 {
         Ok(())
     }
 
-    /// Interrupts the CPU with the dense number `cpu`: by its affinity, of which a bit of 16 stands for the low four bits of
-    /// Aff0, and RS for the others (IHI 0069, ICC_SGI1R_EL1). Where there are others, the GIC has them.
+    /// Interrupts the CPU with the dense number `cpu`, by its affinity. One of 16 target bits stands for the low four
+    /// bits of Aff0, and RS for its high bits (IHI 0069, ICC_SGI1R_EL1). If any CPU has high bits, the GIC supports
+    /// them.
     pub(super) fn send(&self, cpu: usize, ipi: Ipi) {
         let affinity = self.affinities.of(cpu).load(Ordering::Relaxed);
         let [aff0, aff1, aff2, _, aff3, ..] = affinity.to_le_bytes().map(u64::from);
@@ -325,15 +331,15 @@ impl GicV3 {
         barrier::isb(barrier::SY);
     }
 
-    /// The number of the interrupt to handle.
+    /// Returns the number of the interrupt to handle.
     pub(super) fn acknowledge(&self) -> u32 {
         let number = icc_iar1_el1::read() as u32;
-        // What the handler does must not come before (IHI 0069, 4.1.1).
+        // The accesses of the handler must not come before the acknowledgement (IHI 0069, 4.1.1).
         barrier::dsb(barrier::SY);
         number
     }
 
-    /// Ends the interrupt that [`acknowledge`](Self::acknowledge) gave.
+    /// Ends the interrupt that [`acknowledge`](Self::acknowledge) has returned.
     pub(super) fn end(&self, acknowledged: u32) {
         icc_eoir1_el1::write(acknowledged.into());
         barrier::isb(barrier::SY);

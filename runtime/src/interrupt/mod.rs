@@ -1,12 +1,12 @@
-//! Interrupts: a handler for each, called by whichever controller the machine has.
+//! Interrupts: a handler for each, called through whichever controller the machine has.
 //!
-//! Handlers run with interrupts masked, on the stack of the interrupted task, and must make their device withdraw its
-//! request before they return. All interrupts have the same priority; none interrupts another.
+//! Handlers run with interrupts masked, on the stack of the interrupted task. A handler must make its device withdraw
+//! the request before it returns. All interrupts have the same priority, so none interrupts another.
 //!
-//! One timer of each CPU interrupts by FIQ instead, also where interrupts are masked: [`fast`].
+//! One timer of each CPU interrupts by FIQ instead, even code that has interrupts masked: see [`fast`].
 //!
 //! A device interrupts the CPU that has registered its handler. CPUs interrupt each other by software-generated
-//! interrupts ([`Ipi`]): several of a kind that come before the first is taken are one.
+//! interrupts ([`Ipi`]). Several of one kind that are sent before the first is taken are merged into one.
 
 mod bcm2836;
 pub mod fast;
@@ -29,18 +29,19 @@ use bcm2836::Bcm2836;
 use gic_v2::GicV2;
 use gic_v3::GicV3;
 
-/// The number of software-generated interrupts; their numbers begin at 0. Those from 8 on are often the firmware's.
+/// The end of the software-generated interrupt numbers, which begin at 0. Numbers from 8 on often belong to the
+/// firmware.
 const GENERATED: u32 = 8;
-/// Interrupt numbers below this are a CPU's own.
+/// The end of the interrupt numbers that are private to a CPU.
 const SHARED: u32 = 32;
-/// From here on, interrupt numbers have special meanings.
+/// The first interrupt number with a special meaning.
 const SPECIAL: u32 = 1020;
-/// The number of no interrupt.
+/// The number that means no interrupt.
 const SPURIOUS: u32 = 1023;
-/// The priority of every interrupt: any that the priority mask, which is open, lets through.
+/// The priority of every interrupt. The priority mask is fully open, so any value would do.
 const PRIORITY: u8 = 0xa0;
-/// The priority of the fast interrupt, which is higher. A CPU is signalled only the pending interrupt of the highest priority: one
-/// that waits for interrupts to be unmasked must not keep back the fast one.
+/// The priority of the fast interrupt, which is higher. A CPU is signalled only the pending interrupt of the highest
+/// priority. So an interrupt that waits for interrupts to be unmasked must not hold back the fast one.
 const FAST_PRIORITY: u8 = 0x80;
 
 #[expect(clippy::large_enum_variant, reason = "there is one, which never moves")]
@@ -53,21 +54,21 @@ enum Controller {
 static CONTROLLER: Once<Controller> = Once::new();
 /// Held while the controller's shared registers are changed.
 static SETUP: IrqLock<()> = IrqLock::new(());
-/// The handlers, by interrupt number: a `fn()`, or 0.
+/// The handlers by interrupt number: the address of a `fn()`, or 0.
 static HANDLERS: [AtomicUsize; SPECIAL as usize] = [const { AtomicUsize::new(0) }; SPECIAL as usize];
-/// Which CPUs, by their dense numbers, are in a handler. Not [`PerCpu`](crate::per_cpu::PerCpu), whose access may panic:
-/// the hit path reads it.
+/// Which CPUs are in a handler, by dense number. Not a [`PerCpu`](crate::per_cpu::PerCpu), because indexing one may
+/// panic and the hit path reads this.
 pub(crate) static IN_HANDLER: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
 
-/// What a CPU interrupts another one for: the number of a software-generated interrupt.
+/// The purpose of an interrupt between CPUs: the number of a software-generated interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Ipi {
-    /// To look into its ready queue.
+    /// The CPU is to look for a ready task.
     Reschedule = 0,
-    /// To come to a rendezvous.
+    /// The CPU is to come to a rendezvous.
     Rendezvous = 1,
-    /// To stop forever, as the machine stops.
+    /// The CPU is to stop forever, because the machine stops.
     Stop = 2,
 }
 
@@ -78,9 +79,9 @@ impl Ipi {
 /// Why interrupts cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterruptError {
-    /// The device tree names no interrupt for a device, or none that the interrupt controller receives.
+    /// The device tree gives the named device no interrupt, or none that the interrupt controller receives.
     None(&'static str),
-    /// The interrupt has another handler.
+    /// The interrupt with this number has another handler.
     Taken(u32),
     /// The controller's registers cannot be mapped.
     Map(MapError),
@@ -113,8 +114,8 @@ impl From<MapError> for InterruptError {
     }
 }
 
-/// Sets the controller up, with every interrupt disabled. On the CPU that boots, once; [`initialize_cpu`] follows. `fast` is the
-/// interrupt of the timer that is to interrupt by FIQ.
+/// Sets up the controller with every interrupt disabled. Called once, on the boot CPU, before [`initialize_cpu`].
+/// `fast` is the interrupt of the timer that is to interrupt by FIQ.
 pub(crate) fn initialize(description: &InterruptController, fast: Option<Interrupt>) -> Result<(), InterruptError> {
     let controller = match description {
         InterruptController::GicV2 { distributor, cpu_interface } => {
@@ -132,7 +133,7 @@ pub(crate) fn initialize(description: &InterruptController, fast: Option<Interru
     Ok(())
 }
 
-/// Makes this CPU receive interrupts. On every CPU.
+/// Lets this CPU receive interrupts. Called on every CPU.
 pub(crate) fn initialize_cpu() -> Result<(), InterruptError> {
     let controller = CONTROLLER.get().ok_or(InterruptError::NoController)?;
     match controller {
@@ -144,8 +145,8 @@ pub(crate) fn initialize_cpu() -> Result<(), InterruptError> {
     Ok(())
 }
 
-/// Makes `handler` the handler of an interrupt, and enables the interrupt: if it is a CPU's own, on this CPU, else for
-/// this CPU.
+/// Registers `handler` for an interrupt, and enables the interrupt: on this CPU if it is a private one, otherwise
+/// routed to this CPU.
 pub fn register(interrupt: Interrupt, handler: fn()) -> Result<(), InterruptError> {
     let controller = CONTROLLER.get().ok_or(InterruptError::NoController)?;
     let slot = HANDLERS.get(interrupt.number as usize).ok_or(InterruptError::Taken(interrupt.number))?;
@@ -163,11 +164,11 @@ pub fn register(interrupt: Interrupt, handler: fn()) -> Result<(), InterruptErro
     Ok(())
 }
 
-/// Interrupts the CPU with the dense number `cpu`, which may be this one. Whatever this CPU has stored before, the other
-/// one sees when it takes the interrupt. Takes no lock; any code may call it.
+/// Interrupts the CPU with the dense number `cpu`, which may be this one. When that CPU takes the interrupt, it sees
+/// all that this CPU has stored before. Takes no lock, so any code may call it.
 pub fn send(cpu: usize, ipi: Ipi) {
-    // The stores are to be complete when the interrupt is generated, which is no access to memory that a weaker barrier
-    // would order (Arm ARM, B2.3.12).
+    // The stores must be complete before the interrupt is generated. Generating it is no memory access that a weaker
+    // barrier would order (Arm ARM, B2.3.12).
     barrier::dsb(barrier::ISHST);
     match CONTROLLER.get() {
         Some(Controller::V2(gic)) => gic.send(cpu, ipi),
@@ -177,7 +178,7 @@ pub fn send(cpu: usize, ipi: Ipi) {
     }
 }
 
-/// Handles the interrupt that this CPU has taken, from the code at `pc`.
+/// Handles the interrupt that this CPU has taken in the code at `pc`.
 pub(crate) fn dispatch(pc: usize) {
     let Some(controller) = CONTROLLER.get() else { return };
     let acknowledged = match controller {
@@ -185,13 +186,13 @@ pub(crate) fn dispatch(pc: usize) {
         Controller::V3(gic) => gic.acknowledge(),
         Controller::Bcm2836(local) => local.acknowledge(),
     };
-    // GICv2 gives, above the number, the CPU that has sent the interrupt, and wants it back at the end.
+    // On GICv2, upper bits name the CPU that sent the interrupt, and the end of the interrupt needs them.
     let number = match controller {
         Controller::V2(_) => acknowledged & 0x3ff,
         Controller::V3(_) | Controller::Bcm2836(_) => acknowledged,
     };
     let Some(slot) = HANDLERS.get(number as usize) else {
-        // The request was withdrawn before it was acknowledged; there is nothing to end.
+        // The request was withdrawn before it was acknowledged, so there is nothing to end.
         return;
     };
     let end = || match controller {
@@ -203,15 +204,15 @@ pub(crate) fn dispatch(pc: usize) {
     let state = &IN_HANDLER[cpu];
     state.store(true, Ordering::Relaxed);
     if number < GENERATED {
-        // It has no device that would ask for it still. And what waits for another interrupt meanwhile, in WFI, would wait
-        // in vain: the GIC signals none of the same priority before.
+        // No device still requests this interrupt, so it can be ended first. It must be: the handler may wait for
+        // another interrupt in WFI, and the GIC signals none of the same priority before this one has ended.
         end();
         answer(number, cpu, pc);
     } else {
         match slot.load(Ordering::Acquire) {
-            // Nothing has enabled it; or it is the fast one, which the controller goes on to request when this has ended.
+            // No code has enabled it. Or it is the fast one, which the controller requests again after this has ended.
             0 => {}
-            // SAFETY: what is not 0 was stored by `register`, from a `fn()`.
+            // SAFETY: the value is not 0, so `register` has stored it, from a `fn()`.
             handler => unsafe { mem::transmute::<usize, fn()>(handler)() },
         }
         end();
@@ -219,7 +220,7 @@ pub(crate) fn dispatch(pc: usize) {
     state.store(false, Ordering::Relaxed);
 }
 
-/// Does what this CPU, with the dense number `cpu`, has been sent the software-generated interrupt `number` for.
+/// Acts on the software-generated interrupt `number` that this CPU, whose dense number is `cpu`, has received.
 fn answer(number: u32, cpu: usize, pc: usize) {
     const RESCHEDULE: u32 = Ipi::Reschedule as u32;
     const RENDEZVOUS: u32 = Ipi::Rendezvous as u32;

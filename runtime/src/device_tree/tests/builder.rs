@@ -1,6 +1,6 @@
-//! Writes blobs, well-formed or not.
+//! A builder of blobs, well-formed or not.
 
-/// A tree in the making, or a node of it.
+/// A tree, or a node of it, under construction.
 pub struct Tree {
     reservations: Vec<u8>,
     /// Whole tokens.
@@ -8,35 +8,35 @@ pub struct Tree {
     strings: Vec<u8>,
 }
 
-/// A value of cells.
+/// Returns a value of cells.
 pub fn cells<const N: usize>(cells: [u32; N]) -> Vec<u8> {
     cells.iter().flat_map(|cell| cell.to_be_bytes()).collect()
 }
 
-/// A value that is a string.
+/// Returns a value that is a string.
 pub fn text(text: &str) -> Vec<u8> {
     [text.as_bytes(), &[0]].concat()
 }
 
-/// Bytes filled up to a whole word.
+/// Returns the bytes, padded to a whole word.
 fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     bytes
 }
 
 impl Tree {
-    /// A root without anything.
+    /// Creates a tree with an empty root.
     pub fn new() -> Self {
         Self::named("")
     }
 
-    /// A root with a name.
+    /// Creates a tree whose root has a name.
     pub fn named(name: &str) -> Self {
         let root = [cells([1]), padded(text(name))].concat();
         Self { reservations: Vec::new(), tokens: vec![root], strings: Vec::new() }
     }
 
-    /// A machine with a CPU and 1 MiB of RAM, and the cells of the root as they are by default: 2 and 1.
+    /// Creates a machine with a CPU and 1 MiB of RAM. The root has the default numbers of cells, 2 and 1.
     pub fn smallest() -> Self {
         let mut tree = Self::new();
         tree.node("cpus", |node| {
@@ -74,18 +74,18 @@ impl Tree {
         self.reservations.extend([address, size].map(u64::to_be_bytes).concat());
     }
 
-    /// Puts a NOP before every token.
+    /// Inserts a NOP before every token.
     pub fn pad_with_nops(&mut self) {
         self.tokens = self.tokens.drain(..).flat_map(|token| [cells([4]), token]).collect();
     }
 
-    /// The blob, with the end of the root.
+    /// Returns the blob, and completes it with the end of the root.
     pub fn blob(&self) -> Vec<u8> {
         let end = cells([4, 2, 4, 9]);
         self.blob_with([self.tokens.concat(), end].concat())
     }
 
-    /// The blob, with the tokens as they are.
+    /// Returns the blob with the tokens as they are.
     pub fn unfinished_blob(&self) -> Vec<u8> {
         self.blob_with(self.tokens.concat())
     }

@@ -1,14 +1,14 @@
-//! Damaged trees: an error that says what is wrong, or another tree; never a panic, and never forever.
+//! Damaged trees: reading one returns a meaningful error or another tree. It never panics, and always ends.
 
 use super::builder::{Tree, cells, text};
 use super::*;
 
-/// The error for `blob`, as the text that a user sees.
+/// Returns the error for `blob`, as the text that a user sees.
 fn error(blob: &[u8]) -> String {
     read_blob(blob).expect_err("the tree is damaged").to_string()
 }
 
-/// `blob` with word `index` of its header replaced.
+/// Returns `blob` with word `index` of its header replaced.
 fn with_field(blob: &[u8], index: usize, value: u32) -> std::vec::Vec<u8> {
     let mut blob = blob.to_vec();
     blob[index * 4..][..4].copy_from_slice(&value.to_be_bytes());
@@ -71,7 +71,7 @@ fn headers_are_refused_with_a_reason() {
 #[test]
 fn reservations_without_end_are_refused() {
     let mut blob = Tree::smallest().blob();
-    // The only entry is the empty one; all that follows becomes reservations too.
+    // The only entry is the empty one. After the change, all that follows become reservations, too.
     blob[55] = 1;
     let blob: std::vec::Vec<u8> = blob.iter().map(|byte| if *byte == 0 { 0x40 } else { *byte }).collect();
     let header = Tree::smallest().blob()[..40].to_vec();
@@ -109,7 +109,7 @@ fn structures_are_refused_with_a_reason() {
 
 #[test]
 fn names_and_values_are_checked() {
-    // The value of the last property and its name are changed in the finished blob.
+    // The test changes the value of the last property and the names in the finished blob.
     let mut tree = Tree::smallest();
     tree.node("last", |node| {
         node.property("name", text("value"));
@@ -135,7 +135,7 @@ fn names_and_values_are_checked() {
     }
 }
 
-/// `reg` and `ranges` of entries that have no cells have as many as one likes.
+/// `reg` and `ranges` with entries of zero cells could have any number of entries.
 #[test]
 fn entries_without_cells_come_to_an_end() {
     let mut tree = Tree::smallest();
@@ -154,21 +154,22 @@ fn entries_without_cells_come_to_an_end() {
     assert_eq!(read_blob(&tree.blob()).unwrap().uart, None);
 }
 
-/// A blob that is cut off is refused, also where the header says that it is that short.
+/// A blob that is cut off is refused. If its header says that it is that short, reading it must only not panic.
 #[test]
 fn truncated_trees_are_refused() {
     for blob in [VIRT_GICV2, VIRT_GICV3, &raspberry_pi_3().blob(), &raspberry_pi_5().blob()] {
         for length in 0..blob.len() {
             assert!(read_blob(&blob[..length]).is_err(), "{length} bytes");
             if length >= HEADER_SIZE {
-                // The strings are last, and a part of them may go unnoticed only if nothing refers to it.
+                // The strings come last. A cut through them goes unnoticed only if no property refers to the missing
+                // part.
                 let _ = read_blob(&with_field(&blob[..length], 1, length as u32));
             }
         }
     }
 }
 
-/// xorshift64 (Marsaglia): the same numbers each time.
+/// xorshift64 (Marsaglia), which gives the same numbers each time.
 struct Random(u64);
 
 impl Random {
@@ -195,13 +196,13 @@ fn no_change_of_a_word_makes_it_panic() {
     }
 }
 
-/// What damage does to `blob`: it is cut off, its bytes change, or parts of it are copied to other places.
+/// Damages `blob`: cuts it off, changes bytes, or copies parts of it to other places.
 fn damaged(blob: &[u8], random: &mut Random) -> std::vec::Vec<u8> {
     let mut damaged = blob.to_vec();
     let mut below = |end: usize| (random.next() % end as u64) as usize;
     if below(4) == 0 {
         damaged.truncate(below(damaged.len()));
-        // Sometimes the header knows of it.
+        // Half of the time, the header states the new length.
         if damaged.len() >= HEADER_SIZE && below(2) == 0 {
             let length = damaged.len() as u32;
             damaged[4..8].copy_from_slice(&length.to_be_bytes());
@@ -214,7 +215,7 @@ fn damaged(blob: &[u8], random: &mut Random) -> std::vec::Vec<u8> {
                 let length = below(64).min(damaged.len() - from.max(to));
                 damaged.copy_within(from..from + length, to);
             }
-            // Small numbers are tokens, lengths and counts of cells.
+            // Small numbers may be tokens, lengths and counts of cells.
             1 => {
                 damaged[to & !3..].iter_mut().take(4).zip([0, 0, 0, below(10) as u8]).for_each(|(old, new)| *old = new)
             }
@@ -235,7 +236,7 @@ fn no_random_damage_ever_makes_it_panic() {
     damage_randomly(100_000);
 }
 
-/// An error has a sentence; a reading has what a reading always has.
+/// Checks that every error has a message, and that every machine has memory and CPUs.
 fn damage_randomly(times: usize) {
     let mut trees = vec![VIRT_GICV2.to_vec(), VIRT_GICV3.to_vec()];
     trees.extend(raspberry_pi::NAMES.map(|name| raspberry_pi::with_memory(&raspberry_pi::tree(name))));
@@ -251,7 +252,7 @@ fn damage_randomly(times: usize) {
                 Err(error) => assert!(!error.to_string().is_empty()),
             }
         }
-        // Both happen.
+        // Both outcomes occur.
         assert!((times / 100..times - times / 100).contains(&readings), "{readings} readings of tree {number}");
     }
 }

@@ -1,5 +1,5 @@
-//! What the `fdt` crate itself makes of its nodes is the same. It translates no addresses, and knows nothing of what `status` and
-//! the cells of an interrupt mean: that is done here in another way.
+//! Compares the description with what the `fdt` crate itself reads. The crate does not translate addresses and does not
+//! interpret `status` or the cells of an interrupt. The tests do that with separate code.
 
 use fdt::Fdt;
 use fdt::node::FdtNode;
@@ -14,18 +14,18 @@ fn is_enabled(node: &FdtNode) -> bool {
     node.property("status").is_none_or(|status| status.as_str() == Some("okay"))
 }
 
-/// The first node in use that is compatible with one of `names`, and the node that it is in.
+/// Returns the first enabled node that is compatible with one of `names`, and its parent.
 fn find<'b, 'a>(tree: &'b Fdt<'a>, names: &[&str]) -> Option<(FdtNode<'b, 'a>, FdtNode<'b, 'a>)> {
     let is_wanted = |node: &FdtNode| {
         is_enabled(node) && node.compatible().is_some_and(|found| found.all().any(|name| names.contains(&name)))
     };
-    // No machine here has such a device deeper than on a bus that is in the root.
+    // In all of these machines, such a device is in the root or on a bus in the root.
     let root = tree.find_node("/")?;
     let parents = std::iter::once(root).chain(root.children());
     parents.flat_map(|parent| parent.children().map(move |node| (node, parent))).find(|(node, _)| is_wanted(node))
 }
 
-/// The registers of `node`, which is on the bus `parent`.
+/// Returns the registers of `node`, which is on the bus `parent`.
 fn registers_of(tree: &Fdt, (node, parent): (FdtNode, FdtNode)) -> std::vec::Vec<Registers> {
     let (inner, outer) = (parent.cell_sizes(), tree.root().cell_sizes());
     let ranges = parent.property("ranges").map_or(&[][..], |ranges| ranges.value);
@@ -43,7 +43,7 @@ fn registers_of(tree: &Fdt, (node, parent): (FdtNode, FdtNode)) -> std::vec::Vec
     pieces.map(|piece| Registers { address: translate(number(piece.address)), length: number(piece.size) }).collect()
 }
 
-/// Interrupt `index` of `node`, if it goes to a GIC.
+/// Returns interrupt `index` of `node`, if it goes to a GIC.
 fn interrupt_of(tree: &Fdt, node: FdtNode, index: usize) -> Option<Interrupt> {
     let gic = tree.find_phandle(tree.root().property("interrupt-parent")?.as_usize()? as u32)?;
     if gic.interrupt_cells()? != 3 {
@@ -55,7 +55,7 @@ fn interrupt_of(tree: &Fdt, node: FdtNode, index: usize) -> Option<Interrupt> {
     Some(Interrupt { number: base + number, edge: flags & 3 != 0 })
 }
 
-/// Asserts that `fdt` reads of `blob` what [`Machine::read`] does.
+/// Asserts that `fdt` reads from `blob` the same machine as [`Machine::read`].
 fn compare(blob: &[u8]) {
     let mut blob = blob.to_vec();
     let machine = Machine::read(&mut blob).unwrap();
@@ -122,7 +122,7 @@ fn fdt_reads_the_same_of_raspberry_pis() {
     compare(&raspberry_pi_5().blob());
 }
 
-/// With NOPs it panics, or reads something else; without, as they are when the tree has been checked, it reads all.
+/// With NOPs, the crate panics or misreads. After the check, which moves the tokens, it reads everything.
 #[test]
 fn fdt_reads_the_same_of_trees_with_nops() {
     for mut tree in [raspberry_pi_3(), raspberry_pi_5()] {

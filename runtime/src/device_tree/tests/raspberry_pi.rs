@@ -1,11 +1,12 @@
-//! The trees of the Raspberry Pi that Linux is delivered with. They are not part of the repository: `cargo xtask setup` gets
-//! them.
+//! Tests with the Raspberry Pi trees that Linux ships. They are not part of the repository: `cargo xtask setup`
+//! downloads them.
 
 use std::{format, fs, vec::Vec};
 
 use super::*;
 
-/// The tree of this name. In those of the Raspberry Pi 3 and 4 the firmware fills in the memory, as QEMU does.
+/// Reads the tree of this name. In the trees of the Raspberry Pi 3 and 4, the firmware fills in the memory, as QEMU
+/// does.
 pub(super) fn tree(name: &str) -> Vec<u8> {
     let path = format!("{}/../target/device-trees/{name}.dtb", env!("CARGO_MANIFEST_DIR"));
     fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}; `cargo xtask setup` gets it"))
@@ -36,7 +37,7 @@ fn raspberry_pi_3() {
     let machine = machine("bcm2837-rpi-3-b");
     assert!(machine.is_raspberry_pi);
     assert_eq!(machine.reserved, [SPIN_TABLE_PAGE]);
-    // /chosen names the other UART, which is none for this kernel. Interrupt 25 of bank 2.
+    // /chosen names the other UART, which this kernel does not support. The interrupt is number 25 of bank 2.
     assert_eq!(machine.uart, device(0x3f20_1000, 0x200, 32 + 2 * 32 + 25));
     let local = registers(0x4000_0000, 0x100);
     let peripherals = Some(registers(0x3f00_b200, 0x200));
@@ -56,7 +57,7 @@ fn raspberry_pi_3() {
 #[test]
 #[expect(clippy::single_range_in_vec_init, reason = "the list of memory has one range")]
 fn raspberry_pi_4() {
-    // The memory of this one is empty until the firmware has filled it in.
+    // The memory node is empty until the firmware fills it in.
     let name = "bcm2711-rpi-4-b";
     assert_eq!(read_blob(&tree(name)), Err(DeviceTreeError::Missing { what: "memory" }));
     let machine = read_blob(&with_memory(&tree(name))).unwrap();
@@ -79,7 +80,7 @@ fn raspberry_pi_4() {
     assert_eq!(machine.broadcom, broadcom);
 }
 
-/// The tree with the size of its memory node, the last of three cells, filled in.
+/// Returns the tree with the size of its memory node, the last of three cells, filled in.
 pub(super) fn with_memory(tree: &[u8]) -> Vec<u8> {
     let mut tree = tree.to_vec();
     let empty = b"memory\0\0\0\0\0\x03\0\0\0\x0c";
@@ -103,11 +104,11 @@ fn raspberry_pi_5() {
     assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
     assert_eq!(machine.physical_timer, Some(Interrupt { number: 30, edge: false }));
     assert_eq!(machine.psci, Some(Conduit::Smc));
-    // The core number is in Aff1; whichever boots is 0, and the numbers have no gaps.
+    // The core number is in Aff1. Whichever core boots is CPU 0, and the dense numbers have no gaps.
     let cpu = |core: u64| Cpu { affinity: core << 8, start: Some(Start::Psci) };
     assert_eq!(machine.cpus, [0, 1, 2, 3].map(cpu));
     machine.put_boot_cpu_first(0x8100_0300).unwrap();
     assert_eq!(machine.cpus, [3, 0, 1, 2].map(cpu));
-    // The console's pins are its own, and PSCI resets.
+    // The console has its own pins, and PSCI resets the board.
     assert_eq!((machine.broadcom.pins, machine.broadcom.power), (None, None));
 }
