@@ -51,7 +51,7 @@ const FEW_COLUMNS: &str = "\
 #              | |         |         |         |
 ";
 
-/// The longest name of a task that is shown, in characters.
+/// The longest name of a task that is shown, in bytes.
 const TASK_NAME_MAX: usize = 15;
 
 /// Writes the heading of `trace`: `present` of `written` records follow, from a machine with `cpus` CPUs. Writes
@@ -365,7 +365,7 @@ pub(crate) fn are_shown_alike(one: &dyn fmt::Display, other: &dyn fmt::Display) 
     fallible::format(format_args!("{one}")).is_ok_and(|text| is_shown_as(other, &text))
 }
 
-/// Returns the name of a task: the part before the first zero that is valid UTF-8, at most [`TASK_NAME_MAX`] bytes.
+/// Returns the name of a task: the part before the first zero that is valid UTF-8, at most 15 bytes.
 #[must_use]
 pub fn task_name(name: &[u8]) -> &str {
     let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());

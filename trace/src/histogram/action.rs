@@ -1,16 +1,16 @@
-//! What a histogram does besides counting: `HANDLER.ACTION`, in the grammar of Linux (Documentation/trace/histogram.rst, section
-//! 2.2.3).
+//! Actions of histograms: `HANDLER.ACTION`, in the grammar of Linux (Documentation/trace/histogram.rst, section 2.2.3).
 //!
 //! ```text
 //! HANDLER   onmatch(GROUP.EVENT)     at each hit that finds the variables of that event
-//!           onmax($V), onchange($V)  at each hit where the variable is larger than ever under its key, or another
+//!           onmax($V), onchange($V)  at each hit where the variable exceeds its maximum under the key, or changes
 //! ACTION    trace(SYNTHETIC,PARAMETER…), SYNTHETIC(PARAMETER…)   records a synthetic event
-//!           save(FIELD…)             keeps fields, which `hist` shows; not with onmatch
+//!           save(FIELD…)             saves fields, which `hist` shows; not with onmatch
 //!           snapshot()               takes a snapshot; not with onmatch
 //! ```
 //!
-//! A parameter is `$VARIABLE` or a field, of this event or of the one that is matched. It is had from a variable in any case: for a
-//! field of this event there is one without a name, and for one of another event a trigger is set there ([`Problem::NeedsField`]).
+//! A parameter is `$VARIABLE` or a field, of this event or of the matched one. Internally every parameter is a
+//! variable. A field of this event gets a variable without a name. A field of another event gets a variable there, set
+//! by an automatic trigger ([`Problem::NeedsField`]).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -25,11 +25,11 @@ use crate::definition::synthetic::TEXT_SIZE;
 use crate::format::{Base, Field};
 use crate::recorder::Recorder;
 
-/// How many actions a trigger has at most, and how many parameters an action.
+/// The largest number of actions of a trigger. An action has up to [`PARAMETERS_MAX`] parameters.
 pub(super) const ACTIONS_MAX: usize = 8;
 const PARAMETERS_MAX: usize = 64;
 
-/// When something is done.
+/// When an action is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handler {
     Match,
@@ -37,62 +37,62 @@ pub(crate) enum Handler {
     Change,
 }
 
-/// An action, as it was typed.
+/// An action as typed.
 #[derive(Clone, Copy)]
 pub(super) struct Typed<'a> {
     pub(super) handler: Handler,
-    /// What is in the brackets of the handler.
+    /// The text in the parentheses of the handler.
     of: Part<'a>,
     name: Part<'a>,
     parameters: Part<'a>,
 }
 
-/// An action.
+/// A resolved action.
 #[derive(Debug)]
 pub(crate) struct Action {
     pub(crate) handler: Handler,
-    /// As it is shown, from the handler on.
+    /// The text that is shown, from the handler on.
     text: String,
-    /// The variable that is watched, and the one that has what it was.
+    /// The watched variable, and the kept variable with its previous value.
     pub(crate) watched: Option<(usize, usize)>,
     pub(crate) deed: Deed,
 }
 
-/// What is done.
+/// What an action does.
 #[derive(Clone, Debug)]
 pub(crate) enum Deed {
     Trace {
-        /// Of the synthetic event.
+        /// The recorder of the synthetic event.
         recorder: Arc<Recorder>,
         sent: Vec<Sent>,
     },
-    /// Sets so many of the variables that are kept, from this one on.
+    /// Sets kept variables: the number of the first, and how many.
     Save(usize, usize),
     Snapshot,
 }
 
-/// A field of a synthetic event, and what is recorded there.
+/// A parameter of a synthetic event: where its value comes from, and where it is recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) from: From,
-    /// Words of the record before it.
+    /// The words of the record before the field.
     pub(crate) at: usize,
     pub(crate) form: Form,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum From {
-    /// The variable of this number.
+    /// The variable of this trigger with this number.
     Own(usize),
-    /// That of a reference.
+    /// The variable of the reference with this number.
     Other(u8),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Form {
-    /// A number of so many bytes.
+    /// A number of this many bytes.
     Number(usize),
-    /// A text in so many bytes, of which the last is zero.
+    /// A text of this size in bytes, including at least one zero at its end.
     Fixed(usize),
     /// A text after the fields.
     Located,
@@ -112,7 +112,7 @@ impl Action {
         Ok(Self { text: fallible::copy(&self.text)?, deed, ..*self })
     }
 
-    /// What is in the brackets of its handler.
+    /// Returns the text in the parentheses of the handler.
     pub(super) fn of(&self) -> &str {
         let inner = self.text.split_once('(').map_or("", |(_, rest)| rest);
         inner.split(')').next().unwrap_or("")
@@ -127,7 +127,7 @@ impl fmt::Display for Action {
 }
 
 impl<'a> Typed<'a> {
-    /// Reads an action of the trigger `all`, if `part` is one.
+    /// Parses an action of the trigger `all`; returns `None` if `part` is not one.
     pub(super) fn parse(all: Part<'a>, part: Part<'a>) -> Result<Option<Self>, Error> {
         let (handler, rest) = part.split_once('(');
         let handler = match (handler.text, rest) {
@@ -160,7 +160,7 @@ impl<'a> Typed<'a> {
         Ok(Some(Self { handler, of, name, parameters }))
     }
 
-    /// The group and the name of the event that it matches, if it does.
+    /// Returns the group and the name of the event that `onmatch` names; `None` for another handler.
     pub(super) fn matched(&self) -> Option<(&'a str, &'a str)> {
         let of = self.of.text;
         (self.handler == Handler::Match).then(|| of.split_once('.').unwrap_or((of, "")))
@@ -186,7 +186,7 @@ impl<'a> Typed<'a> {
     }
 }
 
-/// The variables that actions add: of fields, which each hit sets, and those that only actions set.
+/// The variables that actions add: those of fields, which each hit sets, and those that only actions set.
 #[derive(Debug, Default)]
 pub(super) struct Added {
     pub(super) fields: Vec<Variable>,
@@ -194,7 +194,7 @@ pub(super) struct Added {
 }
 
 impl<'a> Parser<'a> {
-    /// Finds out what an action is about, in a trigger that has these `variables` and what was `added` before.
+    /// Resolves an action of a trigger with these `variables`; `added` has what earlier actions added.
     pub(super) fn action(
         &mut self,
         typed: Typed<'a>,
@@ -299,7 +299,7 @@ impl<'a> Parser<'a> {
         Ok(Deed::Trace { recorder: recorder.clone(), sent })
     }
 
-    /// `$NAME` as a parameter: a variable of this trigger, of the event that it matches, or of another.
+    /// Resolves a parameter `$NAME`: a variable of this trigger, of the event that it matches, or of another event.
     fn variable(
         &mut self,
         typed: &Typed<'a>,
@@ -319,7 +319,7 @@ impl<'a> Parser<'a> {
         Ok((From::Other(number), histogram.definition().variables[variable].value.kind.try_clone()?))
     }
 
-    /// A field as a parameter.
+    /// Resolves a parameter that is a field, by adding or finding a variable for it.
     fn field_variable(
         &mut self,
         typed: &Typed<'a>,
@@ -362,7 +362,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Whether a field of a synthetic event takes a value. A text is cut where the field is smaller.
+/// Whether a field of a synthetic event can take a value. A text that is too long is cut.
 fn fits(field: &Field, kind: &Kind) -> bool {
     let is_text = kind.text.contains("char[");
     let is_stack = kind.text.contains("long[");
@@ -376,17 +376,17 @@ fn fits(field: &Field, kind: &Kind) -> bool {
 }
 
 impl Variable {
-    /// A number that only an action sets.
+    /// Makes a number that only an action sets.
     fn number() -> Result<Self, OutOfMemory> {
         Ok(Self { name: String::new(), value: super::expression::Value::constant(0)? })
     }
 
-    /// Whether it is a stack.
+    /// Whether the variable is a stack.
     pub(super) fn is_stack(&self) -> bool {
         self.value.kind.text.contains("long[")
     }
 
-    /// Whether it is no number.
+    /// Whether the variable is not a number.
     pub(super) fn is_text(&self) -> bool {
         !matches!(self.value.content, Content::Number(_))
     }

@@ -1,21 +1,21 @@
-//! What can be wrong with a histogram, in the words of Linux where it has any.
+//! The problems of a histogram, in the words of Linux if it has any.
 
 use core::fmt;
 
 use fallible::OutOfMemory;
 
-/// Why a histogram is refused.
+/// A refused histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
-    /// Where: so many bytes of the trigger precede it.
+    /// The number of bytes of the trigger before the cause.
     pub column: usize,
-    /// What Linux logs before that, and where.
+    /// A problem that Linux logs before this one, with its column.
     pub before: Option<(Problem, usize)>,
 }
 
-/// What is wrong with a histogram.
+/// A problem of a histogram. `Display` writes the text of Linux's `error_log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// There are no keys.
@@ -28,79 +28,79 @@ pub enum Problem {
     FieldNotFound,
     /// There is no such modifier, or it does not apply to this field.
     BadModifier,
-    /// Text is to be summed up, or to be a number.
+    /// A text is used as a value or in an expression.
     TextOperand,
     /// Hits are not to be shown, and there is no other value.
     NeedsValue,
     /// A key refers to a variable.
     ReferenceInKey,
-    /// There is another histogram of this name, which differs.
+    /// Another histogram of this name exists, with a different definition.
     NamedMismatch,
-    /// Nothing follows a `=`.
+    /// Nothing follows an `=`.
     EmptyAssignment,
-    /// After a comma a variable is no `NAME=EXPRESSION`.
+    /// A variable after a comma does not have the form `NAME=EXPRESSION`.
     MalformedAssignment,
-    /// There is no such clock.
+    /// No clock has the name.
     Clock,
-    /// The event has a variable of this name already.
+    /// The event already has a variable of this name.
     DuplicateVariable,
     /// Several events have a variable of this name.
     VariableNotUnique,
-    /// There are more than 16 variables, of the trigger or referred to.
+    /// The trigger has, or refers to, more than 16 variables.
     TooManyVariables,
-    /// There is no such variable.
+    /// No variable has the name.
     VariableNotFound,
     /// There are more than three operators.
     TooManySubexpressions,
-    /// An operator has nothing on a side. Linux logs nothing.
+    /// An operator lacks an operand. Linux logs nothing for it.
     MissingOperand,
-    /// A time in microseconds is computed with something else.
+    /// A time in microseconds is combined with a value in another unit.
     TimestampMismatch,
-    /// A number was expected.
+    /// A text is not a number where one is needed.
     ExpectNumber,
     /// `-(…)` is part of an expression.
     UnaryMinus,
-    /// Something is divided by 0.
+    /// An expression divides by the constant 0.
     DivisionByZero,
-    /// The size is no number from 128 to 131072.
+    /// The size is not a number from 128 to 131072.
     BadSize,
-    /// A bracket is not closed.
+    /// A parenthesis is not closed.
     NoClosingParen,
     /// The event in `onmatch` has no group.
     NoSubsystem,
-    /// There is no event as in `onmatch`.
+    /// The event in `onmatch` does not exist.
     NoSuchEvent,
-    /// `onmatch` does not keep fields, nor take snapshots.
+    /// `onmatch` with `save` or `snapshot`, which it does not support.
     ActionMismatch,
     /// A parameter is shorter than two bytes.
     InvalidParameter,
     /// There are more than 64 parameters.
     TooManyParameters,
-    /// What `onmax` or `onchange` watches is no `$NAME`.
+    /// `onmax` or `onchange` watches something that is not a `$NAME`.
     NotAVariable,
-    /// What `onmax` or `onchange` watches is no variable of this trigger.
+    /// `onmax` or `onchange` watches a variable that this trigger does not have.
     WatchedNotFound,
     /// There is a second `save`.
     TooManySaves,
-    /// A field to be saved cannot be.
+    /// An argument of `save` is not a field.
     FieldVariable,
-    /// A parameter is no field.
+    /// A parameter is not a field.
     FieldParse,
-    /// A variable that is a parameter does not exist.
+    /// No variable has the name that a parameter gives.
     ParameterNotFound,
-    /// There is no such synthetic event.
+    /// No synthetic event has the name.
     SyntheticNotFound,
-    /// A parameter is not what the field of the synthetic event is.
+    /// The type of a parameter does not fit the field of the synthetic event.
     TypeMismatch,
     /// There are more or fewer parameters than fields.
     CountMismatch,
-    /// A parameter is a field of another event, for which there is to be a trigger there. Linux logs nothing.
+    /// A parameter is a field of another event, and needs a trigger there. Linux logs nothing for it.
     NeedsField,
-    /// The event of such a field has no histogram with these keys.
+    /// The event of such a field has no histogram with the same keys.
     NoMatchingHistogram,
-    /// What is not a parameter is not an action either.
+    /// A word is neither a known parameter nor an action.
     NoAction,
-    /// Between commas there is no field to sort by.
+    /// A field to sort by is empty.
     EmptySortField,
     /// There are more than two fields to sort by.
     TooManySortFields,
@@ -108,11 +108,11 @@ pub enum Problem {
     InvalidSortField,
     /// The order is neither ascending nor descending.
     InvalidSortModifier,
-    /// The event has this histogram already.
+    /// The event already has this histogram.
     Exists,
-    /// A histogram that is to be cleared or continued does not exist.
+    /// The histogram to clear or continue does not exist.
     NotThere,
-    /// There is no memory. Linux logs nothing.
+    /// There is no memory. Linux logs nothing for it.
     OutOfMemory,
 }
 
@@ -123,7 +123,7 @@ impl From<OutOfMemory> for Error {
 }
 
 impl Problem {
-    /// Whether Linux has it in the log.
+    /// Whether `error_log` shows it, as in Linux.
     pub(crate) fn is_logged(self) -> bool {
         !matches!(self, Self::MissingOperand | Self::NeedsField | Self::OutOfMemory)
     }

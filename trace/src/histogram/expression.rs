@@ -1,13 +1,14 @@
-//! What is computed at a hit of a histogram: sums, differences, products and quotients of fields, numbers, times and variables, in
-//! the grammar of Linux (Documentation/trace/histogram.rst, section 2.2).
+//! Expressions that a hit of a histogram computes: sums, differences, products and quotients of fields, numbers, times
+//! and variables, in the grammar of Linux (Documentation/trace/histogram.rst, section 2.2).
 //!
 //! ```text
 //! EXPRESSION   OPERAND, EXPRESSION + - * / EXPRESSION, or -(EXPRESSION); at most three operators
 //! OPERAND      a number, FIELD[.MODIFIER], common_timestamp[.usecs], common_cpu, $VARIABLE, GROUP.EVENT.$VARIABLE
 //! ```
 //!
-//! Operators of equal rank are taken from left to right. An expression becomes a list of operations on a stack. `$VARIABLE` of this
-//! trigger, where that is no more than a field, is that field; all others belong to other triggers ([`Reference`]).
+//! Operators of equal rank associate from left to right. An expression becomes a list of operations on a stack. A
+//! `$VARIABLE` of this trigger that is just a field or a number is replaced by it. All other variables belong to other
+//! triggers ([`Reference`]).
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -25,26 +26,26 @@ use crate::format::Field;
 use crate::host::Clock;
 use crate::recorder::Recorder;
 
-/// How many operators an expression has at most.
+/// The largest number of operators in an expression.
 const OPERATORS_MAX: usize = 3;
-/// How many values an expression has at a time, at most.
+/// The depth of the stack that an expression needs at most.
 pub(crate) const OPERANDS_MAX: usize = OPERATORS_MAX + 1;
-/// How many variables a trigger has, and how many it refers to, at most.
+/// The largest number of variables of a trigger, and of variables that it refers to.
 pub(crate) const VARIABLES_MAX: usize = 16;
-/// The longest text that Linux takes to be part of a key (`MAX_FILTER_STR_VAL`).
+/// The longest text in a key in Linux, in bytes (`MAX_FILTER_STR_VAL`).
 const TEXT_SIZE: usize = 256;
 
-/// A step of a computation.
+/// An operation on the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     /// Pushes a number of the hit.
     Number(Number),
     Constant(u64),
-    /// Pushes the variable of this [`Reference`].
+    /// Pushes the variable of the [`Reference`] with this number.
     Reference(u8),
-    /// Replaces the last value.
+    /// Replaces the top value by its negation.
     Negate,
-    /// Replaces the last two values.
+    /// Replaces the top two values by the result.
     Combine(Operator),
 }
 
@@ -57,7 +58,7 @@ pub(crate) enum Operator {
 }
 
 impl Operator {
-    /// Of unsigned numbers, as in Linux; what is divided by 0 is -1.
+    /// Combines two unsigned numbers, as in Linux. A division by 0 gives -1.
     #[inline(always)]
     pub(crate) fn apply(self, left: u64, right: u64) -> u64 {
         match self {
@@ -78,7 +79,7 @@ impl Operator {
     }
 }
 
-/// What a value is, as far as the field of a synthetic event asks for it.
+/// The type of a value, as far as it matters for a field of a synthetic event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) text: String,
@@ -87,7 +88,7 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// Of a type with this name.
+    /// Makes the kind of an unsigned type with this name.
     fn new(text: &str, size: usize) -> Result<Self, OutOfMemory> {
         Ok(Self { text: fallible::copy(text)?, size, signed: false })
     }
@@ -102,32 +103,32 @@ impl Kind {
     }
 }
 
-/// How a value is had at a hit.
+/// How a hit obtains a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Number(Vec<Op>),
     Text(Text),
-    /// The return addresses.
+    /// The return addresses on the stack.
     Stack,
-    /// The words of the variable of this [`Reference`], which is no number.
+    /// The words of a variable that is not a number, of the [`Reference`] with this number.
     Copy(u8),
 }
 
-/// An expression, read.
+/// A parsed expression.
 #[derive(Debug)]
 pub(crate) struct Value {
     pub(crate) content: Content,
     pub(crate) kind: Kind,
-    /// How many words of an entry it takes.
+    /// The number of words of an entry that the value takes.
     pub(crate) words: usize,
-    /// Its name, as the file `hist` has it.
+    /// The name, as the file `hist` shows it.
     pub(crate) name: String,
     pub(crate) modifier: Option<Modifier>,
-    /// How it is written in a larger expression, and as the value of a variable, differs by these.
+    /// The form, which decides how the value is printed inside a larger expression and as a variable.
     pub(crate) form: Form,
-    /// It does not depend on the hit.
+    /// The value, if it is the same at every hit.
     pub(crate) constant: Option<u64>,
-    /// It is a time in microseconds, or computed from one.
+    /// Whether the value is a time in microseconds, or computed from one.
     pub(crate) is_in_microseconds: bool,
 }
 
@@ -149,7 +150,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// The value as a part of a larger expression, where Linux appends the unit of a time to an expression, too.
+/// A value inside a larger expression. There Linux appends the unit of a time even to an expression.
 struct AsOperand<'a>(&'a Value);
 
 impl fmt::Display for AsOperand<'_> {
@@ -193,7 +194,7 @@ impl Value {
     }
 }
 
-/// A variable of a trigger. It has a value under each key.
+/// A variable of a trigger. It has one value for each key.
 #[derive(Debug)]
 pub(crate) struct Variable {
     pub(crate) name: String,
@@ -213,17 +214,18 @@ impl fmt::Display for Variable {
     }
 }
 
-/// A variable of another trigger, whose value under the key of the hit is meant.
+/// A reference to a variable of another trigger: to its value under the key of the hit.
 #[derive(Clone, Debug)]
 pub(crate) struct Reference {
     pub(crate) histogram: Arc<Histogram>,
-    /// The number of the variable.
+    /// The number of the variable in its trigger.
     pub(crate) variable: usize,
-    /// It is not set any more when it has been read: an expression that it stands in is of one pair of hits.
+    /// Whether reading the variable also unsets it. This is so if the variable is part of an expression, which then
+    /// stands for one pair of hits.
     pub(crate) once: bool,
 }
 
-/// A histogram, and the event that it is of.
+/// A histogram with variables, and its event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known<'a> {
     pub(crate) event: (&'a str, &'a str),
@@ -238,13 +240,13 @@ pub struct Scope<'a> {
     pub(crate) known: &'a [Known<'a>],
     pub(crate) clock: Clock,
     pub(crate) others: Option<&'a dyn Others>,
-    /// Where it is said which field of another event is needed.
+    /// Where the parser reports which field of another event is needed.
     pub(crate) needed: Option<&'a RefCell<Option<Needed>>>,
-    /// The trigger is to be removed, so its variables are there.
+    /// Whether the trigger is to be removed: then its own variables exist, which is no error.
     pub(crate) is_removal: bool,
 }
 
-/// A field of another event, which a trigger there is to keep under keys with these parts.
+/// A field of another event that an automatic trigger there must keep, under keys with these parts.
 #[derive(Debug)]
 pub(crate) struct Needed {
     pub(crate) event: (String, String),
@@ -252,17 +254,17 @@ pub(crate) struct Needed {
     pub(crate) parts: Vec<usize>,
 }
 
-/// The other events.
+/// The other events, which a trigger can name.
 pub(crate) trait Others {
-    /// Whether there is this event.
+    /// Whether this event exists.
     fn is_event(&self, event: (&str, &str)) -> bool;
 
-    /// A synthetic event, and its fields.
+    /// Returns the recorder and the fields of a synthetic event; `None` if it does not exist.
     fn synthetic(&self, name: &str) -> Option<(&Arc<Recorder>, &[Field])>;
 }
 
 impl Scope<'_> {
-    /// Nothing.
+    /// The empty scope: a trigger that refers to nothing else.
     pub(crate) const NONE: Self = Self {
         event: ("", ""),
         known: &[],
@@ -272,37 +274,37 @@ impl Scope<'_> {
         is_removal: false,
     };
 
-    /// The variable `name` of an event.
+    /// Returns the histogram and the number of the variable `name` of an event.
     pub(crate) fn find(&self, event: (&str, &str), name: &str) -> Option<(&Arc<Histogram>, usize)> {
         let of_event = self.known.iter().filter(|known| known.event == event);
         of_event.filter_map(|known| Some((known.histogram, known.histogram.definition().variable(name)?))).next()
     }
 }
 
-/// What reads expressions.
+/// The parser of expressions.
 pub(crate) struct Parser<'a> {
     /// The text of the trigger.
     pub(super) all: Part<'a>,
     pub(super) fields: &'a [Field],
     pub(super) scope: &'a Scope<'a>,
-    /// The variables of this trigger: their names, and what they are.
+    /// The variables of this trigger: their names, and their expressions.
     pub(super) own: &'a [(Part<'a>, Part<'a>)],
     /// The events that the trigger matches.
     pub(super) matched: &'a [(&'a str, &'a str)],
     pub(super) references: Vec<Reference>,
-    /// How many words each part of the key has.
+    /// The number of words of each part of the key.
     pub(super) parts: Vec<usize>,
-    /// Times are in microseconds.
+    /// Whether times are in microseconds.
     pub(super) microseconds: bool,
 }
 
 impl<'a> Parser<'a> {
-    /// `problem`, with the caret where `text` is in the trigger first.
+    /// Makes the error of `problem` with its cause where `text` first occurs in the trigger.
     pub(super) fn error(&self, problem: Problem, text: &str) -> Error {
         self.all.error_about(problem, text)
     }
 
-    /// Reads an expression.
+    /// Parses an expression.
     pub(super) fn value(&mut self, part: Part<'a>) -> Result<Value, Error> {
         self.expression(part, &mut 0)
     }
@@ -330,7 +332,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads `-(…)`.
+    /// Parses `-(…)`.
     fn negation(&mut self, part: Part<'a>, operators: &mut usize) -> Result<Value, Error> {
         *operators += 1;
         if *operators > OPERATORS_MAX {
@@ -388,7 +390,7 @@ impl<'a> Parser<'a> {
         Ok(Value { content, kind, words: 1, name, modifier, form, constant, is_in_microseconds })
     }
 
-    /// Reads what is no expression.
+    /// Parses a single operand.
     pub(super) fn atom(&mut self, part: Part<'a>) -> Result<Value, Error> {
         if part.text.starts_with(|first: char| first.is_ascii_digit()) {
             let value = number::unsigned(part.text).ok_or_else(|| self.error(Problem::ExpectNumber, part.text))?;
@@ -442,7 +444,8 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// The variable of another trigger: of the events that this one matches, or of all.
+    /// Looks up a variable of another trigger: in the `qualified` event, otherwise in the events that this trigger
+    /// matches, and then in all.
     pub(super) fn find(
         &self,
         qualified: Option<(&str, &str)>,
@@ -470,7 +473,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The number of a reference to a variable of another trigger.
+    /// Returns the number of the reference to a variable of another trigger, which is added if it is new.
     pub(super) fn refer(&mut self, histogram: &Arc<Histogram>, variable: usize) -> Result<u8, Error> {
         let is_same = |one: &Reference| Arc::ptr_eq(&one.histogram, histogram) && one.variable == variable;
         if let Some(number) = self.references.iter().position(is_same) {
@@ -483,7 +486,7 @@ impl<'a> Parser<'a> {
         Ok((self.references.len() - 1) as u8)
     }
 
-    /// Reads a field, with its modifier.
+    /// Parses a field with its modifier.
     fn field(&mut self, part: Part<'a>) -> Result<Value, Error> {
         let (field, modifier) = part.split_once('.');
         let misapplied = self.error(Problem::BadModifier, modifier.map_or(part.text, |modifier| modifier.text));
@@ -548,7 +551,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The operator that is applied last, and where it is: the last one of the lowest rank.
+/// Returns the operator that is applied last, with its position: the last one of the lowest rank.
 fn root(text: &str) -> Option<(usize, Operator)> {
     let is_modifier = |at: usize| text[..at].ends_with(".sym") && text[at..].starts_with("-offset");
     let find = |sign: char, operator| {
@@ -560,7 +563,7 @@ fn root(text: &str) -> Option<(usize, Operator)> {
         (one, other) => one.or(other),
     };
     let minus = find('-', Operator::Subtract);
-    // Linux takes the last one for the root, and refuses this.
+    // Linux takes the last operator for the root, and refuses this form.
     if text.starts_with('-') && text.find(')') == Some(text.len() - 1) {
         return Some((0, Operator::Subtract));
     }
@@ -570,7 +573,7 @@ fn root(text: &str) -> Option<(usize, Operator)> {
     last(minus, find('+', Operator::Add)).or_else(|| last(find('/', Operator::Divide), find('*', Operator::Multiply)))
 }
 
-/// The ops of a number alone.
+/// Returns the operations of a value that is a number; none for another value.
 pub(crate) fn ops_of(value: &Value) -> Result<Box<[Op]>, OutOfMemory> {
     match &value.content {
         Content::Number(ops) => fallible::boxed_slice(ops.iter().copied()),

@@ -1,4 +1,5 @@
-//! What a histogram has that other triggers look at, or that looks at others: variables, and values that are computed.
+//! The part of a histogram that connects it with other triggers: variables, references, actions, and values that are
+//! computed.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,53 +18,53 @@ use crate::ring::Rings;
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) table: Shared,
-    /// What is summed up besides hits.
+    /// The values that are summed up besides hits.
     pub(crate) sums: Box<[Box<[Op]>]>,
-    /// What is set at each hit.
+    /// The variables that each hit sets.
     pub(crate) variables: Box<[Setting]>,
-    /// What only actions set.
+    /// The variables that only actions set.
     pub(crate) kept: Box<[Setting]>,
     pub(crate) actions: Box<[Act]>,
     pub(crate) references: Box<[Reference]>,
-    /// What these are at the hit that is being counted: of each CPU.
+    /// The values of the references at the hit that is being counted; one set for each CPU.
     pub(crate) reads: Box<[AtomicU64]>,
-    /// Words of an entry before the name of the task, if it has one.
+    /// The words of an entry before the name of the task, if the entry has one.
     pub(crate) name: usize,
-    /// Words of an entry before the word that says which variables are set.
+    /// The words of an entry before the mask of the variables that are set.
     pub(crate) set: usize,
 }
 
-/// A variable, as a hit sets it.
+/// A variable in the form in which a hit sets it.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) content: Content,
-    /// Words of an entry before it.
+    /// The words of an entry before the variable.
     pub(crate) at: usize,
-    /// How many words it has.
+    /// The number of words that the variable takes.
     pub(crate) words: usize,
 }
 
-/// An action, as a hit carries it out.
+/// An action in the form in which a hit carries it out.
 #[derive(Debug)]
 pub(crate) struct Act {
     pub(crate) handler: Handler,
-    /// The variable that is watched, and which of those that are kept has what it was.
+    /// The watched variable, and the kept variable with its previous value.
     pub(crate) watched: Option<(usize, usize)>,
     pub(crate) deed: Deed,
-    /// Of a snapshot: the value for which it was taken, and the entry, from 1 on.
+    /// For a snapshot: the value that triggered the last one, and the number of the entry, from 1; 0 before the first.
     pub(crate) latest: Latest,
-    /// What a snapshot is about.
+    /// The rings that a snapshot is taken of.
     pub(crate) rings: Option<&'static Rings>,
 }
 
-/// Why the last snapshot was taken.
+/// The reason for the last snapshot.
 #[derive(Debug)]
 pub(crate) struct Latest {
     pub(crate) value: AtomicU64,
     pub(crate) entry: AtomicU64,
 }
 
-/// Where things are in an entry.
+/// The layout of an entry, in words.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     name: usize,
@@ -119,7 +120,7 @@ impl Link {
         Ok(Self { table, sums, variables, kept, actions, references, reads, name, set })
     }
 
-    /// Bytes of memory that the table takes for so many CPUs.
+    /// Returns the memory that the table takes for `cpus` CPUs, in bytes.
     pub(super) fn bytes(definition: &Definition, cpus: usize) -> usize {
         Shared::bytes(definition.size, Layout::of(definition).stride, cpus)
     }

@@ -1,8 +1,9 @@
-//! Histograms: hits summed up by keys, as Linux's trigger `hist:` does (Documentation/trace/histogram.rst).
+//! Histograms: hits counted and summed by keys, as by Linux's trigger `hist:` (Documentation/trace/histogram.rst).
 //!
-//! Each CPU has a table of its own, and all are made when the trigger is set. A table has room for as many keys as `size` says; a
-//! hit with another key is dropped, and counted as dropped. What stubs count by powers of two is in words of theirs. Reading merges all.
-//! A histogram with variables has one table for all CPUs, as the hits of a pair may be on two of them.
+//! Each CPU has a table of its own. All tables are allocated when the trigger is set. A table has room for `size` keys;
+//! a hit with a further key is dropped, and counted as dropped. Hits that stubs count by powers of two go to per-CPU
+//! words instead. Reading merges all of them. A histogram with variables has one table for all CPUs, because the two
+//! hits of a pair may be on different CPUs.
 
 mod action;
 mod error;
@@ -38,49 +39,52 @@ use crate::ring::Rings;
 use parse::{Modifier, Sort, Sum};
 use table::Shape;
 
-/// How many values there are besides hits, at most.
+/// The largest number of values besides hits.
 const VALUES_MAX: usize = 2;
-/// How many return addresses are in a key.
+/// The number of return addresses in a key.
 pub const STACK_DEPTH: usize = 16;
-/// The longest text in a key, as 64-bit words: 256 bytes, as in Linux. Paths of Rust with an offset have up to 200.
+/// The longest text in a key, in 64-bit words: 256 bytes, as in Linux. A Rust path with an offset takes up to 200
+/// bytes.
 const TEXT_WORDS: usize = 32;
-/// The name of a task, as 64-bit words.
+/// The size of a task's name, in 64-bit words.
 const NAME_WORDS: usize = 2;
 
-/// A histogram that counts.
+/// A histogram with its tables.
 #[derive(Debug)]
 pub struct Histogram {
     definition: Definition,
     pub(crate) keys: Box<[Key]>,
-    /// What is summed up besides hits.
+    /// The values that are summed up besides hits.
     pub(crate) values: Box<[Number]>,
-    /// The table of each CPU, if it has no variables.
+    /// The table of each CPU; empty if the histogram has variables.
     pub(crate) tables: Box<[Table]>,
     pub(crate) link: Option<Link>,
-    /// It is being cleared, and no hit is counted, of whatever event.
+    /// Set while the histogram is cleared: no event counts hits in it.
     pub(crate) held: AtomicBool,
-    /// What stubs count by exponents, by leading zeros.
+    /// The words in which stubs count by exponents, indexed by the number of leading zeros.
     exponents: Option<CpuWords>,
-    /// Where stubs find the tables, by CPU; 0 for one that has none.
+    /// The virtual addresses of the tables for stubs, in the order of CPUs; 0 for a CPU without a table.
     places: Box<[u64]>,
 }
 
-/// Where stubs count.
+/// Where stubs count hits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Places {
-    /// In the word of a number of leading zeros, of those that begin so far from what stands for the CPU.
+    /// In per-CPU words, indexed by the number of leading zeros. The operand is the distance from the state of a CPU to
+    /// the first word.
     Exponents(u64),
-    /// In one of so many cells, by its hash, by the virtual address that each CPU has from `places` on.
+    /// In one of `count` cells, found by hash. Each CPU has the virtual address of its cells in a word of the list at
+    /// `places`.
     Cells { places: u64, count: usize },
-    /// In an entry of `stride` words, whose number is in one of `count` slots: each CPU has the virtual addresses of its slots and of
-    /// its entries in two words from `places` on.
+    /// In an entry of `stride` words, whose number is in one of `count` slots, found by hash. Each CPU has the virtual
+    /// addresses of its slots and of its entries in two words of the list at `places`.
     Entries { places: u64, count: usize, stride: usize },
-    /// Nowhere.
+    /// Stubs cannot count in this histogram.
     None,
 }
 
-/// How a hit is counted whose key is one word of the hit itself, and whose values are such words, too: nothing else is looked
-/// at.
+/// A histogram whose key is one word of the hit itself, and whose values are such words, too. A hit is counted without
+/// looking at anything else.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) histogram: Arc<Histogram>,
@@ -93,11 +97,11 @@ pub(crate) struct Tally {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
     pub(crate) source: Source,
-    /// How many words of the key it has.
+    /// The number of words of the key that it takes.
     pub(crate) words: usize,
 }
 
-/// Where a part of a key is had from.
+/// Where a part of a key comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Number {
@@ -105,24 +109,25 @@ pub(crate) enum Source {
         transform: Transform,
     },
     Text(Text),
-    /// The return addresses in a field of this place.
+    /// Return addresses in a field of the record.
     Recorded(Text),
     Stack,
 }
 
-/// What a number is in the key.
+/// How a number becomes part of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transform {
-    /// Itself.
+    /// The number itself.
     None,
     /// The exponent of the next power of two.
     Log2,
-    /// The largest multiple of this that is not larger.
+    /// The largest multiple of this that is not above the number.
     Buckets(u64),
 }
 
 impl Tally {
-    /// Of a histogram that has its `keys` and `values` in these places, if they are words.
+    /// Makes the tally of a histogram whose `keys` and `values` a probe has in these places; `None` unless all of them
+    /// are words.
     pub(crate) fn new(
         histogram: &Arc<Histogram>,
         keys: &[Key],
@@ -137,11 +142,11 @@ impl Tally {
 }
 
 impl Histogram {
-    /// An empty histogram, with a table for each of so many CPUs. Snapshots are about `rings`.
+    /// Makes an empty histogram with a table for each of `cpus` CPUs. Its action `snapshot()` is about `rings`.
     ///
     /// # Errors
     ///
-    /// No memory for the tables.
+    /// Fails if there is no memory for the tables.
     pub fn new(definition: Definition, cpus: usize, rings: Option<&'static Rings>) -> Result<Self, OutOfMemory> {
         let keys = fallible::boxed_slice(definition.keys.iter().map(Key::of))?;
         let link = definition.is_linked().then(|| Link::new(&definition, cpus, rings)).transpose()?;
@@ -165,7 +170,7 @@ impl Histogram {
         matches!(shape, Shape::Exponent) && definition.sums().next().is_none() && !definition.is_linked()
     }
 
-    /// Where stubs count.
+    /// Returns where stubs count.
     pub(crate) fn places(&self) -> Places {
         let places = self.places.as_ptr().expose_provenance() as u64;
         match (&self.exponents, self.tables.first().map(|table| &table.store)) {
@@ -178,7 +183,7 @@ impl Histogram {
         }
     }
 
-    /// Bytes of memory that the tables of such a histogram take for so many CPUs.
+    /// Returns the memory that the tables of such a histogram take for `cpus` CPUs, in bytes.
     #[must_use]
     pub fn bytes(definition: &Definition, cpus: usize) -> usize {
         if definition.is_linked() {
@@ -189,14 +194,14 @@ impl Histogram {
         Table::bytes(definition.size, shape, definition.sums().count()).saturating_mul(cpus).saturating_add(words)
     }
 
-    /// What was asked for.
+    /// Returns the definition.
     #[must_use]
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
 
-    /// Forgets what was counted, if another trigger may look at it, so that it is not to be replaced. Returns false otherwise.
-    /// `synchronize` waits until no hit is being counted.
+    /// Clears the histogram in place, if it has variables: other triggers may refer to it, so it cannot be replaced.
+    /// Otherwise returns false, and changes nothing. `synchronize` waits until no hit is being counted.
     pub(crate) fn clear(&self, synchronize: fn()) -> bool {
         let Some(link) = &self.link else { return false };
         self.held.store(true, Relaxed);
@@ -206,12 +211,12 @@ impl Histogram {
         true
     }
 
-    /// How many values there are besides hits.
+    /// Returns the number of values besides hits.
     fn sums(&self) -> usize {
         self.definition.sums().count()
     }
 
-    /// What all CPUs have counted.
+    /// Reads the tables of all CPUs, merged by key.
     pub(crate) fn read(&self) -> Result<Reading, OutOfMemory> {
         let mut reading = Reading::default();
         if let Some(link) = &self.link {
@@ -233,14 +238,14 @@ impl Histogram {
         Ok(reading)
     }
 
-    /// The words of the keys.
+    /// Returns the number of words of the keys.
     fn key_words(&self) -> usize {
         words_of(self.keys.iter().copied())
     }
 }
 
 impl Shape {
-    /// Of the tables of such a histogram, which has these keys.
+    /// Returns the shape of the tables of such a histogram with these keys.
     fn of(definition: &Definition, mut keys: impl Iterator<Item = Key> + Clone) -> Self {
         let has_name = definition.keys.iter().any(|key| key.modifier == Some(Modifier::Execname));
         let words = words_of(keys.clone());
@@ -254,7 +259,7 @@ impl Shape {
     }
 }
 
-/// How many words of an entry a text takes.
+/// Returns the number of words of an entry that a text takes.
 fn words_of_text(text: Text) -> usize {
     match text {
         Text::Task => NAME_WORDS,
@@ -267,7 +272,7 @@ fn words_of(keys: impl Iterator<Item = Key>) -> usize {
     keys.map(|key| key.words).sum()
 }
 
-/// What was read of a histogram.
+/// The contents of a histogram, read from its tables.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
     /// The words of each entry: the key, hits, values, the task's name; and variables.
@@ -276,7 +281,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Makes one entry of those of the same key: keys have so many words, and so many sums follow them.
+    /// Merges the entries with the same key. A key has `keys` words, followed by `sums` counters.
     fn merge(&mut self, keys: usize, sums: usize) {
         self.entries.sort_unstable_by(|one, other| one[..keys].cmp(&other[..keys]));
         self.entries.dedup_by(|again, entry| {
@@ -292,7 +297,7 @@ impl Reading {
 }
 
 impl Key {
-    /// The same key with its number had from elsewhere.
+    /// Returns a copy of the key with `to` applied to its number.
     pub(crate) fn map(&self, to: &dyn Fn(Number) -> Number) -> Self {
         let source = match self.source {
             Source::Number { number, transform } => Source::Number { number: to(number), transform },
@@ -301,7 +306,7 @@ impl Key {
         Self { source, ..*self }
     }
 
-    /// Whether it looks at the record.
+    /// Whether the key is taken from the record.
     pub(crate) fn needs_record(&self) -> bool {
         match self.source {
             Source::Number { number, .. } => number.needs_record(),
@@ -320,7 +325,7 @@ impl Key {
     }
 }
 
-/// The bytes of a text in a key, without the zeros that fill it up.
+/// Returns the bytes of a text in a key, without the padding zeros.
 fn text_of(words: &[u64]) -> impl Iterator<Item = u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&byte| byte != 0)
 }

@@ -1,4 +1,4 @@
-//! A table is read while its CPU counts, in every order.
+//! Models of a table that is read while its CPU counts, in every order.
 
 use alloc::sync::Arc;
 
@@ -8,15 +8,15 @@ use crate::hit::action::tests::{Hit, ON, ROOM};
 use crate::trigger::settings::{Room, Settings};
 use crate::trigger::{Kind, Plan, Request};
 
-/// What `x` is in every hit.
+/// The value of `x` in every hit.
 const VALUE: u64 = 5;
 
-/// What is read while two hits are counted by `trigger`, which sums `x` up: each hit that is seen has its key, and its value in
-/// the sum.
+/// Reads the histogram of `trigger`, which sums `x`, while two hits are counted. If a reader sees a hit, it also sees
+/// the key of the hit, and its value in the sum.
 fn counting(trigger: &'static str) -> Model {
     Model::new(move || {
         let mut request = Request::parse(trigger, Hit::new().fields()).unwrap();
-        // In a table for one key there is little to be read.
+        // The smallest table, so that each read takes few loads.
         if let Kind::Histogram(definition) = &mut request.kind {
             definition.size = 1;
         }

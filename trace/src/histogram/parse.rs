@@ -1,16 +1,20 @@
-//! The parameters of `hist:`, and how they are printed.
+//! The parameters of `hist:`: parsing and printing.
 //!
 //! ```text
 //! [name=HISTOGRAM:]keys=KEY[,KEY[,KEY]]  [:vals=VALUE[,VALUE]]  [:sort=FIELD[.descending][,…]]  [:size=N]
 //! [:NAME=EXPRESSION[,…]]  [:clock=CLOCK]  [:nohitcount]  [:ACTION]  [:pause|cont|clear]
 //! ```
 //!
-//! KEY is a field with one of the modifiers `.hex`, `.sym`, `.sym-offset`, `.log2`, `.buckets=N` and, of `common_pid`,
-//! `.execname`, and of a field that is a stack `.stacktrace`; or `common_stacktrace`, `common_cpu`, `common_timestamp` or `comm`.
-//! VALUE is a number, which can have `.hex`, `.percent` or `.graph`, or an [expression](super::expression); `hitcount` is always
-//! one, and with a modifier is shown once more; `nohitcount` leaves it out. HISTOGRAM is a name by which several events share
-//! one. NAME is a variable, and ACTION something [to be done](super::action). Every parameter but the keys can be left out.
-//! Numbers are decimal, octal (`0…`) or hexadecimal (`0x…`); `.bucket=N` is `.buckets=N`.
+//! - KEY is a field, optionally with one of the modifiers `.hex`, `.sym`, `.sym-offset`, `.log2` and `.buckets=N`; for
+//!   `common_pid` also `.execname`; for a field that is a stack `.stacktrace`. Or it is `common_stacktrace`,
+//!   `common_cpu`, `common_timestamp` or `comm`.
+//! - VALUE is a number, optionally with `.hex`, `.percent` or `.graph`, or an [expression](super::expression).
+//!   `hitcount` is always a value; with a modifier it is shown a second time; `nohitcount` hides it.
+//! - HISTOGRAM is a name by which several events share a histogram.
+//! - NAME is a variable, and ACTION an [action](super::action).
+//!
+//! Every parameter except the keys is optional. Numbers are decimal, octal (`0…`) or hexadecimal (`0x…`). `.bucket=N`
+//! means `.buckets=N`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -35,13 +39,13 @@ const SIZE_MIN: u32 = 128;
 const SIZE_MAX: u32 = 131_072;
 const HITS: &str = "hitcount";
 
-/// What is counted, and how it is shown.
+/// The definition of a histogram: what it counts, and how that is shown.
 #[derive(Debug)]
 pub struct Definition {
     pub(super) keys: Vec<KeyField>,
-    /// The name by which several events share it.
+    /// The name by which several events share the histogram.
     pub(crate) name: Option<String>,
-    /// The number of hits is not shown.
+    /// Whether the number of hits is hidden.
     pub(super) no_hits: bool,
     pub(super) values: Vec<ValueField>,
     pub(super) sorts: Vec<Sort>,
@@ -52,26 +56,27 @@ pub struct Definition {
     /// Variables that only actions set.
     pub(super) kept: Vec<Variable>,
     pub(super) actions: Vec<Action>,
-    /// The variables of other triggers.
+    /// The variables of other triggers that are referred to.
     pub(super) references: Vec<Reference>,
-    /// Whether it looks at the time.
+    /// Whether the definition uses the time of hits.
     pub(super) has_times: bool,
-    /// It keeps a field for a trigger of another event, and goes with that.
+    /// Whether the histogram only keeps a field for a trigger of another event. It is removed together with that
+    /// trigger.
     pub(crate) is_automatic: bool,
-    /// The clock that was asked for.
+    /// The clock that the parameters name.
     pub(super) clock: Option<TraceClock>,
-    /// What is to be done with a histogram that may be there already.
+    /// What to do with the histogram if it exists already.
     pub command: Option<Command>,
 }
 
-/// What is done with a histogram besides, or instead of, making it.
+/// What to do with a histogram besides making it, or instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Hits are not counted for now.
+    /// Stop counting hits for now.
     Pause,
-    /// They are counted again.
+    /// Count hits again.
     Continue,
-    /// What was counted is forgotten.
+    /// Drop the counts.
     Clear,
 }
 
@@ -82,15 +87,15 @@ pub(crate) struct KeyField {
     pub(super) source: Source,
 }
 
-/// What is shown of an entry besides hits.
+/// A value that is shown for each entry.
 #[derive(Debug)]
 pub(super) enum ValueField {
-    /// Hits once more.
+    /// The hits, shown a second time.
     Hits(Option<Modifier>),
     Sum(Sum),
 }
 
-/// What is summed up besides hits.
+/// A value that is summed up over hits.
 #[derive(Debug)]
 pub(super) struct Sum(pub(super) Value);
 
@@ -109,7 +114,7 @@ impl ValueField {
         }
     }
 
-    /// Whether it stands in the file `hist`: Linux leaves expressions out.
+    /// Whether the file `hist` shows the value. Linux leaves out expressions.
     pub(super) fn is_shown(&self) -> bool {
         match self {
             Self::Hits(_) => true,
@@ -126,7 +131,7 @@ impl ValueField {
 }
 
 impl Sum {
-    /// The number that it is, if it is no more than that.
+    /// Returns the number that is summed up; `None` if it is an expression.
     pub(super) fn number(&self) -> Option<Number> {
         match &self.0.content {
             Content::Number(ops) => match ops[..] {
@@ -138,7 +143,7 @@ impl Sum {
     }
 }
 
-/// How a number is shown, or had.
+/// How a number is shown or computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Modifier {
     Hex,
@@ -147,13 +152,13 @@ pub(crate) enum Modifier {
     Execname,
     Log2,
     Buckets(u64),
-    /// `usecs`, of a time.
+    /// `usecs`: a time in microseconds.
     Microseconds,
-    /// The part of all, of a value.
+    /// The share of a value in its total.
     Percent,
-    /// A bar, of a value.
+    /// A value as a bar.
     Graph,
-    /// The functions of the addresses, of a stack.
+    /// A stack as the functions that its addresses are in.
     Stacktrace,
 }
 
@@ -170,7 +175,7 @@ pub(super) enum By {
     Key(usize),
 }
 
-/// A part of the trigger, and how many bytes of it precede.
+/// A part of the trigger's text, and the number of bytes before it.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub(super) text: &'a str,
@@ -182,7 +187,8 @@ impl<'a> Part<'a> {
         Error { problem, column: self.column, before: None }
     }
 
-    /// `problem`, with the caret where `text` is first in the trigger that has these parameters: that is where Linux looks for it.
+    /// Makes the error of `problem` with its cause where `text` first occurs in the trigger with these parameters.
+    /// Linux searches for the cause in the same way.
     pub(super) fn error_about(self, problem: Problem, text: &str) -> Error {
         const COMMAND: &str = "hist:";
         let in_command = COMMAND.find(text).filter(|_| self.column == COMMAND.len());
@@ -190,7 +196,7 @@ impl<'a> Part<'a> {
         Error { problem, column, before: None }
     }
 
-    /// Its bytes from `start` to `end`.
+    /// Returns the bytes from `start` to `end`.
     pub(super) fn slice(self, start: usize, end: usize) -> Self {
         Self { text: self.text.get(start..end).unwrap_or(""), column: self.column + start }
     }
@@ -214,21 +220,21 @@ impl<'a> Part<'a> {
 }
 
 impl Definition {
-    /// Reads the parameters of a histogram of an event with these `fields`, which refers to no other trigger. `column` bytes of the
-    /// trigger precede them.
+    /// Parses the parameters of a histogram that refers to no other trigger. The event has these `fields`, and `column`
+    /// bytes of the trigger precede the parameters.
     ///
     /// # Errors
     ///
-    /// What is wrong, and where.
+    /// Returns the problem and its position.
     pub fn parse(text: &str, column: usize, fields: &[Field]) -> Result<Self, Error> {
         Self::parse_in(text, column, fields, &Scope::NONE)
     }
 
-    /// The same for one that can refer to others.
+    /// Parses parameters as [`parse`](Self::parse) does, for a histogram that may refer to the triggers in `scope`.
     ///
     /// # Errors
     ///
-    /// As of [`parse`](Self::parse).
+    /// Returns the errors of [`parse`](Self::parse).
     pub fn parse_in(text: &str, column: usize, fields: &[Field], scope: &Scope<'_>) -> Result<Self, Error> {
         let all = Part { text, column };
         let (mut keys, mut values, mut sorts) = (None, None, None);
@@ -273,7 +279,7 @@ impl Definition {
             return Err(all.error_about(Problem::TooManyVariables, name.text));
         }
         let keys = keys.ok_or_else(|| all.error(Problem::NoKeys))?;
-        // One unit is that of all times.
+        // If one time is in microseconds, all of them are.
         let microseconds = text.contains("common_timestamp.usecs");
         let matched = fallible::collect(actions.iter().filter_map(Typed::matched))?;
         let is_event = |event| scope.others.is_none_or(|others| others.is_event(event));
@@ -343,18 +349,18 @@ impl Definition {
         })
     }
 
-    /// The number of the variable with this name.
+    /// Returns the number of the variable with this name.
     pub(crate) fn variable(&self, name: &str) -> Option<usize> {
         self.variables.iter().position(|variable| variable.name == name)
     }
 
-    /// The clock that records are to have, if it looks at the time.
+    /// Returns the clock that the records must have; `None` if the definition does not use the time.
     #[must_use]
     pub fn clock(&self) -> Option<TraceClock> {
         self.has_times.then(|| self.clock.unwrap_or(TraceClock::Global))
     }
 
-    /// Whether what is counted on one CPU is looked at on others: it has variables, or looks at those of others.
+    /// Whether other CPUs need what one CPU counts: the definition has variables, references, actions or expressions.
     pub(super) fn is_linked(&self) -> bool {
         !self.variables.is_empty()
             || !self.references.is_empty()
@@ -362,23 +368,23 @@ impl Definition {
             || self.sums().any(|sum| sum.number().is_none())
     }
 
-    /// What is summed up besides hits.
+    /// Returns the values that are summed up besides hits.
     pub(super) fn sums(&self) -> impl Iterator<Item = &Sum> {
         self.values.iter().filter_map(ValueField::sum)
     }
 
-    /// Words of an entry between the hits and what a value shows; `None` for hits.
+    /// Returns the number of words of an entry between the hits and this value; `None` for hits.
     pub(super) fn column(&self, value: usize) -> Option<usize> {
         self.values.get(value)?.sum()?;
         Some(self.values.iter().take(value).filter_map(ValueField::sum).count())
     }
 
-    /// Whether it refers to a variable of `histogram`.
+    /// Whether the definition refers to a variable of `histogram`.
     pub(crate) fn refers_to(&self, histogram: &Histogram) -> bool {
         self.references.iter().any(|reference| ptr::eq(&*reference.histogram, histogram))
     }
 
-    /// Whether both count the same in the same way; their sizes may differ.
+    /// Whether both definitions count and show the same; their sizes may differ.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         fn are_same<T: fmt::Display>(one: &[T], other: &[T]) -> bool {
@@ -392,7 +398,7 @@ impl Definition {
             && self.sorts == other.sorts
     }
 
-    /// Whether both, of events that may differ, count the same from the same places of a record.
+    /// Whether both definitions, possibly of different events, count the same from the same places of a record.
     pub(crate) fn is_interchangeable(&self, other: &Self) -> bool {
         let values = self.sums().map(|Sum(value)| value).chain(self.variables.iter().map(|variable| &variable.value));
         let others = other.sums().map(|Sum(value)| value).chain(other.variables.iter().map(|variable| &variable.value));
@@ -401,12 +407,12 @@ impl Definition {
             && values.map(|value| &value.content).eq(others.map(|value| &value.content))
     }
 
-    /// Whether an action records synthetic events.
+    /// Whether an action records a synthetic event.
     pub(crate) fn emits(&self) -> bool {
         self.actions.iter().any(|action| matches!(action.deed, Deed::Trace { .. }))
     }
 
-    /// Whether an action records with `recorder`.
+    /// Whether an action records a synthetic event with `recorder`.
     pub(crate) fn records_with(&self, recorder: &Recorder) -> bool {
         self.actions.iter().any(|action| match &action.deed {
             Deed::Trace { recorder: own, .. } => ptr::eq(&**own, recorder),
@@ -414,12 +420,12 @@ impl Definition {
         })
     }
 
-    /// Whether its keys have these parts.
+    /// Whether the parts of the key have these sizes in words.
     pub(crate) fn has_parts(&self, parts: &[usize]) -> bool {
         self.keys.iter().map(|key| Key::of(key).words).eq(parts.iter().copied())
     }
 
-    /// The names of its keys, with commas between them.
+    /// Writes the names of the keys, separated by commas.
     pub(crate) fn write_keys(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         for (number, key) in self.keys.iter().enumerate() {
             write!(out, "{}{}", if number > 0 { "," } else { "" }, key.name)?;
@@ -428,15 +434,15 @@ impl Definition {
     }
 }
 
-/// What a histogram is sorted by.
+/// The keys and values that entries can be sorted by.
 struct Sorted<'a> {
     keys: &'a [KeyField],
     values: &'a [ValueField],
 }
 
 impl Sorted<'_> {
-    /// Reads the fields to sort by, in `parameter`, which begins with `sort=`. An error of the list as a whole is one of the
-    /// parameter.
+    /// Parses the fields to sort by, from `parameter`, which begins with `sort=`. An error about the list as a whole
+    /// points to the parameter.
     fn parse(&self, parameter: Option<(Part<'_>, Part<'_>)>) -> Result<Vec<Sort>, Error> {
         let Some((parameter, all)) = parameter else {
             return Ok(fallible::collect([Sort { by: By::Hits, descending: false }])?);
@@ -457,7 +463,7 @@ impl Sorted<'_> {
         Ok(sorts)
     }
 
-    /// Reads a field to sort by: by its name alone, or as it is printed, with its modifier.
+    /// Parses a field to sort by: its name alone, or with its modifier as it is printed.
     fn parse_sort(&self, parameter: Part<'_>, sort: Part<'_>) -> Result<Sort, Error> {
         let (name, descending) = match (sort.text.strip_suffix(".descending"), sort.text.strip_suffix(".ascending")) {
             (Some(name), _) => (name, true),
@@ -484,7 +490,7 @@ impl Sorted<'_> {
     }
 }
 
-/// The size: the next power of two.
+/// Parses the size, and rounds it up to a power of two.
 fn parse_size(value: Part<'_>) -> Result<u32, Error> {
     let size = number::unsigned(value.text).and_then(|size| u32::try_from(size).ok());
     let size = size.filter(|size| (1..=SIZE_MAX).contains(size)).map(u32::next_power_of_two);
@@ -554,7 +560,7 @@ pub(super) fn parse_modifier(modifier: Part<'_>) -> Result<Modifier, Error> {
     })
 }
 
-/// Refuses a variable with a modifier that is one of how values are shown.
+/// Refuses a variable with a modifier that only applies to shown values.
 fn refuse_shown(value: Part<'_>) -> Result<(), Error> {
     match value.split_once('.') {
         (_, Some(modifier @ Part { text: "percent" | "graph", .. })) => Err(modifier.error(Problem::BadModifier)),
@@ -614,7 +620,7 @@ impl TryClone for Definition {
     }
 }
 
-/// The parameters with what was left out filled in, as they can be typed again.
+/// The parameters with defaults filled in, in a form that can be typed again.
 impl fmt::Display for Definition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let comma = |number| if number > 0 { "," } else { "" };

@@ -1,10 +1,10 @@
-//! The table of a histogram that all CPUs count in: what one CPU has set under a key, another looks up under it. It is written by
-//! `hit::action`.
+//! The table of a histogram that all CPUs share: one CPU sets variables under a key, and another looks them up.
+//! `hit::action` writes the table.
 //!
-//! Nobody waits. Each CPU has an entry that is not in the table, its **room**: a key is written to it, and looked up from there. If
-//! it is new, one compare-and-swap of its slot, from 0 to the number of the entry, puts it in the table; who fails finds the entry
-//! of who has succeeded. So a key is in the table once, and a reader that finds the number of an entry (acquire) finds its key
-//! (release). Sums are added to atomically.
+//! Nothing waits. Each CPU has an entry outside the table, its **room**: it writes a key there, and looks it up from
+//! there. A new key is inserted by one compare-and-swap of its slot, from 0 to the number of the entry. A CPU whose
+//! swap fails finds the entry of the CPU that succeeded. So a key is in the table only once, and a reader that finds
+//! the number of an entry (acquire) also finds its key (release). Sums are added atomically.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -15,32 +15,35 @@ use fallible::OutOfMemory;
 
 use crate::atomic::AtomicU64;
 
-/// The room of a CPU for which there is none any more.
+/// The room of a CPU when no entry is left for it.
 pub(crate) const NO_ROOM: u32 = u32::MAX;
 
-/// The table.
+/// A table that all CPUs share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// By hash: the number of the entry, from 1 on, or 0. A power of two of them, twice as many as there is room for.
+    /// The slots, by hash: the number of an entry, from 1, or 0. Their number is a power of two, and twice the number
+    /// of keys.
     pub(crate) slots: Box<[AtomicU32]>,
-    /// The words of the entries: the key, hits, other sums, the task's name, which variables are set, the variables.
+    /// The words of the entries: the key, hits, other sums, the task's name, the mask of the variables that are set,
+    /// the variables.
     pub(crate) words: Box<[AtomicU64]>,
-    /// Words of an entry.
+    /// The number of words of an entry.
     pub(crate) stride: usize,
-    /// How many of these each part of the key has.
+    /// The number of words of each part of the key.
     pub(crate) parts: Box<[usize]>,
-    /// The room of each CPU.
+    /// The number of each CPU's room.
     pub(crate) rooms: Box<[AtomicU32]>,
-    /// The first entry that is neither in the table nor a room.
+    /// The number of the first entry that is neither in the table nor a room.
     pub(crate) next: AtomicU32,
-    /// How many entries are in the table.
+    /// The number of entries in the table.
     pub(crate) used: AtomicU32,
-    /// Hits that had no room.
+    /// The number of hits that found the table full.
     pub(crate) dropped: AtomicU64,
 }
 
 impl Shared {
-    /// A table of `cpus` CPUs with room for `size` keys, a power of two, of these `parts`, in entries of `stride` words.
+    /// Makes a table for `cpus` CPUs with space for `size` keys, a power of two. A key has these `parts`, and an entry
+    /// `stride` words.
     pub(super) fn new(size: u32, parts: Box<[usize]>, stride: usize, cpus: usize) -> Result<Self, OutOfMemory> {
         let size = size as usize;
         let words = fallible::boxed_slice((0..(size + cpus) * stride).map(|_| AtomicU64::new(0)))?;
@@ -50,20 +53,20 @@ impl Shared {
         Ok(Self { slots, words, stride, parts, rooms, next, used, dropped })
     }
 
-    /// Bytes of memory that [`new`](Self::new) takes.
+    /// Returns the memory that [`new`](Self::new) allocates, in bytes.
     pub(super) fn bytes(size: u32, stride: usize, cpus: usize) -> usize {
         let size = size as usize;
         let entries = (size + cpus).saturating_mul(stride).saturating_mul(size_of::<AtomicU64>());
         entries.saturating_add((2 * size + cpus) * size_of::<AtomicU32>())
     }
 
-    /// Appends the entries: all their words.
+    /// Appends all words of each entry to `entries`.
     pub(super) fn read(&self, entries: &mut Vec<Vec<u64>>) -> Result<(), OutOfMemory> {
         let hits: usize = self.parts.iter().sum();
         for slot in &self.slots {
             let Some(number) = (slot.load(Acquire) as usize).checked_sub(1) else { continue };
             let words = self.words.get(number * self.stride..(number + 1) * self.stride).unwrap_or(&[]);
-            // Its first hit may not be counted yet.
+            // The first hit of the entry may not be counted yet.
             if words.get(hits).is_some_and(|hits| hits.load(Relaxed) > 0) {
                 fallible::push(entries, fallible::collect(words.iter().map(|word| word.load(Relaxed)))?)?;
             }
@@ -71,9 +74,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Forgets all entries.
+    /// Removes all entries.
     ///
-    /// Nothing may be counted meanwhile: what is, may be lost.
+    /// The caller must make sure that no hit is counted meanwhile; such a hit may be lost.
     pub(super) fn clear(&self) {
         self.slots.iter().for_each(|slot| slot.store(0, Relaxed));
         self.words.iter().for_each(|word| word.store(0, Relaxed));

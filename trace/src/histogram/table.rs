@@ -1,10 +1,12 @@
-//! The tables of a histogram, one for each CPU, so that no hit waits for another CPU. They are written by stubs and by
-//! `hit::action`.
+//! The tables of a histogram, one for each CPU, so that hits on different CPUs do not wait for each other. Stubs and
+//! `hit::action` write them.
 //!
-//! Most histograms have one number as their key. What is counted under it is in a [`Cell`]: by powers of two there are so few
-//! that each has its place, and others are found by their hash. Longer keys are written out, behind each other.
+//! Most histograms have a single number as their key. Then the counters are in a [`Cell`]. There are so few powers of
+//! two that each has a fixed cell; other numbers are found by hash. Longer keys are stored in entries, one after the
+//! other.
 //!
-//! The hits of an entry are stored last (release), after its key and its sums: a reader that finds hits (acquire) finds those.
+//! The number of hits of an entry is stored last (release), after its key and its sums. A reader that finds hits
+//! (acquire) finds those, too.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,13 +18,14 @@ use fallible::OutOfMemory;
 use super::VALUES_MAX;
 use crate::atomic::AtomicU64;
 
-/// What a number can be by powers of two: the exponents 0 to 64.
+/// The number of exponents: 0 to 64.
 const EXPONENTS: u64 = 65;
 
-/// What a hash is multiplied by: odd, with bits all over, as the upper bits of a product depend on all bits of the other factor.
+/// The factor of hashes. It is odd, with bits all over: the upper bits of a product depend on all bits of the other
+/// factor.
 pub(crate) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Bytes of a cell.
+/// The size of a cell, in bytes.
 pub(crate) const CELL: usize = size_of::<Cell>();
 
 /// The table of one CPU, in cache lines of its own.
@@ -30,70 +33,72 @@ pub(crate) const CELL: usize = size_of::<Cell>();
 #[repr(align(128))]
 pub(crate) struct Table {
     pub(crate) store: Store,
-    /// Hits that had no room.
+    /// The number of hits that found the table full.
     pub(crate) dropped: AtomicU64,
 }
 
-/// What is counted, by its key.
+/// The counters, by the kind of key.
 #[derive(Debug)]
 pub(crate) enum Store {
-    /// One number by powers of two: the cell of each exponent.
+    /// One number by powers of two: a cell for each exponent.
     Exponents(Box<[Cell]>),
-    /// One number.
+    /// One number, found by hash.
     Numbers(Numbers),
-    /// Any keys.
+    /// Any keys, stored in entries.
     Keys(Keys),
 }
 
-/// What a key consists of, and what is counted under it.
+/// The kind of key, which decides the kind of store.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shape {
-    /// A number by powers of two.
+    /// One number, by powers of two.
     Exponent,
-    /// A number.
+    /// One number.
     Number,
-    /// So many words, with so many words of the name of a task, behind the values, that are no part of it.
+    /// Words: the number of words of the key, and of the task's name, which follows the values and is not part of the
+    /// key.
     Words { key: usize, name: usize },
 }
 
-/// What is counted under one number; none is in two cache lines.
+/// The counters under one number. No cell straddles two cache lines.
 #[derive(Debug, Default)]
 #[repr(C, align(32))]
 pub(crate) struct Cell {
-    /// Not 0 if the cell is used.
+    /// The number of hits; 0 if the cell is free.
     pub(crate) hits: AtomicU64,
     pub(crate) key: AtomicU64,
     pub(crate) values: [AtomicU64; VALUES_MAX],
 }
 
-/// What is counted under numbers.
+/// The counters under numbers.
 #[derive(Debug)]
 pub(crate) struct Numbers {
-    /// By hash: a power of two of them, twice as many as there is room for.
+    /// The cells, by hash. Their number is a power of two, and twice the number of keys.
     pub(crate) cells: Box<[Cell]>,
     pub(crate) used: AtomicU32,
 }
 
-/// What is counted under any keys.
+/// The counters under any keys.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// By hash: the number of the entry, from 1 on, or 0. A power of two of them, twice as many as there is room for.
+    /// The slots, by hash: the number of an entry, from 1, or 0. Their number is a power of two, and twice the number
+    /// of keys.
     pub(crate) slots: Box<[AtomicU32]>,
-    /// The words of the entries: the key, hits, the other sums, the task's name. One entry more than is used: the room in which
-    /// a key is looked up.
+    /// The words of the entries: the key, hits, the other sums, the task's name. There is one entry more than can be
+    /// used, in which a key is written to look it up.
     pub(crate) words: Box<[AtomicU64]>,
-    /// Words of an entry.
+    /// The number of words of an entry.
     pub(crate) stride: usize,
-    /// How many of these are the key.
+    /// The number of words of the key.
     pub(crate) key: usize,
-    /// How many precede the name, if there is one.
+    /// The words of an entry before the name, if it has one.
     pub(crate) name: usize,
-    /// How many entries are used.
+    /// The number of entries in use.
     pub(crate) used: AtomicU32,
 }
 
 impl Table {
-    /// A table with room for `size` keys of this `shape`, a power of two, with so many values each.
+    /// Makes a table with space for `size` keys of this `shape`, a power of two, each with `values` sums besides hits.
     pub(super) fn new(size: u32, shape: Shape, values: usize) -> Result<Self, OutOfMemory> {
         let size = size as usize;
         let store = match shape {
@@ -112,7 +117,7 @@ impl Table {
         Ok(Self { store, dropped: AtomicU64::new(0) })
     }
 
-    /// Bytes of memory that [`new`](Self::new) takes for such a table, the table itself included.
+    /// Returns the memory that [`new`](Self::new) takes for such a table, in bytes, including the table itself.
     pub(super) fn bytes(size: u32, shape: Shape, values: usize) -> usize {
         let size = size as usize;
         size_of::<Self>()
@@ -125,7 +130,7 @@ impl Table {
             }
     }
 
-    /// How many [places](Self::places) a table of this shape has.
+    /// Returns the number of [places](Self::places) of a table of this shape.
     pub(super) const fn places_of(shape: Shape) -> usize {
         match shape {
             Shape::Exponent => 0,
@@ -134,7 +139,8 @@ impl Table {
         }
     }
 
-    /// The virtual addresses by which stubs find the table: of the cells by hash; or of the slots and the entries.
+    /// Returns the virtual addresses by which stubs find the table: that of the cells, or those of the slots and of the
+    /// entries.
     pub(super) fn places(&self) -> impl Iterator<Item = u64> {
         fn of<T>(all: &[T]) -> Option<u64> {
             Some(all.as_ptr().expose_provenance() as u64)
@@ -147,7 +153,7 @@ impl Table {
         places.into_iter().flatten()
     }
 
-    /// Appends the entries, with so many values: the words of the key, hits, values, the task's name.
+    /// Appends the entries with `values` sums each: the words of the key, hits, sums, the task's name.
     pub(super) fn read(&self, values: usize, entries: &mut Vec<Vec<u64>>) -> Result<(), OutOfMemory> {
         match &self.store {
             Store::Exponents(cells) | Store::Numbers(Numbers { cells, .. }) => {
@@ -167,7 +173,7 @@ impl Table {
     }
 }
 
-/// Appends an entry, if it has hits.
+/// Appends an entry if it has hits.
 fn add<'a>(
     entries: &mut Vec<Vec<u64>>,
     hits: &AtomicU64,

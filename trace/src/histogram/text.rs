@@ -14,11 +14,11 @@ use crate::host::Symbols;
 use crate::text::ShowError;
 
 impl Histogram {
-    /// Writes the histogram, whose trigger is shown as `trigger`.
+    /// Writes the histogram; `trigger` is the text of its trigger.
     ///
     /// # Errors
     ///
-    /// No memory for a copy; and those of `out`.
+    /// Fails if there is no memory for a copy, or returns the error of `out`.
     pub fn write(
         &self,
         out: &mut dyn Write,
@@ -26,7 +26,7 @@ impl Histogram {
         symbols: &dyn Symbols,
     ) -> Result<(), ShowError> {
         let mut reading = self.read()?;
-        // Where nothing else says an order, keys have their own.
+        // Entries that are equal in the requested order are sorted by their keys.
         reading.entries.sort_unstable_by(|one, other| self.order(one, other).then_with(|| one.cmp(other)));
         write!(out, "# event histogram\n#\n# trigger info: {trigger}\n#\n\n")?;
         let stats = self.stats(&reading.entries)?;
@@ -42,7 +42,7 @@ impl Histogram {
         Ok(())
     }
 
-    /// Says why the last snapshot was taken.
+    /// Writes why the last snapshot was taken.
     fn write_snapshot(&self, out: &mut dyn Write, symbols: &dyn Symbols) -> Result<(), ShowError> {
         let Some(link) = &self.link else { return Ok(()) };
         for (act, action) in link.actions.iter().zip(&self.definition.actions) {
@@ -59,7 +59,7 @@ impl Histogram {
         Ok(())
     }
 
-    /// Writes what actions have kept.
+    /// Writes what actions have saved.
     fn write_actions(&self, out: &mut dyn Write, entry: &[u64], symbols: &dyn Symbols) -> fmt::Result {
         let Some(link) = &self.link else { return Ok(()) };
         let word = |number: usize| link.kept.get(number).and_then(|kept| entry.get(kept.at)).unwrap_or(&0);
@@ -85,13 +85,13 @@ impl Histogram {
         Ok(())
     }
 
-    /// The word of an entry that a value shows.
+    /// Returns the word of an entry that a value shows.
     fn shown(&self, entry: &[u64], value: usize) -> u64 {
         let word = self.key_words() + self.definition.column(value).map_or(0, |column| 1 + column);
         entry.get(word).copied().unwrap_or(0)
     }
 
-    /// What each value is in all entries.
+    /// Returns the total and the maximum of each value.
     fn stats(&self, entries: &[Vec<u64>]) -> Result<Vec<Stat>, OutOfMemory> {
         let of = |value| {
             let all = entries.iter().map(|entry| self.shown(entry, value));
@@ -148,7 +148,7 @@ impl Histogram {
         out.write_str(if many_lines { "}" } else { " }" })
     }
 
-    /// The order of two entries that is asked for.
+    /// Compares two entries in the requested order.
     fn order(&self, one: &[u64], other: &[u64]) -> Ordering {
         let sums = self.key_words();
         self.definition.sorts.iter().fold(Ordering::Equal, |order, &Sort { by, descending }| {
@@ -178,17 +178,17 @@ impl Histogram {
     }
 }
 
-/// What a value is in all entries together.
+/// The total and the maximum of a value over all entries.
 #[derive(Default)]
 struct Stat {
     total: u64,
     most: u64,
 }
 
-/// The longest bar of a value that is shown as one.
+/// The longest bar of a value with the modifier `.graph`.
 const BAR: &str = "####################";
 
-/// How many hundredths of a percent `value` is of `total`; `None` if that is too small to divide by.
+/// Returns how many hundredths of a percent `value` is of `total`; `None` if that is too small to divide by.
 fn hundredths(value: u64, total: u64) -> Option<u64> {
     const ALL: u64 = 10_000;
     if value == 0 {
@@ -201,7 +201,7 @@ fn hundredths(value: u64, total: u64) -> Option<u64> {
     Some(part & u64::from(u32::MAX))
 }
 
-/// How a handler is called that watches a variable.
+/// Returns the name of a handler that watches a variable.
 fn handler_name(handler: Handler) -> &'static str {
     if handler == Handler::Max { "onmax" } else { "onchange" }
 }
@@ -217,7 +217,7 @@ fn write_key(
     match (field.source, field.modifier) {
         (Source::Stack | Source::Recorded(_), modifier) => {
             match modifier {
-                // The first address is in the same line, as in Linux.
+                // The first address follows on the same line, as in Linux.
                 Some(modifier) => write!(out, "{}{modifier}", field.name)?,
                 None => writeln!(out, "{}:", field.name)?,
             }
@@ -251,7 +251,7 @@ fn write_key(
     }
 }
 
-/// Writes the addresses of a stack, each in a line.
+/// Writes the addresses of a stack, one a line.
 fn write_addresses(out: &mut dyn Write, words: &[u64], symbols: &dyn Symbols) -> fmt::Result {
     words.iter().take_while(|&&address| address != 0).enumerate().try_for_each(|(number, &address)| {
         out.write_str("         ")?;
@@ -260,7 +260,7 @@ fn write_addresses(out: &mut dyn Write, words: &[u64], symbols: &dyn Symbols) ->
     })
 }
 
-/// Writes what `write` does, with blanks behind it up to so many characters.
+/// Writes the output of `write`, padded with spaces to `width` characters.
 fn write_column(out: &mut dyn Write, width: usize, write: impl FnOnce(&mut dyn Write) -> fmt::Result) -> fmt::Result {
     struct Counted<'a>(&'a mut dyn Write, usize);
     impl Write for Counted<'_> {
@@ -275,7 +275,7 @@ fn write_column(out: &mut dyn Write, width: usize, write: impl FnOnce(&mut dyn W
     write!(out, "{:blanks$}", "")
 }
 
-/// Writes the text of a key.
+/// Writes a text in a key.
 fn write_text(out: &mut dyn Write, words: &[u64]) -> fmt::Result {
     let mut bytes = [0; 8 * TEXT_WORDS];
     let length = bytes.iter_mut().zip(text_of(words)).map(|(place, byte)| *place = byte).count();

@@ -220,7 +220,7 @@ impl Rings {
         })
     }
 
-    /// Returns the distance from a stub's per-CPU base to the word that holds the virtual address of the CPU's ring.
+    /// Returns the distance in bytes from the engine's state of a CPU to the word with the virtual address of its ring.
     pub(crate) fn distance(&'static self) -> u64 {
         for cpu in 0..platform::cpus() {
             let ring = self.rings.get(cpu).unwrap_or(&self.none);

@@ -1,10 +1,10 @@
-//! What is set about all events: from what is written to their files to what their handlers do.
+//! The controls of all events: what is written to their files, and how it changes what their handlers do.
 //!
-//! Several probes can be of one event; they have one [`Settings`], and a plan each. A change gives all of them new plans, arms or
-//! disarms them, waits until no hit can be using the old plans, and drops those.
+//! An event may have several probes. They share one [`Settings`], and each has its own plan. A change makes a new plan
+//! for each probe, arms or disarms the probes, waits until no hit can be using the old plans, and drops those.
 //!
-//! A change is made to a copy, a [`Draft`], first. It takes effect when there is memory for all of it, and all probes that it arms
-//! are armed; otherwise nothing has changed.
+//! A change is first made to a copy, a [`Draft`]. It takes effect only if there is memory for all of it and all probes
+//! to be armed are armed. Otherwise nothing has changed.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -29,24 +29,24 @@ use crate::histogram::{self, Command, Histogram, Known, Needed, Others, Scope};
 use crate::host::{Clock, Symbols};
 use crate::recorder::Recorder;
 
-/// What is needed of the kernel to change plans.
+/// The services of the kernel that changing plans needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Services {
-    /// Waits until the hits that are being handled are over.
+    /// Waits until all hits that are being handled are over.
     pub synchronize: fn(),
-    /// Whether the caller of the function that is interrupted at this virtual address is in x30.
+    /// Returns whether, when a function is interrupted at this virtual address, its caller is in x30.
     pub in_link: fn(u64) -> bool,
-    /// The time, in microseconds.
+    /// Returns the time, in microseconds.
     pub now: fn() -> u64,
-    /// How many bytes of memory there are for histograms.
+    /// Returns the number of bytes of memory that histograms may take.
     pub free: fn() -> usize,
-    /// How ticks of the counter become times.
+    /// Returns the conversion of counter ticks to times.
     pub clock: fn() -> Clock,
 }
 
 impl Services {
-    /// The plan of the probe at the virtual address `address`; `None` records every hit. A return event is hit in the caller, after
-    /// the return, where x30 is not the return address of what was hit.
+    /// Makes the plan of the probe at the virtual address `address`; `None` means record every hit. A return event is
+    /// hit in the caller after the return; x30 is then not the return address of the probed code.
     fn plan(
         &self,
         settings: &Settings,
@@ -59,26 +59,26 @@ impl Services {
     }
 }
 
-/// The events that have been enabled or given a filter or triggers.
+/// The settings of all events that were ever enabled or got a filter or triggers.
 #[derive(Debug)]
 pub struct Controls {
     controls: Vec<Entry>,
     services: Services,
-    /// No event is armed, whatever is set about it.
+    /// Whether all events are disarmed, whatever their settings are.
     disarmed: bool,
-    /// What restricts all events.
+    /// The restriction that applies to all events.
     restriction: Restriction,
-    /// What was wrong with what was written.
+    /// The problems of what was written.
     pub errors: ErrorLog,
 }
 
-/// What is set about one event.
+/// The settings of one event.
 #[derive(Debug)]
 struct Entry {
     /// The group and the name of the event.
     name: Arc<(String, String)>,
     settings: Settings,
-    /// In a draft: not as it is in effect.
+    /// In a draft: whether the settings differ from those in effect.
     is_changed: bool,
 }
 
@@ -88,11 +88,11 @@ impl Entry {
     }
 }
 
-/// What is to be set about all events.
+/// New settings of all events, before they take effect.
 struct Draft(Vec<Entry>);
 
 impl Draft {
-    /// What is to be set about an event.
+    /// Returns the new settings of an event, which are created if it has none.
     fn get_mut(&mut self, name: Name<'_>) -> Result<&mut Settings, OutOfMemory> {
         let place = match self.0.iter().position(|entry| entry.is(name)) {
             Some(place) => place,
@@ -108,13 +108,13 @@ impl Draft {
         Ok(settings)
     }
 
-    /// Finds out anew which events triggers can enable or disable.
+    /// Recounts the triggers that can enable or disable each event.
     fn retarget(&mut self) {
         retarget(&mut self.0);
     }
 }
 
-/// Finds out anew which events triggers can enable or disable, and marks those of which it is changed.
+/// Recounts the triggers that can enable or disable each event, and marks the events whose count changes.
 fn retarget(entries: &mut [Entry]) {
     for place in 0..entries.len() {
         let switches = entries.iter().flat_map(|entry| entry.settings.switches());
@@ -128,7 +128,7 @@ fn retarget(entries: &mut [Entry]) {
 type Name<'a> = (&'a str, &'a str);
 
 impl Controls {
-    /// Nothing is set.
+    /// Makes controls without any settings.
     #[must_use]
     pub fn new(services: Services) -> Self {
         Self {
@@ -140,34 +140,34 @@ impl Controls {
         }
     }
 
-    /// Notes what was wrong with `command`, which was given to `place`.
+    /// Logs the problem of `command`, which was written to `place`.
     pub fn refuse(&mut self, place: &str, problem: &dyn core::fmt::Display, command: &str, column: usize) {
         self.errors.add((self.services.now)(), place, problem, command, column);
     }
 
-    /// What is set about an event, if anything ever was.
+    /// Returns the settings of an event; `None` if it never had any.
     #[must_use]
     pub fn get(&self, name: Name<'_>) -> Option<&Settings> {
         self.controls.iter().find(|entry| entry.is(name)).map(|entry| &entry.settings)
     }
 
-    /// A copy of what is set.
+    /// Returns a copy of the settings, as a draft.
     fn draft(&self) -> Result<Draft, OutOfMemory> {
         let copy = |Entry { name, settings, .. }: &Entry| -> Result<_, OutOfMemory> {
             Ok(Entry { name: name.clone(), settings: settings.try_clone()?, is_changed: false })
         };
-        // With room for one event more, so that it takes no second allocation.
+        // Room for one more event, so that adding one needs no second allocation.
         let mut entries = Vec::new();
         entries.try_reserve_exact(self.controls.len() + 1)?;
         self.controls.iter().try_for_each(|entry| fallible::push(&mut entries, copy(entry)?))?;
         Ok(Draft(entries))
     }
 
-    /// Enables or disables the events of this group and name, or all with either where it is not given.
+    /// Enables or disables the events of this group and name; `None` matches any.
     ///
     /// # Errors
     ///
-    /// There is none; or no memory to arm it.
+    /// Fails if no event matches, or if there is no memory to arm one.
     pub fn set_enabled<P: Armed>(
         &mut self,
         events: &mut Events<P>,
@@ -185,8 +185,8 @@ impl Controls {
         self.commit(events, draft, self.disarmed)
     }
 
-    /// The file `enable` of a group, or of all: whether all events are enabled, none is, or some are; or there are none. As in
-    /// Linux, an event counts as enabled while a trigger has it hit.
+    /// Returns the text of the file `enable` of a group, or of all events: whether all events are enabled, none, or
+    /// some; `?` if there are none. As in Linux, an event also counts as enabled while triggers keep it armed.
     #[must_use]
     pub fn enabled_text<P: Armed>(&self, events: &Events<P>, group: Option<&str>) -> &'static str {
         let is_enabled = |name: &Name<'_>| self.get(*name).is_some_and(Settings::is_armed);
@@ -198,17 +198,17 @@ impl Controls {
         }
     }
 
-    /// Whether events are armed at all: `kprobes/enabled`.
+    /// Whether events may be armed at all: `kprobes/enabled`.
     #[must_use]
     pub fn is_armed(&self) -> bool {
         !self.disarmed
     }
 
-    /// Has no event be armed, or again all that are to be.
+    /// Disarms all events, or arms again all that should be.
     ///
     /// # Errors
     ///
-    /// No memory to arm one.
+    /// Fails if there is no memory to arm one.
     pub fn set_armed<P: Armed>(&mut self, events: &mut Events<P>, armed: bool) -> Result<(), Errno> {
         let mut draft = self.draft()?;
         for name in names(events, None, None) {
@@ -219,11 +219,11 @@ impl Controls {
         Ok(())
     }
 
-    /// Sets the filter of an event; `0` removes it.
+    /// Sets the filter of an event; the text `0` removes it.
     ///
     /// # Errors
     ///
-    /// It is no filter: the log of errors says why.
+    /// Fails if the text is not a filter; the error log says why.
     pub fn set_filter<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
         let fields = &find(events, name)?.format().fields;
         let mut draft = self.draft()?;
@@ -235,12 +235,12 @@ impl Controls {
         result.map_err(|error| self.refuse_filter(text.trim(), &error))
     }
 
-    /// Sets the filter of all events of a group, as `events/GROUP/filter` does; `0` removes it. An event that cannot have it has
-    /// none then, and its file `filter` says so, but that is no error.
+    /// Sets the filter of all events of a group, as writing to `events/GROUP/filter` does; the text `0` removes it. An
+    /// event that cannot have the filter then has none, and its file `filter` says so; this is not an error.
     ///
     /// # Errors
     ///
-    /// There is no such group, or no memory.
+    /// Fails if the group does not exist, or if there is no memory.
     pub fn set_group_filter<P: Armed>(&mut self, events: &mut Events<P>, group: &str, text: &str) -> Result<(), Errno> {
         let mut draft = self.draft()?;
         let mut refused = None;
@@ -259,12 +259,13 @@ impl Controls {
         Ok(())
     }
 
-    /// Carries out what is written to `set_event`: words that each mean events, `GROUP:EVENT`, `GROUP:`, `:EVENT`, or one name for
-    /// both; they are enabled, or disabled where `!` stands before it. Words before one that is refused have taken effect.
+    /// Acts on text written to `set_event`. Each word names events: `GROUP:EVENT`, `GROUP:`, `:EVENT`, or one name for
+    /// both. A word enables the events, or disables them if it begins with `!`. If a word is refused, the words before
+    /// it have taken effect.
     ///
     /// # Errors
     ///
-    /// A word means no event; or no memory to arm one.
+    /// Fails if a word matches no event, or if there is no memory to arm one.
     pub fn set_events<P: Armed>(&mut self, events: &mut Events<P>, text: &str) -> Result<(), Errno> {
         for word in text.split_ascii_whitespace() {
             let (pattern, enabled) = word.strip_prefix('!').map_or((word, true), |pattern| (pattern, false));
@@ -284,11 +285,11 @@ impl Controls {
         Ok(())
     }
 
-    /// Writes `available_events`, or `set_event`, which has only those that are enabled.
+    /// Writes the file `available_events`, or `set_event`, which lists only enabled events.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the error of `out`.
     pub fn write_events<P: Armed>(
         &self,
         events: &Events<P>,
@@ -299,17 +300,17 @@ impl Controls {
         names(events, None, None).filter(is_shown).try_for_each(|(group, event)| writeln!(out, "{group}:{event}"))
     }
 
-    /// What restricts all events.
+    /// Returns the restriction that applies to all events.
     #[must_use]
     pub fn restriction(&self) -> &Restriction {
         &self.restriction
     }
 
-    /// Has this restrict all events.
+    /// Sets the restriction that applies to all events.
     ///
     /// # Errors
     ///
-    /// No memory for the filters that do so: nothing has changed.
+    /// Fails if there is no memory for the filters that implement it. Then nothing has changed.
     pub fn restrict<P: Armed>(&mut self, events: &mut Events<P>, restriction: Restriction) -> Result<(), Errno> {
         let mut draft = self.draft()?;
         for name in names(events, None, None) {
@@ -325,12 +326,12 @@ impl Controls {
         Errno::Invalid
     }
 
-    /// Sets a trigger of an event, or removes it.
+    /// Sets a trigger of an event, or removes one.
     ///
     /// # Errors
     ///
-    /// It is no trigger, is there already, or is about an event that does not exist. The log of errors says why, where Linux's
-    /// would.
+    /// Fails if the text is not a trigger, if the event already has it, or if it refers to an event that does not
+    /// exist. The error log says why, in the cases in which Linux's does.
     pub fn set_trigger<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
         let needed = RefCell::new(None);
         loop {
@@ -351,8 +352,8 @@ impl Controls {
         }
     }
 
-    /// Sets a trigger that keeps a field of another event, which is `needed` by the trigger `text` of event `name`: with the keys
-    /// and the filter of one that is there.
+    /// Sets an automatic trigger that keeps a field of another event, which is `needed` by the trigger `text` of event
+    /// `name`. It gets the keys and the filter of a histogram that the other event has.
     fn keep_field<P: Armed>(
         &mut self,
         events: &mut Events<P>,
@@ -386,7 +387,8 @@ impl Controls {
         self.try_set_trigger(events, (group, event), &line.0, None)
     }
 
-    /// Removes what was set for triggers that are gone. Without memory for that it stays until another trigger is removed.
+    /// Removes automatic triggers that no trigger needs any more. If there is no memory for the removal, they stay
+    /// until another trigger is removed.
     fn drop_automatic<P: Armed>(&mut self, events: &mut Events<P>) {
         let is_left = |histogram: &Histogram| histogram.definition().is_automatic && !self.is_referred_to(histogram);
         let triggers = self.controls.iter().flat_map(|entry| entry.settings.triggers());
@@ -409,7 +411,8 @@ impl Controls {
         }
     }
 
-    /// The same, where `needed` is told of a field of another event that is to be kept first; without it, this keeps one.
+    /// Sets or removes a trigger as `set_trigger` does. If it needs a field of another event first, reports that in
+    /// `needed`. Without `needed`, the trigger is itself an automatic one.
     fn try_set_trigger<P: Armed>(
         &mut self,
         events: &mut Events<P>,
@@ -434,7 +437,7 @@ impl Controls {
             definition.is_automatic = needed.is_none();
         }
         let mut draft = self.draft()?;
-        // A histogram that is paused has the same plan, but no stub counts in it.
+        // Pausing does not change the plan, but stubs do not count in a paused histogram, so a commit recompiles them.
         let settings = self.get(name).filter(|_| !request.remove);
         if let Some((trigger, paused)) = settings.and_then(|settings| settings.pausing(&request)) {
             draft.get_mut(name)?;
@@ -451,7 +454,7 @@ impl Controls {
             if histogram.clear(self.services.synchronize) {
                 return Ok(());
             }
-            // All events that share it get the other one.
+            // All events that share the histogram get the new one.
             let cleared = room.cleared(histogram).map_err(|_| Errno::NoMemory)?;
             for Entry { settings, is_changed, .. } in &mut draft.0 {
                 *is_changed |= settings.replace_histogram(histogram, &cleared)?;
@@ -510,7 +513,7 @@ impl Controls {
         Ok(())
     }
 
-    /// The histograms that have variables.
+    /// Returns the histograms with variables, each with its event.
     fn known(&self) -> Result<Vec<Known<'_>>, OutOfMemory> {
         let mut known = Vec::new();
         for Entry { name, settings, .. } in &self.controls {
@@ -528,7 +531,7 @@ impl Controls {
         histograms.any(|other| other.definition().refers_to(histogram))
     }
 
-    /// The histogram that has the name that is asked for, if there is one.
+    /// Returns the existing histogram with the name in `definition`; `None` if there is none.
     fn find_like(&self, definition: &histogram::Definition) -> Result<Option<Arc<Histogram>>, histogram::Error> {
         let Some(name) = &definition.name else { return Ok(None) };
         let triggers = self.controls.iter().flat_map(|entry| entry.settings.triggers());
@@ -542,12 +545,12 @@ impl Controls {
         }
     }
 
-    /// Removes the histograms of an event: what writing to `trigger` without appending does. If another trigger refers to one, all
-    /// stay, as in Linux.
+    /// Removes the histograms of an event, as writing to `trigger` without appending does. As in Linux, if another
+    /// trigger refers to one of them, all stay.
     ///
     /// # Errors
     ///
-    /// There is no such event.
+    /// Fails if the event does not exist.
     pub fn remove_histograms<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>) -> Result<(), Errno> {
         find(events, name)?;
         let triggers = self.get(name).map_or(&[][..], Settings::triggers);
@@ -573,8 +576,8 @@ impl Controls {
         if error.problem == histogram::Problem::NeedsValue { Errno::NotFound } else { Errno::Invalid }
     }
 
-    /// Whether the event is in use, so that its last probe is not to be removed: it is enabled, or has triggers, or is the target
-    /// of one, though no event may be armed; or a trigger records it.
+    /// Whether the event is in use, so that its last probe must not be removed: it is enabled, it has triggers, a
+    /// trigger can enable it, or a trigger records it. This holds even while all events are disarmed.
     #[must_use]
     pub fn is_busy<P: Armed>(&self, other: &Event<P>) -> bool {
         let Definition { group, event, .. } = other.definition();
@@ -585,11 +588,12 @@ impl Controls {
         self.get((group, event)).is_some_and(Settings::is_armed) || other.is_synthetic() && triggers.any(is_recorded)
     }
 
-    /// Defines an event, or another probe of one, as [`Events::define`] does: its handlers do what is set about the event.
+    /// Defines an event, or another probe of one, as [`Events::define`] does. Its handlers follow the event's settings
+    /// from the first hit on.
     ///
     /// # Errors
     ///
-    /// Those of [`Events::define`].
+    /// Returns the errors of [`Events::define`].
     pub fn define<P: Armed>(
         &self,
         events: &mut Events<P>,
@@ -598,7 +602,7 @@ impl Controls {
     ) -> Result<(), definition::Error> {
         let name = (&*definition.group, &*definition.event);
         let settings = self.get(name);
-        // Another probe of an event has the fields of the others.
+        // Another probe of an event has the same fields as the others.
         let restricted = match (settings, find(events, name)) {
             (Some(settings), Ok(event)) => self.restriction.with(settings, &event.format().fields)?,
             _ => None,
@@ -609,8 +613,8 @@ impl Controls {
         })
     }
 
-    /// Has the draft take effect: the handlers and the stubs of the events that it changes do what is set, and no event is armed if
-    /// all are to be `disarmed`.
+    /// Puts the draft into effect: the handlers and stubs of the events that it changes follow the new settings. If
+    /// `disarmed`, no event is armed.
     fn commit<P: Armed>(&mut self, events: &mut Events<P>, draft: Draft, disarmed: bool) -> Result<(), Errno> {
         let Draft(mut entries) = draft;
         let mut staged = Vec::new();
@@ -619,7 +623,7 @@ impl Controls {
             let restricted = self.restriction.with(&entry.settings, &event.format().fields)?;
             let plan = self.services.plan(&entry.settings, restricted.as_ref(), event.recorder(), event.address())?;
             let is_to_be_armed = entry.settings.is_armed() && !disarmed;
-            // What a stub would do that is not armed is found out when it is.
+            // The stub of a disarmed probe is compiled when the probe is armed.
             let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };
             let (is_exchanged, was_armed) = (false, event.is_enabled());
             let one = Staged { number, plan, other, is_to_be_armed, is_exchanged, was_armed };
@@ -628,7 +632,7 @@ impl Controls {
         staged.iter_mut().for_each(|one| one.exchange_plan(events));
         let failed = staged.iter_mut().position(|one| one.exchange_probe(events).is_err());
         if let Some(failed) = failed {
-            // In reverse, so that what was given back last is taken first.
+            // In reverse, so that memory that was freed last is taken first.
             for one in staged.iter_mut().take(failed + 1).rev() {
                 one.put_back(events);
             }
@@ -636,7 +640,7 @@ impl Controls {
         } else {
             for Staged { number, other, .. } in staged.iter_mut().filter(|one| !one.is_to_be_armed) {
                 let Some(event) = events.get_mut(*number) else { continue };
-                // It takes no memory to disarm.
+                // Disarming needs no memory.
                 let _ = event.set_enabled(false);
                 *other = event.drop_code();
             }
@@ -649,7 +653,7 @@ impl Controls {
                 event.retire(other);
             }
         }
-        // What its code counted in goes after a probe.
+        // A probe is dropped before the tables that its code counts in.
         drop(staged);
         if failed.is_some() {
             return Err(Errno::NoMemory);
@@ -662,8 +666,9 @@ impl Controls {
         Ok(())
     }
 
-    /// Takes back whatever is set about the events all of whose probes are `meant`: they are not enabled, and have no filter and no
-    /// triggers. This takes no memory: without memory for a new plan, a call that has begun is still handled as it was.
+    /// Resets the settings of all events whose probes are all `meant`: they are disabled, and have no filter and no
+    /// triggers. This never fails. If there is no memory for a new plan, a call that has begun is still handled by the
+    /// old one.
     pub fn reset<P: Armed>(&mut self, events: &Events<P>, meant: impl Fn(&Definition) -> bool) {
         for entry in &mut self.controls {
             let mut probes = events.iter().filter(|event| is(event, entry)).peekable();
@@ -675,13 +680,13 @@ impl Controls {
         self.settle(events);
     }
 
-    /// Forgets what was set about events that are gone.
+    /// Drops the settings of events that no longer exist.
     pub fn forget<P: Armed>(&mut self, events: &Events<P>) {
         self.controls.retain(|entry| events.iter().any(|event| is(event, entry)));
         self.settle(events);
     }
 
-    /// Has what was taken back take effect: less is armed than before, so there is nothing that could fail.
+    /// Puts a reset into effect. It only disarms, so nothing can fail.
     fn settle<P: Armed>(&mut self, events: &Events<P>) {
         retarget(&mut self.controls);
         for entry in &mut self.controls {
@@ -706,18 +711,18 @@ impl Controls {
     }
 }
 
-/// What becomes of one probe of an event that is changed.
+/// A change to one probe of an event, in the making.
 struct Staged<P> {
-    /// The number of the probe.
+    /// The index of the probe.
     number: usize,
-    /// Its plan, and where that has taken its place, the one before.
+    /// The new plan; after the exchange, the old one.
     plan: Option<Box<Plan>>,
-    /// A probe with another stub, if it is to have another; and where that has taken its place, the one before.
+    /// A probe with another stub, if the stub changes; after the exchange, the old probe.
     other: Option<OtherProbe<P>>,
     is_to_be_armed: bool,
-    /// The other probe has taken its place.
+    /// Whether the other probe has replaced the old one.
     is_exchanged: bool,
-    /// It was armed before.
+    /// Whether the probe was armed before.
     was_armed: bool,
 }
 
@@ -728,7 +733,7 @@ impl<P: Armed> Staged<P> {
         }
     }
 
-    /// Has the other probe take its place, and be armed if it is to be.
+    /// Exchanges the probe if its stub changes, and arms it if it is to be armed.
     fn exchange_probe(&mut self, events: &mut Events<P>) -> Result<(), P::Error> {
         let Some(event) = events.get_mut(self.number) else { return Ok(()) };
         if let Some(other) = &mut self.other {
@@ -738,11 +743,11 @@ impl<P: Armed> Staged<P> {
         if self.is_to_be_armed && !self.was_armed { event.set_enabled(true) } else { Ok(()) }
     }
 
-    /// Has all be as it was before, or disarmed where there is no memory for that, which was given back just now.
+    /// Restores the probe. If there is no memory for that, although it was freed just now, the probe is disarmed.
     fn put_back(&mut self, events: &mut Events<P>) {
         let Some(event) = events.get_mut(self.number) else { return };
         if !self.was_armed {
-            // It takes no memory to disarm.
+            // Disarming needs no memory.
             let _ = event.set_enabled(false);
         }
         if let Some(other) = self.other.as_mut().filter(|_| self.is_exchanged)
@@ -772,12 +777,12 @@ fn name<P: Armed>(event: &Event<P>) -> Name<'_> {
     (&event.definition().group, &event.definition().event)
 }
 
-/// A probe of the event with this name.
+/// Returns a probe of the event with this name.
 fn find<'a, P: Armed>(events: &'a Events<P>, wanted: Name<'_>) -> Result<&'a Event<P>, Errno> {
     events.iter().find(|event| name(event) == wanted).ok_or(Errno::NotFound)
 }
 
-/// The names of events, each once.
+/// Returns the names of the matching events, each once.
 fn names<'a, P: Armed>(
     events: &'a Events<P>,
     group: Option<&str>,

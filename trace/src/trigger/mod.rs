@@ -1,9 +1,11 @@
-//! Triggers: what an event does when it is hit, besides being recorded (Linux: Documentation/trace/events.rst, section 6).
+//! Triggers: what an event does at a hit besides recording (Linux: Documentation/trace/events.rst, section 6).
 //!
-//! What the handlers of an event look at, and what its stubs are made from, is its [`Plan`]: its filter, its triggers, and whether
-//! it is recorded at all. A plan is never changed; another takes its place, and the old one is dropped when no hit can be using it
-//! any more. What is carried out at a hit is in `hit::action`; what is set and removed, in [`settings`] for one event, in
-//! [`controls`] for all, and in [`restriction`] by tasks and CPUs.
+//! The handlers of an event consult its [`Plan`], and its stubs are compiled from it: the filter, the triggers, and
+//! whether hits are recorded at all. A plan never changes. A new plan replaces it, and the old one is dropped when no
+//! hit can be using it any more.
+//!
+//! `hit::action` carries plans out. Triggers are set and removed in [`settings`] for one event and in [`controls`] for
+//! all; [`restriction`] limits recording to tasks and CPUs.
 
 pub mod controls;
 mod parse;
@@ -25,50 +27,50 @@ use crate::filter::{Filter, Number, Test, WordQuestion};
 use crate::histogram::{Histogram, Key, Tally};
 use crate::ring::Rings;
 
-/// What is printed where an event has no triggers.
+/// The text of the file `trigger` for an event without triggers.
 pub const AVAILABLE: &str =
     "# Available triggers:\n# traceon traceoff snapshot stacktrace enable_event disable_event hist\n";
 
-/// What the handlers of an event do besides recording, or instead.
+/// What the handlers of an event do besides recording, or instead of it.
 #[derive(Debug)]
 pub struct Plan {
-    /// The hits that are recorded; all, if there is no filter.
+    /// The filter of the hits to record; `None` records all.
     pub(crate) filter: Option<Filter>,
     pub(crate) triggers: Box<[Bound]>,
-    /// A trigger looks at the hit, so all are carried out when its record has been begun, and what they switch is for the next
-    /// one. Otherwise they precede it (Linux: `EVENT_FILE_FL_TRIGGER_COND`).
+    /// Whether a trigger looks at the hit. Then all triggers fire after the record has been begun, and what they switch
+    /// applies from the next hit on. Otherwise they fire before it is begun (Linux: `EVENT_FILE_FL_TRIGGER_COND`).
     pub(crate) triggers_look: bool,
-    /// Hits are recorded.
+    /// The switch for recording hits.
     pub(crate) recording: Arc<Switch>,
-    /// Whether they are, if no trigger changes that.
+    /// Whether hits are recorded, if no trigger can change that; otherwise `None`.
     records: Option<bool>,
-    /// The caller of what is hit is in x30, and not yet in a frame record.
+    /// Whether the probed code's caller is in x30 and not yet in a frame record.
     pub(crate) in_link: bool,
-    /// A trigger records synthetic events.
+    /// Whether a trigger records synthetic events.
     pub(crate) emits: bool,
-    /// Nothing here looks at the record: what is not to be kept need not be made.
+    /// Whether nothing in the plan looks at the record, so that a record is made only if it is kept.
     pub(crate) is_direct: bool,
-    /// The filter, if there is nothing to do but to record what it accepts, and it looks at nothing but words.
+    /// The filter, if the plan only records what the filter accepts, and the filter looks only at words.
     pub(crate) words: Option<Box<[Test<WordQuestion>]>>,
 }
 
-/// A trigger, with what it looks at as this probe has it.
+/// A trigger with its operands in the places that this probe has them in.
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub(crate) trigger: Arc<Trigger>,
-    /// At these hits; at all, if there is no filter.
+    /// The filter of the hits at which the trigger fires; `None` means all.
     pub(crate) filter: Option<Filter>,
-    /// Of a histogram.
+    /// The keys, if the trigger is a histogram.
     pub(crate) keys: Box<[Key]>,
     pub(crate) values: Box<[Number]>,
-    /// It has variables, or values that are computed: these look at the record.
+    /// Whether the trigger is a histogram with variables or expressions, which look at the record.
     is_linked: bool,
-    /// If it is a histogram of all hits, by one word.
+    /// The fast path, if the trigger is a histogram of all hits by one word.
     pub(crate) tally: Option<Tally>,
 }
 
 impl Plan {
-    /// A plan of a probe that has numbers in the places that `number` says.
+    /// Makes the plan of a probe. `number` maps a number of the record to its source at this probe.
     fn new(
         filter: Option<&Filter>,
         triggers: &[Arc<Trigger>],
@@ -89,7 +91,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// What there is to do, as far as stubs can.
+    /// Returns what a hit has to do, if a stub can do it.
     pub(crate) fn task(&self) -> Task<'_> {
         match (self.records, self.words.as_deref(), &*self.triggers) {
             (Some(true), Some(tests), _) => Task::Record(tests),
@@ -99,12 +101,12 @@ impl Plan {
     }
 }
 
-/// What there is to do at a hit.
+/// What a hit has to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Task<'a> {
-    /// To record it, if it passes these tests.
+    /// Record the hit if it passes these tests.
     Record(&'a [Test<WordQuestion>]),
-    /// To carry out a trigger of every hit, and not to record it.
+    /// Fire this trigger at every hit, and record nothing.
     Count(&'a Bound),
     Other,
 }
@@ -126,12 +128,12 @@ impl Bound {
         Ok(Self { trigger: trigger.clone(), filter, keys, values, is_linked, tally })
     }
 
-    /// Whether it looks at the hit, and not only that there is one.
+    /// Whether the trigger depends on the hit's data, and not only on the fact that there is a hit.
     fn looks(&self) -> bool {
         self.filter.is_some() || !matches!(self.trigger.action, Action::Switch { .. } | Action::Snapshot(_))
     }
 
-    /// Whether it records synthetic events.
+    /// Whether the trigger records synthetic events.
     fn emits(&self) -> bool {
         self.trigger.histogram().is_some_and(|histogram| histogram.definition().emits())
     }
@@ -144,35 +146,35 @@ impl Bound {
     }
 }
 
-/// Something that is on or off, and that hits can change.
+/// A switch that hits can change, such as whether an event is recorded.
 #[derive(Debug)]
 pub struct Switch(pub(crate) AtomicBool);
 
-/// What is done at a hit.
+/// A trigger of an event.
 #[derive(Debug)]
 pub struct Trigger {
     pub(crate) action: Action,
-    /// At these hits; at all, if there is no filter.
+    /// The filter of the hits at which the trigger fires; `None` means all.
     pub(crate) filter: Option<Filter>,
-    /// As often as this at most.
+    /// How often the trigger fires at most.
     pub(crate) limit: u64,
-    /// How often it was wanted.
+    /// How often the trigger was due; it did not fire beyond `limit`.
     pub(crate) taken: AtomicU64,
-    /// It is a histogram that counts no hits for now.
+    /// Whether the trigger is a histogram that does not count hits for now.
     paused: AtomicBool,
-    /// The beginning of its text: `stacktrace`, `enable_event:GROUP:EVENT`.
+    /// The beginning of the text: `stacktrace`, `enable_event:GROUP:EVENT`.
     name: String,
 }
 
-/// What a trigger does.
+/// What a trigger does when it fires.
 #[derive(Debug)]
 pub(crate) enum Action {
     Histogram(Arc<Histogram>),
     /// Records the stack.
     Stacktrace,
-    /// Parts what is in these rings from what comes.
+    /// Separates the present records of these rings from later ones.
     Snapshot(&'static Rings),
-    /// Has all tracing, or the recording of an event, be on or off.
+    /// Turns all tracing, or the recording of an event, on or off.
     Switch {
         switch: Arc<Switch>,
         on: bool,
@@ -180,7 +182,7 @@ pub(crate) enum Action {
 }
 
 impl Switch {
-    /// A switch that is on, or off.
+    /// Makes a switch that is on or off.
     #[must_use]
     pub const fn new(on: bool) -> Self {
         Self(AtomicBool::new(on))
@@ -188,24 +190,24 @@ impl Switch {
 }
 
 impl Trigger {
-    /// Has hits not be counted, or be counted again.
+    /// Pauses counting, or continues it.
     pub(crate) fn set_paused(&self, paused: bool) {
         self.paused.store(paused, Relaxed);
     }
 
-    /// Whether hits are not counted.
+    /// Whether counting is paused.
     #[inline(always)]
     pub(crate) fn is_paused(&self) -> bool {
         self.paused.load(Relaxed)
     }
 
-    /// The histogram, if it is one.
+    /// Returns the histogram; `None` for another trigger.
     #[must_use]
     pub fn histogram(&self) -> Option<&Histogram> {
         self.shared_histogram().map(|histogram| &**histogram)
     }
 
-    /// The same, as others refer to it.
+    /// Returns the histogram to share with others; `None` for another trigger.
     pub(crate) fn shared_histogram(&self) -> Option<&Arc<Histogram>> {
         match &self.action {
             Action::Histogram(histogram) => Some(histogram),
@@ -214,7 +216,7 @@ impl Trigger {
     }
 }
 
-/// The trigger as the file `trigger` shows it, without the end of the line.
+/// The trigger as the file `trigger` shows it, without the line end.
 impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.action, self.limit) {
@@ -235,30 +237,31 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// Where the handlers of an event find its plan.
+/// The place where the handlers of an event find its plan.
 #[derive(Debug, Default)]
 pub struct PlanCell(pub(crate) AtomicPtr<Plan>);
 
 impl PlanCell {
-    /// The virtual address of a word that is 0 while there is no plan.
+    /// Returns the virtual address of a word that is 0 while there is no plan.
     pub(crate) fn address(&self) -> u64 {
         (&raw const self.0).expose_provenance() as u64
     }
 
-    /// Puts `plan` in the place of the one that is there, which is returned.
+    /// Replaces the plan by `plan`, and returns the old one.
     ///
-    /// Hits that are being handled may still use that: it must not be dropped before they are over.
+    /// A hit that is being handled may still use the old plan: the caller must not drop it before such hits are over.
     #[must_use]
     pub(crate) fn replace(&self, plan: Option<Box<Plan>>) -> Option<Box<Plan>> {
         let old = self.0.swap(plan.map_or(ptr::null_mut(), Box::into_raw), AcqRel);
-        // SAFETY: it was put here by a call of this function, from a box, and is taken out once.
+        // SAFETY: a non-null pointer was stored by an earlier call of this function, which got it from a box. The swap
+        // takes it out, so it is freed only once.
         (!old.is_null()).then(|| unsafe { Box::from_raw(old) })
     }
 }
 
 impl Drop for PlanCell {
     fn drop(&mut self) {
-        // No hit can refer to this cell any more.
+        // The recorder that contains this cell is being dropped, so no hit can use it any more.
         drop(self.replace(None));
     }
 }

@@ -1,4 +1,4 @@
-//! A line that is written to a file `trigger`.
+//! The lines that are written to a file `trigger`.
 //!
 //! ```text
 //! [!]hist:PARAMETERS [if FILTER]                        see `histogram`
@@ -8,8 +8,8 @@
 //! [!]enable_event:GROUP:EVENT[:COUNT] [if FILTER], and disable_event
 //! ```
 //!
-//! COUNT is a number, in decimal, octal (`0…`) or hexadecimal (`0x…`); `count=N` and `unlimited`, as they are printed, can be typed
-//! as well. `!` removes.
+//! COUNT is a number in decimal, octal (`0…`) or hexadecimal (`0x…`). The printed forms `count=N` and `unlimited` are
+//! also accepted. `!` removes the trigger.
 
 use alloc::string::String;
 use core::fmt;
@@ -21,20 +21,20 @@ use crate::filter::{self, Filter};
 use crate::format::Field;
 use crate::histogram::{self, Definition, Scope};
 
-/// What is asked for.
+/// A parsed line.
 #[derive(Debug)]
 pub struct Request {
-    /// The trigger is to be removed, and not set.
+    /// Whether the trigger is to be removed; otherwise it is to be set.
     pub remove: bool,
     /// The trigger.
     pub kind: Kind,
-    /// How often it is carried out, if that is limited.
+    /// How often the trigger fires at most; `None` means always.
     pub count: Option<u64>,
-    /// At which hits, if not at all.
+    /// The filter of the hits at which the trigger fires; `None` means all.
     pub filter: Option<Filter>,
 }
 
-/// A trigger.
+/// The kind of a trigger, with its parameters.
 #[derive(Debug)]
 pub enum Kind {
     /// `hist`
@@ -45,16 +45,16 @@ pub enum Kind {
     Snapshot,
     /// `traceon`, `traceoff`
     Tracing {
-        /// Which of them.
+        /// Whether tracing is turned on.
         on: bool,
     },
     /// `enable_event`, `disable_event`
     Event {
-        /// Which of them.
+        /// Whether the event is enabled.
         on: bool,
         /// The group of the event.
         group: String,
-        /// The event.
+        /// The name of the event.
         event: String,
     },
 }
@@ -62,11 +62,11 @@ pub enum Kind {
 /// Why a trigger is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// It is no trigger.
+    /// The line is not a trigger.
     Invalid,
-    /// What is wrong with a histogram.
+    /// The histogram is wrong.
     Histogram(histogram::Error),
-    /// What is wrong with a filter, which is this one.
+    /// The filter, which is this text, is wrong.
     Filter(String, filter::Error),
     /// There is no memory.
     OutOfMemory,
@@ -79,20 +79,20 @@ impl From<OutOfMemory> for Error {
 }
 
 impl Request {
-    /// Reads a trigger of an event with these `fields`, which refers to no other trigger.
+    /// Parses a trigger that refers to no other trigger, for an event with these `fields`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Returns the problem.
     pub fn parse(text: &str, fields: &[Field]) -> Result<Self, Error> {
         Self::parse_in(text, fields, Scope::NONE)
     }
 
-    /// The same for one that can refer to others.
+    /// Parses a trigger as [`parse`](Self::parse) does; it may refer to the triggers in `scope`.
     ///
     /// # Errors
     ///
-    /// As of [`parse`](Self::parse).
+    /// Returns the errors of [`parse`](Self::parse).
     pub(super) fn parse_in(text: &str, fields: &[Field], scope: Scope<'_>) -> Result<Self, Error> {
         let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
         let (remove, text) = match text.strip_prefix('!') {
@@ -148,13 +148,13 @@ fn parse_count(text: &str) -> Option<u64> {
     digits.starts_with(|first: char| first.is_ascii_digit()).then_some(count)
 }
 
-/// The command, and the filter behind the word `if`.
+/// Splits the command from the filter after the word `if`.
 fn split_filter(text: &str) -> Result<(&str, Option<&str>), Error> {
     let is_space = |character: char| character.is_ascii_whitespace();
     let is_filter = |(at, _): &(usize, &str)| text[..*at].ends_with(is_space) && text[at + 2..].starts_with(is_space);
     let filter = text.match_indices("if").find(is_filter).map(|(at, _)| at);
     let command = text[..filter.unwrap_or(text.len())].trim_end_matches(is_space);
-    // Between the parameters of an action there may be spaces.
+    // The parameters of an action may have spaces between them.
     if command.contains(is_space) && !command.starts_with("hist:") {
         return Err(Error::Invalid);
     }
@@ -162,7 +162,7 @@ fn split_filter(text: &str) -> Result<(&str, Option<&str>), Error> {
 }
 
 impl Kind {
-    /// What the text of such a trigger begins with.
+    /// Returns the beginning of the text of such a trigger.
     pub(super) fn name(&self) -> Name<'_> {
         match self {
             Self::Histogram(_) => Name("hist", None),
@@ -175,7 +175,7 @@ impl Kind {
         }
     }
 
-    /// What the text of a trigger begins with that does the opposite, if one does.
+    /// Returns the beginning of the text of the trigger that does the opposite; `None` if there is none.
     pub(super) fn opposite(&self) -> Option<Name<'_>> {
         match self {
             Self::Histogram(_) | Self::Stacktrace | Self::Snapshot => None,
@@ -187,7 +187,7 @@ impl Kind {
     }
 }
 
-/// The beginning of a trigger's text: the command, and the group and the event that it is about.
+/// The beginning of a trigger's text: the command, and the group and name of the event that it acts on.
 #[derive(Clone, Copy)]
 pub(super) struct Name<'a>(&'static str, Option<(&'a str, &'a str)>);
 

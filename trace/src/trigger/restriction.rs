@@ -1,7 +1,8 @@
-//! Whose hits are recorded: what `set_event_pid`, `set_event_notrace_pid` and `tracing_cpumask` set for all events.
+//! Which tasks and CPUs are recorded: what `set_event_pid`, `set_event_notrace_pid` and `tracing_cpumask` set for all
+//! events.
 //!
-//! This is a filter that each event has besides its own, so a hit is tested where filters are, and costs nothing where nothing is
-//! restricted. As in Linux, triggers act in every task.
+//! The restriction is a filter that each event has in addition to its own. So a hit is tested where filters are tested,
+//! and without a restriction there is no cost. As in Linux, triggers fire in every task.
 
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -14,30 +15,30 @@ use crate::errno::Errno;
 use crate::filter::{CPU, Filter};
 use crate::format::Field;
 
-/// The largest number of a task that can be set: `common_pid` is an int.
+/// The largest task number that can be set: `common_pid` is an int.
 const TASK_MAX: u64 = i32::MAX as u64;
 
-/// Numbers of tasks, in order.
+/// Task numbers in ascending order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tasks(Vec<u64>);
 
-/// What restricts all events.
+/// The restriction that applies to all events.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Restriction {
-    /// Only hits of these tasks are recorded, if there are any: `set_event_pid`.
+    /// If not empty, only hits of these tasks are recorded: `set_event_pid`.
     pub only: Tasks,
-    /// Hits of these tasks are not: `set_event_notrace_pid`.
+    /// Hits of these tasks are not recorded: `set_event_notrace_pid`.
     pub without: Tasks,
-    /// Only hits of these CPUs are recorded, bit 0 for the first; all, if there is none: `tracing_cpumask`.
+    /// Only hits on these CPUs are recorded, bit 0 for the first; `None` means all: `tracing_cpumask`.
     pub cpus: Option<u64>,
 }
 
 impl Tasks {
-    /// Adds the numbers in `text`, which are those that Linux reads: decimal, octal or hexadecimal.
+    /// Adds the numbers in `text`, in the forms that Linux accepts: decimal, octal or hexadecimal.
     ///
     /// # Errors
     ///
-    /// A word is no number of a task; or no memory.
+    /// Fails if a word is not a task number, or if there is no memory.
     pub fn add(&mut self, text: &str) -> Result<(), Errno> {
         for word in text.split_ascii_whitespace() {
             let number = unsigned(word).filter(|&number| number <= TASK_MAX);
@@ -54,7 +55,7 @@ impl Tasks {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the error of `out`.
     pub fn write(&self, out: &mut dyn Write) -> fmt::Result {
         self.0.iter().try_for_each(|number| writeln!(out, "{number}"))
     }
@@ -68,7 +69,8 @@ impl TryClone for Restriction {
 }
 
 impl Restriction {
-    /// The filter of an event with these `fields` together with the restriction, if there is one.
+    /// Returns the filter of an event with these `fields` combined with the restriction; `None` if there is no
+    /// restriction.
     pub(crate) fn with(&self, settings: &Settings, fields: &[Field]) -> Result<Option<Filter>, OutOfMemory> {
         if *self == Self::default() {
             return Ok(None);
@@ -79,12 +81,13 @@ impl Restriction {
             text.try_reserve(more.len())?;
             text.push_str(&more);
         }
-        // Every event has these fields, so what could be wrong is how long it is: it would take too much.
+        // Every event has the fields of the restriction, so the text can only be refused for its length: it would take
+        // too much memory.
         Filter::parse(&text, fields).map(Some).map_err(|_| OutOfMemory)
     }
 }
 
-/// The restriction as a filter.
+/// The restriction as the text of a filter.
 impl fmt::Display for Restriction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { only: Tasks(only), without: Tasks(without), cpus } = self;
@@ -104,7 +107,8 @@ impl fmt::Display for Restriction {
     }
 }
 
-/// The filter that accepts a field that is one of these numbers, in parentheses. Neither tasks nor CPUs have negative ones.
+/// Displays the filter, in parentheses, that accepts a field with one of these numbers. Without numbers, it accepts
+/// nothing, because tasks and CPUs have no negative ones.
 fn any_of(field: &str, numbers: impl Iterator<Item = u64> + Clone) -> impl fmt::Display {
     fmt::from_fn(move |f| {
         let mut before = "(";
@@ -141,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_restriction_is_a_filter_of_every_event() {
-        // Its arguments do not stand for what is restricted.
+        // The arguments named `cpu` and `common_cpu` do not hide the restricted numbers.
         let arguments = [("cpu", Type::one(Base::String)), ("common_cpu", Type::one(Base::String))];
         let fields = Format::new(Shape::Probe, arguments).unwrap().fields;
         let mut settings = Settings::new(true).unwrap();

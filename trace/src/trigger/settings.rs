@@ -1,7 +1,8 @@
-//! What is set about an event while it exists: whether it is enabled, its filter, its triggers.
+//! The settings of an event: whether it is enabled, its filter, its triggers.
 //!
-//! An event that is not enabled is hit all the same if it has triggers, or if a trigger of another event can enable it; then it
-//! is just not recorded, as its [`Switch`] says. Linux calls this soft mode, and marks it in `enable` by a star.
+//! A disabled event is armed all the same if it has triggers, or if a trigger of another event can enable it. Its hits
+//! are then not recorded, because its [`Switch`] is off. Linux calls this soft mode, and marks it by a star in
+//! `enable`.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -20,22 +21,22 @@ use crate::histogram::{self, Command, Definition, Histogram};
 use crate::ring::Rings;
 use crate::text::is_shown_as;
 
-/// What is set about an event.
+/// The settings of an event.
 #[derive(Debug)]
 pub struct Settings {
     enabled: bool,
-    /// How many triggers of other events can enable or disable this one.
+    /// The number of triggers of other events that can enable or disable this one.
     targeted: usize,
     filter: Option<Filter>,
-    /// The file `filter`, where it shows an error.
+    /// The contents of the file `filter`, if it shows an error.
     refused_filter: Option<String>,
     triggers: Vec<Arc<Trigger>>,
     recording: Arc<Switch>,
-    /// What `recording` becomes when this takes effect, where it does not stay what it is.
+    /// The value that `recording` gets when these settings take effect; `None` leaves it as it is.
     recording_next: Option<bool>,
 }
 
-/// For a change that takes effect whole or not at all: both have the same switch, and the same triggers.
+/// A copy for a change that takes effect completely or not at all. Both share the switch and the triggers.
 impl TryClone for Settings {
     fn try_clone(&self) -> Result<Self, OutOfMemory> {
         Ok(Self {
@@ -50,14 +51,14 @@ impl TryClone for Settings {
     }
 }
 
-/// Why a trigger is not set.
+/// Why a trigger cannot be set.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SetError {
-    /// The event has one like it.
+    /// The event already has such a trigger.
     Exists,
-    /// What is wrong with a histogram.
+    /// The histogram is wrong.
     Histogram(histogram::Problem),
-    /// No memory for the tables of a histogram, or too little would be left; or none for the trigger.
+    /// There is no memory for the trigger or the tables of its histogram, or too little would be left.
     Memory,
 }
 
@@ -67,25 +68,25 @@ impl From<OutOfMemory> for SetError {
     }
 }
 
-/// What there is for a trigger.
+/// The resources for a trigger.
 #[derive(Clone, Copy, Debug)]
 pub struct Room<'a> {
-    /// How many CPUs there are: each has a table.
+    /// The number of CPUs; each has a table.
     pub cpus: usize,
-    /// Bytes of memory that all tables may take.
+    /// The bytes of memory that all tables together may take.
     pub free: usize,
     /// The rings that a trigger `snapshot` is about.
     pub rings: Option<&'static Rings>,
-    /// The histogram of another event that has the same name.
+    /// The existing histogram with the same name, which the event is to share.
     pub(crate) named: Option<&'a Arc<Histogram>>,
 }
 
 impl Settings {
-    /// Of an event that is enabled, or not.
+    /// Makes the settings of an event that is enabled or disabled.
     ///
     /// # Errors
     ///
-    /// There is no memory for it.
+    /// Fails if there is no memory for the switch.
     pub fn new(enabled: bool) -> Result<Self, OutOfMemory> {
         Ok(Self {
             enabled,
@@ -98,7 +99,7 @@ impl Settings {
         })
     }
 
-    /// Whether there is something to do when the event is hit.
+    /// Whether a hit of the event has anything to do.
     #[must_use]
     pub fn is_armed(&self) -> bool {
         self.enabled || self.is_soft()
@@ -108,10 +109,12 @@ impl Settings {
         self.targeted > 0 || !self.triggers.is_empty()
     }
 
-    /// What the handlers of a probe have to know, if anything: without a plan all hits are recorded, so those of an event that is
-    /// not enabled, which come while it is disarmed or are returns of earlier calls, have one. `in_link`: the caller of what is
-    /// hit is in x30. `restricted` is the filter together with what restricts all events, if something does. `number` says where
-    /// a number of a record is had from in the first place.
+    /// Makes the plan for the handlers of a probe; `None` means record every hit. A disabled event has a plan, too,
+    /// because it may still be hit: while it is being disarmed, and at returns of earlier calls.
+    ///
+    /// - `restricted` is the filter combined with the restriction, if there is one.
+    /// - `in_link` says that the probed code's caller is in x30.
+    /// - `number` maps a number of the record to its source at this probe.
     pub(crate) fn plan(
         &self,
         restricted: Option<&Filter>,
@@ -129,13 +132,13 @@ impl Settings {
         fallible::boxed(plan).map(Some)
     }
 
-    /// What triggers of other events switch.
+    /// Returns the switch for recording, which triggers of other events can change.
     #[must_use]
     pub fn recording(&self) -> &Arc<Switch> {
         &self.recording
     }
 
-    /// The switches that the triggers of this event switch.
+    /// Returns the switches that the triggers of this event change.
     pub fn switches(&self) -> impl Iterator<Item = &Arc<Switch>> {
         self.triggers.iter().filter_map(|trigger| match &trigger.action {
             Action::Switch { switch, .. } => Some(switch),
@@ -143,7 +146,8 @@ impl Settings {
         })
     }
 
-    /// So many triggers of other events can switch this one. Whether that is a change.
+    /// Sets the number of triggers of other events that can switch this one. Returns whether it differs from the old
+    /// one.
     pub fn set_targeted(&mut self, count: usize) -> bool {
         let is_change = count != self.targeted;
         self.targeted = count;
@@ -153,27 +157,27 @@ impl Settings {
         is_change
     }
 
-    /// Has hits be recorded, or not, once this takes effect.
+    /// Enables or disables the event, once the settings take effect.
     pub fn set_enabled(&mut self, enabled: bool) {
         self.enabled = enabled;
         self.recording_next = Some(enabled);
     }
 
-    /// Has what was set take effect.
+    /// Puts the settings into effect.
     pub fn settle(&mut self) {
         if let Some(recording) = self.recording_next.take() {
             self.recording.0.store(recording, Relaxed);
         }
     }
 
-    /// Takes back whatever was set.
+    /// Resets all settings.
     pub fn reset(&mut self) {
         self.set_enabled(false);
         (self.filter, self.refused_filter) = (None, None);
         self.triggers.clear();
     }
 
-    /// The file `enable`.
+    /// Returns the contents of the file `enable`, without the line end.
     #[must_use]
     pub fn enabled_text(&self) -> &'static str {
         match (self.recording.0.load(Relaxed), self.is_soft()) {
@@ -184,11 +188,11 @@ impl Settings {
         }
     }
 
-    /// Writes the file `filter`.
+    /// Writes the contents of the file `filter`.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the error of `out`.
     pub fn write_filter(&self, out: &mut dyn Write) -> fmt::Result {
         match (&self.refused_filter, &self.filter) {
             (Some(text), _) => out.write_str(text),
@@ -197,20 +201,22 @@ impl Settings {
         }
     }
 
-    /// Sets the filter; `0` removes it.
+    /// Sets the filter; the text `0` removes it.
     ///
     /// # Errors
     ///
-    /// What is wrong with it. Then there is no filter, and the file shows the error. Without memory nothing has changed.
+    /// Returns what is wrong with the filter. Then the event has no filter, and the file shows the error. If there is
+    /// no memory, nothing has changed.
     pub fn set_filter(&mut self, text: &str, fields: &[Field]) -> Result<(), filter::Error> {
         self.set_filter_of(text, fields, false)
     }
 
-    /// The same where the filter may be one that is set for all events of a group, which is the reason then why it is refused.
+    /// Sets the filter as [`set_filter`](Self::set_filter) does. A filter that is set for all events of a group is
+    /// refused with [`OfGroup`](filter::Problem::OfGroup).
     ///
     /// # Errors
     ///
-    /// As of [`set_filter`](Self::set_filter).
+    /// Returns the errors of [`set_filter`](Self::set_filter).
     pub fn set_filter_of(&mut self, text: &str, fields: &[Field], is_of_group: bool) -> Result<(), filter::Error> {
         let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
         if text == "0" {
@@ -229,11 +235,12 @@ impl Settings {
         }
     }
 
-    /// Has no filter, and the file `filter` show what is wrong with one.
+    /// Removes the filter, and makes the file `filter` show the error.
     fn refuse_filter(&mut self, text: &str, error: filter::Error) -> Result<(), filter::Error> {
         if error.problem != filter::Problem::OutOfMemory {
             let column = error.column.min(text.len());
-            // A column is the width that ends with the caret; the first is Linux's exception.
+            // The padded width ends with the caret, so it is one more than the column; column 0 is an exception in
+            // Linux.
             let width = if column > 0 { column + 1 } else { 0 };
             let shown = format_args!("{text}\n{:>width$}\nparse_error: {}\n", "^", error.problem);
             (self.filter, self.refused_filter) = (None, Some(fallible::format(shown)?));
@@ -241,23 +248,23 @@ impl Settings {
         Err(error)
     }
 
-    /// The filter.
+    /// Returns the filter; `None` means all hits.
     #[must_use]
     pub fn filter(&self) -> Option<&Filter> {
         self.filter.as_ref()
     }
 
-    /// The triggers.
+    /// Returns the triggers.
     #[must_use]
     pub fn triggers(&self) -> &[Arc<Trigger>] {
         &self.triggers
     }
 
-    /// Writes the file `trigger`.
+    /// Writes the contents of the file `trigger`.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the error of `out`.
     pub fn write_triggers(&self, out: &mut dyn Write) -> fmt::Result {
         if self.triggers.is_empty() {
             return out.write_str(super::AVAILABLE);
@@ -265,7 +272,7 @@ impl Settings {
         self.triggers.iter().try_for_each(|trigger| writeln!(out, "{trigger}"))
     }
 
-    /// Whether `request` names a trigger that is there.
+    /// Returns the index of the trigger that `request` names.
     fn position(&self, request: &Request) -> Option<usize> {
         let is_same = |one: &Option<Filter>, other: &Option<Filter>| match (one, other) {
             (Some(one), Some(other)) => one.is_same(other),
@@ -280,7 +287,7 @@ impl Settings {
         })
     }
 
-    /// Removes the trigger that `request` names, if it is there.
+    /// Removes the trigger that `request` names, and returns it; `None` if it does not exist.
     pub fn remove_trigger(&mut self, request: &Request) -> Option<Arc<Trigger>> {
         self.position(request).map(|at| self.triggers.remove(at))
     }
@@ -295,12 +302,13 @@ impl Settings {
         self.triggers.retain(|trigger| trigger.histogram().is_none());
     }
 
-    /// Sets the trigger that `request` names, which there is `room` for if it is a histogram; or pauses, continues or clears a
-    /// histogram. `switch` is what the trigger switches, if it switches something.
+    /// Sets the trigger that `request` names; or pauses, continues or clears a histogram. `room` limits a new
+    /// histogram. `switch` is the switch that the trigger changes, if it changes one.
     ///
     /// # Errors
     ///
-    /// It is there already, or has nothing to act on; or there is no memory. Nothing has changed then.
+    /// Fails if the trigger exists already, if it has nothing to act on, or if there is no memory. Then nothing has
+    /// changed.
     pub fn set_trigger(
         &mut self,
         request: Request,
@@ -348,18 +356,19 @@ impl Settings {
         Ok(fallible::push(&mut self.triggers, Arc::try_new(trigger)?)?)
     }
 
-    /// Pauses or continues the histogram that `request` names, if it asks for that and the histogram is there.
+    /// Pauses or continues the histogram that `request` names. Returns false if it asks for neither, or if the
+    /// histogram does not exist.
     pub fn pause(&self, request: &Request) -> bool {
         let pausing = self.pausing(request);
         pausing.inspect(|(trigger, paused)| trigger.set_paused(*paused)).is_some()
     }
 
-    /// The histogram that `request` names, if it is there.
+    /// Returns the histogram that `request` names.
     pub(crate) fn histogram(&self, request: &Request) -> Option<&Arc<Histogram>> {
         self.triggers.get(self.position(request)?)?.shared_histogram()
     }
 
-    /// The histogram that `request` asks to be paused or continued, and whether it is to be paused.
+    /// Returns the histogram that `request` wants to pause or continue, and whether to pause it.
     pub(crate) fn pausing(&self, request: &Request) -> Option<(Arc<Trigger>, bool)> {
         let Kind::Histogram(Definition { command: Some(command @ (Command::Pause | Command::Continue)), .. }) =
             &request.kind
@@ -369,7 +378,7 @@ impl Settings {
         Some((self.triggers.get(self.position(request)?)?.clone(), *command == Command::Pause))
     }
 
-    /// Puts an empty histogram in the place of the one at `place`.
+    /// Replaces the histogram at `place` by an empty one.
     fn clear(&mut self, place: usize, room: Room<'_>) -> Result<(), SetError> {
         let Some(histogram) = self.triggers.get(place).and_then(|trigger| trigger.shared_histogram()) else {
             return Ok(());
@@ -379,7 +388,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Puts `other` in the place of a histogram. Whether the event has that.
+    /// Replaces a histogram by `other`. Returns whether the event has that histogram.
     pub(crate) fn replace_histogram(
         &mut self,
         histogram: &Arc<Histogram>,
@@ -388,7 +397,8 @@ impl Settings {
         let is_meant =
             |trigger: &&mut Arc<Trigger>| trigger.shared_histogram().is_some_and(|own| Arc::ptr_eq(own, histogram));
         let Some(trigger) = self.triggers.iter_mut().find(is_meant) else { return Ok(false) };
-        // Hits may go on in the old one, until the plan with the new one has taken the place of the old plan.
+        // Hits may still count in the old histogram until the plan with the new one is in effect. So the trigger is
+        // replaced, too.
         let (action, filter) = (Action::Histogram(other.clone()), trigger.filter.try_clone()?);
         let (limit, name) = (trigger.limit, trigger.name.try_clone()?);
         let (taken, paused) = (AtomicU64::new(0), AtomicBool::new(trigger.is_paused()));
@@ -398,12 +408,12 @@ impl Settings {
 }
 
 impl Room<'_> {
-    /// An empty histogram like this one.
+    /// Makes an empty histogram with the same definition.
     pub(crate) fn cleared(self, histogram: &Histogram) -> Result<Arc<Histogram>, SetError> {
         Ok(Arc::try_new(self.histogram(histogram.definition().try_clone()?)?)?)
     }
 
-    /// A histogram that has counted nothing yet.
+    /// Makes an empty histogram, if its tables fit into the free memory.
     fn histogram(self, definition: Definition) -> Result<Histogram, SetError> {
         if Histogram::bytes(&definition, self.cpus) > self.free {
             return Err(SetError::Memory);
