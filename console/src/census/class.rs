@@ -1,4 +1,4 @@
-//! What instructions are counted by.
+//! The classes by which instructions are counted.
 
 use core::fmt::{self, Write};
 
@@ -6,29 +6,29 @@ use aarch64_kprobes::ProbeError;
 use aarch64_kprobes::insn::{Op, Reason, Verdict};
 use aarch64_kprobes::probe::Site;
 
-/// What the check says of an instruction, without the particulars.
+/// The check's answer for an instruction, without details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// A copy of it is executed in a slot.
+    /// A copy of the instruction is executed in a slot.
     Slot,
-    /// It is executed on the saved registers.
+    /// The instruction is simulated on the saved registers.
     Simulated(Simulation),
-    /// It runs while a probe is being handled.
+    /// The instruction runs while a probe is handled.
     Blacklisted,
-    /// It lies between a load-exclusive and its store-exclusive, both excluded.
+    /// The instruction lies between a load-exclusive and its store-exclusive.
     Exclusive,
-    /// It is data that an instruction of the same function reads.
+    /// The word is data that an instruction of the same function reads.
     Data,
-    /// It is refused for what it is.
+    /// The instruction itself is refused.
     Instruction(Reason),
-    /// It is refused for another reason.
+    /// The instruction is refused for another reason.
     Other,
 }
 
-/// What is executed on the saved registers, by its mnemonics.
+/// A group of simulated instructions, by their mnemonics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Simulation {
-    /// NOP and what has no more effect.
+    /// NOP, and hints without an architectural effect.
     Hint,
     /// ADR, ADRP.
     Address,
@@ -50,10 +50,10 @@ pub enum Simulation {
     InterruptMasks,
 }
 
-/// Some of the classes.
+/// A predicate that selects classes.
 type Group = fn(Class) -> bool;
 
-/// What classes are summed up in, with its name.
+/// The groups for which the census shows sums, with their names.
 pub(super) static GROUPS: [(&str, Group); 3] = [
     ("run in a slot", |class| class == Class::Slot),
     ("simulated", |class| matches!(class, Class::Simulated(_))),
@@ -61,7 +61,7 @@ pub(super) static GROUPS: [(&str, Group); 3] = [
 ];
 
 impl Class {
-    /// The class of an answer of the check.
+    /// Returns the class of an answer of the check.
     pub fn of(outcome: &Result<Site, ProbeError>) -> Self {
         match *outcome {
             Ok(Site { verdict: Verdict::Simulate(op), .. }) => Self::Simulated(Simulation::of(op)),
@@ -74,12 +74,12 @@ impl Class {
         }
     }
 
-    /// Whether a probe is accepted.
+    /// Returns whether a probe is accepted.
     pub fn accepts(self) -> bool {
         matches!(self, Self::Slot | Self::Simulated(_))
     }
 
-    /// Whether it belongs to an exclusive sequence.
+    /// Returns whether the instruction belongs to an exclusive sequence.
     pub fn is_exclusive(self) -> bool {
         matches!(self, Self::Exclusive | Self::Instruction(Reason::LoadExclusive | Reason::StoreExclusive))
     }
@@ -99,7 +99,7 @@ impl Simulation {
             Op::ReadDaif { .. } | Op::WriteDaif { .. } | Op::SetDaif { .. } | Op::ClearDaif { .. } => {
                 Self::InterruptMasks
             }
-            // To the address in a register, authenticated or not.
+            // The other simulated instructions branch to an address in a register, authenticated or not.
             _ => Self::BranchRegister,
         }
     }
@@ -114,7 +114,7 @@ impl fmt::Display for Class {
             Self::Exclusive => f.write_str("lies between a load-exclusive and its store-exclusive"),
             Self::Data => f.write_str("is data that the function reads"),
             Self::Instruction(reason) => {
-                // After the colon comes what it means for a probe there.
+                // The text after the colon explains the effect on a probe.
                 write!(UpToColon(f, false), "{reason}")
             }
             Self::Other => f.write_str("is refused for another reason"),
@@ -122,7 +122,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// Writes what precedes the first colon. The second field: it has come.
+/// Writes the text that precedes the first colon. The second field tells whether the colon has come.
 struct UpToColon<'a, 'b>(&'a mut fmt::Formatter<'b>, bool);
 
 impl Write for UpToColon<'_, '_> {

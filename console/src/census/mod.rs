@@ -1,4 +1,4 @@
-//! How much of the text can be probed, how, and what stands against the rest.
+//! Counts how much of the text can be probed, how, and why the rest cannot.
 
 mod class;
 mod linear_scan;
@@ -17,35 +17,35 @@ pub use class::Class;
 use linear_scan::Masks;
 use survey::survey;
 
-/// The counts over some functions.
+/// The counts of some functions.
 #[derive(Clone, Debug, Default)]
 pub struct Census {
-    /// In ascending order of the class.
+    /// The counts of each class, in ascending order of the class.
     classes: Vec<(Class, Count)>,
     loose: Comparison,
     tight: Comparison,
 }
 
-/// How many there are of something.
+/// Counts of instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
-    /// Instructions.
+    /// All instructions.
     instructions: u64,
-    /// First instructions of functions.
+    /// The first instructions of functions.
     entries: u64,
 }
 
-/// Where a linear scan answers otherwise than the check, of the instructions whose place alone can speak against
-/// a probe.
+/// The differences between a linear scan and the check, for the instructions that only their position could exclude
+/// from probing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Comparison {
-    /// Outside every sequence, but refused.
+    /// The instructions outside every sequence that the scan refuses.
     refused: Found,
-    /// Inside a sequence, but accepted.
+    /// The instructions inside a sequence that the scan accepts.
     accepted: Found,
 }
 
-/// How often something was found, and at which virtual address first.
+/// A number of occurrences, with the virtual address of the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Found {
     count: u64,
@@ -53,12 +53,12 @@ struct Found {
 }
 
 impl Census {
-    /// Counts a function in the text, which begins at the virtual address `start` and consists of `words`, as they are
-    /// without probes. `has_data` is what the kernel says.
+    /// Counts a function in the text. It begins at the virtual address `start` and consists of `words`, without the
+    /// breakpoints of probes. `has_data` is the kernel's answer for a range of addresses.
     ///
     /// # Errors
     ///
-    /// There is no memory to look at it as a whole, or for a class more.
+    /// There is no memory to analyze the function, or for another class.
     pub fn add(
         &mut self,
         start: usize,
@@ -98,12 +98,12 @@ impl Census {
         Ok(&mut self.classes[at].1)
     }
 
-    /// How many instructions were counted.
+    /// Returns the number of counted instructions.
     pub fn instructions(&self) -> u64 {
         self.sum(|_| true).instructions
     }
 
-    /// How many of those that are counted are of a class that is `wanted`.
+    /// Returns the sum of the counts of the classes for which `wanted` is true.
     fn sum(&self, wanted: impl Fn(Class) -> bool) -> Count {
         let counts = self.classes.iter().filter(|&&(class, _)| wanted(class)).map(|&(_, count)| count);
         counts.fold(Count::default(), |sum, count| Count {
@@ -159,7 +159,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// A part of a whole, in hundredths of a percent, rounded down so that only all is 100 %.
+/// A share of a whole, in hundredths of a percent, rounded down so that only the whole is 100 %.
 struct Percent(u64, u64);
 
 impl fmt::Display for Percent {

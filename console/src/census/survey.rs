@@ -1,4 +1,4 @@
-//! What the engine's check says of every instruction of a function, at once.
+//! Runs the engine's check for every instruction of a function at once.
 
 use core::ops::Range;
 
@@ -7,12 +7,13 @@ use aarch64_kprobes::insn::{self, Data, Reason, Sequences, Verdict};
 use aarch64_kprobes::probe::Site;
 use fallible::OutOfMemory;
 
-/// The answers of [`check`](aarch64_kprobes::probe::check) for the instructions of a function in the text, which
-/// begins at the virtual address `start` and consists of `words`, as they are without probes. `has_data` is what the kernel says.
+/// Returns the answers of [`check`](aarch64_kprobes::probe::check) for the instructions of a function in the text. The
+/// function begins at the virtual address `start` and consists of `words`, without the breakpoints of probes.
+/// `has_data` is the kernel's answer for a range of addresses.
 ///
 /// # Errors
 ///
-/// There is no memory to look at the function as a whole.
+/// There is no memory to analyze the function.
 pub fn survey(
     start: usize,
     words: &[u32],

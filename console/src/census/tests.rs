@@ -41,7 +41,7 @@ fn the_linear_scan_stops_at_the_first_exclusive() {
         (&[LDXP, ADD], true, true),
         (&[LDXR, STXR, ADD], false, false),
         (&[STXR, LDXR, ADD], true, true),
-        // What bit 23 is for.
+        // Bit 23 tells these apart from exclusives.
         (&[LDAR, ADD], true, false),
         (&[LDXR, STLR, ADD], false, true),
         (&[LDXR, CAS, ADD], false, true),
@@ -73,7 +73,7 @@ fn instructions_are_counted_by_class() {
     assert_eq!(census.instructions(), 6);
 }
 
-/// A compare-and-exchange: load, leave early if different, store, retry, and what follows.
+/// A compare-and-exchange: a load, an early exit if the value differs, the store, a retry, and the code after it.
 const EXCHANGE: [u32; 8] = [ADD, LDXR, ADD, B_NE, STXR, CBNZ_BACK, NOP, RET];
 
 #[test]
@@ -99,20 +99,20 @@ fn the_linear_scan_is_compared_where_the_place_decides() {
     let agreed = census(&[(START, &EXCHANGE)], 0..0);
     assert_eq!((agreed.tight, agreed.loose), (Comparison::default(), Comparison::default()));
 
-    // The words between are jumped over, by `b #12`.
+    // A branch, `b #12`, skips the words between.
     let around = [LDXR, 0x1400_0003, ADD, RET, STXR, RET];
     let census = census(&[(START, &around)], 0..0);
     assert_eq!(census.tight.refused, Found { count: 2, first: Some(START + 8) });
     assert_eq!(census.tight.accepted, Found::default());
 
-    // The load is too far away to be seen.
+    // The scan does not reach back to the load.
     let mut long = [ADD; 50];
     (long[0], long[49]) = (LDXR, STXR);
     let far = self::census(&[(START, &long)], 0..0);
     assert_eq!(far.tight.accepted, Found { count: 16, first: Some(START + 4 * 33) });
     assert_eq!(far.tight.refused, Found::default());
 
-    // Another class of words for the masks without bit 23.
+    // Without bit 23, an LDAR counts as a load-exclusive.
     let ordered = self::census(&[(START, &[LDAR, ADD, RET])], 0..0);
     assert_eq!(ordered.loose.refused, Found { count: 2, first: Some(START + 4) });
     assert_eq!(ordered.tight, Comparison::default());
@@ -144,7 +144,7 @@ A linear scan back over 32 instructions, as Linux does it, would be wrong about:
     assert_eq!(Percent(0, 0).to_string(), "-");
 }
 
-/// The whole-function form answers as the check of one address does.
+/// The survey of a whole function agrees with the check of each address.
 #[test]
 fn the_survey_agrees_with_the_check_of_each_address() {
     let choices = [ADD, NOP, RET, LDXR, STXR, CBNZ_BACK, B_NE, 0x1400_0003, 0xd503_3f5f];

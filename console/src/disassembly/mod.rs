@@ -1,8 +1,8 @@
-//! Instructions as people write them: what is shown beside a verdict has to be read without a manual.
+//! Shows instructions in assembly language, so that a verdict can be read without a manual.
 //!
-//! The decoder writes most of it. It shows what is relative to an instruction as a distance, and hints and system
-//! registers as numbers; here a target becomes an address and the function that it is in, and `system` gives the
-//! names; and one operand is put right. Nothing is decided by this text.
+//! A decoder crate writes most of the text. It shows PC-relative targets as distances, and hints and system registers
+//! as numbers. This module replaces distances by addresses with the function that contains them, `system` supplies the
+//! names, and one operand is corrected. Nothing depends on the text.
 
 mod operation;
 mod register;
@@ -17,15 +17,16 @@ use kprobes_trace::host::Symbols;
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Opcode, Operand};
 
-/// An instruction, shown in assembly language; or, where it is none that the decoder knows, as a `.word`.
+/// An instruction, shown in assembly language, or as a `.word` if the decoder does not know it.
 pub struct Disassembly<'a> {
-    /// The virtual address that it is executed at.
+    /// The virtual address at which the instruction is executed.
     pub address: u64,
-    /// The instruction.
+    /// The instruction word.
     pub word: u32,
-    /// The names of the functions that it refers to.
+    /// The names of the functions that the instruction refers to.
     pub symbols: &'a dyn Symbols,
-    /// The virtual addresses of the function that is being shown, whose name goes without saying; can be empty.
+    /// The virtual address range of the function that is being shown. Targets in it are shown without the function's
+    /// name. May be empty.
     pub within: Range<u64>,
 }
 
@@ -47,25 +48,25 @@ impl fmt::Display for Disassembly<'_> {
             Operand::PCOffset(distance) => Some(*distance),
             _ => None,
         });
-        // The distance is the last operand, and shown as `$+0x10`.
+        // The distance is the last operand, in the form `$+0x10`.
         let (Some(distance), Some((before, _))) = (distance, text.split_once('$')) else { return f.write_str(&text) };
         f.write_str(before)?;
         if instruction.opcode == Opcode::ADRP {
-            // A page, which is no part of the function that it happens to begin in.
+            // The target is a page. It is not shown as part of the function at its beginning.
             return write!(f, "{:#x}", (self.address & !0xfff).wrapping_add_signed(distance));
         }
         self.write_target(f, self.address.wrapping_add_signed(distance))
     }
 }
 
-/// The shift of a 64-bit ADD, ADDS, SUB or SUBS (extended register) that zero-extends a 32-bit register (C6.2, option
-/// 010), which the decoder shows as one that does not extend.
+/// Returns the shift of a 64-bit ADD, ADDS, SUB or SUBS (extended register) that zero-extends a 32-bit register (C6.2,
+/// option 010). The decoder shows such an instruction without the extension.
 fn word_extension(word: u32) -> Option<u32> {
     (word & 0x9fe0_e000 == 0x8b20_4000).then_some((word >> 10) & 7)
 }
 
 impl Disassembly<'_> {
-    /// Writes an address with its place in the function that contains it.
+    /// Writes an address, with its offset in the function that contains it.
     fn write_target(&self, f: &mut fmt::Formatter<'_>, target: u64) -> fmt::Result {
         write!(f, "{target:#x}")?;
         if self.within.contains(&target) {

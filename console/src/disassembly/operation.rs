@@ -1,10 +1,11 @@
-//! SYS and SYSL under the names that people know: TLBI, DC, IC, AT and their kin (Arm ARM, C5.3 to C5.5).
+//! Shows SYS and SYSL by their common names: TLBI, DC, IC, AT and others (Arm ARM, C5.3 to C5.5).
 
 use core::fmt;
 
 use super::system::{General, fields, key};
 
-/// Writes the operation `key` with a general register; SYSL has a `result` in it.
+/// Writes the operation `key` with a general register. `result` tells whether it is a SYSL, whose register receives a
+/// result.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, key: u16, register: u32, result: bool) -> fmt::Result {
     let [_, op1, crn, crm, op2] = fields(key);
     let known = NAMES.iter().find(|&&(known, _)| known == key && !result);
@@ -23,26 +24,27 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, key: u16, register: u32, result:
     if register == 31 { Ok(()) } else { write!(f, ", {}", General(register)) }
 }
 
-/// Writes the register, unless the operation is one on everything and takes none.
+/// Writes the register, unless the operation applies to everything and takes none.
 fn operand(f: &mut fmt::Formatter<'_>, name: &str, register: u32) -> fmt::Result {
     let everything = ["all", "vmall", "ic iall"].iter().any(|start| name.starts_with(start));
     if everything && register == 31 { Ok(()) } else { write!(f, ", {}", General(register)) }
 }
 
-/// A TLBI: what is invalidated, and how far away.
+/// A TLBI: its scope, and its shareability domain.
 struct Invalidation {
     /// The name without its prefix and suffixes.
     what: &'static str,
-    /// It is on a range of addresses.
+    /// Whether it applies to a range of addresses.
     range: bool,
-    /// `is`, `os`, or nothing.
+    /// `is`, `os`, or empty.
     shared: &'static str,
-    /// Without waiting for accesses with the XS attribute.
+    /// Whether it does not wait for accesses with the XS attribute.
     nxs: bool,
 }
 
 impl Invalidation {
-    /// The names are regular (C5.5): CRm tells the shareability and whether it is a range, op1 and op2 what is meant.
+    /// Decodes a TLBI. The names are regular (C5.5): CRm gives the shareability and whether it is a range operation,
+    /// op1 and op2 the scope.
     fn decode(key: u16) -> Option<Self> {
         let [_, op1, crn, crm, op2] = fields(key);
         let nxs = match crn {
@@ -89,7 +91,7 @@ impl fmt::Display for Invalidation {
     }
 }
 
-/// The others.
+/// The operations other than TLBI.
 static NAMES: [(u16, &str); 36] = [
     (key(1, 0, 7, 1, 0), "ic ialluis"),
     (key(1, 0, 7, 5, 0), "ic iallu"),

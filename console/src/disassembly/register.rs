@@ -3,13 +3,13 @@
 
 use super::system::key;
 
-/// The name of the system register `key`, if it is one of the common ones.
+/// Returns the name of the system register `key`, if it is a common one.
 pub(super) fn name(key: u16) -> Option<&'static str> {
     let at = NAMES.binary_search_by_key(&key, |&(key, _)| key).ok()?;
     Some(NAMES[at].1)
 }
 
-/// In ascending order.
+/// The names, in ascending order of the keys.
 pub(super) static NAMES: [(u16, &str); 151] = [
     (key(2, 0, 0, 2, 2), "mdscr_el1"),
     (key(2, 0, 1, 0, 4), "oslar_el1"),

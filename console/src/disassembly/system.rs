@@ -1,35 +1,35 @@
-//! Hints, CLREX, accesses to PSTATE and the instructions on system registers, by name (Arm ARM, C4.1.87 and C5).
+//! Shows hints, CLREX, accesses to PSTATE, and instructions on system registers by name (Arm ARM, C4.1.87 and C5).
 
 use core::fmt;
 
 use super::{operation, register};
 
-/// An instruction with 1101_0101_00 in its upper bits.
+/// An instruction whose upper bits are 1101_0101_00.
 pub(super) enum Instruction {
-    /// CLREX with the operand that is left out in assembly language.
+    /// CLREX, with the operand that assembly language omits.
     ClearExclusive,
-    /// HINT, by its number.
+    /// A HINT, with its number.
     Hint(u32),
-    /// MSR (immediate): the field of PSTATE, and the value.
+    /// MSR (immediate), with the field of PSTATE and the value.
     WriteState(&'static str, u32),
-    /// SYS and SYSL: the operation, and the register.
+    /// SYS or SYSL, with the operation and the general register.
     Operation { key: u16, register: u32, result: bool },
-    /// MSR and MRS: the system register, and the general one.
+    /// MSR or MRS, with the system register and the general register.
     Move { key: u16, register: u32, read: bool },
 }
 
-/// The key of a system register or operation: its fields as they lie in bits 20 to 5 of an instruction.
+/// Returns the key of a system register or operation: its fields as in bits 20 to 5 of an instruction.
 pub(super) const fn key(op0: u16, op1: u16, crn: u16, crm: u16, op2: u16) -> u16 {
     op0 << 14 | op1 << 11 | crn << 7 | crm << 3 | op2
 }
 
-/// The fields of a key, in the order of the parameters of [`key`].
+/// Returns the fields of a key, in the order of the parameters of [`key`].
 pub(super) const fn fields(key: u16) -> [u16; 5] {
     [key >> 14, (key >> 11) & 7, (key >> 7) & 15, (key >> 3) & 15, key & 7]
 }
 
 impl Instruction {
-    /// The instruction, if it is one of those that are shown here.
+    /// Decodes an instruction; `None` if it is not one of these.
     pub fn decode(word: u32) -> Option<Self> {
         if word >> 22 != 0b11_0101_0100 {
             return None;
@@ -66,7 +66,7 @@ impl fmt::Display for Instruction {
     }
 }
 
-/// A 64-bit general register, of which number 31 is zero.
+/// A 64-bit general register; number 31 is the zero register.
 pub(super) struct General(pub u32);
 
 impl fmt::Display for General {
@@ -78,7 +78,7 @@ impl fmt::Display for General {
     }
 }
 
-/// A system register; one without a name here is shown by its fields, as assemblers read it (C1.2.8).
+/// A system register. Without a known name, it is shown by its fields in the syntax of assemblers (C1.2.8).
 struct Special(u16);
 
 impl fmt::Display for Special {
@@ -91,13 +91,13 @@ impl fmt::Display for Special {
     }
 }
 
-/// The field of PSTATE that MSR (immediate) names (C6.2).
+/// Returns the field of PSTATE that an MSR (immediate) names (C6.2).
 fn state_field(op1: u16, crm: u16, op2: u16) -> Option<&'static str> {
     Some(match (op1, op2) {
         (0, 3) => "uao",
         (0, 4) => "pan",
         (0, 5) => "spsel",
-        // The lowest bit of CRm is the value, the others are part of the name.
+        // The lowest bit of CRm is the value, and the other bits are part of the name.
         (1, 0) if crm < 2 => "allint",
         (3, 1) => "ssbs",
         (3, 2) => "dit",
@@ -108,7 +108,7 @@ fn state_field(op1: u16, crm: u16, op2: u16) -> Option<&'static str> {
     })
 }
 
-/// The hint of this number (C6.2, HINT).
+/// Returns the name of the hint with this number (C6.2, HINT).
 fn hint(number: u32) -> Option<&'static str> {
     Some(match number {
         0 => "nop",

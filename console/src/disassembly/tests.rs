@@ -22,7 +22,7 @@ fn shown(address: u64, word: u32, within: Range<u64>) -> String {
     Disassembly { address, word, symbols: &Names, within }.to_string()
 }
 
-/// Words and what an assembler makes them of, in lower case.
+/// Instruction words with their text by an assembler, in lower case.
 const SYSTEM: &[(u32, &str)] = &[
     (0xd503_201f, "nop"),
     (0xd503_203f, "yield"),
@@ -130,9 +130,9 @@ fn targets_are_addresses_with_their_functions() {
     assert_eq!(inside(0xb70c_0003), "tbnz x3, #0x21, 0x79010");
     assert_eq!(inside(0x9400_03fc), "bl 0x82000 <core::fmt::write>");
     assert_eq!(shown(MAIN.address + 0x10, 0x5400_0081, 0..0), "b.ne 0x81020 <main+0x20>");
-    // adrp does not begin at its own address, but at its page.
+    // The base of an ADRP is its page, not its address.
     assert_eq!(shown(0x8_1ffc, 0xb000_0000, 0..0), "adrp x0, 0x82000");
-    // Around the end of the address space.
+    // The target wraps around at the end of the address space.
     assert_eq!(shown(u64::MAX - 3, 0x1400_0001, 0..0), "b 0x0");
 }
 
@@ -151,7 +151,7 @@ fn what_is_no_instruction_is_a_word() {
 
 #[test]
 fn every_word_has_some_text() {
-    // A stride that is prime to 2^32 visits words of every group.
+    // A stride that is coprime to 2^32 visits words of every group.
     let mut word = 0_u32;
     for _ in 0..1 << 20 {
         assert!(!shown(MAIN.address, word, 0..0).is_empty(), "{word:#010x}");

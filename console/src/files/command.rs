@@ -1,4 +1,4 @@
-//! `ls`, `cat` and `echo`, with the words that a shell has for what goes wrong.
+//! The commands `ls`, `cat` and `echo`, with the error messages of a shell.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,13 +12,13 @@ use crate::shell::{Line, Output};
 use crate::words::{Failure, SCREEN_ONLY, Word, Words, joined};
 use crate::{host, input, time, tracing};
 
-/// Reads what is left of a line as a shell does, after a line that was refused or was not.
+/// Parses the rest of a line as a shell does, with `$?` from the previous line.
 fn shell_line(session: &Session, words: &Words<'_>) -> Result<Line, Failure> {
     let Word { text, column } = words.rest();
     Line::parse_after(text, session.was_refused).map_err(|error| error.failure(column))
 }
 
-/// The words of what is left of a line whose output goes nowhere else.
+/// Parses the rest of a line, and refuses a redirection.
 fn to_screen(session: &Session, words: &Words<'_>) -> Result<Vec<String>, Failure> {
     let before = words.rest().column;
     match shell_line(session, words)? {
@@ -27,7 +27,7 @@ fn to_screen(session: &Session, words: &Words<'_>) -> Result<Vec<String>, Failur
     }
 }
 
-/// `ls [PATH…]`
+/// Runs the command `ls [PATH…]`.
 pub(crate) fn ls(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let paths = to_screen(session, words)?;
     let here = [String::new()];
@@ -43,7 +43,7 @@ pub(crate) fn ls(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
     Ok(())
 }
 
-/// `cat PATH…`, and `cat trace N` for the newest N records.
+/// Runs the command `cat PATH…`, or `cat trace N` for the newest N records.
 pub(crate) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let paths = to_screen(session, words)?;
     if let [file, newest] = &paths[..]
@@ -69,7 +69,7 @@ pub(crate) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
     Ok(())
 }
 
-/// What has gone wrong, if it was not ^C that has ended it.
+/// Shows an error, unless ^C has ended the operation.
 fn unless_interrupted(session: &mut Session, errno: Errno, path: &str) -> Result<(), Failure> {
     if !input::is_interrupted() {
         session.is_refused = true;
@@ -78,7 +78,7 @@ fn unless_interrupted(session: &mut Session, errno: Errno, path: &str) -> Result
     Ok(())
 }
 
-/// `echo [-n] WORDS [> PATH]`
+/// Runs the command `echo [-n] WORDS [> PATH]`.
 pub(crate) fn echo(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let Line { words, output } = shell_line(session, words)?;
     let (words, end) = match &words[..] {
@@ -93,7 +93,7 @@ pub(crate) fn echo(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
     Ok(())
 }
 
-/// `> PATH`
+/// Runs a line that consists of `> PATH`, which empties a file.
 pub(crate) fn truncate(session: &mut Session, line: &str) -> Result<(), Failure> {
     let Line { words, output } = Line::parse(line).map_err(|error| error.failure(0))?;
     match (output, words.first()) {

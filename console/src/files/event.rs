@@ -1,4 +1,4 @@
-//! The files of an event, `events/GROUP/EVENT/…`, and those with which all events, or those of a group, are enabled.
+//! The files of an event, `events/GROUP/EVENT/…`, and the files that enable all events, or those of a group.
 
 use core::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::tracefs::{Fault, switch};
 use crate::session::{Event, Session};
 use crate::tracing;
 
-/// The group and the name in the path of a file of an event.
+/// Returns the group and the name of the event in a path.
 fn name<'a>(parts: &[&'a str]) -> (&'a str, &'a str) {
     match *parts {
         [_, group, event, ..] => (group, event),
@@ -32,7 +32,7 @@ pub(super) fn write_enabled(session: &mut Session, parts: &[&str], text: &str) -
     session.controls.set_enabled(&mut session.events, Some(group), Some(event), switch(text)?)
 }
 
-/// The group in `events/GROUP/enable` and `events/GROUP/filter`; none in `events/enable`.
+/// Returns the group in `events/GROUP/enable` and `events/GROUP/filter`; `None` for `events/enable`.
 fn group<'a>(parts: &[&'a str]) -> Option<&'a str> {
     if let [_, group, _] = *parts { Some(group) } else { None }
 }
@@ -45,7 +45,7 @@ pub(super) fn write_all_enabled(session: &mut Session, parts: &[&str], text: &st
     session.controls.set_enabled(&mut session.events, group(parts), None, switch(text)?)
 }
 
-/// What is in `events/GROUP/filter`, whatever was written to it, as in Linux.
+/// The constant content of `events/GROUP/filter`, as in Linux.
 const GROUP_FILTER: &str = "\
 ### global filter ###
 # Use this to set filters for multiple events.
@@ -96,7 +96,7 @@ pub(super) fn read_triggers(session: &Session, parts: &[&str], out: &mut dyn Wri
     }
 }
 
-/// Other triggers stay, as in Linux.
+/// Removes the histograms of an event. Its other triggers stay, as in Linux.
 pub(super) fn remove_histograms(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
     session.controls.remove_histograms(&mut session.events, name(parts))
 }

@@ -1,4 +1,5 @@
-//! The files about probes: `kprobe_events`, `kprobe_profile`, those of Linux's debugfs directory `kprobes`, and what can be probed.
+//! The files about probes: `kprobe_events`, `kprobe_profile`, those of Linux's debugfs directory `kprobes`, and the
+//! list of functions that can be probed.
 
 use core::fmt::Write;
 
@@ -14,7 +15,7 @@ pub(super) fn read_definitions(session: &Session, _: &[&str], out: &mut dyn Writ
     Ok(session.events.write_definitions(out)?)
 }
 
-/// Removes all events, unless one is enabled.
+/// Removes all probe events, unless one is in use.
 pub(super) fn remove_all(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
     let Session { events, controls, .. } = session;
     if events.iter().any(|event| !event.is_synthetic() && controls.is_busy(event)) {
@@ -25,12 +26,12 @@ pub(super) fn remove_all(session: &mut Session, _: &[&str]) -> Result<(), Errno>
     Ok(())
 }
 
-/// Carries out each line.
+/// Carries out each line of a text as a definition.
 pub(super) fn write_definitions(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     text.lines().try_for_each(|line| define(session, line))
 }
 
-/// Carries out a line. What is wrong with it is logged, where Linux logs it.
+/// Carries out a definition. An error is logged where Linux logs it.
 pub(super) fn define(session: &mut Session, line: &str) -> Result<(), Errno> {
     match definition::parse(line).map_err(|error| refuse(session, line, &error))? {
         None => Ok(()),
@@ -51,10 +52,10 @@ pub(super) fn define(session: &mut Session, line: &str) -> Result<(), Errno> {
     }
 }
 
-/// Logs what is wrong with a line, unless Linux has only the error for it.
+/// Logs the error of a line, unless Linux only returns an errno for it.
 fn refuse(session: &mut Session, line: &str, error: &definition::Error) -> Errno {
     if error.problem.is_logged() {
-        // Without memory for the line there is only the error.
+        // If there is no memory for the line, the error is not logged.
         if let Ok(line) = definition::logged(line) {
             session.controls.refuse("trace_kprobe", &error.problem.text(), &line, error.position);
         }

@@ -1,5 +1,5 @@
-//! The tracefs on the console: what one reads and writes below `/sys/kernel/tracing` on a Linux machine, under the same names and
-//! with the same texts. Each file is a line of [`NODES`]: its path, how it is read, how it is written.
+//! A tracefs on the console: the files below `/sys/kernel/tracing` of a Linux machine, with the same names and the same
+//! texts. Each file is an entry of `tracefs::NODES`: its path, and the functions that read and write it.
 
 pub mod path;
 

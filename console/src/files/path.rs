@@ -1,14 +1,14 @@
-//! Paths: which file of the tracefs a name means, and what is in a directory.
+//! Resolves paths of the tracefs to files, and lists directories.
 //!
-//! A file is described by a pattern, in which `*` stands for any name of those that a directory has. What is written in front of the
-//! tracefs in Linux may be written here, too.
+//! A file is described by a pattern, in which `*` stands for any of the names in a directory. A path may begin with the
+//! mount point of the tracefs in Linux.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
 
-/// Where the tracefs and the directory of kprobes are mounted in Linux.
+/// Mount points of Linux's tracefs and debugfs, with the directory here that each stands for.
 const MOUNTS: [(&str, &str); 4] = [
     ("/sys/kernel/tracing", ""),
     ("/sys/kernel/debug/tracing", ""),
@@ -16,11 +16,11 @@ const MOUNTS: [(&str, &str); 4] = [
     ("/sys/kernel/debug", ""),
 ];
 
-/// A path, cut up: without empty parts and `.`, and with `..` resolved.
+/// Splits a path into its parts: drops empty parts and `.`, and resolves `..`.
 ///
 /// # Errors
 ///
-/// There is no memory for the list of the parts.
+/// There is no memory for the list of parts.
 pub fn parts(path: &str) -> Result<Vec<&str>, OutOfMemory> {
     let in_mount = |&(mount, stands_for): &(&'static str, &'static str)| {
         let rest = path.strip_prefix(mount)?;
@@ -38,18 +38,18 @@ pub fn parts(path: &str) -> Result<Vec<&str>, OutOfMemory> {
     Ok(parts)
 }
 
-/// What a pattern has to do with a path.
+/// The relation of a pattern to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// It is this file.
+    /// The path names this file.
     File,
-    /// The path is a directory in which it is.
+    /// The path names a directory above the file.
     Below,
-    /// Neither.
+    /// The path names something else.
     None,
 }
 
-/// Compares a pattern with the parts of a path. Whether what the stars stand for exists is not asked.
+/// Compares a pattern with the parts of a path. Does not check whether the names for the stars exist.
 #[must_use]
 pub fn fit(pattern: &str, parts: &[&str]) -> Fit {
     let mut names = pattern.split('/');
@@ -62,11 +62,12 @@ pub fn fit(pattern: &str, parts: &[&str]) -> Fit {
     if names.next().is_some() { Fit::Below } else { Fit::File }
 }
 
-/// The names in the directory `parts`, in order: of those that `patterns` have there, with `stars` for a star.
+/// Returns the names in the directory `parts`, in order: those that `patterns` have there, with `stars` in place of a
+/// star.
 ///
 /// # Errors
 ///
-/// There is no memory for the list of the names.
+/// There is no memory for the list of names.
 pub fn list<'a>(
     patterns: impl Iterator<Item = &'a str>,
     parts: &[&str],

@@ -1,4 +1,4 @@
-//! The files about what was recorded, and whether and where it is.
+//! The files about the records, and about whether and where events are recorded.
 
 use core::fmt::Write;
 use core::time::Duration;
@@ -9,16 +9,16 @@ use super::tracefs::{Fault, number};
 use crate::session::Session;
 use crate::{host, input, time, tracing};
 
-/// How long `trace_pipe` waits until it looks again: a hit cannot wake a task.
+/// The interval at which `trace_pipe` polls for records: a hit cannot wake a task.
 const PIPE_PERIOD: Duration = Duration::from_millis(20);
 
-/// The number of the CPU that a directory of `per_cpu` is about, if the CPU has a ring.
+/// Returns the number of the CPU for a directory of `per_cpu`, if the CPU has a ring.
 pub(super) fn cpu_of(name: &str) -> Option<usize> {
     let digits = name.strip_prefix("cpu").filter(|digits| *digits == "0" || !digits.starts_with(['0', '+']))?;
     digits.parse().ok().filter(|&cpu| cpu < tracing::rings().cpus())
 }
 
-/// The CPU that a file is about; none if it is about all.
+/// Returns the CPU of a file; `None` if the file is about all CPUs.
 fn cpu(parts: &[&str]) -> Option<usize> {
     if let ["per_cpu", name, _] = parts { cpu_of(name) } else { None }
 }
@@ -45,7 +45,7 @@ pub(super) fn read_stats(session: &Session, parts: &[&str], out: &mut dyn Write)
     Ok(session.events.write_stats(out, cpu, time::clock(), time::counter())?)
 }
 
-/// What was recorded is forgotten.
+/// Discards the records.
 pub(super) fn clear_trace(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
     match cpu(parts) {
         Some(cpu) => session.events.clear_trace_of(cpu),
@@ -54,12 +54,12 @@ pub(super) fn clear_trace(session: &mut Session, parts: &[&str]) -> Result<(), E
     Ok(())
 }
 
-/// What is written to a file that can only be emptied makes no difference.
+/// Ignores the text: such a file can only be emptied.
 pub(super) fn pass_over(_: &mut Session, _: &[&str], _: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Shows records as they come, until ^C.
+/// Shows records as they arrive, until ^C.
 pub(super) fn read_pipe(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     while !input::is_interrupted() {
         if session.events.write_pipe_of(out, cpu(parts), &tracing::Names, time::clock())? == 0 {
@@ -69,7 +69,7 @@ pub(super) fn read_pipe(session: &Session, parts: &[&str], out: &mut dyn Write) 
     Ok(())
 }
 
-/// Shows records as they come, as pages, until ^C: bytes as `hexdump -C` shows them.
+/// Shows records as they arrive, as pages in the format of `hexdump -C`, until ^C.
 pub(super) fn read_raw(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     let cpu = cpu(parts).ok_or(Errno::NotFound)?;
     let mut at = 0;
@@ -78,7 +78,7 @@ pub(super) fn read_raw(session: &Session, parts: &[&str], out: &mut dyn Write) -
     while !input::is_interrupted() {
         let pages = session.events.take_pages(cpu, time::clock())?;
         for row in pages.bytes.as_chunks::<HEX_ROW>().0 {
-            // A row is shown in place of all that are the same.
+            // A run of equal rows is shown as one row and a `*`.
             let is_same = at > 0 && *row == last;
             if !is_same {
                 write_row(at, row, out)?;
@@ -95,7 +95,7 @@ pub(super) fn read_raw(session: &Session, parts: &[&str], out: &mut dyn Write) -
     Ok(())
 }
 
-/// Bytes in a row of `hexdump -C`.
+/// The number of bytes in a row of `hexdump -C`.
 const HEX_ROW: usize = 16;
 
 fn write_row(at: usize, row: &[u8; HEX_ROW], out: &mut dyn Write) -> core::fmt::Result {
@@ -145,7 +145,7 @@ pub(super) fn read_errors(session: &Session, _: &[&str], out: &mut dyn Write) ->
     Ok(session.controls.errors.write(out)?)
 }
 
-/// The errors are forgotten.
+/// Clears the log of errors.
 pub(super) fn clear_errors(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
     session.controls.errors.clear();
     Ok(())

@@ -1,4 +1,5 @@
-//! The files about how a trace is made and shown: tracers, the clock, options, and the tasks and CPUs that are recorded.
+//! The files about how events are recorded and shown: tracers, the clock, options, and the tasks and CPUs that are
+//! recorded.
 
 use core::fmt::Write;
 
@@ -15,14 +16,15 @@ use super::tracefs::{Fault, number, switch};
 use crate::session::Session;
 use crate::tracing;
 
-/// Programs, Linux's self-tests among them, look in this file for what a kernel can do: lines that say it are those of Linux.
+/// The content of `README`. Programs, such as Linux's self-tests, search it for features, so its lines about features
+/// are those of Linux.
 const README: &str = include_str!("readme.txt");
 
 pub(super) fn read_me(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     Ok(out.write_str(README)?)
 }
 
-/// The only tracer: it records nothing but events.
+/// The only tracer: it records events only.
 const TRACER: &str = "nop";
 
 pub(super) fn read_tracer(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
@@ -33,7 +35,7 @@ pub(super) fn write_tracer(_: &mut Session, _: &[&str], text: &str) -> Result<()
     if text.trim_ascii() == TRACER { Ok(()) } else { Err(Errno::Invalid) }
 }
 
-/// The layout of the pages of `trace_pipe_raw`.
+/// The layout of a page of `trace_pipe_raw`.
 const HEADER_PAGE: &str = "\
 \tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;
 \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;
@@ -81,7 +83,7 @@ pub(super) fn mark(session: &mut Session, _: &[&str], text: &str) -> Result<(), 
     Ok(())
 }
 
-/// Gives the memory of the rings back, as far as it can be: a ring has two pages at least.
+/// Shrinks the rings as far as possible: a ring has at least two pages.
 pub(super) fn free(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
     if session.events.options().is(Flag::DisableOnFree) {
         session.events.rings().set_on(false);
@@ -92,7 +94,7 @@ pub(super) fn free(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What is written to `free_buffer` makes no difference.
+/// Shrinks the rings when text is written to `free_buffer`, and ignores the text.
 pub(super) fn free_more(session: &mut Session, parts: &[&str], _: &str) -> Result<(), Errno> {
     free(session, parts)
 }
@@ -116,7 +118,7 @@ pub(super) fn write_options(session: &mut Session, _: &[&str], text: &str) -> Re
     Ok(())
 }
 
-/// The option in `options/NAME`.
+/// Returns the option that `options/NAME` names.
 fn option(parts: &[&str]) -> Result<Flag, Errno> {
     parts.last().and_then(|name| Flag::find(name)).ok_or(Errno::NotFound)
 }
@@ -130,7 +132,7 @@ pub(super) fn write_option(session: &mut Session, parts: &[&str], text: &str) ->
     Ok(())
 }
 
-/// The most names that Linux keeps (`PID_MAX_DEFAULT`).
+/// The maximum number of names that Linux keeps (`PID_MAX_DEFAULT`).
 const NAMES_MAX: u64 = 32768;
 
 pub(super) fn read_names(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
@@ -150,7 +152,7 @@ pub(super) fn write_names_size(session: &mut Session, _: &[&str], text: &str) ->
     Ok(())
 }
 
-/// Has all events restricted otherwise.
+/// Changes the restriction of all events.
 fn restrict(session: &mut Session, change: impl FnOnce(&mut Restriction) -> Result<(), Errno>) -> Result<(), Errno> {
     let mut restriction = session.controls.restriction().try_clone()?;
     change(&mut restriction)?;
@@ -165,7 +167,7 @@ pub(super) fn write_only_tasks(session: &mut Session, _: &[&str], text: &str) ->
     restrict(session, |restriction| restriction.only.add(text))
 }
 
-/// Hits of all tasks are recorded.
+/// Records hits of all tasks again.
 pub(super) fn clear_only(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
     restrict(session, |restriction| {
         restriction.only = Tasks::default();
@@ -181,7 +183,7 @@ pub(super) fn write_without(session: &mut Session, _: &[&str], text: &str) -> Re
     restrict(session, |restriction| restriction.without.add(text))
 }
 
-/// Hits of no task are left out.
+/// Excludes no task any more.
 pub(super) fn clear_without(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
     restrict(session, |restriction| {
         restriction.without = Tasks::default();
@@ -189,7 +191,7 @@ pub(super) fn clear_without(session: &mut Session, _: &[&str]) -> Result<(), Err
     })
 }
 
-/// All CPUs that have a ring, bit 0 for the first.
+/// Returns the mask of all CPUs that have a ring; bit 0 is CPU 0.
 fn all_cpus(session: &Session) -> u64 {
     u64::MAX >> (64 - session.events.rings().cpus().clamp(1, 64))
 }
@@ -200,7 +202,7 @@ pub(super) fn read_cpus(session: &Session, _: &[&str], out: &mut dyn Write) -> R
     Ok(writeln!(out, "{:0digits$x}", session.controls.restriction().cpus.unwrap_or(all))?)
 }
 
-/// Takes a mask as Linux does: hexadecimal, with a comma between any groups of digits.
+/// Takes a mask in Linux's format: hexadecimal, with commas between groups of digits.
 pub(super) fn write_cpus(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     let all = all_cpus(session);
     let mut mask = 0_u64;

@@ -1,4 +1,4 @@
-//! The files about synthetic events, `synthetic_events`, and about all that are defined, `dynamic_events`.
+//! The files `synthetic_events`, for synthetic events, and `dynamic_events`, for all defined events.
 
 use core::fmt::Write;
 
@@ -33,7 +33,7 @@ pub(super) fn remove_all(session: &mut Session, parts: &[&str]) -> Result<(), Er
     kprobes::remove_all(session, parts)
 }
 
-/// Removes the synthetic event of this name, or all. Returns how many there were.
+/// Removes the synthetic event `name`, or all if `name` is `None`. Returns the number of removed events.
 fn remove(session: &mut Session, name: Option<&str>) -> Result<usize, Errno> {
     let Session { events, controls, .. } = session;
     let removed = events.remove_synthetic(name, &|event| controls.is_busy(event)).map_err(Problem::errno);
@@ -41,7 +41,7 @@ fn remove(session: &mut Session, name: Option<&str>) -> Result<usize, Errno> {
     removed
 }
 
-/// Carries out each line.
+/// Carries out each line of a text as a definition of a synthetic event.
 pub(super) fn write(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     for line in text.lines().map(str::trim_ascii_start) {
         match synthetic::parse(line) {
@@ -53,7 +53,8 @@ pub(super) fn write(session: &mut Session, _: &[&str], text: &str) -> Result<(),
     Ok(())
 }
 
-/// Carries out each line, of events of any kind. A definition with `!` in front removes its event, as `-:` does.
+/// Carries out each line of a text as a definition of an event of any kind. A definition after `!` removes its event,
+/// as `-:` does.
 pub(super) fn write_any(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     for line in text.lines().map(str::trim_ascii_start) {
         let removal = line.strip_prefix('!').map(|definition| match definition.split_once(':') {
@@ -69,7 +70,7 @@ pub(super) fn write_any(session: &mut Session, _: &[&str], text: &str) -> Result
             }
         } else if let Ok(Some(definition::Command::Remove(removal))) = definition::parse(line) {
             let is_meant = removal.group.as_deref().is_none_or(|group| group == GROUP);
-            // What follows the name is about probes.
+            // The text after the name is only meaningful for probes.
             let name = removal.event.as_deref().filter(|_| is_meant);
             let removed = name.map_or(Ok(0), |name| remove(session, Some(name)))?;
             match kprobes::define(session, line) {
@@ -99,7 +100,7 @@ fn carry_out(session: &mut Session, line: &str, command: Command) -> Result<(), 
     }
 }
 
-/// Logs what is wrong with a line.
+/// Logs the error of a line.
 fn refuse(session: &mut Session, line: &str, Error { problem, column }: Error) -> Errno {
     if problem != synthetic::Problem::OutOfMemory {
         session.controls.refuse("synthetic_events", &problem, line, column);

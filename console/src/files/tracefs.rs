@@ -1,4 +1,4 @@
-//! The table of files, and what is done with a path: read, write, list.
+//! The table of files, and the operations on a path: read, write, list.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,17 +16,17 @@ use crate::command::is_narrow;
 use crate::session::Session;
 use crate::words::{Failure, Word};
 
-/// Reads a file; the path is given in its parts.
+/// A function that reads a file. Its second argument is the path, in parts.
 type Read = fn(&Session, &[&str], &mut dyn Write) -> Result<(), Fault>;
-/// Writes text to a file.
+/// A function that writes text to a file.
 type WriteText = fn(&mut Session, &[&str], &str) -> Result<(), Errno>;
 
-/// Empties a file as it is opened to be written from its beginning.
+/// A function that empties a file, called when the file is opened for writing from its beginning.
 type Empty = fn(&mut Session, &[&str]) -> Result<(), Errno>;
 
 /// A file.
 struct Node {
-    /// Its path, in which `*` stands for the name of a group, an event, an option or a CPU.
+    /// The path of the file. `*` stands for the name of a group, an event, an option or a CPU.
     path: &'static str,
     read: Option<Read>,
     empty: Option<Empty>,
@@ -37,7 +37,7 @@ const fn file(path: &'static str, read: Read, write: WriteText) -> Node {
     Node { path, read: Some(read), empty: None, write: Some(write) }
 }
 
-/// A file that is emptied when it is opened to be written from its beginning.
+/// Creates a file that is emptied when it is opened for writing from its beginning.
 const fn emptied(path: &'static str, read: Read, empty: Empty, write: WriteText) -> Node {
     Node { empty: Some(empty), ..file(path, read, write) }
 }
@@ -101,11 +101,11 @@ static NODES: [Node; 48] = [
     file("tracing_on", ring::read_on, ring::write_on),
 ];
 
-/// Why a file was not read.
+/// The reason why a read has failed.
 pub(super) enum Fault {
-    /// It cannot be.
+    /// The file cannot be read.
     Errno(Errno),
-    /// The place that it is written to gives an error.
+    /// The output of the read has returned an error.
     Screen,
 }
 
@@ -130,15 +130,15 @@ impl From<fmt::Error> for Fault {
     }
 }
 
-/// Why a file was not written.
+/// The reason why a write has failed.
 pub(super) enum WriteFault {
-    /// It was not opened.
+    /// The file could not be opened.
     Open(Errno),
-    /// It was, and has not taken the text.
+    /// The file was opened, but has refused the text.
     Write(Errno),
 }
 
-/// The file that a path means.
+/// Returns the file that a path names.
 fn find(session: &Session, parts: &[&str]) -> Result<&'static Node, Errno> {
     if !exists(session, parts) {
         return Err(Errno::NotFound);
@@ -151,10 +151,10 @@ fn find(session: &Session, parts: &[&str]) -> Result<&'static Node, Errno> {
     }
 }
 
-/// Whether there is what a path names where the patterns have a star: a group, an event, an option, a CPU.
+/// Returns whether the names in the path that patterns have a star for exist: the group, event, option or CPU.
 fn exists(session: &Session, parts: &[&str]) -> bool {
     let events = &session.events;
-    // A path that has no star in it is there, and so are the directories above.
+    // A path that matches a pattern without stars exists, and so do the directories above it.
     let is_literal = |path: &str| !path.contains('*') && path::fit(path, parts) != Fit::None;
     let is_file = NODES.iter().any(|node| is_literal(node.path));
     match parts {
@@ -171,14 +171,14 @@ fn exists(session: &Session, parts: &[&str]) -> bool {
     }
 }
 
-/// Writes what is in the file to `out`.
+/// Writes the content of the file to `out`.
 pub(super) fn read(session: &Session, path: &str, out: &mut dyn Write) -> Result<(), Fault> {
     let parts = path::parts(path).map_err(Errno::from)?;
     let read = find(session, &parts)?.read.ok_or(Errno::Invalid)?;
     read(session, &parts, out)
 }
 
-/// Opens the file to be written, at its end if that is to be appended, and writes `text`, if there is any.
+/// Opens the file for writing, at its end if `append`, and writes `text` unless it is empty.
 pub(super) fn write(session: &mut Session, path: &str, text: &str, append: bool) -> Result<(), WriteFault> {
     let parts = path::parts(path).map_err(|error| WriteFault::Open(error.into()))?;
     let node = find(session, &parts).map_err(WriteFault::Open)?;
@@ -192,7 +192,7 @@ pub(super) fn write(session: &mut Session, path: &str, text: &str, append: bool)
     write(session, &parts, text).map_err(WriteFault::Write)
 }
 
-/// The names in a directory; of a file, its own path.
+/// Returns the names in a directory, or the path itself for a file.
 pub(super) fn list(session: &Session, path: &str) -> Result<Vec<String>, Errno> {
     let parts = path::parts(path)?;
     match find(session, &parts) {
@@ -202,7 +202,7 @@ pub(super) fn list(session: &Session, path: &str) -> Result<Vec<String>, Errno> 
     }
 }
 
-/// The names that a star stands for in the directory `parts`.
+/// Returns the names that a star stands for in the directory `parts`.
 fn stars(session: &Session, parts: &[&str]) -> Result<Vec<String>, OutOfMemory> {
     let events = session.events.iter().map(|event| event.definition());
     match parts {
@@ -220,7 +220,7 @@ fn stars(session: &Session, parts: &[&str]) -> Result<Vec<String>, OutOfMemory> 
     }
 }
 
-/// What is in each file, and what is written to it.
+/// The help text for each file: its content, and what can be written to it.
 const HELP: [(&str, &str); NODES.len()] = [
     ("README", "what there is, in the words that programs look for"),
     ("available_events", "all events, GROUP:EVENT, as they are written to set_event"),
@@ -326,7 +326,7 @@ const _: () = {
     }
 };
 
-/// Says what is in the files that `word` names: by a path, or else by the last part of one or of a pattern.
+/// Shows help for the files that `word` names: by a path, otherwise by the last part of a path or of a pattern.
 pub(in super::super) fn describe(word: Word<'_>) -> Result<(), Failure> {
     let parts = path::parts(word.text)?;
     let is_path = |pattern: &str| path::fit(pattern, &parts) == Fit::File;
@@ -342,12 +342,12 @@ pub(in super::super) fn describe(word: Word<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A number that is written to a file.
+/// Parses a number that is written to a file.
 pub(super) fn number(text: &str) -> Result<u64, Errno> {
     definition::whole(text).ok_or(Errno::Invalid)
 }
 
-/// 0 or 1, as it is written to a file of events.
+/// Parses the 0 or 1 that is written to a file of events.
 pub(super) fn switch(text: &str) -> Result<bool, Errno> {
     match number(text)? {
         0 => Ok(false),

@@ -1,4 +1,4 @@
-//! Clauses that run at no hit: a task runs them, with interrupts masked, as they would be at one.
+//! Runs the clauses that belong to no hit: a task runs them, with interrupts masked as they are at a hit.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,10 +13,10 @@ use super::running::Shared;
 use crate::host::{Task, host};
 use crate::{host, time};
 
-/// How long the task sleeps at a time: it looks then whether the program has ended.
+/// The longest sleep of the task between checks whether the program has ended.
 const NAP: Duration = Duration::from_millis(20);
 
-/// Runs the clauses of `shared` for which `wanted` holds of the name of the probe, in the order of the text, once.
+/// Runs once each clause of `shared` whose probe satisfies `wanted`, in the order of the text.
 pub(super) fn run(shared: &Shared, wanted: impl Fn(&Probe) -> bool) {
     for &(clause, name) in &shared.alone {
         if shared.names.get(name).is_some_and(&wanted) {
@@ -25,33 +25,34 @@ pub(super) fn run(shared: &Shared, wanted: impl Fn(&Probe) -> bool) {
     }
 }
 
-/// Runs the clause with all interrupts masked: a fast one may hit a probe, and that wait for what the clause holds.
+/// Runs the clause with all interrupts masked. Otherwise the handler of a fast interrupt could hit a probe whose clause
+/// waits forever for a lock that this clause holds.
 fn run_masked(shared: &Shared, clause: usize, name: usize) {
     host::masked(&mut || hit::run_alone(shared, clause, name as u64));
 }
 
-/// A clause that runs again and again.
+/// A clause that runs periodically.
 pub(super) struct Interval {
     clause: usize,
     name: usize,
-    /// In nanoseconds, as the next.
+    /// The period, in nanoseconds. `next` is the time of the next run, in nanoseconds since the clock's origin.
     period: u64,
     next: u64,
 }
 
-/// The clauses with an interval of a program.
+/// The `interval:` clauses of a program.
 pub(super) enum Intervals {
-    /// A task runs them.
+    /// A task runs the clauses.
     Task(Box<dyn Task>),
-    /// [`turn`](Self::turn) does.
+    /// [`turn`](Self::turn) runs the clauses.
     Here(Vec<Interval>),
 }
 
-/// Has the clauses with an interval run, by a task where there are tasks, until the program ends.
+/// Starts to run the `interval:` clauses until the program ends, in a task if the kernel has tasks.
 ///
 /// # Errors
 ///
-/// There is no memory for a list of the clauses, or for the task.
+/// There is no memory for the list of clauses, or for the task.
 pub(super) fn start_intervals(shared: &Arc<Shared>) -> Result<Intervals, OutOfMemory> {
     let now = time::nanoseconds();
     let interval = |&(clause, name): &(usize, usize)| match shared.names.get(name) {
@@ -73,7 +74,7 @@ pub(super) fn start_intervals(shared: &Arc<Shared>) -> Result<Intervals, OutOfMe
 }
 
 impl Intervals {
-    /// Runs those whose time has come, where no task does. Returns how long to sleep until the next turn.
+    /// Runs the clauses that are due, if no task does. Returns how long to sleep until the next call.
     pub fn turn(&mut self, shared: &Shared) -> Duration {
         match self {
             Self::Task(_) => NAP,
@@ -81,7 +82,7 @@ impl Intervals {
         }
     }
 
-    /// The program was told to end: none runs when this returns.
+    /// Waits until no clause runs any more. The program must have been told to end.
     pub fn end(self, shared: &Shared) {
         match self {
             Self::Task(mut task) => task.join(),
@@ -92,8 +93,8 @@ impl Intervals {
     }
 }
 
-/// What was not run in time is run once, and not for each time that was missed: these are counted, up to the end of the program.
-/// Returns how long there is nothing to do, if the program goes on: it has to be asked then at the latest.
+/// Runs each clause that is due once. Periods that were missed up to the end of the program are not made up for, but
+/// counted. Returns how long to wait until the next call at most, or `None` if the program has ended.
 fn run_due(shared: &Shared, intervals: &mut [Interval]) -> Option<Duration> {
     let end = shared.end();
     let now = time::nanoseconds().min(end);
@@ -109,7 +110,7 @@ fn run_due(shared: &Shared, intervals: &mut [Interval]) -> Option<Duration> {
     (end == u64::MAX).then(|| Duration::from_nanos(next.saturating_sub(time::nanoseconds())).min(NAP))
 }
 
-/// Runs them until the program ends.
+/// Runs the clauses when they are due, until the program ends.
 fn keep(shared: &Shared, intervals: &mut [Interval]) {
     while let Some(idle) = run_due(shared, intervals) {
         host::sleep(idle);

@@ -1,5 +1,5 @@
-//! The probes of a program, made by the engine: all are registered before the first is armed, so that what cannot be probed is
-//! known before the program does anything.
+//! Registers the probes of a program. All are registered before the first is armed, so that probes that are impossible
+//! are known before the program has any effect.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -18,39 +18,39 @@ use super::places::{Place, Way};
 use super::refused::{Refused, Wanted};
 use super::snippets::Snippets;
 
-/// How many probes are registered between one look and the next whether to go on.
+/// The number of probes that are registered between checks for an interruption.
 const AT_ONCE: usize = 256;
 
-/// Probes that are registered.
+/// The registered probes of a program, with everything that they use.
 #[derive(Debug)]
 pub(super) struct Attached {
-    // Before what their handlers use.
+    // The probes are dropped before the fields below, which their handlers use.
     kprobes: Vec<Kprobe>,
     kretprobes: Vec<Kretprobe>,
-    /// What the handlers of each are given. They stay where they are.
+    /// The sites, whose addresses the probes have as data. They never move.
     _sites: AliasableBox<[Site]>,
-    /// The handlers that were made for them.
+    /// The compiled handlers of the probes.
     pub clauses: Clauses,
     _snippets: Snippets,
-    /// What cannot be probed.
+    /// The functions and instructions that cannot be probed.
     pub refused: Refused,
 }
 
-/// What probes were not told of.
+/// The events that the probes have missed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unseen {
-    /// Hits that they have missed.
+    /// The number of missed hits.
     pub hits: u64,
-    /// Calls that had not returned when they were unregistered.
+    /// The number of calls that had not returned when their probes were unregistered.
     pub returns: u64,
 }
 
-/// Why probes are not registered.
+/// The reason why no probes are registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unattached {
-    /// The program is to be stopped.
+    /// The program was interrupted.
     Stopped,
-    /// There is no memory for lists of the probes.
+    /// There is no memory for the lists of probes.
     OutOfMemory,
 }
 
@@ -60,22 +60,23 @@ impl From<OutOfMemory> for Unattached {
     }
 }
 
-// SAFETY: sites point to what is shared by all CPUs, and are not changed.
+// SAFETY: a site points to a `Shared`, which all CPUs may use, and is never changed.
 unsafe impl Send for Site {}
-// SAFETY: as above.
+// SAFETY: a site points to a `Shared`, which all CPUs may use, and is never changed.
 unsafe impl Sync for Site {}
 
-/// Registers probes, which are not armed yet, that run clauses of `shared` at all `places` where one can be: as instructions, or by
-/// the interpreter alone. What usually takes no call stands in the stubs of the probes, as `snippets` have it for their places.
-/// What runs where it depends on the registers whether a function is left is interpreted.
+/// Registers disarmed probes that run the clauses of `shared` at all `places` that can be probed. Clauses are compiled,
+/// unless `is_interpreted`. Where a clause has a snippet in `snippets`, the stub of the probe runs the snippet and
+/// usually needs no call. A clause whose probe depends on registers to tell whether a function is left is always
+/// interpreted.
 ///
 /// # Errors
 ///
-/// `is_stopped` has become true, or there is no memory: nothing is registered then.
+/// `is_stopped` became true, or there is no memory. Nothing is registered then.
 ///
 /// # Safety
 ///
-/// `shared` outlives what is returned, and stays where it is.
+/// `shared` must point to a valid `Shared` that outlives the result and does not move.
 pub(super) unsafe fn attach(
     shared: *const Shared,
     places: Vec<Place>,
@@ -97,7 +98,8 @@ pub(super) unsafe fn attach(
     let is_wanted = |clause, view| places.iter().any(|place| place.clause == clause && place.way.view() == Some(view));
     let clauses = match is_interpreted {
         true => Clauses::default(),
-        // SAFETY: by the caller; and the probes go before these.
+        // SAFETY: the caller guarantees that `shared` is valid and outlives the result (see # Safety). `Attached` drops
+        // the probes before the clauses.
         false => unsafe { Clauses::of(&*shared, is_wanted)? },
     };
     let (mut at, mut returning) = (Vec::new(), Vec::new());
@@ -108,13 +110,14 @@ pub(super) unsafe fn attach(
             Way::Return => {
                 let handler = clauses.returned(place.clause).unwrap_or(INTERPRETER.returned);
                 let kretprobe = Kretprobe::at(place.address).handler(handler).data(data).disabled();
-                // SAFETY: by the caller.
+                // SAFETY: the caller guarantees that `shared` is valid (see # Safety).
                 let kretprobe = match wants_result(unsafe { &(*shared).program.code }, place.clause) {
                     true => kretprobe.entry(INTERPRETER.called).data_words(1),
                     false => kretprobe,
                 };
                 let kretprobe = match snippets.get(number) {
-                    // SAFETY: as below.
+                    // SAFETY: `Attached` drops the snippets after the probes. The snippet's operand leads to memory of
+                    // `shared`, which outlives the probes (see # Safety).
                     Some(insertion) => unsafe { kretprobe.snippet(insertion) },
                     None => kretprobe,
                 };
@@ -128,7 +131,8 @@ pub(super) unsafe fn attach(
             Way::Exit(_) => kprobe.pre(INTERPRETER.left),
         };
         let kprobe = match snippets.get(number) {
-            // SAFETY: snippets go behind the probes, and what the operand leads to with `shared`.
+            // SAFETY: `Attached` drops the snippets after the probes. The snippet's operand leads to memory of
+            // `shared`, which outlives the probes (see # Safety).
             Some(insertion) => unsafe { kprobe.snippet(insertion) },
             None => kprobe,
         };
@@ -141,13 +145,14 @@ pub(super) unsafe fn attach(
     Ok(Attached { kprobes, kretprobes, _sites: sites, clauses, _snippets: snippets, refused })
 }
 
-/// Whether a clause asks where a function writes what it returns.
+/// Returns whether a clause asks for the address at which a function writes its result.
 fn wants_result(code: &Code, clause: usize) -> bool {
     let ops = code.routines.get(clause).into_iter().flat_map(|routine| &routine.ops);
     ops.into_iter().any(|op| matches!(op, Op::Load { what: Builtin::Result, .. }))
 }
 
-/// The probes of `requests` that can be registered; what became of each is added to `outcomes`.
+/// Registers `requests`, and returns the probes that could be registered. Adds the outcome of each request to
+/// `outcomes`.
 fn registered<B: Clone, P>(
     requests: &[(Wanted, B)],
     register: impl Fn(Vec<B>) -> Result<Vec<Result<P, ProbeError>>, ProbeError>,
@@ -162,7 +167,7 @@ fn registered<B: Clone, P>(
             return Err(Unattached::Stopped);
         }
         match register(fallible::collect(some.iter().map(|(_, request)| request.clone()))?) {
-            // There is room for all of them.
+            // Both lists have room for all requests.
             Ok(found) => {
                 for ((wanted, _), found) in some.iter().zip(found) {
                     outcomes.push((*wanted, found.map(|probe| probes.push(probe))));
@@ -181,7 +186,8 @@ impl Place {
 }
 
 impl Way {
-    /// What a handler is told that is made for the clause.
+    /// Returns the view of a hit that a compiled clause gets at such a place; `None` if the clause is always
+    /// interpreted there.
     pub(super) fn view(self) -> Option<View> {
         match self {
             Self::Entry => Some(View::Entry),
@@ -193,31 +199,34 @@ impl Way {
 }
 
 impl Attached {
-    /// All of them.
+    /// Returns all probes.
     pub fn probes(&self) -> impl Iterator<Item = &Registration> {
         self.kprobes.iter().map(Deref::deref).chain(self.kretprobes.iter().map(Deref::deref))
     }
 
-    /// How many there are.
+    /// Returns the number of probes.
     pub fn count(&self) -> usize {
         self.kprobes.len() + self.kretprobes.len()
     }
 
-    /// Arms them, unless `is_stopped` is true: all at once, as otherwise those that are armed would be hit by what arms others.
+    /// Arms all probes, unless `is_stopped` is true. They are armed together, because the code that arms a probe would
+    /// otherwise hit those that are armed already.
     ///
     /// # Errors
     ///
-    /// There is no memory for that: none is armed then.
+    /// There is no memory for this. No probe is armed then.
     pub fn arm(&self, is_stopped: &dyn Fn() -> bool) -> Result<(), ProbeError> {
         if is_stopped() { Ok(()) } else { Registration::set_all_enabled(self.probes(), true) }
     }
 
-    /// Unregisters them: when this returns, no clause runs at a hit, and none will. Returns what they were not told of.
+    /// Unregisters the probes, and returns what they have missed. When this returns, no clause runs at a hit, and none
+    /// will.
     ///
-    /// The instructions of clauses go behind that. No CPU is in them then: unregistering a probe waits until every CPU was
-    /// held outside of handlers, and no task is preempted in one, as interrupts are masked.
+    /// The instructions of the clauses are freed after that. No CPU executes them then: unregistering a probe waits
+    /// until every CPU has been held outside of handlers, and no task is preempted in a handler, because interrupts are
+    /// masked there.
     pub fn detach(mut self) -> Unseen {
-        // Where there is no memory for that, they go armed.
+        // If there is no memory to disarm them together, the probes are unregistered while they are armed.
         let _ = Registration::set_all_enabled(self.probes(), false);
         let returns = self.probes().map(|probe| u64::from(probe.active())).sum();
         Unseen { hits: self.unregister(), returns }
@@ -230,7 +239,7 @@ impl Attached {
 }
 
 impl Drop for Attached {
-    /// All at once: one by one, each would have all CPUs held.
+    /// Unregisters all probes together. One by one, each would hold all CPUs.
     fn drop(&mut self) {
         self.unregister();
     }

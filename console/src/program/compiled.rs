@@ -1,9 +1,9 @@
-//! The clauses of a program as instructions of this kernel.
+//! Compiles the clauses of a program to instructions of this kernel.
 //!
-//! A clause is compiled for each view of a hit that it is probed by: for what a call passes, for all registers, and for those of a
-//! call that has returned. What becomes of it is a handler, which the engine calls with the address of an [`Entry`], a [`Hit`] or a
-//! [`Call`]; from there it finds the site, and by
-//! TPIDR_EL1 the task and the CPU, at the places that the trace layer is told of, too.
+//! A clause is compiled for each view of a hit in which its probes need it: the registers that a call passes, all
+//! registers, or the registers of a call that has returned. The result is a handler, which the engine calls with the
+//! address of an [`Entry`], a [`Hit`] or a [`Call`]. From there the code finds the site, and through TPIDR_EL1 the task
+//! and the CPU, at the offsets that the trace layer uses, too.
 
 use alloc::vec::Vec;
 use core::mem::{offset_of, transmute};
@@ -23,12 +23,12 @@ use super::hit::{Site, callees};
 use super::room::Room;
 use crate::{host, time};
 
-/// Why a clause is interpreted.
+/// The reason why a clause is interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The compiler does not take it.
+    /// The compiler refuses the clause.
     Refused(Refused),
-    /// There is no memory for its instructions.
+    /// There is no executable memory for the instructions.
     NoMemory,
 }
 
@@ -41,14 +41,14 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What a handler is told of a hit.
+/// The view of a hit that a handler gets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
-    /// What a call passes.
+    /// The registers that a call passes.
     Entry,
     /// All registers.
     Frame,
-    /// All registers, where a function has returned.
+    /// All registers, at the return of a function.
     Return,
 }
 
@@ -56,7 +56,7 @@ const fn in_task(offset: &'static [u16]) -> Path {
     Path { base: Base::Thread, offsets: offset }
 }
 
-/// From a hit, by way of the address of its site, to the function and the name there.
+/// Returns the paths from a hit, through the address of its site, to the function and to the name in the site.
 const fn in_site([first, second, third]: [u16; 3]) -> [[u16; 4]; 2] {
     let (function, name) = (offset_of!(Site, function) as u16, offset_of!(Site, name) as u16);
     [[first, second, third, function], [first, second, third, name]]
@@ -80,7 +80,7 @@ fn register_of_frame(register: Register) -> Option<u16> {
 }
 
 impl View {
-    /// What compiled code of `shared` is told of this kernel.
+    /// Returns the description of this kernel for the code of `shared` in this view.
     pub(super) fn kernel(self, shared: &Shared) -> Kernel {
         let [function, name]: &'static [[u16; 4]; 2] = match self {
             Self::Entry => &const { in_site(Entry::DATA) },
@@ -105,7 +105,7 @@ impl View {
         Kernel {
             register,
             function: of_hit(function),
-            // It may have to be looked for.
+            // Finding the caller may take a search, which compiled code does not do.
             caller: None,
             site: of_hit(name),
             cpu: in_task(slice::from_ref(cpu)),
@@ -119,29 +119,29 @@ impl View {
     }
 }
 
-/// Clauses that are compiled, as far as they are.
+/// The compiled clauses of a program.
 #[derive(Debug, Default)]
 pub(super) struct Clauses {
-    /// By their numbers.
+    /// The code of each clause, by the clause's number.
     of_calls: Vec<Option<Room>>,
     of_frames: Vec<Option<Room>>,
     of_returns: Vec<Option<Room>>,
-    /// What the instructions have the address of.
+    /// The directory whose address the instructions contain.
     _directory: Option<Directory>,
-    /// Those that could not be, by their numbers, and why.
+    /// The numbers of the clauses that could not be compiled, with the reason.
     pub interpreted: Vec<(usize, Reason)>,
 }
 
 impl Clauses {
-    /// Compiles the clauses of `shared` for the views in which `is_wanted` of them.
+    /// Compiles each clause of `shared` for the views for which `is_wanted` is true.
     ///
     /// # Errors
     ///
-    /// There is no memory for the lists. A clause that there is no memory to compile is interpreted.
+    /// There is no memory for the lists. If there is no memory to compile a clause, it is interpreted.
     ///
     /// # Safety
     ///
-    /// `shared` stays where it is for as long as a handler of these may run.
+    /// `shared` must not move or be dropped as long as a handler of these clauses may run.
     pub unsafe fn of(shared: &Shared, is_wanted: impl Fn(usize, View) -> bool) -> Result<Self, OutOfMemory> {
         let directory = Directory::new(&shared.store)?;
         let mut interpreted = Vec::new();
@@ -169,28 +169,31 @@ impl Clauses {
         Ok(Self { of_calls, of_frames, of_returns, _directory: Some(directory), interpreted })
     }
 
-    /// The handler of clause `number` for what a call passes, if there is one.
+    /// Returns the handler of clause `number` for the registers that a call passes, if it was compiled.
     pub fn entered(&self, number: usize) -> Option<ArgumentHandler> {
         let room = self.of_calls.get(number)?.as_ref()?;
-        // SAFETY: the words are a function that takes an address and returns nothing (AAPCS64), made for that of an entry.
+        // SAFETY: the words at `start` are a function that follows the AAPCS64, takes the address of an `Entry`, and
+        // returns nothing: `Clauses::of` compiled them for this view.
         Some(unsafe { transmute::<*const (), ArgumentHandler>(core::ptr::with_exposed_provenance(room.start())) })
     }
 
-    /// Likewise, for all registers.
+    /// Returns the handler of clause `number` for all registers, if it was compiled.
     pub fn reached(&self, number: usize) -> Option<PreHandler> {
         let room = self.of_frames.get(number)?.as_ref()?;
-        // SAFETY: as above, for that of a hit, which it leaves as it is.
+        // SAFETY: the words at `start` are a function that follows the AAPCS64, takes the address of a `Hit`, which it
+        // does not change, and returns nothing: `Clauses::of` compiled them for this view.
         Some(unsafe { transmute::<*const (), PreHandler>(core::ptr::with_exposed_provenance(room.start())) })
     }
 
-    /// The same, for a call that has returned.
+    /// Returns the handler of clause `number` for a call that has returned, if it was compiled.
     pub fn returned(&self, number: usize) -> Option<ReturnHandler> {
         let room = self.of_returns.get(number)?.as_ref()?;
-        // SAFETY: as above, for that of a call, which it leaves as it is.
+        // SAFETY: the words at `start` are a function that follows the AAPCS64, takes the address of a `Call`, which it
+        // does not change, and returns nothing: `Clauses::of` compiled them for this view.
         Some(unsafe { transmute::<*const (), ReturnHandler>(core::ptr::with_exposed_provenance(room.start())) })
     }
 
-    /// How many clauses there are as instructions, each for every view of it.
+    /// Returns the number of compiled handlers: each clause counts once for each view.
     pub fn count(&self) -> usize {
         [&self.of_calls, &self.of_frames, &self.of_returns].into_iter().flatten().flatten().count()
     }

@@ -1,26 +1,28 @@
-//! Where a function is left: every RET, and every branch out of it, which a tail call is. Pure.
+//! Finds the instructions that leave a function: every RET, and every branch out of it, which is a tail call. A pure
+//! computation.
 //!
-//! A function that is recursive, or calls others at its end, is left as often as it is entered; so a probe on each of these
-//! instructions sees every return, at any depth, without keeping anything of the call.
+//! A function leaves as often as it is entered, even if it is recursive or makes tail calls. A probe on each of these
+//! instructions therefore sees every return, at any depth, without any record of the call.
 
 use core::ops::Range;
 
 use aarch64_kprobes::insn::{self, Indirect, Op, Verdict};
 
-/// When an instruction leaves its function.
+/// The condition under which an instruction leaves its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Always.
+    /// The instruction always leaves the function.
     Always,
-    /// If its condition holds: the target of this branch is elsewhere.
+    /// The instruction leaves the function if the condition of this branch holds: the target is outside.
     Conditional(Op),
-    /// If its condition does not hold.
+    /// The instruction leaves the function if the condition of this branch does not hold.
     Unless(Op),
-    /// If the register has no address within the function: a tail call through a pointer, or else a jump table.
+    /// The instruction leaves the function if the register holds an address outside of it: a tail call through a
+    /// pointer, otherwise a jump table.
     Register(u8),
 }
 
-/// How the instruction `word` at the virtual address `address` leaves `function`, if it can.
+/// Returns how the instruction `word` at the virtual address `address` leaves `function`; `None` if it does not.
 #[must_use]
 pub fn exit_at(address: usize, word: u32, function: &Range<usize>) -> Option<Exit> {
     let Verdict::Simulate(op) = insn::classify(word) else { return None };

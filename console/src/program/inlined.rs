@@ -1,7 +1,8 @@
-//! Copies of functions that the compiler has put into others, from the table of the image.
+//! Inlined copies of functions, from the table of the image.
 //!
-//! Programs know functions by their addresses, and a function of which there are copies may have none. What stands for it then is
-//! an address in the table, where no instruction is.
+//! Programs know functions by their addresses, but a function that is inlined everywhere has none. Such a function is
+//! represented by an address in the table of copies, where no instruction is. In this module, the *value* of a function
+//! is the address that represents it.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,23 +25,23 @@ use crate::{host, symbol};
 /// An instruction at which control passes into a copy, or out of it.
 pub(super) struct Site {
     pub way: Way,
-    /// Its virtual address.
+    /// The virtual address of the instruction.
     pub address: usize,
 }
 
-/// A copy, at one of its ends.
+/// A copy, at its entry or its exit.
 pub(super) struct Copy {
-    /// What stands for the function, and for the one that it is in in the source.
+    /// The value of the function, and that of the function that contains the copy in the source.
     pub function: u64,
     pub caller: u64,
     /// The demangled name of the function.
     pub name: String,
-    /// The virtual addresses of the function of the image that it is in.
+    /// The virtual address range of the function in the image that contains the copy.
     pub host: Range<usize>,
-    /// The virtual address of its first instruction.
+    /// The virtual address of the first instruction of the copy.
     address: usize,
     is_in_pieces: bool,
-    /// Where control passes, if instructions tell.
+    /// The instructions at which control passes; `None` if no instructions mark this.
     pub sites: Option<Vec<Site>>,
 }
 
@@ -48,29 +49,29 @@ pub(super) struct Copy {
 #[derive(Default)]
 pub(super) struct Copies {
     pub copies: Vec<Copy>,
-    /// The names of the functions that they are of, and of those that they are in, by what stands for them.
+    /// The names of the copied functions, and of the functions that contain the copies, with their values.
     pub names: Vec<(u64, String)>,
 }
 
-/// The table of copies, for one program: nothing until that asks for it.
+/// The table of copies for one program. It is unpacked at the first use.
 #[derive(Default)]
 pub(super) struct Table(OnceCell<Result<Unpacked, Problem>>);
 
-/// The table as it can be read. To unpack it takes a hundred times as long as to read it, so it is kept for the next program,
-/// unless that would take more than [a part](KEPT) of the memory that is to spare.
+/// The unpacked table. Unpacking takes a hundred times as long as reading, so the table is kept for the next program,
+/// unless it would take more than a [`KEPT`]th of the memory to spare.
 enum Unpacked {
     Kept(&'static InlinedCopies),
     Once(InlinedCopies),
 }
 
 static UNPACKED: Once<InlinedCopies> = Once::new();
-/// One of so many parts.
+/// The divisor of the memory to spare that a kept table may take.
 const KEPT: usize = 64;
 
-/// What stands for a function of which there are copies.
+/// Returns the value of a function that has copies.
 fn value(function: &InlinedFunction<'_>) -> u64 {
     let address = symbol::find(&function.name).next().map(|symbol| symbol.address);
-    // In the table each of them has more than a byte.
+    // The numbers of functions are distinct offsets in the table, because each function takes more than a byte there.
     address.unwrap_or_else(|| (symbol::table_address() + function.number) as u64)
 }
 
@@ -97,7 +98,7 @@ impl Table {
         }
     }
 
-    /// What stands for the functions that `glob` means of which there are copies.
+    /// Returns the values of the functions that have copies and that `glob` matches.
     ///
     /// # Errors
     ///
@@ -112,15 +113,16 @@ impl Table {
         Ok(fallible::collect_results(meant.map(|function| function.map(|function| value(&function))))?)
     }
 
-    /// Where the copies of the functions that `glob` matches begin, or end if `exit`.
+    /// Returns the copies of the functions that `glob` matches, with the instructions that enter them, or that leave
+    /// them if `exit`.
     ///
     /// # Errors
     ///
-    /// As above, or there are none.
+    /// The table is damaged, there is no memory for it, or there are no copies.
     pub fn copies(&self, glob: &str, exit: bool) -> Result<Copies, Problem> {
         let table = self.get()?;
         let mut found = Copies::default();
-        // The numbers of functions, each with that of a copy which is in it.
+        // The numbers of the functions that contain copies, each with the index of the copy.
         let mut callers: Vec<(usize, usize)> = Vec::new();
         let glob = Glob::new(glob);
         for function in table.functions_where(|_, name| glob.matches(name)) {
@@ -162,11 +164,11 @@ impl Table {
         if found.copies.is_empty() { Err(Problem::NoInlined) } else { Ok(found) }
     }
 
-    /// A line for each copy that a probe means: the probe, where the copy is, and what is to be known of it.
+    /// Returns a line for each copy that a probe means: the probe, the place of the copy, and remarks.
     ///
     /// # Errors
     ///
-    /// As above.
+    /// The table is damaged, there is no memory for it, or there are no copies.
     pub fn list(&self, glob: &str, exit: bool) -> Result<Vec<String>, Problem> {
         let line = |copy: Copy| {
             let Copy { name, host, address, is_in_pieces, sites, .. } = copy;
@@ -184,7 +186,8 @@ impl Table {
     }
 }
 
-/// The instructions of `host` at which control passes into a copy, or out of it, if instructions tell.
+/// Returns the instructions of `host` at which control passes into a copy, or out of it if `exit`; `None` if no
+/// instructions mark this.
 fn sites(copy: &InlinedCopy<'_>, exit: bool, host: &Range<usize>) -> Result<Option<Vec<Site>>, OutOfMemory> {
     let site = |Passage { address, when }: Passage| {
         let address = address as usize;
@@ -201,7 +204,7 @@ fn sites(copy: &InlinedCopy<'_>, exit: bool, host: &Range<usize>) -> Result<Opti
     }
 }
 
-/// The sites in a list, if each of them is one.
+/// Returns the sites; `None` if one of them is `None`.
 fn all(sites: impl Iterator<Item = Option<Site>>) -> Result<Option<Vec<Site>>, OutOfMemory> {
     let mut all = Vec::new();
     for site in sites {
@@ -211,7 +214,7 @@ fn all(sites: impl Iterator<Item = Option<Site>>) -> Result<Option<Vec<Site>>, O
     Ok(Some(all))
 }
 
-/// The conditional branch at the virtual address `address`.
+/// Returns the conditional branch at the virtual address `address`.
 fn branch_at(address: usize) -> Option<insn::Op> {
     match insn::classify(probe::instruction(address)?) {
         Verdict::Simulate(op) if op.branch_offset().is_some() => Some(op),

@@ -1,20 +1,20 @@
-//! Programs in the language of [`kprobes_program`], on the probes of the engine and with what this kernel knows of a hit.
+//! Programs in the language of [`kprobes_program`], run on the engine's probes with this kernel's state at a hit.
 //!
-//! [`Program::start`] reads a program, finds the instructions that it is about, and probes them. From then on
-//! its clauses run at their hits, as instructions that they were compiled to; [`Program::drain`] shows what they put out, and
-//! [`Program::finish`] ends it and shows its maps.
+//! [`Program::start`] parses a program, finds the instructions that it probes, and probes them. From then on its
+//! clauses run at the hits, as compiled instructions. [`Program::drain`] shows their output, and [`Program::finish`]
+//! ends the program and shows its maps.
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | `names` | functions by their names |
-//! | `exits` | where a function is left |
-//! | `inlined` | copies of functions in others |
+//! | `exits` | the instructions that leave a function |
+//! | `inlined` | inlined copies of functions |
 //! | `places` | from probes to instructions |
 //! | `compiled` | clauses as instructions |
-//! | `room` | where these are |
-//! | `attach` | the probes |
+//! | `room` | executable memory for them |
+//! | `attach` | registering the probes |
 //! | `refused` | what cannot be probed |
-//! | `hit` | what a clause is told of a hit: the part that runs then |
+//! | `hit` | the hit path: running a clause, and the state that it can ask for |
 //! | `alone` | clauses that run at no hit: `BEGIN`, `END`, `interval:` |
 
 #[cfg(any(target_os = "none", test))]

@@ -1,4 +1,4 @@
-//! The names that programs are about, from the table of the image.
+//! Names for the checker and for reports, from the tables of the image.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -44,8 +44,8 @@ impl Symbols for Image<'_> {
 /// The functions of the image, and the probes of a program by their numbers.
 pub(super) struct Known<'a> {
     pub probes: &'a [Probe],
-    /// The functions of which copies are probed, and those that they are in, by what stands for them, which
-    /// ascends.
+    /// The values of the functions whose copies are probed, and of the functions that contain the copies, with their
+    /// names, in ascending order of the values.
     pub inlined: &'a [(u64, String)],
 }
 

@@ -1,4 +1,4 @@
-//! From the probes of a program to instructions of the image.
+//! Resolves the probes of a program to instructions of the image.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,40 +16,42 @@ use super::hit;
 use super::inlined::{Copies, Site, Table};
 use crate::{prologue, source_lines, symbol};
 
-/// How an instruction is probed.
+/// The way to probe an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// By what a call passes.
+    /// At the entry of a function, with the registers that a call passes.
     Entry,
-    /// By all registers.
+    /// With all registers.
     Instruction,
-    /// Likewise, if it leaves its function.
+    /// With all registers, if the instruction leaves its function.
     Exit(Exit),
-    /// It is the entry of a function whose returns are probed.
+    /// At the return of the function whose entry the instruction is.
     Return,
 }
 
-/// An instruction that is to be probed.
+/// An instruction to be probed.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub way: Way,
-    /// Its virtual address.
+    /// The virtual address of the instruction.
     pub address: usize,
     /// The number of the clause.
     pub clause: usize,
     /// The number of the probe in the text of the program.
     pub probe: usize,
-    /// The number of the name of its probe.
+    /// The number of the probe's name.
     pub name: usize,
-    /// The virtual addresses of its function.
+    /// The virtual address range of the function that contains the instruction.
     pub function: Range<usize>,
-    /// Where the function returns to is in x30 there, and in no frame record; not set where no clause asks.
+    /// Whether the return address of the function is in x30 there, and not in a frame record. False if the clause does
+    /// not ask for the caller.
     pub is_caller_in_link: bool,
-    /// What it is about, if that is not the function but a copy in it.
+    /// The copied function and its caller, if the probe is on a copy.
     pub inlined: Option<Inlined>,
 }
 
-/// What stands for a function of which a copy is probed, and for the function that it is in.
+/// The values (see [`inlined`](super::inlined)) of a function whose copy is probed, and of the function that contains
+/// the copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inlined {
     pub function: u64,
@@ -57,39 +59,40 @@ pub(super) struct Inlined {
 }
 
 impl Place {
-    /// What stands for the function that it is about: its virtual address, but for a copy.
+    /// Returns the value of the probed function: its virtual address, or the value of the copied function.
     pub fn meant(&self) -> u64 {
         self.inlined.map_or(self.function.start as u64, |inlined| inlined.function)
     }
 
-    /// How many bytes of memory it takes at most to probe it, by and large.
+    /// Returns about the most memory that the probe takes, in bytes.
     pub fn memory(&self) -> usize {
-        // Of a return probe each call that is in progress takes an instance besides.
+        // A return probe also needs an instance for each call in progress.
         if matches!(self.way, Way::Return) { 5120 } else { 512 }
     }
 }
 
-/// All that a program probes.
+/// Everything that a program probes.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     pub places: Vec<Place>,
-    /// Where the text names each probe, by their numbers.
+    /// The place of each probe in the text, by the probe's number.
     pub spans: Vec<Span>,
-    /// Each probe by its number, with the function that it is in; also those of clauses that run by themselves.
+    /// The names: each probe with its function, by number, including probes of clauses that run at no hit.
     pub names: Vec<Probe>,
-    /// Clauses that run by themselves, each with the number of its name.
+    /// The clauses that run at no hit, each with the number of its name.
     pub alone: Vec<(usize, usize)>,
-    /// The functions of which copies are probed, and those that they are in, by what stands for them.
+    /// The values of the functions whose copies are probed, and of the functions that contain the copies, with their
+    /// names.
     pub inlined: Vec<(u64, String)>,
-    /// How many copies are not probed, as no instruction tells when control passes.
+    /// The number of copies that are not probed, because no instruction marks their entry or exit.
     pub untold: usize,
 }
 
-/// What a clause wants to know.
+/// The state that a clause asks for.
 struct Wants {
-    /// More registers than a call passes.
+    /// Whether it asks for registers that a call does not pass.
     registers: bool,
-    /// Who called the function.
+    /// Whether it asks for the caller of the function.
     caller: bool,
 }
 
@@ -108,11 +111,12 @@ impl Wants {
 }
 
 impl Places {
-    /// Adds where clause `clause`, which is `routine`, runs for `probe`; in copies of functions, those of `table`.
+    /// Adds the places at which clause `clause`, whose code is `routine`, runs for `probe`. `table` has the inlined
+    /// copies.
     ///
     /// # Errors
     ///
-    /// There is no such place, or no memory for all of them.
+    /// There is no such place, or there is no memory for all of them.
     pub fn add(
         &mut self,
         clause: usize,
@@ -137,7 +141,8 @@ impl Places {
             Probe::Entry { glob } => {
                 for function in symbol::functions(glob) {
                     let name = self.name(Probe::Entry { glob: symbol::path(&function)? })?;
-                    // What is called otherwise than functions are cannot be probed: see `tracing::Names`.
+                    // An address that is not entered by calls like a function cannot be probed this way: see
+                    // `tracing::Names`.
                     let way = if wants.registers { Way::Instruction } else { Way::Entry };
                     self.push(way, clause, name, &function, 0, &wants)?;
                 }
@@ -169,7 +174,7 @@ impl Places {
             Probe::Line { file, line } => {
                 let places =
                     source_lines::places(file, *line).map_err(|why| probe.span.error(Problem::Line { why }))?;
-                // A copy of the line is a place of its own, in whichever function it is.
+                // Each copy of the line is a place of its own, whichever function it is in.
                 let functions = places.filter_map(|address| Some((address, symbol::lookup(address as usize)?)));
                 for (address, function) in functions {
                     let name = self.name(Probe::Line { file: fallible::copy(file)?, line: *line })?;
@@ -212,7 +217,7 @@ impl Places {
         }))
     }
 
-    /// Adds where control passes into the copies that were found, or out of them.
+    /// Adds the places at which control passes into the copies, or out of them if `exit`.
     fn push_copies(&mut self, clause: usize, found: Copies, exit: bool, wants: &Wants) -> Result<(), Problem> {
         let untold = found.copies.iter().filter(|copy| copy.sites.is_none()).count();
         if untold == found.copies.len() {
@@ -246,12 +251,12 @@ impl Places {
         Ok(())
     }
 
-    /// The number of the probe that is being added.
+    /// Returns the number of the probe that is being added.
     fn probe(&self) -> usize {
         self.spans.len().saturating_sub(1)
     }
 
-    /// The number of a new name.
+    /// Adds a name, and returns its number.
     fn name(&mut self, probe: Probe) -> Result<usize, OutOfMemory> {
         fallible::push(&mut self.names, probe)?;
         Ok(self.names.len() - 1)
@@ -268,7 +273,7 @@ impl Places {
     ) -> Result<(), OutOfMemory> {
         let function = range(function);
         let address = function.start + offset;
-        // A function that is left has given up its frame, whatever leads out of it.
+        // A function has released its frame when it is left, whichever instruction leaves it.
         let is_certain = offset == 0 || matches!(way, Way::Exit(_));
         let is_caller_in_link = wants.caller && (is_certain || prologue::is_caller_in_link(address));
         let probe = self.probe();

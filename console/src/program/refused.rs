@@ -1,5 +1,5 @@
-//! What of a program cannot be probed: a probe of which that is true of all instructions is refused, before the program runs; of
-//! the others it is told what they leave out. Pure.
+//! Collects what a program cannot probe. If a probe reaches no instruction at all, the program is refused before it
+//! runs. Otherwise the program is told which functions and instructions are left out. A pure computation.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use aarch64_kprobes::ProbeError;
 use fallible::OutOfMemory;
 
-/// An instruction that is to be probed.
+/// An instruction to be probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// The number of the probe in the text of the program.
@@ -21,16 +21,18 @@ pub(super) struct Wanted {
 /// What cannot be probed.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
-    /// The virtual addresses of functions that a probe means, and of which it can reach nothing: each once, in ascending order.
+    /// The virtual addresses of the functions that a probe means, but in which it reaches no instruction. Each is
+    /// listed once, in ascending order.
     pub functions: Vec<usize>,
-    /// The virtual addresses of instructions that a probe means and cannot reach, in functions of which it reaches others.
+    /// The virtual addresses of the instructions that a probe means, but cannot reach, in functions in which it reaches
+    /// others.
     pub instructions: Vec<usize>,
-    /// The probes that reach nothing at all: their numbers in the text, in ascending order, each with a sentence.
+    /// The probes that reach no instruction: their numbers in the text, in ascending order, each with a sentence.
     pub probes: Vec<(usize, String)>,
 }
 
 impl Refused {
-    /// What `outcomes`, one for each instruction that is to be probed, amount to.
+    /// Summarizes `outcomes`, one for each instruction to be probed.
     ///
     /// # Errors
     ///

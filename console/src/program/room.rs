@@ -1,16 +1,17 @@
-//! Room for instructions that are made while the kernel runs. Memory that is once mapped to be executed stays so, hence what a
-//! program does not need any more is kept for the next one.
+//! Executable memory for code that is generated at run time. Memory stays executable once it is mapped so. Memory that
+//! a program no longer needs is therefore kept for the next one.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use fallible::OutOfMemory;
 
-/// Free memory: the virtual addresses at which stretches of it begin and end, in ascending order. None touches another.
+/// Free memory, as the start and end addresses (virtual) of its ranges, in ascending order. Adjacent ranges are merged.
 #[derive(Debug)]
 struct Free {
     stretches: Vec<(usize, usize)>,
-    /// How many more stretches the list has room for at least, so that they can be given back without memory.
+    /// The number of additional ranges that the list has reserved capacity for, so that memory can be returned without
+    /// an allocation.
     promised: usize,
 }
 
@@ -19,19 +20,19 @@ impl Free {
         Self { stretches: Vec::new(), promised: 0 }
     }
 
-    /// Has [`give`](Self::give) take no memory, `count` times.
+    /// Reserves capacity so that [`give`](Self::give) does not allocate in its next `count` calls.
     fn promise(&mut self, count: usize) -> Result<(), OutOfMemory> {
         self.stretches.try_reserve(self.promised + count)?;
         self.promised += count;
         Ok(())
     }
 
-    /// Gives up a promise.
+    /// Cancels `count` reservations.
     fn forgo(&mut self, count: usize) {
         self.promised = self.promised.saturating_sub(count);
     }
 
-    /// Takes `bytes` from the first stretch that has so many.
+    /// Takes `bytes` bytes from the first range that has as many.
     fn take(&mut self, bytes: usize) -> Option<Range<usize>> {
         let at = self.stretches.iter().position(|(start, end)| end - start >= bytes)?;
         let (start, end) = self.stretches[at];
@@ -43,7 +44,7 @@ impl Free {
         Some(start..start + bytes)
     }
 
-    /// Takes back what was taken, or is new, or is nothing. It was promised.
+    /// Returns a range to the free memory; it may be new, or empty. Uses up one reservation.
     fn give(&mut self, Range { start, end }: Range<usize>) {
         self.forgo(1);
         if start == end {
@@ -74,20 +75,20 @@ mod target {
     use crate::lock::Lock;
     use fallible::OutOfMemory;
 
-    /// What is asked for at a time, in bytes.
+    /// The unit in which executable memory is allocated, in bytes.
     const PAGE_SIZE: usize = 4096;
-    /// What handlers are aligned to, in bytes: numbers that they load follow the instructions.
+    /// The alignment of handlers, in bytes. Literals of this size follow the instructions.
     const ALIGNMENT: usize = 8;
 
-    /// What programs have used.
+    /// Executable memory that no program uses.
     static FREE: Lock<Free> = Lock::new(Free::new());
 
-    /// Instructions in memory, until this is dropped. Branch targets are not checked there.
+    /// Instructions in executable memory, which is returned when this is dropped. Branch targets are not checked there.
     #[derive(Debug)]
     pub struct Room(Range<usize>);
 
     impl Room {
-        /// Finds room for `words`, of which there is one at least, and writes them there.
+        /// Writes `words`, at least one, to free executable memory.
         ///
         /// # Errors
         ///
@@ -95,21 +96,22 @@ mod target {
         pub fn new(words: &[u32]) -> Result<Self, OutOfMemory> {
             let bytes = size_of_val(words).next_multiple_of(ALIGNMENT);
             let range = find(bytes)?;
-            // SAFETY: it is executable memory that has not been handed out before, and large enough.
+            // SAFETY: `find` returned the range, which has been allocated by `allocate_executable`, is large enough and
+            // aligned, and belongs to nobody else.
             unsafe { probe::write_instructions(range.start, words) };
             Ok(Self(range))
         }
 
-        /// The virtual address of the first.
+        /// Returns the virtual address of the first instruction.
         pub fn start(&self) -> usize {
             self.0.start
         }
     }
 
-    /// Takes `bytes` from what is free, or from new pages; that they can be given back is promised.
+    /// Takes `bytes` bytes of free memory, or of new pages, and reserves capacity to return them.
     fn find(bytes: usize) -> Result<Range<usize>, OutOfMemory> {
         let mut free = FREE.lock();
-        // The bytes, and what is left of new pages.
+        // One reservation is for the bytes, and one for the rest of the new pages.
         free.promise(2).map_err(|_| OutOfMemory)?;
         if let Some(range) = free.take(bytes) {
             free.forgo(1);

@@ -1,4 +1,4 @@
-//! A program from its text to what it has found out.
+//! Runs a program, from its text to its results.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -26,40 +26,41 @@ use super::snippets::Snippets;
 use crate::host::{self, host};
 use crate::{symbol, time, types};
 
-/// Starts a program that runs until it exits by itself.
+/// The condition for [`Program::start_unless`] that never stops it.
 const GO_ON: &dyn Fn() -> bool = &|| false;
 
-/// What the tasks and the hits of a program share.
+/// The state that the tasks and the hits of a program share.
 #[derive(Debug)]
 pub struct Shared {
     pub(super) program: Checked,
     pub(super) store: Store,
-    /// The probes by their numbers.
+    /// The probes, by their numbers.
     pub(super) names: Vec<Probe>,
-    /// Clauses that run by themselves, with the numbers of their names.
+    /// The clauses that run at no hit, each with the number of its name.
     pub(super) alone: Vec<(usize, usize)>,
-    /// The functions of which copies are probed, and those that they are in, by what stands for them, which ascends.
+    /// The values of the functions whose copies are probed, and of the functions that contain the copies, with their
+    /// names, in ascending order of the values.
     inlined: Vec<(u64, String)>,
-    /// How many copies are not probed, as no instruction tells when control passes.
+    /// The number of copies that are not probed, because no instruction marks their entry or exit.
     untold: usize,
-    /// How many turns of clauses with an interval were not run, as they came too late.
+    /// The number of periods of `interval:` clauses that were missed.
     pub(super) late: AtomicU64,
-    /// When the tasks of the program were told to end, in nanoseconds; `u64::MAX` before.
+    /// The time at which the tasks of the program were told to end, in nanoseconds; `u64::MAX` before that.
     ending: AtomicU64,
-    /// Whether a task takes the output: one at a time can.
+    /// Whether a task is draining the output. Only one task at a time can.
     reading: AtomicBool,
     format: OutputFormat,
 }
 
-/// A program that runs. To drop it ends it, without its `END`, and shows nothing.
+/// A running program. Dropping it ends it without running its `END`, and shows nothing.
 pub struct Program {
-    // Before what its handlers use.
+    // The probes are dropped before the fields below, which their handlers use.
     attached: Attached,
     tasks: Tasks,
     shared: Arc<Shared>,
 }
 
-/// What runs besides the probes of a program, and ends when this goes.
+/// The part of a program that runs besides its probes. Dropping it ends that part.
 struct Tasks {
     intervals: Option<Intervals>,
     shared: Arc<Shared>,
@@ -74,18 +75,18 @@ impl Drop for Tasks {
     }
 }
 
-/// What takes the output of a program while it runs, in a task of its own.
+/// Drains the output of a program while it runs, from a task.
 #[derive(Clone, Debug)]
 pub struct Reader(Arc<Shared>);
 
-/// Why a program does not run.
+/// The reason why a program does not run.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// A sentence without its full stop.
+    /// The reason, without its full stop.
     sentence: String,
     /// The part of the text that is the cause.
     cause: Option<Span>,
-    /// The program was asked to end.
+    /// Whether the program was interrupted.
     is_stopped: bool,
 }
 
@@ -112,7 +113,7 @@ impl From<Unattached> for Refusal {
     }
 }
 
-/// The text of a sentence; nothing without memory for it.
+/// Formats a sentence; returns an empty string if there is no memory for it.
 fn sentence(arguments: fmt::Arguments<'_>) -> String {
     fallible::format(arguments).unwrap_or_default()
 }
@@ -126,29 +127,29 @@ impl Refusal {
         Self { cause: Some(cause), ..Self::new(sentence) }
     }
 
-    /// Whether nothing is wrong, but [`Program::start_unless`] was to stop.
+    /// Returns whether there is no problem, but [`Program::start_unless`] was stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    /// What is wrong, without a full stop.
+    /// Returns the reason, without its full stop.
     #[must_use]
     pub fn sentence(&self) -> &str {
         if self.sentence.is_empty() { "there is no memory left to say what is wrong" } else { &self.sentence }
     }
 
-    /// The part of the text that is the cause.
+    /// Returns the part of the text that is the cause.
     #[must_use]
     pub fn cause(&self) -> Option<Span> {
         self.cause
     }
 
-    /// Writes why, and the place in `source`, the text of the program, marked below it.
+    /// Writes the reason, with its place marked in `source`, the text of the program.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write(&self, source: &str, out: &mut dyn Write) -> fmt::Result {
         writeln!(out, "error: {}", self.sentence())?;
         let Some(cause) = self.cause else { return Ok(()) };
@@ -156,18 +157,19 @@ impl Refusal {
     }
 }
 
-/// How a program is run.
+/// Options for running a program.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// By the interpreter alone.
+    /// Whether all clauses are interpreted.
     pub is_interpreted: bool,
-    /// For how many keys each of its maps has room, if not for the usual number, and for how many stacks.
+    /// The number of keys that each map has room for, which also scales the room for stacks; `None` for the default.
     pub keys: Option<usize>,
-    /// What its output looks like.
+    /// The form of the output.
     pub format: OutputFormat,
 }
 
-/// What a program may keep; for stacks, a sixteenth of the memory that is to spare, if that is more than the usual.
+/// Returns the limits of the program's memory. Stacks may take a sixteenth of the memory to spare, if that is more than
+/// the default.
 fn limits(keys: Option<usize>) -> Limits {
     let usual = Limits::usual(host::cpus());
     let stack_bytes = usual.stack_bytes.max(host().memory_to_spare().map_or(0, |bytes| bytes / 16));
@@ -175,8 +177,8 @@ fn limits(keys: Option<usize>) -> Limits {
     keys.map_or(limits, |keys| limits.with_keys(keys))
 }
 
-/// Refuses what would leave less than an eighth of the heap to others: a single line can ask for more probes than there is room
-/// for, besides the `kept` bytes that the program keeps.
+/// Refuses a program that would leave less than an eighth of the heap to others. A single line can ask for more probes
+/// than there is memory for, in addition to the `kept` bytes that the program keeps.
 fn check_memory(places: &[Place], kept: usize) -> Result<(), Refusal> {
     let free = host::memory_to_spare();
     if kept > free {
@@ -197,8 +199,8 @@ fn check_memory(places: &[Place], kept: usize) -> Result<(), Refusal> {
 }
 
 impl Shared {
-    /// Reads a program, checks it, finds the instructions that it is about, and takes the memory that it needs. Returns these, and
-    /// where the text names each of its probes, too.
+    /// Parses and checks a program, resolves its probes, and allocates the memory that it needs. Returns the shared
+    /// state, the places to probe, and the place of each probe in the text.
     fn load(text: &str, options: Options) -> Result<(Self, Vec<Place>, Vec<Span>), Refusal> {
         let tree = syntax::parse(text)?;
         let table = Table::default();
@@ -227,17 +229,18 @@ impl Shared {
         ))
     }
 
-    /// When the program has ended, by `exit()` or as it was told to, in nanoseconds; `u64::MAX` while it runs.
+    /// Returns the time at which the program ended, by `exit()` or because it was told to, in nanoseconds; `u64::MAX`
+    /// while it runs.
     pub(super) fn end(&self) -> u64 {
         self.ending.load(Ordering::Relaxed).min(self.store.ended())
     }
 
-    /// Whether the tasks of the program are to end.
+    /// Returns whether the tasks of the program should end.
     pub(super) fn is_ending(&self) -> bool {
         self.end() != u64::MAX
     }
 
-    /// What its output names.
+    /// Returns the names for the program's output.
     fn known(&self) -> Known<'_> {
         Known { probes: &self.names, inlined: &self.inlined }
     }
@@ -253,16 +256,16 @@ impl Shared {
 }
 
 impl Reader {
-    /// As [`Program::drain`].
+    /// Writes the output so far: see [`Program::drain`].
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn drain(&self, out: &mut dyn Write) -> Result<bool, fmt::Error> {
         self.0.drain(out)
     }
 
-    /// Whether nothing more will be put out than there is already.
+    /// Returns whether the program is ending. All its output has been produced then.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.0.is_ending()
@@ -270,42 +273,43 @@ impl Reader {
 }
 
 impl Program {
-    /// Reads a program, runs its `BEGIN`, and probes all that it is about.
+    /// Parses a program, runs its `BEGIN`, and arms its probes.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, or why nothing that one of its probes means can be probed: it has done nothing then. Or there is no
-    /// memory to arm its probes: its `BEGIN` has run then.
+    /// Returns the problem with the program, or the reason why one of its probes reaches nothing; the program has had
+    /// no effect then. If there is no memory to arm the probes, returns an error after `BEGIN` has run.
     pub fn start(text: &str) -> Result<Self, Refusal> {
         Self::start_unless(text, Options::default(), GO_ON)
     }
 
-    /// The same, by the interpreter alone, to be compared with it.
+    /// Starts a program whose clauses are all interpreted, for comparison with compiled clauses.
     ///
     /// # Errors
     ///
-    /// As above.
+    /// Returns the errors of [`start`](Self::start).
     pub fn interpret(text: &str) -> Result<Self, Refusal> {
         Self::start_unless(text, Options { is_interpreted: true, ..Options::default() }, GO_ON)
     }
 
-    /// The same, as `options` say, unless `is_stopped` becomes true, as it does when ^C is pressed: what is
-    /// to be probed may be much. If that was before its `BEGIN` has run, it is refused. If it was later, none of its probes
-    /// is armed, and it is to be ended.
+    /// Starts a program with `options`, unless `is_stopped` becomes true, as it does when ^C is pressed: registering
+    /// many probes takes long. If it becomes true before `BEGIN` has run, the program is refused. If it becomes true
+    /// later, no probe is armed, and the caller has to end the program.
     ///
     /// # Errors
     ///
-    /// As above.
+    /// Returns the errors of [`start`](Self::start), or a refusal that [is stopped](Refusal::is_stopped).
     pub fn start_unless(text: &str, options: Options, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
         let is_interpreted = options.is_interpreted;
         let (shared, places, spans) = Shared::load(text, options)?;
-        // Code has addresses in what is shared, from here on.
+        // From here on, `shared` must not move, because code contains addresses in it.
         let mut shared = Arc::try_new(shared)?;
         let snippets = match Arc::get_mut(&mut shared) {
             Some(shared) if !is_interpreted => Snippets::of(shared, &places)?,
             _ => Snippets::default(),
         };
-        // SAFETY: the field with the probes goes before that which shares this, and `finish` keeps the order.
+        // SAFETY: `shared` is in an `Arc`, so it does not move. `Program` drops the field with the probes before the
+        // `Arc`, and `detach` keeps this order.
         let attached = unsafe { attach::attach(&raw const *shared, places, snippets, is_interpreted, is_stopped) }?;
         if let Some((probe, why)) = attached.refused.probes.first() {
             return Err(Refusal::at(sentence(format_args!("{why}")), spans.get(*probe).copied().unwrap_or_default()));
@@ -316,87 +320,88 @@ impl Program {
         Ok(Self { attached, tasks, shared })
     }
 
-    /// Writes how many probes it has, if its output has an object for that.
+    /// Writes the number of probes, if the form of the output has an object for it.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write_attached(&self, out: &mut dyn Write) -> fmt::Result {
         self.shared.format.write_attached(self.probes(), out)
     }
 
-    /// How many probes it has, those included that no code is hit for.
+    /// Returns the number of probes, including those of clauses that run at no hit.
     #[must_use]
     pub fn probes(&self) -> usize {
         self.attached.count() + self.shared.alone.len()
     }
 
-    /// The probes on code.
+    /// Returns the probes on code.
     pub fn registrations(&self) -> impl Iterator<Item = &Registration> {
         self.attached.probes()
     }
 
-    /// The functions that one of its probes means and cannot reach, each once, in the order of their addresses.
+    /// Returns the names of the functions that a probe means, but in which it reaches no instruction. Each is returned
+    /// once, in the order of the addresses.
     pub fn refused(&self) -> impl Iterator<Item = &'static str> {
         let functions = self.attached.refused.functions.iter().copied();
         functions.filter_map(symbol::lookup).map(|function| function.name)
     }
 
-    /// The virtual addresses of the instructions that one of its probes means and cannot reach, in functions of which it reaches
-    /// others; each once, in ascending order.
+    /// Returns the virtual addresses of the instructions that a probe means, but cannot reach, in functions in which it
+    /// reaches others. Each is returned once, in ascending order.
     #[must_use]
     pub fn refused_instructions(&self) -> &[usize] {
         &self.attached.refused.instructions
     }
 
-    /// How many inlined copies are not probed, as no instruction tells when control passes into them, or out of them.
+    /// Returns the number of inlined copies that are not probed, because no instruction marks their entry or exit.
     #[must_use]
     pub fn untold(&self) -> usize {
         self.shared.untold
     }
 
-    /// The clauses that the interpreter runs as there are no instructions for them, by their numbers from 0 on, and why; none if it
-    /// was asked to.
+    /// Returns the numbers of the clauses, from 0, that are interpreted because they could not be compiled, with the
+    /// reason. Empty if interpretation was requested.
     #[must_use]
     pub fn interpreted(&self) -> &[(usize, Reason)] {
         &self.attached.clauses.interpreted
     }
 
-    /// How many handlers were made of its clauses.
+    /// Returns the number of compiled handlers.
     #[must_use]
     pub fn handlers(&self) -> usize {
         self.attached.clauses.count()
     }
 
-    /// Whether it has ended itself, by `exit()`.
+    /// Returns whether the program has ended itself by `exit()`.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.shared.store.is_over()
     }
 
-    /// What takes its output.
+    /// Returns a reader for the output.
     #[must_use]
     pub fn reader(&self) -> Reader {
         Reader(self.shared.clone())
     }
 
-    /// Writes what it has put out since the last time, and prints and clears its maps where it has asked for it. Returns whether
-    /// it has asked to end.
+    /// Writes the output since the last call, and carries out the actions on maps that it requests. Returns whether the
+    /// program asked to exit.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn drain(&self, out: &mut dyn Write) -> Result<bool, fmt::Error> {
         self.shared.drain(out)
     }
 
-    /// Runs its clauses with an interval whose time has come, if the kernel has no tasks that would. Returns how long to sleep until
-    /// the next turn.
+    /// Runs the `interval:` clauses that are due, if the kernel has no tasks that would. Returns how long to sleep
+    /// until the next call.
     pub fn turn(&mut self) -> Duration {
         self.tasks.intervals.as_mut().map_or(Duration::ZERO, |intervals| intervals.turn(&self.shared))
     }
 
-    /// Takes its probes away, and ends its tasks: no clause runs any more. Returns what is left of it.
+    /// Unregisters the probes and ends the tasks: no clause runs any more. Returns the rest of the program.
     pub fn detach(self) -> Detached {
         let Self { attached, tasks, shared } = self;
         let unseen = attached.detach();
@@ -404,17 +409,18 @@ impl Program {
         Detached { shared, unseen }
     }
 
-    /// Ends it: runs its `END`, and writes what it has put out, and what is left in its maps; then what it has missed and lost.
+    /// Ends the program: runs its `END`, and writes the rest of its output and its maps, followed by what it missed and
+    /// lost.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn finish(self, out: &mut dyn Write) -> fmt::Result {
         self.detach().finish(out)
     }
 }
 
-/// A program that runs no more, but for its `END`.
+/// A program whose clauses no longer run, except for `END`.
 #[must_use]
 pub struct Detached {
     shared: Arc<Shared>,
@@ -422,15 +428,16 @@ pub struct Detached {
 }
 
 impl Detached {
-    /// As [`Program::finish`].
+    /// Runs `END`, and writes the rest of the output: see [`Program::finish`].
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn finish(self, out: &mut dyn Write) -> fmt::Result {
         let Self { shared, unseen } = self;
         alone::run(&shared, |probe| *probe == Probe::End);
-        // What CPUs have put out that have not seen yet that one has asked to end stands behind that.
+        // `drain` returns true at the record of an `exit()`. CPUs that had not seen the exit yet may have written
+        // output after it.
         while shared.drain(out)? {}
         report::write_maps(&shared.program, &shared.store, &shared.known(), &host::masked, shared.format, out)?;
         let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Return { .. }));
@@ -454,11 +461,11 @@ impl Detached {
     }
 }
 
-/// The probes that `text`, probes separated by commas, means in this image, a line for each.
+/// Returns a line for each probe that `text`, a list of probes separated by commas, means in this image.
 ///
 /// # Errors
 ///
-/// What is wrong with it, or that it means none.
+/// Returns the problem with `text`, or that it means no probe.
 pub fn list(text: &str, has_signatures: bool) -> Result<Vec<String>, Refusal> {
     let (mut lines, table) = (Vec::new(), Table::default());
     let routine = Routine { ops: Vec::new(), runs_after_exit: false };

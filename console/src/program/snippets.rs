@@ -1,4 +1,4 @@
-//! Clauses that stand in the stubs of their probes, and what they collect in.
+//! Snippets: clauses that run in the stubs of their probes, and the words that they collect in.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ use super::compiled::View;
 use super::places::{Place, Way};
 use crate::host;
 
-/// Words of the engine, as a store collects in them.
+/// Words of the engine for each CPU, for a store to collect in.
 #[derive(Debug)]
 struct Cells(CpuWords);
 
@@ -35,11 +35,12 @@ fn cells() -> Result<Box<dyn Words>, OutOfMemory> {
     Ok(words)
 }
 
-/// Where a clause may stand, by the numbers that these have.
+/// The positions at which a snippet can run, in the order of their numbers.
 const BOTH: [At; 2] = [At::Instruction, At::Return];
 
 impl Way {
-    /// Where a clause stands that is probed so, if that is in one place.
+    /// Returns the position at which the clause of a probe of this kind can run as a snippet; `None` if its handler has
+    /// no fixed view.
     fn at(self) -> Option<At> {
         match self.view()? {
             View::Entry | View::Frame => Some(At::Instruction),
@@ -51,24 +52,25 @@ impl Way {
 /// The snippets of a program.
 #[derive(Debug, Default)]
 pub(super) struct Snippets {
-    /// Two for each clause, by their numbers: at instructions, and at returns.
+    /// Two for each clause, by the clause's number: the snippet at instructions, and the one at returns.
     _clauses: Vec<Option<Box<Snippet>>>,
-    /// Those of the places, in their order.
+    /// The insertion for each place, in the order of the places.
     insertions: Vec<Option<Insertion>>,
 }
 
 impl Snippets {
-    /// Those of the clauses of `shared` that have one, for probes at `places`; good as long as that is where it is now.
+    /// Creates the snippets of the clauses of `shared` that can have one, for probes at `places`. They are valid only
+    /// as long as `shared` does not move.
     ///
     /// # Errors
     ///
-    /// There is no memory for what they collect in.
+    /// There is no memory for the words that they collect in.
     pub fn of(shared: &mut Shared, places: &[Place]) -> Result<Self, OutOfMemory> {
         let (mut clauses, mut keys, mut insertions) = (Vec::new(), Vec::new(), Vec::new());
         for (clause, at) in (0..shared.program.code.routines.len()).flat_map(|clause| BOTH.map(|at| (clause, at))) {
             let count = places.iter().filter(|place| place.clause == clause && place.way.at() == Some(at)).count();
             let snippet = if count > 0 { Self::clause(shared, clause, at)? } else { None };
-            // What is called has a table, which is no larger for more keys.
+            // A clause that is called instead uses a table, whose size does not depend on the number of places.
             let snippet = snippet.filter(|(_, key)| {
                 let words = key.as_ref().map_or(0, |key| Store::fixed_words(&shared.program.code, key.map));
                 count * words * size_of::<u64>() * MAX_CPUS <= host::memory_to_spare() / 8
@@ -93,7 +95,7 @@ impl Snippets {
         Ok(Self { _clauses: clauses, insertions })
     }
 
-    /// That of a clause, and for what key its operand is.
+    /// Creates the snippet of a clause, with the key that its operand stands for.
     fn clause(shared: &mut Shared, clause: usize, at: At) -> Result<Option<(Snippet, Option<Key>)>, OutOfMemory> {
         let (kernel, atomics) = (View::Frame.kernel(shared), Snippet::has_atomics());
         let Some(mut found) = in_stub(&shared.program.code, clause, at, &shared.store, &kernel, atomics)? else {
@@ -101,13 +103,13 @@ impl Snippets {
         };
         let (operand, is_masked) = (found.operand.take(), found.is_masked);
         let steps = found.steps(&shared.program.code, &mut shared.store, &mut cells)?;
-        // SAFETY: it loads and changes what the store has, which outlives the probes, and adds to words of the engine in it, by
-        // instructions that are those of this CPU.
+        // SAFETY: the steps access only memory of `shared.store`, which outlives the probes, and add to words of the
+        // engine that the store owns. `has_atomics` told the compiler which instructions this CPU has.
         let snippet = unsafe { Snippet::new(&steps, is_masked) };
         Ok(snippet.ok().map(|snippet| (snippet, operand)))
     }
 
-    /// The operand of the probe at `place`.
+    /// Returns the operand for the probe at `place`.
     fn operand(shared: &mut Shared, key: &Key, place: &Place) -> Result<u64, OutOfMemory> {
         let parts = key.parts.iter().map(|part| match part {
             Part::Number(number) => *number,
@@ -119,7 +121,7 @@ impl Snippets {
         shared.store.distance(&shared.program.code, key.map, &numbers, &mut cells)?.ok_or(OutOfMemory)
     }
 
-    /// What is inserted at the place of this number.
+    /// Returns the insertion for the place with this number.
     pub fn get(&self, place: usize) -> Option<&Insertion> {
         self.insertions.get(place)?.as_ref()
     }

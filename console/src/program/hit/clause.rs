@@ -1,4 +1,4 @@
-//! From a hit to its clause, and what the clause is told of the hit.
+//! Runs the clause of a hit, and provides the state of the hit to it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,22 +13,22 @@ use crate::program::Shared;
 use crate::program::exits::Exit;
 use crate::time;
 
-/// What the engine calls at the hits of a clause: each is given a [`Site`] as its data. What the clause is compiled to takes the
-/// place of all but `left`.
+/// The handlers that the engine calls at the hits of a clause, each with the address of a [`Site`] as its data. A
+/// compiled clause replaces all handlers but `left` and `called`.
 pub(crate) struct Handlers {
-    /// At the first instruction of a function, if what a call passes is all that the clause wants.
+    /// Called at the first instruction of a function, if the clause needs only the registers that a call passes.
     pub entered: ArgumentHandler,
-    /// At any instruction.
+    /// Called at any instruction.
     pub reached: PreHandler,
-    /// At an instruction that may leave its function.
+    /// Called at an instruction that may leave its function.
     pub left: PreHandler,
-    /// At a return.
+    /// Called at a return.
     pub returned: ReturnHandler,
-    /// At the entry of a function, for the other at its return.
+    /// Called at the entry of a function, before the handler of its return.
     pub called: EntryHandler,
 }
 
-/// The interpreter.
+/// The handlers that interpret the clause.
 pub(crate) const INTERPRETER: Handlers = Handlers {
     entered: handler::entered,
     reached: handler::reached,
@@ -37,41 +37,41 @@ pub(crate) const INTERPRETER: Handlers = Handlers {
     called: handler::called,
 };
 
-/// A probe of a program: what it is to a hit of it. Compiled code loads the name and the function from here.
+/// A probe of a program, as its hits see it. Compiled code loads the name and the function from here.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Site {
-    /// What runs there. It outlives the probe.
+    /// The program. It outlives the probe.
     pub shared: *const Shared,
     /// The number of the clause.
     pub clause: usize,
     /// The number of the probe's name.
     pub name: u64,
-    /// The virtual address of the function, and of what is behind it.
+    /// The virtual address of the function, and the virtual address after it.
     pub function: u64,
     pub function_end: u64,
-    /// Where the function returns to is in x30, and in no frame record.
+    /// Whether the return address of the function is in x30, and not in a frame record.
     pub is_caller_in_link: bool,
-    /// When the instruction leaves the function, or passes into a copy of it or out of one.
+    /// The condition under which the instruction leaves the function, or passes into or out of a copy.
     pub exit: Exit,
-    /// What stands for the function that it is in, if this is about a copy.
+    /// The value that represents the function that contains the copy, if the probe is on a copy.
     pub caller: Option<u64>,
 }
 
 impl Site {
-    /// The site at the virtual address `data`.
+    /// Returns the site at the virtual address `data`.
     ///
     /// # Safety
     ///
-    /// It is there, and stays while the reference is used.
+    /// `data` must be the address of a site that lives as long as the reference is used.
     #[inline(always)]
     pub(super) unsafe fn at<'a>(data: usize) -> &'a Self {
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees that `data` is the address of a live site (see # Safety).
         unsafe { &*(data as *const Self) }
     }
 }
 
-/// Runs clause `clause` of `shared` by itself, at no hit, as the probe of the name numbered `name`. To be called by a task,
+/// Runs clause `clause` of `shared` without a hit, as a probe with the name of number `name`. A task must call this,
 /// with interrupts masked.
 #[inline(never)]
 pub(crate) fn run_alone(shared: &Shared, clause: usize, name: u64) {
@@ -89,7 +89,7 @@ pub(crate) fn run_alone(shared: &Shared, clause: usize, name: u64) {
     Moment { site: &site, registers: &TrapFrame::ZERO, return_address: None, result: 0 }.run();
 }
 
-/// Registers of probed code.
+/// The registers of the probed code.
 pub(super) trait Registers {
     fn register(&self, register: Register) -> u64;
 }
@@ -106,7 +106,8 @@ impl Registers for TrapFrame {
     }
 }
 
-/// What a call does not pass is 0: a clause that wants it is not run by [`handler::entered`].
+/// A register that a call does not pass reads as 0. Clauses that need such a register do not run in
+/// [`handler::entered`].
 impl Registers for Entry {
     #[inline(always)]
     fn register(&self, register: Register) -> u64 {
@@ -122,7 +123,7 @@ impl Registers for Entry {
     }
 }
 
-/// Whether a call passes this register, so that an [`Entry`] has it.
+/// Returns whether a call passes this register, so that an [`Entry`] has it.
 pub(crate) fn is_passed(register: Register) -> bool {
     match register {
         Register::X(number) => matches!(number, 0..=8 | 29 | 30),
@@ -131,13 +132,13 @@ pub(crate) fn is_passed(register: Register) -> bool {
     }
 }
 
-/// A hit.
+/// The state at a hit.
 pub(super) struct Moment<'a, R> {
     pub site: &'a Site,
     pub registers: &'a R,
-    /// Where the function has returned to, if it has.
+    /// The address to which the function has returned, at a return.
     pub return_address: Option<u64>,
-    /// Where it was told to write what it returns, if it has returned and the clause asks for that.
+    /// The address at which the function was told to write its result, at a return whose clause asks for it.
     pub result: u64,
 }
 
@@ -145,14 +146,14 @@ const FRAME_POINTER: Register = Register::X(29);
 const LINK: Register = Register::X(30);
 
 impl<'a> Moment<'a, TrapFrame> {
-    /// Where `call` has come back to.
+    /// Creates the state at the return of `call`.
     ///
     /// # Safety
     ///
-    /// Its data is the address of a site that outlives the probe.
+    /// The data of `call` must be the address of a site that outlives the probe.
     #[inline(always)]
     pub unsafe fn returned(call: &'a Call<'_>) -> Self {
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees that the data is the address of a live site (see # Safety).
         let site = unsafe { Site::at(call.data()) };
         let return_address = Some(call.return_address() as u64);
         let result = call.instance_data().first().copied().unwrap_or(0);
@@ -163,32 +164,34 @@ impl<'a> Moment<'a, TrapFrame> {
 impl<R: Registers> Moment<'_, R> {
     #[inline(always)]
     pub fn run(&self) {
-        // SAFETY: what runs at a site outlives its probe, and the caller of `run_alone` has it.
+        // SAFETY: `attach` requires that the program of a site outlives its probe. A site of `run_alone` has its
+        // program from a reference.
         let Shared { program, store, .. } = unsafe { &*self.site.shared };
         run(&program.code, self.site.clause, store, self);
     }
 
-    /// Where the function returns to that has made no frame record yet.
+    /// Returns the return address of a function that has made no frame record yet.
     #[inline]
     fn link(&self) -> u64 {
         let (link, floor) = (self.registers.register(LINK), self.registers.register(Register::Sp));
-        // SAFETY: the registers are those of the probed code.
+        // SAFETY: x30 and sp are those of the probed code, and the return address was found in x30.
         unsafe { probe::address_here(link as usize, floor as usize) as u64 }
     }
 }
 
-/// The record of a frame at the virtual address `record` (AAPCS64, section 6.4.6): the address of the next, and the return
-/// address. None where none can be, and at the end of the stack.
+/// Reads the frame record at the virtual address `record` (AAPCS64, section 6.4.6): the address of the next record, and
+/// the return address. Returns `None` where no record can be, and at the end of the stack.
 #[inline]
 fn record_at(record: u64) -> Option<(u64, u64)> {
     if record == 0 || !record.is_multiple_of(16) {
         return None;
     }
-    // SAFETY: frame records lie on stacks; what code that uses x29 otherwise has there is read, too (README.md, Limits).
+    // SAFETY: frame records lie on stacks. If code uses x29 for another purpose, memory at that address is read, which
+    // is a documented limit (README.md, Limits).
     let read = |address: u64| unsafe { nofault::read::<u64>(address as usize) }.ok();
     let (next, address) = (read(record)?, read(record.wrapping_add(8))?);
-    // The last record of a task has no next one, and its address leads nowhere.
-    // SAFETY: the record ends there.
+    // The last record of a task has no next record, and its address is meaningless.
+    // SAFETY: the floor is the address after the record.
     let true_address = || unsafe { probe::address_here(address as usize, record.wrapping_add(16) as usize) as u64 };
     (next != 0).then(|| (next, true_address()))
 }
@@ -209,7 +212,8 @@ impl<R: Registers> Machine for Moment<'_, R> {
         self.site.function
     }
 
-    /// Behind a call that does not return, the return address may be that of the next function: so it is the call that is told.
+    /// Returns an address of the call, not of the instruction after it: after a call that does not return, the return
+    /// address may belong to the next function.
     #[inline]
     fn caller(&self) -> u64 {
         if let Some(caller) = self.site.caller {
@@ -251,7 +255,7 @@ impl<R: Registers> Machine for Moment<'_, R> {
     #[inline]
     fn read(&self, address: u64, bytes: u8) -> Option<u64> {
         let address = address as usize;
-        // SAFETY: the one who writes a program answers for what it reads (README.md, Limits).
+        // SAFETY: the author of a program is responsible for the addresses that it reads (README.md, Limits).
         unsafe {
             match bytes {
                 1 => nofault::read::<u8>(address).ok().map(u64::from),
@@ -262,7 +266,7 @@ impl<R: Registers> Machine for Moment<'_, R> {
         }
     }
 
-    /// Nothing is believed: a record has to lie above the one before it, and all are read where they may fault.
+    /// Records are not trusted: each must lie above the one before it, and they are read by loads that may fault.
     fn stack(&self, frames: &[AtomicU64]) -> usize {
         let mut places = frames.iter();
         let mut count = 0;

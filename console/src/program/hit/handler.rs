@@ -1,44 +1,44 @@
-//! The handlers that the engine calls. The data of each probe is the address of its [`Site`].
+//! The handlers that interpret clauses, which the engine calls. The data of each probe is the address of its [`Site`].
 
 use aarch64_kprobes::probe::{Call, Decision, Entry, Hit};
 
 use super::clause::{Moment, Site};
 
-/// At the first instruction of a function, with what a call passes.
+/// Runs a clause at the first instruction of a function, with the registers that a call passes.
 #[unsafe(link_section = ".kprobes.text.handlers.program_entered")]
 pub(crate) extern "C" fn entered(entry: &Entry) {
-    // SAFETY: only `super::super::attach` registers these functions, with the address of a site that outlives the probe.
+    // SAFETY: only `super::super::attach` registers this function, with the address of a site that outlives the probe.
     let site = unsafe { Site::at(entry.data()) };
     Moment { site, registers: entry, return_address: None, result: 0 }.run();
 }
 
-/// At an instruction.
+/// Runs a clause at an instruction.
 #[unsafe(link_section = ".kprobes.text.handlers.program_reached")]
 pub(crate) extern "C" fn reached(hit: &mut Hit<'_>) {
-    // SAFETY: as above.
+    // SAFETY: only `super::super::attach` registers this function, with the address of a site that outlives the probe.
     let site = unsafe { Site::at(hit.data()) };
     Moment { site, registers: hit.frame(), return_address: None, result: 0 }.run();
 }
 
-/// At an instruction that leaves its function, or does not.
+/// Runs a clause at an instruction that may leave its function, if the instruction is about to leave it.
 #[unsafe(link_section = ".kprobes.text.handlers.program_left")]
 pub(crate) extern "C" fn left(hit: &mut Hit<'_>) {
-    // SAFETY: as above.
+    // SAFETY: only `super::super::attach` registers this function, with the address of a site that outlives the probe.
     let site = unsafe { Site::at(hit.data()) };
     if site.exit.is_taken(hit.frame(), &(site.function..site.function_end)) {
         Moment { site, registers: hit.frame(), return_address: None, result: 0 }.run();
     }
 }
 
-/// Where a call has come back to.
+/// Runs a clause at the return of a call.
 #[unsafe(link_section = ".kprobes.text.handlers.program_returned")]
 pub(crate) extern "C" fn returned(call: &mut Call<'_>) {
-    // SAFETY: as above.
+    // SAFETY: only `super::super::attach` registers this function, with the address of a site that outlives the probe.
     unsafe { Moment::returned(call) }.run();
 }
 
-/// At the entry of a function whose clause asks where it writes what it returns: x8 has the address (AAPCS64, section 6.9), and
-/// does not keep it.
+/// Saves the address at which a function will write its result, for the clause at its return. At the entry, x8 has this
+/// address (AAPCS64, section 6.9); the function need not preserve it.
 #[unsafe(link_section = ".kprobes.text.handlers.program_called")]
 pub(crate) extern "C" fn called(call: &mut Call<'_>) -> Decision {
     let address = call.frame().register(8);

@@ -1,4 +1,4 @@
-//! Whether an instruction is about to leave its function.
+//! Decides whether an instruction is about to leave its function.
 
 use core::ops::Range;
 
@@ -8,7 +8,8 @@ use aarch64_kprobes::insn::{self, Op};
 use crate::program::exits::Exit;
 
 impl Exit {
-    /// Whether the instruction, in `function`, is about to leave it with these registers. Fit for handlers.
+    /// Returns whether the instruction, which is in `function`, is about to leave it with these registers. Fit for
+    /// handlers.
     #[inline]
     #[must_use]
     pub fn is_taken(self, frame: &TrapFrame, function: &Range<u64>) -> bool {
@@ -24,7 +25,7 @@ impl Exit {
     }
 }
 
-/// Whether a branch is taken with these registers.
+/// Returns whether a branch is taken with these registers.
 #[inline(always)]
 fn branches(op: Op, frame: &TrapFrame) -> bool {
     match op {

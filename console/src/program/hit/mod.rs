@@ -1,9 +1,10 @@
-//! The hit path of a program: from a probe to its clause, and what the clause is told of the hit.
+//! The hit path of a program: from a probe to its clause, and the state that the clause can ask for.
 //!
-//! Everything in this module and below runs with interrupts masked, while a probe is handled: no lock but those of the maps, no
-//! allocation, no panic, and no call out of the closed region of the image, where the linker script places it by its path, and
-//! the interpreter with it. What a clause is compiled to lies elsewhere, and keeps the same rules: it is looked over before it may
-//! run, and of this kernel it calls `callees` alone.
+//! Everything in this module and below runs with interrupts masked, while a probe is handled: it takes no locks except
+//! those of the maps, does not allocate or panic, and calls nothing outside of the closed region of the image. The
+//! linker script places this module in the region by its path, together with the interpreter. Compiled clauses lie
+//! elsewhere, but follow the same rules: their code is checked before it may run, and calls only `callees` in this
+//! kernel.
 
 #[cfg(target_os = "none")]
 pub(super) mod callees;
