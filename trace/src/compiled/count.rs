@@ -1,4 +1,4 @@
-//! Histograms by numbers, of all hits of an event that is not recorded.
+//! Counting stubs: histograms by numbers, of all hits of an event that is not recorded.
 
 use aarch64_kprobes::insn::encode::compute::{self, Binary, Branch, Condition};
 use aarch64_kprobes::insn::{Literal, encode};
@@ -9,16 +9,16 @@ use crate::filter::Number;
 use crate::histogram::{CELL, Key, MULTIPLIER, Places, Source, Transform};
 use crate::trigger::{Action, Bound};
 
-/// Where the table is, or an entry of it.
+/// The register with the address of the table, or of an entry in it.
 const TABLE: u8 = 11;
 const HASH: u8 = 12;
 const FACTOR: u8 = 14;
 
-/// Bytes of what is counted before the values: hits, and the key; of an entry of several words, hits alone.
+/// The size of a counter or a key, in bytes.
 const WORD: usize = 8;
 
 impl Steps {
-    /// Counts a hit, if a histogram is what it is for. Whether interrupts are masked for it.
+    /// Counts a hit, if the trigger is a histogram. Returns whether interrupts must be masked for it.
     pub(super) fn count(&mut self, bound: &Bound) -> Result<bool, No> {
         let Action::Histogram(histogram) = &bound.trigger.action else { return Err(No::Stub) };
         if bound.trigger.is_paused() {
@@ -26,7 +26,8 @@ impl Steps {
         }
         match (&*bound.keys, &*bound.values, histogram.places()) {
             (&[Key { source: Source::Number { number, .. }, .. }], [], Places::Exponents(distance)) => {
-                // The task may be moved, and what stands for it with it.
+                // Loading the number of the task or CPU takes several steps, between which the task could move to
+                // another CPU.
                 let is_masked = !matches!(number, Number::Register { .. });
                 self.count_exponent(number, distance).map(|()| is_masked)
             }
@@ -45,11 +46,12 @@ impl Steps {
         }
     }
 
-    /// Counts by the exponent of the next power of two, 64 without the leading zeros of one less: in the word for these.
+    /// Counts by the exponent of the next power of two, which is 64 minus the leading zeros of the number less one. The
+    /// hit goes to the word for that number of zeros.
     fn count_exponent(&mut self, number: Number, distance: u64) -> Result<(), No> {
         let number = self.number(number, SPARE)?;
         self.instructions([
-            // One less, but 0 for 0.
+            // Subtract one, but leave 0 as it is.
             compute::compute(Binary::SubtractFlags, ZERO, ZERO, number),
             compute::compute(Binary::SubtractCarry, SPARE, number, ZERO),
             compute::leading_zeros(SPARE, SPARE),
@@ -70,7 +72,7 @@ impl Steps {
         }
     }
 
-    /// The register that has the number: `otherwise`, if it is in none.
+    /// Returns a register that holds the number: its own register, or `otherwise`, into which steps load it.
     fn number(&mut self, number: Number, otherwise: u8) -> Result<u8, No> {
         match number {
             Number::Register { register: from, .. } => match register(from) {
@@ -95,7 +97,7 @@ impl Steps {
         }
     }
 
-    /// The register that has a part of a key: `otherwise`, if it is in none.
+    /// Returns a register that holds a part of a key: its own register, or `otherwise`, into which steps load it.
     fn key(&mut self, key: &Key, otherwise: u8) -> Result<u8, No> {
         let Source::Number { number, transform } = key.source else { return Err(No::Stub) };
         let number = self.number(number, otherwise)?;
@@ -114,7 +116,8 @@ impl Steps {
         }
     }
 
-    /// Has `TABLE` be where this CPU has its addresses, each CPU 1 << `shift` bytes of them, from the virtual address `places` on.
+    /// Sets `TABLE` to the address of this CPU's part of the list at the virtual address `places`, in which each CPU
+    /// has 1 << `shift` bytes.
     fn places_of_this_cpu(&mut self, places: u64, shift: u8) -> Result<(), No> {
         self.push(Step::Number(TABLE, places))?;
         self.instructions([
@@ -124,8 +127,8 @@ impl Steps {
         ])
     }
 
-    /// Has `TABLE` be the cell of a key in the table of this CPU, of those from `places` on, which has as many as `count`, a power of
-    /// two.
+    /// Sets `TABLE` to the cell of a key in this CPU's table, which has `count` cells, a power of two. The list at
+    /// `places` has the virtual address of each CPU's table.
     fn find_cell(&mut self, keys: &[Key], places: u64, count: usize) -> Result<(), No> {
         let [key] = keys else { return Err(No::Stub) };
         let key = self.key(key, OTHER)?;
@@ -144,9 +147,9 @@ impl Steps {
         self.push(Step::Call(Branch::If(Condition::Ne)))
     }
 
-    /// Has `TABLE` be the entry of a key of two words. Each CPU has the virtual addresses of its slots and of its entries in two words
-    /// of those from `places` on. There are `count` slots, a power of two; one has the number of an entry, from 1 on. An entry has
-    /// `stride` words.
+    /// Sets `TABLE` to the entry of a key of two words. The list at `places` has two words for each CPU: the virtual
+    /// addresses of its slots and of its entries. There are `count` slots, a power of two, each with the number of an
+    /// entry, from 1. An entry has `stride` words.
     fn find_entry(&mut self, keys: &[Key], places: u64, count: usize, stride: usize) -> Result<(), No> {
         let [one, other] = keys else { return Err(No::Stub) };
         let (one, other) = (self.key(one, SPARE)?, self.key(other, OTHER)?);
@@ -161,7 +164,7 @@ impl Steps {
             compute::shift_right(HASH, HASH, shift(count)?),
         ])?;
         self.places_of_this_cpu(places, 4)?;
-        // The slots, and the entries.
+        // The address of the slots, and that of the entries.
         self.instructions([encode::load_pair(TABLE, THREAD, TABLE, 0)])?;
         self.push(Step::Call(Branch::Zero(TABLE)))?;
         self.instructions([compute::add_shifted(TABLE, TABLE, HASH, 2), encode::load(Literal::Word, HASH, TABLE, 0)])?;
@@ -177,7 +180,7 @@ impl Steps {
         self.push(Step::Call(Branch::If(Condition::Ne)))
     }
 
-    /// Adds the values to what is at byte `at` and behind.
+    /// Adds the values to the words from byte `at` of the entry on.
     fn add(&mut self, values: &[Number], at: usize) -> Result<(), No> {
         for (place, &value) in (at..).step_by(WORD).zip(values) {
             let value = self.number(value, FACTOR)?;
@@ -190,7 +193,8 @@ impl Steps {
         Ok(())
     }
 
-    /// Counts the hit at byte `at`: a reader that finds it finds the values.
+    /// Counts the hit in the word at byte `at`, with a release store: a reader that finds the hit also finds the
+    /// values.
     fn hit(&mut self, at: usize) -> Result<(), No> {
         if at > 0 {
             self.instructions([encode::add(TABLE, TABLE, at as u16)])?;
@@ -199,7 +203,7 @@ impl Steps {
     }
 }
 
-/// How many bits of a hash are left away for a place among `count`.
+/// Returns how far a hash is shifted right for a place among `count`.
 fn shift(count: usize) -> Result<u8, No> {
     u8::try_from(count.leading_zeros() + 1).ok().filter(|shift| *shift < 64).ok_or(No::Stub)
 }

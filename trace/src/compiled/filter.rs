@@ -1,4 +1,4 @@
-//! Filters that look at registers.
+//! Filters in stubs: tests of registers.
 
 use alloc::vec::Vec;
 
@@ -8,17 +8,17 @@ use aarch64_kprobes::probe::Step;
 use super::{No, OTHER, SPARE, Steps, ZERO};
 use crate::filter::{ACCEPT, Next, Range, Test, WordQuestion};
 
-/// The answer to a question.
+/// The answer to a question, at compile time or at run time.
 enum Answer {
     Known(bool),
-    /// Yes if the first of these would be taken; the second, if not.
+    /// The first branch is taken if the answer is yes; the second is its inverse.
     If(Branch, Branch),
 }
 
 impl Steps {
-    /// Goes on behind these for a hit that the tests accept, else at the end.
+    /// Evaluates the tests. A hit that they accept continues after these steps; any other goes to the end.
     pub(super) fn tests(&mut self, tests: &[Test<WordQuestion>]) -> Result<(), No> {
-        // Where each test begins, and what branches there.
+        // The start of each test, and the branches with their targets.
         let mut branches: Vec<(usize, Next)> = Vec::new();
         let mut starts = Vec::new();
         for (number, test) in tests.iter().enumerate() {
@@ -49,7 +49,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Finds the answer out.
+    /// Evaluates a question.
     fn question(&mut self, WordQuestion { word, range }: &WordQuestion) -> Result<Answer, No> {
         if word.is_memory {
             return Err(No::Stub);

@@ -1,15 +1,18 @@
-//! What an event does at a hit, as code for the stub of its probe.
+//! The actions of an event as code for the stub of its probe.
 //!
-//! A stub records what consists of words, behind a filter that looks at registers: the usual event of a function's arguments. It
-//! writes the record where it stays, in the ring, as [`hit`](crate::hit) does. Or it counts, in the histogram of an event that is
-//! not recorded, by numbers. What is unusual it leaves to the handler: a page that has no room for the record, a key that is new
-//! or not in its place, memory that cannot be read. For all other events it does nothing, and their handlers do all.
+//! A stub can record an event whose record consists of words, after a filter that looks only at registers: the usual
+//! event with a function's arguments. It writes the record straight into the ring, as [`hit`](crate::hit) does. Or a
+//! stub can count in a histogram by numbers, if the event is not recorded. It leaves unusual hits to the handler: a
+//! page without room for the record, a key that is new or not in its preferred place, memory that cannot be read. All
+//! other events are left to their handlers entirely.
 //!
-//! A return is recorded in the same way, by code at the return. That stays as long as the event does, whose calls are in progress,
-//! and leaves all to the handler while there is a plan: while the event has a filter or a trigger, or is disabled.
+//! A return is recorded in the same way, by code at the return. That code cannot be exchanged while calls are in
+//! progress, so it stays as long as the event exists. Whenever there is a plan (the event has a filter or a trigger, or
+//! is disabled), it leaves all hits to the handler.
 //!
-//! While a stub records or counts, nothing else does on the same CPU: interrupts are masked, and no probe can be in the code of the
-//! handlers, which write to the same words. Words that stubs alone add to, by one instruction, need no mask.
+//! While a stub records or counts, nothing else writes the same words on the same CPU: interrupts are masked, and the
+//! handlers that write them cannot be probed. Words that only stubs change, each by one atomic instruction, need no
+//! masking.
 
 mod count;
 mod filter;
@@ -28,35 +31,35 @@ use crate::host::Offsets;
 use crate::recorder::Recorder;
 use crate::trigger::{Plan, Task, Trigger};
 
-/// Code for the stub of a probe, and what it consists of.
+/// The code for the stub of a probe, and the snippet that the engine gets.
 #[derive(Debug)]
 pub struct Compiled {
     code: Code,
-    /// Nothing if it does not fit into a stub.
+    /// The snippet; `None` if the code does not fit into a stub.
     inserted: Option<Inserted>,
 }
 
-/// What the engine is given.
+/// The parts that the engine refers to, at stable addresses.
 #[derive(Debug)]
 struct Inserted {
-    /// Dropped before the snippet, which it has the address of.
+    /// Dropped before the snippet, whose address it contains.
     insertion: AliasableBox<Insertion>,
     _snippet: AliasableBox<Snippet>,
 }
 
-/// What the code consists of.
+/// The steps of a stub.
 #[derive(Debug)]
 pub(crate) struct Code {
     steps: Vec<Step>,
-    /// Interrupts are masked from the first step on.
+    /// Whether interrupts are masked from the first step on.
     is_masked: bool,
-    /// It is for the returns of a function.
+    /// Whether the code runs at the returns of a function.
     is_of_returns: bool,
-    /// The trigger that has the memory that the steps count in, if they count.
+    /// The trigger that owns the memory that the steps count in, if they count.
     trigger: Option<Arc<Trigger>>,
 }
 
-/// Equal code does the same.
+/// Code is equal if it does the same.
 impl PartialEq for Code {
     fn eq(&self, other: &Self) -> bool {
         self.steps == other.steps && self.is_masked == other.is_masked
@@ -64,11 +67,11 @@ impl PartialEq for Code {
 }
 
 impl Compiled {
-    /// The code, ready to be put into a stub.
+    /// Makes a snippet of the code, ready to be inserted into a stub.
     pub(crate) fn new(code: Code) -> Result<Self, OutOfMemory> {
-        // SAFETY: it loads and stores in the ring of its CPU, which is never freed, or in the histogram of the trigger that `code`
-        // keeps, with interrupts masked; it asks whether there is a plan, in the recorder, which outlives the probe; and it loads what
-        // the kernel says of its tasks, at the places that it promises.
+        // SAFETY: the steps access four kinds of memory. The ring of this CPU is never freed. The histogram belongs to
+        // the trigger that `code` keeps. The recorder, whose plan they check, outlives the probe. The task data is
+        // where the implementation of `Host` promises it. They write rings and histograms only with interrupts masked.
         let snippet = unsafe {
             match code.is_of_returns {
                 true => Snippet::of_returns(&code.steps),
@@ -86,25 +89,25 @@ impl Compiled {
         Ok(Self { code, inserted: Some(Inserted { insertion, _snippet: snippet }) })
     }
 
-    /// The code.
+    /// Returns the steps that the snippet was made from.
     pub(crate) fn code(&self) -> &Code {
         &self.code
     }
 
-    /// Whether it counts in the memory of a trigger.
+    /// Whether the code counts in the memory of a trigger.
     pub(crate) fn counts(&self) -> bool {
         self.code.trigger.is_some()
     }
 
-    /// What a probe is registered with, if the code fits into a stub.
+    /// Returns what a probe is registered with; `None` if the code does not fit into a stub.
     #[must_use]
     pub fn insertion(&self) -> Option<&Insertion> {
         self.inserted.as_ref().map(|inserted| &*inserted.insertion)
     }
 }
 
-/// What a stub does at the hits of the instruction at the virtual address `address` for `recorder`, where it has this `plan`.
-/// Nothing if it cannot.
+/// Compiles the code for the stub of `recorder` with this `plan`, at the instruction at the virtual address `address`.
+/// `None` if a stub cannot do it.
 pub(crate) fn code(
     recorder: &Recorder,
     plan: Option<&Plan>,
@@ -115,7 +118,7 @@ pub(crate) fn code(
     if is_of_returns && recorder.entry_words() > 0 {
         return Ok(None);
     }
-    // Code at a return asks for the plan.
+    // Code at a return checks for a plan when it runs, so it is compiled without one.
     let plan = plan.filter(|_| !is_of_returns);
     let mut steps = Steps { address, is_of_returns, offsets, list: Vec::new(), ends: Vec::new() };
     let mut trigger = None;
@@ -135,7 +138,7 @@ pub(crate) fn code(
     }
 }
 
-/// Why there are no steps.
+/// Why there is no code.
 enum No {
     /// A stub cannot do it.
     Stub,
@@ -148,7 +151,7 @@ impl From<OutOfMemory> for No {
     }
 }
 
-/// The registers of all steps.
+/// Registers that all steps share.
 const THREAD: u8 = 13;
 const SPARE: u8 = 15;
 const OTHER: u8 = 16;
@@ -156,13 +159,13 @@ const LINK: u8 = 30;
 const ZERO: u8 = 31;
 
 struct Steps {
-    /// The virtual address of the instruction.
+    /// The virtual address of the probed instruction.
     address: u64,
-    /// They stand where the function has returned.
+    /// Whether the steps run at the return of the function.
     is_of_returns: bool,
     offsets: Offsets,
     list: Vec<Step>,
-    /// Branches to the end.
+    /// The branches that lead to the end.
     ends: Vec<usize>,
 }
 
@@ -175,7 +178,7 @@ impl Steps {
         words.into_iter().try_for_each(|word| self.push(Step::Instruction(word)))
     }
 
-    /// All of them, with the end where it is now.
+    /// Returns all steps, with the pending branches leading to the present end.
     fn finish(mut self) -> Vec<Step> {
         let end = self.list.len();
         for branch in mem::take(&mut self.ends) {
@@ -184,14 +187,15 @@ impl Steps {
         self.list
     }
 
-    /// Has the branch that is step `branch` lead to step `to`.
+    /// Makes step `branch`, a branch, lead to step `to`.
     fn lead(&mut self, branch: usize, to: usize) {
         if let Some(Step::Branch(_, target)) = self.list.get_mut(branch) {
             *target = to;
         }
     }
 
-    /// The register that has the word: `otherwise`, if it is in none that can be stored.
+    /// Returns a register that holds the word: its own register if that can be stored, or `otherwise`, into which steps
+    /// load it.
     fn word(&mut self, word: Word, otherwise: u8) -> Result<u8, No> {
         let is_link = word.register.number() == Some(LINK);
         if self.is_of_returns && (is_link || word.register == Register::PC) {
@@ -211,7 +215,7 @@ impl Steps {
         register(word.register)
     }
 
-    /// Has `to` hold a word of memory.
+    /// Loads a word of memory into `to`.
     fn read(&mut self, Word { register, offset, .. }: Word, to: u8) -> Result<u8, No> {
         let base = if register == Register::SP { encode::SP } else { self::register(register)? };
         let load = match u16::try_from(offset) {
@@ -226,7 +230,7 @@ impl Steps {
     }
 }
 
-/// The number of the register, which the steps find as the probed code has it.
+/// Returns the number of a register that still holds the probed code's value when the steps run.
 fn register(register: Register) -> Result<u8, No> {
     match register.number() {
         Some(number @ (0..=8 | 18..=30)) => Ok(number),

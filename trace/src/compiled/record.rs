@@ -1,4 +1,4 @@
-//! Records: words of registers and of memory, written where they stay.
+//! Recording stubs: words of registers and of memory, written straight into the ring.
 
 use core::mem::offset_of;
 
@@ -16,13 +16,13 @@ const RING: u8 = 11;
 const POSITION: u8 = 12;
 const PLACE: u8 = 14;
 
-/// The last place in a page, in words behind its first, at which a record of `size` bytes fits.
+/// Returns the last offset in a page at which a record of `size` bytes fits, in words after the page's first.
 const fn last_place(size: usize) -> u16 {
     ((PAGE - 8 - size) / 8) as u16
 }
 
 impl Steps {
-    /// Records a hit, unless recording is switched off; with interrupts masked for it, if they are not masked already.
+    /// Records a hit, unless recording is off. Masks interrupts for it, unless they are masked already.
     pub(super) fn record(&mut self, recorder: &Recorder, is_masked: bool) -> Result<(), No> {
         let Program::Words(words) = &recorder.program else { return Err(No::Stub) };
         if !is_masked {
@@ -38,7 +38,8 @@ impl Steps {
         let is_off = self.list.len();
         self.push(Step::Branch(Branch::Zero(SPARE), 0))?;
         self.room(recorder)?;
-        // What is read here may fault, or is known to the handler alone: only room has been written to that is not published.
+        // A load from here on may fault, and the return address may be known only to the handler. Then the handler
+        // records the hit from the start: so far, only unpublished space was written.
         if self.is_of_returns {
             self.push(Step::ReturnAddress(SPARE, OTHER))?;
             self.instructions([encode::store(SPARE, PLACE, 8 + (RECORD_HEADER + Shape::Probe.size()) as u16)])?;
@@ -50,7 +51,8 @@ impl Steps {
         if is_masked { Ok(()) } else { self.push(Step::Unmask) }
     }
 
-    /// Has `RING` and `POSITION` be the ring and its position, and `PLACE` the place of the record, less a word.
+    /// Loads the ring and its position into `RING` and `POSITION`, and sets `PLACE` to the address of the record, less
+    /// a word.
     fn room(&mut self, recorder: &Recorder) -> Result<(), No> {
         const LOW: u8 = 3;
         const BITS: u8 = PAGE.trailing_zeros() as u8 - LOW;
@@ -67,7 +69,7 @@ impl Steps {
         self.instructions([compute::add_shifted(PLACE, PLACE, SPARE, LOW)])
     }
 
-    /// The first words of the event: what every event has, and its address. Counts the record.
+    /// Writes the first words of the event, the common fields and the address, and counts the record.
     fn common(&mut self, recorder: &Recorder) -> Result<(), No> {
         /// The I bit of PSTATE.DAIF, as MRS reads it (C5.2.2).
         const IRQ_MASKED: u8 = 7;
@@ -94,7 +96,7 @@ impl Steps {
         self.pair(SPARE, OTHER, RECORD_HEADER)
     }
 
-    /// The words that are fetched, two by two.
+    /// Writes the words of the arguments, in pairs.
     fn words(&mut self, recorder: &Recorder, words: &[Word]) -> Result<(), No> {
         let mut place = RECORD_HEADER + recorder.shape().size();
         for pair in words.chunks(2) {
@@ -114,7 +116,7 @@ impl Steps {
         Ok(())
     }
 
-    /// What comes before the record's own words; and publishes the record.
+    /// Writes the header of the record, and publishes the record.
     fn head(&mut self, recorder: &Recorder) -> Result<(), No> {
         let size = recorder.size as u16;
         self.push(Step::Number(SPARE, size.into()))?;

@@ -1,9 +1,10 @@
-//! Lines that nobody would type, grown from lines that somebody would.
+//! A fuzzer of definitions: it grows odd lines from ordinary ones.
 //!
-//! A line that makes the parser do something that none before did joins the corpus, and the next lines are made from those: by
-//! cutting, inserting and joining. What the parser did is told by what came of the line: the shape of the definition, or the
-//! problem and the part of the line that it is in. So the corpus grows into every corner that has an answer of its own. With
-//! `KPROBES_FUZZ_SECONDS` it goes on for so long; without, for so many lines that the test stays short.
+//! A line joins the corpus if the parser answers it in a new way, and further lines are made from the corpus by
+//! cutting, inserting and joining. An answer is the shape of the definition, or the problem and the part of the line
+//! with its cause. So the corpus grows into every corner of the parser that has an answer of its own.
+//! `KPROBES_FUZZ_SECONDS` sets how long the test runs; without it, the number of lines is limited so that the test is
+//! short.
 
 use super::*;
 use crate::format::{Format, Shape};
@@ -88,7 +89,7 @@ impl Numbers {
     }
 }
 
-/// A line like `line`, with parts of `other`.
+/// Makes a line from `line`, with parts of `other`.
 fn mutate(numbers: &mut Numbers, line: &str, other: &str) -> String {
     let mut characters: Vec<char> = line.chars().collect();
     let other: Vec<char> = other.chars().collect();
@@ -113,7 +114,7 @@ fn mutate(numbers: &mut Numbers, line: &str, other: &str) -> String {
     characters.into_iter().collect()
 }
 
-/// Checks what must be true of every line, and tells what came of this one.
+/// Checks what must be true of every line, and returns the parser's answer to this one.
 fn outcome(line: &str) -> String {
     match parse(line) {
         Ok(None) => "nothing".to_string(),
@@ -174,7 +175,7 @@ fn no_line_is_too_odd() {
     assert!(cfg!(miri) || problems.len() > 35, "lines that are not even refused in all ways: {problems:?}");
 }
 
-/// 0 to 5 blanks before, between and behind the parts of a line.
+/// Puts 0 to 5 blanks before, between and after the parts of a line.
 #[test]
 fn blanks_change_nothing() {
     let blank = |count: usize| &"  \t   "[..count];
@@ -194,9 +195,9 @@ fn blanks_change_nothing() {
     }
 }
 
-/// Every character of Latin-1 in every place of a line, put in or put in the place of another: what is read as the same definition
-/// differs from it in blanks, in zeros and signs before numbers and how `0x` is written, in what is between group and event, and in
-/// the `u` of offsets.
+/// Inserts every character of Latin-1 at every position of a line, and replaces each character by it. If the result
+/// still means the same definition, it differs only in blanks, in zeros and signs before numbers, in the case of `0x`,
+/// in the separator of group and event, and in the `u` of offsets.
 #[test]
 fn every_character_in_every_place_is_understood_or_refused() {
     const LINES: [&str; 3] = [

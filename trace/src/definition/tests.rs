@@ -18,7 +18,7 @@ fn listed(line: &str) -> String {
     define(line).to_string()
 }
 
-/// The problem that a line with a caret below its cause has.
+/// Returns the problem of a line with a caret below its cause.
 fn refused(line: &str, caret: &str) -> Problem {
     let error = parse(line).expect_err(line);
     assert_eq!(error.column, caret.len() - 1, "{line}\n{caret}\n{error:?}");
@@ -45,7 +45,7 @@ fn definitions_are_listed_as_linux_lists_them() {
     assert_eq!(listed("p:g/ 0x1000"), "p:g/p_0x0000000000001000 0x0000000000001000");
 }
 
-/// Without the positions, which are those of the line.
+/// Returns the definition without positions, which depend on the spelling of the line.
 fn meaning(definition: &Definition) -> (Kind, &str, &str, &Base, u64, &[Argument]) {
     let Definition { kind, group, event, place, arguments, .. } = definition;
     (*kind, group, event, &place.base, place.offset, arguments)
@@ -311,7 +311,8 @@ fn memory_is_refused_with_its_column() {
     assert_eq!(refused(&array, "         ^"), Problem::TooDeep);
 }
 
-/// Linux's own test of carets, kprobe_syntax_errors.tc, with this machine's registers: `^` precedes the cause.
+/// Linux's own test of carets, kprobe_syntax_errors.tc, with the registers of this architecture: `^` precedes the
+/// cause.
 #[test]
 fn carets_stand_where_the_test_of_linux_has_them() {
     let long = "1".repeat(64);
@@ -385,7 +386,7 @@ fn types_are_refused_with_their_column() {
     assert_eq!(define("p f \\1:string").arguments[0].kind.base, BaseType::String);
 }
 
-/// As Linux 6.1 shows them: the position is that in the line without superfluous spaces.
+/// The log is that of Linux 6.1: positions count in the line without superfluous spaces.
 #[test]
 fn errors_are_logged_as_linux_logs_them() {
     let line = "  p:x   vfs_read  %x99 # why";

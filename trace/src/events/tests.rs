@@ -36,7 +36,7 @@ impl Symbols for Names {
     }
 
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>)) {
-        // Generic arguments may be left out, and `twice#2` is the second one.
+        // Generic arguments may be left out. `twice#2` is the second function with this path.
         let (path, number) = name.split_once('#').unwrap_or((name, ""));
         let is_path = |other: &str| other == path || other.split_once('<').is_some_and(|(other, _)| other == path);
         let mut found = FUNCTIONS.into_iter().filter(|function| is_path(function.name));
@@ -86,12 +86,12 @@ impl Symbols for Names {
 }
 
 std::thread_local! {
-    /// The probes that are registered: where, and the recorder.
+    /// The registered probes: the address and the recorder of each.
     static REGISTERED: RefCell<Vec<(u64, *const Recorder)>> = const { RefCell::new(Vec::new()) };
 }
 
 std::thread_local! {
-    /// How many more probes the engine can arm.
+    /// The number of probes that the engine can still arm.
     static ARMS_LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
@@ -115,7 +115,7 @@ impl Armed for Counter {
         if address == 0x100c {
             return Err("refused");
         }
-        // Its own memory is not that of the event.
+        // The engine's memory is not limited together with that of the event.
         with_memory(usize::MAX, || {
             REGISTERED.with_borrow_mut(|registered| registered.push((address, &raw const *recorder)));
             Ok(Self { address, form, enabled: Cell::new(false), hits: Rc::default() })
@@ -167,25 +167,26 @@ fn remove(events: &mut Events<Counter>, line: &str) -> Result<usize, Problem> {
     events.remove(&removal)
 }
 
-/// Hits every probe at `address`, with its number in each register, some text in x19, the time in x20, and in x21 where it is
-/// among [`TIMES`].
+/// Hits every probe at `address`. Each register holds its number, except for x19 (the address of [`TEXTS`]), x20 (the
+/// time) and x21 (the address of an element of [`TIMES`]).
 fn hit(address: u64, time: u64) {
     hit_in(address, time, |recorder, registers, moment| {
-        // SAFETY: as `hit_in` says.
+        // SAFETY: `hit_in` calls this as a handler would be called, with a fitting moment.
         if !unsafe { recorder.record_quickly(registers, || *moment) } {
-            // SAFETY: likewise.
+            // SAFETY: `hit_in` calls this as a handler would be called, with a fitting moment.
             unsafe { recorder.record(registers, moment) };
         }
     });
 }
 
-/// The same, by way of what records all hits.
+/// Hits every probe at `address` as [`hit`] does, but records by the general path.
 fn hit_unusually(address: u64, time: u64) {
-    // SAFETY: as `hit_in` says.
+    // SAFETY: `hit_in` calls this as a handler would be called, with a fitting moment.
     hit_in(address, time, |recorder, registers, moment| unsafe { recorder.record(registers, moment) });
 }
 
-/// Has `record` do what handlers do. The rings are those of one thread, and the moment is one of the event.
+/// Calls `record` as a handler for each probe at `address`. Only one thread uses the rings, and the moment fits the
+/// event.
 fn hit_in(address: u64, time: u64, record: fn(&Recorder, Registers<'_>, &Moment<'_>)) {
     let registered = REGISTERED.with_borrow(Clone::clone);
     for (_, recorder) in registered.into_iter().filter(|&(other, _)| other == address) {
@@ -196,7 +197,7 @@ fn hit_in(address: u64, time: u64, record: fn(&Recorder, Registers<'_>, &Moment<
         frame.x[21] = &raw const TIMES[time as usize % TIMES.len()] as u64;
         let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
         let context = Context { cpu: 0, task: 3, name, time };
-        // SAFETY: the event that owns the recorder drops its probe first, and with it the entry in the table.
+        // SAFETY: the event that owns the recorder drops its probe first, which removes the address from `REGISTERED`.
         let recorder = unsafe { &*recorder };
         let return_address = (recorder.shape == Shape::Return).then_some(0x2004);
         let moment = Moment { context, address, return_address, entry: &[5, 0x1000] };
@@ -204,13 +205,13 @@ fn hit_in(address: u64, time: u64, record: fn(&Recorder, Registers<'_>, &Moment<
     }
 }
 
-/// What x21 points to at a hit.
+/// The values that x21 may point to at a hit.
 static TIMES: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
-/// What x19 points to at a hit: two texts, and zeros behind them.
+/// The bytes that x19 points to at a hit: two texts, followed by zeros.
 static TEXTS: [u8; 24] = *b"first\0second\0\0\0\0\0\0\0\0\0\0\0\0";
 
-/// The problem of a line with a caret below its cause, and what is said besides.
+/// Returns the problem of a line with a caret below its cause, and the reason.
 fn refused(line: &str, caret: &str) -> (Problem, String) {
     let mut events = events();
     define(&mut events, "p:taken f x=%x0").unwrap();
@@ -226,7 +227,7 @@ fn trace(events: &Events<Counter>, limit: usize) -> String {
     text.lines().filter(|line| !line.starts_with('#')).map(|line| std::format!("{line}\n")).collect()
 }
 
-/// What one hit of `line`, a probe on `f`, has in the trace behind the place.
+/// Returns what one hit of `line`, a probe on `f`, has in the trace after the place.
 fn fetched(line: &str) -> String {
     let mut events = events();
     define(&mut events, line).unwrap();
@@ -287,14 +288,14 @@ fn arguments_are_fetched() {
     assert_eq!(fetched("r f $retval:s32 $arg3:symstr"), "arg1=0 arg2=\"0x5\"");
 }
 
-/// What is known in one stretch is told from what has to be looked at closer, and both record the same.
+/// The fast path accepts exactly the hits that it can handle, and both paths record the same.
 #[test]
 fn a_hit_is_recorded_the_same_in_whichever_way() {
     let words = "p:e f n=%x20 m=+0(%x21) null=+0(%x0):s64";
     let more = "p:e f n=%x20 m=+0(%x21) null=+0(%x0):s64 b=+0(%x21):u8 t=+0(%x19):string";
     let returns = "r:e f n=%x20 m=+0(%x21) null=%x0:s64";
     type Kept = fn(u64, u64) -> bool;
-    // More than a page has room for, and less than two.
+    // More records than a page has room for, and fewer than two pages have.
     const HITS: u64 = 80;
     let filters: [(&str, bool, Kept); 10] = [
         ("0", true, |_, _| true),
@@ -310,7 +311,7 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
     ];
     for line in [words, more, returns] {
         for (filter, is_quick, kept) in filters {
-            // Where it is a word of memory, the record is looked at.
+            // A field from memory makes the filter look at the record.
             let is_quick = is_quick && (line == returns || !filter.contains("null"));
             let filter = if line == returns { filter.into() } else { filter.replace("__probe_func", "__probe_ip") };
             let recorded = [hit, hit_unusually].map(|hit| {
@@ -349,7 +350,7 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
     }
 }
 
-/// Only what is recorded of a call, where it begins, does without the other registers.
+/// A probe saves only the registers of a call if it is at a function's entry and its arguments use no others.
 #[test]
 fn a_probe_saves_what_its_arguments_need() {
     let form = |line: &str| {
@@ -364,7 +365,7 @@ fn a_probe_saves_what_its_arguments_need() {
         "+0(%x0):string +8(+16(%x30)):u8[4] +0(%sp):b4@2/32",
     ] {
         assert_eq!(form(&std::format!("p f {arguments}")), Form::Call, "{arguments}");
-        // $argN is refused elsewhere.
+        // $argN is refused inside a function and at a bare address.
         let arguments = arguments.replace("$arg1 $arg12", "");
         assert_eq!(form(&std::format!("p f+4 {arguments}")), Form::Full, "{arguments}");
         assert_eq!(form(&std::format!("p 0x5000 {arguments}")), Form::Full, "{arguments}");
@@ -375,7 +376,7 @@ fn a_probe_saves_what_its_arguments_need() {
     assert_eq!(form("r f $retval"), Form::Full);
 }
 
-/// No test of what could not be read holds, whichever way the argument is fetched.
+/// No test of a value that could not be read holds, whatever the type of the argument.
 #[test]
 fn what_cannot_be_read_is_no_value_to_a_filter() {
     for line in ["p:one f x=+0(%x0) y=%x20", "p:one f x=+0(%x0):u8 y=%x20", "p:one f x=+0(%x0):b4@0/32 y=%x20:u16"] {
@@ -404,7 +405,7 @@ fn what_cannot_be_read_is_no_value_to_a_filter() {
     }
 }
 
-/// A `symstr` is the text of the address, to records, filters and histograms alike.
+/// A `symstr` is the text of an address, for records, filters and histograms alike.
 #[test]
 fn symbol_strings_are_recorded_as_text() {
     for address in [0, 0xfff, 0x1000, 0x100f, 0x1010, 0x20fe, 0x300f, 0x4000, 0x4010, u64::MAX] {
@@ -433,7 +434,7 @@ fn symbol_strings_are_recorded_as_text() {
     }
 }
 
-/// On the host null is what cannot be read.
+/// On the host, the null page is the memory that cannot be read.
 #[test]
 fn what_cannot_be_read_is_a_fault() {
     assert_eq!(fetched("p f +0(%x0)"), "arg1=(fault)");
@@ -498,7 +499,7 @@ fn definitions_are_refused_with_their_reason_and_column() {
     assert_eq!(reason(&large, "      ^", Problem::TooBig), "");
 }
 
-/// Whatever a function is called by in the definition.
+/// Two spellings of one function are the same function.
 #[test]
 fn one_probe_spelled_in_two_ways_is_one() {
     let mut events = events();
@@ -551,7 +552,7 @@ fn an_event_can_have_several_probes() {
     assert_eq!(remove(&mut events, "-:one"), Ok(1));
 }
 
-/// Events with controls, of a machine where x30 holds the caller at the entry of every function.
+/// Events with controls, on a machine where x30 holds the caller at the entry of every function.
 struct Controlled {
     events: Events<Counter>,
     controls: Controls,
@@ -577,7 +578,7 @@ impl Controlled {
     }
 }
 
-/// A stack begins with what was hit, followed by its callers. A return is hit in the caller of the function.
+/// A stack begins with the probed address, followed by its callers. A return is hit in the caller of the function.
 #[test]
 fn a_stack_has_each_call_once() {
     for (line, expected) in [
@@ -617,7 +618,7 @@ fn a_group_counts_events_as_enabled_that_triggers_have_hit() {
     assert_eq!(texts(&controls, &events), ["0", "0", "?"]);
 }
 
-/// The pages of Linux's documentation on `set_event` (events.rst, section 2.1).
+/// The examples of Linux's documentation of `set_event` (events.rst, section 2.1).
 #[test]
 fn events_are_enabled_by_words() {
     let Controlled { mut events, mut controls } = Controlled::new(&["p:g/one f", "p:g/two f+4", "p:h/one f+8"]);
@@ -675,12 +676,12 @@ fn the_filter_of_a_group_is_that_of_its_events_that_can_have_it() {
     assert_eq!(filters(&controls), ["none\n", "none\n", ""]);
 }
 
-/// A restriction holds for events that are there and that come, with a filter and without.
+/// A restriction applies to existing and to later events, with and without a filter.
 #[test]
 fn only_hits_of_some_tasks_and_cpus_are_recorded() {
     let mut controlled = Controlled::new(&["p:one f"]);
     controlled.controls.set_events(&mut controlled.events, "one").unwrap();
-    // A hit is one of task 3, on CPU 0.
+    // Every hit is by task 3, on CPU 0.
     for (only, without, cpus, expected) in [
         ("", "", None, 2),
         ("3", "", None, 2),
@@ -712,7 +713,7 @@ fn only_hits_of_some_tasks_and_cpus_are_recorded() {
     }
 }
 
-/// The numbers of records go on over what is read and what is missing.
+/// The numbers of records continue across records that were read or are missing.
 #[test]
 fn the_clock_can_count_records() {
     let mut events = events();
@@ -746,7 +747,7 @@ fn snapshot(events: &Events<Counter>) -> String {
     text
 }
 
-/// The times of the records in `text`, in microseconds.
+/// Returns the times of the records in `text`, in microseconds.
 fn times(text: &str) -> Vec<u64> {
     let records = text.lines().filter(|line| !line.starts_with('#'));
     records.map(|line| line.split_once(" .....     0.").unwrap().1[..6].parse().unwrap()).collect()
@@ -778,7 +779,7 @@ fn a_snapshot_is_what_was_in_the_rings() {
     assert!(snapshot(&events).contains("is freed"));
 }
 
-/// A trigger parts what was recorded before the hit from the hit itself and what follows; with a filter, as in Linux, too.
+/// A trigger separates earlier records from the hit itself and from later ones; as in Linux, also if it has a filter.
 #[test]
 fn a_trigger_takes_a_snapshot() {
     let Controlled { mut events, mut controls } = Controlled::new(&["p:one f", "p:two f+4"]);
@@ -805,9 +806,9 @@ fn a_trigger_takes_a_snapshot() {
     hit(0x1000, 10);
     hit(0x1004, 11);
     assert_eq!(times(&snapshot(&events)), [7, 8, 9, 10]);
-    // Reading takes nothing away.
+    // Reading does not remove records.
     assert_eq!((times(&snapshot(&events)).len(), times(&trace(&events, 9))), (4, [11].into()));
-    // A reader of the rings that knows no events leaves a snapshot what belongs to it.
+    // A reader that takes pages directly from the rings leaves the records of a snapshot in place.
     hit(0x1004, 12);
     let pages = events.rings.take_pages(0, Clock { frequency: 1_000_000, origin: 0 }, &mut |_| Ok(())).unwrap();
     assert_eq!((times(&snapshot(&events)), pages.records), ([11].into(), 1));
@@ -835,7 +836,7 @@ fn options_change_what_is_printed() {
     assert!(!with("nooverwrite").is_empty() && !events.options().is(Flag::Overwrite) && !events.rings().overwrites());
 }
 
-/// The first hit of a second probe finds what is set about the event.
+/// The first hit of a second probe already follows the event's settings.
 #[test]
 fn a_probe_that_is_armed_as_others_are_has_a_plan_before() {
     let mut controlled = Controlled::new(&["p:one f x=%x20"]);
@@ -849,7 +850,7 @@ fn a_probe_that_is_armed_as_others_are_has_a_plan_before() {
     assert_eq!(trace(&events, 9).lines().count(), 1);
 }
 
-/// What the place does not take is written the next time, from the first record on that it has not taken whole.
+/// If the output refuses a record, the next write starts with that record.
 #[test]
 fn what_was_taken_for_the_pipe_and_not_written_is_not_lost() {
     struct Narrow(String, usize);

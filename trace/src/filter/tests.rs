@@ -1,4 +1,4 @@
-//! Filters are read, refused with the words and columns of Linux, and carried out.
+//! Filters: parsing, errors with the words and columns of Linux, and evaluation.
 
 use super::*;
 use crate::hit::action::tests::Hit;
@@ -100,7 +100,7 @@ fn operators_bind_as_in_c_and_nest() {
     }
 }
 
-/// All formulas of four tests and every pair of parentheses, against an evaluation of the text itself.
+/// Checks all formulas of four tests with every pair of parentheses against an evaluation of the text itself.
 #[test]
 fn every_small_formula_means_what_it_says() {
     let hit = Hit::new();
@@ -176,7 +176,7 @@ fn depth_costs_no_stack() {
     assert!(!accepts(&long, &hit));
 }
 
-/// Whatever is typed is read, or refused with a column in it.
+/// Every text is parsed, or refused with a column inside it.
 #[test]
 fn noise_is_answered() {
     let words = [
@@ -208,8 +208,9 @@ fn noise_is_answered() {
     assert!(cfg!(miri) || good > texts / 200, "{good}");
 }
 
-/// Every character of Latin-1 in every place of a filter, put in or put in the place of another: what is read as the same filter
-/// differs from it in blanks, in zeros before hexadecimal digits, in how these are written, and in the kind of quotes.
+/// Inserts every character of Latin-1 at every position of a filter, and replaces each character by it. If the result
+/// still means the same filter, it differs only in blanks, in zeros before hexadecimal digits, in the case of these
+/// digits, and in the kind of quotes.
 #[test]
 fn every_character_in_every_place_is_understood_or_refused() {
     const FILTER: &str = "(x == 0x1f || !(s < -3)) && t ~ \"h?l*[!r-t]\" && comm != 'main' && cpu & 5";

@@ -1,4 +1,4 @@
-//! The `format` that Linux 6.1 printed, and values in records.
+//! The `format` files that Linux 6.1 printed, and values in records.
 
 use super::*;
 use alloc::vec;

@@ -1,4 +1,4 @@
-//! Histograms count, and are shown as Linux shows them.
+//! Histograms count, and print as in Linux.
 
 use super::*;
 use crate::fetch::Register;
@@ -23,7 +23,7 @@ fn definition(text: &str) -> Result<Definition, Error> {
     Definition::parse(text, 0, Hit::new().fields())
 }
 
-/// An event with this trigger, after `hits`.
+/// Makes an event with this trigger, and hits it.
 fn settings(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Settings {
     let mut settings = Settings::new(true).unwrap();
     settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None).unwrap();
@@ -42,7 +42,7 @@ fn shown(settings: &Settings) -> String {
     text
 }
 
-/// The entries alone.
+/// Returns only the entries.
 fn entries(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Vec<String> {
     let text = shown(&settings(trigger, hits));
     text.lines().filter(|line| line.starts_with("{ ")).map(str::to_string).collect()
@@ -133,7 +133,7 @@ fn entries_are_sorted_by_hits_and_by_what_is_asked_for() {
     assert!(entries("hist:keys=s:sort=s", [3, -1].map(|s| Hit::with(0, s, 0, "")))[0].contains("18446744073709551615"));
 }
 
-/// Long texts that differ at their ends are different keys, as far as a filter can tell them apart.
+/// Long texts that differ at their ends are different keys, up to the length that a filter can compare.
 #[test]
 fn long_texts_are_keys_of_their_own() {
     let hits = ["b", "c"].map(|end| Hit::with(1, 0, 0, &("a".repeat(crate::filter::STRING_LIMIT - 2) + end)));
@@ -155,7 +155,7 @@ fn the_tables_of_cpus_are_merged_and_what_has_no_room_is_counted() {
     assert!(shown(&settings("hist:keys=x", [elsewhere])).ends_with("Hits: 0\n    Entries: 0\n    Dropped: 0\n"));
 }
 
-/// What is words of the hit is counted without anything else being looked at, if there is nothing else to do; and counted alike.
+/// A histogram of words counts the same on the fast path, which looks at nothing else.
 #[test]
 fn words_are_counted_alike_where_nothing_else_is_looked_at() {
     let word = |number| match number {
@@ -256,7 +256,7 @@ fn definitions_print_as_they_can_be_typed() {
         ("keys=cpu,common_pid.execname", "keys=common_cpu,common_pid.execname:vals=hitcount:sort=hitcount:size=2048"),
     ] {
         assert_eq!(definition(typed).unwrap().to_string(), printed);
-        // A name is printed without `name=`, as in Linux.
+        // As in Linux, a name is printed without `name=`.
         let again = printed.strip_prefix("all:").map(|rest| format!("name=all:{rest}"));
         assert_eq!(definition(again.as_deref().unwrap_or(printed)).unwrap().to_string(), printed);
     }

@@ -1,4 +1,4 @@
-//! What is written is read back, in order, and never torn.
+//! Records are read back in order, and never torn.
 
 use super::*;
 use crate::fetch::{Fetch, Register, Source, Taken};
@@ -11,7 +11,7 @@ use aarch64_kprobes::exception::TrapFrame;
 use std::thread;
 
 const ARGUMENTS: u8 = 4;
-/// Bytes of a record of these tests, and how many are in a page.
+/// The size of a record of these tests, in bytes, and the number of records in a page.
 const SIZE: usize = RECORD_HEADER + 16 + 8 * ARGUMENTS as usize;
 const IN_PAGE: u64 = ((PAGE - PAGE_HEADER) / SIZE) as u64;
 
@@ -34,16 +34,17 @@ fn moment(cpu: usize, number: u64) -> Moment<'static> {
     Moment { context, address: number, return_address: None, entry: &[] }
 }
 
-/// Records a hit of event 7 all of whose numbers are `number`.
+/// Records a hit of event 7 whose numbers are all `number`.
 fn record(rings: &'static Rings, cpu: usize, number: u64) {
     let sources: Vec<_> = (0..ARGUMENTS).map(|number| Source::Register(Register::x(number).unwrap())).collect();
     let mut frame = TrapFrame::default();
     frame.x.fill(number);
-    // SAFETY: the tests have one writer for each CPU, and the event is not one of returns.
+    // SAFETY: the tests have one writer for each CPU, and the event is not one of returns, so the moment has no return
+    // address.
     unsafe { recorder(rings, &sources).record(Registers::Frame(&frame), &moment(cpu, number)) };
 }
 
-/// The number that all numbers of `record` must be.
+/// Returns the number in `record`, after checking that all its numbers are equal.
 fn number(record: &Record<'_>) -> u64 {
     let number = record.time;
     assert_eq!((record.event(), record.task(), record.faults), (7, number as u32, 0));
@@ -72,7 +73,7 @@ fn empty_rings_have_no_records() {
     assert_eq!((snapshot.records().unwrap().count(), snapshot.present(), snapshot.written()), (0, 0, 0));
 }
 
-/// Texts of every length that can be: each is there whole, with the end of a line and a zero.
+/// Messages of every possible length are recorded completely, with a line end and a zero.
 #[test]
 fn texts_are_records() {
     let rings = rings(1, 2);
@@ -80,7 +81,7 @@ fn texts_are_records() {
     for length in (0..30).chain([PRINT_MAX - 1, PRINT_MAX]) {
         for end in ["", "\n"] {
             let text = "x".repeat(length - end.len().min(length)) + end;
-            // SAFETY: there is one writer.
+            // SAFETY: only this thread writes the ring.
             unsafe { rings.rings[0].mark(&context, true, 7, text.as_bytes()) };
             let taken = rings.take().unwrap();
             let record = taken.records().unwrap().next().unwrap();
@@ -92,7 +93,7 @@ fn texts_are_records() {
     }
 }
 
-/// What is missing was overwritten, or has found no room, whatever the mode is later.
+/// Missing records were overwritten or found no room; the reason stays even if the mode changes later.
 #[test]
 fn a_ring_says_what_was_overwritten_and_what_was_dropped() {
     let rings = rings(2, 2);
@@ -152,7 +153,7 @@ fn clearing_leaves_what_comes_later() {
     assert_eq!((numbers(&snapshot), snapshot.written(), losses(&snapshot)), ([10, 11, 12].into(), 3, [].into()));
 }
 
-/// What found no room before the rings were cleared is forgotten with the rest, and what finds none afterwards is not.
+/// Clearing forgets records that found no room before, and counts those that find none afterwards.
 #[test]
 fn clearing_forgets_what_has_found_no_room() {
     let rings = rings(1, 2);
@@ -216,7 +217,7 @@ fn nothing_is_recorded_while_it_is_off() {
     assert_eq!((numbers(&snapshot), snapshot.written()), ([2].into(), 1));
 }
 
-/// A hit that interrupts the recording of another is lost, and told; the other one is whole.
+/// A hit that interrupts the recording of another is counted as lost; the other record is whole.
 #[test]
 fn a_hit_in_a_hit_is_counted() {
     let rings = rings(1, 2);
@@ -250,10 +251,10 @@ fn what_is_recorded_is_the_state_of_the_probed_code() {
     (frame.sp, frame.pc, frame.pstate) = (2, 3, TrapFrame::IRQ_MASKED);
     frame.x[30] = 1;
     let recorder = recorder(rings, &sources);
-    // SAFETY: as in `record`.
+    // SAFETY: only this thread writes the ring of CPU 1, and the event is not one of returns.
     unsafe { recorder.record(Registers::Frame(&frame), &moment(1, 4)) };
     frame.pstate = !TrapFrame::IRQ_MASKED;
-    // SAFETY: as above.
+    // SAFETY: only this thread writes the ring of CPU 0, and the event is not one of returns.
     unsafe { recorder.record(Registers::Frame(&frame), &moment(0, 5)) };
     let snapshot = rings.snapshot().unwrap();
     let records: Vec<_> = snapshot.records().unwrap().collect();
@@ -261,7 +262,7 @@ fn what_is_recorded_is_the_state_of_the_probed_code() {
     assert_eq!([records[0].flags(), records[1].flags()], [Flags(Flags::IRQS_OFF | Flags::INTERRUPT), Flags(0)]);
 }
 
-/// The newest records stay, up to as many as there is room for, and those that come fit in.
+/// After resizing, the newest records are still there, as many as fit, and later ones are added.
 #[test]
 fn rings_are_resized() {
     for (before, after) in [(2, 5), (5, 2), (3, 3), (4, 3)] {
@@ -273,7 +274,7 @@ fn rings_are_resized() {
             written
         };
         let count = write(before as u64 * IN_PAGE + 3);
-        // SAFETY: one thread.
+        // SAFETY: only this thread uses the rings, so nothing is recorded meanwhile.
         unsafe { rings.resize(after * PAGE, usize::MAX, &mut |action| action()) }.unwrap();
         assert_eq!(rings.bytes(), after * PAGE);
         let kept = count - (before.min(after) as u64 - 1) * IN_PAGE - 3;
@@ -287,21 +288,22 @@ fn rings_are_resized() {
     }
 }
 
-/// Rings for which there is not enough memory are not made: those that are there stay, with what is in them. Smaller ones are.
+/// Rings that would need too much memory are refused; the present ones stay, with their records. Smaller rings are
+/// always accepted.
 #[test]
 fn rings_that_are_too_large_are_refused() {
     let rings = rings(2, 3);
     record(rings, 1, 7);
     let hold: &mut dyn FnMut(&mut dyn FnMut()) = &mut |_| panic!("nothing is to be exchanged");
     for (bytes, free) in [(4 * PAGE, 8 * PAGE), (usize::MAX, usize::MAX - 1)] {
-        // SAFETY: one thread.
+        // SAFETY: only this thread uses the rings, so nothing is recorded meanwhile.
         let refused = unsafe { rings.resize(bytes, free, hold) }.unwrap_err();
         assert!(
             matches!(refused, ResizeError::TooLarge { cpus: 2, needed, free: said } if needed > free && said == free)
         );
         assert_eq!((rings.bytes(), present(rings)), (3 * PAGE, [7].into()));
     }
-    // SAFETY: one thread.
+    // SAFETY: only this thread uses the rings, so nothing is recorded meanwhile.
     unsafe { rings.resize(2 * PAGE, 0, &mut |action| action()) }.unwrap();
     assert_eq!((rings.bytes(), present(rings)), (2 * PAGE, [7].into()));
 }
@@ -337,7 +339,7 @@ fn records_are_never_torn() {
     });
 }
 
-/// Records that are taken away as pages are the same, in whatever portions, and those that were overwritten are counted.
+/// Pages contain the same records, however they are portioned, and overwritten records are counted.
 #[cfg(not(loom))]
 #[test]
 fn pages_have_every_record_once() {

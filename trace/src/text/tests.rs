@@ -36,7 +36,7 @@ struct Hit<'a> {
     faults: u32,
 }
 
-/// The line of a hit of `definition` with these bytes behind where it was hit.
+/// Returns the line of a hit of `definition`, with these bytes after the fields for the place.
 fn line(definition: &str, hit: &Hit<'_>, arguments: &[u8]) -> String {
     let Ok(Some(Command::Define(definition))) = parse(definition) else { panic!("{definition}") };
     let shape = if definition.kind == Kind::Probe { Shape::Probe } else { Shape::Return };
@@ -66,7 +66,7 @@ fn words<const N: usize>(words: [u64; N]) -> Vec<u8> {
 const INTERRUPT: u8 = Flags::IRQS_OFF | Flags::INTERRUPT;
 const NOWHERE: Hit<'_> = Hit { name: "t", task: 1, flags: 0, time: 0, at: (READ, 0), faults: 0 };
 
-/// What follows the place in the line of a hit.
+/// Returns what follows the place in the line of a hit.
 fn arguments(definition: &str, faults: u32, bytes: &[u8]) -> String {
     let text = line(definition, &Hit { faults, ..NOWHERE }, bytes);
     let (_, arguments) = text.split_once("/0x2d0) ").unwrap();

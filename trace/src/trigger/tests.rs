@@ -1,4 +1,4 @@
-//! Triggers are read, printed, set and removed, and act at hits.
+//! Triggers are parsed, printed, set and removed, and act at hits.
 
 use super::settings::{Room, SetError, Settings};
 use super::*;
@@ -110,8 +110,8 @@ fn triggers_act_as_often_as_they_are_to() {
     }
 }
 
-/// A trigger that looks at the hit is carried out when its record has been begun, any other before: so a filter decides whether the
-/// hit that turns tracing off is itself recorded, and the one that turns it on is not.
+/// A trigger that looks at the hit fires after the record has been begun; any other trigger fires before. So a filter
+/// decides whether the hit that turns tracing off is itself recorded, and the hit that turns it on is not.
 #[test]
 fn what_is_switched_is_for_the_next_hit_if_a_trigger_looks_at_this_one() {
     let hit = Hit::new();
@@ -193,7 +193,7 @@ fn a_filter_decides_what_is_kept_and_shows_its_error() {
     assert_eq!(shown(&settings), "none\n");
 }
 
-/// A plan is dropped when its cell is given another, or dropped itself.
+/// A cell drops its plan when the plan is replaced, and when the cell is dropped.
 #[test]
 fn a_cell_owns_its_plan() {
     let mut settings = Settings::new(true).unwrap();
@@ -208,7 +208,7 @@ fn a_cell_owns_its_plan() {
     assert_eq!(Arc::strong_count(recording), 1);
 }
 
-/// Where what is asked for is in registers, or known of the task and the CPU, the record is not looked at.
+/// If all operands are in registers or known of the task and the CPU, the record is not looked at.
 #[test]
 fn a_plan_that_needs_no_record_says_the_same_without_one() {
     let mut hit = Hit::with(200, -3, 77, "t");
@@ -262,12 +262,12 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
     assert!(text.contains("{ x:         77 } hitcount:          1  x:         77\n"), "{text}");
 }
 
-/// A histogram that would leave no memory is refused, and what there is stays as it is.
+/// A histogram that would leave too little memory is refused, and the settings stay as they are.
 #[test]
 fn a_histogram_has_to_leave_memory() {
     for (text, needed) in [
         ("hist:keys=u:size=256", 2 * 256 * 32),
-        // Stubs count in words that each CPU has, as many as there may be CPUs.
+        // Stubs count in per-CPU words, which are allocated for the largest number of CPUs.
         ("hist:keys=u.log2:size=256", 65 * 32 + CpuWords::bytes() / 2),
         ("hist:keys=u,s:vals=x:size=256", 2 * 256 * 4 + 257 * 4 * 8),
     ] {
@@ -283,7 +283,7 @@ fn a_histogram_has_to_leave_memory() {
     }
 }
 
-/// Whatever is typed is a trigger that prints as one that is the same, or is refused.
+/// Every text is a trigger that can be typed again as it prints, or is refused.
 #[test]
 fn noise_is_answered() {
     let words = [

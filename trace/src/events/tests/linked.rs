@@ -1,10 +1,10 @@
-//! Histograms of two events with the same keys: what is between them.
+//! Histograms of two events with the same keys, connected by variables.
 
 use super::*;
 use crate::definition::synthetic;
 use crate::errno::Errno;
 
-/// Two events, `first` and `second`, of which both have the numbers x and y.
+/// Makes two events, `first` and `second`, both with the numbers x and y.
 fn pair() -> Controlled {
     Controlled::new(&["p:g/first f x=%x0 y=%x1", "p:g/second f+4 x=%x0 y=%x1"])
 }
@@ -14,7 +14,7 @@ impl Controlled {
         self.controls.set_trigger(&mut self.events, ("g", event), text)
     }
 
-    /// What the log has of a refused trigger: each problem, and what begins above its caret.
+    /// Returns what the log has for a refused trigger: each problem, and the text above its caret.
     fn refused(&mut self, event: &str, text: &str) -> Vec<String> {
         self.controls.errors.clear();
         assert_eq!(self.trigger(event, text), Err(Errno::Invalid), "{text}");
@@ -35,7 +35,7 @@ impl Controlled {
         text
     }
 
-    /// The lines of entries of all histograms.
+    /// Returns the lines of the entries of all histograms.
     fn entries(&self, event: &str) -> Vec<String> {
         let mut text = String::new();
         for trigger in self.controls.get(("g", event)).unwrap().triggers() {
@@ -52,7 +52,7 @@ impl Controlled {
         let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
         let context = Context { cpu, task: 7, name, time };
         let moment = Moment { context, address: event.address(), return_address: None, entry: &[] };
-        // SAFETY: nothing else uses the ring, and the moment is one of a probe on an instruction.
+        // SAFETY: only this thread uses the ring, and the moment fits a probe on an instruction.
         unsafe { event.recorder().record(Registers::Frame(&frame), &moment) };
     }
 }
@@ -178,7 +178,7 @@ fn expressions_are_computed_as_linux_computes_them() {
     }
 }
 
-/// As many keys as there is room for are counted, and others as dropped; all CPUs count in one table.
+/// A shared table counts as many keys as it has room for, and drops others. All CPUs count in one table.
 #[test]
 fn a_shared_table_takes_as_many_keys_as_it_has_room_for() {
     let mut pair = pair();
@@ -192,7 +192,8 @@ fn a_shared_table_takes_as_many_keys_as_it_has_room_for() {
     assert_eq!((reading.entries.len(), hits, reading.dropped), (128, 178, 22));
 }
 
-/// A text is a key in another width as well, and the variables of a key with fewer parts are found by the first ones.
+/// Texts of different widths can be equal keys. A longer key finds the variables of a key with fewer parts by its first
+/// parts.
 #[test]
 fn keys_are_alike_that_have_the_same_words() {
     let mut pair = Controlled::new(&["p:g/first f c=$comm y=%x1", "p:g/second f+4 x=%x0 y=%x1"]);
@@ -216,7 +217,7 @@ impl Controlled {
         self.events.define_synthetic(definition).unwrap();
     }
 
-    /// The lines of the trace, from the name of the event on.
+    /// Returns the lines of the trace, from the name of the event on.
     fn lines(&self) -> Vec<String> {
         let text = trace(&self.events, 99);
         let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -267,7 +268,7 @@ fn synthetic_events_are_listed_and_described_as_in_linux() {
     assert_eq!(pair.events.remove_synthetic(Some("lat"), &|_| false), Ok(0));
 }
 
-/// What is between two events is recorded as a third one, which has a filter and histograms of its own.
+/// The time between two events is recorded as a third event, which has a filter and histograms of its own.
 #[test]
 fn a_match_records_a_synthetic_event() {
     let mut pair = Controlled::new(&["p:g/first f key=%x0 num=%x1", "p:g/second f+4 key=%x0 num=%x1"]);
@@ -320,7 +321,7 @@ fn a_match_records_a_synthetic_event() {
     assert_eq!(pair.triggers("first").lines().count(), 1, "what was set for it goes with it");
 }
 
-/// Synthetic events can have variables, and be matched; what has no room is counted.
+/// Synthetic events can have variables, and can be matched themselves. Records without room are counted.
 #[test]
 fn synthetic_events_lead_to_others() {
     let mut pair = Controlled::new(&["p:g/first f key=%x0 num=%x1", "p:g/second f+4 key=%x0 num=%x1"]);
@@ -337,7 +338,7 @@ fn synthetic_events_lead_to_others() {
     pair.hit("first", 0, 1, [3, 10]);
     pair.hit("second", 1, 2, [3, 14]);
     assert_eq!(pair.lines(), ["one: xx=3 lat=4", "two: xx=3 sum=8"]);
-    // Each records the next one, forever: as many as there is room for are recorded.
+    // Each record causes the next one without end: as many as fit are recorded.
     set(&mut pair, "two", "hist:keys=xx:cc=sum:onmax($cc).trace(one,xx,$cc):onchange($cc).trace(one,xx,$cc)").unwrap();
     pair.hit("first", 0, 3, [3, 10]);
     pair.hit("second", 1, 4, [3, 20]);
@@ -395,7 +396,7 @@ fn what_is_watched_is_kept_as_linux_shows_it() {
     }
 }
 
-/// A stack is a variable, a parameter, a field of a synthetic event and a key of its histogram.
+/// A stack can be a variable, a parameter, a field of a synthetic event and a key of its histogram.
 #[test]
 fn a_stack_is_recorded_by_another_event() {
     let mut pair = Controlled::new(&["p:g/first f key=%x0 num=%x1", "p:g/second f+4 key=%x0 num=%x1"]);
@@ -454,7 +455,7 @@ fn a_stack_is_recorded_by_another_event() {
     assert!(text.contains(saved), "{text}");
 }
 
-/// Events that have a histogram of one name count in the same one.
+/// Events whose histograms have the same name count in one histogram.
 #[test]
 fn a_histogram_with_a_name_is_shared() {
     let mut pair = Controlled::new(&["p:g/first f x=%x0 y=%x1", "p:g/second f+4 x=%x0 y=%x1"]);
@@ -478,7 +479,7 @@ fn a_histogram_with_a_name_is_shared() {
         assert_eq!(pair.refused("second", text), [format!("{mismatch} ^{}", &text[10..])]);
     }
     assert_eq!(pair.trigger("second", "hist:keys=x:nohitcount"), Err(Errno::NotFound), "as Linux has it");
-    // Each event pauses for itself, but what is cleared is cleared for both.
+    // Each event pauses on its own. Clearing affects both.
     pair.trigger("second", &format!("{trigger}:pause if y > 1")).unwrap();
     assert_eq!(both(&mut pair), ["{ x:          3 } hitcount:          3  y:         12"]);
     assert_eq!(pair.triggers("second"), format!("{shown} if y > 1 [paused]\n"));
@@ -490,7 +491,7 @@ fn a_histogram_with_a_name_is_shared() {
     pair.hit("second", 0, 0, [3, 5]);
     assert_eq!(pair.entries("second"), ["{ x:          3 } hitcount:          3  y:         16"]);
     assert_eq!(pair.entries("first"), [""; 0]);
-    // Without a name it is one of its own, and one with variables is shared as well.
+    // A histogram without a name is not shared. One with variables can be shared, too.
     pair.trigger("first", "hist:keys=x:vals=y").unwrap();
     pair.trigger("first", "hist:name=linked:keys=x:a=y").unwrap();
     pair.trigger("second", "hist:name=linked:keys=x:a=y").unwrap();

@@ -1,4 +1,4 @@
-//! Whichever allocation fails: the error is the one of no memory, and everything is as it was.
+//! Scarce memory: whichever allocation fails, the error is "no memory", and nothing has changed.
 
 use super::*;
 use crate::errno::Errno;
@@ -8,7 +8,7 @@ use fallible::failing::{Heap, each_allocation};
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-/// What all files show, and what is armed.
+/// Returns the contents of all files, and which probes are armed.
 fn state(Controlled { events, controls }: &Controlled) -> String {
     let mut text = String::new();
     events.write_definitions(&mut text).unwrap();
@@ -27,7 +27,7 @@ fn state(Controlled { events, controls }: &Controlled) -> String {
     text
 }
 
-/// Carries out `operation` as often as it allocates, without that allocation, and then with all.
+/// Carries out `operation` once for each of its allocations, with that allocation failing, and then without failures.
 fn each(
     controlled: &mut Controlled,
     what: &str,
@@ -54,7 +54,7 @@ fn define_line(Controlled { events, controls }: &mut Controlled, line: &str) -> 
     }
 }
 
-/// Two events, of which one has two probes and everything set that can be.
+/// Makes two events, one with two probes and every possible setting.
 fn controlled() -> (Controlled, usize) {
     let mut controlled = Controlled::new(&[]);
     let mut allocations = 0;
@@ -70,7 +70,7 @@ fn controlled() -> (Controlled, usize) {
     (controlled, allocations)
 }
 
-/// Everything that is set about events.
+/// Every kind of setting.
 const CHANGES: [(&str, &str); 14] = [
     ("enable", "1"),
     ("filter", "x > 3 && (!(n == 4) || s ~ \"*t\" && cpu < 2)"),
@@ -115,7 +115,7 @@ fn what_there_is_no_memory_for_is_not_set() {
     assert!(allocations > 200, "{allocations}");
 }
 
-/// Where the engine cannot arm one of several probes, none is armed, and each has the plan that it had.
+/// If the engine cannot arm one of several probes, none is armed, and each keeps its plan.
 #[test]
 fn probes_are_armed_together_or_not_at_all() {
     let (mut controlled, _) = controlled();
@@ -133,7 +133,7 @@ fn probes_are_armed_together_or_not_at_all() {
     assert!(controlled.events.iter().filter(|event| event.probe().unwrap().is_enabled()).count() == 3);
 }
 
-/// Hits find the plans that are in effect, also after changes that there was no memory for.
+/// Hits follow the plans in effect, even after changes that failed for lack of memory.
 #[test]
 fn a_change_without_memory_changes_no_hit() {
     let (mut controlled, _) = controlled();
@@ -157,7 +157,7 @@ fn a_change_without_memory_changes_no_hit() {
     assert!(hits > 10);
 }
 
-/// What goes needs no memory, so that there is a way out when there is none.
+/// Removing needs no memory, so there is a way out when memory is used up.
 #[test]
 fn events_are_removed_without_memory() {
     let (mut controlled, _) = controlled();
@@ -178,7 +178,7 @@ fn events_are_removed_without_memory() {
     assert!(controls.get(("g", "one")).is_none());
 }
 
-/// What is wrong is said as far as there is memory for it, and is never taken for right.
+/// A refusal without memory for its reason is still a refusal.
 #[test]
 fn what_is_refused_is_refused_without_memory() {
     let (mut controlled, _) = controlled();
@@ -216,7 +216,7 @@ fn what_is_refused_is_refused_without_memory() {
     }
 }
 
-/// Files are written whole, or give an error.
+/// Files are written completely, or give an error.
 #[test]
 fn files_are_written_with_little_memory() {
     let (mut controlled, _) = controlled();
@@ -252,7 +252,7 @@ fn files_are_written_with_little_memory() {
         },
         |_| true,
     );
-    // Of those that a failure has interrupted, the rest comes next.
+    // If a failure interrupts writing taken records, the rest comes in the next call.
     assert!(taken.0 <= 3 && taken.1 > 2, "{taken:?}");
     assert_eq!(events.write_pipe(&mut String::new(), &Names, clock), Ok(0));
 }
@@ -262,7 +262,7 @@ fn rings_are_made_and_resized_or_not() {
     let (rings, allocations) = each_allocation(|| Rings::new(2, 1, &[]), |_| true);
     assert!(allocations > 8);
     let ((), allocations) = each_allocation(
-        // SAFETY: nothing is recorded in them.
+        // SAFETY: nothing is recorded in these rings.
         || unsafe { rings.resize(40_000, usize::MAX, &mut |action| action()) },
         |_| rings.bytes() == 8192,
     );

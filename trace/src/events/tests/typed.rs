@@ -1,4 +1,4 @@
-//! Arguments by name, from a table of types that is put together here.
+//! Arguments by name, with a table of types that this file builds.
 
 use std::sync::OnceLock;
 use std::{string::ToString, vec};
@@ -12,7 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use fallible::failing::with_memory;
 
-/// Where types are in the table.
+/// The index of each type in the table.
 const U32: usize = 0;
 const I16: usize = 1;
 const U64: usize = 2;
@@ -62,7 +62,7 @@ fn types() -> Vec<Type> {
     ]
 }
 
-/// What `f` is called with, and others return.
+/// Returns the signatures of `f` and the other functions.
 fn contents() -> Contents {
     let part = |offset, bytes, number| Part { offset, bytes, source: Source::Register(number) };
     let one = |bytes, number| Place::Words { first: part(0, bytes, number), second: None };
@@ -107,9 +107,9 @@ fn contents() -> Contents {
     }
 }
 
-/// What the table says of the function at `address`.
+/// Returns the signature of the function at `address` from the table.
 pub(super) fn signature(address: u64) -> Option<(Types<'static>, kprobes_types::Function<'static>)> {
-    // Its memory is not that of the event.
+    // The table's memory is not limited together with that of the event.
     with_memory(usize::MAX, || signature_of(address))
 }
 
@@ -120,7 +120,7 @@ fn signature_of(address: u64) -> Option<(Types<'static>, kprobes_types::Function
         let words: Vec<u32> =
             bytes.chunks(4).map(|four| four.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte))).collect();
         let words: &'static [u32] = Vec::leak(words);
-        // SAFETY: they are the bytes of these words, which are never freed.
+        // SAFETY: the pointer and the length are those of `words`, which are never freed.
         let bytes = unsafe { core::slice::from_raw_parts(words.as_ptr().cast(), 4 * words.len()) };
         Types::parse(bytes).unwrap()
     });
@@ -151,7 +151,7 @@ fn arguments_have_names_and_types() {
 fn results_have_types() {
     assert_eq!(fetched("r f $retval r=$retval:x64 count"), "arg1=2 r=0x0 count=5");
     assert_eq!(fetched("r f level.1"), "arg1=-2");
-    // In memory, at an address that is told at the entry.
+    // A result in memory is at an address that the caller passes at the entry.
     let listed = |line: &str| {
         let mut events = events();
         define(&mut events, line).unwrap();
@@ -171,7 +171,7 @@ fn all_arguments_are_those_that_can_be_recorded() {
     assert_eq!(listed, format!("p:kprobes/all f arg1=%x1 {names} arg8=%x2 x=%x3"));
 }
 
-/// The problem of a line with a caret below its cause.
+/// Returns the problem of a line with a caret below its cause.
 fn refused(line: &str, caret: &str) -> (Problem, String) {
     let mut events = events();
     let error: Error = define(&mut events, line).expect_err(line);

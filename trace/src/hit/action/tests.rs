@@ -1,4 +1,4 @@
-//! What is done at a hit, on a record that is made here.
+//! Actions of a hit, on a record that is made here.
 
 use super::*;
 use crate::filter::Filter;
@@ -7,13 +7,13 @@ use crate::trigger::settings::Room;
 use aarch64_kprobes::exception::TrapFrame;
 use alloc::vec::Vec;
 
-/// Everything is recorded.
+/// A switch that is on: everything is recorded.
 pub(crate) static ON: Switch = Switch::new(true);
 
-/// Four CPUs, and no end of memory.
+/// Four CPUs, and unlimited memory.
 pub(crate) const ROOM: Room<'static> = Room { cpus: 4, free: usize::MAX, rings: None, named: None };
 
-/// A hit of `u:u8 s:s32 x:x64 t:string`, of task 7, `main`, on CPU 2.
+/// A hit of `u:u8 s:s32 x:x64 t:string`, by task 7, `main`, on CPU 2.
 pub(crate) struct Hit {
     pub(crate) format: Format,
     pub(crate) record: Vec<u8>,
@@ -56,7 +56,8 @@ impl Hit {
     }
 }
 
-/// A record that is shorter than its format says has numbers that are 0 and texts that cannot be read, and nothing else happens.
+/// In a record that is shorter than its format, missing numbers are 0 and missing texts cannot be read. Nothing else
+/// happens.
 #[test]
 fn a_record_that_is_cut_off_is_read_as_far_as_it_goes() {
     let mut hit = Hit::new();
@@ -66,7 +67,7 @@ fn a_record_that_is_cut_off_is_read_as_far_as_it_goes() {
     assert!(hit.accepted_by(&filter));
 }
 
-/// The stack goes from what was hit over x30, where that holds the caller, along the frame records.
+/// The stack starts with the probed address, then x30 if that holds the caller, then the frame records.
 #[test]
 fn a_stack_is_followed_along_its_records() {
     #[repr(align(16))]
@@ -91,7 +92,7 @@ fn a_stack_is_followed_along_its_records() {
     assert_eq!(walk(false), [0x1000, 0x2004, 0x3004]);
 }
 
-/// A record that points below itself ends the stack.
+/// A record that points to a lower address ends the stack.
 #[test]
 fn a_stack_that_runs_in_a_circle_ends() {
     #[repr(align(16))]
