@@ -1,10 +1,10 @@
-//! Where instructions are executed out of line.
+//! The executable memory in which instructions are executed out of line.
 //!
-//! A slot is two words: the instruction, and what leads on: `brk #0x6`, or a branch to the next instruction. A stub is what
-//! an optimized probe takes (`hit::stub`). Both are carved, as cells of one size, out of executable memory that the kernel
-//! maps a piece at a time, and that is written only through aliases. A cell is written once, before any CPU can come to it,
-//! and never changed: a probe that is to be executed otherwise gets another. One that is given back is used again, so it
-//! must be given back only when no CPU and no interrupted task can be in it.
+//! A slot is two words: the instruction, followed by a `brk #0x6` or a branch to the next instruction. A stub belongs
+//! to an optimized probe (`hit::stub`). Both are cells of a fixed size in executable memory, which the kernel maps one
+//! piece at a time, and which is written only through aliases. A cell is written once, before any CPU can get to it,
+//! and then never changes: a probe that is to be executed in another way gets another cell. A cell that is given back
+//! is reused, so it must be given back only when no CPU and no interrupted task can be in it.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -14,20 +14,21 @@ use super::hit::{origin, snippet_cell, stub};
 use crate::platform;
 use crate::text::{self, Place, Words};
 
-/// Bytes that the kernel is asked for at a time.
+/// Bytes of executable memory that are requested from the kernel at a time.
 const PIECE: usize = 4096;
 
-/// The cells of one kind, in memory of one kind.
+/// The cells of one kind, in guarded memory or not.
 #[derive(Debug)]
 struct Cells {
     kind: Cell,
-    /// Branch targets are checked in the memory: a landing pad then makes the same check in its slot as in its place.
+    /// Whether branch targets are checked in the memory. They are checked there if they are checked at the probed
+    /// instruction, so that a landing pad makes the same check in its slot as in place.
     guarded: bool,
     free: Vec<usize>,
     total: usize,
 }
 
-/// All cells.
+/// All cells, and the words that have not been written to them yet.
 #[derive(Debug)]
 pub(super) struct Arena {
     cells: [Cells; 2 * Cell::KINDS.len()],
@@ -37,23 +38,23 @@ pub(super) struct Arena {
     long_snippets: Unwritten<{ snippet_cell::LONG / 4 }>,
 }
 
-/// What is yet to be written to cells of `N` words.
+/// The words that have not been written yet to cells of `N` words.
 #[derive(Debug)]
 struct Unwritten<const N: usize> {
-    /// For not more cells than lie in a page, which are written through one alias.
+    /// Words for at most as many cells as lie in a page, which are written through one alias.
     words: Vec<Words<N>>,
 }
 
 /// A cell in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Used {
-    /// The virtual address.
+    /// The virtual address of the cell.
     address: usize,
     kind: Cell,
     guarded: bool,
-    /// How many bytes of it are looked at.
+    /// The number of bytes, from the beginning of the cell, in which interrupted tasks are looked for.
     length: usize,
-    /// A task was interrupted in these when the tasks were last looked over.
+    /// Whether a task was interrupted in these bytes when the tasks were last examined.
     pub(super) is_occupied: bool,
 }
 
@@ -62,13 +63,13 @@ impl Used {
         Self { address, kind, guarded, length: kind.size(), is_occupied: false }
     }
 
-    /// What is in front of the stub in it, to be looked at alone.
+    /// Returns the part of the cell in front of the stub, to be examined alone.
     pub(super) fn in_front(self) -> Self {
         let length = self.length.saturating_sub(Cell::Stub.size());
         Self { length, ..self }
     }
 
-    /// The virtual address of the stub in it, if there is a snippet before that.
+    /// Returns the virtual address of the stub in the cell, if there is a snippet in front of it.
     pub(super) fn snippet(&self) -> Option<usize> {
         let has_snippet = matches!(self.kind, Cell::Snippet | Cell::LongSnippet);
         has_snippet.then(|| self.address + self.kind.size() - Cell::Stub.size())
@@ -102,7 +103,7 @@ impl Arena {
         &mut self.cells[2 * kind as usize + usize::from(guarded)]
     }
 
-    /// A free cell, if there is memory for one.
+    /// Takes a free cell, and returns its virtual address; `None` if there is no memory.
     pub(super) fn allocate(&mut self, kind: Cell, guarded: bool) -> Option<usize> {
         match kind {
             Cell::Slot => self.slots.reserve()?,
@@ -113,13 +114,13 @@ impl Arena {
         self.cells(kind, guarded).allocate()
     }
 
-    /// Has the slot at the virtual address `address` filled with these words in [`write`](Self::write).
+    /// Fills the slot at the virtual address `address` with these words, at the next [`write`](Self::write).
     pub(super) fn fill_slot(&mut self, address: usize, words: [u32; 2]) {
         *self.slots.add(address) = words;
     }
 
-    /// Has the stub at the virtual address `address` filled in [`write`](Self::write) with what `build` puts in these
-    /// words; unless that fails.
+    /// Fills the stub at the virtual address `address` with the words that `build` puts into the array, at the next
+    /// [`write`](Self::write). If `build` fails, nothing is written.
     pub(super) fn fill_stub<E>(
         &mut self,
         address: usize,
@@ -128,7 +129,9 @@ impl Arena {
         self.stubs.fill(address, build)
     }
 
-    /// The same for a snippet, with the stub behind it or as the code of a return, in a cell of this kind.
+    /// Fills a cell for a snippet, of this kind and at the virtual address `address`, with the words that `build` puts
+    /// into the slice, at the next [`write`](Self::write). If `build` fails, nothing is written. The cell holds a
+    /// snippet and the stub after it, or the code of a return.
     pub(super) fn fill_snippet<T, E>(
         &mut self,
         kind: Cell,
@@ -141,7 +144,7 @@ impl Arena {
         }
     }
 
-    /// Writes what cells are to be filled with, and keeps no memory for it.
+    /// Writes the words of all cells that were filled, and frees the memory for them.
     pub(super) fn write(&mut self) {
         self.slots.write();
         self.stubs.write();
@@ -149,19 +152,19 @@ impl Arena {
         self.long_snippets.write();
     }
 
-    /// Takes back a cell. No CPU and no interrupted task can be in it.
+    /// Takes back a cell. The caller knows that no CPU and no interrupted task can be in it.
     pub(super) fn free(&mut self, used: Used) {
         self.cells(used.kind, used.guarded).free.push(used.address);
     }
 
-    /// How many cells of a kind are in use, and how many bytes of executable memory all of the kind take.
+    /// Returns how many cells of a kind are in use, and the bytes of executable memory that all cells of the kind take.
     pub(super) fn usage(&self, kind: Cell) -> (usize, usize) {
         let cells = || self.cells.iter().filter(|cells| cells.kind == kind);
         let in_use = cells().map(|cells| cells.total - cells.free.len()).sum();
         (in_use, cells().map(|cells| cells.total * kind.size()).sum())
     }
 
-    /// Bytes of general memory that it takes to know the cells.
+    /// Returns the bytes of general memory for the descriptions and free lists of cells.
     pub(super) fn memory(&self) -> usize {
         let of = |cells: &Cells| {
             let pieces = cells.total * cells.kind.size() / PIECE;
@@ -176,12 +179,12 @@ impl<const N: usize> Unwritten<N> {
         Self { words: Vec::new() }
     }
 
-    /// Room for the words of one cell, if there is memory for it.
+    /// Makes room for the words of one cell; `None` if there is no memory.
     fn reserve(&mut self) -> Option<()> {
         self.words.try_reserve(1).ok()
     }
 
-    /// The words for the cell at the virtual address `address`, to be filled in.
+    /// Returns the words for the cell at the virtual address `address`, to be filled in.
     fn add(&mut self, address: usize) -> &mut [u32; N] {
         if self.words.len() == PIECE / (4 * N) {
             self.write_some();
@@ -197,7 +200,7 @@ impl<const N: usize> Unwritten<N> {
         result
     }
 
-    /// Writes them, and keeps no memory.
+    /// Writes all words, and frees their memory.
     fn write(&mut self) {
         self.write_some();
         self.words = Vec::new();
@@ -210,7 +213,7 @@ impl<const N: usize> Unwritten<N> {
 }
 
 impl Cells {
-    /// Those of each kind, in memory where branch targets are not checked, and where they are.
+    /// Makes the empty lists of cells of each kind, in memory that is not guarded and in memory that is.
     const fn of_all_kinds() -> [Self; 2 * Cell::KINDS.len()] {
         let mut cells = [const { Self::new(Cell::Slot, false) }; 2 * Cell::KINDS.len()];
         let mut index = 0;
@@ -229,7 +232,7 @@ impl Cells {
     fn allocate(&mut self) -> Option<usize> {
         if self.free.is_empty() {
             let size = self.kind.size();
-            // Room for all that there are, so that giving back needs no memory.
+            // Reserves room for all cells, so that giving back needs no memory.
             self.free.try_reserve(self.total + PIECE / size).ok()?;
             let known = origin::prepare(self.kind)?;
             let piece = platform::allocate_executable(PIECE, self.guarded)?;

@@ -1,4 +1,4 @@
-//! Whether an address can be probed, and how.
+//! Decides whether an address can be probed, and how.
 
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -13,16 +13,16 @@ use crate::{interrupts, platform, text};
 /// The smallest translation granule.
 const PAGE: usize = 4096;
 
-/// An instruction that can be probed.
+/// A probed instruction, or one that can be probed.
 #[derive(Clone, Copy, Debug)]
 pub struct Site {
-    /// The instruction, whether or not a breakpoint stands in its place.
+    /// The original instruction, even if a breakpoint or a branch has replaced it.
     pub word: u32,
-    /// [`Verdict::Slot`] or [`Verdict::Simulate`].
+    /// How it can be executed: [`Verdict::Slot`] or [`Verdict::Simulate`].
     pub verdict: Verdict,
 }
 
-/// Tells how the instruction at the virtual address `address` would be probed.
+/// Checks how the instruction at the virtual address `address` would be probed.
 ///
 /// # Errors
 ///
@@ -31,38 +31,39 @@ pub fn check(address: usize) -> Result<Site, ProbeError> {
     Checker::new().check(address)
 }
 
-/// The same as [`check`] for many addresses: what has been found out about a function serves for the addresses in it that
-/// come next.
+/// Does the work of [`check`] for many addresses. It remembers what it has found out about a function for the next
+/// addresses in the same function.
 #[derive(Debug)]
 pub struct Checker {
     text: Range<usize>,
     blacklist: Range<usize>,
     function: Range<usize>,
-    /// Those of the function; nothing if it has none.
+    /// The load-exclusive sequences of the function; `None` if it has none.
     sequences: Option<Box<Sequences>>,
-    /// That in the function; nothing if it has none.
+    /// The data in the function; `None` if it has none.
     data: Option<Box<Data>>,
-    /// Virtual addresses at which the kernel says that there is no data.
+    /// A range of virtual addresses for which the kernel says that it contains no data.
     without_data: Range<usize>,
-    /// Whether it says that there is some in the function.
+    /// Whether the kernel says that there is data in the function.
     has_marked_data: bool,
-    /// Whether PACM is in the function, or right before it.
+    /// Whether there is a PACM in the function, or right before it.
     has_modifier: bool,
-    /// What it may hand to its callers in registers that these do not expect to be preserved, once that was asked for.
+    /// The registers, among those that callers do not expect to be preserved, in which the function may pass something
+    /// to its callers; `None` until it is needed.
     handed: Option<Registers>,
-    /// A page, by its number, and whether branch targets are checked in it.
+    /// The number of a page, and whether branch targets are checked in it.
     guarded: Option<(usize, bool)>,
     read: fn(usize) -> u32,
 }
 
 impl Checker {
-    /// Knows of no function yet.
+    /// Makes a checker that knows no function yet.
     #[must_use]
     pub fn new() -> Self {
         Self::reading(original_word)
     }
 
-    /// The same, for as long as the registry's lock is held.
+    /// Makes a checker that knows no function yet, for use while the registry's lock is held.
     pub(super) fn locked() -> Self {
         Self::reading(locked_original_word)
     }
@@ -83,7 +84,7 @@ impl Checker {
         }
     }
 
-    /// Tells how the instruction at the virtual address `address` would be probed.
+    /// Checks how the instruction at the virtual address `address` would be probed.
     ///
     /// # Errors
     ///
@@ -101,7 +102,7 @@ impl Checker {
         }
         if !self.function.contains(&address) {
             let Some(function) = platform::function(address) else { return Err(ProbeError::NoFunction { address }) };
-            // What is known of it is of no function until all is.
+            // If looking over the new function fails, the fields must not be taken for those of the old one.
             self.function = 0..0;
             self.look_over(function).map_err(|OutOfMemory| ProbeError::OutOfMemory { address })?;
         }
@@ -126,7 +127,8 @@ impl Checker {
         }
     }
 
-    /// Finds out, in one pass over the function, what in it takes more than a look at one word, and looks at that.
+    /// Finds out, in one pass over the function, which of the checks that look at more than one word are needed, and
+    /// makes them.
     fn look_over(&mut self, function: Range<usize>) -> Result<(), OutOfMemory> {
         let Range { start, end } = function;
         let (mut has_exclusive, mut has_reader, mut has_modifier) = (false, false, self.follows_modifier(start));
@@ -152,8 +154,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether the kernel says that there is data in the function. It is asked about what follows, too: the next function will
-    /// mostly be there.
+    /// Returns whether the kernel says that there is data in the function. It also asks about the addresses that
+    /// follow, because the next function to be checked is usually there.
     fn find_marked_data(&mut self, function: &Range<usize>) -> bool {
         const AHEAD: usize = 64 << 10;
         let Range { start, end } = *function;
@@ -168,17 +170,18 @@ impl Checker {
         false
     }
 
-    /// The words of the function.
+    /// Returns the virtual addresses of the function's words.
     fn words(&self) -> Range<u64> {
         self.function.start as u64..self.function.end as u64
     }
 
-    /// Whether the word before the virtual address `address`, which is in the text, is PACM. That is never probed.
+    /// Returns whether the word before the virtual address `address`, which is in the text, is PACM, which is never
+    /// probed.
     fn follows_modifier(&self, address: usize) -> bool {
         self.text.contains(&(address - 4)) && insn::modifies_next(text::read(address - 4))
     }
 
-    /// Whether branch targets are checked in the page of the virtual address `address`.
+    /// Returns whether branch targets are checked in the page of the virtual address `address`.
     pub(super) fn is_guarded(&mut self, address: usize) -> bool {
         let page = address / PAGE;
         match self.guarded {
@@ -191,7 +194,8 @@ impl Checker {
         }
     }
 
-    /// Tells what keeps a return probe from the virtual address `address`, which has just been checked.
+    /// Checks whether a return probe can be placed at the virtual address `address`, which has just been checked for a
+    /// kprobe.
     pub(super) fn check_entry(&self, address: usize) -> Result<(), ProbeError> {
         match self.not_entry(address) {
             None => self.check_return(address),
@@ -202,7 +206,8 @@ impl Checker {
         }
     }
 
-    /// Tells what keeps the returns of the function at the virtual address `address` from being told by x30 and the stack pointer.
+    /// Checks whether the returns of the function at the virtual address `address` can be recognized by x30 and the
+    /// stack pointer.
     fn check_return(&self, address: usize) -> Result<(), ProbeError> {
         let read = |at| self.word(at);
         if let Some(writer) = insn::overwrites_link(address as u64, &read) {
@@ -214,8 +219,8 @@ impl Checker {
         }
     }
 
-    /// Why not only calls lead to the instruction at the virtual address `address`, which has just been checked; nothing if
-    /// they do.
+    /// Returns why the instruction at the virtual address `address`, which has just been checked, is reached in another
+    /// way than by calls; `None` if it is not. Indirect branches are not considered.
     pub(super) fn not_entry(&self, address: usize) -> Option<NotEntry> {
         let function = self.function.clone();
         if function.start != address {
@@ -227,26 +232,29 @@ impl Checker {
         self.find_operation(branches_here).map(|branch| NotEntry::Loop { branch })
     }
 
-    /// Why something other than a call may lead to the instruction at the virtual address `address`, which has just been checked;
-    /// `None` if only calls do. A branch by a register may lead anywhere in its function.
+    /// Returns why the instruction at the virtual address `address`, which has just been checked, may be reached in
+    /// another way than by calls; `None` if it cannot. An indirect branch may lead anywhere in its function.
     pub(super) fn not_certainly_entry(&self, address: usize) -> Option<NotEntry> {
         let is_jump = |_, operation: Op| operation.is_jump();
         self.not_entry(address).or_else(|| Some(NotEntry::Jump { branch: self.find_operation(is_jump)? }))
     }
 
-    /// The functions whose callers rely on them to preserve what a call may change, if there is memory for a list of them.
+    /// Returns the functions whose callers rely on them to preserve registers that a call may change; `None` if there
+    /// is no memory for the list.
     pub(super) fn kept(&self) -> Option<Kept> {
         let Range { start, end } = self.text;
         Kept::in_text(start as u64..end as u64, &|at| self.word(at), &function_around)
     }
 
-    /// The functions that have results in what a call may change, if there is memory for a list of them.
+    /// Returns the functions that have results in registers that a call may change; `None` if there is no memory for
+    /// the list.
     pub(super) fn scratch_results(&self, kept: &Kept) -> Option<ScratchResults> {
         let Range { start, end } = self.text;
         ScratchResults::in_text(start as u64..end as u64, kept, &|at| self.word(at), &function_around)
     }
 
-    /// Why not all that a call may change is dead at the virtual address `address`, where a function begins; nothing if it is.
+    /// Returns why not all registers that a call may change are dead at the virtual address `address`, where a function
+    /// begins; `None` if they are.
     pub(super) fn scratch_at_entry(&self, address: usize, kept: Option<&Kept>) -> Option<Live> {
         let at = address as u64;
         match kept {
@@ -255,8 +263,8 @@ impl Checker {
         }
     }
 
-    /// Why not all of `wanted` are dead before the instruction at the virtual address `address`, which was checked last; nothing if
-    /// they are.
+    /// Returns why not all of the `wanted` registers are dead before the instruction at the virtual address `address`,
+    /// which was checked last; `None` if they are.
     pub(super) fn live_at(&mut self, address: usize, wanted: Registers, kept: Option<&Kept>) -> Option<Live> {
         let at = address as u64;
         let Some(kept) = kept else { return Some(Live::Lost { register: wanted.first(), end: at }) };
@@ -265,13 +273,14 @@ impl Checker {
         insn::live_at(at, wanted, self.words().start, handed, kept, &|at| self.word(at))
     }
 
-    /// The instruction at the virtual address `address`, if it is in the text.
+    /// Returns the instruction at the virtual address `address`; `None` if it is not in the text.
     fn word(&self, address: u64) -> Option<u32> {
         let address = address as usize;
         self.text.contains(&address).then(|| (self.read)(address))
     }
 
-    /// The virtual address of the first instruction of the function that is simulated and as it is `wanted`.
+    /// Returns the virtual address of the first instruction of the function that would be simulated, and for which
+    /// `wanted` returns true.
     fn find_operation(&self, wanted: impl Fn(usize, Op) -> bool) -> Option<usize> {
         let is_wanted = |&address: &usize| match insn::classify((self.read)(address)) {
             Verdict::Simulate(operation) => wanted(address, operation),
@@ -281,7 +290,7 @@ impl Checker {
     }
 }
 
-/// The virtual addresses of the function around `address`, if there is one.
+/// Returns the virtual addresses of the function around `address`, if there is one.
 fn function_around(address: u64) -> Option<Range<u64>> {
     platform::function(address as usize).map(|found| found.start as u64..found.end as u64)
 }
@@ -292,20 +301,21 @@ impl Default for Checker {
     }
 }
 
-/// The instruction at the virtual address `address`, also where a breakpoint stands in its place.
+/// Returns the original instruction at the virtual address `address`, even if a breakpoint or a branch has replaced it.
 ///
-/// Returns nothing if the address is not that of a word in the text of the kernel.
+/// Returns `None` if the address is not that of a word in the text of the kernel.
 #[must_use]
 pub fn instruction(address: usize) -> Option<u32> {
     (address.is_multiple_of(4) && platform::text().contains(&address)).then(|| original_word(address))
 }
 
-/// The instruction at `address`, which has been checked to be a word in the text.
+/// Returns the original instruction at `address`, which has been checked to be a word in the text.
 fn original_word(address: usize) -> u32 {
     interrupts::with_masked(|| locked_original_word(address))
 }
 
-/// The same, to be called with the registry's lock held, or interrupts masked.
+/// Returns the original instruction at `address`, which has been checked to be a word in the text. To be called with
+/// the registry's lock held, or with interrupts masked.
 fn locked_original_word(address: usize) -> u32 {
     match text::read(address) {
         word if is_armed(word) => table::original(address).unwrap_or(word),
@@ -313,12 +323,12 @@ fn locked_original_word(address: usize) -> u32 {
     }
 }
 
-/// Whether `word` may stand in the text for another: where a probe is armed there is one of these two.
+/// Returns whether `word` may have been written by a probe: an armed probe writes one of these two.
 fn is_armed(word: u32) -> bool {
     word == insn::BRK_KPROBE || encode::branch_target(word, 0).is_some()
 }
 
-/// The virtual addresses in which no probe is accepted: what runs while a probe is being handled.
+/// Returns the virtual addresses at which no probe is accepted: the code that runs while a probe is being handled.
 #[cfg(target_os = "none")]
 #[must_use]
 pub fn blacklist() -> Range<usize> {
@@ -329,7 +339,7 @@ pub fn blacklist() -> Range<usize> {
     &raw const __kprobes_text_start as usize..&raw const __kprobes_text_end as usize
 }
 
-/// The host's tests probe text that the hit path is not part of.
+/// Returns an empty range: the host's tests probe text that the hit path is not part of.
 #[cfg(not(target_os = "none"))]
 #[must_use]
 pub fn blacklist() -> Range<usize> {

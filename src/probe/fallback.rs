@@ -1,47 +1,49 @@
-//! Why an instruction is not executed in the fastest mode that its probes allow.
+//! The reasons why an instruction is not executed in the fastest mode that its probes allow.
 
 use core::fmt;
 
 use super::Mode;
 use crate::insn::{Live, NotRelocatable};
 
-/// The reason. The text of its [`Display`](fmt::Display) is the rest of a sentence that begins with "it is".
+/// Why an instruction is not executed in a faster mode. The text of its [`Display`](fmt::Display) completes a sentence
+/// that begins with "it is".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
-    /// It is executed by a breakpoint, as there is no stub for it.
+    /// It is executed by a breakpoint, because a stub is not possible.
     NoStub(NotRelocatable),
-    /// It has a stub which saves all registers, as not only a call leads to it.
+    /// Its stub saves all registers, because not only calls lead to the instruction.
     NotEntry(NotEntry),
-    /// It has a stub which saves all registers, as not all those are known to be dead there that a call may change.
+    /// Its stub saves all registers, because a register that a call may change is not known to be dead there.
     Live(Live),
-    /// Its stub calls the handler, as not all registers are known to be dead there that the snippet changes.
+    /// Its stub calls the handler, because a register that the snippet changes is not known to be dead there.
     Snippet(Live),
-    /// It has a stub which saves all registers, as there are other probes at the instruction.
+    /// Its stub saves all registers, because the instruction has other probes.
     Shared,
 }
 
-/// Why not only calls lead to an instruction, or may do so. Addresses are virtual.
+/// Why an instruction may be reached in another way than by a call. Addresses are virtual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotEntry {
     /// It is not the first instruction of its function.
     Inside {
-        /// Where the function begins.
+        /// The address of the function.
         function: usize,
     },
     /// The function branches back to it.
     Loop {
-        /// The branch.
+        /// The address of the branch.
         branch: usize,
     },
-    /// The function branches to an address in a register, which may be the instruction's: a jump table may lead there.
+    /// The function branches to an address in a register, which may be that of the instruction: a jump table may lead
+    /// there.
     Jump {
-        /// The branch.
+        /// The address of the branch.
         branch: usize,
     },
 }
 
 impl Fallback {
-    /// The mode in which the instruction is not executed.
+    /// Returns the mode in which the instruction is not executed.
     const fn mode(&self) -> Mode {
         match self {
             Self::NoStub(_) => Mode::Optimized,

@@ -1,13 +1,14 @@
-//! What follows a call to its return without calling anybody: code in front of a stub, as a snippet is.
+//! Code that follows a call to its return without calling a function. Like a snippet, it lies in front of a stub.
 //!
-//! It does what `kprobes_follow` in `trampoline/hit.S` does where that is usual: takes the instance out of this CPU's slot, makes
-//! it the one of the newest call of the task, and has the function return to the trampoline. Where the slot is empty, or a handler
-//! is running, it leaves all to the stub. The address of its slots is a number in front of it: so it stands there only for
-//! the one probe, and, as it changes registers, only where these are dead.
+//! It does what `kprobes_follow` in `trampoline/hit.S` does in the usual case: it takes the instance out of this CPU's
+//! slot, makes it the newest call of the task, and has the function return to the trampoline. If the slot is empty, or
+//! a handler is running, it goes on at the stub. The address of the slots is a number in the cell, so the code serves
+//! only one probe. It changes registers, so it is only used where these are dead.
 //!
-//! Another probe of the same instruction may have a snippet. That stands within, where the call is in the list of the task, and x30
-//! is still the return address. If it leaves all to the handler, the call is taken back out of the list, and its instance given
-//! back: the stub calls the handlers of both. So both are done here, or neither is.
+//! Another probe of the same instruction may have a snippet. The snippet is placed within this code, where the call is
+//! in the list of the task but x30 is still the return address. If the snippet takes its exit to the handler, the code
+//! takes the call back out of the list and gives its instance back, and the stub calls the handlers of both probes. So
+//! the code does the work of both probes, or of neither.
 //!
 //! ```text
 //! +---------+-----------+------------+---------+------+------+-------+--------+-- ... --+------+------+
@@ -29,8 +30,8 @@ use crate::insn::encode::{self, MASK_INTERRUPTS, SP};
 use crate::insn::{self, Guard, Literal, MAX_WORDS, NotRelocatable, Place};
 use crate::platform;
 
-/// Where it is built: that of the instruction, which is probed at the virtual address `address`, in a cell at the virtual address
-/// `cell`, in memory that is guarded alike.
+/// Where the code is built: in a cell at the virtual address `cell`, for the probed instruction of `site` at the
+/// virtual address `address`. `guard` applies to both places.
 pub(super) struct At<'a> {
     pub(super) cell: usize,
     pub(super) address: usize,
@@ -38,14 +39,15 @@ pub(super) struct At<'a> {
     pub(super) guard: Guard,
 }
 
-/// What it follows calls for: a return probe, by its slots, and where functions return to then, a virtual address.
+/// The return probe for which calls are followed: its slots, and the virtual address that functions return to.
 #[derive(Clone, Copy)]
 pub(super) struct Followed {
     pub(super) slots: *const Slot,
     pub(super) to_return: u64,
 }
 
-// The registers that it changes, beside x30. Snippets leave the state of the CPU and the masks where they are.
+// The registers that the code changes, besides x30. Snippets do not change those with the state of the CPU and the
+// masks.
 const CPU: u8 = 9;
 const THREAD: u8 = 10;
 const SLOT: u8 = 11;
@@ -55,23 +57,23 @@ const MASKS: u8 = 17;
 const ZERO: u8 = 31;
 const LINK: u8 = 30;
 
-/// The words of what takes the call back.
+/// The number of words that take the call back.
 const UNDO: usize = 9;
 
-/// The words that follow a call, but for the two that go on at the copy.
+/// Returns the number of words that follow a call, without the two that go on at the copy.
 fn follow_words() -> usize {
     if machine::has_atomics() { 15 } else { 17 }
 }
 
-/// What it lies in, with this snippet of another probe; nothing if there is none so large.
+/// Returns the kind of cell for the code, with this snippet of another probe; `None` if no cell is large enough.
 pub(super) fn cell(inserted: Option<&Inserted>) -> Option<Cell> {
     let within = inserted.map_or(0, |inserted| inserted.number_words() + inserted.masked_words() + UNDO);
-    // The two numbers; x30 and the masks; the masks and the branch to the stub; and where the copy is.
+    // The two numbers; x30 and the masks; the masks and the branch to the stub; and the position of the copy.
     let length = 4 + follow_words() + 2 + within + MAX_WORDS + 2 + 1;
     [Cell::Snippet, Cell::LongSnippet].into_iter().find(|cell| length <= cell.size() / 4 - stub::WORDS)
 }
 
-/// Fills in the words of a cell up to the stub. Returns how many bytes before the stub it begins.
+/// Fills in the words of a cell in front of the stub. Returns how many bytes before the stub the code begins.
 pub(super) fn build(
     followed: Followed,
     inserted: Option<&Inserted>,
@@ -98,7 +100,7 @@ pub(super) fn build(
     out.push(compute::read_thread(THREAD));
     out.push(encode::load(Literal::Doubleword, CPU, THREAD, platform::cpu_offset()));
     out.push_to(Branch::Literal(SLOT), slots);
-    // Whether a handler is running, and the number of the CPU.
+    // Loads `busy`, which is not 0 if a handler is running, and the number of the CPU.
     out.push(encode::load_pair(INSTANCE, OTHER, CPU, 0));
     out.push_to(Branch::NotZero(INSTANCE), leave);
     out.push(compute::add_shifted(SLOT, SLOT, OTHER, Pool::SLOT_SHIFT as u8));
@@ -129,7 +131,7 @@ pub(super) fn build(
         out.push(word);
     }
     if inserted.is_some() {
-        // The newest call of the task is this one: no interrupt has been taken since it began.
+        // The newest call of the task is still this one: no interrupt has been taken since it began.
         out.push(compute::read_thread(THREAD));
         out.push(encode::load(Literal::Doubleword, INSTANCE, THREAD, calls));
         out.push(encode::load(Literal::Doubleword, OTHER, INSTANCE, Instance::NEXT as u16));
@@ -137,7 +139,7 @@ pub(super) fn build(
         out.push_to(Branch::Literal(SLOT), slots);
         out.push(encode::load(Literal::Doubleword, OTHER, CPU, Cpu::NUMBER as u16));
         out.push(compute::add_shifted(SLOT, SLOT, OTHER, Pool::SLOT_SHIFT as u8));
-        // As in `Pool::give_back`, to the slot that it was in: no other CPU fills that.
+        // As in `Pool::give_back`: back to the slot that it came from, which no other CPU fills.
         out.push(compute::store_release(ZERO, INSTANCE));
         out.push(compute::store_release(INSTANCE, SLOT));
     }

@@ -1,6 +1,6 @@
-//! Making probe points known to the hit path: the writing side of `hit::table`.
+//! Makes probe points known to the hit path: the writing side of `hit::table`.
 //!
-//! All of it is called with the registry's lock held, so there is one writer; readers may come at any time.
+//! All functions are called with the registry's lock held, so there is only one writer. Readers may come at any time.
 
 #[cfg(not(all(test, loom)))]
 use alloc::alloc::{Layout, alloc_zeroed};
@@ -13,8 +13,8 @@ use super::hit::table::{PAGE_SHIFT, Page, TABLE};
 use crate::atomic::AtomicPtr;
 use crate::platform;
 
-/// Makes room for a point at the virtual address `address`, which is in the text, if there is memory for it: the page in
-/// which it is found, which stays for as long as the kernel runs.
+/// Makes room for a point at the virtual address `address`, which is in the text. Returns the page for it, which is
+/// never freed; `None` if there is no memory.
 pub(super) fn prepare(address: usize) -> Option<&'static Page> {
     if TABLE.pages().is_empty() && !make_table() {
         return None;
@@ -28,18 +28,18 @@ pub(super) fn prepare(address: usize) -> Option<&'static Page> {
             page
         }
     };
-    // SAFETY: it is a page, and never freed.
+    // SAFETY: the pointer leads to a page, and pages are never freed.
     Some(unsafe { page.as_ref() })
 }
 
-/// Bytes of memory that the table takes.
+/// Returns the bytes of memory that the table takes.
 pub(super) fn memory() -> usize {
     let pages = TABLE.pages();
     let made = pages.iter().filter(|entry| !entry.load(Ordering::Relaxed).is_null()).count();
     size_of_val(pages) + made * size_of::<Page>()
 }
 
-/// Makes the table, if there is memory for it.
+/// Makes the table. Returns false if there is no memory.
 fn make_table() -> bool {
     let text = platform::text();
     let base = text.start & !((1 << PAGE_SHIFT) - 1);
@@ -53,16 +53,17 @@ fn make_table() -> bool {
     true
 }
 
-/// A page without points, if there is memory for it.
+/// Makes a page without points; `None` if there is no memory.
 #[cfg(not(all(test, loom)))]
 fn make_page() -> Option<Box<Page>> {
-    // SAFETY: the layout has a size.
+    // SAFETY: the size of the layout is not zero.
     let page = unsafe { alloc_zeroed(Layout::new::<Page>()) }.cast::<Page>();
-    // SAFETY: it was allocated as a box is, and zeroes are null pointers and numbers.
+    // SAFETY: it was allocated with the layout and the allocator of a box, and zeroes are valid null pointers and
+    // numbers.
     (!page.is_null()).then(|| unsafe { Box::from_raw(page) })
 }
 
-/// The atomics of a model are not zeroes.
+/// Makes a page without points. The atomics of a model are not valid as zeroes.
 #[cfg(all(test, loom))]
 fn make_page() -> Option<Box<Page>> {
     Some(Box::default())

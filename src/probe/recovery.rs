@@ -1,8 +1,9 @@
-//! What code that was interrupted in the engine's memory would be without probes: for unwinders, profilers and crash dumps.
+//! The state that code interrupted in the engine's memory would have without probes: for unwinders, profilers and crash
+//! dumps.
 //!
-//! `hit::unwind` says what there is to be found. All of it may be called with interrupts masked, in a handler of an interrupt or of
-//! a probe, and for any address: it takes no lock, allocates nothing, and reads only the text, memory of the engine, and what it is
-//! lent.
+//! `hit::unwind` describes the cases. Everything here may be called with interrupts masked, in the handler of an
+//! interrupt or of a probe, and for any address. It takes no lock, allocates nothing, and reads only the text, memory
+//! of the engine, and what its caller passes.
 
 use super::hit::machine::ThisCpu;
 use super::hit::returns::{self, TaskCalls};
@@ -13,32 +14,33 @@ use crate::exception::TrapFrame;
 use crate::insn::{Verdict, classify};
 use crate::interrupts;
 
-/// The virtual address in the probed code that `address` stands for, if it is in a slot or a stub: that of the probed instruction,
-/// or, where its copy has nothing left to do but to branch, where that leads to.
+/// Returns the virtual address in the probed code that `address` stands for, if it is in a slot or a stub: the address
+/// of the probed instruction; or, if its copy has only a branch left to do, the target of that branch.
 ///
-/// A slot or a stub tells this until another instruction needs its memory.
+/// A slot or a stub gives this answer until its memory is reused for another instruction.
 #[must_use]
 pub fn origin(address: usize) -> Option<usize> {
     interrupts::with_masked(|| origin::of(address))
 }
 
-/// Has `frame`, the registers of code of the task of `calls` that was interrupted in a slot, a stub or the trampoline of return
-/// probes, tell what they would be without probes: pc, sp, x29 and x30. Returns false, and changes nothing, where it was
-/// interrupted elsewhere.
+/// Changes `frame` to show the state without probes: pc, sp, x29 and x30. The frame holds the registers of code that
+/// was interrupted, in the task that owns `calls`, in a slot, a stub or a trampoline of return probes. Returns false,
+/// and changes nothing, if the code was interrupted elsewhere.
 ///
-/// An instruction in a slot or a stub has not been executed then, or, where its copy has begun to write x29 or x30, has been. A
-/// return into the trampoline has been executed. The other registers are those of the probed code where it could be interrupted
-/// without probes; only what an instruction is about to write may be written already, and what a snippet changes, which nothing
-/// needs.
+/// An instruction in a slot or a stub has then not been executed; or, if its copy has begun to write x29 or x30, it
+/// has. A return into the trampoline has been executed. The other registers are those of the probed code, at a point
+/// where it could also be interrupted without probes. There are two exceptions: a register that an instruction is about
+/// to write may be written already, and the registers that a snippet changes, which the probed code does not need.
 ///
-/// `read` gives the doubleword at a virtual address of the stack, if one can be read there.
+/// `read` returns the doubleword at a virtual address of the stack; `None` if it cannot be read.
 ///
-/// What else there is of the engine runs with all of PSTATE.DAIF masked, and calls as any code does: see
+/// All other code of the engine runs with all of PSTATE.DAIF masked, and calls functions as any code does: see
 /// [`has_trap_frame`](super::has_trap_frame) and [`entry_at`](super::entry_at).
 ///
 /// # Safety
 ///
-/// The task of `calls` is the one that runs on this CPU, or it is on no CPU until this returns, as for
+/// The task that owns `calls` runs on this CPU, or it runs on no CPU until this returns, as for
+/// [`true_return_address`](super::true_return_address).
 /// [`true_return_address`](super::true_return_address).
 pub unsafe fn recover(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(usize) -> Option<u64>) -> bool {
     let read = |address: u64| read(address as usize);
@@ -50,25 +52,27 @@ pub unsafe fn recover(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(us
             }
             true
         }
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees where the task of `calls` runs (see # Safety).
         None => trampoline::kretprobe().contains(&pc) && unsafe { returned(frame, calls, read) }.is_some(),
     }
 }
 
-/// Executes the probed instruction at the pc, the copy of which has made part of an address.
+/// Executes the probed instruction at the pc, because its copy has already made a part of an address.
 fn finish(frame: &mut TrapFrame) {
     if let Some(Verdict::Simulate(operation)) = instruction(frame.pc as usize).map(classify) {
-        // A branch to what is checked is copied in one word.
+        // No guard check is needed: a branch to a checked target is copied as one word, so its copy has no part that
+        // can have begun.
         let _ = operation.simulate(frame, &ThisCpu { guarded: false });
         frame.record = [frame.x[29], frame.pc];
     }
 }
 
-/// Has `frame`, which was interrupted in the trampoline, tell of the caller. Returns nothing if that is not known.
+/// Changes `frame`, which was interrupted in the trampoline, to show the caller. Returns `None` if the caller is not
+/// known.
 ///
 /// # Safety
 ///
-/// That of [`recover`].
+/// The contract of [`recover`].
 unsafe fn returned(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(u64) -> Option<u64>) -> Option<()> {
     const LINK: usize = 30;
     let pc = frame.pc as usize;
@@ -93,7 +97,7 @@ unsafe fn returned(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(u64) 
         }
     };
     let target = if trampoline::is_kretprobe(target) {
-        // SAFETY: by the caller; interrupts are masked.
+        // SAFETY: the caller guarantees where the task of `calls` runs (see # Safety); `with_masked` masks interrupts.
         found.x[LINK] = interrupts::with_masked(|| unsafe { returns::true_return_address(calls, found.sp) })?;
         found.x[LINK]
     } else {
@@ -105,16 +109,19 @@ unsafe fn returned(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(u64) 
     Some(())
 }
 
-/// What would be in the place of `address` without probes, in a frame record of the task that runs on this CPU: a return address,
-/// or the pc where the record is that of a trap frame, which ends with it. `floor` is the virtual address behind the record; or the
-/// stack pointer, if the return address is still in x30, and was found there. Fit for handlers.
+/// Returns the address that a frame record would hold without probes instead of `address`: a return address; or, in a
+/// record at the end of a trap frame, the pc. The record belongs to the task that runs on this CPU. Handlers may call
+/// it.
+///
+/// `floor` is the virtual address just after the record; or the stack pointer, if `address` was found in x30 instead,
+/// as a return address that is still there.
 ///
 /// # Safety
 ///
-/// `floor` is that. Where `address` is in the trampoline of return probes, a trap frame around it is read.
+/// `floor` has that meaning. If `address` is in a trampoline of return probes, a trap frame around `floor` is read.
 #[inline(always)]
 #[must_use]
 pub unsafe fn address_here(address: usize, floor: usize) -> usize {
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees the meaning of `floor` (see # Safety); `with_masked` masks interrupts.
     interrupts::with_masked(|| unsafe { unwind::address_here(address, floor as u64) })
 }

@@ -1,4 +1,4 @@
-//! The handle of a registered probe of any kind: its counts, and arming and disarming it.
+//! The handle of a registered probe of any kind: reads its counts, arms it and disarms it.
 
 use alloc::vec::Vec;
 use core::slice;
@@ -11,7 +11,7 @@ use super::hit::point::{Probe, ProbeRef};
 use super::registry::Request;
 use super::{ProbeError, registry};
 
-/// A probe that is registered for as long as this exists.
+/// A registered probe. Dropping it unregisters the probe.
 #[derive(Debug)]
 pub struct Registration {
     pub(super) address: usize,
@@ -19,12 +19,13 @@ pub struct Registration {
     pub(super) state: State,
 }
 
-/// Whether there is something to be done when a [`Registration`] is dropped. A word, so that it is moved as one.
+/// Whether a [`Registration`] has to unregister its probe when it is dropped. As wide as a word, so that it is moved as
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(super) enum State {
     Registered,
-    /// It has been unregistered together with others.
+    /// Unregistered already, together with others.
     Unregistered,
 }
 
@@ -37,12 +38,12 @@ impl Registration {
         outcome.unwrap_or(Err(ProbeError::OutOfMemory { address }))
     }
 
-    /// Registers many probes, each asked for at an address, at once. The results are in the order of the requests, and for those
-    /// that are errors, these.
+    /// Registers many probes at once. Each request comes with its address. The results are in the order of the
+    /// requests; a request that is an error gives that error.
     ///
     /// # Errors
     ///
-    /// [`ProbeError::OutOfMemory`], about the lists of them; nothing has changed then.
+    /// [`ProbeError::OutOfMemory`] if there is no memory for the lists of probes; nothing has changed then.
     pub(super) fn all<T>(
         requests: impl Iterator<Item = (usize, Result<Request, ProbeError>)>,
         probe: impl Fn(Self) -> T,
@@ -63,12 +64,12 @@ impl Registration {
         Ok(probes)
     }
 
-    /// Unregisters many probes: at once, as far as there is memory for a list of them. Returns how many hits they have missed, up
-    /// to the last.
+    /// Unregisters many probes, all at once as far as there is memory for a list of them. Returns the total of the hits
+    /// that they have missed, up to the last one.
     pub(super) fn unregister_all(registrations: impl IntoIterator<Item = Self>) -> u64 {
         let mut registrations = registrations.into_iter().fuse();
         let (mut listed, mut missed) = (Vec::new(), 0);
-        // All at once, if it can be told: until they are disarmed, each step of this may be a hit.
+        // All at once, if the number is known: until the probes are disarmed, each step here may be a hit.
         let _ = listed.try_reserve_exact(registrations.size_hint().0);
         disarm::collect(&mut registrations, &mut listed);
         for mut registration in registrations {
@@ -81,34 +82,37 @@ impl Registration {
         missed + registry::unregister(&mut listed)
     }
 
-    /// The virtual address of the probed instruction; of a return probe, that of the function.
+    /// Returns the virtual address of the probed instruction; for a return probe, that of the function.
     #[must_use]
     pub fn address(&self) -> usize {
         self.address
     }
 
-    /// How many hits the probe has been told of; of a return probe, how many calls it has followed to their return.
+    /// Returns the number of hits that the probe has reported; for a return probe, the number of calls that it has
+    /// followed to their return.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.probe.hits()
     }
 
-    /// How many hits the probe has not been told of: they happened while handlers ran on the same CPU, or
-    /// another probe there took execution elsewhere. A return probe also misses calls for which no instance was free,
-    /// those whose task exited before they returned, and returns whose stack pointer is that of no call.
+    /// Returns the number of hits that the probe could not report, because handlers were running on the same CPU, or
+    /// because another probe on the instruction sent execution elsewhere.
+    ///
+    /// A return probe also misses calls for which no instance was free, calls whose task exited before they returned,
+    /// and returns whose stack pointer belongs to no call.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.probe.counters.missed()
     }
 
-    /// How many calls of a return-probed function are in progress. The returns of the others are in what
-    /// [`hits`](Self::hits) and [`missed`](Self::missed) say after this.
+    /// Returns the number of calls in progress that a return probe follows. [`hits`](Self::hits) and
+    /// [`missed`](Self::missed), if read after this, include the returns of all other calls.
     #[must_use]
     pub fn active(&self) -> u32 {
         self.probe.active()
     }
 
-    /// Whether the probe is armed.
+    /// Returns whether the probe is armed.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.probe.enabled.load(Relaxed)
@@ -118,40 +122,40 @@ impl Registration {
     ///
     /// # Errors
     ///
-    /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`]; nothing has changed then.
+    /// [`ProbeError::InterruptsMasked`] or [`ProbeError::OutOfMemory`]; nothing has changed then.
     pub fn enable(&self) -> Result<(), ProbeError> {
         registry::set_enabled(&[self], true)
     }
 
-    /// Disarms the probe. When this returns, no handler of it is running; but a return probe still reports the returns
-    /// of calls in progress. If it was the last probe at its address, the instruction is back in place, and costs what
-    /// it costs without probes.
+    /// Disarms the probe. When this returns, none of its handlers is running; but a return probe still reports the
+    /// returns of calls in progress. If no other probe at the address is armed, the instruction is restored, and costs
+    /// no more than without probes.
     ///
     /// # Errors
     ///
-    /// [`ProbeError::InterruptsMasked`]; nothing has changed then. It takes no memory.
+    /// [`ProbeError::InterruptsMasked`]; nothing has changed then. Disarming needs no memory.
     pub fn disable(&self) -> Result<(), ProbeError> {
         registry::set_enabled(&[self], false)
     }
 }
 
 impl Registration {
-    /// Disarms this probe and arms `after`, which is at the same instruction: each hit is one of this or one of the other. When
-    /// this returns, no handler of this is running.
+    /// Disarms this probe and arms `after`, which is on the same instruction, in one step: each hit belongs to one of
+    /// the two. When this returns, no handler of this probe is running.
     ///
     /// # Errors
     ///
-    /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`]; nothing has changed then.
+    /// [`ProbeError::InterruptsMasked`] or [`ProbeError::OutOfMemory`]; nothing has changed then.
     pub fn exchange(&self, after: &Self) -> Result<(), ProbeError> {
         registry::exchange(self, after)
     }
 
-    /// Arms or disarms many probes at once, as [`enable`](Self::enable) and [`disable`](Self::disable) do one.
+    /// Arms or disarms many probes at once, as [`enable`](Self::enable) and [`disable`](Self::disable) do for one.
     ///
     /// # Errors
     ///
-    /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`], which may also be about the list of them; nothing has
-    /// changed then.
+    /// [`ProbeError::InterruptsMasked`]; or [`ProbeError::OutOfMemory`], also if there is no memory for the list of
+    /// probes. Nothing has changed then.
     pub fn set_all_enabled<'a>(
         registrations: impl IntoIterator<Item = &'a Self>,
         enabled: bool,
@@ -169,7 +173,7 @@ impl Registration {
 }
 
 impl Probe {
-    /// How many hits it has been told of, in its stub or by its handler.
+    /// Returns the number of hits that the probe has reported, by its snippet or by its handler.
     pub(super) fn hits(&self) -> u64 {
         self.counters.hits() + self.inserted.as_ref().map_or(0, |inserted| inserted.counters.hits())
     }

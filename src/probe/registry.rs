@@ -1,13 +1,13 @@
-//! All probes that are registered, and the one place that arms and disarms them.
+//! All registered probes, and the code that arms and disarms them.
 //!
-//! One lock is held for every change, of one probe or of many. Tasks may be preempted while they hold it, and others then
-//! yield; the hit path never takes it.
+//! One lock is held for every change, whether of one probe or of many. A task may be preempted while it holds the lock;
+//! other tasks that want it then yield. The hit path never takes it.
 //!
-//! A change has three steps: it is made in the registry; what each point is to do from now on is published; and the text is
-//! patched with the other CPUs held (both in `change`). After that no CPU uses what was replaced, since a hit is handled
-//! with interrupts masked from its beginning to its end, and it is freed. Only a slot may still be in use, by a task that
-//! was interrupted in it: then it waits for a later change. For a task in a snippet the change waits itself, as that would go on
-//! with what the probe collects.
+//! A change has three steps: it is made in the registry; the new behavior of each point is published; and the text is
+//! patched with the other CPUs held (both in `change`). After that, no CPU uses what was replaced, because a hit is
+//! handled with interrupts masked from beginning to end, so it is freed. Only a slot or stub may still be in use, by a
+//! task that was interrupted in it: it is then freed by a later change. But if a task is in a snippet, the change
+//! itself waits for that task, because the snippet would still collect for the probe.
 
 mod change;
 mod entries;
@@ -41,58 +41,61 @@ use entries::{Entries, Probes};
 pub use registers::survey;
 pub use shown::{list, memory};
 
-/// Every point at which a probe is registered.
+/// All points at which a probe is registered, and the memory for them.
 struct Registry {
     entries: Entries,
     arena: Arena,
     counters: FreeCounters,
     probes: Slab<Probe>,
     points: Slab<Point>,
-    /// Return probes that have been unregistered while calls were in progress.
+    /// Return probes that were unregistered while calls were in progress.
     lingering: Vec<ProbeRef>,
-    /// How many return probes are registered. `lingering` always has room for all of them.
+    /// The number of registered return probes. `lingering` always has room for all of them.
     returns: usize,
-    /// Functions whose callers keep values in registers that a lean stub does not save. Found when a probe first asks for one.
+    /// Functions whose callers keep values in registers that a lean stub does not save. Found when a probe first needs
+    /// this.
     kept: Option<Kept>,
-    /// Functions with results in the registers that code at a return changes. Found when a return probe first asks for such.
+    /// Functions with results in the registers that code at a return changes. Found when a return probe first needs
+    /// this.
     results: Option<ScratchResults>,
-    /// Cells that their points no longer use, but a task was interrupted in. Each registration leaves room for one more.
+    /// Cells that no point uses any more, but in which a task was interrupted. Each registration reserves room for one
+    /// more.
     occupied: Vec<Used>,
-    /// Whether [`embedding::check`] has found nothing wrong.
+    /// Whether [`embedding::check`] has passed.
     is_embedded: bool,
 }
 
 /// An instruction at which a probe is registered.
 struct Entry {
-    /// The virtual address.
+    /// The virtual address of the instruction.
     address: usize,
-    /// Where hits find the point.
+    /// The page of the table in which hits find the point.
     page: &'static Page,
-    /// Whether branch targets are checked in its page.
+    /// Whether branch targets are checked in the instruction's page.
     guarded: bool,
     site: Site,
     probes: Probes,
-    /// How the instruction is executed; nothing while no probe is enabled.
+    /// How the instruction is executed; `None` while no probe is enabled.
     execution: Option<Execution>,
-    /// The mode that the probes asked for when `execution` was decided.
+    /// The mode that the probes wanted when `execution` was decided.
     wanted: Mode,
-    /// The first two of the probes whose code stands in front of the stub, if any does.
+    /// The first two of the probes whose code lies in front of the stub, if there is such code.
     front: [Option<ProbeRef>; 2],
-    /// Why `execution` is in a slower mode than `wanted`.
+    /// Why `execution` has a slower mode than `wanted`.
     fallback: Option<Fallback>,
-    /// Why a lean stub will not do for the instruction; found out once a probe asks for one.
+    /// Why a lean stub is not possible at the instruction. Determined when a probe first needs this.
     not_lean: Option<Fallback>,
-    /// A change has not taken effect, as there was no memory.
+    /// Whether a change has not taken effect, because there was no memory.
     is_pending: bool,
 }
 
-/// What is asked for when a probe is registered.
+/// A request to register a probe.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) address: usize,
     pub(super) kind: Kind,
     pub(super) data: usize,
-    /// What its stub may do instead of calling the handler.
+    /// The snippet that the stub may run instead of calling the handler.
     pub(super) insertion: Option<InsertionRef>,
     pub(super) enabled: bool,
     /// The fastest mode that the probe allows.
@@ -110,7 +113,7 @@ impl RelaxStrategy for Yield {
 
 static REGISTRY: SpinMutex<Registry, Yield> = SpinMutex::new(Registry::new());
 
-/// Takes the lock, on behalf of a change to the probes at `address`.
+/// Takes the lock for a change to the probes at `address`.
 fn lock(address: usize) -> Result<SpinMutexGuard<'static, Registry, Yield>, ProbeError> {
     if interrupts::are_masked() {
         return Err(ProbeError::InterruptsMasked { address });
@@ -118,18 +121,18 @@ fn lock(address: usize) -> Result<SpinMutexGuard<'static, Registry, Yield>, Prob
     Ok(REGISTRY.lock())
 }
 
-/// Takes the lock for what changes no probe.
+/// Takes the lock without changing a probe.
 fn lock_to_read() -> SpinMutexGuard<'static, Registry, Yield> {
     assert!(!interrupts::are_masked(), "probes cannot be looked at with interrupts masked");
     REGISTRY.lock()
 }
 
-/// Registers probes, and arms those that are enabled: all at once, in the order of the requests at each address. The results are
-/// in the same order; requests that are errors stay these.
+/// Registers probes, and arms those that are enabled, all at once. At each address they run in the order of the
+/// requests. The results are in the order of the requests; a request that is an error gives that error.
 ///
 /// # Errors
 ///
-/// [`ProbeError::OutOfMemory`], about the lists of them; nothing has changed then.
+/// [`ProbeError::OutOfMemory`] if there is no memory for the lists of probes; nothing has changed then.
 pub(super) fn register(
     requests: Vec<Result<Request, ProbeError>>,
 ) -> Result<Vec<Result<Registration, ProbeError>>, ProbeError> {
@@ -170,8 +173,8 @@ pub(super) fn register(
     Ok(results)
 }
 
-/// Arms or disarms registered probes. Where there is no memory to arm one of them, all are as they were; to disarm them takes
-/// none.
+/// Arms or disarms registered probes. If there is no memory to arm one of them, all keep their previous state.
+/// Disarming needs no memory.
 pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(), ProbeError> {
     let Some(&&Registration { address: first, .. }) = probes.first() else { return Ok(()) };
     let mut registry = lock(first)?;
@@ -188,7 +191,7 @@ pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(),
     before.extend(probes.iter().map(|each| each.probe.enabled.swap(true, Relaxed)));
     changed.extend(addresses.clone());
     let Some(address) = registry.change(&mut changed) else { return Ok(()) };
-    // In reverse: a probe that is listed twice gets back the state from before its first change.
+    // In reverse, so that a probe that is listed twice gets back the state from before its first change.
     for (each, before) in probes.iter().zip(before).rev() {
         each.probe.enabled.store(before, Relaxed);
     }
@@ -196,8 +199,8 @@ pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(),
     Err(ProbeError::OutOfMemory { address })
 }
 
-/// Disarms `before` and arms `after` in one step for each instruction: where they are at the same one, no hit is between them.
-/// Where there is no memory for it, they are as they were.
+/// Disarms `before` and arms `after`, in one step for each instruction: if both are on the same one, no hit falls in
+/// between. If there is no memory, both keep their previous state.
 pub(super) fn exchange(before: &Registration, after: &Registration) -> Result<(), ProbeError> {
     let addresses = [before.address, after.address];
     let mut registry = lock(before.address)?;
@@ -205,7 +208,7 @@ pub(super) fn exchange(before: &Registration, after: &Registration) -> Result<()
     let mut changed = changed.map_err(|OutOfMemory| ProbeError::OutOfMemory { address: before.address })?;
     let was = [(before, false), (after, true)].map(|(each, enabled)| (each, each.probe.enabled.swap(enabled, Relaxed)));
     if let Some(address) = registry.change(&mut changed) {
-        // In reverse, as they may be the same.
+        // In reverse, because the two may be the same probe.
         was.into_iter().rev().for_each(|(each, enabled)| each.probe.enabled.store(enabled, Relaxed));
         registry.reduce(addresses.into_iter());
         return Err(ProbeError::OutOfMemory { address });
@@ -214,7 +217,8 @@ pub(super) fn exchange(before: &Registration, after: &Registration) -> Result<()
     Ok(())
 }
 
-/// Unregisters probes. When this returns, no handler of them is running, and none will run. Returns how many hits they have missed.
+/// Unregisters probes. When this returns, none of their handlers is running, and none will run. Returns the total of
+/// the hits that they have missed.
 ///
 /// # Panics
 ///
@@ -235,7 +239,7 @@ pub(super) fn unregister(probes: &mut [Registration]) -> u64 {
 }
 
 impl Entry {
-    /// The instruction at `address`, with its first probe, which is not armed yet.
+    /// Makes the entry of the instruction at `address`, with its first probe, which is not armed yet.
     #[inline(always)]
     fn new(
         address: usize,
@@ -250,7 +254,7 @@ impl Entry {
         Self { address, page, guarded, site, probes, execution, wanted, front, fallback, not_lean, is_pending }
     }
 
-    /// Why the instruction is not executed in the fastest mode that `probe` allows, if another probe is not all there is to it.
+    /// Returns why the instruction is not executed in the fastest mode that `probe` allows; `None` if it is.
     fn fallback(&self, probe: &Probe) -> Option<Fallback> {
         let mode = self.mode()?;
         let is_shared = mode == Mode::Optimized && probe.allows >= Mode::Lean && probe.enabled.load(Relaxed);
@@ -260,7 +264,7 @@ impl Entry {
         self.fallback.or(is_shared.then_some(Fallback::Shared)).or(live.map(Fallback::Snippet)).or(not_lean)
     }
 
-    /// How the instruction is executed, while a probe is enabled.
+    /// Returns how the instruction is executed, while a probe is enabled.
     fn mode(&self) -> Option<Mode> {
         self.execution.map(Execution::mode)
     }
@@ -283,7 +287,7 @@ impl Registry {
         }
     }
 
-    /// Checks, before the first probe, which is to be at `address`, how the kernel embeds the engine.
+    /// Checks how the kernel embeds the engine, before the first probe is registered, which is to be at `address`.
     fn check_embedding(&mut self, address: usize) -> Result<(), ProbeError> {
         if !self.is_embedded {
             embedding::check().map_err(|error| ProbeError::Embedding { address, error })?;
@@ -292,7 +296,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Adds a probe, not armed yet, to the point at its address; to a new one if there is none.
+    /// Adds a probe, which is not armed yet, to the entry at its address, or to a new entry.
     fn add(&mut self, request: Request, checker: &mut Checker) -> Result<Registration, ProbeError> {
         let address = request.address;
         let site = checker.check(address)?;
@@ -302,7 +306,8 @@ impl Registry {
         self.add_checked(request, site, checker).ok_or(ProbeError::OutOfMemory { address })
     }
 
-    /// Adds a probe as [`add`](Self::add) does, at the checked `site`. Returns `None`, with nothing changed, if there is no memory.
+    /// Adds a probe as [`add`](Self::add) does, at the checked `site`. Returns `None`, with nothing changed, if there
+    /// is no memory.
     fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
         let Request { address, mut kind, data, insertion, enabled, fastest } = request;
         let not_lean = match kind {
@@ -339,12 +344,13 @@ impl Registry {
         let allows = kind.allows(fastest, inserted.as_ref().is_some_and(|inserted| inserted.is_possible()));
         // SAFETY: `allocate` has returned a place for a `Probe`.
         unsafe { place.write(Probe { kind, data, enabled: enabled.into(), allows, counters, entered, inserted }) };
-        // SAFETY: `free` alone frees a probe: below, before its reference has left this function, in `remove`, and in `sweep`.
+        // SAFETY: only `free` frees a probe: below, before its reference has left this function, in `remove`, and in
+        // `sweep`.
         let probe = unsafe { ProbeRef::new(place) };
         match self.entries.get_mut(address) {
             Some(entry) => {
                 if entry.probes.push(probe).is_none() {
-                    // SAFETY: the reference has not left this function.
+                    // SAFETY: the reference has not left this function, so no point and no CPU knows the probe.
                     unsafe { self.free(probe) };
                     return None;
                 }
@@ -359,8 +365,8 @@ impl Registry {
         Some(Registration { address, probe, state: State::Registered })
     }
 
-    /// Makes the changes to the probes at these addresses take effect; sorts them, and leaves each once. Returns the first
-    /// at which there was no memory to do so: there, nothing has changed, and the change is pending.
+    /// Makes the changes to the probes at these addresses take effect. Sorts and deduplicates the addresses. Returns
+    /// the first address for which there was no memory: there, nothing has changed, and the change is pending.
     fn change(&mut self, addresses: &mut Vec<usize>) -> Option<usize> {
         addresses.sort_unstable();
         addresses.dedup();
@@ -371,7 +377,8 @@ impl Registry {
         self.entries.get_mut(address).is_some_and(|entry| entry.is_pending)
     }
 
-    /// As [`change`](Self::change), for addresses that have lost probes: all at once, or one by one where there is no memory.
+    /// Makes changes take effect at addresses that have lost probes, as [`change`](Self::change) does: all at once, or
+    /// one by one if there is no memory. It cannot fail.
     fn reduce(&mut self, addresses: impl Iterator<Item = usize> + Clone) {
         let mut all = Vec::new();
         if all.try_reserve_exact(addresses.clone().count()).is_ok() {
@@ -393,8 +400,8 @@ impl Registry {
         }
     }
 
-    /// Takes the probes out, and their points when they were the last ones there. It takes no memory. Returns how many hits they
-    /// have missed.
+    /// Removes probes, and the points that have no other probe. Needs no memory. Returns the total of the hits that
+    /// they have missed.
     fn remove<'a>(&mut self, probes: impl Iterator<Item = &'a Registration> + Clone) -> u64 {
         for &Registration { address, probe, .. } in probes.clone() {
             if let Kind::Return(return_probe) = &probe.kind {
@@ -413,12 +420,13 @@ impl Registry {
             }
         }
         self.leave_snippets(probes.clone().map(|registration| registration.address));
-        // No CPU counts hits any more. Misses of calls that are still in progress are not in this sum.
+        // No CPU counts hits for the probes any more. Misses of calls that are still in progress are not included in
+        // the sum.
         let mut missed = 0;
         for registration in probes {
             let probe = registration.probe;
             missed += match probe.kind {
-                // SAFETY: no point has it any more, and every CPU has been held since that was so.
+                // SAFETY: `reduce` has removed it from its point, and every CPU has been held since then.
                 Kind::Kprobe { .. } => unsafe { self.free(probe) },
                 Kind::Return(_) => {
                     self.returns -= 1;
@@ -430,8 +438,8 @@ impl Registry {
         missed
     }
 
-    /// Waits until no task is interrupted in a snippet of the probes at `addresses`, which are not armed any more: it would go on
-    /// with that.
+    /// Waits until no task is interrupted in a snippet of the probes at `addresses`, which are not armed any more: the
+    /// task would go on in the snippet, which collects for the probe.
     fn leave_snippets(&mut self, addresses: impl Iterator<Item = usize> + Clone) {
         let is_theirs = |used: &Used| {
             let instruction = used.snippet().and_then(origin);
@@ -443,11 +451,12 @@ impl Registry {
         }
     }
 
-    /// Frees a probe, and its counts. Returns how many hits it has missed.
+    /// Frees a probe and its counts. Returns the number of hits that it has missed.
     ///
     /// # Safety
     ///
-    /// It has been unregistered, or was never registered at a point; no CPU knows it, and no call is in it.
+    /// The probe has been unregistered, or was never added to a point. No CPU knows it, and none of its calls is in
+    /// progress.
     unsafe fn free(&mut self, probe: ProbeRef) -> u64 {
         let missed = self.counters.give_back(probe.counters);
         if let Some(inserted) = &probe.inserted {
@@ -456,13 +465,14 @@ impl Registry {
                 self.arena.free(code);
             }
         }
-        // SAFETY: as the caller guarantees. It came from there in `add_checked`.
+        // SAFETY: `add_checked` allocated the place in this slab. The caller guarantees that the probe is not used any
+        // more (see # Safety).
         unsafe { self.probes.remove(probe.place()) };
         missed
     }
 
-    /// Frees the unregistered return probes that no call is in any more, and the slots that tasks have left; and where nothing is
-    /// probed, the memory of both lists.
+    /// Frees the unregistered return probes that have no more calls in progress, and the cells that tasks have left. If
+    /// nothing is probed, frees the memory of both lists as well.
     fn sweep(&mut self) {
         let mut kept = 0;
         for index in 0..self.lingering.len() {
@@ -472,12 +482,13 @@ impl Registry {
             }
         }
         if kept < self.lingering.len() || !self.occupied.is_empty() {
-            // The CPU that gave back the last instance may still be about to leave the probe: this waits for it.
+            // The CPU that gave back the last instance may still be leaving the probe's code: this change waits for it.
             self.change(&mut Vec::new());
             while self.lingering.len() > kept
                 && let Some(ended) = self.lingering.pop()
             {
-                // SAFETY: it was unregistered before it came here, and has been waited for.
+                // SAFETY: the probe was unregistered before it got into `lingering`, none of its calls is in progress,
+                // and `change` has held every CPU since the last one ended.
                 unsafe { self.free(ended) };
             }
         }

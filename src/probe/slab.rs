@@ -1,10 +1,12 @@
-//! A slab allocator for the values that each probe has one of: a value never moves.
+//! A slab allocator for values of which there is one for each probe or point. A value never moves.
 //!
-//! A block is a page of values after a header, which is found from the address of any of them. Handing out a place and taking it
-//! back takes a few instructions, whichever allocator the kernel has; an empty block goes back to that allocator.
+//! A block is a header followed by a page of values; the header is found from the address of any of them. Allocating
+//! and freeing a place takes a few instructions, whatever allocator the kernel has. An empty block is returned to that
+//! allocator.
 //!
-//! A block ends short of its page, as most allocators keep a few bytes of their own beside each allocation. Blocks of whole pages
-//! would then take every second page, and leave gaps that are too small for another block.
+//! A block is a little smaller than a page, because most allocators keep a few bytes of their own beside each
+//! allocation. Blocks of whole pages would then take every second page, and leave gaps that are too small for another
+//! block.
 
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::marker::PhantomData;
@@ -15,10 +17,10 @@ const BLOCK: Layout = match Layout::from_size_align(4096 - 32, 4096) {
     Err(_) => panic!("the alignment of a block is not a power of two"),
 };
 
-/// Values of the type `T`.
+/// A slab of values of type `T`.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    /// The first of the blocks with room, or null.
+    /// The first block with room, or null.
     open: *mut Block,
     values: PhantomData<T>,
 }
@@ -26,16 +28,16 @@ pub(super) struct Slab<T> {
 // SAFETY: the slab owns its blocks and their values.
 unsafe impl<T: Send> Send for Slab<T> {}
 
-/// The header of a block. A block with room is in a list.
+/// The header of a block. The blocks with room form a list.
 #[derive(Debug)]
 struct Block {
     next: *mut Block,
     previous: *mut Block,
-    /// The first of the places that have been taken back: each holds the address of the next.
+    /// The first of the freed places, or null: each holds the address of the next.
     free: *mut Free,
-    /// How many places have been handed out once.
+    /// The number of places that have ever been handed out.
     begun: usize,
-    /// How many places are in use.
+    /// The number of places in use.
     used: usize,
 }
 
@@ -46,7 +48,7 @@ struct Free {
 impl<T> Slab<T> {
     /// Bytes from the header to the first place.
     const FIRST: usize = size_of::<Block>().next_multiple_of(align_of::<T>());
-    /// How many places a block has.
+    /// The number of places in a block.
     const PLACES: usize = {
         assert!(size_of::<T>() >= size_of::<Free>() && align_of::<T>() >= align_of::<Free>());
         let places = (BLOCK.size() - Self::FIRST) / size_of::<T>();
@@ -58,35 +60,38 @@ impl<T> Slab<T> {
         Self { open: ptr::null_mut(), values: PhantomData }
     }
 
-    /// Makes room for one value, if there is memory for it.
+    /// Makes room for one value; `None` if there is no memory.
     #[inline]
     pub(super) fn reserve(&mut self) -> Option<()> {
         if self.open.is_null() { self.grow() } else { Some(()) }
     }
 
-    /// A place for a value, aligned and of its size, if there is memory for one. It holds nothing yet.
+    /// Allocates a place with the size and alignment of a value, which does not hold a value yet; `None` if there is no
+    /// memory.
     #[inline]
     pub(super) fn allocate(&mut self) -> Option<NonNull<T>> {
         self.reserve()?;
-        // SAFETY: `open` is a block, to which this slab alone makes references, and `self` is borrowed.
+        // SAFETY: `reserve` made sure that `open` points to a block. Only this slab makes references to its blocks, and
+        // `self` is borrowed mutably.
         let block = unsafe { &mut *self.open };
         let place = match NonNull::new(block.free) {
             Some(free) => {
-                // SAFETY: a free place holds that.
+                // SAFETY: a place in the free list holds a `Free`, written by `remove`.
                 block.free = unsafe { free.read() }.next;
                 free.cast()
             }
             None => {
                 let offset = Self::FIRST + block.begun * size_of::<T>();
                 block.begun += 1;
-                // SAFETY: some place is not in use, and none has been taken back, so that not all have been begun.
+                // SAFETY: a block in the list has a place that is not in use. None was freed, so it is one that was
+                // never handed out, and lies within the block.
                 unsafe { NonNull::new_unchecked(self.open).byte_add(offset).cast() }
             }
         };
         block.used += 1;
         if block.used == Self::PLACES {
             self.open = block.next;
-            // SAFETY: null, or a block.
+            // SAFETY: the pointer is null or a block of this slab.
             if let Some(next) = unsafe { self.open.as_mut() } {
                 next.previous = ptr::null_mut();
             }
@@ -94,20 +99,21 @@ impl<T> Slab<T> {
         Some(place)
     }
 
-    /// Drops the value at `place`, and takes the place back.
+    /// Drops the value at `place`, and frees the place.
     ///
     /// # Safety
     ///
-    /// [`allocate`](Self::allocate) of this slab has returned the place, which holds a value; neither is used after this.
+    /// [`allocate`](Self::allocate) of this slab has returned `place`, which holds a value. Neither is used after this.
     #[inline]
     pub(super) unsafe fn remove(&mut self, place: NonNull<T>) {
-        // SAFETY: as the caller guarantees.
+        // SAFETY: the caller guarantees that the place holds a value that is not used any more (see # Safety).
         unsafe { place.drop_in_place() };
         let pointer = place.as_ptr().map_addr(|address| address & !(BLOCK.align() - 1)).cast::<Block>();
-        // SAFETY: places lie in a block after its header, to which this slab alone makes references, and `self` is borrowed.
+        // SAFETY: a place lies in a block, after its header. Only this slab makes references to its blocks, and `self`
+        // is borrowed mutably.
         let block = unsafe { &mut *pointer };
         let free = place.cast::<Free>();
-        // SAFETY: the value is gone, and the place has room for a `Free`.
+        // SAFETY: the value has been dropped, and `PLACES` asserts that a place is large enough for a `Free`.
         unsafe { free.write(Free { next: block.free }) };
         block.free = free.as_ptr();
         block.used -= 1;
@@ -120,45 +126,45 @@ impl<T> Slab<T> {
 
     #[cold]
     fn grow(&mut self) -> Option<()> {
-        // SAFETY: the layout has a size.
+        // SAFETY: the size of the layout is not zero.
         let block = unsafe { alloc(BLOCK) }.cast::<Block>();
         if block.is_null() {
             return None;
         }
         let (next, previous, free) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-        // SAFETY: it was allocated just now.
+        // SAFETY: the block was just allocated with this layout.
         unsafe { block.write(Block { next, previous, free, begun: 0, used: 0 }) };
         self.link(block);
         Some(())
     }
 
-    /// Puts `block`, which is in no list, in front.
+    /// Puts `block`, which is not in the list, at its head.
     #[cold]
     fn link(&mut self, block: *mut Block) {
-        // SAFETY: null, or a block.
+        // SAFETY: the pointer is null or a block of this slab.
         if let Some(next) = unsafe { self.open.as_mut() } {
             next.previous = block;
         }
-        // SAFETY: the callers have it from the allocator, or by the address of a place of it.
+        // SAFETY: the callers got the block from the allocator, or from the address of a place in it.
         unsafe { ((*block).next, (*block).previous) = (self.open, ptr::null_mut()) };
         self.open = block;
     }
 
-    /// Gives back `block`, which is in the list, and in which nothing is.
+    /// Returns `block`, which is in the list and empty, to the allocator.
     #[cold]
     fn give_back(&mut self, block: *mut Block) {
-        // SAFETY: the caller has it by the address of a place of it.
+        // SAFETY: the caller got the block from the address of a place in it.
         let Block { next, previous, .. } = unsafe { block.read() };
-        // SAFETY: null, or a block.
+        // SAFETY: the pointer is null or a block of this slab.
         if let Some(next) = unsafe { next.as_mut() } {
             next.previous = previous;
         }
-        // SAFETY: null, or a block.
+        // SAFETY: the pointer is null or a block of this slab.
         match unsafe { previous.as_mut() } {
             Some(previous) => previous.next = next,
             None => self.open = next,
         }
-        // SAFETY: `grow` has allocated it, and nothing is in it.
+        // SAFETY: `grow` allocated the block with this layout, and it holds no value.
         unsafe { dealloc(block.cast(), BLOCK) };
     }
 }
@@ -167,18 +173,18 @@ impl<T> Slab<T> {
 mod tests {
     use super::*;
 
-    /// As large as a header's alignment allows, so that a few fill a block.
+    /// Large enough that a few values fill a block.
     type Value = [u64; 100];
 
     fn add(slab: &mut Slab<Value>, number: u64) -> NonNull<Value> {
         let place = slab.allocate().unwrap();
-        // SAFETY: it is a place for one.
+        // SAFETY: `allocate` returned a place for a value.
         unsafe { place.write([number; 100]) };
         place
     }
 
     fn blocks(slab: &Slab<Value>) -> usize {
-        // SAFETY: null, or a block.
+        // SAFETY: each pointer is null or a block of the slab.
         core::iter::successors(unsafe { slab.open.as_ref() }, |block| unsafe { block.next.as_ref() }).count()
     }
 
@@ -190,21 +196,21 @@ mod tests {
         let rounds = if cfg!(miri) { 500 } else { 10_000 };
         for round in 0..rounds {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // More come in some rounds, and more go in others.
+            // More values come in some rounds, and more go in others.
             if random >> 33 & 7 < if round / (rounds / 10) % 2 == 0 { 3 } else { 5 } {
                 all.push((round + 100, add(&mut slab, round + 100)));
             } else if !all.is_empty() {
                 let (number, place) = all.swap_remove((random >> 40) as usize % all.len());
-                // SAFETY: a value is there.
+                // SAFETY: the place holds a value, which `add` wrote.
                 assert!(unsafe { place.read() }.iter().all(|&word| word == number));
-                // SAFETY: it is in use no more.
+                // SAFETY: the place was taken out of the list, and is not used any more.
                 unsafe { slab.remove(place) };
             }
         }
         for (number, place) in all {
-            // SAFETY: as above.
+            // SAFETY: the place holds a value, which `add` wrote.
             assert!(unsafe { place.read() }.iter().all(|&word| word == number));
-            // SAFETY: as above.
+            // SAFETY: the place was taken out of the list, and is not used any more.
             unsafe { slab.remove(place) };
         }
         assert_eq!(blocks(&slab), 0);
@@ -227,10 +233,10 @@ mod tests {
         let value = std::rc::Rc::new(());
         let mut slab = Slab::new();
         let place = slab.allocate().unwrap();
-        // SAFETY: it is a place for one.
+        // SAFETY: `allocate` returned a place for a value.
         unsafe { place.write(value.clone()) };
         assert_eq!(std::rc::Rc::strong_count(&value), 2);
-        // SAFETY: it is in use no more.
+        // SAFETY: the place holds a value, and is not used any more.
         unsafe { slab.remove(place) };
         assert_eq!(std::rc::Rc::strong_count(&value), 1);
     }

@@ -1,10 +1,9 @@
-//! What a probe does as code for its stub: what it may consist of, and how it is put in its place. Where that is, and what is done
-//! there, is described in `hit::snippet_cell`.
+//! What a probe does, as code in its stub: the steps that it may consist of, and how they are assembled.
+//! `hit::snippet_cell` describes where the code lies, and what is done there.
 //!
-//! Between the words of a kernel, which compute and store, the engine writes its own: a prologue, which finds the state of the CPU,
-//! and what counts the hit behind them. As the code of a return, where `kretprobe_lean` leads to, a snippet lies in a cell of its
-//! return probe:
-//!
+//! The steps of a kernel compute and store. The engine adds words of its own: a prologue before them, which finds the
+//! state of the CPU, and the words after them that count the hit. As the code of a return, to which `kretprobe_lean`
+//! leads, a snippet lies in a cell of its return probe:
 //! ```text
 //! +-----------+----------+----------+-------+-------------------+----------------------+-- ... --+----------+
 //! | counts,   | numbers  | what the | hit   | to                | to                   |         | where it |
@@ -13,8 +12,8 @@
 //! +-----------+----------+----------+-------+-------------------+----------------------+-- ... --+----------+
 //! ```
 //!
-//! Branches and numbers are given as what they mean, since distances are known only when the
-//! snippet lies where it is executed.
+//! A step names the targets of its branches and the values of its numbers, because distances are known only when the
+//! snippet is placed.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -36,50 +35,55 @@ use crate::platform;
 /// A step of a snippet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// An instruction that does the same wherever it stands, and goes on to the next.
+    /// An instruction that does the same at any address, and goes on to the next one.
     Instruction(u32),
-    /// Such an instruction that loads, and may take a data abort: then all is left to the handler, as by [`Call`](Self::Call). It
-    /// stands where interrupts are masked, or in a snippet that masks them nowhere.
+    /// An instruction that does the same at any address, but loads, and may take a data abort. After an abort the
+    /// snippet goes on at the handler, as for [`Call`](Self::Call). It is allowed where interrupts are masked, or in a
+    /// snippet that does not mask them anywhere.
     Load(u32),
-    /// Has this register hold the word that the probe was given with the snippet.
+    /// Loads into this register the operand that the probe was given together with the snippet.
     Operand(u8),
-    /// Has this register hold a number.
+    /// Loads a number into this register.
     Number(u8, u64),
-    /// Has the first register hold the virtual address that the function has returned to, in a snippet [of
-    /// returns](Snippet::of_returns); or leaves all to the handler, if that is a trampoline. Changes the second, too.
+    /// Loads into the first register the virtual address that the function has returned to, in a snippet [of
+    /// returns](Snippet::of_returns). If that is the address of a trampoline, the snippet goes on at the handler. Also
+    /// changes the second register.
     ReturnAddress(u8, u8),
-    /// Goes on at the step of this number, which is further on, if the condition of the branch holds. The number of the steps that
-    /// there are is that of the end.
+    /// Goes on at the step of this number, which is a later one, if the condition of the branch holds. The number of
+    /// steps stands for the end of the snippet.
     Branch(Branch, usize),
-    /// Leaves all to the handler, if the condition of the branch holds. The steps before it have changed nothing that anybody looks
-    /// at.
+    /// Goes on at the handler, if the condition of the branch holds. The steps before it have changed nothing that
+    /// other code looks at.
     Call(Branch),
-    /// Masks interrupts, up to [`Unmask`](Self::Unmask): [`Snippet::CPU`] is the state of this CPU from here on.
+    /// Masks interrupts, up to [`Unmask`](Self::Unmask). From here on, [`Snippet::CPU`] is the state of this CPU.
     Mask,
-    /// Restores the masks that [`Mask`](Self::Mask) has found.
+    /// Restores the interrupt masks that [`Mask`](Self::Mask) has found.
     Unmask,
-    /// Holds what the word tells of whose virtual address is in the first register: makes that another number than 0, with acquire
-    /// order, if it is 0; otherwise, or where it cannot, leaves all to the handler. Changes the second register. It stands where
-    /// interrupts are masked, and what is held is let go of before they are unmasked, or the handler is called: by `stlr xzr`.
+    /// Takes the lock word whose virtual address is in the first register: if it is 0, stores another number, with
+    /// acquire order. If it is not 0, or if the store fails, the snippet goes on at the handler. Changes the second
+    /// register.
+    ///
+    /// It is allowed where interrupts are masked. The lock is released, by `stlr xzr`, before interrupts are unmasked
+    /// or the handler is called.
     Hold(u8, u8),
-    /// Moves this register to the right by one bit, and goes on at the step of this number, which is further back, unless it is 0
-    /// then. The steps in between change it nowhere: so there are 64 turns at most.
+    /// Shifts this register right by one bit and, if it is not 0 then, goes on at the step of this number, which is an
+    /// earlier one. No step in between changes the register, so the loop has at most 64 turns.
     Turn(u8, usize),
 }
 
-/// Why steps are no snippet.
+/// Why steps cannot be made into a snippet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnippetError {
     /// The step of this number breaks a rule.
     Step {
-        /// Its number.
+        /// The number of the step.
         step: usize,
-        /// The rule, as what is wrong.
+        /// What is wrong, as the rest of a sentence about the step.
         what: &'static str,
     },
-    /// They do not fit into a stub.
+    /// The steps do not fit into a cell.
     Long,
-    /// There is no memory for a copy of them.
+    /// There is no memory for a copy of the steps.
     OutOfMemory,
 }
 
@@ -95,57 +99,59 @@ impl fmt::Display for SnippetError {
 
 impl core::error::Error for SnippetError {}
 
-/// What a probe does, as code that stands in its stub.
+/// What a probe does, as code in its stub.
 ///
-/// It finds all registers as the probed code does, but for these. It stands in a stub only where the code needs nothing more of
-/// those of them that it changes, nor of the flags if it changes them:
+/// A snippet finds all registers as the probed code has them, except the registers below. A stub contains it only if
+/// the probed code does not need the old value of any register that the snippet changes, nor the flags if it changes
+/// them.
 ///
 /// | register | |
 /// |---|---|
 /// | [`CPU`](Self::CPU) | the virtual address of the state of a CPU: of this one, if interrupts are masked |
 /// | [`ONE`](Self::ONE) | 1, where [`has_atomics`](Self::has_atomics) |
 /// | [`MASKS`](Self::MASKS) | PSTATE.DAIF of the probed code, as MRS reads it, while interrupts are masked |
-/// | x11 to x16 | its own, as are the flags |
+/// | x11 to x16 | free for the steps, and so are the flags |
 #[derive(Debug)]
 pub struct Snippet {
     steps: Box<[Step]>,
-    /// Interrupts are masked while it runs: [`Step::Mask`] and [`Step::Unmask`] are no instructions then.
+    /// Whether interrupts are masked while it runs. [`Step::Mask`] and [`Step::Unmask`] then produce no instructions.
     is_masked: bool,
     atomics: bool,
-    /// It is for returns alone.
+    /// Whether it is only for returns.
     is_of_returns: bool,
-    /// What it changes.
+    /// The registers that it changes.
     used: Registers,
     cell: Cell,
 }
 
-/// A snippet of a probe.
+/// The snippet of a registered probe.
 #[derive(Debug)]
 pub(crate) struct Inserted {
-    /// It outlives the probe.
+    /// The insertion, which outlives the probe.
     pub(super) insertion: InsertionRef,
-    /// Counts the hits that it deals with. Only the snippet counts there: it may do so with interrupts unmasked.
+    /// Counts the hits that the snippet handles. Only the snippet counts there, so it may do so with interrupts
+    /// unmasked.
     pub(super) counters: Counters,
-    /// Why a stub, or a return, cannot have it there.
+    /// Why the snippet cannot be used at the probe's stub or return; `None` if it can.
     pub(super) live: Option<Live>,
-    /// What it lies in as the code of a return.
+    /// The cell of the snippet as the code of a return, if it has one.
     pub(super) code: Option<Used>,
 }
 
-/// A snippet for one probe.
+/// A snippet together with the operand for one probe.
 #[derive(Debug)]
 pub struct Insertion {
     snippet: NonNull<Snippet>,
     operand: u64,
 }
 
-// SAFETY: the snippet does not change, and the caller who registers a probe with it promises that it stays.
+// SAFETY: the snippet does not change. The caller who registers a probe with it guarantees that it stays in place.
 unsafe impl Send for Insertion {}
-// SAFETY: the snippet does not change, and the caller who registers a probe with it promises that it stays.
+// SAFETY: the snippet does not change. The caller who registers a probe with it guarantees that it stays in place.
 unsafe impl Sync for Insertion {}
 
 impl Insertion {
-    /// That of `snippet`, in which [`Step::Operand`] is `operand`.
+    /// Makes the insertion of `snippet`, in which [`Step::Operand`] loads `operand`.
     #[must_use]
     pub const fn new(snippet: &Snippet, operand: u64) -> Self {
         Self { snippet: NonNull::from_ref(snippet), operand }
@@ -156,9 +162,9 @@ impl Insertion {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InsertionRef(NonNull<Insertion>);
 
-// SAFETY: the insertion does not change, and the caller who registered the probe promised that it stays.
+// SAFETY: the insertion does not change. The caller who registered the probe guarantees that it stays in place.
 unsafe impl Send for InsertionRef {}
-// SAFETY: the insertion does not change, and the caller who registered the probe promised that it stays.
+// SAFETY: the insertion does not change. The caller who registered the probe guarantees that it stays in place.
 unsafe impl Sync for InsertionRef {}
 
 impl InsertionRef {
@@ -167,73 +173,80 @@ impl InsertionRef {
     }
 
     fn operand(&self) -> u64 {
-        // SAFETY: the caller who registered the probe promised that it stays as long as the probe is registered.
+        // SAFETY: the caller who registered the probe guarantees that the insertion stays in place as long as the probe
+        // is registered.
         unsafe { self.0.as_ref() }.operand
     }
 
     pub(super) fn snippet(&self) -> &Snippet {
-        // SAFETY: the caller who registered the probe promised that both stay as long as the probe is registered.
+        // SAFETY: the caller who registered the probe guarantees that both stay in place as long as the probe is
+        // registered.
         unsafe { self.0.as_ref().snippet.as_ref() }
     }
 }
 
-/// What may be written by a step.
+/// The registers that a step may write.
 const SCRATCH: Registers = Registers::from_to(11, 16).with(Registers::FLAGS);
-/// See [`Snippet::MASKS`].
+/// Short for [`Snippet::MASKS`].
 const MASKS: u8 = Snippet::MASKS;
 
-/// What the hit is counted with.
+/// The registers for counting the hit.
 const COUNTS: u8 = 11;
 const COUNT: u8 = 12;
 
-/// Words before the numbers: the distance to the counts, and the operand.
+/// The words before the numbers: the distance to the counts, and the operand.
 const HEAD: usize = 4;
-/// The most words behind the steps, without the copy: what counts, and what leads to the stub.
+/// The largest number of words after the steps, besides the copy: those that count, and those that lead to the stub.
 const COUNT_MAX: usize = 5;
 const CALL_MAX: usize = 2;
 const PROLOGUE_MAX: usize = 5;
-/// The words of [`Step::ReturnAddress`].
+/// The number of words of [`Step::ReturnAddress`].
 const RETURN_ADDRESS: usize = 8;
 
 impl Snippet {
     /// The register with the address of the state of a CPU.
     pub const CPU: u8 = 9;
-    /// The register with 1.
+    /// The register that holds 1.
     pub const ONE: u8 = 10;
-    /// The register with PSTATE.DAIF of the probed code.
+    /// The register that holds PSTATE.DAIF of the probed code.
     pub const MASKS: u8 = 17;
 
-    /// Whether CPUs add to words in memory by one instruction (FEAT_LSE). Words that a snippet changes with interrupts unmasked are
-    /// changed by such instructions alone, wherever they are; without them, interrupts are masked in all snippets.
+    /// Returns whether the CPUs can add to a word in memory by one instruction (FEAT_LSE).
+    ///
+    /// If they can, words that a snippet changes with interrupts unmasked must only be changed by such instructions, by
+    /// all code. If they cannot, interrupts are masked in all snippets.
     #[must_use]
     pub fn has_atomics() -> bool {
         machine::has_atomics()
     }
 
-    /// Those steps, with interrupts masked if it `is_masked`, or if there are no [atomics](Self::has_atomics).
+    /// Makes a snippet of `steps`. Interrupts are masked in all of it if `is_masked` is set, or if there are no
+    /// [atomics](Self::has_atomics).
     ///
     /// # Errors
     ///
-    /// If they break a rule that can be checked: each step ends, and changes no other registers than it may; what is masked is
-    /// unmasked, on every way.
+    /// A [`SnippetError`] if the steps break a rule that can be checked: the snippet ends, no step changes a register
+    /// that it may not change, and interrupts that are masked are unmasked on every path.
     ///
     /// # Safety
     ///
-    /// As long as a probe with it is registered, what they load can be loaded whenever it runs, except by [`Step::Load`], which
-    /// changes no device; what they store to and add to is theirs, and they change no system registers.
+    /// As long as a probe with the snippet is registered, what the steps load can be loaded whenever the snippet runs,
+    /// except by [`Step::Load`], whose loads change no device. The words that they store to and add to belong to the
+    /// snippet, and they change no system registers.
     pub unsafe fn new(steps: &[Step], is_masked: bool) -> Result<Self, SnippetError> {
         Self::with(steps, is_masked, Self::has_atomics(), false)
     }
 
-    /// Those steps, for the returns of functions alone, where interrupts are masked: a stub does not have it.
+    /// Makes a snippet of `steps` that is only for the returns of functions, where interrupts are masked. A stub does
+    /// not contain it.
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new).
+    /// A [`SnippetError`] in the same cases as for [`new`](Self::new).
     ///
     /// # Safety
     ///
-    /// That of [`new`](Self::new).
+    /// The contract of [`new`](Self::new).
     pub unsafe fn of_returns(steps: &[Step]) -> Result<Self, SnippetError> {
         Self::with(steps, true, Self::has_atomics(), true)
     }
@@ -262,7 +275,7 @@ impl Snippet {
             used = used.with(Registers::x(MASKS));
         }
         let length = HEAD + PROLOGUE_MAX + words + COUNT_MAX + MAX_WORDS + CALL_MAX;
-        // One more says where the copy is.
+        // One more word says where the copy is.
         let room = |cell: Cell| cell.size() / 4 - stub::WORDS - 1;
         let cell = [Cell::Snippet, Cell::LongSnippet].into_iter().find(|&cell| length <= room(cell));
         let cell = cell.ok_or(SnippetError::Long)?;
@@ -271,12 +284,12 @@ impl Snippet {
         Ok(Self { steps, is_masked, atomics, is_of_returns, used, cell })
     }
 
-    /// Whether it is for returns alone.
+    /// Returns whether it is only for returns.
     pub(super) fn is_of_returns(&self) -> bool {
         self.is_of_returns
     }
 
-    /// The registers that it changes, and the flags if it does.
+    /// Returns the registers that it changes, including the flags if it changes them.
     pub(super) fn used(&self) -> Registers {
         self.used
     }
@@ -295,27 +308,27 @@ impl Snippet {
         }
     }
 
-    /// [`Step::Hold`]: leaves by the word `call`.
+    /// Writes a [`Step::Hold`], whose exit to the handler is the word `call`.
     fn hold(&self, base: u8, was: u8, out: &mut Writer<'_>, call: usize) {
         if self.atomics {
-            // What is held stays so, whatever is stored there.
+            // Storing 1 to a lock word that is held does not release it.
             out.push(compute::swap_acquire(Self::ONE, was, base));
             out.push_to(Branch::NotZero(was), call);
         } else {
             out.push(compute::load_exclusive(was, base));
             out.push_to(Branch::NotZero(was), call);
-            // The address is another number than 0.
+            // The address serves as the number, because it is not 0.
             out.push(compute::store_exclusive(was, base, base));
             out.push_to(Branch::NotZeroWord(was), call);
         }
     }
 
-    /// How many words the first `steps` steps are, with interrupts masked as a whole or not.
+    /// Returns the number of words of the first `steps` steps, in code that is masked as a whole or not.
     fn words_of(&self, steps: usize, is_masked: bool) -> usize {
         self.steps.iter().take(steps).map(|step| step.words(is_masked, self.atomics)).sum()
     }
 
-    /// Counts the hit: the distance to the counts is the first number.
+    /// Writes the words that count the hit. The distance to the counts is the first number of the cell.
     fn count(&self, out: &mut Writer<'_>) {
         let distance = -4 * out.length as i64;
         out.push(Branch::Literal(COUNTS).word(distance).unwrap_or(UNDEFINED));
@@ -329,7 +342,7 @@ impl Snippet {
         }
     }
 
-    /// How many words that takes.
+    /// Returns the number of words that count the hit.
     const fn count_words(&self) -> usize {
         if self.atomics { 3 } else { 4 }
     }
@@ -340,18 +353,19 @@ impl Inserted {
         self.insertion.snippet()
     }
 
-    /// What the snippet and the stub behind it lie in.
+    /// Returns the kind of the cell for the snippet and the stub after it.
     pub(super) fn cell(&self) -> Cell {
         self.snippet().cell
     }
 
-    /// Whether a stub can have it there.
+    /// Returns whether the snippet can be used at the probe's stub or return.
     pub(crate) fn is_possible(&self) -> bool {
         self.live.is_none()
     }
 
-    /// Fills in the words of a cell at the virtual address `cell`, in memory that is guarded alike, up to the stub: the snippet for
-    /// the instruction of `site`, which is at the virtual address `address`. Returns how many bytes before the stub it begins.
+    /// Fills in the words, up to the stub, of a cell at the virtual address `cell`: the snippet for the instruction of
+    /// `site` at the virtual address `address`. `guard` applies to both places. Returns how many bytes before the stub
+    /// the snippet begins.
     pub(super) fn build(
         &self,
         cell: usize,
@@ -373,7 +387,7 @@ impl Inserted {
             + snippet.words_of(snippet.steps.len(), is_masked)
             + snippet.count_words()
             + usize::from(is_masked);
-        // What restores the masks, for calls with interrupts masked, and the branch to the stub.
+        // The word that restores the masks, for exits with interrupts masked, and the branch to the stub.
         let call = copy + MAX_WORDS;
         let has_masks = is_masked || snippet.steps.contains(&Step::Mask);
         self.steps(&mut out, is_masked, call, call + usize::from(has_masks));
@@ -397,7 +411,7 @@ impl Inserted {
         Ok((4 * (stub - start)) as u16)
     }
 
-    /// What the snippet lies in as the code of a return, where it takes no more words.
+    /// Returns the kind of the cell for the snippet as the code of a return, which needs no more words than in a stub.
     pub(super) fn return_cell(&self) -> Cell {
         match self.cell() {
             Cell::Snippet => Cell::Return,
@@ -405,8 +419,9 @@ impl Inserted {
         }
     }
 
-    /// Fills in the words of a cell at the virtual address `cell`: the snippet as the code of a return, which `kretprobe_lean`
-    /// leads to with interrupts masked and the state of the CPU known. Returns the virtual address at which it begins.
+    /// Fills in the words of a cell at the virtual address `cell`: the snippet as the code of a return, to which
+    /// `kretprobe_lean` leads with interrupts masked and the state of the CPU known. Returns the virtual address at
+    /// which it begins.
     pub(super) fn build_return(&self, cell: usize, words: &mut [u32]) -> Result<usize, OutOfRange> {
         let snippet = self.snippet();
         let at = |word: usize| (cell + 4 * word) as u64;
@@ -426,27 +441,27 @@ impl Inserted {
         Ok(cell + 4 * start)
     }
 
-    /// How many words of numbers the snippet has, at the beginning of its cell.
+    /// Returns the number of words at the beginning of the cell that hold numbers.
     pub(super) fn number_words(&self) -> usize {
         HEAD + 2 * self.snippet().steps.iter().filter(|step| step.has_number()).count()
     }
 
-    /// How many words what the probe does is, and the count of the hit, in code with interrupts masked.
+    /// Returns the number of words of the steps and of the count of the hit, in code with interrupts masked.
     pub(super) fn masked_words(&self) -> usize {
         let snippet = self.snippet();
         let one = usize::from(snippet.atomics);
         one + snippet.words_of(snippet.steps.len(), true) + snippet.count_words()
     }
 
-    /// Adds those words to code that has masked interrupts and found the state of the CPU, and leaves by the word `call` what is
-    /// left to the handler. [`numbers`](Self::numbers) come first.
+    /// Writes the steps and the count of the hit, in code that has masked interrupts and found the state of the CPU.
+    /// The exit to the handler is the word `call`. [`numbers`](Self::numbers) has been called before.
     pub(super) fn masked(&self, out: &mut Writer<'_>, call: usize) {
         self.snippet().have_one(out);
         self.steps(out, true, call, call);
         self.snippet().count(out);
     }
 
-    /// What is loaded: the distance to the counts, the operand, and the numbers of the steps.
+    /// Writes the numbers that are loaded: the distance to the counts, the operand, and the numbers of the steps.
     pub(super) fn numbers(&self, out: &mut Writer<'_>) {
         out.number(self.counters.distance());
         out.number(self.insertion.operand());
@@ -459,8 +474,8 @@ impl Inserted {
         }
     }
 
-    /// The steps, in code that `is_masked` as a whole or is not. All is left to the handler in the word `call`, which restores the
-    /// masks where steps are masked, or in the word `call_unmasked`.
+    /// Writes the steps, in code that is masked as a whole or not (`is_masked`). The exit to the handler is the word
+    /// `call`, which restores the masks, where interrupts are masked by steps; otherwise the word `call_unmasked`.
     fn steps(&self, out: &mut Writer<'_>, is_masked: bool, call: usize, call_unmasked: usize) {
         let snippet = self.snippet();
         let steps = &snippet.steps;
@@ -506,14 +521,14 @@ impl Inserted {
                 }
                 Step::Call(branch) => branch.word(to(if has_masked { call } else { call_unmasked })),
             };
-            // All is within a few hundred bytes, and `check` has seen that the steps are what they must be.
+            // All distances are a few hundred bytes, and `check` has verified the steps, so every word can be encoded.
             out.push(word.unwrap_or(UNDEFINED));
         }
     }
 }
 
 impl Step {
-    /// Whether it keeps the rules, as step `number` of `steps`.
+    /// Checks the rules for the step, as step `number` of `steps`.
     fn check(self, number: usize, steps: &[Self], is_of_returns: bool, is_alone: bool) -> Result<(), &'static str> {
         let is_scratch = |register: u8| (Registers::x(register) - SCRATCH).is_empty() && register < 31;
         match self {
@@ -576,7 +591,7 @@ impl Step {
         }
     }
 
-    /// What it changes.
+    /// Returns the registers that the step changes.
     fn writes(self) -> Registers {
         match self {
             Self::Instruction(word) | Self::Load(word) => Access::of(word).writes,
@@ -589,7 +604,7 @@ impl Step {
         }
     }
 
-    /// How many words it is, in a snippet with interrupts masked or not, where there are atomics or not.
+    /// Returns the number of words of the step, in a snippet that is masked as a whole or not, with or without atomics.
     fn words(self, is_masked: bool, atomics: bool) -> usize {
         match self {
             Self::Turn(..) => 2,
@@ -602,7 +617,7 @@ impl Step {
         }
     }
 
-    /// Whether there is a number for it in front of the snippet.
+    /// Returns whether the step has a number at the beginning of the cell.
     fn has_number(self) -> bool {
         match self {
             Self::Number(rd, number) => one_word(rd, number).is_none(),
@@ -612,13 +627,13 @@ impl Step {
     }
 }
 
-/// Whether interrupts are masked by `steps` before the one of this number.
+/// Returns whether `steps` have masked interrupts before the step with this number.
 fn masks(steps: &[Step], number: usize) -> bool {
     let last = steps.iter().take(number).rfind(|step| matches!(step, Step::Mask | Step::Unmask));
     last == Some(&Step::Mask)
 }
 
-/// The instruction that has `rd` hold `number`, if there is one.
+/// Returns the only instruction that loads `number` into `rd`; `None` if it takes several.
 fn one_word(rd: u8, number: u64) -> Option<u32> {
     let (mut only, mut count) = (None, 0);
     encode::constant(rd, number, |word| {
@@ -631,7 +646,7 @@ fn one_word(rd: u8, number: u64) -> Option<u32> {
 /// `udf #0` (C6.2, UDF).
 const UNDEFINED: u32 = 0;
 
-/// Words that are filled in from the first on.
+/// A cell's words, filled in from the first on.
 pub(super) struct Writer<'a> {
     pub(super) words: &'a mut [u32],
     pub(super) length: usize,
@@ -648,8 +663,8 @@ impl Writer<'_> {
         self.push(encode::load(Literal::Doubleword, Snippet::CPU, Snippet::CPU, platform::cpu_offset()));
     }
 
-    /// Has `rd` hold what is in the instance of the newest call, with the address of the trampoline in the word `number`; or leaves
-    /// by the word `call`, if it is that address, or the other one of the two.
+    /// Loads into `rd` the return address in the instance of the newest call. The exit, if it is the address of one of
+    /// the two trampolines, is the word `call`. The word `number` holds the address of one of them.
     fn return_address(&mut self, rd: u8, other: u8, number: usize, call: usize) {
         const OF_INSTANCE: u16 = Instance::RETURN_ADDRESS as u16;
         self.push(compute::read_thread(rd));

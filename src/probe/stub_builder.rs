@@ -1,4 +1,4 @@
-//! Writing the stubs of optimized probes. What they do is described in `hit::stub`.
+//! Builds the stubs of optimized probes. `hit::stub` describes what they do.
 
 use super::hit::entry::Entry;
 use super::hit::point::Point;
@@ -13,8 +13,8 @@ use crate::platform;
 
 use super::check::Site;
 
-/// Fills in the words, zeroes so far, of the stub of this form at the virtual address `stub`, for the instruction of `site` at the
-/// virtual address `address`, in memory that is guarded alike; its point is found in `cell`.
+/// Fills in the words, which are zero, of a stub of this form at the virtual address `stub`, for the instruction of
+/// `site` at the virtual address `address`. `guard` applies to both places. Hits find the point in `cell`.
 pub(super) fn build(
     form: Form,
     stub: usize,
@@ -29,7 +29,7 @@ pub(super) fn build(
     let text = platform::text();
     let place = Place { from, to: to(form.copy()), guard, text: text.start as u64..text.end as u64 };
     let call = |word| encode::branch_link(to(word), trampoline::stub_routine(form) as u64);
-    // Of constant lengths, so that the words are stored one by one where they go.
+    // Copied with constant lengths, so that the words are stored one by one in place.
     match form {
         Form::Full => {
             const SIZE: i16 = TrapFrame::SIZE as i16;
@@ -45,7 +45,7 @@ pub(super) fn build(
                 encode::load_pair_after(0, 1, SP, SIZE),
             ]);
         }
-        // What is interrupted once interrupts are unmasked has its own link again.
+        // x30 is restored before interrupts are unmasked, so that interrupted code has its own link again.
         Form::Lean => {
             const SIZE: i16 = Entry::SIZE as i16;
             words[..Form::Lean.copy()].copy_from_slice(&[
@@ -71,16 +71,16 @@ pub(super) fn build(
         }
     }
     let copy = insn::relocate(site.word, site.verdict, &place)?;
-    // Five words at once would be a call of `memcpy`, where loads have to be aligned.
+    // Copied in two parts: copying five words at once would call `memcpy` where loads have to be aligned.
     let [first @ .., last] = copy.padded();
     words[form.copy()..][..first.len()].copy_from_slice(first);
     words[form.copy() + first.len()] = *last;
-    // Both lie within the reach of a branch, or the stub could not lead back.
+    // The distance fits: both are within the reach of a branch, otherwise the stub could not lead back.
     words[DISTANCE] = from.wrapping_sub(stub) as u32;
     let cell = (&raw const *cell).addr() as u64;
     words[CELL] = cell as u32;
     words[CELL + 1] = (cell >> 32) as u32;
-    // The branch to the stub must reach as well.
+    // The branch to the stub must be within reach as well.
     insn::branch(from, stub)?;
     Ok(())
 }

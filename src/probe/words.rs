@@ -1,7 +1,7 @@
-//! Words that every CPU has for itself, for what snippets count and collect.
+//! Words that every CPU has a copy of, in which snippets count and collect.
 //!
-//! They lie at one distance from the state of every CPU, as the counts of probes do (`hit::counters`): so a snippet comes to those
-//! of its CPU by one addition.
+//! The copies lie at the same distance from the state of every CPU, like the counts of probes (`hit::counters`). So a
+//! snippet finds the copy of its CPU by one addition.
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use core::ptr::NonNull;
@@ -14,51 +14,52 @@ use super::hit::counters::STRIDE;
 use super::hit::cpu::Cpu;
 use crate::platform;
 
-/// The memory of the words of all CPUs.
+/// Returns the layout of the words of all CPUs.
 fn block() -> Result<Layout, OutOfMemory> {
     Layout::from_size_align(CpuWords::bytes(), STRIDE).map_err(|_| OutOfMemory)
 }
 
-/// As many words as fit into a page, on each CPU. They outlive the probes whose snippets add to them.
+/// Per-CPU words, as many as fit into a page for each CPU. They must outlive the probes whose snippets add to them.
 #[derive(Debug)]
 pub struct CpuWords {
     /// The words of CPU 0.
     first: NonNull<AtomicU64>,
 }
 
-// SAFETY: it owns the memory.
+// SAFETY: it owns the memory, and the words are atomic.
 unsafe impl Send for CpuWords {}
-// SAFETY: the words are atomic.
+// SAFETY: shared references give access only to the words, which are atomic.
 unsafe impl Sync for CpuWords {}
 
 impl CpuWords {
-    /// How many there are.
+    /// The number of words for each CPU.
     pub const COUNT: usize = STRIDE / size_of::<AtomicU64>();
 
-    /// Bytes of memory that they take.
+    /// Returns the bytes of memory that the words of all CPUs take.
     #[must_use]
     pub fn bytes() -> usize {
         STRIDE * platform::cpus()
     }
 
-    /// Words that are 0.
+    /// Makes words that are 0.
     ///
     /// # Errors
     ///
-    /// There is no memory for them.
+    /// [`OutOfMemory`] if there is no memory for them.
     pub fn new() -> Result<Self, OutOfMemory> {
-        // SAFETY: the layout has a size.
+        // SAFETY: the size of the layout is not zero.
         let first = NonNull::new(unsafe { alloc_zeroed(block()?) }).ok_or(OutOfMemory)?;
-        // Snippets come to them by an address that is computed.
+        // Exposed, because snippets reach the words by a computed address.
         first.as_ptr().expose_provenance();
         Ok(Self { first: first.cast() })
     }
 
-    /// How far the word of number `index` is from the state of a CPU: the operand of a snippet that adds to it.
+    /// Returns the distance of the word `index` from the state of its CPU, in bytes: the operand of a snippet that adds
+    /// to the word.
     ///
     /// # Panics
     ///
-    /// If there is no such word.
+    /// If `index` is not below [`COUNT`](Self::COUNT).
     #[must_use]
     pub fn distance(&self, index: usize) -> u64 {
         assert!(index < Self::COUNT, "there are {} words", Self::COUNT);
@@ -66,21 +67,21 @@ impl CpuWords {
         place.wrapping_sub(Cpu::first().addr()) as u64
     }
 
-    /// Has the word of number `index` be `value` on the CPU of number `cpu`; nothing if there is no such word or CPU.
+    /// Sets the word `index` to `value` on the CPU with the number `cpu`. Does nothing if there is no such word or CPU.
     pub fn set(&self, cpu: usize, index: usize, value: u64) {
         if cpu < platform::cpus() && index < Self::COUNT {
-            // SAFETY: there are so many words for each of these CPUs.
+            // SAFETY: the block has `COUNT` words for each CPU, and both numbers were checked.
             unsafe { self.first.byte_add(cpu * STRIDE).add(index).as_ref() }.store(value, Relaxed);
         }
     }
 
-    /// What the word of number `index` is on all CPUs together; 0 if there is no such word.
+    /// Returns the sum of the word `index` on all CPUs, wrapping on overflow; 0 if there is no such word.
     #[must_use]
     pub fn sum(&self, index: usize) -> u64 {
         if index >= Self::COUNT {
             return 0;
         }
-        // SAFETY: there are so many words for each of these CPUs.
+        // SAFETY: the block has `COUNT` words for each CPU, and `index` was checked.
         let word = |cpu: usize| unsafe { self.first.byte_add(cpu * STRIDE).add(index).as_ref() };
         (0..platform::cpus()).fold(0, |sum, cpu| sum.wrapping_add(word(cpu).load(Relaxed)))
     }
@@ -89,7 +90,8 @@ impl CpuWords {
 impl Drop for CpuWords {
     fn drop(&mut self) {
         if let Ok(block) = block() {
-            // SAFETY: `new` has allocated it with this layout. The probes whose snippets use it are gone, as the type demands.
+            // SAFETY: `new` allocated the block with this layout. The documentation of the type demands that the probes
+            // whose snippets use it are gone.
             unsafe { dealloc(self.first.as_ptr().cast(), block) };
         }
     }

@@ -1,9 +1,9 @@
-//! Making changes take effect: what a hit does, and whether there is one.
+//! Makes changes take effect: what a hit does, and whether there is a hit at all.
 //!
-//! The steps come in the order in which a CPU that runs into a probe meanwhile must see them: cells are filled before
-//! points lead to them, points are published before the text leads to those, and what was replaced is freed after every
-//! CPU has been held outside the hit path. Where probes are disarmed, the point stays in the table until then, and every CPU
-//! is held once more before it is freed.
+//! The steps are in the order in which a CPU that hits a probe meanwhile must see them: cells are filled before points
+//! lead to them, points are published before the text leads to them, and what was replaced is freed after every CPU has
+//! been held outside the hit path. When probes are disarmed, the point stays in the table until every CPU has been
+//! held, and every CPU is held once more before the point is freed.
 
 use alloc::vec::Vec;
 use core::mem::{self, ManuallyDrop};
@@ -29,21 +29,21 @@ use crate::probe::{Fallback, Mode, Registration, Site, follower, stub_builder};
 use crate::text::{self, Word};
 use crate::{interrupts, platform};
 
-/// What is to be found at an address from now on.
+/// A point that is to be published or withdrawn.
 struct Staged {
     address: usize,
-    /// Where it is found.
+    /// The page of the table for the address.
     page: &'static Page,
-    /// The instruction.
+    /// The original instruction.
     word: u32,
-    /// The point; null where the probes are to be disarmed.
+    /// The new point; null if the probes are to be disarmed.
     point: *mut Point,
-    /// The point that was there, or null: freed when every CPU has been held.
+    /// The previous point, or null. It is freed after every CPU has been held.
     replaced: *mut Point,
 }
 
-/// Makes the changes to the probes at `addresses`, sorted and each once, take effect. Returns the first at which there
-/// was no memory to do so: nothing has changed there, and it is pending.
+/// Makes the changes to the probes at `addresses`, which are sorted and distinct, take effect. Returns the first
+/// address for which there was no memory: nothing has changed there, and the change is pending.
 pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Option<usize> {
     let (mut staged, mut words) = (Vec::new(), Vec::new());
     let has_room = staged.try_reserve_exact(addresses.len()).is_ok()
@@ -69,38 +69,39 @@ pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Option<usiz
     failed
 }
 
-/// Disables `probes`, and puts back the instructions at which no other probe is enabled. This comes first, as the code that
-/// removes probes may itself hit them. Without memory for a list, the instructions are left to the steps that follow.
+/// Disables `probes`, and restores the instructions at which no other probe is enabled. This comes first, because the
+/// code that removes probes may itself hit them. If there is no memory for a list, the steps that follow restore the
+/// instructions.
 pub(super) fn disarm<'a>(_: &mut Registry, probes: impl ExactSizeIterator<Item = &'a Registration> + Clone) {
     let mut words = Vec::new();
     let _ = words.try_reserve_exact(probes.len());
-    // SAFETY: the lock guards the registry, which the caller has.
+    // SAFETY: the caller has a mutable reference to the registry, which only the holder of the lock can get.
     unsafe { disarm::disable(probes, &mut words) };
     if !words.is_empty() {
         text::patch::<Used>(&words, &mut []);
     }
 }
 
-/// Makes a change at `address` take effect by which fewer probes are enabled. It takes no memory: where some are left, their
-/// point is made another in its place.
+/// Makes a change at `address` take effect that only disables or removes probes. Needs no memory: if some probes are
+/// left, the point is replaced in place.
 pub(super) fn reduce(registry: &mut Registry, address: usize) {
     let Some(entry) = registry.entries.get_mut(address) else { return };
     entry.is_pending = false;
     let Some(place) = NonNull::new(entry.page.point(address).load(Relaxed)) else { return };
-    // SAFETY: it was made in `stage`, and only the holder of the registry's lock frees it, or changes it below.
+    // SAFETY: `stage` made the point, and only the holder of the registry's lock frees it, or changes it below.
     let has_several = !unsafe { place.as_ref() }.several.is_empty();
     entry.leave_front();
     if let Some((execution, first)) = entry.in_effect(has_several) {
         let mut point = ManuallyDrop::new(entry.point(execution, first, Vec::new(), has_several));
-        // SAFETY: the other CPUs are held outside the hit path, as this one is, and nothing interrupts it. Watchers of probes that
-        // are not enabled go.
+        // SAFETY: the other CPUs are held outside the hit path, this CPU is outside it as well, and nothing interrupts
+        // it. `point` has no watchers in `several`, and is not dropped.
         let mut take_place = || unsafe { point.take_place(place) };
         return platform::hold_cpus(&mut || interrupts::with_masked(&mut take_place));
     }
     let cell = entry.cell();
     entry.execution = None;
     let (word, staged) = (entry.change_of_text(), entry.staged(ptr::null_mut()));
-    // There was room for one more than those that are occupied when the probe was registered.
+    // The registration of each probe has reserved room for one more cell than those that are occupied.
     while cell.is_some() && registry.occupied.len() == registry.occupied.capacity() {
         platform::yield_now();
         apply(registry, &[]);
@@ -111,8 +112,8 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) {
     registry.keep(cells);
 }
 
-/// Publishes what is staged, writes `words` to the text, and frees the points that were replaced. Marks those of `cells` in which
-/// a task was interrupted.
+/// Publishes the staged points, writes `words` to the text, and frees the points that were replaced. Marks the `cells`
+/// in which a task was interrupted.
 fn carry_out(registry: &mut Registry, staged: &mut [Staged], words: &[Word], cells: &mut [Used]) {
     registry.arena.write();
     let (mut replaces, mut withdraws) = (false, false);
@@ -133,20 +134,21 @@ fn carry_out(registry: &mut Registry, staged: &mut [Staged], words: &[Word], cel
         for Staged { address, page, word, replaced, .. } in staged.iter_mut().filter(|staged| staged.point.is_null()) {
             *replaced = page.set(*address, ptr::null_mut(), *word);
         }
-        // A CPU that was in a stub before it loaded its point may have loaded one that was withdrawn since.
+        // A CPU that was in a stub may have loaded the point just before it was withdrawn.
         text::patch(&[], cells);
     }
     if replaces || withdraws {
         for point in staged.iter().filter_map(|staged| NonNull::new(staged.replaced)) {
-            // SAFETY: it came from there in `stage`. Since it was replaced or withdrawn, every CPU has been held outside the
-            // hit path.
+            // SAFETY: `stage` allocated the point in this slab. Every CPU has been held outside the hit path since the
+            // point was replaced or withdrawn.
             unsafe { registry.points.remove(point) };
         }
     }
 }
 
 impl Registry {
-    /// Frees the `cells` in which no task was interrupted, and keeps the others, in little more memory than a list of them takes.
+    /// Frees the `cells` in which no task was interrupted, and keeps the others, in a list that is not much larger than
+    /// needed.
     fn keep(&mut self, mut cells: Vec<Used>) {
         cells.retain_mut(|cell| {
             let is_occupied = mem::take(&mut cell.is_occupied);
@@ -156,7 +158,7 @@ impl Registry {
             is_occupied
         });
         let mut few = Vec::new();
-        // One more cell may have to be added without memory.
+        // Room for one more cell is kept, because it may have to be added without memory.
         if cells.capacity() > 8 * (cells.len() + 1) && few.try_reserve_exact(cells.len() + 1).is_ok() {
             few.append(&mut cells);
             cells = few;
@@ -166,9 +168,9 @@ impl Registry {
 }
 
 impl Entry {
-    /// Decides how the instruction is executed from now on, with a cell that is filled in the end, if it takes a new one, and
-    /// makes the point, which is null where no probe is enabled. The cell that it has no more use for goes to `replaced`.
-    /// Nothing, and nothing has changed, if there is no memory for it.
+    /// Decides how the instruction is executed from now on, and makes the new point, or null if no probe is enabled. If
+    /// a new cell is needed, it is filled last. A cell that is no longer needed is added to `replaced`. Returns `None`,
+    /// with nothing changed, if there is no memory.
     fn stage(&mut self, arena: &mut Arena, points: &mut Slab<Point>, replaced: &mut Vec<Used>) -> Option<*mut Point> {
         let Some(wanted) = self.wanted_mode() else {
             replaced.extend(self.cell());
@@ -181,13 +183,13 @@ impl Entry {
             Some(Execution::Optimized { form, .. }) => form == self.form(wanted),
             _ => true,
         };
-        // Code in front of a stub is that of one probe, or of two.
+        // Code in front of a stub belongs to one probe, or to two.
         let front = self.first_two();
         let is_of_probe = self.front == front;
         let is_following = matches!(self.execution, Some(Execution::Optimized { form: Form::Follow, .. }));
         let is_bound = wanted == Mode::Compiled || is_following;
         let serves_all = !matches!(self.execution, Some(Execution::Optimized { before: 1.., .. }));
-        // A full stub also serves handlers that ask for fewer registers.
+        // A full stub can also serve handlers that need fewer registers.
         let is_full = matches!(self.execution, Some(Execution::Optimized { form: Form::Full, .. }));
         if self.execution.is_none() || self.wanted != wanted || !is_of_form || is_bound && !is_of_probe {
             let before = self.cell();
@@ -199,7 +201,7 @@ impl Entry {
                         replaced.push(cell);
                     }
                 }
-                // A slower execution than wanted serves the remaining probes as well.
+                // An execution that is slower than wanted can also serve the remaining probes.
                 (None, Some(mode)) if mode <= wanted && (serves_all || is_of_probe) && (is_of_form || is_full) => {}
                 (None, _) => return None,
             }
@@ -212,8 +214,8 @@ impl Entry {
         Some(place.as_ptr())
     }
 
-    /// Has the branch at the instruction lead to the stub from now on, if other probes are enabled than those whose code stands in
-    /// front of that, and waits until no task is interrupted in front of it. It takes no memory.
+    /// Redirects the branch at the instruction to the stub itself, if the enabled probes are no longer those whose code
+    /// lies in front of it, and waits until no task is interrupted in that code. Needs no memory.
     fn leave_front(&mut self) {
         let is_theirs = self.front == self.first_two();
         match &mut self.execution {
@@ -234,19 +236,19 @@ impl Entry {
         }
     }
 
-    /// The staged change by which `point` is found at the address.
+    /// Returns the staged change that publishes `point` at the address.
     fn staged(&self, point: *mut Point) -> Staged {
         let &Self { address, page, site: Site { word, .. }, .. } = self;
         Staged { address, page, word, point, replaced: ptr::null_mut() }
     }
 
-    /// The word that has to be written to the text; `None` if it is there already.
+    /// Returns the word that has to be written to the text; `None` if the text already holds it.
     fn change_of_text(&self) -> Option<Word> {
         let word = self.word();
         (text::read(self.address) != word).then_some(Word { address: self.address, words: [word] })
     }
 
-    /// The word that the text has to hold.
+    /// Returns the word that the text has to hold.
     fn word(&self) -> u32 {
         match self.execution {
             Some(Execution::Optimized { stub, before, .. }) => {
@@ -262,7 +264,7 @@ impl Entry {
         self.probes.iter().copied().filter(is_enabled)
     }
 
-    /// The first of those, and the second.
+    /// Returns the first two enabled probes.
     fn first_two(&self) -> [Option<ProbeRef>; 2] {
         if let Probes::One(only) = &self.probes {
             return [Some(*only).filter(is_enabled), None];
@@ -271,8 +273,8 @@ impl Entry {
         [enabled.next(), enabled.next()]
     }
 
-    /// A probe with a snippet and a return probe that wants nothing of the entry, if no others are enabled, and one code in front
-    /// of the stub can do what both do.
+    /// Returns a probe with a snippet and a return probe that only follows calls, if no other probes are enabled, and
+    /// one code in front of the stub can do the work of both.
     fn pair(&self) -> Option<(ProbeRef, &AliasableBox<ReturnProbe>)> {
         if self.probes.len() == 1 || self.not_lean.is_some() || self.enabled().nth(2).is_some() {
             return None;
@@ -287,13 +289,15 @@ impl Entry {
         Some((probe, returning))
     }
 
-    /// Those that are enabled, in the order in which they run: return probes last, so that the other handlers see the true x30.
+    /// Returns the enabled probes in the order in which they run: return probes last, so that the handlers of the other
+    /// probes see the true x30.
     fn in_order(&self) -> impl Iterator<Item = ProbeRef> {
         let is_return = |probe: &ProbeRef| matches!(probe.kind, Kind::Return(_));
         self.enabled().filter(move |probe| !is_return(probe)).chain(self.enabled().filter(is_return))
     }
 
-    /// The watchers of the probes that are enabled, if there are several and there is memory for them.
+    /// Makes the watchers of the enabled probes, if there are several; otherwise an empty list. Returns `None` if there
+    /// is no memory.
     #[inline(always)]
     fn several(&self) -> Option<Vec<Watcher>> {
         let mut watchers = Vec::new();
@@ -318,17 +322,17 @@ impl Entry {
         Watcher { handler, counters: probe.entered, address: self.address, post, probe }
     }
 
-    /// How the instruction is executed, and the first of the probes that are enabled, if there is one.
+    /// Returns how the instruction is executed, and the first of the enabled probes, if there is one.
     #[inline(always)]
     fn in_effect(&self, has_several: bool) -> Option<(Execution, ProbeRef)> {
         let first = if has_several { self.in_order().next() } else { self.enabled().next() };
         Some((self.execution?, first?))
     }
 
-    /// The point for the probes that are enabled: `first`, or, if it `has_several`, these watchers, which may still have to be
-    /// added.
+    /// Makes the point for the enabled probes: for `first` alone, or, if `has_several`, for the watchers in `several`,
+    /// which [`Point::take_place`] may still have to supply.
     ///
-    /// Inlined, so that it is made in its place.
+    /// Always inlined, so that the point is made in place.
     #[inline(always)]
     fn point(&self, execution: Execution, first: ProbeRef, several: Vec<Watcher>, has_several: bool) -> Point {
         let kind = &first.kind;
@@ -360,7 +364,7 @@ impl Entry {
             Execution::Simulated(_) | Execution::Stepped { .. } => (0, 0, [0; 3]),
         };
         let returns = if let Kind::Return(_) = kind { self.only_follows() } else { None };
-        // A stub has ways of its own; a breakpoint at an entry leads past the handler.
+        // A stub has code for the entry in front of it or in its routine; a breakpoint at an entry skips the handler.
         let (shortcut, entry) = match (returns, execution) {
             (None, _) | (_, Execution::Optimized { .. }) => (shortcut, 0),
             (Some(_), _) => (0, shortcut),
@@ -388,7 +392,7 @@ impl Entry {
         guard(self.guarded)
     }
 
-    /// The return probe for which calls are to be followed, if nothing else is to be done at the entry.
+    /// Returns the return probe for which calls are followed, if nothing else is to be done at the entry.
     fn only_follows(&self) -> Option<&AliasableBox<ReturnProbe>> {
         let only = self.probes.iter().find(|probe| probe.enabled.load(Relaxed))?;
         match &only.kind {
@@ -399,7 +403,7 @@ impl Entry {
         }
     }
 
-    /// Whether the returns of `probe`, which is at the instruction, are dealt with by code, where the call is entered as usual.
+    /// Returns whether code handles the returns of `probe`, which is at the instruction, after a usual entry.
     pub(super) fn is_compiled_at_return(&self, probe: &Probe) -> bool {
         let has_code = probe.inserted.as_ref().is_some_and(|inserted| inserted.code.is_some());
         has_code
@@ -407,13 +411,13 @@ impl Entry {
                 if form == Form::Follow || self.front.iter().flatten().any(|other| ptr::eq(&**other, probe)))
     }
 
-    /// Whether what the only probe that is enabled wants is what a call passes.
+    /// Returns whether only one probe is enabled, and its handler needs only what a call passes.
     fn is_entered_alone(&self) -> bool {
         let [first, second] = self.first_two();
         second.is_none() && first.is_some_and(|probe| matches!(probe.kind, Kind::Kprobe { pre: Pre::Entry(_), .. }))
     }
 
-    /// What a stub is to save for the probes that are enabled, where the instruction is to be executed in this mode.
+    /// Returns what a stub has to save for the enabled probes, if the instruction is executed in this mode.
     #[inline(always)]
     fn form(&self, mode: Mode) -> Form {
         match mode {
@@ -423,11 +427,11 @@ impl Entry {
         }
     }
 
-    /// The fastest mode that every enabled probe allows; `None` if no probe is enabled.
+    /// Returns the fastest mode that every enabled probe allows; `None` if no probe is enabled.
     fn wanted_mode(&self) -> Option<Mode> {
         let mut enabled = self.enabled().map(|probe| probe.allows);
         let first = enabled.next()?;
-        // A lean stub calls one handler.
+        // A lean stub can call only one handler.
         let allowed = match self.pair() {
             Some(_) => Mode::Compiled,
             None => enabled.map(|other| other.min(Mode::Optimized)).fold(first, Ord::min),
@@ -440,8 +444,8 @@ impl Entry {
         })
     }
 
-    /// A way to execute the instruction in this mode, or the fastest that is possible, with a cell of its own if it takes
-    /// one, and there is one; and why it is not this mode.
+    /// Makes a way to execute the instruction in `mode`, or in the fastest mode that is possible, and allocates the
+    /// cell that it needs. Returns the reason as well if it is not `mode`; `None` if there is no memory.
     fn new_execution(&self, mode: Mode, arena: &mut Arena) -> Option<(Execution, Option<Fallback>)> {
         let mut fallback = None;
         if mode >= Mode::Optimized {
@@ -464,10 +468,10 @@ impl Entry {
         Some((execution, fallback))
     }
 
-    /// A stub of this form, if there is a cell for it; or why there can be none.
+    /// Makes a stub of this form in a new cell. Returns `None` if there is no memory, or why a stub is not possible.
     #[inline(always)]
     fn new_stub(&self, form: Form, mode: Mode, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
-        // A stub without what is in front of it serves as well, and takes less.
+        // A stub without code in front of it serves as well, and takes less memory.
         let made = match form {
             Form::Follow if self.not_lean.is_none() => {
                 self.only_follows().and_then(|probe| self.new_follower(form, probe, None, arena))
@@ -489,7 +493,8 @@ impl Entry {
         Some(built.map(|()| Execution::Optimized { stub, form, cell: Cell::Stub, before: 0 }))
     }
 
-    /// A stub with the snippet of the only probe in front of it, or with what a pair does, as [`new_stub`](Self::new_stub) makes one.
+    /// Makes a stub with the snippet of the only probe in front of it, or with the code of a pair. The result is that
+    /// of [`new_stub`](Self::new_stub).
     #[inline(never)]
     fn new_snippet(&self, form: Form, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
         if let Some((probe, returning)) = self.pair() {
@@ -501,8 +506,8 @@ impl Entry {
         self.new_front(form, inserted.cell(), arena, |cell, words| inserted.build(cell, address, site, guard, words))
     }
 
-    /// A stub with a follower of calls for `probe` in front of it, and `inserted` in that, as [`new_stub`](Self::new_stub) makes
-    /// one.
+    /// Makes a stub with code in front of it that follows calls for `probe` and contains `inserted`. The result is that
+    /// of [`new_stub`](Self::new_stub).
     #[inline(never)]
     fn new_follower(
         &self,
@@ -519,8 +524,8 @@ impl Entry {
         })
     }
 
-    /// A stub in a cell of this kind, with what `build` puts into the words in front of it: it returns how many bytes before the
-    /// stub that begins.
+    /// Makes a stub in a cell of this kind, with the words in front of it that `build` fills in. `build` returns how
+    /// many bytes before the stub its code begins.
     fn new_front(
         &self,
         form: Form,
@@ -542,7 +547,7 @@ impl Entry {
         Some(built.map(|before| Execution::Optimized { stub, form, cell: kind, before }))
     }
 
-    /// The cell that it takes to execute the instruction.
+    /// Returns the cell in which the instruction is executed, if it needs one.
     fn cell(&self) -> Option<Used> {
         let (address, kind) = match self.execution? {
             Execution::Stepped { slot } | Execution::Boosted { slot } => (slot, Cell::Slot),
@@ -558,7 +563,7 @@ fn is_enabled(probe: &ProbeRef) -> bool {
 }
 
 impl Execution {
-    /// The mode, as it is shown.
+    /// Returns the mode that listings show.
     pub(super) fn mode(self) -> Mode {
         match self {
             Self::Simulated(_) => Mode::Simulated,

@@ -1,4 +1,5 @@
-//! The probed instructions, found by address as hits find their points: by the page of the text, and the word in the page.
+//! The entries of probed instructions, found by address as hits find their points: by the page of the text, and by the
+//! word in the page.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,12 +13,13 @@ use crate::probe::hit::point::ProbeRef;
 use crate::probe::hit::table::{PAGE_SHIFT, WORDS};
 use crate::probe::slab::Slab;
 
-/// For each word of a page of text its entry, if there is one.
+/// The entries of the words of a page of text; `None` for a word without an entry.
 type Page = [Option<NonNull<Entry>>; WORDS];
 
 /// All entries.
 pub(super) struct Entries {
-    /// By the page, from that around the virtual address `base`. None before the first probe; pages stay.
+    /// The pages of the text, from the one that contains the virtual address `base`. Empty before the first probe.
+    /// Pages are never freed.
     pages: Vec<Option<Box<Page>>>,
     base: usize,
     entries: Slab<Entry>,
@@ -27,7 +29,7 @@ pub(super) struct Entries {
 // SAFETY: the pointers lead to entries that this type owns.
 unsafe impl Send for Entries {}
 
-/// The probes at an instruction, in the order in which they were registered. Nearly always there is one, which takes no
+/// The probes on an instruction, in the order of their registration. Nearly always there is only one, which needs no
 /// memory of its own.
 pub(super) enum Probes {
     One(ProbeRef),
@@ -39,7 +41,7 @@ impl Entries {
         Self { pages: Vec::new(), base: 0, entries: Slab::new(), count: 0 }
     }
 
-    /// Makes room for an entry for the virtual address `address`, which is in the text, if there is memory for it.
+    /// Makes room for an entry of the virtual address `address`, which is in the text; `None` if there is no memory.
     pub(super) fn reserve(&mut self, address: usize) -> Option<()> {
         if self.pages.is_empty() {
             let text = platform::text();
@@ -58,7 +60,7 @@ impl Entries {
         self.entries.reserve()
     }
 
-    /// The place of the pointer to the entry of the virtual address `address`.
+    /// Returns the place for the pointer to the entry of the virtual address `address`.
     fn word(&mut self, address: usize) -> Option<&mut Option<NonNull<Entry>>> {
         let page = self.pages.get_mut(address.wrapping_sub(self.base) >> PAGE_SHIFT)?.as_mut()?;
         Some(&mut page[(address >> 2) % WORDS])
@@ -66,13 +68,14 @@ impl Entries {
 
     pub(super) fn get_mut(&mut self, address: usize) -> Option<&mut Entry> {
         let mut entry = (*self.word(address)?)?;
-        // SAFETY: the entry is in `entries` as long as its page leads to it, and both are borrowed.
+        // SAFETY: the entry is in `entries` as long as its page points to it, and both are borrowed mutably.
         Some(unsafe { entry.as_mut() })
     }
 
-    /// Makes `new` the entry of the virtual address `address`, which has none, and for which there is room.
+    /// Makes `new` the entry of the virtual address `address`, which has none, and for which [`reserve`](Self::reserve)
+    /// made room.
     ///
-    /// Inlined, so that it is made in its place.
+    /// Always inlined, so that the entry is made in place.
     #[inline(always)]
     pub(super) fn add(&mut self, address: usize, new: impl FnOnce() -> Entry) -> Option<()> {
         let entry = self.entries.allocate()?;
@@ -83,19 +86,19 @@ impl Entries {
         Some(())
     }
 
-    /// Takes out the entry of the virtual address `address`.
+    /// Removes and frees the entry of the virtual address `address`.
     pub(super) fn remove(&mut self, address: usize) {
         if let Some(entry) = self.word(address).and_then(Option::take) {
             self.count -= 1;
-            // SAFETY: the entry is of `entries`, and its page no longer leads to it.
+            // SAFETY: `add` allocated the entry in `entries`, and its page no longer points to it.
             unsafe { self.entries.remove(entry) };
         }
     }
 
-    /// All, by address.
+    /// Iterates over all entries, in the order of their addresses.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
         let entries = self.pages.iter().flatten().flat_map(|page| page.iter().flatten());
-        // SAFETY: as in `get_mut`.
+        // SAFETY: an entry is in `entries` as long as its page points to it, and both are borrowed.
         entries.map(|entry| unsafe { entry.as_ref() })
     }
 
@@ -103,7 +106,7 @@ impl Entries {
         self.count
     }
 
-    /// Bytes of memory that the pages take.
+    /// Returns the bytes of memory that the pages take.
     pub(super) fn memory(&self) -> usize {
         size_of_val(&*self.pages) + self.pages.iter().flatten().count() * size_of::<Page>()
     }
@@ -112,7 +115,7 @@ impl Entries {
 impl Probes {
     pub(super) const NONE: Self = Self::Several(Vec::new());
 
-    /// Adds a probe, if there is memory for it; an only one takes none.
+    /// Adds a probe; `None` if there is no memory. A single probe needs none.
     #[inline]
     pub(super) fn push(&mut self, probe: ProbeRef) -> Option<()> {
         match self {

@@ -1,4 +1,4 @@
-//! Which registers a stub need not save, as the code around the instruction shows.
+//! Determines which registers a stub need not save, by the code around the instruction.
 
 use alloc::boxed::Box;
 
@@ -10,9 +10,11 @@ use crate::probe::check::Checker;
 use crate::probe::hit::returns::ReturnProbe;
 use crate::probe::snippet::{Inserted, InsertionRef};
 
-/// Looks over the whole text for what lean stubs, and code at returns, depend on, once. Otherwise the first probe that asks for one
-/// does so: some hundred instructions for each of the text, and far more where the engine's own are probed. Without memory it is
-/// left to that probe. Others that register or remove probes wait for it.
+/// Analyzes the whole text for what lean stubs and code at returns depend on, once. Without this call, the first probe
+/// that needs the result makes the analysis: it takes some hundred instructions for each instruction of the text, and
+/// far more if the engine's own code is probed. Tasks that register or remove probes wait meanwhile.
+///
+/// If there is no memory for the result, the analysis is left to that first probe.
 ///
 /// # Panics
 ///
@@ -22,7 +24,8 @@ pub fn survey() {
 }
 
 impl Registry {
-    /// Why a lean stub will not do for the instruction at `address`, which has just been checked.
+    /// Returns why a lean stub is not possible at the instruction at `address`, which has just been checked; `None` if
+    /// it is.
     pub(super) fn not_lean(&mut self, address: usize, checker: &Checker) -> Option<Fallback> {
         if let Some(reason) = checker.not_certainly_entry(address) {
             return Some(Fallback::NotEntry(reason));
@@ -44,8 +47,8 @@ impl Registry {
         }
     }
 
-    /// What a stub at the checked instruction at `address` has of `insertion`, if there is memory for it; a lean stub leaves it all
-    /// that it changes.
+    /// Makes the stub's part of `insertion`, for the checked instruction at `address`; `None` if there is no memory. A
+    /// lean stub allows the snippet to change all of its registers.
     #[cold]
     pub(super) fn insert(
         &mut self,
@@ -60,8 +63,9 @@ impl Registry {
         self.inserted(insertion, live)
     }
 
-    /// What `return_probe`, on the checked function at `address`, has of `insertion`, if there is memory for it: its returns are
-    /// dealt with by that from now on, where that can be, and its calls are followed in front of the stub.
+    /// Makes the part of `insertion` for `return_probe`, on the checked function at `address`; `None` if there is no
+    /// memory. If it is possible, the snippet handles the returns from now on, and code in front of the stub follows
+    /// the calls.
     #[cold]
     pub(super) fn insert_at_return(
         &mut self,
@@ -82,7 +86,7 @@ impl Registry {
         if inserted.is_possible()
             && not_lean.is_none()
             && return_probe.is_plain()
-            // It is entered by a return, for which there need be no landing pad.
+            // Not guarded: it is entered by a return, which needs no landing pad.
             && let Some(cell) = self.arena.allocate(kind, false)
         {
             match self.arena.fill_snippet(kind, cell, |words| inserted.build_return(cell, words)) {

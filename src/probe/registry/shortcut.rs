@@ -1,4 +1,4 @@
-//! Translates a simulated instruction to what the assembly of the hit path knows.
+//! Translates a simulated instruction to one of the shortcuts of the hit path's assembly.
 
 use core::mem::offset_of;
 
@@ -7,8 +7,8 @@ use crate::insn::{self, Literal, Resolved};
 use crate::platform;
 use crate::probe::hit::point::Point;
 
-/// The shortcut to what is left of an instruction, its slot, and its operands, as `Point` has them. No shortcut where there
-/// is none.
+/// Returns the shortcut that does the rest of an instruction, its slot, and its operands, as in `Point`. The shortcut
+/// is 0 if there is none.
 pub(super) fn to(resolved: Resolved) -> (u64, usize, [u64; 3]) {
     match resolved {
         Resolved::Jump { to } => (Point::SET, to as usize, [0, place(31), 0]),
@@ -33,21 +33,22 @@ pub(super) fn to(resolved: Resolved) -> (u64, usize, [u64; 3]) {
             };
             (shortcut, to as usize, [address, place(register), 0])
         }
-        // It may fault.
+        // The load may fault.
         Resolved::Load { .. } => (0, 0, [0; 3]),
-        // The zero register is nowhere in the frame.
+        // The frame has no readable word for the zero register.
         Resolved::Test { .. } | Resolved::Register { .. } => (0, 0, [0; 3]),
     }
 }
 
-/// Whether so many bytes at the virtual address `address` can be read by one load which cannot fault: they are in the text, and
-/// aligned.
+/// Returns whether `size` bytes at the virtual address `address` can be read by one load that cannot fault: they are in
+/// the text, and aligned.
 fn is_readable(address: u64, size: u64) -> bool {
     let text = platform::text();
     address.is_multiple_of(size) && (text.start as u64..=text.end as u64 - size).contains(&address)
 }
 
-/// The offset of register `number` in the frame. The zero register has a word there that is never read.
+/// Returns the offset of register `number` in the frame. For the zero register, it is that of a word that is never read
+/// after this.
 fn place(number: u8) -> u64 {
     match number {
         31 => offset_of!(TrapFrame, watcher) as u64,

@@ -1,4 +1,4 @@
-//! What is shown of the registry.
+//! The contents of the registry, for listings.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
@@ -10,11 +10,11 @@ use crate::probe::arena::Cell;
 use crate::probe::hit::point::{Kind, Probe};
 use crate::probe::{Memory, Mode, ProbeInfo, ProbeKind, publish};
 
-/// All registered probes, by address, and in the order of registration at each.
+/// Returns all registered probes, in the order of their addresses, and of their registration at each address.
 ///
 /// # Errors
 ///
-/// There is no memory for the list.
+/// [`OutOfMemory`] if there is no memory for the list.
 ///
 /// # Panics
 ///
@@ -43,7 +43,7 @@ pub fn list() -> Result<Vec<ProbeInfo>, OutOfMemory> {
     Ok(all)
 }
 
-/// What the probes take.
+/// Returns the memory that the probes take.
 ///
 /// # Panics
 ///
@@ -55,7 +55,7 @@ pub fn memory() -> Memory {
     let (mut stubs, mut stub_bytes) = (0, 0);
     for kind in Cell::KINDS.into_iter().filter(|&kind| kind != Cell::Slot) {
         let (count, bytes) = registry.arena.usage(kind);
-        // Code of a return belongs to the stub at the entry.
+        // The code of a return belongs to the stub at the entry.
         stubs += if matches!(kind, Cell::Return | Cell::LongReturn) { 0 } else { count };
         stub_bytes += bytes;
     }
