@@ -98,7 +98,8 @@ loader_invalidate:
     .size   loader_invalidate, . - loader_invalidate
 
 // Hands the board over to the kernel.
-// In: x0 = device tree, x1 = kernel, both physical; x2 = SCTLR and x3 = VBAR as the firmware left them. Does not return.
+// In: x0 = device tree, x1 = kernel, both physical; x2 = SCTLR and x3 = VBAR as the firmware left them.
+// Does not return.
     .global loader_leave
     .type   loader_leave, %function
 loader_leave:

@@ -1,10 +1,10 @@
 //! Memory that devices read and write by themselves.
 //!
-//! It is memory of the heap: physically contiguous, as the linear map is, and at a physical address that the virtual one
-//! tells. A driver that gives it to a device keeps it until the device has answered.
+//! It comes from the heap. It is physically contiguous, because the linear map is, and its physical address follows
+//! from the virtual one. A driver that gives it to a device keeps it until the device has answered.
 //!
-//! Caches are not maintained here. Only devices are given memory that see what the CPUs see in their caches, which the
-//! device tree says of them (`dma-coherent`, Devicetree Specification 2.3.9).
+//! There is no cache maintenance here. Only devices that see the contents of the CPUs' caches get memory. The device
+//! tree marks them (`dma-coherent`, Devicetree Specification 2.3.9).
 
 use alloc::alloc::{alloc_zeroed, dealloc};
 use core::alloc::Layout;
@@ -12,7 +12,7 @@ use core::ptr::NonNull;
 
 use super::layout::{LINEAR_BASE, LINEAR_END, PAGE_SIZE};
 
-/// Allocates `pages` pages, zeroed.
+/// Allocates `pages` zeroed pages. Returns `None` if there is no memory, or if `pages` is 0.
 pub(crate) fn allocate(pages: usize) -> Option<NonNull<u8>> {
     let layout = layout(pages)?;
     if layout.size() == 0 {
@@ -22,14 +22,15 @@ pub(crate) fn allocate(pages: usize) -> Option<NonNull<u8>> {
     NonNull::new(unsafe { alloc_zeroed(layout) })
 }
 
-/// Gives back what [`allocate`] has given.
+/// Frees memory from [`allocate`].
 ///
 /// # Safety
 ///
 /// `memory` came from [`allocate`] with the same `pages`, and neither the kernel nor a device uses it any more.
 pub(crate) unsafe fn free(memory: NonNull<u8>, pages: usize) {
     if let Some(layout) = layout(pages) {
-        // SAFETY: it was allocated with this layout, and no driver or device uses it any more, as the caller promises.
+        // SAFETY: `memory` was allocated with this layout, and the caller guarantees that nothing uses it any more (see
+        // # Safety).
         unsafe { dealloc(memory.as_ptr(), layout) };
     }
 }
@@ -38,7 +39,8 @@ fn layout(pages: usize) -> Option<Layout> {
     Layout::from_size_align(pages.checked_mul(PAGE_SIZE)?, PAGE_SIZE).ok()
 }
 
-/// The physical address of the byte at the virtual address `address`, if it is in the linear map, as all of the heap is.
+/// Returns the physical address for the virtual address `address`, or `None` if it is not in the linear map. All of the
+/// heap is.
 pub(crate) fn physical(address: usize) -> Option<u64> {
     let physical = address.checked_sub(LINEAR_BASE)? as u64;
     (physical < LINEAR_END).then_some(physical)

@@ -1,18 +1,19 @@
-//! Memory that instructions are executed from, and the way to write to it.
+//! Executable memory, and writing to it.
 //!
-//! **At no virtual address is memory both writable and executable**, and what can be executed at one address can be written
-//! at no other, but for a moment. The arena grows by page frames, one at a time, and each leaves the linear map before it
-//! comes into the arena; the image is not in the linear map either. Writes go through an alias: one page, mapped for as long
-//! as the write takes, at an address that belongs to one CPU and is used with interrupts masked.
+//! **At no virtual address is memory both writable and executable.** Memory that is executable at one address is not
+//! writable at another either, except for a moment. The arena grows by page frames, and each frame leaves the linear
+//! map before it enters the arena. The image is not in the linear map either. Writes go through an alias: one page,
+//! mapped for as long as the write takes, at an address that belongs to one CPU and is used with interrupts masked.
 //!
-//! The arena is as large as direct branches reach: every place in it is less than 128 MiB from every place in the image
-//! ([`layout`](super::layout)). What it holds is never given back; who hands out parts of it uses them again.
+//! The arena is as large as direct branches allow: every place in it is less than 128 MiB from every place in the image
+//! ([`layout`](super::layout)). Its memory is never freed; its users reuse it.
 //!
-//! The writer through [`with_writable`] also does the cache maintenance that makes instructions of it;
-//! [`allocate_executable`] has done it for the zeroes. A CPU that did not do so itself may have fetched before, and needs a
+//! A caller of [`with_writable`] also does the cache maintenance that makes its bytes executable.
+//! [`allocate_executable`] has done it for the zeroes. Another CPU may have fetched earlier instructions. It needs a
 //! context synchronization event: an exception, or its release from a rendezvous.
 //!
-//! [`with_writable`] takes no lock, so it can be called while other CPUs are held. [`allocate_executable`] cannot.
+//! [`with_writable`] takes no lock, so it can be called while other CPUs are held. [`allocate_executable`] takes locks,
+//! so it cannot.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,16 +28,17 @@ use crate::sync::{IrqMask, PreemptLock};
 use crate::task;
 use fallible::OutOfMemory;
 
-/// How many bytes of the arena are mapped, from its start.
+/// The number of bytes of the arena that are mapped, from its start.
 static MAPPED: PreemptLock<usize> = PreemptLock::new(0);
 static ALIAS_ENTRIES: Once<[&AtomicU64; MAX_CPUS]> = Once::new();
 
-/// An alias has an unmapped page behind it, so that a write that runs over the end faults.
+/// Returns the virtual address of a CPU's alias. The page after an alias is unmapped, so that a write over the end
+/// faults.
 const fn alias(cpu: usize) -> usize {
     ALIASES + cpu * 2 * PAGE_SIZE
 }
 
-/// Prepares the aliases.
+/// Reserves the translation table entries of the aliases.
 pub(super) fn initialize() -> Result<(), MapError> {
     let first = table::reserve_entry(alias(0))?;
     let mut entries = [first; MAX_CPUS];
@@ -47,14 +49,15 @@ pub(super) fn initialize() -> Result<(), MapError> {
     Ok(())
 }
 
-/// How many bytes are mapped to be executed, without the image.
+/// Returns the number of bytes mapped as executable, without the image.
 pub(super) fn mapped() -> usize {
     *MAPPED.lock()
 }
 
-/// Maps `length` bytes (a multiple of the page size) of executable memory that holds zeroes, which are undefined
-/// instructions (UDF #0), and returns their virtual address. Branch targets are checked in it if it is `guarded`. It
-/// cannot be given back. Called by tasks, with interrupts unmasked.
+/// Maps `length` bytes (a multiple of the page size) of executable memory and returns their virtual address.
+///
+/// The memory holds zeroes, which are undefined instructions (UDF #0). The CPU checks branch targets in it if it is
+/// `guarded`. It is never freed. Only tasks may call this, with interrupts unmasked.
 pub fn allocate_executable(length: usize, guarded: bool) -> Result<usize, OutOfMemory> {
     let mut mapped = MAPPED.lock();
     let start = ARENA.start + *mapped;
@@ -72,55 +75,58 @@ pub fn allocate_executable(length: usize, guarded: bool) -> Result<usize, OutOfM
     Ok(start)
 }
 
-/// Maps a frame of zeroes at the virtual address `page`, and nowhere else.
+/// Maps a zeroed frame at the virtual address `page`, and nowhere else.
 fn map_page(page: usize, attributes: Attributes) -> Result<(), OutOfMemory> {
     let frame = frame::allocate_zeroed().ok_or(OutOfMemory)?;
     let linear = LINEAR_BASE + frame as usize;
-    // Otherwise a stray jump fetches what the memory held before: the zeroes may be in the data cache only.
+    // Otherwise, a stray jump could fetch the earlier contents of the memory, because the zeroes may only be in the
+    // data cache.
     let words = || (0..PAGE_SIZE).step_by(size_of::<u32>());
-    // SAFETY: the linear map has the frame, until it is taken out below.
+    // SAFETY: the linear map contains the frame until `unmap` below.
     unsafe { cache::clean_data(linear, words()) };
-    // SAFETY: the frame was allocated just now, and nothing refers to it.
+    // SAFETY: the frame has just been allocated, and nothing refers to it.
     unsafe { table::unmap(linear) };
     if table::map(page, frame, PAGE_SIZE, attributes).is_err() {
         give_back(frame);
         return Err(OutOfMemory);
     }
-    // SAFETY: it was just mapped.
+    // SAFETY: the page has just been mapped.
     unsafe { cache::invalidate_instructions(words().map(|offset| page + offset)) };
     Ok(())
 }
 
-/// Takes back what [`map_page`] has mapped at the virtual address `page`, which was not handed out.
+/// Undoes [`map_page`] for the virtual address `page`, which has not been handed out.
 fn unmap_page(page: usize) {
-    // SAFETY: the page was not handed out.
+    // SAFETY: the page has not been handed out, so nothing refers to it.
     if let Some(frame) = unsafe { table::unmap(page) } {
         give_back(frame);
     }
 }
 
-/// Gives back a frame that is mapped nowhere.
+/// Returns a frame that is mapped nowhere to the linear map and to the frame allocator.
 fn give_back(frame: u64) {
-    // The tables are there: it was mapped at this address before.
+    // This cannot lack tables: the frame was mapped at this address before.
     if table::map_pages(LINEAR_BASE + frame as usize, frame, PAGE_SIZE, Attributes::DATA).is_ok() {
-        // SAFETY: it came from the allocator, and is mapped in the linear map alone, as it was then.
+        // SAFETY: the frame came from the allocator, and is again mapped only in the linear map.
         unsafe { frame::free(frame) };
     }
 }
 
-/// Calls `write` with a writable alias of `length` bytes at the virtual address `address`, which lie within one page.
-/// Interrupts are masked meanwhile, and the alias is gone when this returns. Takes no lock, and may be called while other CPUs
-/// are held. It lies with the code that refuses probes, as it changes the text.
+/// Calls `write` with a writable alias of the `length` bytes at the virtual address `address`, which lie within one
+/// page.
+///
+/// Interrupts are masked meanwhile, and the alias is unmapped when this returns. This function takes no lock, so it may
+/// be called while other CPUs are held. It lies in the section that refuses probes, because it changes code.
 ///
 /// # Panics
 ///
-/// If nothing is mapped at the address, or the bytes are not within one page; and if `write` calls this, as a CPU has one
-/// alias at a time.
+/// Panics if nothing is mapped at the address, if the bytes are not within one page, or if `write` calls this function:
+/// a CPU has one alias.
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.memory_with_writable")]
 pub fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) {
     let offset = address % PAGE_SIZE;
-    // The CPU and its alias stay this task's until the mask is dropped.
+    // Until the mask is dropped, the task keeps its CPU, and so the alias.
     let _mask = IrqMask::new();
     let cpu = task::current_cpu();
     let entry = ALIAS_ENTRIES.get().and_then(|entries| entries.get(cpu));
@@ -135,25 +141,25 @@ pub fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u
             tlb::publish();
             write(core::ptr::with_exposed_provenance_mut(page + offset));
             entry.store(Descriptor::INVALID.0, Ordering::Relaxed);
-            // Other CPUs too: nothing there uses this address, but a CPU may walk the tables for any address,
+            // Other CPUs are included. They do not use this address, but a CPU may walk the tables for any address
             // speculatively.
             return tlb::invalidate_page(page);
         }
         _ => "what was to be written through an alias is not mapped, or not within one page",
     };
-    // SAFETY: the panic stops the machine, and interrupts are masked.
+    // SAFETY: the panic stops the machine, and `_mask` keeps interrupts masked.
     unsafe { exception::abandon_cpu() };
     panic!("{reason}");
 }
 
-/// Whether branch targets are checked at the virtual address `address`.
+/// Returns whether the CPU checks branch targets at the virtual address `address`.
 #[must_use]
 pub fn is_guarded(address: usize) -> bool {
     table::has_attributes(address, Attributes::GUARDED_TEXT)
 }
 
-/// Makes the page of text at the virtual address `address` one in which branch targets are checked, or no more.
-/// Returns false if it is not a page of text.
+/// Turns the check of branch targets on or off for the page of text at the virtual address `address`. Returns false if
+/// that is not a page of text, or has that setting already.
 pub fn set_guarded(address: usize, guarded: bool) -> bool {
     let (from, to) = match guarded {
         true => (Attributes::TEXT, Attributes::GUARDED_TEXT),

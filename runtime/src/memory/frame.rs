@@ -1,12 +1,12 @@
-//! Page frames: the physical memory that stacks and translation tables are made of.
+//! Page frames: the physical memory for stacks, translation tables and executable memory.
 //!
-//! Frames that were never used are taken from the ranges that are left; frames that were given back are linked through
-//! their own first word, in the linear map. So memory that is never allocated is never touched.
+//! Frames that were never used come from ranges. Freed frames form a list, linked through their own first word in the
+//! linear map. So memory that is never allocated is never touched.
 //!
-//! The linear map has every frame as a page, not as a part of a block, so that a single one can be taken out of it
+//! The linear map maps every frame as a page, not as a part of a block, so that a single frame can be unmapped
 //! ([`executable`](super::executable)).
 //!
-//! Tasks allocate frames, and the boot; no interrupt handler does.
+//! Only tasks and the boot allocate frames; no interrupt handler does.
 
 use core::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::sync::PreemptLock;
 
 struct Frames {
     fresh: Regions,
-    /// The physical address of the first frame that was given back.
+    /// The physical address of the frame that was freed last.
     returned: Option<u64>,
     free: usize,
     total: usize,
@@ -25,7 +25,7 @@ struct Frames {
 static FRAMES: PreemptLock<Frames> =
     PreemptLock::new(Frames { fresh: Regions::new(), returned: None, free: 0, total: 0 });
 
-/// Adds memory to allocate from, whole pages: in the linear map, as pages, and unused.
+/// Adds a range of whole pages to allocate from. It is unused, and mapped as pages in the linear map.
 pub(super) fn add(region: Range<u64>) {
     let mut frames = FRAMES.lock();
     let count = (region.end - region.start) as usize / PAGE_SIZE;
@@ -34,12 +34,12 @@ pub(super) fn add(region: Range<u64>) {
     frames.total += count;
 }
 
-/// Takes a frame, with unknown contents. Returns its physical address.
+/// Allocates a frame with unknown contents. Returns its physical address.
 pub(super) fn allocate() -> Option<u64> {
     let mut frames = FRAMES.lock();
     let frame = match frames.returned {
         Some(frame) => {
-            // SAFETY: the frame is free and in the linear map; `free` has written this word.
+            // SAFETY: the frame is free and in the linear map, and `free` has written this word.
             let next = unsafe { super::pointer(frame).cast::<u64>().read() };
             frames.returned = (next != 0).then(|| next - 1);
             frame
@@ -50,30 +50,31 @@ pub(super) fn allocate() -> Option<u64> {
     Some(frame)
 }
 
-/// Takes a frame and fills it with zeroes.
+/// Allocates a zeroed frame. Returns its physical address.
 pub(super) fn allocate_zeroed() -> Option<u64> {
     let frame = allocate()?;
-    // SAFETY: the frame is in the linear map, and is free.
+    // SAFETY: the frame is in the linear map, and `allocate` has just made it ours.
     unsafe { super::pointer(frame).write_bytes(0, PAGE_SIZE) };
     Some(frame)
 }
 
-/// Gives back a frame.
+/// Frees a frame.
 ///
 /// # Safety
 ///
-/// It came from [`allocate`], is mapped nowhere but in the linear map, and nothing refers to it any more.
+/// The frame came from [`allocate`], is mapped only in the linear map, and nothing refers to it any more.
 pub(super) unsafe fn free(frame: u64) {
     let mut frames = FRAMES.lock();
-    // One more than the address, so that 0 ends the list, wherever RAM begins.
+    // The address plus one, so that 0 ends the list even if RAM begins at address 0.
     let next = frames.returned.map_or(0, |next| next + 1);
-    // SAFETY: the caller gives the frame away; it is in the linear map.
+    // SAFETY: the caller guarantees that nothing else uses the frame, and that the linear map contains it (see #
+    // Safety).
     unsafe { super::pointer(frame).cast::<u64>().write(next) };
     frames.returned = Some(frame);
     frames.free += 1;
 }
 
-/// The number of frames that can be allocated, and of those that are.
+/// Returns the number of free frames and the number of allocated frames.
 pub(super) fn counts() -> (usize, usize) {
     let frames = FRAMES.lock();
     (frames.free, frames.total - frames.free)

@@ -1,4 +1,4 @@
-//! The kernel heap: what `alloc` allocates from. Its size is fixed at boot.
+//! The kernel heap, which backs `alloc`. Its size is fixed at boot.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;
@@ -9,57 +9,61 @@ use talc::source::Manual;
 
 use crate::sync::IrqLock;
 
-/// Interrupt handlers free and allocate too, and so does code that has masked interrupts, so the lock masks them. That also
-/// keeps the holder on its CPU: no other CPU, and no other task of this one, waits for longer than an allocation takes.
+/// The heap's allocator. Its lock masks interrupts because interrupt handlers, and code that has masked interrupts,
+/// allocate and free, too. Masking also keeps the holder on its CPU, so no CPU or task waits for longer than an
+/// allocation takes.
 static HEAP: IrqLock<Talc<Manual, DefaultBinning>> = IrqLock::new(Talc::new(Manual));
 
-/// The allocator of a kernel. [`entry!`](crate::entry) makes it that of the program, not of this crate: a compiler that sees
-/// how memory is allocated does not take it for fresh any more, and makes large values on the stack that belong in a box.
+/// The allocator of a kernel.
+///
+/// [`entry!`](crate::entry) makes it the global allocator in the program, not in this crate. A compiler that sees how
+/// memory is allocated no longer takes it for fresh, and builds large values on the stack before it moves them to a
+/// box.
 #[derive(Debug)]
 pub struct Heap;
 
-// SAFETY: Talc fulfils the contract of GlobalAlloc, under a lock.
+// SAFETY: Talc fulfils the contract of `GlobalAlloc`, and the lock serialises its calls.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller guarantees that the layout has a size.
+        // SAFETY: the caller guarantees that the size of the layout is not 0.
         unsafe { HEAP.lock().allocate(layout) }.map_or(ptr::null_mut(), ptr::NonNull::as_ptr)
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller guarantees that both are those of an allocation from here.
+        // SAFETY: the caller guarantees that pointer and layout are those of an allocation from here.
         unsafe { HEAP.lock().deallocate(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller guarantees that pointer and layout are those of an allocation from here, and that the
-        // size is not 0.
+        // SAFETY: the caller guarantees that pointer and layout are those of an allocation from here, and that the size
+        // is not 0.
         if unsafe { HEAP.lock().try_realloc_in_place(pointer, layout, size) } {
             return pointer;
         }
-        // The lock is free while the contents are copied.
+        // The lock is not held while the contents are copied.
         // SAFETY: the caller guarantees that the size, rounded up to the alignment, is no more than isize::MAX.
         let new = unsafe { self.alloc(Layout::from_size_align_unchecked(size, layout.align())) };
         if !new.is_null() {
-            // SAFETY: both allocations have that many bytes, and the new one is another.
+            // SAFETY: both allocations have at least that many bytes, and they do not overlap.
             unsafe { ptr::copy_nonoverlapping(pointer, new, layout.size().min(size)) };
-            // SAFETY: as the caller guarantees.
+            // SAFETY: the caller guarantees that pointer and layout are those of an allocation from here.
             unsafe { self.dealloc(pointer, layout) };
         }
         new
     }
 }
 
-/// Gives the heap memory, forever; too little to be of use is ignored.
+/// Gives memory to the heap, forever. Ignores memory that is too small to be of use.
 ///
 /// # Safety
 ///
 /// `length` bytes at `start` are mapped for reading and writing, and belong to the heap alone.
 pub(super) unsafe fn add(start: *mut u8, length: usize) {
-    // SAFETY: as the caller guarantees.
+    // SAFETY: the caller guarantees that the memory is mapped and belongs to the heap alone (see # Safety).
     let _ = unsafe { HEAP.lock().claim(start, length) };
 }
 
-/// How much of the heap is in use.
+/// The use of the heap at one moment.
 pub(super) struct Use {
     /// Bytes that are allocated.
     pub used: usize,
@@ -69,7 +73,7 @@ pub(super) struct Use {
     pub allocations: usize,
 }
 
-/// How much of the heap is in use now.
+/// Returns the current use of the heap.
 pub(super) fn statistics() -> Use {
     let heap = HEAP.lock();
     let counters = heap.counters();

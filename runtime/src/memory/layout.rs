@@ -1,7 +1,7 @@
-//! Where everything lies in the virtual address space.
+//! The layout of the virtual address space.
 //!
-//! One translation regime, TTBR1: 39 bits, so three levels of 4 KiB tables, and each part has whole entries of
-//! level 1 (1 GiB) to itself.
+//! There is one translation regime, TTBR1, with 39 bits, so three levels of 4 KiB tables. Each part of the layout has
+//! whole entries of level 1 (1 GiB) to itself.
 //!
 //! ```text
 //! ffffff80_00000000  linear map: all RAM, and device registers, at their physical address plus LINEAR_BASE
@@ -17,25 +17,25 @@ use core::ops::Range;
 
 /// Bytes in a page, and in a translation table.
 pub const PAGE_SIZE: usize = 4096;
-/// Bytes that an entry of level 2 maps.
+/// Bytes that a level 2 entry maps.
 pub const BLOCK_SIZE: usize = 2 << 20;
-/// Bits of a virtual address that are translated.
+/// The number of translated bits in a virtual address.
 pub const VIRTUAL_BITS: usize = 39;
 
-/// Where physical address 0 would be in the linear map.
+/// The virtual address of physical address 0 in the linear map.
 pub const LINEAR_BASE: usize = 0xffff_ff80_0000_0000;
-/// Physical addresses from here on do not fit into the linear map.
+/// The end of the physical addresses that fit into the linear map.
 pub const LINEAR_END: u64 = 1 << 38;
-/// Where the image is linked to.
+/// The virtual address that the image is linked to.
 pub const IMAGE_BASE: usize = 0xffff_ffc0_0000_0000;
-/// Executable memory.
+/// The virtual addresses of executable memory.
 pub const ARENA: Range<usize> = IMAGE_BASE + (64 << 20)..IMAGE_BASE + (128 << 20);
-/// Windows of stacks.
+/// The virtual address of the first stack's window.
 pub const STACKS: usize = 0xffff_ffd0_0000_0000;
-/// Writable aliases.
+/// The virtual address of the first writable alias.
 pub const ALIASES: usize = 0xffff_fff0_0000_0000;
 
-/// log2 of [`STACK_SIZE`]. This bit of a stack pointer is set as long as the stack has not overflowed.
+/// log2 of [`STACK_SIZE`]. This bit of a stack pointer is set unless the stack has overflowed.
 pub const STACK_SHIFT: usize = 15;
 /// Bytes in a stack.
 pub const STACK_SIZE: usize = 1 << STACK_SHIFT;
@@ -56,10 +56,10 @@ macro_rules! section {
 }
 
 section! {
-    /// The virtual addresses of the image, without what is appended to it.
+    /// Returns the virtual addresses of the image, without the data appended to it.
     image, __image_start, __image_end
 }
 section! {
-    /// The virtual addresses of the text.
+    /// Returns the virtual addresses of the text.
     text, __text_start, __text_end
 }

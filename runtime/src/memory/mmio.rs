@@ -11,10 +11,10 @@ pub(crate) struct Mmio<T> {
     registers: PhantomData<*const T>,
 }
 
-// SAFETY: it is an address that is good on every CPU. What accesses at the same time from several CPUs do, each of which
-// is one load or store, is a matter of the device, not of memory.
+// SAFETY: the address is valid on every CPU, because the mapping is shared. Accesses from several CPUs are single loads
+// and stores; what concurrent ones do depends on the device, not on memory.
 unsafe impl<T> Send for Mmio<T> {}
-// SAFETY: as above.
+// SAFETY: shared use is as safe as sending, because each access is a single load or store.
 unsafe impl<T> Sync for Mmio<T> {}
 
 impl<T> Clone for Mmio<T> {
@@ -30,7 +30,7 @@ impl<T> Mmio<T> {
     ///
     /// # Safety
     ///
-    /// `T` is a structure of registers, and such are there.
+    /// `T` is a structure of registers, and registers of that layout are at the address.
     pub(crate) unsafe fn map(physical: u64) -> Result<Self, MapError> {
         Ok(Self { address: map_device(physical, size_of::<T>() as u64)?, registers: PhantomData })
     }
@@ -40,7 +40,8 @@ impl<T> Deref for Mmio<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the registers were mapped at this address, forever, and the caller of `map` says what they are.
+        // SAFETY: `map` has mapped the registers at this address, forever, and its caller guarantees that they are a
+        // `T`.
         unsafe { &*core::ptr::with_exposed_provenance::<T>(self.address) }
     }
 }

@@ -1,16 +1,18 @@
-//! Memory: who may use which physical memory, and what is where in the virtual address space ([`layout`]).
+//! Memory: the owners of physical memory, and the layout of the virtual address space ([`layout`]).
 //!
-//! Text is executable and never writable, data is writable and never executable, at any virtual address but one: the
-//! alias of one page through which a CPU writes to text ([`with_writable`]). That is why the image and the executable
-//! memory are missing in the linear map.
+//! At every virtual address, text is executable and never writable, and data is writable and never executable. The one
+//! exception is the alias of a page through which a CPU writes to text ([`with_writable`]). That is why the linear map
+//! lacks the image and the executable memory.
 //!
-//! All CPUs share the translation tables. What one unmaps it removes from the TLBs of all ([`tlb`]); what one maps, another
-//! can use that has learnt of it in any ordinary way, as from a lock, and has had a context synchronization event since:
-//! for a stack it is in the switch to the task, for executable memory in an exception or a rendezvous. Heap, frames and
-//! linear map are there before the other CPUs start.
+//! All CPUs share the translation tables. When a CPU unmaps memory, it removes it from the TLBs of all CPUs ([`tlb`]).
+//! When a CPU maps memory, another CPU can use it after two conditions: it has learnt of the memory in an ordinary way,
+//! such as from a lock, and it has had a context synchronization event since. For a stack that event is in the switch
+//! to the task, and for executable memory it is an exception or a rendezvous. Heap, frames and linear map are mapped
+//! before the other CPUs start.
 //!
-//! The heap's lock masks interrupts: interrupt handlers allocate and free, and so does code that has masked them. The locks
-//! of frames, tables, stacks and executable memory mask preemption: tasks alone take them, and zero pages meanwhile.
+//! The heap's lock masks interrupts, because interrupt handlers and code that has masked interrupts allocate and free.
+//! The locks of frames, tables, stacks and executable memory only mask preemption: only tasks take them, and they zero
+//! pages meanwhile.
 
 pub mod descriptor;
 pub mod layout;
@@ -58,7 +60,7 @@ mod target {
     /// The physical address of the image.
     pub(super) static IMAGE: AtomicU64 = AtomicU64::new(0);
 
-    /// The virtual address of the physical address `physical`, which is in the image or in the linear map.
+    /// Returns the virtual address of the physical address `physical`, which is in the image or in the linear map.
     #[inline(always)]
     pub(super) fn pointer(physical: u64) -> *mut u8 {
         let image = image();
@@ -67,14 +69,14 @@ mod target {
         core::ptr::with_exposed_provenance_mut(address)
     }
 
-    /// The physical address of the virtual address `address`, if that is in the image.
+    /// Returns the physical address of the virtual address `address`, if that is in the image.
     pub(super) fn physical(address: usize) -> Option<u64> {
         let image = image();
         image.contains(&address).then(|| IMAGE.load(Ordering::Relaxed) + (address - image.start) as u64)
     }
 
-    /// Maps the registers of a device, `length` bytes at the physical address `physical`, and returns their virtual
-    /// address. Registers that are mapped already are found again.
+    /// Maps the registers of a device, `length` bytes at the physical address `physical`. Returns their virtual
+    /// address. Registers that are mapped already stay mapped at the same address.
     pub(crate) fn map_device(physical: u64, length: u64) -> Result<usize, MapError> {
         let page = PAGE_SIZE as u64 - 1;
         let end = physical.checked_add(length).filter(|end| *end <= LINEAR_END);
@@ -89,9 +91,11 @@ mod target {
         Ok(LINEAR_BASE + physical as usize)
     }
 
-    /// Stores `value` at the physical address `physical`, a multiple of 8, for a CPU that reads it with the MMU and the
-    /// caches off: when this returns it is at the point of coherency (Arm ARM, D7.5.9). Memory that is not in the linear
-    /// map is not cached; it is mapped as registers of a device are.
+    /// Stores `value` at the physical address `physical`, a multiple of 8, for a CPU that reads it with its MMU and
+    /// caches off.
+    ///
+    /// When this returns, the value is at the point of coherency (Arm ARM, D7.5.9). A word outside the linear map is
+    /// mapped like the registers of a device, and is not cached.
     ///
     /// # Safety
     ///
@@ -111,38 +115,38 @@ mod target {
             Some(false) => return Err(MapError::Mapped(address)),
             None => _ = map_device(physical, 8)?,
         }
-        // SAFETY: mapped for writing, in the linear map, and the caller's own.
+        // SAFETY: the word is mapped as writable in the linear map, and the caller guarantees that it has no other
+        // owner (see # Safety).
         unsafe { core::ptr::with_exposed_provenance_mut::<u64>(address).write_volatile(value) };
         clean_to_coherency(address, 8);
         Ok(())
     }
 
-    /// How much memory is in use.
+    /// The use of memory and its limits.
     #[derive(Clone, Copy, Debug)]
     pub struct Statistics {
         /// Bytes of page frames that are free.
         pub free_frames: usize,
         /// Bytes of the heap that are allocated.
         pub heap_used: usize,
-        /// Bytes that the heap has in all.
+        /// Bytes in the heap.
         pub heap_size: usize,
         /// Allocations in the heap.
         pub heap_allocations: usize,
     }
 
-    /// How much memory is in use, by what is given back after use: two that are equal tell that in between nothing was left
-    /// behind.
+    /// The use of memory that is freed after use. Two equal values show that nothing was leaked between them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Usage {
         /// Bytes of the heap that are allocated.
         pub heap: usize,
-        /// Bytes of page frames that are allocated: for stacks. Not those of translation tables, which are never given back.
+        /// Bytes of page frames allocated for stacks. Translation tables do not count, because they are never freed.
         pub frames: usize,
-        /// Bytes of executable memory, the image aside.
+        /// Bytes of executable memory, without the image.
         pub executable: usize,
     }
 
-    /// How much memory is in use now.
+    /// Returns the current use of memory that is freed after use.
     #[must_use]
     pub fn usage() -> Usage {
         let executable = super::executable::mapped();
@@ -151,7 +155,8 @@ mod target {
     }
 
     impl Statistics {
-        /// Bytes of the heap that one may ask for: those that are free, but for an eighth of all that is left to others.
+        /// Returns the bytes of the heap that a caller may ask for: the free ones, without an eighth of the heap that
+        /// is kept for others.
         #[must_use]
         pub fn heap_to_spare(&self) -> usize {
             (self.heap_size - self.heap_size / 8).saturating_sub(self.heap_used)
@@ -168,7 +173,7 @@ mod target {
         }
     }
 
-    /// How much memory is in use now.
+    /// Returns the current use of memory.
     #[must_use]
     pub fn statistics() -> Statistics {
         let heap::Use { used, size, allocations } = heap::statistics();

@@ -1,4 +1,4 @@
-//! Sets of physical memory: what is RAM, less what is reserved, less what has been taken. Pure.
+//! Sets of physical memory: RAM minus reservations minus what has been taken. Pure, so that it is tested on the host.
 
 use core::ops::Range;
 
@@ -6,35 +6,35 @@ use heapless::Vec;
 
 use super::layout::PAGE_SIZE;
 
-/// More pieces than the RAM of a [`Machine`](crate::device_tree::Machine) can be cut into by its reservations; beyond
-/// that, memory is left unused.
+/// The most ranges in a set. The reservations of a [`Machine`](crate::device_tree::Machine) cut its RAM into fewer
+/// pieces. Beyond the limit, memory stays unused.
 const CAPACITY: usize = 128;
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// Ranges of physical addresses, whole pages, that do not overlap.
+/// Ranges of physical addresses that are whole pages and do not overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Regions(Vec<Range<u64>, CAPACITY>);
 
 impl Regions {
-    /// No memory.
+    /// Creates an empty set.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// The ranges, in no order.
+    /// Iterates over the ranges, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Range<u64>> {
         self.0.iter()
     }
 
-    /// Adds the pages that lie wholly in `range`. Ranges that then touch become one.
+    /// Adds the pages that lie wholly in `range`. Merges ranges that touch.
     pub fn add(&mut self, range: Range<u64>) {
         let Some(start) = range.start.checked_next_multiple_of(PAGE) else { return };
         let end = range.end & !(PAGE - 1);
         if end <= start {
             return;
         }
-        // What is there already must not be there twice.
+        // Memory that is in the set already must not be added twice.
         self.remove(start..end);
         let mut whole = start..end;
         while let Some(index) = self.0.iter().position(|range| range.end == whole.start || range.start == whole.end) {
@@ -44,7 +44,7 @@ impl Regions {
         self.push(whole);
     }
 
-    /// Removes the pages that `range` touches.
+    /// Removes all pages that overlap `range`.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -57,7 +57,7 @@ impl Regions {
         }
     }
 
-    /// Takes `length` bytes, a multiple of the page size, from the start of a range that has them, and returns the
+    /// Takes `length` bytes, a multiple of the page size, from the start of a range that is large enough. Returns their
     /// physical address.
     pub fn take(&mut self, length: u64) -> Option<u64> {
         let index = self.0.iter().position(|range| range.end - range.start >= length)?;
@@ -69,8 +69,8 @@ impl Regions {
         Some(start)
     }
 
-    /// Takes `length` bytes at a multiple of `alignment`, and returns the physical address. Both are multiples of the
-    /// page size.
+    /// Takes `length` bytes at a multiple of `alignment`. Returns their physical address. Both arguments are multiples
+    /// of the page size.
     pub fn take_aligned(&mut self, length: u64, alignment: u64) -> Option<u64> {
         let start = self.0.iter().find_map(|range| {
             let start = range.start.checked_next_multiple_of(alignment)?;
@@ -80,7 +80,7 @@ impl Regions {
         Some(start)
     }
 
-    /// Bytes in all ranges.
+    /// Returns the number of bytes in all ranges.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().map(|range| range.end - range.start).sum()
@@ -91,7 +91,7 @@ impl Regions {
             return;
         }
         if let Err(range) = self.0.push(range) {
-            // The smallest is the one to do without.
+            // The set is full, so the smallest range is dropped.
             if let Some(smallest) = self.0.iter_mut().min_by_key(|range| range.end - range.start)
                 && smallest.end - smallest.start < range.end - range.start
             {

@@ -1,4 +1,4 @@
-//! From the device tree's list of RAM to mapped and allocated memory, once, on the CPU that boots.
+//! Setup of memory: maps the RAM in the device tree and hands it to the allocators. Runs once, on the boot CPU.
 
 use core::fmt;
 use core::ops::Range;
@@ -14,7 +14,7 @@ use crate::device_tree::{self, DeviceTreeError, Machine, Start};
 /// Why memory cannot be set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetupError {
-    /// The free RAM that the device tree describes, in bytes, is too little or too fragmented.
+    /// The free RAM is too small or too fragmented. The value is its size in bytes.
     TooLittle(u64),
     /// Something cannot be mapped.
     Map(MapError),
@@ -35,16 +35,17 @@ impl From<MapError> for SetupError {
     }
 }
 
-/// Tells where the image was loaded: `physical` is the physical address of its first byte. Before everything else.
+/// Stores where the image was loaded: `physical` is the physical address of its first byte. Must come before any other
+/// use of memory.
 pub(crate) fn set_image(physical: u64) {
     IMAGE.store(physical, Ordering::Relaxed);
 }
 
-/// Maps the device tree blob at the physical address `physical` where the linear map would have it.
+/// Maps the device tree blob at the physical address `physical`, at its address in the linear map.
 ///
 /// # Safety
 ///
-/// The reference that is returned is the only one: this is called once.
+/// This is called only once, because the returned reference must be the only one.
 pub(crate) unsafe fn map_device_tree(physical: u64) -> Result<&'static mut [u8], DeviceTreeError> {
     device_tree::check_address(physical, LINEAR_END)?;
     let unreachable = |_| DeviceTreeError::OutOfReach { address: physical };
@@ -56,7 +57,7 @@ pub(crate) unsafe fn map_device_tree(physical: u64) -> Result<&'static mut [u8],
     let mapped = (physical + device_tree::HEADER_SIZE as u64).next_multiple_of(PAGE_SIZE as u64);
     map_pages(page, mapped)?;
     let start = core::ptr::with_exposed_provenance_mut::<u8>(LINEAR_BASE + physical as usize);
-    // SAFETY: these pages were just mapped, and are reserved for this from now on.
+    // SAFETY: these pages have just been mapped, and are reserved for the blob from now on.
     let header = unsafe { core::slice::from_raw_parts(start, device_tree::HEADER_SIZE) };
     let length = device_tree::total_size(header)?;
     let end = (physical + length as u64).next_multiple_of(PAGE_SIZE as u64);
@@ -64,18 +65,21 @@ pub(crate) unsafe fn map_device_tree(physical: u64) -> Result<&'static mut [u8],
         return Err(DeviceTreeError::OutOfReach { address: physical });
     }
     map_pages(mapped, end.max(mapped))?;
-    // SAFETY: as above; by the caller, they have not been given out before.
+    // SAFETY: the pages have just been mapped, and `header` is no longer used. The caller guarantees that this is the
+    // only call (see
+    // # Safety).
     Ok(unsafe { core::slice::from_raw_parts_mut(start, length) })
 }
 
-/// The length of the image in bytes with everything that is appended to it, from its header.
+/// Returns the length in bytes of the image with everything appended to it, from its header.
 fn image_length() -> usize {
-    // SAFETY: the header is mapped and constant; image_size is at byte 16 (Linux, Documentation/arch/arm64/booting.rst).
+    // SAFETY: the header is mapped and constant. image_size is at byte 16 (Linux,
+    // Documentation/arch/arm64/booting.rst).
     let length = unsafe { core::ptr::with_exposed_provenance::<u64>(IMAGE_BASE + 16).read() };
     (length as usize).next_multiple_of(PAGE_SIZE).max(image().len())
 }
 
-/// Maps all RAM, and hands it to the allocators. `tree` is what [`map_device_tree`] returned.
+/// Maps all RAM, and hands it to the allocators. `tree` is the result of [`map_device_tree`].
 pub(crate) fn initialize(machine: &Machine, tree: &[u8]) -> Result<(), SetupError> {
     let image_start = IMAGE.load(Ordering::Relaxed);
     let image_end = image_start + image_length() as u64;
@@ -95,7 +99,7 @@ pub(crate) fn initialize(machine: &Machine, tree: &[u8]) -> Result<(), SetupErro
     for reservation in &machine.reserved {
         free.remove(reservation.range.clone());
     }
-    // CPUs wait for these words, whether or not the tree reserves them.
+    // CPUs poll these words, whether or not the tree reserves them.
     for cpu in &machine.cpus {
         if let Some(Start::SpinTable(address)) = cpu.start {
             free.remove(address..address.saturating_add(8));
@@ -104,19 +108,19 @@ pub(crate) fn initialize(machine: &Machine, tree: &[u8]) -> Result<(), SetupErro
     let total = free.total();
     let too_little = SetupError::TooLittle(total);
     let block = BLOCK_SIZE as u64;
-    // The tables that map the rest come from this block, which itself needs no more than two of the early ones.
+    // This block provides the tables that map the rest. It needs no more than two of the early tables itself.
     let seed = free.take_aligned(block, block).ok_or(too_little)?;
     add_frames(seed..seed + block)?;
     mapped.remove(seed..seed + block);
     for piece in free.iter() {
         mapped.remove(piece.clone());
-        // The heap gets three quarters of each large piece, whole blocks; stacks and tables, which take single frames, the
-        // rest.
+        // The heap gets three quarters of each large piece, in whole blocks. Stacks and tables, which take single
+        // frames, get the rest.
         let heap = (piece.end - piece.start) / 4 * 3 / block * block;
         table::map(linear(piece.start), piece.start, heap as usize, Attributes::DATA)?;
-        // SAFETY: this memory was just mapped, and goes to the heap alone.
+        // SAFETY: this memory has just been mapped, and only the heap gets it.
         unsafe { heap::add(super::pointer(piece.start), heap as usize) };
-        // Bit by bit, as the frames of one bit are the tables of the next.
+        // In steps, because the frames of one step are the tables of the next.
         for start in (piece.start + heap..piece.end).step_by(BLOCK_SIZE) {
             add_frames(start..piece.end.min(start + block))?;
         }
@@ -137,14 +141,14 @@ pub(crate) fn initialize(machine: &Machine, tree: &[u8]) -> Result<(), SetupErro
     Ok(())
 }
 
-/// Maps free memory, and hands it to the frame allocator.
+/// Maps free memory by pages, and hands it to the frame allocator.
 fn add_frames(region: Range<u64>) -> Result<(), MapError> {
     table::map_pages(linear(region.start), region.start, (region.end - region.start) as usize, Attributes::DATA)?;
     frame::add(region);
     Ok(())
 }
 
-/// Where the linear map has the physical address `physical`.
+/// Returns the address in the linear map of the physical address `physical`.
 fn linear(physical: u64) -> usize {
     LINEAR_BASE + physical as usize
 }

@@ -1,10 +1,11 @@
 //! Kernel stacks.
 //!
-//! A stack is the upper half of a window twice its size and aligned to it; the lower half is never mapped. A stack
-//! that overflows runs into the gap and faults, and one bit of the stack pointer tells that it has (trampoline/vectors.S).
+//! A stack is the upper half of a window, which is twice as large and aligned to its own size. The lower half is never
+//! mapped. A stack that overflows runs into that gap and faults, and one bit of the stack pointer shows it
+//! (trampoline/vectors.S).
 //!
-//! A stack may be mapped by one CPU, used by others, and unmapped by yet another, whose reaper frees it. The window is free
-//! again only when no TLB has the stack any more, so the next one there cannot be mistaken for it.
+//! One CPU may map a stack, others use it, and another unmap it, where the reaper frees it. The window becomes free
+//! only when no TLB contains the stack any more, so accesses to the next stack there never reach the old one.
 
 use core::ops::Range;
 
@@ -14,21 +15,21 @@ use super::{frame, table};
 use crate::sync::PreemptLock;
 use fallible::OutOfMemory;
 
-/// The most stacks that exist at a time.
+/// The most stacks that can exist at a time.
 pub const MAX_STACKS: usize = 4096;
 const WINDOW: usize = 2 * STACK_SIZE;
 
-/// One bit for each window that is in use.
+/// One bit for each window, set while it is in use.
 static WINDOWS: PreemptLock<[u64; MAX_STACKS / 64]> = PreemptLock::new([0; MAX_STACKS / 64]);
 
-/// A stack of [`STACK_SIZE`] bytes, with unknown contents. Dropping it gives its memory back.
+/// A stack of [`STACK_SIZE`] bytes with unknown contents. Dropping it frees its memory.
 #[derive(Debug)]
 pub struct Stack {
     window: usize,
 }
 
 impl Stack {
-    /// Maps a new stack.
+    /// Maps a new stack. Returns an error if there is no memory or no window for it.
     pub fn allocate() -> Result<Self, OutOfMemory> {
         let stack = Self { window: take_window().ok_or(OutOfMemory)? };
         for page in stack.range().step_by(PAGE_SIZE) {
@@ -42,7 +43,7 @@ impl Stack {
         Ok(stack)
     }
 
-    /// The virtual addresses of the stack; its end is the stack pointer to begin with, a multiple of 16.
+    /// Returns the virtual addresses of the stack. The end is the initial stack pointer, a multiple of 16.
     #[must_use]
     pub const fn range(&self) -> Range<usize> {
         let start = STACKS + self.window * WINDOW + STACK_SIZE;
@@ -50,7 +51,7 @@ impl Stack {
     }
 }
 
-/// The stack that a stack pointer is in, which may be its end: of a task, whether or not that exists.
+/// Returns the stack that contains a stack pointer, which may be the stack's end. Does not check that the stack exists.
 #[inline(always)]
 pub fn containing(pointer: usize) -> Option<Range<usize>> {
     let last = pointer.wrapping_sub(1);
@@ -62,9 +63,10 @@ pub fn containing(pointer: usize) -> Option<Range<usize>> {
 impl Drop for Stack {
     fn drop(&mut self) {
         for page in self.range().step_by(PAGE_SIZE) {
-            // SAFETY: the task that owns the stack no longer runs on it.
+            // SAFETY: the task that owned the stack no longer runs on it.
             if let Some(frame) = unsafe { table::unmap(page) } {
-                // SAFETY: the frame comes from `allocate`, and nothing else mapped it.
+                // SAFETY: the frame comes from `frame::allocate`, and `table::unmap` has removed its only other
+                // mapping.
                 unsafe { frame::free(frame) };
             }
         }

@@ -1,11 +1,11 @@
 //! The kernel's translation tables.
 //!
-//! A valid entry is never replaced by another: [`map`] refuses to, and [`unmap`] makes it invalid and removes it from
-//! the TLBs of all CPUs first. So break-before-make (Arm ARM, D8.17.1) holds by construction.
+//! A valid entry is never replaced by another. [`map`] refuses to, and [`unmap`] makes the entry invalid and removes it
+//! from the TLBs of all CPUs first. So break-before-make (Arm ARM, D8.17.1) holds by construction.
 //!
-//! Tables are changed under a lock, by tasks alone, and read without: by the walks of all CPUs, and by [`translate`] and
-//! its like, which run with interrupts masked or while CPUs are held. They are never given back, so whoever has found one
-//! may look into it; and they are full of zeroes before they can be found.
+//! Only tasks change tables, under a lock. Readers take no lock: the table walks of all CPUs, and functions like
+//! [`translate`], which run with interrupts masked or while CPUs are held. Tables are never freed, so a reader that has
+//! found a table may use it. A table is filled with zeroes before it can be found.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +18,8 @@ use super::{frame, tlb};
 use crate::sync::PreemptLock;
 
 const ENTRIES: usize = 512;
-/// Tables for what is mapped before there are frames: a level 2 and a level 3 table each for the device tree, which
-/// may cross a boundary of either, for the UART, for the mailbox that tells its clock, and for the first frames.
+/// The tables for memory that is mapped before there are frames. The device tree, which may cross a boundary of either
+/// level, the UART, the mailbox that tells the UART's clock, and the first frames each need level 2 and level 3 tables.
 const EARLY_TABLES: usize = 10;
 
 /// A translation table of any level.
@@ -31,31 +31,31 @@ impl Table {
         Self([const { AtomicU64::new(0) }; ENTRIES])
     }
 
-    /// The entry of this table, of level `level`, for the virtual address `address`.
+    /// Returns the entry of this table, which is of level `level`, for the virtual address `address`.
     pub(super) fn entry(&self, level: usize, address: usize) -> &AtomicU64 {
         &self.0[address >> (39 - 9 * level) & (ENTRIES - 1)]
     }
 }
 
 unsafe extern "C" {
-    /// Level 1, filled by trampoline/boot.S with the image.
+    /// The level 1 table. trampoline/boot.S has entered the image in it.
     safe static boot_kernel_table: Table;
 }
 
 static EARLY: [Table; EARLY_TABLES] = [const { Table::empty() }; EARLY_TABLES];
 
-/// Held to change tables.
+/// The counts of tables. The lock is held while tables are changed.
 static TABLES: PreemptLock<Count> = PreemptLock::new(Count { early: 0, frames: 0 });
 
-/// How many tables there are.
+/// The number of tables in use.
 struct Count {
-    /// Of [`EARLY`].
+    /// The number in use of [`EARLY`].
     early: usize,
-    /// In frames.
+    /// The number in frames.
     frames: usize,
 }
 
-/// How many frames are translation tables.
+/// Returns the number of frames that are translation tables.
 pub(super) fn frames() -> usize {
     TABLES.lock().frames
 }
@@ -65,9 +65,9 @@ pub(super) fn frames() -> usize {
 pub enum MapError {
     /// There is no frame for a translation table.
     OutOfMemory,
-    /// Something else is mapped at this virtual address.
+    /// This virtual address is mapped to other memory, or with other attributes.
     Mapped(usize),
-    /// The linear map does not reach to this physical address.
+    /// The linear map does not reach this physical address.
     OutOfReach(u64),
 }
 
@@ -81,21 +81,22 @@ impl fmt::Display for MapError {
     }
 }
 
-/// With acquire: what a table held when it was entered is seen by who finds it.
+/// Loads an entry with acquire ordering, so that the reader sees the contents that a table had when it was entered.
 fn load(entry: &AtomicU64) -> Descriptor {
     Descriptor(entry.load(Ordering::Acquire))
 }
 
-/// The table that `entry` names.
+/// Returns the table that `entry` names, if it names one.
 #[inline(always)]
 fn table_of(entry: &AtomicU64) -> Option<&'static Table> {
     let descriptor = load(entry);
-    // SAFETY: table descriptors are written by `next_table` and boot.S only, with the address of a table that stays one
-    // forever, in the image or in a frame of the linear map; all accesses are atomic.
+    // SAFETY: only `next_table` and boot.S write table descriptors. They hold the address of a table that stays one
+    // forever, in the image or in a frame of the linear map. All accesses to it are atomic.
     if descriptor.is_table() { Some(unsafe { &*super::pointer(descriptor.address()).cast::<Table>() }) } else { None }
 }
 
-/// The table that `entry`, the one for the virtual address `address`, names; a new one if there is none.
+/// Returns the table that `entry` names, where `entry` is for the virtual address `address`. Creates the table if there
+/// is none.
 fn next_table(entry: &AtomicU64, address: usize, tables: &mut Count) -> Result<&'static Table, MapError> {
     if load(entry).is_valid() {
         return table_of(entry).ok_or(MapError::Mapped(address));
@@ -111,24 +112,24 @@ fn next_table(entry: &AtomicU64, address: usize, tables: &mut Count) -> Result<&
             frame
         }
     };
-    // The table walk is an observer like another: it must find the zeroes when it finds the table.
+    // The table walk is an observer of its own: when it finds the table, it must also find the zeroes.
     barrier::dmb(barrier::ISHST);
     entry.store(Descriptor::table(physical).0, Ordering::Release);
     table_of(entry).ok_or(MapError::OutOfMemory)
 }
 
-/// Maps `length` bytes of physical memory at the virtual address `address`; all three multiples of the page size.
-/// Uses 2 MiB blocks where it can. What was mapped before an error stays mapped.
+/// Maps `length` bytes of physical memory at the virtual address `address`. All three are multiples of the page size.
+/// Uses 2 MiB blocks where possible. After an error, the part that was mapped before stays mapped.
 pub(super) fn map(address: usize, physical: u64, length: usize, attributes: Attributes) -> Result<(), MapError> {
     map_by(BLOCK_SIZE, address, physical, length, attributes)
 }
 
-/// The same, by pages alone: each of them can be unmapped.
+/// Maps memory as [`map`] does, but only by pages, so that each page can be unmapped.
 pub(super) fn map_pages(address: usize, physical: u64, length: usize, attributes: Attributes) -> Result<(), MapError> {
     map_by(PAGE_SIZE, address, physical, length, attributes)
 }
 
-/// Maps by pages, and by blocks if `largest` is the size of those.
+/// Maps by pages, and also by blocks if `largest` is [`BLOCK_SIZE`].
 fn map_by(
     largest: usize,
     address: usize,
@@ -159,15 +160,15 @@ fn map_by(
     Ok(())
 }
 
-/// The level 3 entry for the virtual address `address`, with the tables that lead to it: for a page that is mapped and
-/// unmapped again and again, by one CPU alone.
+/// Returns the level 3 entry for the virtual address `address`, and creates the tables that lead to it. For a page that
+/// one CPU maps and unmaps again and again.
 pub(super) fn reserve_entry(address: usize) -> Result<&'static AtomicU64, MapError> {
     let mut tables = TABLES.lock();
     let directory = next_table(boot_kernel_table.entry(1, address), address, &mut tables)?;
     Ok(next_table(directory.entry(2, address), address, &mut tables)?.entry(3, address))
 }
 
-/// Unmaps the page at the virtual address `address` everywhere, and returns the physical address of what was there.
+/// Unmaps the page at the virtual address `address` on all CPUs. Returns the physical address that it was mapped to.
 ///
 /// # Safety
 ///
@@ -181,9 +182,11 @@ pub(super) unsafe fn unmap(address: usize) -> Option<u64> {
     found.is_valid().then(|| found.address())
 }
 
-/// Gives the page at the virtual address `address` the attributes `to` in place of `from`. These must differ only in
-/// what can be changed without a break before make, as permissions and the GP bit (Arm ARM, D8.16.1). Returns false
-/// if there is no page with `from`.
+/// Changes the attributes of the page at the virtual address `address` from `from` to `to`. Returns false if there is
+/// no page with `from`.
+///
+/// The two must differ only in what can be changed without break-before-make, such as permissions and the GP bit (Arm
+/// ARM, D8.16.1).
 pub(super) fn change_attributes(address: usize, from: Attributes, to: Attributes) -> bool {
     let _tables = TABLES.lock();
     let directory = table_of(boot_kernel_table.entry(1, address));
@@ -198,7 +201,7 @@ pub(super) fn change_attributes(address: usize, from: Attributes, to: Attributes
     true
 }
 
-/// The level 2 or 3 entry for the virtual address `address`, and the size of what it maps.
+/// Returns the level 2 or 3 entry that maps the virtual address `address`, and the size in bytes of what it maps.
 #[inline(always)]
 fn leaf(address: usize) -> Option<(Descriptor, usize)> {
     let directory = table_of(boot_kernel_table.entry(1, address))?;
@@ -210,8 +213,8 @@ fn leaf(address: usize) -> Option<(Descriptor, usize)> {
     .filter(|(descriptor, _)| descriptor.is_valid())
 }
 
-/// The physical address of the virtual address `address`, if it is mapped. It lies with the code that refuses probes, for
-/// writes to text.
+/// Returns the physical address for the virtual address `address`, if it is mapped. Lies in the section that refuses
+/// probes, because writes to text call it.
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.memory_translate")]
 #[must_use]
@@ -219,7 +222,7 @@ pub fn translate(address: usize) -> Option<u64> {
     leaf(address).map(|(descriptor, size)| descriptor.address() + (address & (size - 1)) as u64)
 }
 
-/// Whether what is mapped at the virtual address `address`, as a page or a block, is data; `None` if nothing is.
+/// Returns whether the page or block at the virtual address `address` is data; `None` if nothing is mapped there.
 pub(super) fn is_data(address: usize) -> Option<bool> {
     leaf(address).map(|(found, _)| {
         let frame = found.address();
@@ -227,7 +230,7 @@ pub(super) fn is_data(address: usize) -> Option<bool> {
     })
 }
 
-/// Whether the page at the virtual address `address` is mapped, as a page, with these attributes.
+/// Returns whether the virtual address `address` is mapped as a page with these attributes.
 pub(super) fn has_attributes(address: usize, attributes: Attributes) -> bool {
     leaf(address).is_some_and(|(found, _)| found == Descriptor::page(found.address(), attributes))
 }

@@ -1,8 +1,8 @@
-//! A network card, which is a virtio network device (Virtio 1.2, 5.1): the buffers that it receives into, those that it sends
-//! from, and those that are free.
+//! A network card, which is a virtio network device (Virtio 1.2, 5.1), and its buffers: those it receives into, those
+//! it sends from, and the free ones.
 //!
-//! What the device reads and writes by itself stays where it is until the device has done with it: it is reached by pointers
-//! alone meanwhile.
+//! The device accesses buffers by itself. A buffer stays where it is until the device has finished with it, and the
+//! driver reaches it only through a raw pointer meanwhile.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -15,17 +15,18 @@ use virtio_drivers::transport::mmio::MmioTransport;
 
 use crate::virtio::Memory;
 
-/// Buffers in either direction.
+/// The number of buffers for each direction.
 const DEPTH: usize = 64;
-/// Bytes of an Ethernet frame, its header included and its checksum not: what a card sends and receives at most.
+/// The largest packet that a card sends or receives: an Ethernet frame in bytes, with its header and without its
+/// checksum.
 pub(super) const PACKET_MAX: usize = 1514;
-/// Bytes of what a device that keeps to the standard has before each packet (Virtio 1.2, 5.1.6).
+/// The size in bytes of the header that a standard device puts before each packet (Virtio 1.2, 5.1.6).
 const HEADER: usize = 12;
 
-/// Header and packet.
+/// A header and a packet.
 type Bytes = [u8; HEADER + PACKET_MAX];
 
-/// A buffer for one packet.
+/// A buffer for one packet and its header.
 pub(super) struct Buffer(Box<Bytes>);
 
 impl Buffer {
@@ -33,38 +34,39 @@ impl Buffer {
         Self(Box::new([0; HEADER + PACKET_MAX]))
     }
 
-    /// The first `length` bytes of the packet, as many as there are.
+    /// Returns the first `length` bytes of the packet, or all that there are.
     pub(super) fn packet(&self, length: usize) -> &[u8] {
         &self.0[HEADER..][..length.min(PACKET_MAX)]
     }
 
-    /// Makes a copy of `packet` the packet, if it is not too long.
+    /// Copies `packet` into the buffer. Returns false if it is too long.
     pub(super) fn set_packet(&mut self, packet: &[u8]) -> bool {
         let room = self.0[HEADER..].get_mut(..packet.len());
         room.map(|room| room.copy_from_slice(packet)).is_some()
     }
 }
 
-/// A card.
+/// A network card and its buffers.
 pub(super) struct Card {
-    /// Long, and not to be moved from stack to stack while the kernel boots.
+    /// The driver, in a box because it is large and should not move from stack to stack during the boot.
     driver: Box<VirtIONetRaw<Memory, MmioTransport<'static>, DEPTH>>,
-    /// The buffers that the device receives into, by its number; null where it has none. Each is a `Box` that only this has.
+    /// The buffers that the device receives into, by token; null if the token is free. Each pointer comes from a `Box`
+    /// and is owned by this card.
     receiving: [*mut Bytes; DEPTH],
-    /// The buffers that it sends from, with the lengths of header and packet together.
+    /// The buffers that the device sends from, by token, with the length of header and packet together.
     sending: [(*mut Bytes, usize); DEPTH],
-    /// Those to send from that the device does not have. It has room for all.
+    /// The buffers to send from that the device does not have. The list has capacity for all of them.
     free: Vec<Buffer>,
-    /// The device has said that it has done with a buffer that it was not given: nothing more that it says can be relied on, and
-    /// it would say this again and again.
+    /// Set after the device has returned a buffer that it did not have. Nothing more that it reports can be trusted,
+    /// and it would report the same again and again.
     is_broken: bool,
 }
 
-// SAFETY: the buffers are this card's own, as boxes would be, and may be used by any CPU.
+// SAFETY: the card owns its buffers as boxes would be owned, and any CPU may use them.
 unsafe impl Send for Card {}
 
 impl Card {
-    /// Starts the device.
+    /// Initialises the device, and gives it buffers to receive into.
     pub(super) fn new(transport: MmioTransport<'static>) -> Result<Self, Error> {
         let driver = Box::new(VirtIONetRaw::new(transport)?);
         let free: Vec<_> = (0..DEPTH).map(|_| Buffer::new()).collect();
@@ -79,33 +81,34 @@ impl Card {
         Ok(card)
     }
 
-    /// The address by which others on the network reach it.
+    /// Returns the Ethernet address of the card.
     pub(super) fn hardware_address(&self) -> [u8; 6] {
         self.driver.mac_address()
     }
 
-    /// Makes the device withdraw its interrupt; returns whether it had one.
+    /// Makes the device withdraw its interrupt. Returns whether it had one.
     pub(super) fn acknowledge(&mut self) -> bool {
         !self.driver.ack_interrupt().is_empty()
     }
 
-    /// Whether it cannot be used any more: nothing is received, and there is no room to send.
+    /// Returns whether the card can no longer be used. A broken card receives nothing and has no room to send.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken
     }
 
-    /// Whether the device has done something that it may not interrupt for, as it has done it before it could know that it
-    /// should.
+    /// Returns whether the device has done something for which it may not interrupt, because it did so before it knew
+    /// that an interrupt was wanted.
     pub(super) fn has_work(&mut self) -> bool {
-        // What was stored to ask for an interrupt is seen before what the device has done is read (Virtio 1.2, 2.7.13).
+        // The store that asks for an interrupt must be visible before the device's progress is read (Virtio 1.2,
+        // 2.7.13).
         fence(Ordering::SeqCst);
         self.is_broken
             || self.driver.poll_receive().is_some()
             || self.free.is_empty() && self.driver.poll_transmit().is_some()
     }
 
-    /// The packet that has come first, if one has: its buffer and its length, or an error where there is none that can be used.
-    /// The buffer is to be given back by [`offer`](Self::offer).
+    /// Takes the oldest received packet, if there is one: its buffer and its length in bytes. Returns an error if the
+    /// packet cannot be used. The caller returns the buffer by [`offer`](Self::offer).
     pub(super) fn take_received(&mut self) -> Option<Result<(Buffer, usize), Error>> {
         let token = self.driver.poll_receive().filter(|_| !self.is_broken)?;
         let Some(place) = self.receiving.get_mut(usize::from(token)).filter(|place| !place.is_null()) else {
@@ -113,9 +116,9 @@ impl Card {
             return Some(Err(Error::WrongToken));
         };
         let buffer = core::mem::replace(place, ptr::null_mut());
-        // SAFETY: `offer` has put a box here, and the device has done with it.
+        // SAFETY: `offer` stored a pointer from a box here, and the device has finished with it.
         let mut buffer = Buffer(unsafe { Box::from_raw(buffer) });
-        // SAFETY: it is what the device was given under this number.
+        // SAFETY: `offer` gave the device this buffer under this token.
         match unsafe { self.driver.receive_complete(token, &mut *buffer.0) } {
             Ok((_, length)) => Some(Ok((buffer, length))),
             Err(error) => Some(self.offer(buffer).and(Err(error))),
@@ -125,22 +128,22 @@ impl Card {
     /// Gives the device a buffer to receive into.
     pub(super) fn offer(&mut self, buffer: Buffer) -> Result<(), Error> {
         let buffer = Box::into_raw(buffer.0);
-        // SAFETY: the box was just made into this pointer; it stays where it is, and the driver does not access it, until
-        // `take_received`, when the device has done with it.
+        // SAFETY: the pointer comes from the box above. The buffer stays in place, and the driver does not access it,
+        // until `take_received`, after the device has finished with it.
         match unsafe { self.driver.receive_begin(&mut *buffer) } {
             Ok(token) => {
                 self.receiving[usize::from(token)] = buffer;
                 Ok(())
             }
             Err(error) => {
-                // SAFETY: the device has not got it, and the pointer came from a box.
+                // SAFETY: the pointer comes from a box, and the device has not got it.
                 drop(unsafe { Box::from_raw(buffer) });
                 Err(error)
             }
         }
     }
 
-    /// Whether there is a buffer to send from.
+    /// Returns whether there is a buffer to send from.
     pub(super) fn has_room(&mut self) -> bool {
         if self.free.is_empty() {
             self.reclaim();
@@ -148,36 +151,36 @@ impl Card {
         !self.free.is_empty() && !self.is_broken
     }
 
-    /// A buffer to send from, if there is one.
+    /// Takes a buffer to send from, if there is one.
     pub(super) fn take_free(&mut self) -> Option<Buffer> {
         if self.has_room() { self.free.pop() } else { None }
     }
 
-    /// Takes back a buffer that was not sent.
+    /// Returns a buffer that was not sent to the free ones.
     pub(super) fn give_back(&mut self, buffer: Buffer) {
         self.free.push(buffer);
     }
 
-    /// Has the device send the first `length` bytes of the packet in `buffer`.
+    /// Makes the device send the first `length` bytes of the packet in `buffer`.
     pub(super) fn send(&mut self, buffer: Buffer, length: usize) -> Result<(), Error> {
         let length = HEADER + length.min(PACKET_MAX);
         let buffer = Box::into_raw(buffer.0);
-        // SAFETY: the box was just made into this pointer; it stays where it is, and the driver does not write to it,
-        // until `reclaim`, when the device has done with it.
+        // SAFETY: the pointer comes from the box above. The buffer stays in place, and the driver does not write to it,
+        // until `reclaim`, after the device has finished with it.
         match unsafe { self.driver.transmit_begin(&(&*buffer)[..length]) } {
             Ok(token) => {
                 self.sending[usize::from(token)] = (buffer, length);
                 Ok(())
             }
             Err(error) => {
-                // SAFETY: the device has not got it, and the pointer came from a box.
+                // SAFETY: the pointer comes from a box, and the device has not got it.
                 self.free.push(Buffer(unsafe { Box::from_raw(buffer) }));
                 Err(error)
             }
         }
     }
 
-    /// Takes back what the device has sent.
+    /// Returns the buffers that the device has sent to the free ones.
     fn reclaim(&mut self) {
         while let Some(token) = self.driver.poll_transmit().filter(|_| !self.is_broken) {
             let Some(place) = self.sending.get_mut(usize::from(token)).filter(|(buffer, _)| !buffer.is_null()) else {
@@ -185,9 +188,10 @@ impl Card {
                 return;
             };
             let (buffer, length) = core::mem::replace(place, (ptr::null_mut(), 0));
-            // SAFETY: `send` has put a box here, and the device has done with it.
+            // SAFETY: `send` stored a pointer from a box here, and the device has finished with it.
             let buffer = Buffer(unsafe { Box::from_raw(buffer) });
-            // SAFETY: it is what the device was given under this number. What it says of the length means nothing.
+            // SAFETY: `send` gave the device this buffer under this token. The length that the device returns has no
+            // meaning.
             let _ = unsafe { self.driver.transmit_complete(token, &buffer.0[..length]) };
             self.free.push(buffer);
         }

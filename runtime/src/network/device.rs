@@ -1,5 +1,5 @@
-//! An interface as the crate `smoltcp` wants it: something that gives a token for each packet that has come, and one for each
-//! that may go.
+//! An interface as a device of the crate `smoltcp`: a source of tokens for packets that have arrived and for packets
+//! that may be sent.
 
 use alloc::boxed::Box;
 
@@ -9,21 +9,21 @@ use smoltcp::time::Instant;
 use super::card::{Buffer, PACKET_MAX};
 use super::interface::{Interface, receive, transmit};
 
-/// An interface, and where a packet is made that is to be sent.
+/// An interface, and the memory where the next packet to send is written.
 pub(super) struct Device {
     interface: &'static Interface,
     draft: Box<[u8; PACKET_MAX]>,
 }
 
-/// A packet that has come.
+/// A packet that has arrived.
 pub(super) struct Received {
     interface: &'static Interface,
-    /// None when the card has it again.
+    /// `None` after the buffer has gone back to the card.
     buffer: Option<Buffer>,
     length: usize,
 }
 
-/// Room for a packet.
+/// Permission to send a packet.
 pub(super) struct Room<'a> {
     interface: &'static Interface,
     draft: &'a mut [u8; PACKET_MAX],

@@ -1,16 +1,16 @@
-//! Echo (RFC 862): what comes goes back.
+//! Echo (RFC 862): every byte that arrives is sent back.
 
 use heapless::Vec;
 
 use super::protocol::Protocol;
 
-/// Its port.
+/// The TCP port of the service.
 pub const PORT: u16 = 7;
 
-/// Bytes that are on the way back in here.
+/// The most bytes of a connection that wait to be sent back.
 const ROOM: usize = 2048;
 
-/// A connection.
+/// The server's side of an echo connection.
 #[derive(Default)]
 pub struct Connection {
     bytes: Vec<u8, ROOM>,

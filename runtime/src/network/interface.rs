@@ -1,8 +1,9 @@
-//! A network interface: a card and its number, and the two functions that every packet goes through.
+//! A network interface: a numbered card, and the two functions that every packet passes through.
 //!
-//! [`transmit`] and [`receive`] are called once for each packet that the card is given or has given, with the same arguments:
-//! the interface, the address of the packet, and its length. A slice is passed in two registers, so a probe at either finds
-//! them in `x0`, `x1` and `x2`. An interface begins with its name, which ends with a 0: the string at `x0`.
+//! [`transmit`] and [`receive`] are called once for each packet that the card gets or delivers. Their arguments are the
+//! same: the interface, the address of the packet, and its length. A slice is passed in two registers, so a probe on
+//! either function finds them in `x0`, `x1` and `x2`. An interface begins with its name, which ends with a 0: it is the
+//! string at `x0`.
 
 use core::fmt;
 use core::net::Ipv4Addr;
@@ -11,15 +12,15 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use super::card::{Buffer, Card};
 use crate::sync::{IrqLock, Signal};
 
-/// Bytes of a name, with the 0 behind it.
+/// The size in bytes of a name, including the final 0.
 const NAME: usize = 8;
 
-/// An interface.
+/// A network interface.
 #[repr(C)]
 pub struct Interface {
     name: [u8; NAME],
     hardware_address: HardwareAddress,
-    /// Its address in the network, and how many bits of that are the network's, once it has one.
+    /// The IPv4 address and the length of its network prefix in bits, once the interface has one.
     address: IrqLock<Option<(Ipv4Addr, u8)>>,
     received: Count,
     transmitted: Count,
@@ -29,7 +30,7 @@ pub struct Interface {
     work: Signal,
 }
 
-/// The address of a card.
+/// The Ethernet address of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HardwareAddress(pub [u8; 6]);
 
@@ -40,7 +41,7 @@ impl fmt::Display for HardwareAddress {
     }
 }
 
-/// Packets, and bytes of them.
+/// A number of packets, and of their bytes.
 #[derive(Default)]
 struct Count {
     packets: AtomicU64,
@@ -58,28 +59,28 @@ impl Count {
     }
 }
 
-/// What has gone through an interface.
+/// The traffic of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistics {
-    /// Packets that have come.
+    /// Packets that have arrived.
     pub packets_received: u64,
-    /// Bytes of these, Ethernet headers included.
+    /// Bytes of packets that have arrived, including Ethernet headers.
     pub bytes_received: u64,
-    /// Packets that the card was given.
+    /// Packets that the card was given to send.
     pub packets_transmitted: u64,
-    /// How many bytes these packets have.
+    /// Bytes of packets that the card was given to send, including Ethernet headers.
     pub bytes_transmitted: u64,
-    /// Packets that did not get through, as the card has refused a buffer, or said what cannot be.
+    /// Packets that were lost, because the card refused a buffer or reported something impossible.
     pub lost: u64,
-    /// Connections that others have begun.
+    /// Connections that clients have opened.
     pub connections: u64,
 }
 
 impl Interface {
-    /// The interface with the number `number`.
+    /// Creates the interface with the number `number`.
     pub(super) fn new(number: usize, card: Card) -> Self {
         let mut name = *b"net\0\0\0\0\0";
-        // There are as many as there are slots for devices, which are fewer than a hundred.
+        // The number is below 100: there are fewer slots for devices.
         let digits = [b'0' + (number / 10 % 10) as u8, b'0' + (number % 10) as u8];
         let digits = if number < 10 { &digits[1..] } else { &digits[..] };
         name[3..3 + digits.len()].copy_from_slice(digits);
@@ -96,30 +97,31 @@ impl Interface {
         }
     }
 
-    /// What it is called by: `net0`, `net1` and so on.
+    /// Returns the name: `net0`, `net1` and so on.
     #[must_use]
     pub fn name(&self) -> &str {
         core::ffi::CStr::from_bytes_until_nul(&self.name).ok().and_then(|name| name.to_str().ok()).unwrap_or_default()
     }
 
-    /// The address of its card.
+    /// Returns the Ethernet address of the card.
     #[must_use]
     pub fn hardware_address(&self) -> HardwareAddress {
         self.hardware_address
     }
 
-    /// Its address in the network, and how many bits of that are the network's, if it has been given one.
+    /// Returns the IPv4 address and the length of its network prefix in bits, if the interface has been given an
+    /// address.
     #[must_use]
     pub fn address(&self) -> Option<(Ipv4Addr, u8)> {
         *self.address.lock()
     }
 
-    /// Tells everybody of its address.
+    /// Stores the address that other tasks see.
     pub(super) fn set_address(&self, address: Option<(Ipv4Addr, u8)>) {
         *self.address.lock() = address;
     }
 
-    /// What has gone through it so far.
+    /// Returns the traffic so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let (packets_received, bytes_received) = self.received.get();
@@ -134,36 +136,36 @@ impl Interface {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a packet that did not get through.
+    /// Counts a lost packet.
     fn lose(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Does what its card has caused an interrupt for, if it has.
+    /// Handles the interrupt of the card, if the card has caused one.
     pub(super) fn answer_interrupt(&self) {
         if self.card.lock().acknowledge() {
             self.work.set();
         }
     }
 
-    /// Waits until its card has something for it, or the counter reads `deadline`.
+    /// Waits until the card has work, or until the counter reads `deadline`.
     pub(super) fn wait_until(&self, deadline: u64) {
         if !self.card.lock().has_work() {
             self.work.wait_until(deadline);
         }
     }
 
-    /// Whether the card takes another packet.
+    /// Returns whether the card can take another packet.
     pub(super) fn has_room(&self) -> bool {
         self.card.lock().has_room()
     }
 
-    /// Whether its card cannot be used any more.
+    /// Returns whether the card can no longer be used.
     pub(super) fn is_broken(&self) -> bool {
         self.card.lock().is_broken()
     }
 
-    /// The packet that has come first, if one has: its buffer, and its length.
+    /// Takes the oldest received packet, if there is one: its buffer and its length in bytes.
     pub(super) fn take_received(&self) -> Option<(Buffer, usize)> {
         match self.card.lock().take_received()? {
             Ok(received) => Some(received),
@@ -174,7 +176,7 @@ impl Interface {
         }
     }
 
-    /// Gives a buffer back, whose packet was read.
+    /// Gives the card a buffer back, whose packet has been read.
     pub(super) fn offer(&self, buffer: Buffer) {
         if self.card.lock().offer(buffer).is_err() {
             self.lose();
@@ -182,9 +184,9 @@ impl Interface {
     }
 }
 
-/// Sends `packet`, an Ethernet frame. One that the card does not take is counted as lost; the caller knows that it
-/// [has room](Interface::has_room).
-// A function of its own in the image, so that it can be traced.
+/// Sends `packet`, an Ethernet frame. The caller has checked that the interface [has room](Interface::has_room). A
+/// packet that the card does not take is counted as lost.
+// Not inlined, so that it can be traced as a function of the image.
 #[inline(never)]
 pub fn transmit(interface: &Interface, packet: &[u8]) {
     let Some(mut buffer) = interface.card.lock().take_free() else { return interface.lose() };
@@ -198,8 +200,8 @@ pub fn transmit(interface: &Interface, packet: &[u8]) {
     }
 }
 
-/// Takes note of `packet`, an Ethernet frame that has come, on its way to the IP stack.
-// As above.
+/// Counts `packet`, an Ethernet frame that has arrived, on its way to the IP stack.
+// Not inlined, so that it can be traced as a function of the image.
 #[inline(never)]
 pub fn receive(interface: &Interface, packet: &[u8]) {
     interface.received.add(packet.len());

@@ -1,19 +1,19 @@
-//! Traffic to look at: network cards, an IP stack on each, and servers that anybody can talk to from another machine.
+//! Network traffic to trace: network cards, an IP stack on each, and servers that any other machine can talk to.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`interface`] | a card as the kernel knows it: the functions that every packet goes through, and what they count |
-//! | `card` | the packets that a card has, and those that it may have |
-//! | `device` | a card as the IP stack knows it |
+//! | [`interface`] | an interface: the functions that every packet passes through, and its counters |
+//! | `card` | a card and its packet buffers |
+//! | `device` | an interface as the IP stack sees it |
 //! | `station` | the task of an interface: its stack, its address, its servers |
 //! | `service` | the connections to one port |
-//! | [`protocol`] | what is said on a connection, whatever carries it |
-//! | [`http`], [`echo`] | the two that are spoken |
+//! | [`protocol`] | the trait of a protocol, independent of what carries it |
+//! | [`http`], [`echo`] | the two protocols that are served |
 //!
-//! A card interrupts; the handler tells the task of its interface, which asks the IP stack (the crate `smoltcp`) to take what
-//! has come and to send what is due, lets the servers talk, and sleeps until the next interrupt or the next thing that the
-//! stack has to do. All memory for connections is allocated when the task begins, so there are no more connections at a time
-//! than there is memory for; who comes when all are taken is refused.
+//! When a card interrupts, the handler wakes the task of its interface. The task lets the IP stack (the crate
+//! `smoltcp`) take received packets and send due ones, and lets the servers talk. Then it sleeps until the next
+//! interrupt, or until the stack has the next thing to do. All memory for connections is allocated when the task
+//! begins, which limits their number. A client that comes when all are taken is refused.
 
 pub mod echo;
 pub mod http;
@@ -49,44 +49,44 @@ mod target {
     use crate::virtio::{self, DeviceError, Found};
     use crate::{interrupt, task};
 
-    /// Every interface, in the order of their numbers. Set once, at boot.
+    /// All interfaces, in the order of their numbers. Set once, at boot.
     static INTERFACES: Once<Vec<Interface>> = Once::new();
 
-    /// Takes the network cards out of `devices`. Calls `complain` with what is wrong with those that cannot be used. Nothing is
-    /// sent before [`start`].
+    /// Takes the network cards out of `devices`. Calls `complain` with the error of each card that cannot be used. No
+    /// packet is sent before [`start`].
     pub(crate) fn initialize(devices: &mut Vec<Found>, mut complain: impl FnMut(DeviceError)) {
         let mut cards = virtio::take(devices, DeviceType::Network, "network card", Card::new, &mut complain);
-        // The slots that they are in do not tell which is which, but this does.
+        // The order of the slots does not identify the cards, but the Ethernet addresses do.
         cards.sort_by_key(|(card, _)| card.hardware_address());
-        // One that interrupts before it is among the interfaces would do so forever.
+        // A card that interrupts before it is among the interfaces would interrupt forever.
         let _mask = IrqMask::new();
         let mut interfaces = Vec::new();
         for (card, interrupt) in cards {
             match interrupt::register(interrupt, card_interrupt) {
                 Ok(()) => interfaces.push(Interface::new(interfaces.len(), card)),
-                // What tells of packets would not come.
+                // Without the interrupt, the interface would not learn of packets.
                 Err(error) => complain(DeviceError::Interrupt(error)),
             }
         }
         INTERFACES.call_once(|| interfaces);
     }
 
-    /// Handles the interrupt of a card, whichever it is.
+    /// Handles the interrupt of any card.
     fn card_interrupt() {
         interfaces().iter().for_each(Interface::answer_interrupt);
     }
 
-    /// Every interface, in the order of their numbers.
+    /// Returns all interfaces, in the order of their numbers.
     #[must_use]
     pub fn interfaces() -> &'static [Interface] {
         INTERFACES.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Begins to serve on every interface, with a task for each.
+    /// Starts the servers on all interfaces, with a task for each.
     ///
     /// # Panics
     ///
-    /// As [`task::spawn`] does.
+    /// Panics if [`task::spawn`] does.
     pub fn start() {
         for interface in interfaces() {
             task::spawn(interface.name(), move || station::run(interface));

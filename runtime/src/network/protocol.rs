@@ -1,17 +1,18 @@
-//! What is said on a connection, apart from what carries it: so it is tested where there is no network.
+//! Protocols on a connection, independent of what carries it, so that they are tested without a network.
 
-/// One end of a connection: that of the server.
+/// The server's end of a connection.
 pub trait Protocol {
-    /// Reads from the beginning of `bytes`, which have come. Returns how many are done with; the rest will come again.
+    /// Reads from the start of `bytes`, which have arrived. Returns how many bytes are consumed. The rest will be
+    /// passed again.
     fn hear(&mut self, bytes: &[u8]) -> usize;
 
-    /// Writes to the beginning of `room` what is to be said next. Returns how many bytes that is: 0 where there is nothing, or
-    /// no room.
+    /// Writes the next bytes to send to the start of `room`. Returns how many bytes it has written: 0 if there is
+    /// nothing to send or no room.
     fn say(&mut self, room: &mut [u8]) -> usize;
 
-    /// Whether there is something to be said.
+    /// Returns whether there are bytes to send.
     fn is_speaking(&self) -> bool;
 
-    /// Whether everything was said that ever will be.
+    /// Returns whether all bytes have been written and none will follow.
     fn is_over(&self) -> bool;
 }

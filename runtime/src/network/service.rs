@@ -1,5 +1,5 @@
-//! The connections to one port. There is a fixed number of them, each with memory of its own from the start: what a client
-//! does can take no more.
+//! The connections to one port. Their number is fixed, and each has its memory from the start, so clients cannot make
+//! the kernel use more.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,23 +10,23 @@ use smoltcp::time::{Duration, Instant};
 
 use super::protocol::Protocol;
 
-/// How long a connection may stand still: nothing comes, and nothing that was said arrives.
+/// How long a connection may stall: no bytes arrive, and none that were sent are acknowledged.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So many at least wait for clients, while others are of no more use than to keep late packets from being taken for those of a
-/// new connection (RFC 9293, 3.6.1: TIME-WAIT).
+/// The least number of connections that wait for clients. If there are fewer, a connection in TIME-WAIT is reused,
+/// whose only purpose is that late packets are not taken for those of a new connection (RFC 9293, 3.6.1).
 const SPARE: usize = 4;
 
-/// What a service needs memory for.
+/// The memory that a service needs.
 pub(super) struct Buffers {
-    /// Connections at a time.
+    /// The number of connections at a time.
     pub connections: usize,
-    /// Bytes that have come and were not read, of each.
+    /// Bytes of each connection that may have arrived without being read.
     pub receive: usize,
-    /// Bytes that were said and have not arrived, of each.
+    /// Bytes of each connection that may have been sent without being acknowledged.
     pub transmit: usize,
 }
 
-/// A port, and what is spoken there.
+/// A port, and the protocol that is served there.
 pub(super) struct Service<P> {
     port: u16,
     connections: Vec<Connection<P>>,
@@ -35,20 +35,20 @@ pub(super) struct Service<P> {
 struct Connection<P> {
     socket: SocketHandle,
     protocol: P,
-    /// When it has stood still for too long; none while no client is connected.
+    /// When the connection will have stalled for too long; `None` while no client is connected.
     deadline: Option<Instant>,
-    /// Bytes that were said and had not arrived when it was looked at last.
+    /// The number of sent bytes that were not acknowledged at the last look.
     underway: usize,
 }
 
 impl<P: Protocol + Default> Service<P> {
-    /// Makes the connections.
+    /// Creates the connections and adds their sockets to `sockets`.
     pub(super) fn new(port: u16, buffers: &Buffers, sockets: &mut SocketSet<'_>) -> Self {
         let buffer = |length| SocketBuffer::new(vec![0; length]);
         let connections = (0..buffers.connections)
             .map(|_| {
                 let mut socket = Socket::new(buffer(buffers.receive), buffer(buffers.transmit));
-                // What is short is meant to arrive.
+                // Short messages have to arrive without delay.
                 socket.set_nagle_enabled(false);
                 Connection { socket: sockets.add(socket), protocol: P::default(), deadline: None, underway: 0 }
             })
@@ -56,8 +56,8 @@ impl<P: Protocol + Default> Service<P> {
         Self { port, connections }
     }
 
-    /// Serves every connection, and calls `connected` for each that a client has opened. Returns when it is to
-    /// be called again at the latest.
+    /// Serves every connection, and calls `connected` for each that a client has opened. Returns the latest time of the
+    /// next call.
     pub(super) fn serve(
         &mut self,
         sockets: &mut SocketSet<'_>,
@@ -70,7 +70,7 @@ impl<P: Protocol + Default> Service<P> {
         for connection in &mut self.connections {
             let socket = sockets.get_mut::<Socket<'_>>(connection.socket);
             match socket.state() {
-                // A client that went away before it was there leaves it so.
+                // A client that left before its connection was established has left nothing behind.
                 State::Listen => connection.deadline = None,
                 State::Closed => connection.listen(socket, self.port),
                 State::TimeWait if waiting < SPARE => {
@@ -92,21 +92,21 @@ impl<P: Protocol + Default> Service<P> {
 }
 
 impl<P: Protocol + Default> Connection<P> {
-    /// Makes it wait for a client.
+    /// Makes the connection wait for a client.
     fn listen(&mut self, socket: &mut Socket<'_>, port: u16) {
         self.protocol = P::default();
         self.deadline = None;
         self.underway = 0;
-        // Refused where the socket is open, or the port is 0; both cannot be.
+        // `listen` fails only if the socket is open or the port is 0. Neither is the case.
         let _ = socket.listen(port);
     }
 
-    /// Talks to the client that there is. Returns when it has stood still for too long.
+    /// Exchanges bytes with the client. Returns the time at which the connection will have stalled for too long.
     fn speak(&mut self, socket: &mut Socket<'_>, now: Instant) -> Instant {
-        // What was said may arrive for long after the last of it was said.
+        // Bytes may still be acknowledged long after the last of them was sent.
         let mut is_moving = self.deadline.is_none() || socket.send_queue() != self.underway;
         loop {
-            // Neither fails where it can.
+            // Neither call fails after its check.
             let heard =
                 if socket.can_recv() { socket.recv(|bytes| once(self.protocol.hear(bytes))).unwrap_or(0) } else { 0 };
             let said =
@@ -132,7 +132,7 @@ impl<P: Protocol + Default> Connection<P> {
     }
 }
 
-/// How many bytes were read or written, as a socket wants it: and to be returned.
+/// Returns `count` twice: for the socket, and as the result of the call.
 fn once(count: usize) -> (usize, usize) {
     (count, count)
 }
@@ -147,10 +147,10 @@ mod tests {
 
     const PORT: u16 = 80;
     const ADDRESS: IpAddress = IpAddress::v4(127, 0, 0, 1);
-    /// Bytes that are said to everybody: all of them fit into what is on the way.
+    /// The number of bytes that the server sends. All of them fit into the transmit buffer.
     const LENGTH: usize = 4000;
     const BUFFERS: Buffers = Buffers { connections: 2, receive: 512, transmit: 8192 };
-    /// Bytes that a client has room for.
+    /// The size of a client's receive buffer in bytes.
     const WINDOW: usize = 500;
 
     #[derive(Default)]
@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// A server and its clients, at a time that is made.
+    /// A server and its clients, with a simulated clock.
     struct World {
         device: Loopback,
         stack: Interface,
@@ -202,7 +202,7 @@ mod tests {
             world
         }
 
-        /// Lets so many tenths of a second pass.
+        /// Lets this many tenths of a second pass.
         fn pass(&mut self, tenths: u64) {
             for _ in 0..tenths {
                 self.now += Duration::from_millis(100);
@@ -212,7 +212,7 @@ mod tests {
             }
         }
 
-        /// A client that has come.
+        /// Connects a new client.
         fn client(&mut self, port: u16) -> SocketHandle {
             let buffer = |length| SocketBuffer::new(vec![0; length]);
             let handle = self.sockets.add(Socket::new(buffer(WINDOW), buffer(64)));
@@ -226,14 +226,14 @@ mod tests {
             self.sockets.get_mut(handle)
         }
 
-        /// How many connections there are.
+        /// Returns the number of connections that clients have taken.
         fn taken(&self) -> usize {
             let states = self.service.connections.iter().map(|one| self.sockets.get::<Socket<'_>>(one.socket).state());
             states.filter(|state| !matches!(state, State::Listen | State::Closed | State::TimeWait)).count()
         }
     }
 
-    /// It takes minutes, and has been said in a moment.
+    /// The server sends everything in a moment, and the client takes minutes to read it.
     #[test]
     fn a_slow_client_hears_the_end() {
         let mut world = World::new();

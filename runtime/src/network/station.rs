@@ -1,4 +1,4 @@
-//! The task of an interface: it gives the IP stack its turns, gets the interface an address by DHCP (RFC 2131), and lets the
+//! The task of an interface: it runs the IP stack, gets the interface an address by DHCP (RFC 2131), and lets the
 //! servers talk.
 
 use alloc::vec::Vec;
@@ -15,17 +15,18 @@ use super::service::{Buffers, Service};
 use super::{echo, http};
 use crate::{println, time};
 
-/// Where nothing can be sent that should be, the card will interrupt as soon as it can. It is not asked again before.
+/// How long to wait at most when the stack wants to send and the card has no room. The card interrupts as soon as it
+/// has room.
 const PAUSE: Duration = Duration::from_millis(10);
 
 const HTTP: Buffers = Buffers { connections: 16, receive: 4 << 10, transmit: 32 << 10 };
 const ECHO: Buffers = Buffers { connections: 8, receive: 8 << 10, transmit: 8 << 10 };
 
-/// Serves on `interface`, as long as its card can be used.
+/// Serves on `interface` as long as its card can be used.
 pub(super) fn run(interface: &'static Interface) {
     let mut device = Device::new(interface);
     let mut config = Config::new(EthernetAddress(interface.hardware_address().0).into());
-    // What cannot be guessed without the time of the boot, to the tick: there is no better source on every machine.
+    // The seed cannot be guessed without the exact tick of the boot. No better source exists on every machine.
     config.random_seed = time::counter();
     let mut stack = Stack::new(config, &mut device, now());
     let mut sockets = SocketSet::new(Vec::new());
@@ -61,7 +62,7 @@ pub(super) fn run(interface: &'static Interface) {
     }
 }
 
-/// Gives the interface the address that it was offered, or takes it away when no server offers it any more.
+/// Gives the interface the address that a DHCP server has offered, or removes it when the lease ends.
 fn configure(interface: &Interface, stack: &mut Stack, event: &dhcpv4::Event<'_>) {
     let (address, router) = match event {
         dhcpv4::Event::Configured(config) => (Some(config.address), config.router),
@@ -69,7 +70,7 @@ fn configure(interface: &Interface, stack: &mut Stack, event: &dhcpv4::Event<'_>
     };
     stack.update_ip_addrs(|addresses| {
         addresses.clear();
-        // It has room for one.
+        // The list has room for one address.
         addresses.extend(address.map(IpCidr::Ipv4));
     });
     let routes = stack.routes_mut();
@@ -80,7 +81,7 @@ fn configure(interface: &Interface, stack: &mut Stack, event: &dhcpv4::Event<'_>
     interface.set_address(address.map(|address| (address.address(), address.prefix_len())));
 }
 
-/// The time since the boot, as the stack has it.
+/// Returns the time since boot, as the stack represents it.
 fn now() -> Instant {
     Instant::from_micros(i64::try_from(time::now().as_micros()).unwrap_or(i64::MAX))
 }

@@ -1,17 +1,17 @@
-//! How the other CPUs come up: as the device tree says, by PSCI CPU_ON or from a spin table.
+//! Starts the other CPUs as the device tree says: by PSCI CPU_ON or from a spin table.
 //!
-//! Each is started when the one before it has come, or was given up: so their tasks have the same numbers at every boot.
-//! It enters at boot_secondary (trampoline/boot.S), finds its stacks in [`SMP_ENTRIES`] by its affinity, sets up what a
-//! CPU has of its own, and says that it runs. A CPU that says so too late, or is not expected, waits forever, with interrupts
-//! masked: it must not come to a kernel that goes on without it.
+//! Each CPU is started after the previous one has come, or was given up. So the idle tasks have the same numbers at
+//! every boot. A CPU enters at boot_secondary (trampoline/boot.S), finds its stacks in [`SMP_ENTRIES`] by its affinity,
+//! sets up its own state, and reports that it runs. A CPU that reports too late, or is not expected, waits forever with
+//! interrupts masked, because it must not join a kernel that goes on without it.
 //!
-//! **Spin table** (Linux, Documentation/arch/arm64/booting.rst): the CPU waits, by WFE, for an address to be stored at the
-//! place that the tree names. It reads with its MMU and caches off, so from the point of coherency: the store is cleaned
-//! to there and complete before the SEV ([`memory::store_for_uncached`]).
+//! **Spin table** (Linux, Documentation/arch/arm64/booting.rst): the CPU waits, by WFE, for an address to be stored at
+//! the place that the tree names. It reads with its MMU and caches off, so from the point of coherency. The store is
+//! cleaned to there and complete before the SEV ([`memory::store_for_uncached`]).
 //!
-//! **What the CPU sees.** While its MMU is off it reads nothing but the image as it was loaded, which the boot protocol
-//! wants cleaned to the point of coherency. With the MMU on it is coherent with all CPUs of the inner shareable domain; a
-//! DSB before it is started completes all that it is to find (Arm ARM, B2.3.12).
+//! **What the CPU sees.** While its MMU is off, the CPU reads only the image as it was loaded, and the boot protocol
+//! requires that to be cleaned to the point of coherency. With its MMU on, the CPU is coherent with all CPUs of the
+//! inner shareable domain. A DSB before it is started completes the stores that it has to find (Arm ARM, B2.3.12).
 
 use core::fmt;
 use core::mem::offset_of;
@@ -33,14 +33,14 @@ use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::power::{self, PsciError};
 use crate::{machine, println, task, time};
 
-/// How long a CPU may take from its start until it runs.
+/// How long a CPU may take from its start until it reports that it runs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a CPU needs to enter: read by boot.S.
+/// The data that a CPU needs to enter. boot.S reads it.
 #[repr(C)]
 pub(crate) struct Entry {
     affinity: AtomicU64,
-    /// The end of its stack, a virtual address; 0 while no CPU is to enter by this.
+    /// The virtual address of its stack's end; 0 if no CPU may enter with this entry.
     stack: AtomicU64,
     emergency_stack: AtomicU64,
 }
@@ -55,16 +55,16 @@ impl Entry {
     }
 }
 
-/// By dense number.
+/// The entries by dense number.
 pub(crate) static SMP_ENTRIES: [Entry; MAX_CPUS] = [const { Entry::closed() }; MAX_CPUS];
 
-/// The states of a CPU on its way.
+/// The states of a CPU during its start.
 const OFF: u8 = 0;
 const STARTING: u8 = 1;
 const RUNNING: u8 = 2;
-/// It cannot be used, and waits forever; [`FAILURES`] has the reason.
+/// The CPU cannot be used, and waits forever. [`FAILURES`] has the reason.
 const FAILED: u8 = 3;
-/// The other CPUs no longer wait for it.
+/// The boot CPU no longer waits for this CPU.
 const GIVEN_UP: u8 = 4;
 
 static STATES: PerCpu<AtomicU8> = PerCpu::new([const { AtomicU8::new(OFF) }; MAX_CPUS]);
@@ -72,7 +72,7 @@ static FAILURES: PerCpu<Once<InterruptError>> = PerCpu::new([const { Once::new()
 static CPUS: Once<Cpus> = Once::new();
 static POSSIBLE: AtomicUsize = AtomicUsize::new(1);
 
-/// The outcome, for who asks later.
+/// The results of starting the CPUs, for later queries.
 struct Cpus {
     list: Vec<CpuInfo, MAX_CPUS>,
     surplus: usize,
@@ -82,19 +82,19 @@ struct Cpus {
 /// Why a CPU does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartError {
-    /// The device tree names no way to start it, or one that is unknown.
+    /// The device tree names no way to start it, or an unknown one.
     NoMethod,
-    /// It is to be started by PSCI, which the device tree does not describe.
+    /// It needs PSCI to start, and the device tree does not describe PSCI.
     NoPsci,
-    /// PSCI refuses.
+    /// PSCI refused to start it.
     Psci(PsciError),
-    /// The release address of the spin table, a physical address, cannot be written to.
+    /// The release address of its spin table, a physical address, cannot be written.
     ReleaseAddress(u64),
     /// There is no memory for its stacks.
     OutOfMemory,
     /// It was started, and has not come in time.
     Silent,
-    /// It has come, and cannot take interrupts.
+    /// It has come, but cannot take interrupts.
     Interrupts(InterruptError),
 }
 
@@ -118,43 +118,46 @@ impl From<OutOfMemory> for StartError {
     }
 }
 
-/// A CPU of the device tree. Its place in [`list`] is its dense number.
+/// A CPU of the device tree. Its index in [`list`] is its dense number.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuInfo {
     /// The affinity fields of its MPIDR_EL1.
     pub affinity: u64,
-    /// How it is started; nothing for the CPU that boots.
+    /// How it is started; `None` for the boot CPU, and if the device tree names no known way.
     pub start: Option<Start>,
     /// Why it does not run, if it does not.
     pub error: Option<StartError>,
 }
 
-/// The CPUs by their dense numbers. Empty before they are started.
+/// Returns the CPUs by dense number. The list is empty before the CPUs have been started.
 #[must_use]
 pub fn list() -> &'static [CpuInfo] {
     CPUS.get().map_or(&[], |cpus| &cpus.list)
 }
 
-/// How many CPUs may ever run, by which their numbers are bounded: known before the first of the others is started.
+/// Returns the number of CPUs that may ever run, which bounds their numbers. It is known before the first of the others
+/// is started.
 #[inline(always)]
 #[must_use]
 pub fn possible() -> usize {
     POSSIBLE.load(Ordering::Relaxed)
 }
 
-/// How many CPUs of the device tree are not in [`list`], as there is no room for them. They stay off.
+/// Returns how many CPUs of the device tree are not in [`list`] because there is no room for them. They stay off.
 #[must_use]
 pub fn surplus() -> usize {
     CPUS.get().map_or(0, |cpus| cpus.surplus)
 }
 
-/// How many CPUs of the device tree are not in [`list`], as the boot arguments ask for fewer. They stay off.
+/// Returns how many CPUs of the device tree are not in [`list`] because the boot arguments ask for fewer. They stay
+/// off.
 #[must_use]
 pub fn unwanted() -> usize {
     CPUS.get().map_or(0, |cpus| cpus.unwanted)
 }
 
-/// Starts all CPUs but the one that boots, which calls this, and says which cannot be. Once, with interrupts set up.
+/// Starts all CPUs except the boot CPU, which calls this, and reports those that do not start. Called once, after
+/// interrupts are set up.
 pub(crate) fn start_others(machine: &Machine) {
     let wanted = machine.wanted_cpus.unwrap_or(MAX_CPUS).clamp(1, machine.cpus.len());
     POSSIBLE.store(wanted, Ordering::Relaxed);
@@ -168,7 +171,7 @@ pub(crate) fn start_others(machine: &Machine) {
         unwanted: machine.cpus.len() - wanted,
     });
     let running = cpus.list.iter().filter(|cpu| cpu.error.is_none()).count();
-    // Those that the boot arguments keep off are not missing.
+    // CPUs that the boot arguments keep off are not counted as missing.
     println!("CPUs: {running} of {} run", cpus.list.len() + cpus.surplus);
     for (number, cpu) in cpus.list.iter().enumerate() {
         if let Some(error) = cpu.error {
@@ -188,7 +191,7 @@ fn start(number: usize, cpu: &Cpu) -> Result<(), StartError> {
     entry.affinity.store(cpu.affinity, Ordering::Relaxed);
     entry.emergency_stack.store(emergency_stack.range().end as u64, Ordering::Relaxed);
     entry.stack.store(stack.range().end as u64, Ordering::Relaxed);
-    // The CPU has them forever, and may come late.
+    // The CPU may come late, so it keeps its stacks forever.
     core::mem::forget((stack, emergency_stack));
     STATES.of(number).store(STARTING, Ordering::Release);
     barrier::dsb(barrier::SY);
@@ -201,7 +204,7 @@ fn release(method: Start, affinity: u64) -> Result<(), StartError> {
     unsafe extern "C" {
         safe static boot_secondary: u8;
     }
-    // The image is mapped.
+    // The image is mapped, so this does not fail.
     let address = memory::translate((&raw const boot_secondary).addr()).ok_or(StartError::NoMethod)?;
     match method {
         Start::Psci => match power::start_cpu(affinity, address) {
@@ -209,7 +212,8 @@ fn release(method: Start, affinity: u64) -> Result<(), StartError> {
             Some(result) => result.map_err(StartError::Psci),
         },
         Start::SpinTable(place) => {
-            // SAFETY: the device tree says that the CPU waits for this word, and memory setup keeps it out of use.
+            // SAFETY: the device tree says that the CPU polls this word, and memory setup keeps it out of the
+            // allocators.
             unsafe { memory::store_for_uncached(place, address) }.map_err(|_| StartError::ReleaseAddress(place))?;
             asm::sev();
             Ok(())
@@ -231,15 +235,16 @@ fn wait_for(number: usize) -> Result<(), StartError> {
     FAILURES.of(number).get().map_or(Ok(()), |error| Err(StartError::Interrupts(*error)))
 }
 
-/// The first Rust code of a CPU that was started: with interrupts masked, on its stack, at link addresses. `cpu` is its
-/// dense number.
+/// The first Rust code of a CPU that was started. It runs with interrupts masked, on its stack, at link addresses.
+/// `cpu` is its dense number.
 #[unsafe(no_mangle)]
 extern "C" fn runtime_boot_secondary(cpu: usize) -> ! {
     let state = STATES.of(cpu);
     if state.load(Ordering::Acquire) != STARTING {
         machine::park();
     }
-    // SAFETY: this is the CPU with that number, here for the first time, on the stack that was allocated for it.
+    // SAFETY: boot.S passes this CPU's number, this is its first Rust code, and it runs on the stack that `start`
+    // allocated for it.
     unsafe { task::adopt_cpu(cpu) };
     let outcome = interrupt::initialize_cpu().and_then(|()| time::initialize_cpu());
     if let Err(error) = outcome {

@@ -1,4 +1,4 @@
-//! DEFLATE: a text, compressed and decompressed again, over and over.
+//! DEFLATE: compresses a text and decompresses the result, in every iteration.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -52,7 +52,7 @@ const WORDS: [&str; 32] = [
     "why",
 ];
 
-/// The Adler-32 checksum of the text, as Python has it:
+/// The Adler-32 checksum of the text, as this Python program computes it:
 ///
 /// ```text
 /// import zlib
@@ -67,7 +67,7 @@ const WORDS: [&str; 32] = [
 /// ```
 const ANSWER: u32 = 0x01f4_ad87;
 
-/// Lines of twelve words.
+/// The text: lines of twelve words.
 static TEXT: [u8; LENGTH] = {
     let mut text = [0; LENGTH];
     let mut random = Random::new(1);
@@ -90,19 +90,21 @@ static TEXT: [u8; LENGTH] = {
     text
 };
 
-/// Compresses the text and decompresses the result; whether the text and its checksum come out.
+/// Compresses the text and decompresses the result. Returns whether the text and its checksum come out again.
 pub fn iterate() -> bool {
     let Some(packed) = pack(&TEXT) else { return false };
     let Some(text) = unpack(&packed, LENGTH) else { return false };
     text == TEXT && adler2::adler32_slice(&text) == ANSWER && packed.len() < LENGTH / 2
 }
 
-/// Makes a compressor in `place`: it holds 64 KiB, more than a stack has. Where the compiler optimizes for size, it makes what it
-/// then moves on the stack, so here the place is passed as that of the result (AAPCS64, section 6.9).
+/// Makes a compressor in `place`.
+///
+/// A compressor has 64 KiB, which is more than a stack. A compiler that optimizes for size builds the value on the
+/// stack before it moves it. So `place` is passed as the address of the function's result (AAPCS64, section 6.9).
 #[cfg(target_os = "none")]
 fn make(place: &mut MaybeUninit<CompressorOxide>) {
-    // SAFETY: the function has no parameters and does not unwind. x8 is the address of the memory for its result, which has room
-    // for it.
+    // SAFETY: the function has no parameters and does not unwind. x8 is the address for its result, and `place` has
+    // room for it.
     unsafe {
         core::arch::asm!(
             "bl {}",
@@ -113,7 +115,7 @@ fn make(place: &mut MaybeUninit<CompressorOxide>) {
     }
 }
 
-/// Hosts have larger stacks.
+/// Makes a compressor in `place`. Hosts have larger stacks.
 #[cfg(not(target_os = "none"))]
 fn make(place: &mut MaybeUninit<CompressorOxide>) {
     place.write(compressor());
@@ -124,14 +126,14 @@ extern "C" fn compressor() -> CompressorOxide {
     CompressorOxide::default()
 }
 
-/// `text` as a zlib stream; `None` where that is longer than the text.
+/// Compresses `text` to a zlib stream. Returns `None` if the stream is longer than the text.
 ///
-/// Not inlined: it can be probed, and is called once an iteration.
+/// Not inlined, so that it can be probed. Called once in an iteration.
 #[inline(never)]
 fn pack(text: &[u8]) -> Option<Vec<u8>> {
     let mut compressor = Box::new_uninit();
     make(&mut compressor);
-    // SAFETY: it has just been made.
+    // SAFETY: `make` has just initialised it.
     let mut compressor = unsafe { compressor.assume_init() };
     let mut packed = vec![0; text.len()];
     let (status, _, length) = compress(&mut compressor, text, &mut packed, TDEFLFlush::Finish);
@@ -139,10 +141,10 @@ fn pack(text: &[u8]) -> Option<Vec<u8>> {
     (status == TDEFLStatus::Done).then_some(packed)
 }
 
-/// The `length` bytes that are in a zlib stream; `None` where it is damaged, by its own checksum too, or has
-/// another length.
+/// Decompresses a zlib stream of `length` bytes. Returns `None` if the stream is damaged, which its own checksum also
+/// detects, or has another length.
 ///
-/// Not inlined: it can be probed, and is called once an iteration.
+/// Not inlined, so that it can be probed. Called once in an iteration.
 #[inline(never)]
 fn unpack(packed: &[u8], length: usize) -> Option<Vec<u8>> {
     let mut decompressor = Box::<DecompressorOxide>::default();

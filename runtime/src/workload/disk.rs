@@ -1,15 +1,15 @@
-//! Reading a disk of which every word is known: `xtask/src/disk.rs` has made it.
+//! Reads a disk whose every word is known. `xtask/src/disk.rs` makes the disk.
 
-/// What the word with the index 0 is; others are multiples.
+/// The word with the index 0. Word n is n + 1 times this.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The word with the index `index`.
+/// Returns the word with the index `index`.
 #[must_use]
 pub fn word(index: u64) -> u64 {
     (index + 1).wrapping_mul(MULTIPLIER)
 }
 
-/// Whether `sector` is what is read from the sector with this number on.
+/// Returns whether `sectors` are the contents of the disk from sector `number` on.
 #[must_use]
 pub fn is_right(number: u64, sectors: &[u8]) -> bool {
     let (words, rest) = sectors.as_chunks::<8>();
@@ -32,10 +32,10 @@ mod target {
     use super::is_right;
     use crate::block::{self, SECTOR};
 
-    /// Sectors that are read at a time.
+    /// The number of sectors that are read at a time.
     const COUNT: usize = (64 << 10) / SECTOR;
 
-    /// What the machine lacks for it.
+    /// Returns what the machine lacks for this workload, if anything.
     pub fn lacks() -> Option<&'static str> {
         match block::disks().first() {
             None => Some("this machine has no disk"),
@@ -44,12 +44,12 @@ mod target {
         }
     }
 
-    /// Reads another part of the disk than the last time.
+    /// Reads another part of the disk than the last call did. Returns whether its contents are right.
     #[inline(never)]
     pub fn iterate() -> bool {
         static TURN: AtomicU64 = AtomicU64::new(0);
         let Some(disk) = block::disks().first() else { return false };
-        // Parts that begin at odd places, so that they overlap in every way.
+        // The parts begin at odd places, so that they overlap in every way.
         let sector = TURN.fetch_add(1, Ordering::Relaxed) * 37 % (disk.capacity() - COUNT as u64 + 1);
         disk.read(sector, COUNT).is_ok_and(|sectors| is_right(sector, &sectors))
     }
@@ -60,12 +60,12 @@ pub use host::{iterate, lacks};
 
 #[cfg(not(target_os = "none"))]
 mod host {
-    /// What the host lacks for it.
+    /// Returns the reason why the workload does not run on a host.
     pub fn lacks() -> Option<&'static str> {
         Some("the host is no machine with a disk of ours")
     }
 
-    /// Cannot be.
+    /// Never called: [`lacks`] says that the host has no disk.
     pub fn iterate() -> bool {
         false
     }

@@ -1,9 +1,9 @@
-//! Real work to probe: programs that know nothing of probes, compute something of which the right answer is
-//! known, and do so in several tasks at once.
+//! Programs to probe. They know nothing of probes, compute something with a known answer, and do so in several tasks at
+//! once.
 //!
-//! The algorithms, and the driver of the disk, are third-party crates, compiled as anybody would compile them. An iteration is a
-//! plain function that tells whether its answer was right; what it calls a fixed number of times is listed with it, so that hits
-//! can be compared with calls.
+//! The algorithms and the disk driver are third-party crates, compiled as any other program compiles them. An iteration
+//! is a plain function that returns whether its answer was right. Functions that it calls a fixed number of times are
+//! listed with it, so that hits can be compared with calls.
 
 mod deflate;
 pub mod disk;
@@ -18,22 +18,22 @@ use core::time::Duration;
 #[cfg(target_os = "none")]
 pub use runner::run;
 
-/// A program that is run by iterations.
+/// A program that runs in iterations.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// What it is called by.
+    /// The name in the console's `run` command.
     pub name: &'static str,
-    /// What an iteration does.
+    /// The work of an iteration, in words.
     pub what: &'static str,
-    /// What the machine lacks, if it cannot be run on it.
+    /// Returns what the machine lacks if it cannot run the workload.
     pub lacks: fn() -> Option<&'static str>,
-    /// One iteration; whether its answer was right.
+    /// Runs one iteration. Returns whether its answer was right.
     pub iterate: fn() -> bool,
-    /// Functions, by their symbols, and how often one iteration calls them.
+    /// Functions by their symbols, and how often one iteration calls each.
     pub calls: &'static [(&'static str, u64)],
 }
 
-/// Every workload.
+/// All workloads.
 pub static WORKLOADS: [Workload; 3] = [
     Workload {
         name: "sha256",
@@ -69,24 +69,24 @@ pub static WORKLOADS: [Workload; 3] = [
     },
 ];
 
-/// The workload of this name.
+/// Returns the workload with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Workload> {
     WORKLOADS.iter().find(|workload| workload.name == name)
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
-    /// What was run.
+    /// The workload that ran.
     pub workload: &'static Workload,
-    /// In how many tasks.
+    /// The number of tasks it ran in.
     pub tasks: u64,
     /// Iterations with the right answer.
     pub right: u64,
-    /// Iterations with another.
+    /// Iterations with a wrong answer.
     pub wrong: u64,
-    /// From the start of the first task to the end of the last.
+    /// The time from the start of the first task to the end of the last.
     pub elapsed: Duration,
 }
 
@@ -102,7 +102,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// How many of `iterations` the task numbered `index` of `tasks` does: shares differ by one at most.
+/// Returns how many of `iterations` the task numbered `index` of `tasks` does. Shares differ by at most one.
 #[cfg(any(target_os = "none", test))]
 fn share(iterations: u64, tasks: u64, index: u64) -> u64 {
     iterations / tasks + u64::from(index < iterations % tasks)

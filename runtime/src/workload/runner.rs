@@ -8,12 +8,13 @@ use fallible::{Arc, OutOfMemory};
 use super::{Report, Workload, share};
 use crate::{task, time};
 
-/// Runs `iterations` of `workload`, spread evenly over `tasks` new tasks, which run at the same time, or fewer if `is_enough`
-/// becomes true before. Returns when all have ended.
+/// Runs `iterations` of `workload`, spread evenly over `tasks` new tasks that run at the same time. Runs fewer if
+/// `is_enough` becomes true meanwhile. Returns when all tasks have ended.
 ///
 /// # Errors
 ///
-/// There is no memory for the tasks. Those that have begun end after an iteration. What a workload allocates itself is not meant.
+/// Returns an error if there is no memory for the tasks. Tasks that have begun end after an iteration. A workload that
+/// itself lacks memory is not covered.
 pub fn run(
     workload: &'static Workload,
     iterations: u64,
@@ -26,7 +27,7 @@ pub fn run(
         let (counts, is_lacking) = (counts.clone(), is_lacking.clone());
         let name = fallible::format(format_args!("{}/{index}", workload.name))?;
         task::try_spawn(&name, move || {
-            // Counted apart, so that the CPUs share no memory but that of the kernel.
+            // Each task counts on its own, so that CPUs share no memory except the kernel's.
             let mut mine = [0, 0];
             let is_wanted = |_: &u64| !is_enough() && !is_lacking.load(Ordering::Relaxed);
             for _ in (0..share(iterations, tasks, index)).take_while(is_wanted) {

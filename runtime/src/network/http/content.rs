@@ -1,8 +1,8 @@
-//! What there is to fetch.
+//! The resources of the HTTP server.
 
 use crate::workload::disk::word;
 
-/// Bytes of the megabyte.
+/// The size of the megabyte in bytes.
 pub(super) const MEGABYTE: usize = 1 << 20;
 
 const INDEX: &str = "<!DOCTYPE html>\n\
@@ -13,17 +13,17 @@ const INDEX: &str = "<!DOCTYPE html>\n\
 /// The content of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// The page that begins everything.
+    /// The start page.
     Index,
-    /// The first megabyte of the disk that the machines of QEMU have, though it is read from none: so there is something to
-    /// compare with on the host.
+    /// The first megabyte of the disk of the QEMU machines, computed instead of read, so that a client on the host can
+    /// compare it with the disk's file.
     Megabyte,
     /// Plain text.
     Text(&'static str),
 }
 
 impl Content {
-    /// What is to be fetched under this path.
+    /// Returns the resource at this path.
     pub(super) fn at(path: &str) -> Option<Self> {
         match path {
             "/" => Some(Self::Index),
@@ -32,7 +32,7 @@ impl Content {
         }
     }
 
-    /// The media type.
+    /// Returns the media type.
     pub(super) fn kind(self) -> &'static str {
         match self {
             Self::Index => "text/html; charset=utf-8",
@@ -41,7 +41,7 @@ impl Content {
         }
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub(super) fn length(self) -> usize {
         match self {
             Self::Index => INDEX.len(),
@@ -50,7 +50,7 @@ impl Content {
         }
     }
 
-    /// Copies what is at `offset` to `room`, which ends no later than the content.
+    /// Copies the bytes from `offset` on to `room`, which ends no later than the content.
     pub(super) fn copy(self, offset: usize, room: &mut [u8]) {
         match self {
             Self::Index => room.copy_from_slice(&INDEX.as_bytes()[offset..][..room.len()]),
@@ -60,7 +60,7 @@ impl Content {
     }
 }
 
-/// The bytes at `offset` of the words of the disk.
+/// Copies the bytes from `offset` on of the disk's words.
 fn copy_words(offset: usize, room: &mut [u8]) {
     let mut index = (offset / 8) as u64;
     let (first, rest) = room.split_at_mut(room.len().min(offset.wrapping_neg() % 8));

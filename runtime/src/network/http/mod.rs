@@ -1,6 +1,8 @@
-//! HTTP/1.1 (RFC 9112), as much as it takes to fetch what there is: a page, and a megabyte that everybody can check.
+//! HTTP/1.1 (RFC 9112), as far as two resources need it: a page, and a megabyte whose every byte is known to the
+//! client.
 //!
-//! A connection serves one request after the other until the client wants no more, or says something that is no request.
+//! A connection serves one request after the other, until the client asks to close it or sends bytes that are no
+//! request.
 
 mod content;
 mod request;
@@ -13,35 +15,35 @@ use super::protocol::Protocol;
 use content::Content;
 use request::{Parsed, Request};
 
-/// Its port.
+/// The TCP port of the service.
 pub const PORT: u16 = 80;
 
-/// Bytes of the longest request.
+/// The length in bytes of the longest request.
 const REQUEST_MAX: usize = 2048;
-/// Bytes of the longest head of a response.
+/// The length in bytes of the longest head of a response.
 const HEAD_MAX: usize = 256;
 
-/// A connection.
+/// The server's side of an HTTP connection.
 #[derive(Default)]
 pub struct Connection {
-    /// What has come and was not answered.
+    /// Bytes that have arrived and not been answered.
     heard: Vec<u8, REQUEST_MAX>,
-    /// What is being said.
+    /// The response that is being sent.
     response: Option<Response>,
-    /// The response is the last, and nothing is read any more.
+    /// Whether the current response is the last. Input is ignored from then on.
     is_last: bool,
 }
 
-/// A response, and how much of it was said.
+/// A response, and how much of it has been sent.
 struct Response {
     head: String<HEAD_MAX>,
     content: Content,
-    /// Bytes of head and content that are to be said.
+    /// The number of bytes to send of head and content.
     length: usize,
     said: usize,
 }
 
-/// What is answered.
+/// The status of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     Ok,
@@ -52,7 +54,7 @@ enum Status {
 }
 
 impl Status {
-    /// Its number and its name (RFC 9110, section 15; RFC 6585, section 5).
+    /// Returns its number and its phrase (RFC 9110, section 15; RFC 6585, section 5).
     fn text(self) -> &'static str {
         match self {
             Self::Ok => "200 OK",
@@ -65,11 +67,11 @@ impl Status {
 }
 
 impl Response {
-    /// `head_only` leaves the content out, whose length is told all the same.
+    /// Creates a response. With `head_only` it has no content, but states the content's length.
     fn new(status: Status, content: Content, head_only: bool, is_last: bool) -> Self {
         let mut head = String::new();
         let length = content.length();
-        // It has room for the longest of each.
+        // The buffer has room for the longest of each part.
         let _ = write!(
             head,
             "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {length}\r\n",
@@ -99,7 +101,7 @@ impl Response {
 }
 
 impl Connection {
-    /// Answers the request that has come, if one has, and nothing is being said.
+    /// Answers the request that has arrived, if there is one and no response is being sent.
     fn answer(&mut self) {
         if self.is_last || self.response.is_some() {
             return;
@@ -127,7 +129,8 @@ impl Connection {
 impl Protocol for Connection {
     fn hear(&mut self, bytes: &[u8]) -> usize {
         if self.is_last {
-            // Not to be answered, but read: what is left unread would have the connection reset before the response is.
+            // The bytes are read although they are not answered: unread bytes would reset the connection before the
+            // client has the response.
             return bytes.len();
         }
         let count = bytes.len().min(REQUEST_MAX - self.heard.len());

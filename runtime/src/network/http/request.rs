@@ -1,39 +1,39 @@
-//! A request, as it is read from the bytes that have come, by the crate `httparse`. They may be anything.
+//! Parses requests with the crate `httparse`. The bytes may be anything.
 
 use httparse::{EMPTY_HEADER, Status};
 
 use super::content::Content;
 
-/// Header fields of a request, at most.
+/// The most header fields of a request.
 const FIELDS_MAX: usize = 32;
 
-/// What has come.
+/// The result of parsing the bytes that have arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
-    /// A request.
+    /// A complete request.
     Request(Request),
-    /// Nothing yet, or the beginning of a request.
+    /// Not enough bytes yet.
     Nothing,
-    /// No request, whatever comes behind it.
+    /// Bytes that cannot become a request.
     Garbage,
 }
 
-/// A request.
+/// A request, as far as the server needs it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request {
-    /// Bytes of it.
+    /// The number of bytes of the request.
     pub length: usize,
-    /// The content is asked for.
+    /// The method is GET.
     pub is_get: bool,
-    /// It is to be described only.
+    /// The method is HEAD.
     pub is_head: bool,
-    /// The connection is to be closed behind the response: the client wants that, or a body follows, which is not read.
+    /// The connection is closed after the response: the client asks for that, or a body follows, which is not read.
     pub is_last: bool,
-    /// What is asked for, if it exists.
+    /// The requested resource, if it exists.
     pub content: Option<Content>,
 }
 
-/// Reads the request that `bytes` begin with.
+/// Parses the request at the start of `bytes`.
 pub(super) fn parse(bytes: &[u8]) -> Parsed {
     let mut fields = [EMPTY_HEADER; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut fields);
@@ -48,7 +48,7 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
     let named = |name: &'static str| {
         request.headers.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
     };
-    // RFC 9112, 3.2.
+    // A request of HTTP/1.1 must have one Host field (RFC 9112, 3.2).
     if version >= 1 && named("host").count() != 1 {
         return Parsed::Garbage;
     }

@@ -6,7 +6,7 @@ use super::{Connection, REQUEST_MAX};
 use crate::network::protocol::Protocol;
 use crate::workload::disk::is_right;
 
-/// What is answered to `sent`, which comes in pieces of `piece` bytes, and whether the connection is over then.
+/// Returns the answer to `sent`, which arrives in pieces of `piece` bytes, and whether the connection is over then.
 fn answer(sent: &[u8], piece: usize) -> (Vec<u8>, bool) {
     let (mut connection, mut said, mut rest) = (Connection::default(), Vec::new(), sent);
     loop {
@@ -21,7 +21,7 @@ fn answer(sent: &[u8], piece: usize) -> (Vec<u8>, bool) {
     }
 }
 
-/// The head and the content of the first response, and what follows.
+/// Splits the first response into head and content. Also returns what follows it.
 fn split(said: &[u8]) -> (String, &[u8], &[u8]) {
     let end = said.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("there is no head") + 4;
     let head = String::from_utf8(said[..end].to_vec()).unwrap();
@@ -99,7 +99,7 @@ fn what_is_no_request_is_answered_and_ends_the_connection() {
     assert!(head.starts_with("HTTP/1.1 405 ") && head.contains("\r\nAllow: GET, HEAD\r\n") && !is_over, "{head}");
 }
 
-/// Whatever bytes come, in whatever pieces, nothing but responses is said.
+/// The server sends nothing but responses, whatever bytes arrive, in whatever pieces.
 #[test]
 fn noise_is_answered_by_responses() {
     const PARTS: [&[u8]; 10] = [

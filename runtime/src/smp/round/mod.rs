@@ -1,4 +1,4 @@
-//! What the CPUs of a rendezvous tell each other, apart from the machine that they do it on.
+//! The protocol of a rendezvous between CPUs, without the machine, so that it can be model checked.
 //!
 //! All of it runs while CPUs are held, and is inlined into functions that refuse probes.
 
@@ -6,10 +6,10 @@ use core::sync::atomic::Ordering;
 
 use crate::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence, spin_loop};
 
-/// Sets of CPUs, one bit for each by its dense number.
+/// A set of CPUs: a bit for each, by dense number.
 pub(super) type Set = usize;
 
-/// The dense numbers of the CPUs of a [`Set`] that have not been looked at, in order.
+/// An iterator over the dense numbers in a [`Set`], in ascending order.
 pub(super) struct Members(Set);
 
 impl Members {
@@ -30,32 +30,33 @@ impl Iterator for Members {
     }
 }
 
-/// The round that is held, and what each of the CPUs says of itself.
+/// The state of the current round, and of each CPU in it.
 pub(super) struct Round<const CPUS: usize> {
     /// The number of the round that CPUs are held for; 0 between rounds.
     current: AtomicU64,
-    /// Who is to come to the round: a [`Set`]. The initiator's own.
+    /// The CPUs that are to come to the round. Only the initiator accesses it.
     others: AtomicUsize,
-    /// By dense number. Not [`PerCpu`](crate::per_cpu::PerCpu), whose access may panic.
+    /// The states of the CPUs by dense number. Not a [`PerCpu`](crate::per_cpu::PerCpu), because indexing one may
+    /// panic.
     answers: [Answer; CPUS],
 }
 
-/// What a CPU says of itself, in a cache line of its own.
+/// The state that a CPU publishes, in its own cache line.
 #[repr(align(64))]
 struct Answer {
-    /// The round that it is, or was last, held for.
+    /// The round that the CPU is held for, or was held for last.
     round: AtomicU64,
-    /// What was interrupted for that round.
+    /// The pc that was interrupted for that round.
     pc: AtomicUsize,
     is_asleep: AtomicBool,
-    /// How many interrupts to come to a rendezvous it has taken.
+    /// The number of rendezvous interrupts that the CPU has taken.
     taken: AtomicU64,
-    /// How many it had taken when the last round that it was to come to began. The initiator's own.
+    /// The value of `taken` at the start of the last round that the CPU was to come to. Only the initiator accesses it.
     taken_before: AtomicU64,
 }
 
 impl<const CPUS: usize> Round<CPUS> {
-    /// No round has been held.
+    /// Creates the state before the first round.
     #[cfg(not(all(test, loom)))]
     pub(super) const fn new() -> Self {
         const fn answer() -> Answer {
@@ -70,32 +71,33 @@ impl<const CPUS: usize> Round<CPUS> {
         Self { current: AtomicU64::new(0), others: AtomicUsize::new(0), answers: [const { answer() }; CPUS] }
     }
 
-    /// Begins the round with the number `round`, which is not 0 and has not been, for the CPUs `others`, which are then to be
-    /// interrupted.
+    /// Begins the round with the number `round` for the CPUs `others`. The number is neither 0 nor used before. The
+    /// caller interrupts the CPUs afterwards.
     #[inline(always)]
     pub(super) fn begin(&self, round: u64, others: Set) {
         self.others.store(others, Ordering::Relaxed);
         for answer in self.answers_of(others) {
             answer.taken_before.store(answer.taken.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        // Who takes the interrupt sees it: the interrupt is sent after the stores before it.
+        // A CPU that takes the interrupt sees this store, because the interrupt is sent after it.
         self.current.store(round, Ordering::Relaxed);
     }
 
-    /// What the CPUs of a set say of themselves.
+    /// Iterates over the states of the CPUs in a set.
     #[inline(always)]
     fn answers_of(&self, set: Set) -> impl Iterator<Item = &Answer> {
         Members::of(set).filter_map(|cpu| self.answers.get(cpu))
     }
 
-    /// Waits until the others are there for the round `round`, at most until it `is_late`, calls `action` if they are, and
-    /// ends the round. Returns those that are missing. Those that are [`asleep`](Self::is_asleep) are then to be interrupted.
+    /// Waits for the other CPUs in the round `round`, at most until `is_late` returns true. Calls `action` if all have
+    /// come, and ends the round. Returns the missing CPUs. The caller then interrupts the CPUs that are
+    /// [`asleep`](Self::is_asleep).
     #[inline(always)]
     pub(super) fn gather(&self, round: u64, is_late: impl Fn() -> bool, action: &mut dyn FnMut()) -> Set {
         let mut missing = self.others.load(Ordering::Relaxed);
         loop {
             for cpu in Members::of(missing) {
-                // What it has stored before, the pc, is seen after this.
+                // Acquire: after this, the pc that the CPU stored before is visible.
                 if self.answers.get(cpu).is_some_and(|answer| answer.round.load(Ordering::Acquire) == round) {
                     missing &= !(1 << cpu);
                 }
@@ -109,21 +111,22 @@ impl<const CPUS: usize> Round<CPUS> {
             }
             spin_loop();
         }
-        // What the action has done is seen by those who see this.
+        // Release: a CPU that sees the end of the round also sees the effects of the action.
         self.current.store(0, Ordering::Release);
-        // The end of the round is stored before it is looked who is asleep, see `answer`.
+        // The end of the round is stored before the sleeping CPUs are read: see `answer`.
         fence(Ordering::SeqCst);
         missing
     }
 
-    /// Whether the CPU with the dense number `cpu` may not have seen the end of the round, as it sleeps.
+    /// Returns whether the CPU with the dense number `cpu` may sleep and not have seen the end of the round.
     #[inline(always)]
     pub(super) fn is_asleep(&self, cpu: usize) -> bool {
         self.answers.get(cpu).is_some_and(|answer| answer.is_asleep.load(Ordering::Relaxed))
     }
 
-    /// The other side: the CPU with the dense number `cpu` has taken the interrupt, from the code at `pc`. Waits for the end
-    /// of the round, by calls of `sleep`, which returns when there is an interrupt, as soon as it `may_sleep`.
+    /// Takes part in a round. The CPU with the dense number `cpu` has taken the interrupt in the code at `pc`. Waits
+    /// for the end of the round. Once `may_sleep` returns true, it waits by calls of `sleep`, which returns when there
+    /// is an interrupt.
     #[inline(always)]
     pub(super) fn answer(&self, cpu: usize, pc: usize, may_sleep: impl Fn() -> bool, sleep: impl Fn()) {
         let Some(answer) = self.answers.get(cpu) else { return };
@@ -141,14 +144,14 @@ impl<const CPUS: usize> Round<CPUS> {
                 sleep();
             } else {
                 answer.is_asleep.store(true, Ordering::Relaxed);
-                // The round is looked at once more after this: its end may not have seen it.
+                // The loop reads the round once more after this: the end of the round may have missed `is_asleep`.
                 fence(Ordering::SeqCst);
             }
         }
         answer.is_asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Calls `each` with the pc of every CPU that is held. Only within the action of [`gather`](Self::gather).
+    /// Calls `each` with the pc of every held CPU. Call it only within the action of [`gather`](Self::gather).
     #[inline(always)]
     pub(super) fn interrupted(&self, each: &mut dyn FnMut(usize)) {
         for answer in self.answers_of(self.others.load(Ordering::Relaxed)) {
@@ -156,8 +159,8 @@ impl<const CPUS: usize> Round<CPUS> {
         }
     }
 
-    /// Whether the CPU with the dense number `cpu` has taken an interrupt to come to a rendezvous since the last round that
-    /// it was to come to began.
+    /// Returns whether the CPU with the dense number `cpu` has taken a rendezvous interrupt since the start of the last
+    /// round that it was to come to.
     pub(super) fn has_taken(&self, cpu: usize) -> bool {
         self.answers
             .get(cpu)

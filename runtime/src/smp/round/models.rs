@@ -1,4 +1,4 @@
-//! A rendezvous in every order of what the CPUs do.
+//! Model checks of a rendezvous, with every order of the CPUs' steps.
 
 use alloc::sync::Arc;
 
@@ -26,23 +26,23 @@ impl<const CPUS: usize> Round<CPUS> {
 const CPU: usize = 1;
 const PC: usize = 0x1000;
 
-/// Two CPUs.
+/// A machine with two CPUs.
 struct Machine {
     round: Round<2>,
     line: Mutex<Line>,
     changed: Condvar,
-    /// What CPU 1 works on while it is not held, and the action on CPU 0 while it is: not atomic.
+    /// Memory that is not atomic. CPU 1 accesses it while it is not held, and the action on CPU 0 while it is.
     text: Cell<()>,
 }
 
-// SAFETY: loom keeps the cell, and fails where two threads use it without an order.
+// SAFETY: loom tracks the cell, and fails if two threads use it without an order.
 unsafe impl Sync for Machine {}
 
 /// The interrupt line of CPU 1.
 #[derive(Default)]
 struct Line {
     is_pending: bool,
-    /// There will be no other.
+    /// Whether no further interrupt will come.
     is_last: bool,
 }
 
@@ -52,7 +52,7 @@ impl Machine {
         self.changed.notify_one();
     }
 
-    /// WFI. It ends at once where the interrupt of the next round is pending.
+    /// Models WFI, which ends at once if the interrupt of the next round is pending.
     fn wait(&self) {
         let mut line = self.line.lock().unwrap();
         while !line.is_pending {
@@ -62,7 +62,7 @@ impl Machine {
         thread::yield_now();
     }
 
-    /// Takes an interrupt; none if there will be no other.
+    /// Takes an interrupt. Returns `None` if none will come any more.
     fn take(&self) -> Option<()> {
         let mut line = self.line.lock().unwrap();
         while !line.is_pending && !line.is_last {
@@ -71,7 +71,7 @@ impl Machine {
         core::mem::take(&mut line.is_pending).then_some(())
     }
 
-    /// CPU 1.
+    /// The program of CPU 1.
     fn run(&self) {
         self.text.set(());
         while self.take().is_some() {
@@ -80,7 +80,7 @@ impl Machine {
         }
     }
 
-    /// A round, as `rendezvous` holds it.
+    /// Holds a round, as `rendezvous` does.
     fn attempt(&self, round: u64, is_late: bool) -> Set {
         self.round.begin(round, 1 << CPU);
         self.interrupt();
@@ -97,7 +97,7 @@ impl Machine {
     }
 }
 
-/// CPU 0 has no patience the first time, and then as much as it takes.
+/// CPU 0 has no patience in the first round, and waits as long as needed in the second.
 #[test]
 fn a_cpu_is_held_and_let_go() {
     let model = Model::new(|| {
@@ -116,7 +116,7 @@ fn a_cpu_is_held_and_let_go() {
         }
         machine.line.lock().unwrap().is_last = true;
         machine.changed.notify_one();
-        // Who was not woken is not here.
+        // A CPU that was never woken would not end here.
         other.join().unwrap();
         assert!(machine.round.has_taken(CPU));
     })
