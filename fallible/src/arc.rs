@@ -1,4 +1,4 @@
-//! A value that several owners share.
+//! Shared ownership of a value.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -11,9 +11,9 @@ use core::sync::atomic::fence;
 
 use super::{OutOfMemory, boxed};
 
-/// A shared value, as in `alloc::sync::Arc` without weak references: the last owner to go drops it.
+/// A shared value, like `alloc::sync::Arc` but without weak references. The last owner that goes drops the value.
 pub struct Arc<T> {
-    /// From [`boxed`], and given back by the last owner.
+    /// Allocated by [`boxed`], and freed by the last owner.
     shared: NonNull<Shared<T>>,
     _owns: PhantomData<Shared<T>>,
 }
@@ -23,47 +23,49 @@ struct Shared<T> {
     value: T,
 }
 
-// SAFETY: as of the `Arc` of the standard library: an owner on any thread can read the value, and the last drops it.
+// SAFETY: as for the `Arc` of the standard library: an owner on any thread can read the value, and the last owner drops
+// it.
 unsafe impl<T: Send + Sync> Send for Arc<T> {}
-// SAFETY: likewise.
+// SAFETY: as for `Send`: an owner on any thread can read the value, and the last owner drops it.
 unsafe impl<T: Send + Sync> Sync for Arc<T> {}
 
 impl<T> Arc<T> {
-    /// `value`, with its first owner.
+    /// Makes a shared value with one owner.
     ///
     /// # Errors
     ///
-    /// There is no memory for it; the value is dropped.
+    /// [`OutOfMemory`] if there is no memory for it; the value is dropped.
     pub fn try_new(value: T) -> Result<Self, OutOfMemory> {
         let shared = boxed(Shared { owners: AtomicUsize::new(1), value })?;
         Ok(Self { shared: NonNull::from(Box::leak(shared)), _owns: PhantomData })
     }
 
-    /// Where the value is, for as long as it has an owner.
+    /// Returns the address of the value, which is valid as long as it has an owner.
     #[must_use]
     pub fn as_ptr(this: &Self) -> *const T {
-        // SAFETY: it is there, as this is an owner; no reference to it comes between.
+        // SAFETY: `this` is an owner, so the value exists. No reference to it is made.
         unsafe { &raw const (*this.shared.as_ptr()).value }
     }
 
-    /// Whether both own the same value.
+    /// Returns whether both own the same value.
     #[must_use]
     pub fn ptr_eq(this: &Self, other: &Self) -> bool {
         this.shared == other.shared
     }
 
-    /// The value, if it has no other owner.
+    /// Returns the value, if it has no other owner.
     #[must_use]
     pub fn get_mut(this: &mut Self) -> Option<&mut T> {
-        // Acquire: what owners that have gone did with the value precedes what is done with it here.
+        // Acquire: everything that former owners did with the value happens before the caller uses it.
         if this.shared().owners.load(Acquire) > 1 {
             return None;
         }
-        // SAFETY: an owner comes from another one alone, and this one is borrowed.
+        // SAFETY: this is the only owner. Another owner can only be made from an owner, and this one is borrowed
+        // mutably.
         Some(unsafe { &mut this.shared.as_mut().value })
     }
 
-    /// How many owners there are. Another may come or go meanwhile.
+    /// Returns the number of owners. It may change at any time.
     #[must_use]
     pub fn strong_count(this: &Self) -> usize {
         this.shared().owners.load(Relaxed)
@@ -71,16 +73,16 @@ impl<T> Arc<T> {
 
     #[inline(always)]
     fn shared(&self) -> &Shared<T> {
-        // SAFETY: it is there while it has an owner, as this is one.
+        // SAFETY: `self` is an owner, so the value exists.
         unsafe { self.shared.as_ref() }
     }
 }
 
 impl<T> Clone for Arc<T> {
     fn clone(&self) -> Self {
-        // Relaxed: the new owner has the value from this one.
+        // Relaxed: the new owner gets the value from this one.
         let owners = self.shared().owners.fetch_add(1, Relaxed);
-        // Only owners that are forgotten can be as many. The standard library aborts here, too.
+        // Only owners that were leaked by `forget` can be so many. The standard library aborts here, too.
         assert!(owners < isize::MAX as usize, "a shared value has too many owners");
         Self { shared: self.shared, _owns: PhantomData }
     }
@@ -89,9 +91,9 @@ impl<T> Clone for Arc<T> {
 impl<T> Drop for Arc<T> {
     fn drop(&mut self) {
         if self.shared().owners.fetch_sub(1, Release) == 1 {
-            // What the other owners did with the value precedes its end.
+            // Everything that the other owners did with the value happens before it is dropped.
             fence(Acquire);
-            // SAFETY: from `boxed`, in `try_new`; there is no other owner.
+            // SAFETY: `try_new` got the pointer from `boxed`, and there is no other owner.
             drop(unsafe { Box::from_raw(self.shared.as_ptr()) });
         }
     }
@@ -100,7 +102,7 @@ impl<T> Drop for Arc<T> {
 impl<T> Deref for Arc<T> {
     type Target = T;
 
-    // Hits look at shared values, and call nothing that can be probed.
+    // Always inlined: hits read shared values, and call nothing that can be probed.
     #[inline(always)]
     fn deref(&self) -> &T {
         &self.shared().value

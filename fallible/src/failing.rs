@@ -1,4 +1,4 @@
-//! The heap of a test: each thread gets memory as often as it is allowed, and its bytes are counted.
+//! A heap for tests: the number of allocations of each thread can be limited, and its bytes are counted.
 //!
 //! ```no_run
 //! #[global_allocator]
@@ -10,23 +10,23 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr;
 
-/// The system's heap, with the limit of the thread.
+/// The system's heap, with a limit for each thread.
 #[derive(Debug)]
 pub struct Heap;
 
 std::thread_local! {
-    /// How many more allocations of this thread succeed.
+    /// The number of allocations of this thread that will still succeed.
     static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// Bytes that this thread has allocated, without those that it has freed.
+    /// Bytes that this thread has allocated, minus those that it has freed.
     static ALLOCATED: Cell<isize> = const { Cell::new(0) };
 }
 
-// SAFETY: the system's heap fulfils the contract; where it is not asked, there is no memory.
+// SAFETY: every allocation comes from the system's heap, which fulfils the contract, or fails.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(left) = LEFT.get().checked_sub(1) else { return ptr::null_mut() };
         LEFT.set(left);
-        // SAFETY: the layout has a size, by the caller.
+        // SAFETY: the caller guarantees that the size of the layout is not zero, as `GlobalAlloc` demands.
         let memory = unsafe { System.alloc(layout) };
         if !memory.is_null() {
             ALLOCATED.set(ALLOCATED.get() + layout.size() as isize);
@@ -36,12 +36,13 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         ALLOCATED.set(ALLOCATED.get() - layout.size() as isize);
-        // SAFETY: both are of an allocation from here, by the caller, and so from the system's heap.
+        // SAFETY: the caller guarantees that the memory was allocated here with this layout, so it is from the system's
+        // heap.
         unsafe { System.dealloc(memory, layout) }
     }
 }
 
-/// Sets the limit to what it was when this goes, also where a test panics: to say so it needs memory.
+/// Restores a limit when it is dropped, also if a test panics: a panic needs memory for its message.
 struct Limit(usize);
 
 impl Drop for Limit {
@@ -50,32 +51,36 @@ impl Drop for Limit {
     }
 }
 
-/// Carries out `action`, of which so many allocations succeed, and no more. Within another `action` its allocations are not
-/// those of that.
+/// Runs `action`, in which the first `allocations` allocations succeed and all others fail. May be nested: the
+/// allocations of the inner `action` do not count for the outer one.
 pub fn with_memory<T>(allocations: usize, action: impl FnOnce() -> T) -> T {
     let _limit = Limit(LEFT.replace(allocations));
     action()
 }
 
-/// Bytes that this thread has allocated, without those that it has freed.
+/// Returns the bytes that this thread has allocated, minus those that it has freed.
 #[must_use]
 pub fn allocated() -> isize {
     ALLOCATED.get()
 }
 
-/// Carries out `operation` without memory for its first allocation, for its second, and so on, until it succeeds. After each
-/// failure `is_failure` accepts the error and finds everything as it was. A failure may leave room for the next attempt, such as
-/// a longer list, and the next may free it. So each failure is repeated until as many bytes are allocated as at some time before.
-/// Returns what the operation returned, and how many allocations could fail; in Miri, which leaves some out, up to 7 more.
+/// Runs `operation` without memory for its first allocation, then for its second, and so on, until it succeeds. After
+/// each failure, `is_failure` checks the error, and checks that everything is as it was.
+///
+/// A failure may leave room for the next attempt, such as a longer list, and the next attempt may free it. So each
+/// failure is repeated until the number of allocated bytes is one that was seen before.
+///
+/// Returns the result of the operation, and the number of allocations that could fail; in Miri, which skips some, up to
+/// 7 more.
 ///
 /// # Panics
 ///
-/// A failure leaves memory behind each time; or the operation fails for another reason.
+/// If a failure leaks memory each time, or if the operation fails for another reason.
 pub fn each_allocation<T, E: Debug>(
     mut operation: impl FnMut() -> Result<T, E>,
     mut is_failure: impl FnMut(&E) -> bool,
 ) -> (T, usize) {
-    // More than there are lists that one operation makes longer.
+    // More than the number of lists that one operation extends.
     const TIMES: usize = 16;
     let mut allocations = 0;
     loop {
@@ -92,7 +97,7 @@ pub fn each_allocation<T, E: Debug>(
             assert!(time < TIMES, "a failure leaves memory behind, with {allocations} allocations: {found:?}, {now}");
             found[time] = now;
         }
-        // Miri is a thousand times as slow: it tries the first ones, and of the others each eighth.
+        // Miri is a thousand times slower: it tries the first allocations, and then every eighth.
         allocations += if cfg!(miri) && allocations >= 24 { 8 } else { 1 };
     }
 }

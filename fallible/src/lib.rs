@@ -1,10 +1,10 @@
 //! Allocation that fails with an error.
 //!
-//! A kernel that runs out of memory under a command has to refuse the command and go on. Stable Rust offers that for `Vec` and
-//! `String` alone, and only by `try_reserve`; `Box::new`, `Arc::new`, `format!`, `collect` and `push` end the program. These are
-//! their counterparts:
+//! If a command makes a kernel run out of memory, the kernel has to refuse the command and continue. Stable Rust offers
+//! this only for `Vec` and `String`, and only by `try_reserve`; `Box::new`, `Arc::new`, `format!`, `collect` and `push`
+//! abort the program. This crate has their counterparts:
 //!
-//! | instead of | |
+//! | instead of | use |
 //! |---|---|
 //! | `Box::new(value)` | [`boxed(value)?`](boxed) |
 //! | `Arc::new(value)` | [`Arc::try_new(value)?`](Arc::try_new) |
@@ -16,7 +16,7 @@
 //! | `String` as a `fmt::Write` | [`Text`] |
 //! | `sort`, `sort_by` | `sort_unstable`, `sort_unstable_by`: the stable ones allocate |
 //!
-//! The tests of a crate that promises this run on a [`failing`] heap.
+//! Crates that promise this run their tests on a [`failing`] heap.
 
 #![cfg_attr(not(any(test, feature = "failing")), no_std)]
 
@@ -26,7 +26,7 @@ mod arc;
 #[cfg(any(test, feature = "failing"))]
 pub mod failing;
 
-/// The examples of the page are tests.
+/// Runs the examples of the README as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
@@ -40,7 +40,7 @@ use core::fmt;
 
 pub use arc::Arc;
 
-/// There is no memory for it.
+/// There is no memory for an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory;
 
@@ -58,20 +58,20 @@ impl From<TryReserveError> for OutOfMemory {
     }
 }
 
-/// What a writer says that needs memory.
+/// Formatting into a [`Text`] fails with `fmt::Error` if there is no memory.
 impl From<OutOfMemory> for fmt::Error {
     fn from(_: OutOfMemory) -> Self {
         Self
     }
 }
 
-/// A copy, where `Clone` would allocate.
+/// Copying a value, where `Clone` would allocate.
 pub trait TryClone: Sized {
-    /// A copy of it.
+    /// Returns a copy of the value.
     ///
     /// # Errors
     ///
-    /// There is no memory for the copy.
+    /// [`OutOfMemory`] if there is no memory for the copy.
     fn try_clone(&self) -> Result<Self, OutOfMemory>;
 }
 
@@ -93,22 +93,23 @@ impl<T: TryClone> TryClone for Vec<T> {
     }
 }
 
-/// `value` in a box.
+/// Puts `value` into a box.
 ///
 /// # Errors
 ///
-/// There is no memory for the box; the value is dropped.
+/// [`OutOfMemory`] if there is no memory for the box; the value is dropped.
 pub fn boxed<T>(value: T) -> Result<Box<T>, OutOfMemory> {
     let layout = Layout::new::<T>();
     if layout.size() == 0 {
         return Ok(Box::new(value));
     }
-    // SAFETY: the layout has a size.
+    // SAFETY: the size of the layout is not zero, as checked above.
     let place = unsafe { alloc::alloc::alloc(layout) }.cast::<T>();
     if place.is_null() {
         return Err(OutOfMemory);
     }
-    // SAFETY: the global allocator has given this memory for a `T`, as a box has it.
+    // SAFETY: the memory was allocated by the global allocator with the layout of `T`, as `Box` demands, and holds a
+    // `T` after the write.
     unsafe {
         place.write(value);
         Ok(Box::from_raw(place))
@@ -119,7 +120,7 @@ pub fn boxed<T>(value: T) -> Result<Box<T>, OutOfMemory> {
 ///
 /// # Errors
 ///
-/// There is no memory for a longer list, which is as it was.
+/// [`OutOfMemory`] if there is no memory for a longer list; the list is unchanged, and the value is dropped.
 pub fn push<T>(list: &mut Vec<T>, value: T) -> Result<(), OutOfMemory> {
     list.try_reserve(1)?;
     list.push(value);
@@ -130,7 +131,7 @@ pub fn push<T>(list: &mut Vec<T>, value: T) -> Result<(), OutOfMemory> {
 ///
 /// # Errors
 ///
-/// There is no memory for a longer text, which is as it was.
+/// [`OutOfMemory`] if there is no memory for a longer text; the text is unchanged.
 pub fn push_char(text: &mut String, character: char) -> Result<(), OutOfMemory> {
     text.try_reserve(character.len_utf8())?;
     text.push(character);
@@ -141,7 +142,7 @@ pub fn push_char(text: &mut String, character: char) -> Result<(), OutOfMemory> 
 ///
 /// # Errors
 ///
-/// There is no memory for a longer list, to which some of the items may have been appended.
+/// [`OutOfMemory`] if there is no memory for a longer list, to which some of the items may have been appended.
 pub fn extend<T>(list: &mut Vec<T>, items: impl IntoIterator<Item = T>) -> Result<(), OutOfMemory> {
     let items = items.into_iter();
     list.try_reserve(items.size_hint().0)?;
@@ -151,11 +152,11 @@ pub fn extend<T>(list: &mut Vec<T>, items: impl IntoIterator<Item = T>) -> Resul
     Ok(())
 }
 
-/// The `items` in a list.
+/// Collects the `items` into a list.
 ///
 /// # Errors
 ///
-/// There is no memory for the list.
+/// [`OutOfMemory`] if there is no memory for the list.
 pub fn collect<T>(items: impl IntoIterator<Item = T>) -> Result<Vec<T>, OutOfMemory> {
     let (mut list, items) = (Vec::new(), items.into_iter());
     list.try_reserve_exact(items.size_hint().0)?;
@@ -163,11 +164,11 @@ pub fn collect<T>(items: impl IntoIterator<Item = T>) -> Result<Vec<T>, OutOfMem
     Ok(list)
 }
 
-/// The `items` in a list, if none of them is an error.
+/// Collects the `items` into a list, if none of them is an error.
 ///
 /// # Errors
 ///
-/// The first error among the items; or there is no memory for the list.
+/// The first error among the items; or [`OutOfMemory`] if there is no memory for the list.
 pub fn collect_results<T, E: From<OutOfMemory>>(items: impl IntoIterator<Item = Result<T, E>>) -> Result<Vec<T>, E> {
     let mut list = Vec::new();
     for item in items {
@@ -176,28 +177,28 @@ pub fn collect_results<T, E: From<OutOfMemory>>(items: impl IntoIterator<Item = 
     Ok(list)
 }
 
-/// The `items` in a boxed slice.
+/// Collects the `items` into a boxed slice.
 ///
 /// # Errors
 ///
-/// There is no memory for the slice.
+/// [`OutOfMemory`] if there is no memory for the slice.
 pub fn boxed_slice<T>(items: impl IntoIterator<Item = T>) -> Result<Box<[T]>, OutOfMemory> {
     let list = collect(items)?;
     if list.len() == list.capacity() {
         return Ok(list.into_boxed_slice());
     }
-    // To shrink the list in place would be an allocation that must not fail.
+    // Shrinking the list in place would be an allocation that must not fail.
     let mut exact = Vec::new();
     exact.try_reserve_exact(list.len())?;
     exact.extend(list);
     Ok(exact.into_boxed_slice())
 }
 
-/// A copy of `text`.
+/// Copies `text`.
 ///
 /// # Errors
 ///
-/// There is no memory for the copy.
+/// [`OutOfMemory`] if there is no memory for the copy.
 pub fn copy(text: &str) -> Result<String, OutOfMemory> {
     let mut copy = String::new();
     copy.try_reserve_exact(text.len())?;
@@ -205,11 +206,12 @@ pub fn copy(text: &str) -> Result<String, OutOfMemory> {
     Ok(copy)
 }
 
-/// The text of `arguments`.
+/// Formats `arguments` as text.
 ///
 /// # Errors
 ///
-/// There is no memory for the text; or an implementation of `Display` in it has failed, as those do which allocate.
+/// [`OutOfMemory`] if there is no memory for the text, or if an implementation of `Display` in it fails, for example
+/// because it allocates.
 pub fn format(arguments: fmt::Arguments<'_>) -> Result<String, OutOfMemory> {
     let mut text = Text::default();
     match fmt::Write::write_fmt(&mut text, arguments) {
@@ -218,7 +220,7 @@ pub fn format(arguments: fmt::Arguments<'_>) -> Result<String, OutOfMemory> {
     }
 }
 
-/// Text that grows as it is written, and gives an error where there is no memory for more.
+/// Text that grows as it is written to. Writing fails if there is no memory for more.
 #[derive(Debug, Default)]
 pub struct Text(pub String);
 

@@ -1,4 +1,4 @@
-//! Everything here gives an error at each allocation that fails, and keeps no memory.
+//! Every function gives an error for each allocation that fails, and leaks no memory.
 
 use super::failing::{Heap, allocated, each_allocation, with_memory};
 use super::*;
@@ -8,7 +8,7 @@ use core::fmt::Write;
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-/// Carries `operation` out without each of its allocations, and then with all, of which there are some.
+/// Runs `operation` without memory for each of its allocations in turn, and then with memory for all. It must allocate.
 fn allocates<T>(operation: impl FnMut() -> Result<T, OutOfMemory>) -> T {
     let (result, failures) = each_allocation(operation, |&OutOfMemory| true);
     assert!(failures > 0);
@@ -21,7 +21,7 @@ fn boxes_lists_and_text_are_had_or_not() {
     with_memory(0, || boxed(())).unwrap();
     assert_eq!(allocates(|| collect(0..100)).len(), 100);
     assert_eq!(*allocates(|| boxed_slice([1, 2, 3])), [1, 2, 3]);
-    // How many there are is not known before.
+    // The iterator does not know its length in advance.
     assert_eq!(*allocates(|| boxed_slice((0..9).filter(|number| number % 2 == 0))), [0, 2, 4, 6, 8]);
     assert_eq!(allocates(|| copy("text")), "text");
     assert_eq!(allocates(|| format(format_args!("{} is a number{:9}", 7, "!"))), "7 is a number!        ");

@@ -1,8 +1,8 @@
-//! The atomics of core as far as the product uses them, for a model.
+//! The atomics of core, as far as the product uses them, for models.
 //!
-//! Where a thread loads an atomic and then stores to it, loom forgets that another thread has loaded it before
-//! (tokio-rs/loom issues 166 and 392), and leaves interleavings out. So each load first touches an object of loom's that
-//! orders nothing, but by which loom sees that the order of two loads is to be tried both ways.
+//! If a thread loads an atomic and then stores to it, loom forgets that another thread has loaded it before
+//! (tokio-rs/loom issues 166 and 392), and leaves out interleavings. So each load first touches an object of loom's
+//! that orders nothing, but makes loom try both orders of two loads.
 
 use core::panic::Location;
 use core::ptr;
@@ -19,36 +19,37 @@ macro_rules! atomic {
         pub struct $name$(<$parameter>)?(loom::sync::atomic::$name$(<$parameter>)?, Condvar);
 
         impl$(<$parameter>)? $name$(<$parameter>)? {
-            /// As core's.
+            /// Makes an atomic with this value, as core's `new` does.
             #[track_caller]
             pub fn new(value: $value) -> Self {
                 Self(loom::sync::atomic::$name::new(value), Condvar::new())
             }
 
-            /// As core's.
+            /// Loads the value, as core's `load` does.
             #[track_caller]
             pub fn load(&self, order: Ordering) -> $value {
                 self.1.notify_one();
                 self.0.load(weaken(Location::caller(), "load", order))
             }
 
-            /// As core's.
+            /// Stores a value, as core's `store` does.
             #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
                 self.0.store(value, weaken(Location::caller(), "store", order));
             }
 
-            /// As core's.
+            /// Stores a value and returns the previous one, as core's `swap` does.
             #[track_caller]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 self.0.swap(value, weaken(Location::caller(), "swap", order))
             }
 
-            /// As core's, but never fails spuriously.
+            /// Stores `new` if the value is `current`, as core's `compare_exchange_weak` does, but never fails
+            /// spuriously.
             ///
             /// # Errors
             ///
-            /// The value, where it is not `current`.
+            /// The value, if it is not `current`.
             #[track_caller]
             pub fn compare_exchange_weak(
                 &self,
@@ -62,10 +63,10 @@ macro_rules! atomic {
                 self.0.compare_exchange_weak(current, new, success, failure)
             }
 
-            /// Reads the value as its only owner: the model fails if another thread may access it.
+            /// Reads the value as its only owner. The model fails if another thread may access it.
             #[track_caller]
             pub fn exclusive(&self) -> $value {
-                // SAFETY: loom keeps the value, and checks that every store happens before this.
+                // SAFETY: loom owns the value, and checks that every store happens before this read.
                 unsafe { self.0.unsync_load() }
             }
         }
@@ -84,19 +85,19 @@ macro_rules! counting {
         atomic!($name, $value, 0);
 
         impl $name {
-            /// As core's.
+            /// Adds to the value and returns the previous one, as core's `fetch_add` does.
             #[track_caller]
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_add(value, weaken(Location::caller(), "fetch_add", order))
             }
 
-            /// As core's.
+            /// Clears bits of the value and returns the previous one, as core's `fetch_and` does.
             #[track_caller]
             pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_and(value, weaken(Location::caller(), "fetch_and", order))
             }
 
-            /// As core's.
+            /// Sets bits of the value and returns the previous one, as core's `fetch_or` does.
             #[track_caller]
             pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_or(value, weaken(Location::caller(), "fetch_or", order))
@@ -109,7 +110,7 @@ atomic!(AtomicBool, bool, false);
 atomic!(AtomicPtr<T>, *mut T, ptr::null_mut());
 counting!(AtomicU32, u32; AtomicU64, u64; AtomicUsize, usize);
 
-/// As core's.
+/// Orders accesses, as core's `fence` does.
 #[track_caller]
 pub fn fence(order: Ordering) {
     match weaken(Location::caller(), "fence", order) {

@@ -1,4 +1,4 @@
-//! Running a model, as it is and with each of its orderings weakened.
+//! Runs a model, as it is and with each of its orderings weakened.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use loom::model::Builder;
 
 use crate::weaken::{self, Run, Weakening};
 
-/// A small program whose threads are interleaved in every way.
+/// A small program whose threads are interleaved in every possible way.
 #[derive(Clone)]
 pub struct Model {
     body: Arc<dyn Fn() + Send + Sync>,
@@ -17,23 +17,24 @@ pub struct Model {
 }
 
 impl Model {
-    /// The model that runs `body`, which is called once for each interleaving, and starts threads by `loom::thread`.
+    /// Makes a model of `body`, which is called once for each interleaving, and starts threads by `loom::thread`.
     #[must_use]
     pub fn new(body: impl Fn() + Send + Sync + 'static) -> Self {
         Self { body: Arc::new(body), preemptions: None }
     }
 
-    /// Looks only at the interleavings in which a thread is made to give way, where it could go on, at most `preemptions`
-    /// times: for models that have too many.
+    /// Limits the exploration to interleavings in which threads are preempted, where they could continue, at most
+    /// `preemptions` times. For models that have too many interleavings.
     #[must_use]
     pub fn preempted_at_most(self, preemptions: usize) -> Self {
         Self { preemptions: Some(preemptions), ..self }
     }
 
-    /// Runs the model in every way, with an ordering weakened.
+    /// Explores all interleavings of the model, with an ordering weakened if one is given.
     fn explore(&self, weakened: Option<Weakening>) -> (Result<(), String>, Run) {
         let Self { body, preemptions } = self.clone();
-        // A model that has failed leaves loom's state of the thread as it was then.
+        // In a thread of its own, because a model that has failed leaves loom's state in its thread as it was at the
+        // failure.
         let run = move || {
             weaken::begin(weakened);
             let mut builder = Builder::new();
@@ -45,12 +46,12 @@ impl Model {
     }
 }
 
-/// Checks that none of the models ever fails; and that one of them does, in some interleaving, as soon as any of the
-/// orderings that they come to in `files` is weakened, but for those that are `unnoticed`.
+/// Checks that no model ever fails, and that one of them fails in some interleaving as soon as any ordering that they
+/// use in `files` is weakened, except for the orderings that are `unnoticed`.
 ///
 /// # Panics
 ///
-/// Otherwise.
+/// If one of the checks fails.
 pub fn verify(files: &[&str], models: &[Model], unnoticed: &[&str]) {
     let mut possible = Vec::new();
     for model in models {
@@ -77,7 +78,7 @@ pub fn verify(files: &[&str], models: &[Model], unnoticed: &[&str]) {
     assert_eq!(names, unnoticed, "orderings can be weakened, and no model fails: {found:#?}");
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 fn message(payload: &(dyn Any + Send)) -> String {
     match (payload.downcast_ref::<String>(), payload.downcast_ref::<&str>()) {
         (Some(message), _) => message.clone(),

@@ -1,4 +1,4 @@
-//! Which orderings a model comes to, and which of them is weakened in this run.
+//! Records the orderings that a model uses, and weakens one of them in a run.
 
 use core::fmt;
 use core::panic::Location;
@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqC
 use std::cell::RefCell;
 use std::path::Path;
 
-/// An ordering at one place in the sources, and a weaker one in its place.
+/// An ordering at one place in the sources, and a weaker ordering to use instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Weakening {
     place: &'static Location<'static>,
@@ -32,12 +32,12 @@ impl fmt::Display for Weakening {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
     pub(crate) weakened: Option<Weakening>,
-    /// Every weakening that there could have been.
+    /// Every weakening that is possible in the run.
     pub(crate) possible: Vec<Weakening>,
 }
 
 thread_local! {
-    /// The run on this thread; the threads of a model all run on one.
+    /// The run on this thread. All threads of a model run on the same thread.
     static RUN: RefCell<Run> = RefCell::default();
 }
 
@@ -46,12 +46,12 @@ pub(crate) fn begin(weakened: Option<Weakening>) {
     RUN.set(Run { weakened, possible: Vec::new() });
 }
 
-/// The run on this thread, which is over.
+/// Ends the run on this thread, and returns it.
 pub(crate) fn end() -> Run {
     RUN.take()
 }
 
-/// The ordering that the access at `place` has in this run, where the sources say `order`.
+/// Returns the ordering of the access at `place` in this run. The sources say `order`.
 pub(crate) fn weaken(place: &'static Location<'static>, operation: &'static str, order: Ordering) -> Ordering {
     if order == Relaxed {
         return order;
@@ -68,7 +68,7 @@ pub(crate) fn weaken(place: &'static Location<'static>, operation: &'static str,
     })
 }
 
-/// The orderings that are one step weaker.
+/// Returns the orderings that are one step weaker.
 fn weaker(order: Ordering, operation: &str) -> &'static [Ordering] {
     match (order, operation) {
         (SeqCst, "load") => &[Acquire],

@@ -1,4 +1,4 @@
-//! Probes come and go while another CPU runs into them, in every order.
+//! Model checks: probes are registered and removed while another CPU hits them, in every order.
 
 use std::mem;
 use std::sync::{Mutex, PoisonError};
@@ -21,17 +21,19 @@ use crate::probe::kretprobe::make_pool;
 use crate::probe::tests::computer::{Host, OUTSIDE, mask, write};
 use crate::text;
 
-/// The counts that a model leaves to the next: they are never given back to the heap.
+/// The counts that a model leaves to the next one, because they are never returned to the heap.
 static COUNTERS: Mutex<FreeCounters> = Mutex::new(FreeCounters::new());
 
-/// The probed instruction: a branch to the next one. A thread that finds a branch looks up in the table whether it is a probe's.
+/// The probed instruction: a branch to the next one. If the text holds a branch, the code under test looks up in the
+/// table whether a probe wrote it.
 const NEXT: u32 = 0x1400_0001;
 
-/// What the handlers of a probe are given: a word that is not atomic, and theirs while there is the probe.
+/// The data of a probe: a word that is not atomic, and that its handlers use as long as the probe exists.
 type Word = Cell<()>;
 
 fn touch(data: usize) {
-    // SAFETY: the model leaks it. Loom fails where nothing orders this and an access before or after the probe.
+    // SAFETY: `Registrar::register` leaks the word. Loom fails if no order exists between this access and one before or
+    // after the probe.
     unsafe { &*(data as *const Word) }.get();
 }
 
@@ -55,7 +57,7 @@ fn kretprobe(registrar: &Registrar) -> Kind {
     Kind::Return(AliasableBox::new(Box::new(ReturnProbe::new(registrar.address, None, Some(handler), pool))))
 }
 
-/// The CPU on which probes are registered, and the address at which they are.
+/// The CPU that registers probes, and the address at which it does.
 struct Registrar {
     registry: Registry,
     address: usize,
@@ -78,7 +80,7 @@ impl Registrar {
         let request =
             Request { address: self.address, kind, data, insertion: None, enabled: true, fastest: Mode::Simulated };
         let mut registration = self.registry.add(request, &mut Checker::locked()).unwrap();
-        // It is not in the registry that it would be taken out of when it is dropped.
+        // Dropping it must not unregister the probe: it is in this registry, not in the global one.
         registration.state = State::Unregistered;
         assert_eq!(self.registry.change(&mut vec![self.address]), None);
         (registration, word)
@@ -98,7 +100,7 @@ impl Drop for Registrar {
     }
 }
 
-/// The other CPU.
+/// Starts the other CPU.
 fn spawn(run: impl FnOnce() + 'static) -> JoinHandle<()> {
     thread::spawn(|| {
         CPU.with(|cpu| cpu.set(1));
@@ -108,10 +110,10 @@ fn spawn(run: impl FnOnce() + 'static) -> JoinHandle<()> {
     })
 }
 
-/// The stack pointer of those that call it.
+/// The stack pointer of callers of the function.
 const SP: u64 = 0x1000;
 
-/// What a CPU does that comes to the instruction at `address`, the first of a function. Returns x30 as it is then.
+/// Executes the instruction at `address`, the first of a function, as a CPU does. Returns x30 after it.
 fn execute(address: usize, sp: u64) -> u64 {
     let mut frame = TrapFrame { pc: address as u64, sp, ..TrapFrame::default() };
     frame.x[30] = return_address();
@@ -121,12 +123,12 @@ fn execute(address: usize, sp: u64) -> u64 {
     frame.x[30]
 }
 
-/// Where this task calls the function from.
+/// Returns the address from which this task calls the function.
 fn return_address() -> u64 {
     OUTSIDE + 4 * identity::task() as u64
 }
 
-/// What a CPU does that returns to `x30`.
+/// Returns to `x30`, as a CPU does.
 fn leave(x30: u64, sp: u64) {
     let mut frame = TrapFrame { pc: x30, sp, ..TrapFrame::default() };
     if trampoline::is_kretprobe(x30) {
@@ -137,8 +139,8 @@ fn leave(x30: u64, sp: u64) {
     assert_eq!(frame.pc, return_address());
 }
 
-/// The first probe of a page is registered, and a second one, and both are removed, while another CPU executes the
-/// instruction, and looks which it is.
+/// Registers and removes the first probe of a page and a second one, while another CPU executes the instruction and
+/// reads the original instruction.
 fn come_and_go() -> Model {
     Model::new(|| {
         let mut registrar = Registrar::new();
@@ -158,7 +160,7 @@ fn come_and_go() -> Model {
     .preempted_at_most(2)
 }
 
-/// Tasks on two CPUs call a return-probed function. The second returns, or exits.
+/// Tasks on two CPUs call a return-probed function. The second task returns, or exits.
 fn call(exits: bool) -> Model {
     Model::new(move || {
         let mut registrar = Registrar::new();
@@ -167,7 +169,7 @@ fn call(exits: bool) -> Model {
         let other = spawn(move || {
             let x30 = execute(address, SP);
             match exits {
-                // SAFETY: it does nothing any more.
+                // SAFETY: the task does nothing after this.
                 true => unsafe { returns::task_exited(platform::calls()) },
                 false => leave(x30, SP),
             }
@@ -182,15 +184,15 @@ fn call(exits: bool) -> Model {
     .preempted_at_most(2)
 }
 
-/// A task has two calls in progress, and comes to another CPU before they return: what they have taken is given back there,
-/// while a call of another task looks for it.
+/// A task has two calls in progress, and migrates to another CPU before they return. The instances are given back
+/// there, while a call of another task takes one.
 fn migrate() -> Model {
     Model::new(|| {
         let mut registrar = Registrar::new();
         let address = registrar.address;
         let probe = registrar.register(kretprobe);
         let calls = [SP, SP - 16].map(|sp| (execute(address, sp), sp));
-        // The scheduler does this, with a lock.
+        // The scheduler orders the two CPUs in the same way, with a lock.
         let other = spawn(move || {
             identity::switch_to(0);
             calls.into_iter().rev().for_each(|(x30, sp)| leave(x30, sp));
@@ -205,7 +207,7 @@ fn migrate() -> Model {
     .preempted_at_most(2)
 }
 
-/// A return probe is unregistered while a call is in progress on the other CPU, and freed when it is over.
+/// A return probe is unregistered while a call is in progress on the other CPU, and freed when that call is over.
 fn unregister_in_flight() -> Model {
     Model::new(|| {
         let mut registrar = Registrar::new();
@@ -229,13 +231,13 @@ fn unregister_in_flight() -> Model {
     .preempted_at_most(2)
 }
 
-/// There is one text, so the tests take turns.
+/// There is only one text, so the tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 #[test]
 fn probes_come_and_go_while_they_are_hit() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    // The store of the pages, which only the assembly loads in no order with their number.
+    // The store of `pages`: only the assembly loads it without an order with `length`.
     let elsewhere = ["src/probe/hit/table.rs: store: Release to Relaxed"];
     verify(&["table.rs", "publish.rs"], &[come_and_go()], &elsewhere);
 }
@@ -243,7 +245,7 @@ fn probes_come_and_go_while_they_are_hit() {
 #[test]
 fn calls_find_their_returns() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    // The models of the list of free instances and of the count of calls in progress show that these are needed.
+    // The models of the free list and of the count of calls in progress show that these orderings are needed.
     let elsewhere = [
         "store: Release",
         "load: Acquire",

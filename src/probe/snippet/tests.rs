@@ -1,4 +1,4 @@
-//! How snippets are put together, as a decoder that somebody else wrote reads it. What they do is tested on the target.
+//! How snippets are assembled, as an independent decoder reads them. What they do is tested on the target.
 
 use std::string::{String, ToString};
 use std::vec::Vec;
@@ -11,13 +11,13 @@ use crate::insn::encode::compute::{Binary, Condition};
 use crate::probe::hit::counters::Counters;
 
 const NOP: u32 = 0xd503_201f;
-/// `add x0, x0, #1`: what is probed.
+/// `add x0, x0, #1`: the probed instruction.
 const PROBED: u32 = 0x9100_0400;
 
 /// `add x12, x9, x12`.
 const CELL_OF_CPU: Step = Step::Instruction(compute::compute(Binary::Add, 12, Snippet::CPU, 12));
 
-/// The words of a snippet before its stub, and how many bytes before the stub it begins.
+/// Builds a snippet. Returns the words before its stub, and how many bytes before the stub it begins.
 fn built(snippet: &Snippet, operand: u64) -> (Vec<u32>, u16) {
     let insertion = Insertion::new(snippet, operand);
     let inserted =
@@ -32,7 +32,7 @@ fn built(snippet: &Snippet, operand: u64) -> (Vec<u32>, u16) {
 
 fn lines(words: &[u32]) -> Vec<String> {
     let text = |word: &u32| {
-        // The decoder does not name these as they are.
+        // The decoder has other names for these.
         if *word == encode::write_daif(17) {
             return "msr daif, x17".to_string();
         }
@@ -44,7 +44,7 @@ fn lines(words: &[u32]) -> Vec<String> {
     words.iter().map(text).collect()
 }
 
-/// The instructions from the first of the snippet to the branch to the stub.
+/// Returns the instructions from the first of the snippet to the copy of the probed instruction.
 fn listing(steps: &[Step], is_masked: bool, atomics: bool) -> Vec<String> {
     let snippet = Snippet::with(steps, is_masked, atomics, false).unwrap();
     let (words, before) = built(&snippet, 0x1234);
@@ -120,7 +120,7 @@ fn branches_and_numbers_lead_to_what_they_mean() {
         let literal = |at: usize| (at as i64 + (i64::from(words[at] << 8) as i32 as i64 >> 13)) as usize;
         assert_eq!((number(literal(first)), number(literal(first + 4))), (NUMBER, NUMBER + 1));
         assert_eq!(lines(&words[first + 1..first + 3])[0], "mov x13, #0x7");
-        // The end of the steps is where hits are counted.
+        // The end of the steps is the code that counts hits.
         assert_eq!(lines(&words[first + 2..first + 3]), ["cbz x0, $+0xc"]);
         let call = literal(first + 3);
         let leaving = lines(&words[call..call + 1 + usize::from(is_masked)]);
@@ -142,7 +142,7 @@ fn interrupts_are_masked_for_a_part_where_they_are_not_for_all() {
             "mrs x9, s3_0_c13_c0_4",
             "ldr x9, [x9]",
             "mov x10, #0x1",
-            // Over all that is masked.
+            // Skips everything that is masked.
             "cbz x0, $+0x1c",
             "mrs x17, s3_3_c4_c2_1",
             "msr daifset, #0xf",
@@ -155,7 +155,7 @@ fn interrupts_are_masked_for_a_part_where_they_are_not_for_all() {
             "stadd x10, [x11]",
         ]
     );
-    // Without atomics all is masked.
+    // Without atomics, all of the snippet is masked.
     let masked = listing(&steps, false, false);
     assert_eq!(
         masked[..6].join("; "),
@@ -164,7 +164,7 @@ fn interrupts_are_masked_for_a_part_where_they_are_not_for_all() {
     );
     assert_eq!(masked.iter().filter(|line| line.starts_with("msr daif, ")).count(), 1);
 
-    // What is left with interrupts masked restores the masks, and what is left before does not.
+    // An exit with interrupts masked restores the masks; an earlier one does not.
     let steps = [Step::Call(Branch::Zero(0)), Step::Mask, Step::Call(Branch::Zero(1)), load, Step::Unmask];
     let (words, before) = built(&Snippet::with(&steps, false, true, false).unwrap(), 0);
     let first = words.len() - usize::from(before) / 4 + 3;
@@ -174,7 +174,7 @@ fn interrupts_are_masked_for_a_part_where_they_are_not_for_all() {
     assert_eq!(lines(&words[masked..masked + 1]), ["msr daif, x17"]);
     let copy = words[words.len() - 1] as usize;
     assert_eq!(masked, crate::probe::hit::snippet_cell::exit(4 * copy) / 4, "where a load that faults goes on");
-    // Without masks there are none to be restored.
+    // Without masked steps, there is nothing to restore.
     let (words, _) = built(&Snippet::with(&[load], false, true, false).unwrap(), 0);
     let exit = crate::probe::hit::snippet_cell::exit(4 * words[words.len() - 1] as usize);
     assert_eq!(encode::branch_target(words[exit / 4], exit as u64), Some(4 * words.len() as u64));

@@ -1,4 +1,4 @@
-//! What the words around an instruction mean for a probe on it.
+//! Tests of checks that look at the words around an instruction.
 
 use super::computer::{Computer, NOP, RET, add};
 use super::*;

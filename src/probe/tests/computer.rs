@@ -1,5 +1,5 @@
-//! A pretended kernel, and a pretended CPU that executes a handful of instructions and takes breakpoints to the engine as
-//! the vectors do.
+//! A simulated kernel, and a simulated CPU that executes a handful of instructions and takes breakpoints to the engine
+//! as the vectors do.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::ops::Range;
@@ -13,33 +13,33 @@ use crate::platform::Platform;
 use crate::probe::hit::{self, Breakpoint, returns, trampoline};
 use crate::text::{self, Word};
 
-/// Words of each function in the pretended text.
+/// Words of each function in the simulated text.
 pub const FUNCTION: usize = 16;
 const WORDS: usize = if cfg!(loom) { 64 } else { 2048 };
 const PAGE: usize = 4096;
 pub const RET: u32 = 0xd65f_03c0;
 pub const NOP: u32 = 0xd503_201f;
-/// MOV x19, x30.
+/// `mov x19, x30`.
 pub const KEEP_LINK: u32 = 0xaa1e_03f3;
-/// `add x0, x0, #1`, `add x0, x0, #2`, …
+/// `add x0, x0, #immediate`.
 pub const fn add(immediate: u32) -> u32 {
     0x9100_0000 | immediate << 10
 }
-/// `bl` over `words` words.
+/// `bl` that skips `words` words.
 pub const fn branch_link(words: i32) -> u32 {
     0x9400_0000 | (words as u32 & 0x03ff_ffff)
 }
 
-/// Where the outermost function returns to.
+/// The address that the outermost function returns to.
 pub const OUTSIDE: u64 = 0x5afe_0000;
 
-/// The end of the stack that the pretended kernel knows of.
+/// The end of the stack that the simulated kernel knows.
 const STACK: usize = 0x1000;
 
-/// There is no executable memory.
+/// Set while there is no executable memory.
 pub static EXHAUSTED: AtomicBool = AtomicBool::new(false);
 
-/// Where other tasks have been interrupted.
+/// The pcs at which other tasks have been interrupted.
 pub static INTERRUPTED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 #[cfg(loom)]
@@ -47,34 +47,34 @@ kprobes_models::loom::lazy_static! {
     static ref MASKED: kprobes_models::loom::sync::Mutex<()> = kprobes_models::loom::sync::Mutex::new(());
 }
 
-/// In models: the other CPU has interrupts masked as long as this exists, or is held.
+/// Masks interrupts on the other CPU of a model, as long as the result exists: `hold_cpus` waits for it.
 #[cfg(loom)]
 pub fn mask() -> kprobes_models::loom::sync::MutexGuard<'static, ()> {
     MASKED.lock().unwrap()
 }
 
-/// Where the text begins.
+/// Returns the address at which the text begins.
 fn memory() -> usize {
     static TEXT: OnceLock<usize> = OnceLock::new();
     *TEXT.get_or_init(|| {
         let text = pages(4 * WORDS).expect("there is memory for the text");
-        // SAFETY: it is that large.
+        // SAFETY: the allocation has room for `WORDS` words.
         (0..WORDS).for_each(|word| unsafe { text.cast::<u32>().add(word).write(NOP) });
         text.expose_provenance().get()
     })
 }
 
-/// Pages of zeroes with room for `length` bytes, which are never freed.
+/// Allocates pages of zeroes with room for `length` bytes, which are never freed.
 fn pages(length: usize) -> Option<NonNull<u8>> {
     let layout = Layout::from_size_align(length.next_multiple_of(PAGE), PAGE).ok()?;
-    // SAFETY: the layout has a size.
+    // SAFETY: the size of the layout is not zero.
     NonNull::new(unsafe { alloc_zeroed(layout) })
 }
 
 pub struct Host;
 crate::platform!(Host);
 
-// SAFETY: nothing executes the text but `Computer`, which goes through the engine.
+// SAFETY: only `Computer` executes the text, and it goes through the engine.
 unsafe impl Platform for Host {
     const CPU_OFFSET: usize = 0;
     const CALLS_OFFSET: usize = 0;
@@ -132,17 +132,17 @@ impl Machine for Host {
     }
 }
 
-/// Writes words to the text, where there is no probe.
+/// Writes words to the text, at addresses without probes.
 pub fn write(address: usize, words: &[u32]) {
     let words: Vec<_> =
         words.iter().zip((address..).step_by(4)).map(|(&word, address)| Word { address, words: [word] }).collect();
     text::write(&words);
 }
 
-/// The pretended machine. There is one, so the tests take turns.
+/// The simulated machine. There is only one, so the tests take turns.
 pub struct Computer {
     pub frame: TrapFrame,
-    /// Breakpoints taken.
+    /// The number of breakpoints taken.
     pub exceptions: u32,
     _turn: MutexGuard<'static, ()>,
 }
@@ -162,7 +162,7 @@ impl Computer {
         address
     }
 
-    /// Calls the function at `address` with `x0`, and returns what it returns.
+    /// Calls the function at `address` with `x0`, and returns its result.
     pub fn call(&mut self, address: usize, x0: u64) -> u64 {
         self.frame.pc = address as u64;
         self.frame.x[0] = x0;
@@ -210,12 +210,12 @@ impl Computer {
     }
 }
 
-/// Stores the frame record as the vectors do, which know nothing of slots.
+/// Stores the frame record as the vectors do, which do not know about slots.
 pub fn enter_exception(frame: &mut TrapFrame) {
     frame.record = [frame.x[29], frame.pc];
 }
 
-/// Executes an instruction that is no breakpoint.
+/// Executes an instruction that is not a breakpoint.
 pub fn execute(word: u32, frame: &mut TrapFrame) {
     match insn::classify(word) {
         Verdict::Simulate(operation) => operation.simulate(frame, &Host).unwrap(),

@@ -1,4 +1,4 @@
-//! The engine on the host: what happens to probed code, instruction by instruction.
+//! The engine on the host: probed code is executed instruction by instruction.
 
 mod check;
 pub(super) mod computer;
@@ -16,16 +16,16 @@ use crate::platform::Platform;
 use crate::text;
 use computer::{Computer, FUNCTION, Host, INTERRUPTED, NOP, OUTSIDE, RET, add, branch_link, enter_exception, execute};
 
-/// The machine, with nothing seen yet.
+/// Returns the machine, with `SEEN` at zero.
 fn computer() -> Computer {
     let computer = Computer::new();
     SEEN.store(0, Relaxed);
-    // Another test may have failed in a handler.
+    // Another test may have failed in a handler, and left the CPU in it.
     hit::cpu::Cpu::current().leave();
     computer
 }
 
-/// What the handlers of the tests leave behind.
+/// The sum of the values that the tests' handlers have seen.
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
 fn see_x0(hit: &mut Hit<'_>) {
@@ -170,7 +170,7 @@ fn a_hit_in_a_handler_executes_and_is_counted_as_missed() {
     let inner = computer.function(1, &[add(1), NOP, RET]);
     static INNER: AtomicUsize = AtomicUsize::new(0);
     INNER.store(inner, Relaxed);
-    /// Runs the inner function on the same pretended CPU, as a handler does that calls it.
+    /// Runs the inner function on the same simulated CPU, as a handler that calls it would.
     fn call_inner(_: &mut Hit<'_>) {
         let mut frame = TrapFrame { pc: INNER.load(Relaxed) as u64, sp: 0x800, ..TrapFrame::default() };
         frame.x[30] = OUTSIDE;
@@ -348,7 +348,7 @@ fn an_abandoned_cpu_executes_what_is_probed_and_calls_nobody() {
         computer.frame.pstate = 0b0101;
         (0..steps).for_each(|_| computer.step());
         enter_exception(&mut computer.frame);
-        // SAFETY: the test begins anew below.
+        // SAFETY: the test resets the CPU and starts a new call below, so no interrupted code resumes.
         unsafe { hit::abandon(Some(&mut computer.frame)) };
         let TrapFrame { pc, pstate, record, .. } = computer.frame;
         let expected = (function as u64 + 4 * (steps - 1), 0b0101, pc);
@@ -356,10 +356,10 @@ fn an_abandoned_cpu_executes_what_is_probed_and_calls_nobody() {
         assert_eq!((computer.call(function, 5), probe.hits(), probe.missed()), (6, steps, steps));
         hit::cpu::Cpu::current().leave();
     }
-    // A panic has no frame to put right.
+    // A panic has no frame to correct.
     computer.frame.pc = function as u64;
     computer.step();
-    // SAFETY: likewise.
+    // SAFETY: the test resets the CPU and starts a new call below, so no interrupted code resumes.
     unsafe { hit::abandon(None) };
     assert_eq!((computer.call(function, 5), probe.hits(), probe.missed()), (6, 3, 3));
     hit::cpu::Cpu::current().leave();

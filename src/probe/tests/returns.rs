@@ -40,9 +40,9 @@ fn an_entry_handler_can_decline_and_leave_data_for_the_return() {
     assert_eq!((SEEN.load(Relaxed), probe.hits(), probe.missed()), (1 + 3 + 5, 3, 0));
 }
 
-/// A function that calls the next one, whose caller's return address it keeps in x19 for want of a stack.
+/// Runs a function that calls the next one. It keeps its caller's return address in x19, because it has no stack.
 fn nest(computer: &mut Computer, outer: usize, inner: usize) -> u64 {
-    // `mov x30, x19` is done by hand, as the pretended CPU does not know it.
+    // `mov x30, x19` is done by hand, because the simulated CPU does not execute it.
     computer.frame.pc = outer as u64;
     computer.frame.x[0] = 0;
     computer.frame.x[30] = OUTSIDE;
@@ -74,7 +74,7 @@ fn calls_beyond_maxactive_are_missed_and_still_right() {
     let inner = computer.function(1, &[add(1), RET]);
     let outer = computer.function(0, &[KEEP_LINK, branch_link(FUNCTION as i32 - 1), add(10), RET]);
     let probe = Kretprobe::at(inner).maxactive(1).handler(see_return).register().unwrap();
-    // Another task is in the function, and holds the one instance.
+    // Another task is in the function, and holds the only instance.
     switch_to(2);
     let mut elsewhere = TrapFrame { pc: inner as u64, sp: 0x9000, ..TrapFrame::default() };
     elsewhere.x[30] = OUTSIDE;
@@ -82,8 +82,8 @@ fn calls_beyond_maxactive_are_missed_and_still_right() {
     execute(text::read(elsewhere.pc as usize), &mut elsewhere);
     switch_to(1);
     assert_eq!((nest(&mut computer, outer, inner), probe.missed(), probe.active()), (11, 1, 1));
-    // The other task dies in there: its instance is recycled, and its call has been missed.
-    // SAFETY: it is not switched to again.
+    // The other task exits in there: its instance is given back, and its call counts as missed.
+    // SAFETY: the test never switches to that task again.
     unsafe { task_exited(calls_of(2)) };
     assert_eq!((probe.missed(), probe.active()), (2, 0));
     assert_eq!((nest(&mut computer, outer, inner), probe.hits()), (11, 1));
@@ -153,7 +153,7 @@ fn an_abandoned_call_is_recycled_when_an_older_one_returns() {
     let kept = computer.frame.x[30];
     computer.frame.sp -= 16;
     computer.run_until(inner as u64 + 4);
-    // Something takes execution out of the inner function for good.
+    // The inner function is left for good, without a return.
     computer.frame.sp += 16;
     computer.frame.pc = kept;
     computer.run_until(OUTSIDE);
@@ -214,7 +214,7 @@ fn an_entry_that_faults_and_is_retried_is_one_call() {
     assert!(probes.iter().all(|probe| (probe.hits(), probe.missed(), probe.active()) == (1, 0, 0)));
 }
 
-/// A function that has been entered and comes back to its beginning by a tail call, where its instruction faults.
+/// Enters a function that returns to its beginning by a tail call, where its first instruction faults.
 fn fault_at_reentry(computer: &mut Computer, function: usize) {
     computer.frame.pc = function as u64;
     computer.frame.x[30] = OUTSIDE;
@@ -261,8 +261,8 @@ fn of_several_probes_at_a_tail_call_those_are_taken_back_that_followed() {
     assert_eq!(probes.each_ref().map(|probe| (probe.hits(), probe.missed())), [(1, 2), (2, 0), (2, 0)]);
 }
 
-/// Enters `function` with this stack pointer, and leaves it before its second instruction. Returns the stack pointer, and what is
-/// then in x30.
+/// Enters `function` with this stack pointer, and leaves it before its second instruction. Returns the stack pointer
+/// and the pc at which it was left.
 fn enter(computer: &mut Computer, function: usize, stack_pointer: u64, caller: u64) -> (u64, u64) {
     computer.frame.pc = function as u64;
     computer.frame.sp = stack_pointer;
@@ -277,7 +277,7 @@ fn calls_on_several_stacks_of_a_task_return_in_any_order() {
     let mut computer = computer();
     let functions = [0, 1].map(|number| computer.function(number, &[NOP, add(1), RET]));
     let probes = functions.map(|address| Kretprobe::at(address).handler(see_return).register().unwrap());
-    // One stack that the kernel knows of, and two that it does not: the first call, of the first function, is on the first.
+    // One stack that the kernel knows, and two that it does not know.
     let callers = [OUTSIDE, OUTSIDE + 0x100, OUTSIDE + 0x200];
     for stacks in [[0x1000, 0x9000, 0x5000], [0x9000, 0x5000, 0x1000], [0x5000, 0x1000, 0x9000]] {
         for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
@@ -290,7 +290,7 @@ fn calls_on_several_stacks_of_a_task_return_in_any_order() {
             for fiber in order {
                 let (sp, pc) = fibers[fiber];
                 let floor = sp as usize;
-                // SAFETY: the task is that of this thread.
+                // SAFETY: the task runs in this thread.
                 let address = unsafe { true_return_address(calls_of(1), floor) };
                 assert_eq!(address, Some(callers[fiber] as usize), "{order:?}");
                 (computer.frame.sp, computer.frame.pc) = (sp, pc);
@@ -313,7 +313,7 @@ fn a_return_with_another_stack_pointer_goes_to_the_caller_and_is_missed() {
     for moved in [-16, 16] {
         let (sp, pc) = enter(&mut computer, outer, 0x800, OUTSIDE);
         enter(&mut computer, inner, 0x700, OUTSIDE + 0x100);
-        // Newer, on another stack.
+        // A newer call, on another stack.
         let elsewhere = enter(&mut computer, inner, 0x9000, OUTSIDE + 0x200);
         (computer.frame.sp, computer.frame.pc) = (0x700_u64.wrapping_add_signed(moved), inner as u64 + 4);
         computer.run_until(OUTSIDE + 0x100);

@@ -1,4 +1,4 @@
-//! What there is no memory for changes nothing; what goes needs none; and what is given back is as good as new.
+//! Without memory: a change that fails changes nothing, removing probes needs no memory, and freed memory is reused.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,7 +7,7 @@ use fallible::failing::{Heap, each_allocation, with_memory};
 use super::*;
 use computer::EXHAUSTED;
 
-/// All slots are taken by these probes, and there is no memory for more while this lives.
+/// Probes that take all slots. There is no memory for more slots while this exists.
 struct Exhausted(Vec<Kprobe>);
 
 impl Exhausted {
@@ -46,7 +46,7 @@ fn never(_: &mut Hit<'_>) {
     panic!("its probe is not armed");
 }
 
-/// Of four probes at the entry of a function one goes after the other, and the others are told of every hit.
+/// The four probes at the entry of a function are removed one after the other; the remaining ones report every hit.
 #[test]
 fn probes_go_where_there_is_no_memory_at_all() {
     let mut computer = computer();
@@ -74,7 +74,7 @@ fn probes_go_where_there_is_no_memory_at_all() {
     assert_eq!((memory().points, memory().slots, memory().stubs), before);
 }
 
-/// All at once; and a slot that somebody is in is kept for as long.
+/// All probes are removed at once. A slot in which a task was interrupted is kept for as long as the task is in it.
 #[test]
 fn many_probes_go_where_there_is_no_memory_at_all() {
     let mut computer = computer();
@@ -93,7 +93,7 @@ fn many_probes_go_where_there_is_no_memory_at_all() {
     assert_eq!((memory().points, memory().slots), before);
 }
 
-/// A slot is in use, so that there are slots.
+/// Registers a probe with a slot, so that there is memory for slots.
 fn some_slot(computer: &Computer) -> Kprobe {
     Kprobe::at(computer.function(1, &[add(1), RET])).at_most(Mode::Boosted).register().unwrap()
 }
@@ -166,7 +166,7 @@ fn probes_are_armed_together_or_not_at_all() {
     assert_eq!((computer.call(function, 0), SEEN.load(Relaxed)), (3, 1));
 }
 
-/// Wherever in it the memory ends.
+/// Checked for every allocation at which memory may run out.
 #[test]
 fn what_there_is_no_memory_to_arm_is_as_it_was() {
     let mut computer = computer();
@@ -182,7 +182,7 @@ fn what_there_is_no_memory_to_arm_is_as_it_was() {
     while let Err(error) = with_memory(times, arm) {
         assert!(matches!(error, ProbeError::OutOfMemory { .. }));
         let (found, hits) = (state(), stays.hits());
-        // The probe that stays may be left with a slot that suits all, until there is memory for another.
+        // The remaining probe may keep a slot that suits all the probes, until there is memory for another slot.
         assert_eq!((found.1, found.2, found.3), (before.1, before.2, before.3));
         assert_eq!((computer.call(function, 1), SEEN.swap(0, Relaxed), stays.hits()), (4, 1, hits + 1));
         times += 1;
@@ -205,7 +205,7 @@ fn nothing_is_left_of_a_probe_that_is_gone() {
         assert_eq!((kprobe.hits(), kretprobe.hits()), (1, 1));
         drop((kprobe, kretprobe));
         assert_eq!(memory().points, points);
-        // As of a CPU that had fetched the breakpoint, and comes only now.
+        // A CPU that had fetched the breakpoint takes it only now.
         let mut frame = TrapFrame { pc: function as u64, ..TrapFrame::default() };
         assert_eq!(hit::breakpoint(&mut frame), Breakpoint::Foreign);
     }
@@ -239,11 +239,11 @@ fn of_slots_side_by_side_the_one_is_kept_that_somebody_is_in() {
         computer.frame.pc as usize
     });
     slots.sort_unstable();
-    // The first word of the one is where the other ends.
+    // The first word of this slot follows the last word of the slot before it.
     INTERRUPTED.lock().unwrap().push(slots[1]);
     Kprobe::unregister_all(probes);
     assert_eq!(memory().slots, before + 1);
-    // It is handed out to nobody meanwhile.
+    // This slot is not reused meanwhile.
     let again = Kprobe::at(function).register().unwrap();
     computer.frame.pc = function as u64;
     computer.step();
@@ -256,8 +256,10 @@ fn of_slots_side_by_side_the_one_is_kept_that_somebody_is_in() {
 /// Address, kind, whether it is enabled, and hits of a probe.
 type Registered = (usize, ProbeKind, bool, u64);
 
-/// What is registered, and the instructions of `function`. A probe that stays may be left with a slot that suits all that were to
-/// be there, until there is memory for another: so this has no modes, and of the words only which are replaced.
+/// Returns the registered probes, which instructions of `function` are replaced, and the number of points.
+///
+/// Modes and words are left out: without memory for another slot, a remaining probe may keep one that suits all the
+/// probes that were to be registered.
 fn state(function: usize) -> (Vec<Registered>, [bool; 4], usize) {
     let all = list().unwrap().into_iter();
     let all = all.map(|ProbeInfo { address, kind, enabled, hits, .. }| (address, kind, enabled, hits)).collect();
@@ -265,7 +267,8 @@ fn state(function: usize) -> (Vec<Registered>, [bool; 4], usize) {
     (all, [0, 4, 8, 12].map(|offset| is_armed(function + offset)), memory().points)
 }
 
-/// Carries `operation` out without each of its allocations, which are some, and finds everything as it was.
+/// Runs `operation` without memory for each of its allocations in turn, checks that a failure changes nothing, and
+/// returns the result of the run that succeeds. It must allocate more than twice.
 fn each_fails<T>(function: usize, operation: impl FnMut() -> Result<T, ProbeError>) -> T {
     let before = state(function);
     let (result, allocations) = each_allocation(operation, |error| {
@@ -276,7 +279,7 @@ fn each_fails<T>(function: usize, operation: impl FnMut() -> Result<T, ProbeErro
     result
 }
 
-/// The first error of the outcomes, if there is one.
+/// Returns the first error among the outcomes, if there is one.
 fn all_or_none<T>(
     outcomes: Result<Vec<Result<T, ProbeError>>, ProbeError>,
 ) -> Result<Vec<Result<T, ProbeError>>, ProbeError> {
@@ -294,7 +297,7 @@ fn a_probe_without_memory_is_not_registered_whichever_allocation_fails() {
     let mut kept = Vec::new();
     for builder in [
         Kprobe::at(function).pre(see_x0),
-        // The second at an instruction has a list made, and the third a longer one.
+        // The second probe on an instruction allocates a list, and the third a longer one.
         Kprobe::at(function).pre(see_x0),
         Kprobe::at(function).pre(see_x0).post(see_x0),
         Kprobe::at(function + 4).pre(see_x0).at_most(Mode::Boosted),

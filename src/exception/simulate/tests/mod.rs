@@ -1,4 +1,4 @@
-//! What other systems got wrong one by one, then random instructions against a model of its own.
+//! Cases that other systems got wrong, one by one; then random instructions, compared with an independent model.
 
 mod model;
 
@@ -57,7 +57,7 @@ impl Machine for Memory {
         self.read(address).map(u64::from_le_bytes).ok_or(ABORT)
     }
 
-    /// A pointer is signed by the sum of the modifier and one for key A, two for key B, in the upper half.
+    /// A signed pointer holds in its upper half the modifier plus one for key A, or plus two for key B.
     fn authenticate(&self, key: Key, pointer: u64, modifier: u64) -> Result<u64, u64> {
         let sum = modifier + if key == Key::A { 1 } else { 2 };
         if pointer >> 32 == sum & 0xffff_ffff { Ok(pointer & 0xffff_ffff) } else { Err(FAILED) }
@@ -91,13 +91,13 @@ fn try_run(word: u32, frame: &mut TrapFrame, memory: &Memory) -> Result<(), Faul
     }
 }
 
-/// Runs `word` on `frame` and gives the frame after it.
+/// Executes `word` on `frame`, and returns the frame after it.
 fn run(word: u32, mut frame: TrapFrame) -> TrapFrame {
     try_run(word, &mut frame, &Memory::default()).expect("nothing here faults");
     frame
 }
 
-/// The frame that is `before` but for what `change` does.
+/// Returns `before`, changed by `change`.
 fn changed(mut before: TrapFrame, change: impl FnOnce(&mut TrapFrame)) -> TrapFrame {
     change(&mut before);
     before
@@ -178,7 +178,7 @@ fn every_bit_can_be_tested() {
 
 #[test]
 fn conditions_come_from_the_saved_state_and_two_of_them_always_hold() {
-    // For each condition, which of the sixteen NZCV it holds for, worked out from the names in C1.2.4.
+    // For each condition: for which of the sixteen values of NZCV it holds, derived from the names in C1.2.4.
     let holds: [u16; 16] = [
         0xf0f0, 0x0f0f, 0xcccc, 0x3333, 0xff00, 0x00ff, 0xaaaa, 0x5555, 0x0c0c, 0xf3f3, 0xaa55, 0x55aa, 0x0a05, 0xf5fa,
         0xffff, 0xffff,
@@ -198,7 +198,7 @@ fn conditions_come_from_the_saved_state_and_two_of_them_always_hold() {
 #[test]
 fn a_consistent_branch_is_undefined_where_the_processor_has_none() {
     let old = Memory { lacks_consistent_branches: true, ..Memory::default() };
-    // bc.eq pc+8, whose condition holds; bc.ne pc+8.
+    // `bc.eq pc+8`, whose condition holds; `bc.ne pc+8`, whose condition does not.
     for word in [0x5400_0050, 0x5400_0051] {
         let mut frame = frame();
         assert_eq!(try_run(word, &mut frame, &old), Err(Fault::Undefined), "{word:#010x}");

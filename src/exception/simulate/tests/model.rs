@@ -1,13 +1,13 @@
-//! Random instructions on random frames, against a model that works from the text of the manual's pseudocode
-//! and shares nothing with the code under test: it decodes the word itself, in wide signed arithmetic, on
-//! thirty-two registers of which the last is always zero.
+//! Executes random instructions on random frames, and compares the result with that of a model. The model is written
+//! from the manual's pseudocode and shares nothing with the code under test: it decodes the word itself, in wide signed
+//! arithmetic, on thirty-two registers of which the last is always zero.
 
 use std::println;
 
 use super::{ABORT, Guard, Memory, TrapFrame, try_run};
 use crate::insn::Fault;
 
-/// How many instructions.
+/// The number of instructions.
 const ROUNDS: u32 = if cfg!(miri) { 200 } else { 500_000 };
 
 /// Marsaglia's xorshift with 64 bits.
@@ -21,7 +21,7 @@ impl Random {
         self.0
     }
 
-    /// A value that is often small, often all ones, and often has one half only.
+    /// Returns a value that is often small, often all ones, and often has only one half set.
     fn value(&mut self) -> u64 {
         let value = self.next();
         match self.next() % 6 {
@@ -41,7 +41,7 @@ struct Model {
     pstate: u64,
 }
 
-/// The fixed bits of each class that is modelled; the other bits are random.
+/// The fixed bits of each modelled class; the other bits are random.
 const CLASSES: [(u32, u32); 16] = [
     (0x1f00_0000, 0x1000_0000), // ADR, ADRP
     (0x7c00_0000, 0x1400_0000), // B, BL
@@ -61,7 +61,7 @@ const CLASSES: [(u32, u32); 16] = [
     (0xffff_f0ff, 0xd503_40ff), // MSR DAIFClr
 ];
 
-/// Bits `low` and the `width - 1` above it, as a signed number.
+/// Returns the `width` bits from bit `low` up, as a signed number.
 fn sbits(word: u32, low: u32, width: u32) -> i128 {
     let value = i128::from(u64::from(word) >> low) % (1 << width);
     if value >= 1 << (width - 1) { value - (1 << width) } else { value }
@@ -72,7 +72,7 @@ impl Model {
         (i128::from(self.pc) + offset).rem_euclid(1 << 64) as u64
     }
 
-    /// Executes `word`; `literal` is the memory behind any literal, `None` if it cannot be read.
+    /// Executes `word`. `literal` is the memory at the address of a literal load; `None` if it cannot be read.
     fn execute(&mut self, word: u32, literal: Option<u64>) -> Result<(), ()> {
         let t = (word % 32) as usize;
         let n = (word / 32 % 32) as usize;
@@ -154,7 +154,7 @@ impl Model {
     }
 }
 
-/// Where a literal load of `word` at `pc` reads, and how much.
+/// Returns the address and size of a literal load `word` at `pc`.
 fn literal_of(word: u32, pc: u64) -> Option<(u64, usize)> {
     let size = match word >> 24 {
         0x18 | 0x98 => 4,
