@@ -1,5 +1,6 @@
-// Functions to be probed, whose every instruction is known: the compiler's are what they are, these are what a test
-// needs. All follow the AAPCS64, with the argument and the result in x0, unless they say otherwise.
+// Functions to be probed, whose every instruction is known. The compiler chooses the instructions of Rust functions;
+// these have the instructions that a test needs. All follow the AAPCS64, with the argument and the result in x0, unless
+// they say otherwise.
 
     .text
 
@@ -14,7 +15,7 @@
     .size   \name, . - \name
 .endm
 
-// Addresses, by the page and to the byte: the result tells where the code thinks that it is.
+// Addresses, by the page and to the byte. The result depends on the address at which the code is executed.
 function fixture_addresses
     adr     x1, fixture_addresses
     adrp    x2, fixture_addresses
@@ -34,8 +35,8 @@ function fixture_far
     ret
 end fixture_far
 
-// What erratum 843419 of the Cortex-A53 is about: an ADRP in the last two words of a page, a store, and a load from the page
-// that the first names. The linker moves the load to where it comes behind a branch, and puts another in its place.
+// A sequence affected by erratum 843419 of the Cortex-A53: an ADRP in the last two words of a page, a store, and a load
+// from the page of the ADRP. The linker moves the load behind a branch, and puts the branch in its place.
     .balign 4096
     .fill   1020, 4, 0xd503201f
 function fixture_end_of_page
@@ -49,14 +50,14 @@ function fixture_end_of_page
     ret
 end fixture_end_of_page
 
-// Data between its instructions that none of them reads, and that looks like `add x0, x0, #1`.
+// A word of data between its instructions that no instruction reads, and that looks like `add x0, x0, #1`.
 function fixture_data_within
     b       1f
     .word   0x91000400
 1:  ret
 end fixture_data_within
 
-// Loads of literals, which lie behind the function and are no instructions.
+// Loads of literals, which lie after the function and are no instructions.
 function fixture_literals
     ldr     x1, fixture_literals_data
     ldr     w2, fixture_literals_data + 8
@@ -72,7 +73,7 @@ fixture_literals_data:
     .quad   0x1122334455667788
     .word   0x89abcdef
 
-// One bit of the result for each branch that is taken.
+// Sets a bit of the result for each branch that is taken.
 function fixture_branches
     mov     x1, x0
     mov     x0, #0
@@ -112,7 +113,7 @@ function fixture_branches
 1:  ret
 end fixture_branches
 
-// Calls of each kind, through x30 too; the callee adds up where it was called from.
+// Calls of each kind, also through x30. The callee adds up the addresses that it was called from.
 function fixture_calls
     stp     x29, x30, [sp, #-16]!
     mov     x29, sp
@@ -134,7 +135,7 @@ function fixture_callee
     ret     x10
 end fixture_callee
 
-// What begins hardened functions, and hints that do nothing here.
+// The instructions that begin hardened functions, and hints without an effect here.
 function fixture_hints
     bti     c
     paciasp
@@ -174,7 +175,7 @@ function fixture_ordinary
     ret
 end fixture_ordinary
 
-// The interrupt masks as the code sees them before, between and after it sets and clears one.
+// Returns the interrupt masks that the code sees before, between and after setting and clearing one.
 function fixture_interrupt_masks
     mrs     x1, daif
     msr     daifset, #2
@@ -193,7 +194,7 @@ function fixture_read_masks
     ret
 end fixture_read_masks
 
-// Adds x1 to the doubleword at x0, which is its result, by a load-exclusive and a store-exclusive.
+// Adds x1 to the doubleword at x0, by a load-exclusive and a store-exclusive. Returns the sum.
 function fixture_exclusive
     mov     x2, x0
 1:  ldxr    x0, [x2]
@@ -203,7 +204,7 @@ function fixture_exclusive
     ret
 end fixture_exclusive
 
-// Moves the stack pointer by instructions of its own, which tests have a handler do instead.
+// Moves the stack pointer by instructions that tests replace by a handler.
 function fixture_stack_pointer
     mov     x1, sp
     sub     sp, sp, #512
@@ -219,7 +220,7 @@ function fixture_stack_pointer
     ret
 end fixture_stack_pointer
 
-// Returns its argument, in one instruction that is stepped and one that is simulated.
+// Returns its argument, by an instruction that is stepped and one that is simulated.
 function fixture_identity
     orr     x0, x0, x0
     ret
@@ -231,14 +232,14 @@ function fixture_tail_call
     b       fixture_identity
 end fixture_tail_call
 
-// Leaves by a branch to fixture_identity if its argument is 0; otherwise returns 7 more than that.
+// Leaves by a branch to fixture_identity if its argument is 0; otherwise returns the argument plus 7.
 function fixture_conditional_tail_call
     cbz     x0, fixture_identity
     add     x0, x0, #7
     ret
 end fixture_conditional_tail_call
 
-// Counts its argument down to 0, together with the next: each calls the other at its end.
+// Counts its argument down to 0, together with the next function: each calls the other as its last action.
 function fixture_count_down
     cbz     x0, 1f
     sub     x0, x0, #1
@@ -253,7 +254,8 @@ function fixture_count_further_down
 1:  ret
 end fixture_count_further_down
 
-// Ends with a call that does not come back here, what it calls returns in its place; and ends where the next begins.
+// Ends with a call that does not return here: the callee returns in place of this function. The next function begins
+// right after the call.
 function fixture_last_call
     nop
     nop
@@ -267,14 +269,14 @@ function fixture_leave
     ret
 end fixture_leave
 
-// Returns all of x1 to x18 and the flags as it found them, and x0 plus one: the caller can compare.
+// Returns x0 plus one, and leaves x1 to x18 and the flags unchanged, so that the caller can compare them.
 function fixture_registers
     add     x0, x0, #1
     ret
 end fixture_registers
 
-// Sets every register to a pattern, calls fixture_registers, and returns the number of registers that do not hold what
-// they should, plus one for the flags: 0 is right. x0 is ignored.
+// Sets every register to a pattern, calls fixture_registers, and returns the number of registers that changed, plus one
+// if the flags changed. The result 0 means success. x0 is ignored.
 function fixture_check_registers
     stp     x29, x30, [sp, #-96]!
     mov     x29, sp
@@ -302,8 +304,8 @@ function fixture_check_registers
     ret
 end fixture_check_registers
 
-// Calls the function at x1 with x0 as it is, x30 as it must be, x16 the function, and a pattern in all other registers and
-// the flags.
+// Calls the function at x1 with x0 unchanged, x30 as a call sets it, x16 the function's address, and a pattern in all
+// other registers and the flags.
 function fixture_call_from_pattern
     stp     x29, x30, [sp, #-96]!
     kprobes_preserved_store sp, 16
@@ -335,8 +337,8 @@ function fixture_signed_return_by_key_b
     retab
 end fixture_signed_return_by_key_b
 
-// Calls addresses that it has signed, with each key, against nothing, a register and the stack pointer; the callee adds
-// up where it was called from. There are no jumps: QEMU 10.0 fails an assertion on BRAA.
+// Calls addresses that it has signed, with each key, and with zero, a register and the stack pointer as the modifier.
+// The callee adds up the addresses that it was called from. There are no jumps: QEMU 10.0 fails an assertion on BRAA.
 function fixture_signed_calls
     stp     x29, x30, [sp, #-16]!
     mov     x29, sp
@@ -358,7 +360,7 @@ function fixture_signed_calls
     ret
 end fixture_signed_calls
 
-// Functions that fault at their second instruction; a handler that repairs the fault goes on at x9.
+// Functions that fault at their second instruction. A handler that repairs the fault continues at x9.
 function fixture_bad_load
     mov     x9, x30
     ldr     x0, [x0]
@@ -371,7 +373,7 @@ function fixture_bad_store
     ret
 end fixture_bad_store
 
-// Below the image nothing is mapped.
+// Nothing is mapped below the image.
 function fixture_bad_literal
     mov     x9, x30
     ldr     x0, . - 0xf0000

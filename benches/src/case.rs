@@ -1,4 +1,5 @@
-//! The cases: a name, what is done, and to which instruction. A new one is a few lines in [`CASES`].
+//! The cases of the benchmark: a name, the work to measure, and the probed instruction. A new case takes a few lines in
+//! [`CASES`].
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -20,46 +21,46 @@ use kprobes_trace::trigger::controls::Controls;
 use crate::measure::Stopwatch;
 use crate::target::{self, Target};
 
-/// A case.
+/// A case of the benchmark.
 pub struct Case {
-    /// What it is called in every listing.
+    /// The name in every listing.
     pub name: &'static str,
-    /// What is measured.
+    /// The work to measure.
     pub work: Work,
 }
 
-/// What is measured.
+/// The kinds of work.
 #[derive(Clone, Copy)]
 pub enum Work {
     /// A hit.
     Hit {
-        /// The function that is called.
+        /// The function to call.
         target: fn() -> Target,
-        /// How the instruction must be executed for the figure to be what its name says.
+        /// The mode in which the instruction must be executed for the case to measure what its name says.
         mode: Mode,
-        /// Puts the probes on the instruction at the given address, which is to be executed in no faster mode.
+        /// Registers the probes on the instruction at this address, to be executed in this mode or a slower one.
         arm: fn(usize, Mode) -> Armed,
     },
-    /// A change to so many probes, which has the stopwatch time it.
+    /// A change to a number of probes, which the stopwatch measures.
     Change {
-        /// The figure is for one of so many.
+        /// Returns the number of probes; the figure is for one of them.
         count: fn() -> usize,
-        /// So often: the median counts.
+        /// The number of measurements; the median counts.
         times: usize,
-        /// Makes it.
+        /// Makes the change.
         change: fn(&mut Stopwatch),
     },
 }
 
 type Registered = Box<dyn Deref<Target = Registration>>;
 
-/// Probes, for as long as this lives.
+/// Registered probes.
 pub struct Armed {
-    /// Those on the instruction.
+    /// The probes on the measured instruction.
     pub probes: Vec<Registered>,
-    /// How often each of them counts a call.
+    /// The number of hits that each of these probes counts for a call.
     pub counted: u64,
-    /// Those elsewhere.
+    /// The probes elsewhere.
     _others: Vec<Kprobe>,
 }
 
@@ -71,12 +72,12 @@ const fn change(name: &'static str, count: fn() -> usize, change: fn(&mut Stopwa
     Case { name, work: Work::Change { count, times: 11, change } }
 }
 
-/// One that takes long.
+/// Creates a case of a change that takes long, and is measured once.
 const fn large(name: &'static str, count: fn() -> usize, change: fn(&mut Stopwatch)) -> Case {
     Case { name, work: Work::Change { count, times: 1, change } }
 }
 
-/// All cases. The one with many probes is the last, as it takes the longest.
+/// All cases. The case with many probes is the last, because it takes the longest.
 pub static CASES: &[Case] = &[
     hit("kprobe.entry", target::add, Mode::Lean, |at, mode| {
         armed([Kprobe::at(at).entry(entered).at_most(mode).register()])
@@ -224,7 +225,7 @@ pub static CASES: &[Case] = &[
         assert!(stopwatch.time(|| Program::start("kprobe:sha2::sha256::nothing { @ = count(); }")).is_err());
     }),
     large("change.no-copy", one_change, |stopwatch| {
-        // The table of copies is unpacked once.
+        // The first call unpacks the table of copies, which is then kept.
         let refused = || Program::start("inline:sha2::sha256::nothing:entry { @ = count(); }").is_err();
         assert!(refused() && stopwatch.time(refused));
     }),
@@ -238,7 +239,7 @@ pub static CASES: &[Case] = &[
     }),
 ];
 
-/// An event, and its probe, which is told by the address.
+/// An event with its probe, as which it dereferences.
 struct Event(Events<Probe>);
 
 impl Deref for Event {
@@ -249,15 +250,15 @@ impl Deref for Event {
     }
 }
 
-/// The group and the name of the event in the definitions here.
+/// The group and the name of the event in the definitions of this module.
 const EVENT: (&str, &str) = ("kprobes", "e");
 
-/// An event that is enabled. Its instruction is executed in the fastest mode.
+/// Defines and enables an event. Its instruction is executed in the fastest mode.
 fn event(line: &str, _: Mode) -> Armed {
     controlled(line, |controls, events| controls.set_enabled(events, None, None, true))
 }
 
-/// An event about which something is set.
+/// Defines an event, and applies `set` to its controls.
 fn controlled(line: &str, set: fn(&mut Controls, &mut Events<Probe>) -> Result<(), Errno>) -> Armed {
     let Ok(Some(Command::Define(definition))) = definition::parse(line) else { panic!("{line} is no definition") };
     let mut events = Events::new(tracing::rings()).unwrap();
@@ -266,7 +267,7 @@ fn controlled(line: &str, set: fn(&mut Controls, &mut Events<Probe>) -> Result<(
     Armed { probes: vec![Box::new(Event(events))], counted: 1, _others: vec![] }
 }
 
-/// A program, and its one probe.
+/// A program with one probe, as which it dereferences.
 struct OneProbe(Program);
 
 impl Deref for OneProbe {
@@ -277,14 +278,14 @@ impl Deref for OneProbe {
     }
 }
 
-/// What the program does that is measured as instructions and interpreted.
+/// The body of the programs that are measured both compiled and interpreted.
 const COUNT: &str = "{ @ = count(); }";
 
-/// Programs about all functions, and all their copies; and how many probes of the second there are.
+/// Probes on all functions, and on all their inlined copies.
 const ALL_FUNCTIONS: &str = "kprobe:* { @[func] = count(); }";
 const ALL_COPIES: &str = "inline:*:entry";
 
-/// The figure is for one of one.
+/// Returns 1, for a figure that is for the whole change.
 fn one_change() -> usize {
     1
 }
@@ -297,7 +298,8 @@ fn started(text: &str) -> Program {
     Program::start(text).unwrap_or_else(|_| panic!("{text} does not run"))
 }
 
-/// A probe without a handler on every instruction that can be probed; `time` is given what registers and arms them.
+/// Puts a probe without a handler on every instruction that can be probed. `time` gets the function that registers and
+/// arms them.
 fn everything(time: impl FnOnce(&mut dyn FnMut())) -> Vec<Kprobe> {
     let (addresses, mut probes) = (target::everything(), Vec::new());
     time(&mut || {
@@ -311,12 +313,12 @@ fn everything(time: impl FnOnce(&mut dyn FnMut())) -> Vec<Kprobe> {
     probes
 }
 
-/// A program about the function at `at`, which does `what` at its entry, by instructions.
+/// Starts a compiled program that does `what` at the entry of the function at `at`.
 fn compiled(at: usize, what: &str) -> Armed {
     program(at, what, |text| Program::start(text).inspect(|program| assert_eq!(program.handlers(), 1, "{text}")))
 }
 
-/// The same, that `start` begins with.
+/// Starts a program that does `what` at the entry of the function at `at`, by `start`.
 fn program(at: usize, what: &str, start: fn(&str) -> Result<Program, Refusal>) -> Armed {
     running(&format!("kprobe:{} {what}", function_at(at)), start)
 }
@@ -325,13 +327,13 @@ fn function_at(at: usize) -> &'static str {
     symbol::lookup(at).expect("a function has a symbol").name
 }
 
-/// A program with one probe.
+/// Starts a program with one probe.
 fn running(text: &str, start: fn(&str) -> Result<Program, Refusal>) -> Armed {
     let Ok(program) = start(text) else { panic!("{text} does not run") };
     Armed { probes: vec![Box::new(OneProbe(program))], counted: 1, _others: vec![] }
 }
 
-/// One probe, with a pre-handler.
+/// Registers one probe with a pre-handler.
 fn one(at: usize, mode: Mode) -> Armed {
     armed([probe(at, mode).register()])
 }
@@ -353,7 +355,7 @@ where
     Armed { probes, counted: 1, _others: vec![] }
 }
 
-/// The probes, of which none may have been refused.
+/// Returns the probes; panics if one was refused.
 fn expect_all<P>(probes: Vec<Result<P, ProbeError>>) -> Vec<P> {
     let expect = |probe: Result<P, ProbeError>| {
         probe.unwrap_or_else(|error| panic!("a probe that is to be measured was refused: {error}"))

@@ -1,8 +1,8 @@
-//! What is measured with.
+//! The clock of the benchmark.
 //!
-//! An emulator can make the virtual counter tick once an instruction: QEMU with `-icount shift=0` does, where the
-//! counter runs at 1 GHz. That is tried, by a loop of known length, and not assumed. Everywhere else the
-//! cycle counter of the performance monitors is used (Arm ARM, D13), and the figures are cycles.
+//! An emulator can make the virtual counter tick once for each instruction: QEMU with `-icount shift=0` does, with a
+//! counter of 1 GHz. The clock checks for this with a loop of known length. On other machines it uses the cycle counter
+//! of the performance monitors (Arm ARM, D13), and the figures are cycles.
 
 use core::arch::asm;
 use core::fmt;
@@ -14,13 +14,13 @@ use crate::target;
 /// A counter.
 #[derive(Clone, Copy)]
 pub enum Clock {
-    /// CNTVCT_EL0, which ticks once an instruction.
+    /// CNTVCT_EL0, which ticks once for each instruction.
     Instructions,
     /// PMCCNTR_EL0.
     Cycles,
 }
 
-/// There is nothing to measure with.
+/// An error: the machine has no usable counter.
 #[derive(Debug)]
 pub struct NoClock {
     frequency: u64,
@@ -42,18 +42,18 @@ impl fmt::Display for NoClock {
 macro_rules! read {
     ($register:literal) => {{
         let value: u64;
-        // SAFETY: reads a register that has no effect on anything else.
+        // SAFETY: reads a system register, and has no other effect.
         unsafe { asm!(concat!("mrs {}, ", $register), out(reg) value, options(nostack, preserves_flags)) };
         value
     }};
 }
 
 impl Clock {
-    /// The counter of this machine.
+    /// Finds the counter of this machine.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// There is no usable counter.
     pub fn find() -> Result<Self, NoClock> {
         const TIMES: u64 = 1000;
         let _mask = IrqMask::new();
@@ -68,7 +68,7 @@ impl Clock {
         Ok(Self::Cycles)
     }
 
-    /// What it counts.
+    /// Returns the unit that the clock counts.
     pub fn unit(self) -> &'static str {
         match self {
             Self::Instructions => "instructions",
@@ -76,7 +76,7 @@ impl Clock {
         }
     }
 
-    /// The count, after everything before and before everything after.
+    /// Returns the count. The read is ordered after all preceding instructions, and before all following ones.
     #[inline(always)]
     pub fn now(self) -> u64 {
         synchronize();
@@ -89,7 +89,8 @@ impl Clock {
     }
 }
 
-/// How often the virtual counter ticks in `2 * times` instructions, and the same few more each time.
+/// Returns the ticks of the virtual counter during `2 * times` instructions, and during a few more whose number is
+/// constant.
 #[inline(never)]
 fn calibrate(times: u64) -> u64 {
     let start = Clock::Instructions.now();
@@ -97,25 +98,26 @@ fn calibrate(times: u64) -> u64 {
     Clock::Instructions.now() - start
 }
 
-/// Reads of the counters may be executed out of order (Arm ARM, D12.2 and D13.2).
+/// Synchronizes, because reads of the counters may be executed out of order (Arm ARM, D12.2 and D13.2).
 #[inline(always)]
 fn synchronize() {
-    // SAFETY: a context synchronization event.
+    // SAFETY: a context synchronization event has no other effect.
     unsafe { asm!("isb", options(nostack, preserves_flags)) };
 }
 
-/// ID_AA64DFR0_EL1.PMUVer, bits 11 to 8: neither none nor one of another architecture.
+/// Returns whether ID_AA64DFR0_EL1.PMUVer, bits 11 to 8, names a version of the architecture's performance monitors:
+/// neither 0 (none) nor 15 (another architecture).
 fn has_performance_monitors() -> bool {
     !matches!(read!("id_aa64dfr0_el1") >> 8 & 0xf, 0 | 0xf)
 }
 
-/// Has PMCCNTR_EL0 count every cycle at EL1, in 64 bits.
+/// Makes PMCCNTR_EL0 count every cycle at EL1, with 64 bits.
 fn start_cycle_counter() {
-    // PMCR_EL0 (Arm ARM, D24.5): E enables, C resets the cycle counter, LC makes it overflow at 64 bits, D, which is left
-    // clear, would have it count every 64th cycle.
+    // PMCR_EL0 (Arm ARM, D24.5): E enables the counters, C resets the cycle counter, and LC makes it overflow at 64
+    // bits. D is clear; it would make it count every 64th cycle only.
     let control: u64 = 1 << 0 | 1 << 2 | 1 << 6;
     let cycle_counter: u64 = 1 << 31;
-    // SAFETY: the performance monitors are there, and nothing else uses them.
+    // SAFETY: the machine has performance monitors (see `has_performance_monitors`), and nothing else uses them.
     unsafe {
         asm!(
             "msr pmccfiltr_el0, xzr",

@@ -1,10 +1,10 @@
-//! The benchmark: one image, which measures a case when it is told to.
+//! The benchmark: one image, which measures a case on command.
 //!
-//! The host types at the prompt, over the UART, and reads the results there, so that the same image measures in an
-//! emulator, where it counts instructions, and on hardware, where it counts cycles. `list` names the cases, `run` measures
-//! them, `run NAME` measures one, `once NAME` does what is measured once, and `trace NAME` waits for another
-//! line before and after it does.
-//! `throughput` has several CPUs hit at once, by the clock.
+//! The host types commands at the prompt, over the UART, and reads the results there. The same image therefore works in
+//! an emulator, where it counts instructions, and on hardware, where it counts cycles. `list` names the cases, `run`
+//! measures them, and `run NAME` measures one. `once NAME` does the work of a case once. `trace NAME` does it once, and
+//! waits for a line of input before and after it. `throughput` makes several CPUs hit probes at once, and measures by
+//! wall clock.
 
 #![no_std]
 #![no_main]
@@ -66,7 +66,7 @@ fn list(case: &Case) {
     }
 }
 
-/// `CPUS FUNCTIONS`, and the name of a case, unless it is to be done without probes.
+/// Runs `throughput CPUS FUNCTIONS [CASE]`. Without a case, the functions have no probes.
 fn throughput(arguments: &str) {
     let mut words = arguments.split_whitespace();
     let mut number = || words.next()?.parse().ok().filter(|number| *number != 0);

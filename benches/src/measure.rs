@@ -1,8 +1,8 @@
-//! From a case to its figure.
+//! Measures cases.
 //!
-//! A hit is measured in rounds of a hundred calls, with interrupts masked, so that nothing else is executed in a round;
-//! the figure is the median round less the median round without the probe. In an emulator that counts
-//! instructions all rounds are equal.
+//! A hit is measured in rounds of a hundred calls, with interrupts masked, so that nothing else runs in a round. The
+//! figure is the median round minus the median round without the probe. In an emulator that counts instructions, all
+//! rounds are equal.
 
 use alloc::vec::Vec;
 
@@ -14,17 +14,17 @@ use crate::case::{Armed, Case, Work};
 use crate::clock::Clock;
 use crate::target::{self, Target};
 
-/// Calls in a round.
+/// The number of calls in a round.
 const CALLS: usize = 100;
-/// Rounds that are measured. The first, which meets cold caches, is not.
+/// The number of measured rounds. A round before them, with cold caches, is not measured.
 const ROUNDS: usize = 101;
-/// Times that nothing is measured.
+/// The number of measurements of the stopwatch's own overhead.
 const TIMES: usize = 11;
 
 /// Measures pieces of work.
 pub struct Stopwatch {
     clock: Clock,
-    /// What it takes to measure nothing.
+    /// The ticks that an empty measurement takes.
     overhead: u64,
     ticks: u64,
 }
@@ -39,7 +39,7 @@ impl Stopwatch {
         stopwatch
     }
 
-    /// Does `work`, and remembers what it took.
+    /// Does `work`, and records the ticks that it took.
     #[inline(never)]
     pub fn time<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let start = self.clock.now();
@@ -71,14 +71,15 @@ pub fn run(case: &Case, clock: Clock) {
     println!(r#"{{"name":"{}","total":{total},"bare":{bare},"count":{count},"unit":"{}"}}"#, case.name, clock.unit());
 }
 
-/// Does once what [`run`] measures.
+/// Does the work of a case once, without measuring it.
 pub fn once(case: &Case) {
     trace(case, || (), || ());
     println!(r#"{{"name":"{}"}}"#, case.name);
 }
 
-/// Does once what [`run`] measures: calls `ready`, and `over` when it is done. Of a hit the probes are in place at both, and have
-/// been hit before, as in a round; a change to probes is between the two, between its marks.
+/// Does the work of a case once: calls `ready` before it, and `over` after it. For a hit, the probes are registered
+/// throughout, and have been hit before, as in a round. A change to probes happens between the two calls, between its
+/// marks.
 pub fn trace(case: &Case, ready: impl FnOnce(), over: impl FnOnce()) {
     match case.work {
         Work::Hit { target, mode, arm } => {
@@ -101,7 +102,7 @@ pub fn trace(case: &Case, ready: impl FnOnce(), over: impl FnOnce()) {
     }
 }
 
-/// The median of so many rounds.
+/// Returns the median of `rounds` rounds.
 fn rounds(clock: Clock, target: Target, rounds: usize) -> u64 {
     let _mask = IrqMask::new();
     target::round(target, CALLS);
@@ -112,7 +113,7 @@ fn rounds(clock: Clock, target: Target, rounds: usize) -> u64 {
     }))
 }
 
-/// Arms, so that hits are executed in the mode that the case is about.
+/// Registers the probes, and checks that the hits are executed in the case's mode.
 pub fn arm_in_mode(target: Target, mode: Mode, arm: fn(usize, Mode) -> Armed) -> Armed {
     let armed = arm(target.probed(), mode);
     let probe =
@@ -122,7 +123,7 @@ pub fn arm_in_mode(target: Target, mode: Mode, arm: fn(usize, Mode) -> Armed) ->
 }
 
 impl Armed {
-    /// Makes sure that there were so many calls: a figure of a probe that was not hit would be none.
+    /// Checks that the probes have counted `calls` calls: the figure of a probe that was not hit would be meaningless.
     pub fn check(&self, calls: usize) {
         for probe in &self.probes {
             let hits = calls as u64 * self.counted;
@@ -131,7 +132,7 @@ impl Armed {
     }
 }
 
-/// The one in the middle.
+/// Returns the median.
 fn median(samples: impl Iterator<Item = u64>) -> u64 {
     let mut samples: Vec<u64> = samples.collect();
     samples.sort_unstable();

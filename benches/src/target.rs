@@ -11,22 +11,22 @@ core::arch::global_asm!(include_str!("targets.S"));
 #[derive(Clone, Copy)]
 pub struct Target {
     function: usize,
-    /// The instruction to be probed is this many bytes behind the first.
+    /// The offset of the probed instruction from the first, in bytes.
     offset: usize,
-    /// How many functions like it there are, itself included.
+    /// The number of functions like this one, including itself.
     pub copies: usize,
 }
 
-/// Bytes from one function to the next that is like it.
+/// The distance between functions that are alike, in bytes.
 const STRIDE: usize = 64;
 
 impl Target {
-    /// The virtual address of the instruction to be probed.
+    /// Returns the virtual address of the instruction to be probed.
     pub fn probed(self) -> usize {
         self.function + self.offset
     }
 
-    /// One of the functions like this one, which is number 0; they are counted in a circle.
+    /// Returns a function like this one, which has number 0. Numbers wrap around at the number of copies.
     pub fn copy(self, number: usize) -> Self {
         Self { function: self.function + number % self.copies * STRIDE, ..self }
     }
@@ -70,28 +70,29 @@ unsafe extern "C" {
     safe fn bench_end();
 }
 
-/// How many functions there are of each of these sizes.
+/// The number of functions of each of these sizes.
 const FUNCTIONS: usize = 1000;
-/// Bytes of a function of the second size.
+/// The size of a large function, in bytes.
 const LARGE: usize = 404;
 
-/// The virtual addresses of a thousand functions of two instructions.
+/// Returns the virtual addresses of a thousand functions of two instructions each.
 pub fn small_functions() -> impl ExactSizeIterator<Item = usize> {
     (0..FUNCTIONS).map(|number| &raw const bench_small as usize + 8 * number)
 }
 
-/// The virtual addresses of a hundred thousand instructions, in a thousand functions.
+/// Returns the virtual addresses of a hundred thousand instructions, in a thousand functions.
 pub fn instructions() -> impl Iterator<Item = usize> {
     let function = |number| &raw const bench_large as usize + LARGE * number;
     (0..FUNCTIONS).flat_map(move |number| (function(number)..function(number) + LARGE - 4).step_by(4))
 }
 
-/// The last of [`instructions`] in the function in the middle, entered there, so that it alone is executed.
+/// Returns the last of [`instructions`] in the middle function. A call enters there, so that only this instruction and
+/// the return are executed.
 pub fn among_instructions() -> Target {
     Target { function: &raw const bench_large as usize + LARGE * (FUNCTIONS / 2) - 8, offset: 0, copies: 1 }
 }
 
-/// The virtual addresses of all instructions of the image that can be probed.
+/// Returns the virtual addresses of all instructions of the image that can be probed.
 pub fn everything() -> Vec<usize> {
     let mut checker = Checker::new();
     let all =
@@ -99,13 +100,13 @@ pub fn everything() -> Vec<usize> {
     all.map(|address| address as usize).filter(|&address| checker.check(address).is_ok()).collect()
 }
 
-/// Calls the function of `target` so many times.
+/// Calls the function of `target` `calls` times.
 pub fn round(target: Target, calls: usize) {
-    // SAFETY: it is one of the functions above, which take a word, and touch no memory.
+    // SAFETY: every target is a function of `targets.S`, which takes a word, and accesses no memory.
     unsafe { bench_round(target.function, 1, calls) };
 }
 
-/// Does `work` between the marks that are known in a log of instructions.
+/// Does `work` between two marks that can be found in a log of instructions.
 #[inline(always)]
 pub fn between_marks<R>(work: impl FnOnce() -> R) -> R {
     bench_begin();
@@ -116,6 +117,6 @@ pub fn between_marks<R>(work: impl FnOnce() -> R) -> R {
 
 /// Executes `2 * times` instructions, and a few more.
 pub fn calibrate(times: u64) {
-    // SAFETY: it counts a register down to 0, from more than that.
+    // SAFETY: the function only counts a register down to 0, starting from 1 or more.
     unsafe { bench_calibrate(times.max(1)) };
 }

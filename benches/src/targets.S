@@ -1,6 +1,6 @@
-// What is measured: functions whose every instruction is known, and the loop that calls them. All that begins with
-// `bench_` costs the same with a probe and without one, so that a count of instructions by function leaves it out.
-// The functions follow the AAPCS64, with the argument and the result in x0.
+// The measured functions, whose every instruction is known, and the loop that calls them. Everything that begins with
+// `bench_` costs the same with and without a probe, so a count of instructions by function leaves it out. The functions
+// follow the AAPCS64, with the argument and the result in x0.
 
     .text
 
@@ -15,7 +15,7 @@ bench_target_\name:
     .size   bench_target_\name, . - bench_target_\name
 .endm
 
-// Calls the function at x0 with x1, x2 times, each time with the flags of a comparison of x1 with 0.
+// Calls the function at x0 x2 times, each time with the argument x1 and the flags of a comparison of x1 with 0.
     .balign 64
     .global bench_round
     .type   bench_round, %function
@@ -64,7 +64,7 @@ bench_copy_\@:
     .size   bench_copy_\@, 8
 .endm
 
-// Nothing: these mark, in a log of instructions, where a change to probes begins and ends.
+// Empty functions that mark the beginning and the end of a change to probes in a log of instructions.
     .global bench_begin
     .type   bench_begin, %function
 bench_begin:
@@ -77,7 +77,7 @@ bench_end:
     ret
     .size   bench_end, . - bench_end
 
-// An ordinary instruction, which is executed out of line: four functions.
+// Four functions with an ordinary instruction, which is executed out of line.
     .balign 64
     .global bench_target_add
 bench_target_add:
@@ -85,7 +85,7 @@ bench_target_add:
     copy    add x0, x0, #1
     .endr
 
-// One that depends on where it is, likewise.
+// Four functions with a position-dependent instruction.
     .balign 64
     .global bench_target_adrp
 bench_target_adrp:
@@ -93,7 +93,7 @@ bench_target_adrp:
     copy    adrp x0, .
     .endr
 
-// The others that depend on where they are, one of each kind. The conditional branches are not taken.
+// The other position-dependent instructions, one of each kind. The conditional branches are not taken.
 target adr
     adr     x0, .
     ret
@@ -126,7 +126,7 @@ target ldr_literal
 1:  .quad   1
 end ldr_literal
 
-// The probed one is the second.
+// The second instruction is the probed one.
 target bl
     mov     x9, x30
     bl      1f
@@ -134,7 +134,7 @@ target bl
     ret
 end bl
 
-// The probed one is the third.
+// The third instruction is the probed one.
 target blr
     mov     x9, x30
     adr     x8, 1f
@@ -162,7 +162,7 @@ bench_small:
     bench_small
     .endr
 
-// A thousand functions of 100 instructions that can be probed, and a return: 404 bytes each.
+// A thousand functions of 404 bytes each: 100 instructions that can be probed, and a return.
 .macro bench_large
     .type   bench_large_\@, %function
 bench_large_\@:

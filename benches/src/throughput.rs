@@ -1,4 +1,4 @@
-//! How many hits some CPUs take in a second together: by the clock, and so not the same twice.
+//! Measures how many hits several CPUs take together in a second. It measures by wall clock, so results vary.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,14 +12,15 @@ use crate::case::{Armed, Case, Work};
 use crate::measure::arm_in_mode;
 use crate::target::{self, Target};
 
-/// How long the CPUs call, and how often; the fastest time counts, as the host may have had something else to do.
+/// The time for which the CPUs call, and the number of runs. The fastest run counts, because the host may have been
+/// busy during the others.
 const TIME: Duration = Duration::from_millis(200);
 const TIMES: usize = 3;
-/// Calls between two looks at whether it is over.
+/// The number of calls between checks for the end of a run.
 const CALLS: usize = 100;
 
-/// Has so many CPUs call, each its own of so many functions, without probes if no case is given, and prints the sum of
-/// their calls.
+/// Makes `cpus` CPUs call `functions` functions, which are distributed over the CPUs, and prints the sum of the calls
+/// per second. Without a case, the functions have no probes.
 pub fn run(case: Option<&Case>, cpus: usize, functions: usize) {
     let running: Vec<usize> = smp::running().take(cpus).collect();
     if running.len() < cpus {
@@ -40,7 +41,7 @@ pub fn run(case: Option<&Case>, cpus: usize, functions: usize) {
                 ready.fetch_add(1, Ordering::Relaxed);
                 while !stop.load(Ordering::Relaxed) {
                     target::round(target, CALLS);
-                    // Only this CPU writes it; others read it.
+                    // Only this CPU writes the counter; others read it.
                     calls.store(calls.load(Ordering::Relaxed) + CALLS, Ordering::Relaxed);
                 }
             })
@@ -68,7 +69,7 @@ pub fn run(case: Option<&Case>, cpus: usize, functions: usize) {
     );
 }
 
-/// Arms so many functions.
+/// Registers the probes on `functions` functions.
 fn arm_all(target: Target, mode: Mode, arm: fn(usize, Mode) -> Armed, functions: usize) -> Vec<Armed> {
     (0..functions).map(|number| arm_in_mode(target.copy(number), mode, arm)).collect()
 }

@@ -1,6 +1,6 @@
-//! `cargo test FILTER` compiles the unit tests of the default packages for the bare-metal target, where there is no
-//! libtest, and ends in pages of errors. As a dependency of tests on that target, this crate ends it with one sentence.
-//! What builds the whole workspace for that target leaves this crate out, as it does `xtask`.
+//! Replaces pages of errors by one sentence. `cargo test FILTER` compiles the unit tests of the default packages for
+//! the bare-metal target, which has no libtest. This crate is a dependency of those tests on that target, and fails to
+//! compile. Builds of the whole workspace for that target exclude this crate, like `xtask`.
 
 #![no_std]
 

@@ -1,10 +1,10 @@
-// Functions that are probed at their entry, and a caller that sees what is left of its registers. All follow the AAPCS64,
-// but for entry_call and entry_save together: the one hands its registers over to the other.
+// Functions that are probed at their entry, and a caller that sees which registers they preserve. All follow the
+// AAPCS64, except for the registers that entry_call passes to entry_save.
 
     .text
 
-// Goes to the function at x0 with x0 to x8 and x18 to x28 as they are, one after the other, from x1 on; all others, and the
-// flags, are what no handler leaves. Returns what it returns.
+// Branches to the function at x0, with x0 to x8 and x18 to x28 loaded from the array at x1, in this order. All other
+// registers and the flags hold values that no handler leaves there. Returns the result of the function.
     .balign 16
     .global entry_call
     .type   entry_call, %function
@@ -26,7 +26,7 @@ entry_call:
     ret
     .size   entry_call, . - entry_call
 
-// Stores x0 to x8, x18 to x30 and sp at x8, one after the other, and returns x0 + 1.
+// Stores x0 to x8, x18 to x30 and sp to the array at x8, in this order, and returns x0 + 1.
     .balign 16
     .global entry_save
     .type   entry_save, %function
@@ -44,7 +44,7 @@ entry_save:
     ret
     .size   entry_save, . - entry_save
 
-// Returns 10 for 1, by a register that it has not been called with: it comes back to its first instruction with it.
+// Returns 10 for 1, by a register that it sets itself: it branches back to its first instruction with the register set.
     .balign 16
     .global entry_loop
     .type   entry_loop, %function
@@ -57,7 +57,7 @@ entry_loop:
     ret
     .size   entry_loop, . - entry_loop
 
-// The same, but it comes back by a table.
+// Does the same as entry_loop, but branches back through a table.
     .balign 16
     .global entry_table
     .type   entry_table, %function
@@ -74,7 +74,7 @@ entry_table:
     .size   entry_table, . - entry_table
 2:  .word   entry_table - 2b
 
-// Returns x0 + 1, and is what instructions of it are executed for.
+// Returns x0 + 1. Tests execute single instructions of it.
     .balign 16
     .global entry_add
     .type   entry_add, %function
@@ -84,8 +84,8 @@ entry_add:
     ret
     .size   entry_add, . - entry_add
 
-// Returns x0 + 2, by functions as LLVM's machine outliner makes them: the first is called with x9 and the flags, and across the
-// call of the second x10 keeps its value.
+// Returns x0 + 2, by functions like those of LLVM's machine outliner: x9 and the flags are passed to the first, and x10
+// keeps its value across the call of the second.
     .balign 16
     .global entry_call_outlined
     .type   entry_call_outlined, %function

@@ -1,5 +1,5 @@
-//! Probes at the entry of functions, with handlers that see what a call passes: in all modes, and where the stub that saves
-//! no more than that cannot be used.
+//! Probes at the entry of functions whose handlers see what a call passes: in all modes, and where the lean stub, which
+//! saves only those registers, cannot be used.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -32,7 +32,7 @@ unsafe extern "C" {
     fn entry_save();
 }
 
-/// All modes in which the instruction of a function's entry is executed.
+/// All modes in which the entry instruction of a function is executed.
 const MODES: [Mode; 4] = [Mode::Stepped, Mode::Boosted, Mode::Optimized, Mode::Lean];
 
 static SEEN: AtomicU64 = AtomicU64::new(0);
@@ -47,7 +47,7 @@ fn address_of_add() -> usize {
     entry_add as *const () as usize
 }
 
-/// The mode of the first probe at `address`, and why it is no faster one.
+/// Returns the mode of the first probe at `address`, and the reason why it has no faster mode.
 fn mode_at(address: usize) -> (Mode, Option<Fallback>) {
     let info = probe::list()
         .expect("there is memory for the list")
@@ -57,10 +57,10 @@ fn mode_at(address: usize) -> (Mode, Option<Fallback>) {
     (info.mode.expect("it is armed"), info.fallback)
 }
 
-/// What `entry_save` has found: x0 to x8, x18 to x30, sp.
+/// The registers that `entry_save` found: x0 to x8, x18 to x30, sp.
 pub struct Found([u64; 23]);
 
-/// What the handler has seen: x0 to x8, x29, x30, sp, the pc, and the word of the probe.
+/// The registers that the handler saw: x0 to x8, x29, x30, sp, pc, and the data of the probe.
 static SHOWN: IrqLock<[u64; 14]> = IrqLock::new([0; 14]);
 
 extern "C" fn show(entry: &Entry) {
@@ -73,8 +73,9 @@ extern "C" fn show(entry: &Entry) {
     shown[12] = entry.address() as u64;
     shown[13] = entry.data() as u64;
     drop(shown);
-    // A handler may use any register that a call may change.
-    // SAFETY: they are named as such, and nothing else is touched.
+    // A handler may change any caller-saved register.
+    //
+    // SAFETY: all changed registers are declared as clobbered, and nothing else is changed.
     unsafe {
         core::arch::asm!(
             ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18",
@@ -86,12 +87,12 @@ extern "C" fn show(entry: &Entry) {
     }
 }
 
-/// The address of `entry_save`.
+/// Returns the address of `entry_save`.
 pub fn address_of_save() -> usize {
     entry_save as *const () as usize
 }
 
-/// Calls `entry_save` with a pattern.
+/// Calls `entry_save` with a pattern in the registers.
 pub fn call_save() -> (Found, [u64; 20]) {
     let mut found = Found([0; 23]);
     let mut registers = [0; 20];
@@ -99,8 +100,8 @@ pub fn call_save() -> (Found, [u64; 20]) {
         *register = number * 0x0101_0101_0101;
     }
     registers[8] = (&raw mut found).addr() as u64;
-    // SAFETY: x8 is an array of so many words, which the function stores to; it follows the procedure call standard
-    // otherwise.
+    // SAFETY: x8 points to an array of as many words as the function stores. Otherwise the function follows the
+    // procedure call standard.
     let result = unsafe { entry_call(entry_save as *const () as usize, &registers) };
     assert_eq!(result, registers[0] + 1);
     (found, registers)
@@ -185,7 +186,7 @@ test!(
         assert_eq!(SEEN.swap(0, Relaxed), 4);
         assert_eq!(mode(&lean, &Kprobe::at(address).pre(see)), (Mode::Optimized, Some(Fallback::Shared)));
         assert_eq!(SEEN.swap(0, Relaxed), 103);
-        // The slowest decides, and has been asked for.
+        // The slowest mode that is requested decides.
         assert_eq!(mode(&lean, &lean.at_most(Mode::Boosted)).0, Mode::Simulated);
         let returns = Kretprobe::at(address).register().unwrap();
         let lean = lean.register().unwrap();
@@ -235,7 +236,7 @@ test!(
             assert_eq!(found[0], address_of_add(), "{mode}: {found:x?}");
             assert!(range.contains(&found[1]), "{mode}: {found:x?}");
             assert!(found.len() > 3 && !found.iter().any(|&address| probe::is_trampoline(address)), "{found:x?}");
-            // The true callers, the same in all modes.
+            // The callers are the real ones, and the same in all modes.
             assert!(before.replace(found.clone()).is_none_or(|before| before == found), "{mode}: {found:x?}");
         }
     }

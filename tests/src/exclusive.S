@@ -1,4 +1,5 @@
-// Adds one to the doubleword at x1, under the lock that is the word at x0, and waits for it without giving up the CPU.
+// Adds one to the doubleword at x1, while it holds the lock in the word at x0. Waits for the lock without giving up the
+// CPU.
     .text
     .balign 16
     .global exclusive_add_locked

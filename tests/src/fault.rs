@@ -1,5 +1,5 @@
-//! Instructions that fault do so in the same way under a probe: the same exception, at the same address, with the same
-//! registers; and when the fault has been repaired they go on in the same way.
+//! Instructions that fault under a probe do so as without one: with the same exception, address and registers. After
+//! the fault is repaired, they also continue as without a probe.
 
 use alloc::vec::Vec;
 use core::arch::asm;
@@ -14,16 +14,16 @@ use crate::fixture::{self, Fixture};
 use crate::protected::{enable_keys, has_pointer_authentication};
 use crate::test;
 
-/// An address at which nothing is mapped.
+/// An unmapped address.
 const WILD: u64 = 0xffff_ffd0_0000_0010;
-/// What a fixture returns that was sent back to its caller.
+/// The value that a fixture returns when its fault was handled by a return to its caller.
 const REPAIRED: u64 = 0x4e50;
 
-/// What the kernel sees of a fault.
+/// The state that the kernel sees at a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fault {
     esr: u64,
-    /// Of an abort, which is what sets it.
+    /// FAR_EL1, for an abort; other exceptions do not set it.
     far: Option<u64>,
     x: [u64; 31],
     sp: u64,
@@ -33,23 +33,23 @@ struct Fault {
 
 static FAULTS: IrqLock<Vec<Fault>> = IrqLock::new(Vec::new());
 
-/// Notes the fault, and returns to the caller of the fixture.
+/// Records the fault, and returns to the caller of the fixture.
 fn note_and_return(frame: &mut TrapFrame, esr: u64, far: u64) -> bool {
     let is_abort = matches!(esr >> 26, 0x21 | 0x25);
     let TrapFrame { x, sp, pc, pstate, .. } = *frame;
-    // ALLINT (FEAT_NMI) is set by every exception, means nothing while SCTLR_EL1.NMI is clear, and is no part of a task's
-    // context: it is that of whatever ran before on this CPU.
+    // ALLINT (FEAT_NMI) is set by every exception, and has no meaning while SCTLR_EL1.NMI is clear. It is no part of a
+    // task's context, so its value depends on what ran before on this CPU.
     let pstate = pstate & !(1 << 13);
     FAULTS.lock().push(Fault { esr, far: is_abort.then_some(far), x, sp, pc, pstate });
     frame.pc = frame.x[9];
     frame.x[30] = frame.x[9];
     frame.x[0] = REPAIRED;
-    // The next instruction is no landing pad: PSTATE.BTYPE as after a return.
+    // The next instruction is no landing pad, so PSTATE.BTYPE must be as after a return.
     frame.pstate &= !(0b11 << 10);
     true
 }
 
-/// Calls `fixture` with the same registers each time; returns the faults that it takes, and what it returns.
+/// Calls `fixture` with the same registers each time, and returns its faults and its result.
 #[inline(never)]
 fn faults_of(fixture: Fixture, argument: u64) -> (Vec<Fault>, u64) {
     FAULTS.lock().clear();
@@ -67,9 +67,9 @@ extern "C" fn never(_: &mut Hit<'_>) {
     panic!("the instruction has not been executed");
 }
 
-/// Compares the faults of `fixture` with a probe on the instruction at index `faulting`, and without.
+/// Compares the faults of `fixture` with and without a probe on the instruction at index `faulting`.
 fn compare(fixture: Fixture, argument: u64, faulting: usize) {
-    // SAFETY: the handler returns to the caller of a fixture, which takes any word.
+    // SAFETY: the handler returns to the caller of a fixture, which accepts any word.
     unsafe { exception::set_fault_handler(note_and_return) };
     let expected = faults_of(fixture, argument);
     let address = fixture.address() + 4 * faulting;
@@ -79,7 +79,7 @@ fn compare(fixture: Fixture, argument: u64, faulting: usize) {
         let probe = builder.register().unwrap();
         assert_eq!(faults_of(fixture, argument), expected, "{mode} at most");
         assert_eq!((probe.hits(), probe.missed(), HITS.load(Relaxed)), (1, 0, round));
-        // The CPU is out of the hit: another is one again.
+        // The CPU has left the hit, so another probe is hit normally.
         let other = Kprobe::at(fixture::IDENTITY.address()).pre(count).register().unwrap();
         HITS.fetch_sub(1, Relaxed);
         assert_eq!(fixture::IDENTITY.call(3), 3);
@@ -96,7 +96,7 @@ unsafe extern "C" {
 test!(
     depends(core),
     fn a_kernel_with_vectors_of_its_own_sees_them_as_they_are() {
-        // SAFETY: what these vectors do not give to the engine, they give to those that were there.
+        // SAFETY: these vectors pass exceptions that are not the engine's to the original vectors.
         unsafe { asm!("msr vbar_el1, {}", "isb", in(reg) vector_table as *const ()) };
         compare(fixture::BAD_LOAD, WILD, 1);
         HITS.store(0, Relaxed);
@@ -104,7 +104,7 @@ test!(
         HITS.store(0, Relaxed);
         compare(fixture::BAD_LITERAL, 0, 1);
         HITS.store(0, Relaxed);
-        // Where it is undefined, what the kernel sees has been in no register of the CPU before.
+        // Where the instruction is undefined, the state that the kernel sees was never in the CPU's registers.
         if has_pointer_authentication() {
             enable_keys();
         }
@@ -132,7 +132,7 @@ test!(
 
 test!(
     depends(entry),
-    // Without it RETAA is undefined, but QEMU 10.0 takes it for a RET.
+    // Without the extension RETAA is undefined, but QEMU 10.0 executes it as a RET.
     needs POINTER_AUTHENTICATION,
     fn forged_returns() {
         enable_keys();
@@ -143,7 +143,7 @@ test!(
 test!(
     depends(core, entry),
     fn forged_calls() {
-        // Without the extension BLRAA is undefined, with and without a probe.
+        // Without the extension BLRAA is undefined, both with and without a probe.
         if has_pointer_authentication() {
             enable_keys();
         }
@@ -151,18 +151,18 @@ test!(
     }
 );
 
-/// Calls the first instruction of `fixture`, in a guarded page, as `blr` does, from where it does not return to on a
-/// fault but by the handler.
+/// Calls the first instruction of `fixture`, in a guarded page, as `blr` does. After a fault, control returns from the
+/// fixture only by the handler.
 fn compare_branch_target(fixture: Fixture) {
     fn note_and_return_by_link(frame: &mut TrapFrame, esr: u64, far: u64) -> bool {
         frame.x[9] = frame.x[30];
         note_and_return(frame, esr, far)
     }
-    // SAFETY: the handler returns to the caller of a fixture, which takes any word.
+    // SAFETY: the handler returns to the caller of a fixture, which accepts any word.
     unsafe { exception::set_fault_handler(note_and_return_by_link) };
     assert!(memory::set_guarded(fixture.address(), true));
     let expected = faults_of(fixture, 1);
-    // The branch in the place of an optimized instruction faults as the instruction would, before the probe is hit.
+    // The branch that replaces an optimized instruction faults as the instruction would, before the probe is hit.
     for mode in [Mode::Optimized, Mode::Boosted] {
         for address in [fixture.address(), fixture.address() + 4] {
             let _probe = Kprobe::at(address).pre(count).at_most(mode).register().unwrap();
@@ -201,7 +201,7 @@ test!(
             frame.x[0] = GOOD.as_ptr() as u64;
             true
         }
-        // SAFETY: the handler gives the load an address that can be read.
+        // SAFETY: the handler gives the load a readable address.
         unsafe { exception::set_fault_handler(repair) };
         let probe = Kprobe::at(fixture::BAD_LOAD.address() + 4).pre(count).register().unwrap();
         assert_eq!(fixture::BAD_LOAD.call(WILD), 77);

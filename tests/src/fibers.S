@@ -1,9 +1,10 @@
-// Changing from one stack to another within a task.
+// Switches between stacks within a task.
 
     .text
 
-// Stores x19 to x30 on the stack and its pointer at x0, and goes on where that was done with the stack pointer x1. Follows the
-// AAPCS64 to who calls it. A new stack has, from x1 on, x19 to x28, x29, and in the place of x30 where to begin.
+// Stores x19 to x30 on the stack, stores the stack pointer at x0, and continues where the stack pointer x1 was stored.
+// Follows the AAPCS64 for its caller. A new stack holds, from x1 on, x19 to x28, x29, and the address to begin at in
+// place of x30.
     .balign 16
     .global fibers_switch
     .type   fibers_switch, %function
@@ -20,7 +21,7 @@ fibers_switch:
     ret
     .size   fibers_switch, . - fibers_switch
 
-// Where a new stack begins: calls x20 with x19.
+// The beginning of a new stack: calls x20 with the argument x19.
     .balign 16
     .global fibers_begin
     .type   fibers_begin, %function
@@ -30,7 +31,8 @@ fibers_begin:
     brk     #1
     .size   fibers_begin, . - fibers_begin
 
-// Returns x0 + 1, with 32 bytes more on the stack, by the x30 that it was called with. How many is not said in one instruction.
+// Returns x0 + 1 to the x30 of its call, with the stack pointer 32 bytes lower. No single instruction contains the
+// number 32 and the stack pointer.
     .balign 16
     .global fibers_push
     .type   fibers_push, %function
@@ -41,7 +43,7 @@ fibers_push:
     ret
     .size   fibers_push, . - fibers_push
 
-// The same, where it is said.
+// Does the same as fibers_push, but with the number in the instruction that changes the stack pointer.
     .balign 16
     .global fibers_plain_push
     .type   fibers_plain_push, %function
@@ -51,7 +53,7 @@ fibers_plain_push:
     ret
     .size   fibers_plain_push, . - fibers_plain_push
 
-// Returns x0 + 1 as well, by a call of fibers_push.
+// Returns x0 + 1, by a call of fibers_push.
     .balign 16
     .global fibers_call_push
     .type   fibers_call_push, %function

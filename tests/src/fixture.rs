@@ -13,7 +13,7 @@ macro_rules! fixtures {
             unsafe extern "C" {
                 safe fn $symbol(argument: u64) -> u64;
             }
-            /// See `fixtures.S`.
+            /// Calls a function of `fixtures.S`, which describes it.
             pub const $name: Fixture = Fixture($symbol);
         )*
     };
@@ -64,41 +64,40 @@ unsafe extern "C" {
     fn fixture_exclusive(word: *mut u64, addend: u64) -> u64;
 }
 
-/// Adds `addend` to `word` by an exclusive pair; returns the sum.
+/// Adds `addend` to `word` by an exclusive pair, and returns the sum.
 pub fn add_exclusively(word: &mut u64, addend: u64) -> u64 {
-    // SAFETY: the function changes the word that it is given, and no other memory.
+    // SAFETY: the function changes only the word that it is given.
     unsafe { fixture_exclusive(word, addend) }
 }
 
-/// The virtual address of [`add_exclusively`]'s function.
+/// Returns the virtual address of the function that [`add_exclusively`] calls.
 pub fn exclusive_address() -> usize {
     fixture_exclusive as *const () as usize
 }
 
 impl Fixture {
-    /// Calls the function.
     pub fn call(self, argument: u64) -> u64 {
         (self.0)(argument)
     }
 
-    /// Calls the function with the same registers, but for x30, each time.
+    /// Calls the function with the same value in every register except x30, each time.
     pub fn call_from_pattern(self, argument: u64) -> u64 {
         fixture_call_from_pattern(argument, self.address())
     }
 
-    /// The virtual address of its first instruction.
+    /// Returns the virtual address of the first instruction.
     pub fn address(self) -> usize {
         self.0 as usize
     }
 
-    /// The virtual addresses of its instructions.
+    /// Returns the virtual addresses of the instructions.
     pub fn instructions(self) -> impl Iterator<Item = usize> {
         let Range { start, end } = range_of(self.address());
         (start..end).step_by(4)
     }
 }
 
-/// The virtual addresses of the function at `address`, as the symbol table has them.
+/// Returns the virtual address range of the function at `address`, from the symbol table.
 pub fn range_of(address: usize) -> Range<usize> {
     let symbol = kprobes_console::symbol::lookup(address).expect("the function has a symbol");
     symbol.address as usize..(symbol.address + symbol.size) as usize

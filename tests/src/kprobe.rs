@@ -19,7 +19,7 @@ extern "C" fn see_x0(hit: &mut Hit<'_>) {
     SEEN.fetch_add(hit.frame().x[0], Relaxed);
 }
 
-/// The address of the only function of this name.
+/// Returns the address of the only function with this name.
 fn function(name: &str) -> usize {
     let mut found = symbol::find(name);
     let symbol = found.next().unwrap_or_else(|| panic!("there is no {name}"));
@@ -63,7 +63,7 @@ test!(
 test!(
     fn a_handler_can_change_any_register() {
         extern "C" fn change(hit: &mut Hit<'_>) {
-            // SAFETY: the function returns what it finds in x0.
+            // SAFETY: the function returns the value of x0, which may be any.
             unsafe { hit.frame_mut() }.x[0] = 77;
         }
         let _probe = Kprobe::at(fixture::IDENTITY.address()).pre(change).register().unwrap();
@@ -74,10 +74,10 @@ test!(
 test!(
     fn a_handler_can_skip_the_instruction() {
         extern "C" fn skip(hit: &mut Hit<'_>) {
-            // SAFETY: the instruction only adds to a register.
+            // SAFETY: the skipped instruction only adds to a register.
             unsafe { hit.skip() };
         }
-        // The instruction adds one.
+        // The skipped instruction adds 1.
         let _probe = Kprobe::at(fixture::REGISTERS.address()).pre(skip).register().unwrap();
         assert_eq!(fixture::REGISTERS.call(5), 5);
     }
@@ -86,7 +86,7 @@ test!(
 test!(
     fn a_handler_can_move_the_pc() {
         extern "C" fn divert(hit: &mut Hit<'_>) {
-            // SAFETY: the other function takes and returns one word as well.
+            // SAFETY: the other function also takes and returns one word.
             unsafe { hit.frame_mut() }.pc = fixture::REGISTERS.address() as u64;
         }
         let _probe = Kprobe::at(fixture::IDENTITY.address()).pre(divert).register().unwrap();
@@ -94,13 +94,13 @@ test!(
     }
 );
 
-/// Does what `sub sp, sp, #512` and `add sp, sp, #512` do, given the instruction.
+/// Has the effect of `sub sp, sp, #512` or `add sp, sp, #512` in place of the instruction.
 extern "C" fn move_stack_pointer(hit: &mut Hit<'_>) {
     let distance = hit.data() as i64;
-    // SAFETY: the instruction is skipped, and this is its effect.
+    // SAFETY: the instruction is skipped, and this change is its effect.
     let frame = unsafe { hit.frame_mut() };
     frame.sp = frame.sp.wrapping_add_signed(distance);
-    // SAFETY: as above.
+    // SAFETY: the change of sp above replaces the effect of the instruction.
     unsafe { hit.skip() };
 }
 
@@ -108,7 +108,7 @@ test!(
     fn a_handler_can_move_the_stack_pointer_both_ways() {
         let expected = fixture::STACK_POINTER.call(7);
         let instructions: Vec<usize> = fixture::STACK_POINTER.instructions().collect();
-        // Far enough for the frames not to overlap, and near enough for them to do so.
+        // A distance so large that the frames do not overlap, and one so small that they do.
         let down = Kprobe::at(instructions[1]).pre(move_stack_pointer).data(-512isize as usize).register().unwrap();
         assert_eq!(fixture::STACK_POINTER.call(7), expected);
         let up = Kprobe::at(instructions[5]).pre(move_stack_pointer).data(512).register().unwrap();
@@ -125,7 +125,7 @@ test!(
     fn another_stack_pointer_leaves_the_instruction_to_be_executed() {
         extern "C" fn displace(hit: &mut Hit<'_>) {
             let distance = hit.data() as i64;
-            // SAFETY: the function uses no stack, and the second probe undoes what the first does.
+            // SAFETY: the function uses no stack, and the second probe reverts the change of the first.
             let frame = unsafe { hit.frame_mut() };
             frame.sp = frame.sp.wrapping_add_signed(distance);
         }
@@ -165,7 +165,8 @@ test!(
             let is_right = runtime::backtrace::current().addresses().any(|address| address == next);
             SEEN.fetch_add(u64::from(is_right), Relaxed);
         }
-        // One probe's post-handler is called by the assembly, the one of several by what it leaves the rest to.
+        // The assembly calls the post-handler of a single probe. For several probes, the Rust code behind it calls the
+        // post-handlers.
         let probe = || Kprobe::at(fixture::REGISTERS.address()).post(look).register().unwrap();
         let _first = probe();
         fixture::REGISTERS.call(1);

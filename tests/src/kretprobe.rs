@@ -17,7 +17,7 @@ extern "C" fn add_return_value(call: &mut Call<'_>) {
     SEEN.fetch_add(call.return_value(), Relaxed);
 }
 
-/// Calls itself `depth` times; returns `depth`.
+/// Calls itself `depth` times, and returns `depth`.
 #[inline(never)]
 fn recurse(depth: u64) -> u64 {
     if depth == 0 { 0 } else { black_box(recurse(black_box(depth - 1))) + 1 }
@@ -45,7 +45,7 @@ test!(
         let function = fixture::REGISTERS.address();
         for mode in [Mode::Optimized, Mode::Boosted, Mode::Stepped] {
             for cpu in smp::running() {
-                // The one instance is in the slot of a CPU, so that the others find none in theirs.
+                // With one instance, the instance is in the slot of one CPU, and the slots of the others are empty.
                 let probe = Kretprobe::at(function).maxactive(1).at_most(mode).register().unwrap();
                 task::spawn_on(cpu, "caller", || {
                     assert_eq!([fixture::CHECK_REGISTERS.call(0), fixture::CHECK_REGISTERS.call(0)], [0; 2]);
@@ -60,7 +60,7 @@ test!(
 test!(
     fn a_handler_can_change_the_return_value() {
         extern "C" fn change(call: &mut Call<'_>) {
-            // SAFETY: the caller takes any word.
+            // SAFETY: the caller accepts any word.
             unsafe { call.frame_mut() }.x[0] = 99;
         }
         let _probe = Kretprobe::at(fixture::IDENTITY.address()).handler(change).register().unwrap();
@@ -73,7 +73,7 @@ test!(
         static CALLS: AtomicU64 = AtomicU64::new(0);
         extern "C" fn change(call: &mut Call<'_>) -> Decision {
             CALLS.fetch_add(1, Relaxed);
-            // SAFETY: the function takes any word.
+            // SAFETY: the function accepts any word.
             unsafe { call.frame_mut() }.x[0] += 1;
             if call.data() == 0 { Decision::Follow } else { Decision::Decline }
         }
@@ -85,9 +85,9 @@ test!(
                 assert_eq!(fixture::IDENTITY.call(7), 8, "{mode}");
                 assert_eq!(CALLS.load(Relaxed) - before, 1, "{mode}");
                 assert_eq!((probe.hits(), probe.missed(), probe.active()), (1 - data as u64, 0, 0), "{mode}");
-                // Another probe that writes, beside it.
+                // A second probe that also changes a register.
                 extern "C" fn write(hit: &mut Hit<'_>) {
-                    // SAFETY: as above.
+                    // SAFETY: the function accepts any word.
                     unsafe { hit.frame_mut() }.x[0] += 10;
                 }
                 let other = Kprobe::at(address).pre(write).at_most(mode).register().unwrap();
@@ -101,7 +101,7 @@ test!(
 test!(
     fn a_handler_can_return_elsewhere() {
         extern "C" fn divert(call: &mut Call<'_>) {
-            // SAFETY: the other function returns to where this one would have, by the x30 that is left as it is.
+            // SAFETY: the other function returns through x30, which is unchanged, to the same caller.
             unsafe { call.frame_mut() }.pc = fixture::REGISTERS.address() as u64;
         }
         let _probe = Kretprobe::at(fixture::IDENTITY.address()).handler(divert).register().unwrap();
@@ -225,7 +225,7 @@ test!(
         static RETURNS: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
         static SWITCHES: AtomicU64 = AtomicU64::new(0);
         static LAST: AtomicU64 = AtomicU64::new(0);
-        /// Long enough for the timer to interrupt it now and then.
+        /// Takes so long that the timer interrupts it now and then.
         #[inline(never)]
         fn work(argument: u64) -> u64 {
             for round in 0..50 {
@@ -291,8 +291,8 @@ test!(
         let functions = [innermost as *const () as usize, middle as *const () as usize];
         let _returns = functions.map(|function| Kretprobe::at(function).register().unwrap());
         let with = addresses();
-        // The innermost addresses are in `innermost` itself and the same, and so are all callers but for the two
-        // call sites in this test.
+        // The innermost addresses are in `innermost` and equal, and so are all callers, except for the two call sites
+        // in this test.
         assert_eq!(without.len(), with.len(), "{without:x?} {with:x?}");
         let differing = without.iter().zip(&with).filter(|(without, with)| without != with).count();
         assert!(differing <= 1, "{without:x?} {with:x?}");

@@ -1,7 +1,7 @@
-//! What must stop the machine does, and says why.
+//! Errors that must stop the machine do so, and report the reason.
 //!
-//! The reasons end with places in the code, and those with the names of these tests. What a test waits for is more than
-//! that.
+//! The reasons end with places in the code, which include the names of these tests. The text that a test waits for
+//! contains more than the name.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,8 +20,8 @@ use crate::fixture;
 use crate::test;
 
 core::arch::global_asm!(
-    // Moves the stack pointer down by the size of a stack, so into the guard from wherever it is, and up again. Only an
-    // exception in between has to do with what is there.
+    // Moves the stack pointer down by the size of a stack, so into the guard from anywhere in the stack, and up again.
+    // Only an exception between the two accesses the guard.
     ".text",
     ".balign 16",
     ".global fixture_large_frame",
@@ -38,20 +38,20 @@ unsafe extern "C" {
     fn fixture_large_frame();
 }
 
-/// Overflows the stack by an instruction in its slot.
+/// Overflows the stack by an instruction that is executed in its slot.
 fn overflow_in_the_slot() {
     let _probe = Kprobe::at(fixture_large_frame as *const () as usize).at_most(Mode::Stepped).register().unwrap();
-    // SAFETY: that this overflows the stack is what the test shows.
+    // SAFETY: the test checks that this call overflows the stack and stops the machine.
     unsafe { fixture_large_frame() };
 }
 
 #[inline(never)]
 fn read_null() -> u64 {
-    // SAFETY: that this faults is what the test shows.
+    // SAFETY: the test checks that this access faults and stops the machine.
     unsafe { black_box(core::ptr::null::<u64>()).read_volatile() }
 }
 
-/// Puts probes with handlers, for good, on the functions that a report calls.
+/// Registers probes with handlers on the functions that a report calls, and leaves them there.
 fn probe_what_prints() {
     static SEEN: AtomicU64 = AtomicU64::new(0);
     extern "C" fn before(_: &mut Hit<'_>) {
@@ -108,7 +108,7 @@ test!(
     stops "write to read-only memory at 0xffffffc0",
     fn text_cannot_be_written() {
         let text = fixture::IDENTITY.address() as *mut u32;
-        // SAFETY: that this faults is what the test shows.
+        // SAFETY: the test checks that this access faults and stops the machine.
         unsafe { text.write_volatile(0) };
     }
 );
@@ -118,7 +118,7 @@ test!(
     fn read_only_data_cannot_be_written() {
         static CONSTANT: u64 = 7;
         let constant = (&raw const CONSTANT).cast_mut();
-        // SAFETY: that this faults is what the test shows.
+        // SAFETY: the test checks that this access faults and stops the machine.
         unsafe { constant.write_volatile(8) };
     }
 );
@@ -129,7 +129,7 @@ test!(
     fn text_cannot_be_written_through_the_linear_map() {
         let physical = memory::translate(fixture::IDENTITY.address()).expect("the text is mapped");
         let alias = (memory::layout::LINEAR_BASE + physical as usize) as *mut u32;
-        // SAFETY: that this faults is what the test shows.
+        // SAFETY: the test checks that this access faults and stops the machine.
         unsafe { alias.write_volatile(0) };
     }
 );
@@ -138,10 +138,10 @@ test!(
     depends(board),
     stops "attempt to execute memory that is not executable at 0xffffffc0",
     fn data_cannot_be_executed() {
-        // A static that is written to is in .data or .bss; `ret` in little-endian words.
+        // A static that is written is in .data or .bss. The value is the encoding of `ret`.
         static CODE: AtomicU64 = AtomicU64::new(0);
         CODE.store(0xd65f_03c0, Relaxed);
-        // SAFETY: that this faults is what the test shows.
+        // SAFETY: the test checks that a call of this function faults and stops the machine.
         let function: extern "C" fn() = unsafe { core::mem::transmute(&raw const CODE) };
         black_box(function)();
     }
@@ -151,7 +151,7 @@ test!(
     stops "attempt to execute memory that is not executable at 0xffffffd0",
     fn stacks_cannot_be_executed() {
         let code = black_box(0xd65f_03c0u64);
-        // SAFETY: that this faults is what the test shows.
+        // SAFETY: the test checks that a call of this function faults and stops the machine.
         let function: extern "C" fn() = unsafe { core::mem::transmute(&raw const code) };
         black_box(function)();
     }
@@ -167,7 +167,8 @@ test!(
 #[inline(never)]
 #[expect(unconditional_recursion, reason = "that it does not end well is what the test shows")]
 fn grow(depth: u64) -> u64 {
-    // Nothing is copied: that may be a call, and it is this function that overflows.
+    // The array is not copied, because a copy may be a call of another function, which would overflow the stack instead
+    // of this one.
     let room = MaybeUninit::<[u64; 64]>::uninit();
     let room = black_box(&room);
     black_box(grow(depth + 1)) + black_box(depth) + room.as_ptr().addr() as u64
@@ -224,7 +225,7 @@ test!(
 test!(
     stops "breakpoint instruction: immediate 0x4 at tests::machine::a_breakpoint",
     fn a_breakpoint_that_nobody_has_set_is_reported() {
-        // SAFETY: that this stops the machine is what the test shows.
+        // SAFETY: the test checks that this instruction stops the machine.
         unsafe { core::arch::asm!("brk #0x4") };
     }
 );
@@ -237,7 +238,7 @@ test!(
     }
 );
 
-/// What cannot be shown.
+/// A value whose `Display` faults.
 struct Faulty;
 
 impl fmt::Display for Faulty {

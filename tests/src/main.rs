@@ -1,11 +1,10 @@
-//! The on-target tests: one image, which runs a test when it is told to.
+//! The on-target tests: one image, which runs a test on command.
 //!
-//! The host types `list` and `run NAME` at the prompt, over the UART, and reads the results there, so that the
-//! same image serves an emulator and a board. A test that fails panics, which stops the machine; every test
-//! therefore gets a boot of its own, and needs to put nothing back. On a board, `reboot` makes room for the next one.
+//! The host types `list` and `run NAME` at the prompt, over the UART, and reads the results there, so that the same
+//! image serves an emulator and a board. A test that fails panics, which stops the machine. Every test therefore gets a
+//! boot of its own, and need not clean up. On a board, `reboot` makes room for the next test.
 //!
-//! Tests are collected by the linker: [`test!`] puts a [`Test`] into the section `.tests`, which `linker.ld`
-//! gathers.
+//! The linker collects the tests: [`test!`] puts a [`Test`] into the section `.tests`, which `linker.ld` gathers.
 
 #![no_std]
 #![no_main]
@@ -53,20 +52,21 @@ use kprobes_console::input;
 use need::Need;
 use runtime::{power, print, println};
 
-/// A test. It passes when it returns, or, if `stops` is given, when it stops the machine with a reason that contains
-/// that text. Where the machine lacks what it needs, it is skipped.
+/// A test. It passes when it returns or, if `stops` is given, when it stops the machine with a reason that contains
+/// that text. It is skipped on a machine that lacks what it needs.
 pub struct Test {
     name: &'static str,
     run: fn(),
-    /// What of the machine can make a difference to it: the host runs it for each value of these, and once otherwise.
+    /// The traits of the machine that can affect the test. The host runs the test once for each value of these traits,
+    /// and once otherwise.
     depends: &'static [&'static str],
     needs: Option<Need>,
     stops: Option<&'static str>,
 }
 
-/// Defines a test: `test!(fn name() { … });`. In front of `fn` may stand, in this order,
+/// Defines a test: `test!(fn name() { … });`. Before `fn` may stand, in this order:
 ///
-/// - `depends(TRAITS),` with traits that the host knows (`docs/testing.md`): it refuses a list with others;
+/// - `depends(TRAITS),` with traits that the host knows (`docs/testing.md`); the host refuses a list with other traits;
 /// - `needs NEED,` with one of the constants in [`need`];
 /// - `stops "text",`.
 #[macro_export]
@@ -86,7 +86,7 @@ macro_rules! test {
 
 #[doc(hidden)]
 impl Test {
-    /// A test with the full path `name`.
+    /// Creates a test with the full path `name`.
     pub const fn new(name: &'static str, run: fn()) -> Self {
         Self { name, run, depends: &[], needs: None, stops: None }
     }
@@ -96,12 +96,12 @@ impl Test {
         Self { depends, ..self }
     }
 
-    /// Sets what the test needs.
+    /// Sets the requirement of the test.
     pub const fn needs(self, need: Need) -> Self {
         Self { needs: Some(need), ..self }
     }
 
-    /// Sets what the reason contains with which the test stops the machine.
+    /// Sets the text that the test's reason for stopping the machine contains.
     pub const fn stops(self, text: &'static str) -> Self {
         Self { stops: Some(text), ..self }
     }
@@ -124,13 +124,13 @@ impl Test {
         println!();
     }
 
-    /// The path below the crate.
+    /// Returns the path of the test below the crate.
     fn name(&self) -> &'static str {
         self.name.split_once("::").map_or(self.name, |(_, name)| name)
     }
 }
 
-/// All tests.
+/// Returns all tests.
 fn tests() -> &'static [Test] {
     unsafe extern "C" {
         safe static __tests_start: u8;
@@ -138,8 +138,8 @@ fn tests() -> &'static [Test] {
     }
     let (start, end) = (&raw const __tests_start, &raw const __tests_end);
     let (start, end) = (start.cast::<Test>(), end.cast::<Test>());
-    // SAFETY: the linker script puts these symbols around the section `.tests`, into which `test!` puts values
-    // of this type and nothing else does.
+    // SAFETY: the linker script defines these symbols as the bounds of the section `.tests`, into which only `test!`
+    // puts values, all of this type.
     unsafe { slice::from_raw_parts(start, end.offset_from_unsigned(start)) }
 }
 

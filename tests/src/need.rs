@@ -1,22 +1,23 @@
-//! What not every machine has, and some tests need. Such a test is not run where it is missing, and the host is told so; the
-//! host knows of every board what it lacks, so that a disk that is not found is not taken for one that is not there.
+//! Requirements of tests that not every machine meets. A test is skipped where its requirement is not met, and the host
+//! is told so. The host knows for every board which requirements it does not meet, so that a disk that is not detected
+//! is not mistaken for a missing one.
 
 use runtime::interrupt::fast;
 use runtime::{block, smp};
 
 use crate::protected;
 
-/// What a test needs of the machine.
+/// A requirement of a test.
 pub struct Need {
-    /// What it is called; the host has the same names.
+    /// The name; the host has the same names.
     pub name: &'static str,
-    /// Whether it is there.
+    /// Returns whether the machine meets the requirement.
     pub is_met: fn() -> bool,
 }
 
 /// A disk.
 pub const DISK: Need = Need { name: "disk", is_met: || !block::disks().is_empty() };
-/// A second CPU that runs.
+/// A second running CPU.
 pub const SECOND_CPU: Need = Need { name: "second CPU", is_met: || smp::running().count() > 1 };
 /// A timer that interrupts by FIQ.
 pub const FAST_INTERRUPTS: Need = Need { name: "fast interrupts", is_met: || fast::check().is_ok() };

@@ -1,5 +1,5 @@
-//! Signals: a task that waits for one until a deadline is woken by either, and by the first. What would be lost shows by a
-//! test that does not end: the deadlines here are years away.
+//! Signals: a task that waits for a signal with a deadline is woken by whichever comes first. A lost signal would hang
+//! the test, because the deadlines are years away.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use runtime::{task, time};
 
 use crate::test;
 
-/// A reading of the counter that is never reached.
+/// A counter value that is never reached.
 const NEVER: u64 = u64::MAX;
 
 test!(
@@ -50,7 +50,7 @@ test!(
                 })
             })
             .collect();
-        // Several tokens are under way at a time, so that signals meet tasks on their way to sleep.
+        // Several tokens are on their way at a time, so that signals reach tasks on their way to sleep.
         for (signal, tokens) in ring.iter().step_by(2) {
             tokens.fetch_add(1, SeqCst);
             signal.set();

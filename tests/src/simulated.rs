@@ -1,4 +1,4 @@
-//! Every instruction of a function is probed, and it does what it did before: each kind of instruction, simulated or
+//! Every instruction of a function is probed and has the same effect as before: instructions of each kind, simulated or
 //! stepped, one at a time and all at once.
 
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use aarch64_kprobes::{Hit, Kprobe, probe};
 use crate::fixture::{self, Fixture};
 use crate::test;
 
-/// Arguments that tell the halves, the signs and the comparisons of the fixtures apart.
+/// Arguments that distinguish the halves, the signs and the comparisons in the fixtures.
 const ARGUMENTS: [u64; 14] = [
     0,
     1,
@@ -35,7 +35,7 @@ extern "C" fn count(_: &mut Hit<'_>) {
     HITS.fetch_add(1, Relaxed);
 }
 
-/// One place to call from, as some fixtures tell where they were called.
+/// Calls `fixture` with all arguments, from one call site, because some fixtures return where they were called.
 #[inline(never)]
 fn call_all(fixture: Fixture) -> [u64; ARGUMENTS.len()] {
     ARGUMENTS.map(
@@ -44,8 +44,8 @@ fn call_all(fixture: Fixture) -> [u64; ARGUMENTS.len()] {
     )
 }
 
-/// Compares the results of `fixture` without probes, with a probe on each of its instructions in turn, and with probes
-/// on all at once, in every mode.
+/// Compares the results of `fixture` without probes, with a probe on each instruction in turn, and with probes on all
+/// instructions at once, in every mode.
 pub fn compare(fixture: Fixture) {
     extern "C" fn after(_: &mut Hit<'_>) {}
     let expected = call_all(fixture);
@@ -88,7 +88,7 @@ test!(
 
 test!(
     fn what_the_linker_leads_elsewhere_for_the_sake_of_an_erratum() {
-        /// It is the load from the page.
+        /// The index of the load from the page.
         const LOAD: usize = 4;
         let address = fixture::END_OF_PAGE.instructions().nth(LOAD).expect("an instruction");
         let word = probe::instruction(address).expect("it is in the text");

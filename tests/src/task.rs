@@ -1,4 +1,4 @@
-//! Tasks: what the probes are tried on.
+//! Tasks, on which the probes are tested.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -43,14 +43,14 @@ test!(
                 core::hint::spin_loop();
             }
         });
-        // If this task never ran again, the test would time out.
+        // The test would time out if this task never ran again.
         task::yield_now();
         STOP.store(true, Relaxed);
         spinning.join();
     }
 );
 
-/// What the task with the number `id` is doing.
+/// Returns the state of the task with the number `id`.
 fn state_of(id: u64) -> Option<State> {
     task::list().unwrap().iter().find(|task| task.id == id).map(|task| task.state)
 }
@@ -60,8 +60,8 @@ test!(
     fn sleepers_wake_in_the_order_of_their_deadlines_and_not_before() {
         static WOKEN: IrqLock<Vec<u32>> = IrqLock::new(Vec::new());
         static IS_LATE: AtomicBool = AtomicBool::new(false);
-        // A round counts if all slept before the first deadline, and were less than a unit late, which does not change their
-        // order, as their deadlines are a unit apart.
+        // A round counts if all tasks slept before the first deadline, and were late by less than a unit. The deadlines
+        // are a unit apart, so such a delay does not change the order.
         let is_in_order = |unit: Duration| {
             WOKEN.lock().clear();
             IS_LATE.store(false, Relaxed);
@@ -143,9 +143,9 @@ test!(
     }
 );
 
-/// What the tasks of the next test have counted.
+/// The counters of the tasks of the next test.
 static TURNS: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
-/// The one of which a backtrace is asked for.
+/// The index of the task whose backtrace is requested.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 static HAS_RUN: AtomicBool = AtomicBool::new(false);
 
@@ -179,7 +179,7 @@ test!(
         while probe.hits() < 200 {
             for (number, task) in tasks.iter().enumerate() {
                 ASKED.store(number, Relaxed);
-                // Of one that runs there is none.
+                // A running task has no backtrace.
                 let _ = backtrace::of_task(task.id());
             }
             task::yield_now();
@@ -204,7 +204,7 @@ test!(
             let second = SECOND.lock();
             drop(first);
             assert!(are_interrupts_masked());
-            // Within another, and so without an effect of its own.
+            // A nested mask has no effect of its own.
             drop((FIRST.lock(), IrqMask::new()));
             assert!(are_interrupts_masked());
             drop(second);
@@ -224,7 +224,7 @@ test!(
 test!(
     fn tasks_find_their_interrupt_masks_again() {
         static STOP: AtomicBool = AtomicBool::new(false);
-        // Leaves the CPU in interrupts, the other in calls: what each restores is not the same.
+        // One task leaves the CPU in interrupts, the other in calls. They restore different things.
         let spinning = task::spawn("spinner", || {
             while !STOP.load(Relaxed) {
                 assert!(!are_interrupts_masked());
@@ -284,7 +284,7 @@ test!(
             NOT_FULL.wake_one();
             item
         }
-        // Nothing is allocated under the lock.
+        // Reserves the capacity, so that nothing is allocated while the lock is held.
         ITEMS.lock().reserve(CAPACITY);
         let producers = [0, 1]
             .map(|first| task::spawn("producer", move || (0..EACH).for_each(|number| produce(2 * number + first))));

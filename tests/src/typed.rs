@@ -1,4 +1,4 @@
-//! Values of Rust: what a program prints of an argument, and of what is returned, is what Rust's own `{:?}` makes of it.
+//! Rust values: a program prints an argument and a return value as Rust's own `{:?}` does.
 #![expect(dead_code, reason = "the fields of values are read by programs and by `Debug`, which does not count")]
 
 use alloc::boxed::Box;
@@ -84,8 +84,8 @@ struct Foreign {
 static NUMBER: u32 = 77;
 static HEADER: Small = Small { a: 1, b: 2 };
 
-/// What a program prints instead of `expected`, if it does, for the argument of `function` and for what it returns, when `call`
-/// calls it.
+/// Returns what a program prints for the argument and the return value of `function`, during `call`, if it differs from
+/// `expected`.
 fn difference<T>(function: &str, expected: &str, call: impl FnOnce() -> T) -> Option<String> {
     let path = format!("tests::typed::functions::{function}");
     let text = format!("kprobe:{path} {{ print(args.value); }} kretprobe:{path} {{ print(retval); }}");
@@ -100,13 +100,13 @@ fn difference<T>(function: &str, expected: &str, call: impl FnOnce() -> T) -> Op
     (out != format!("{expected}\n{expected}\n")).then(|| format!("{function}: {expected}, and not {out}"))
 }
 
-/// For each value a function that takes and returns it, and a test that its text is that of `{:?}`.
+/// Defines for each value a function that takes and returns it, and a test that compares its text with that of `{:?}`.
 macro_rules! values {
     ($($name:ident: $type:ty = $value:expr;)*) => {
         mod functions {
             use super::*;
 
-            // Each is another one to the compiler, which makes one of those that are the same.
+            // The name in the body keeps the compiler from merging equal functions.
             $(#[inline(never)]
             pub fn $name(value: $type, count: u64) -> $type {
                 black_box((stringify!($name), count));
@@ -114,7 +114,7 @@ macro_rules! values {
             })*
         }
 
-        /// How many values there are.
+        /// The number of values.
         const VALUES: usize = [$(stringify!($name)),*].len();
 
         test!(

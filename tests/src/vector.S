@@ -1,5 +1,5 @@
-// The vectors of a kernel that sends its synchronous exceptions to the engine by `kprobes_vector`. What that hands back goes to the
-// runtime's vectors, as all other exceptions do.
+// The vectors of a kernel that sends its synchronous exceptions to the engine by `kprobes_vector`. Exceptions that the
+// engine hands back go to the runtime's vectors, as all other exceptions do.
 
     .text
     .balign 2048

@@ -1,12 +1,13 @@
-// The place where random words are executed, and the way in and out with a whole register file.
+// The place where random words are executed, with the entry and exit code that switches the whole register file.
 //
-// A word stands in a cell, and goes on to the pad behind it or, if it branches, to another pad. A pad tells the exit
-// by x30 which one it is; what x30 was goes through FAR_EL1, and the pad's address through CONTEXTIDR_EL1. Nothing
-// else uses these two here: an interrupt, which a word may have unmasked, leaves both alone, unlike the registers
-// that the vectors use.
+// A word is in a cell. It continues to the pad after it or, if it branches, to another pad. A pad passes its identity
+// to the exit code in x30. The previous value of x30 is saved in FAR_EL1, and the address of the pad in CONTEXTIDR_EL1.
+// Nothing else uses these two registers here: an interrupt, which a word may have unmasked, changes neither of them,
+// unlike the registers that the vectors use.
 //
-// Constants: IN and OUT, where `Run` in arena.rs has the registers of before and after, in the layout of a trap frame;
-// CALLER, where it has two doublewords of ours; SP and PC, from the start of a trap frame; CELLS and PADS, numbers.
+// Constants: IN and OUT are the offsets of the registers before and after in `Run` in arena.rs, in the layout of a trap
+// frame. CALLER is the offset of two doublewords for the caller's registers. SP and PC are offsets in a trap frame.
+// CELLS and PADS are numbers.
 
     .text
 
@@ -15,7 +16,7 @@
     bl      random_exit
 .endm
 
-// Every cell is a function of its own, as a probe looks at the whole function around it.
+// Every cell is a separate function, because a probe depends on the whole function around it.
 .macro random_cell
     .type   random_cell_\@, %function
 random_cell_\@:
@@ -24,7 +25,7 @@ random_cell_\@:
     .size   random_cell_\@, . - random_cell_\@
 .endm
 
-// Pads further than `tbz` reaches on both sides of the cells, and a page of literals on either.
+// Pads on both sides of the cells, further away than `tbz` reaches, and a page of literals on either side.
     .balign 4096
     .global random_pads_below
     .type   random_pads_below, %function
@@ -58,9 +59,9 @@ random_pads_above:
     .endr
     .size   random_pads_above, . - random_pads_above
 
-// Goes to the `in` of random_run_state, with its registers and state, and comes back when a pad has been reached, with
-// those of then in its `out`: pc is the low half of the pad's address, and pstate has NZCV and DAIF.
-// Clobbers: what a call may. Stack: 96 bytes, and that of random_run_state.
+// Loads the registers and the state in `in` of random_run_state, and continues there. Returns when a pad is reached,
+// with the registers of that moment in `out`: pc is the low half of the pad's address, and pstate has NZCV and DAIF.
+// Clobbers: the caller-saved registers. Stack: 96 bytes, and the stack that random_run_state names.
     .balign 16
     .global random_run
     .type   random_run, %function
@@ -72,7 +73,7 @@ random_run:
     mov     x0, sp
     mrs     x1, daif
     stp     x0, x1, [x30, #{CALLER}]
-    msr     daifset, #0b1111                // ELR_EL1, SPSR_EL1 and the other stack are ours until the eret
+    msr     daifset, #0b1111                // ELR_EL1, SPSR_EL1 and the other stack belong to this code until the eret
     ldp     x0, x1, [x30, #({IN} + {PC})]
     msr     elr_el1, x0
     msr     spsr_el1, x1
@@ -97,7 +98,7 @@ random_run:
     eret
     .size   random_run, . - random_run
 
-// In: x30 = behind the pad that was reached, FAR_EL1 = what x30 was.
+// In: x30 = the address after the pad that was reached, FAR_EL1 = the previous x30.
     .balign 16
     .global random_exit
     .type   random_exit, %function

@@ -1,11 +1,12 @@
-// The functions of the storm, twice: storm_NAME_steady and storm_NAME_loose. All follow the AAPCS64, with the argument
-// and the result in x0.
+// The functions of the storm, in two groups: storm_NAME_steady and storm_NAME_loose. All follow the AAPCS64, with the
+// argument and the result in x0.
 //
-// x1 leads to counters of 64 bits that nothing else changes meanwhile, and is passed on in every call. Every stretch of
-// instructions that is executed as a whole counts itself in one of them: so it is known how often each was executed.
+// x1 points to 64-bit counters that nothing else changes meanwhile, and is passed on in every call. Every straight
+// stretch of instructions increments one of the counters, which therefore tells how often each instruction was
+// executed.
 //
-// An instruction that is written behind `storm_at` is a place for probes: its address and the number of the counter of its
-// stretch stand in the table storm_places_steady or storm_places_loose.
+// `storm_at` marks an instruction as a place for probes: its address and the number of its stretch's counter are added
+// to the table storm_places_steady or storm_places_loose.
 
     .equ    CALLS_PLAIN, 0
     .equ    CALLS_TURN, 1
@@ -64,7 +65,7 @@
 storm_places_\group:
     .popsection
 
-// (x0 ^ 0xff) + 7: what is simulated, and what is executed in a slot.
+// Computes (x0 ^ 0xff) + 7, with simulated instructions and instructions that are executed in a slot.
 storm_function storm_plain_\group
     storm_count \group, CALLS_PLAIN
     storm_at \group, CALLS_PLAIN, adr x10, .
@@ -84,7 +85,7 @@ storm_end storm_plain_\group
 storm_three_\group:
     .quad   3
 
-// x0 + n + … + 2 + 1, where n is the low three bits of x0, plus one.
+// Computes x0 + n + … + 2 + 1, where n is the low three bits of x0, plus one.
 storm_function storm_turn_\group
     storm_count \group, CALLS_TURN
     storm_at \group, CALLS_TURN, and x2, x0, #7
@@ -96,7 +97,7 @@ storm_function storm_turn_\group
     storm_at \group, CALLS_TURN, ret
 storm_end storm_turn_\group
 
-// plain(x0) + 1.
+// Computes plain(x0) + 1.
 storm_function storm_nest_\group
     storm_count \group, CALLS_NEST
     storm_enter \group, CALLS_NEST
@@ -107,14 +108,14 @@ storm_function storm_nest_\group
     storm_leave \group, RETURNS_NEST
 storm_end storm_nest_\group
 
-// plain(x0 + 2).
+// Computes plain(x0 + 2).
 storm_function storm_tail_\group
     storm_count \group, CALLS_TAIL
     storm_at \group, CALLS_TAIL, add x0, x0, #2
     storm_at \group, CALLS_TAIL, b storm_plain_\group
 storm_end storm_tail_\group
 
-// x0 * 3, by calls of itself.
+// Computes x0 * 3, by recursion.
 storm_function storm_recurse_\group
     storm_count \group, CALLS_RECURSE
     storm_at \group, CALLS_RECURSE, cbz x0, 1f
@@ -129,7 +130,7 @@ storm_function storm_recurse_\group
 1:  ret
 storm_end storm_recurse_\group
 
-// x0 + 5, after storm_pause, which gets x0 and returns it, or does not return at all.
+// Computes x0 + 5 after a call of storm_pause, which gets x0 and returns it, or does not return at all.
 storm_function storm_pause_\group
     storm_count \group, CALLS_PAUSE
     storm_enter \group, CALLS_PAUSE
@@ -140,7 +141,7 @@ storm_function storm_pause_\group
     storm_leave \group, RETURNS_PAUSE
 storm_end storm_pause_\group
 
-// pause(x0) + 6.
+// Computes pause(x0) + 6.
 storm_function storm_cross_\group
     storm_count \group, CALLS_CROSS
     storm_enter \group, CALLS_CROSS
