@@ -1,7 +1,7 @@
-//! A table that was cut or overwritten on its way to the machine must be refused, not believed: CRC-32 in its
-//! usual (IEEE 802.3, reflected) form tells.
+//! The checksum of a table: CRC-32 in its usual form (IEEE 802.3, reflected). It lets the reader refuse a table that
+//! was cut or overwritten on its way to the machine.
 
-/// The remainder for every value of a byte.
+/// The CRC remainder of each byte.
 const REMAINDERS: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -22,7 +22,7 @@ const REMAINDERS: [u32; 256] = {
     table
 };
 
-/// The CRC-32 of `bytes`.
+/// Returns the CRC-32 of `bytes`.
 pub fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |sum, &byte| REMAINDERS[usize::from(sum as u8 ^ byte)] ^ (sum >> 8))
 }

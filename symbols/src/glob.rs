@@ -1,18 +1,18 @@
-//! People name functions by patterns; these are the shell's two wildcards, without its brackets, because names
+//! Patterns for names of functions: the shell's wildcards `*` and `?`. Brackets have no special meaning, because names
 //! of Rust functions contain brackets.
 
-/// Whether the whole of `name` matches `pattern`, in which `*` stands for any run of characters, also none, and
+/// Whether the whole of `name` matches `pattern`, in which `*` stands for any number of characters, including none, and
 /// `?` for exactly one. Every other character stands for itself.
 ///
-/// Takes time proportional to the product of both lengths at most, and no memory.
+/// Takes at most time proportional to the product of both lengths, and no memory.
 pub fn glob_match(pattern: &str, name: &str) -> bool {
     glob_match_chars(pattern, name.chars())
 }
 
-/// [`glob_match`] of a name that is given by its characters.
+/// Whether a name that is given by its characters matches `pattern`, as [`glob_match`] does.
 pub fn glob_match_chars(pattern: &str, mut name: impl Iterator<Item = char> + Clone) -> bool {
     let mut pattern = pattern.chars();
-    // Where to go on if the characters that follow the last `*` do not match: behind it, one character later.
+    // Where to continue after a mismatch: after the last `*`, with one more character taken by it.
     let mut retry = None;
     loop {
         let mut pattern_rest = pattern.clone();
@@ -68,7 +68,7 @@ mod tests {
         }
     }
 
-    /// The definition, word for word; exponential, so for short strings only.
+    /// The definition of a match, literally. It takes exponential time, so it is for short strings only.
     fn definition(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, rest) => rest.is_none(),

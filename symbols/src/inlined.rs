@@ -1,20 +1,25 @@
-//! The copies of functions that the compiler has put into others. They have no symbols, but users who probe a kernel ask for
-//! them by name as for any function; so the host finds out where each is entered and left, and this reads it.
+//! Inlined copies: functions that the compiler has put into others. They have no symbols, but users ask for them by
+//! name as for any function. The host finds out where each copy is entered and left, and this module reads its list.
 //!
-//! There are many copies, hence each takes few bytes, and all of it is packed; it is read from the first byte on, once for a
-//! question. A number is in groups of seven bits, the lowest first, with bit 7 set in all bytes but the last. A function is, in
-//! ascending order of name:
+//! There are many copies. Therefore each takes few bytes, the whole list is packed, and a query reads the list from its
+//! first byte on. A number is stored in groups of seven bits, the lowest first; bit 7 is set in all bytes except the
+//! last. Functions are stored in ascending order of name. Each consists of:
 //!
 //! | number of | what |
 //! |---|---|
-//! | bytes | at the start of its name that are those of the name before it |
-//! | bytes | that follow them; and these bytes |
-//! | bytes | that its copies take; and its copies, in ascending order of address |
+//! | bytes | that its name shares with the start of the previous name |
+//! | bytes | that follow in its name; then these bytes |
+//! | bytes | that its copies take; then its copies, in ascending order of address |
 //!
-//! A copy is numbers: words between its address and that of the copy before it, or the base; [`flags`](FLAGS) and, in the bits
-//! above, the number of the function from which it was called plus 1, or 0; then its entries, and its exits. They are how many,
-//! and each a number: how it is passed in two bits, and above these its distance in words from the copy, with the sign in the
-//! lowest bit.
+//! A copy consists of these numbers:
+//!
+//! - its distance in words from the previous copy, or from the base;
+//! - [`flags`](FLAGS), and in the bits above them the number of the calling function plus 1, or 0;
+//! - its entries: how many, and a number for each;
+//! - its exits: how many, and a number for each.
+//!
+//! An entry or exit has in its two lowest bits when control passes there ([`When`]), then a sign bit, and above these
+//! the distance in words from the copy.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -25,41 +30,41 @@ use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 
-/// Bits of flags: it is in pieces, its entries are not known, its exits are not known.
+/// The number of flag bits: the copy is in pieces, its entries are unknown, its exits are unknown.
 pub(crate) const FLAGS: u32 = 3;
 pub(crate) const IN_PIECES: u64 = 1;
 pub(crate) const NO_ENTRIES: u64 = 2;
 pub(crate) const NO_EXITS: u64 = 4;
 
-/// When control passes into a copy, or out of it, at an instruction that is executed.
+/// When control passes into or out of a copy at an instruction that is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
-    /// Always.
+    /// Whenever the instruction is executed.
     Always,
-    /// If it branches.
+    /// If the instruction branches.
     Taken,
-    /// If it does not branch.
+    /// If the instruction does not branch.
     NotTaken,
 }
 
 impl When {
-    /// All of them, by their numbers.
+    /// All values, in the order of their numbers.
     pub(crate) const ALL: [Self; 3] = [Self::Always, Self::Taken, Self::NotTaken];
 }
 
-/// Where control passes into a copy, or out of it.
+/// An instruction at which control passes into or out of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Passage {
     /// The virtual (link) address of the instruction.
     pub address: u64,
-    /// When it does.
+    /// When control passes there.
     pub when: When,
 }
 
-/// A function of which there are copies, or which others were copied into in a copy.
+/// A function that has inlined copies, or that has other copies inside its own.
 #[derive(Clone, Debug)]
 pub struct InlinedFunction<'a> {
-    /// Its number among all of them, in ascending order of name.
+    /// The number among all such functions, in ascending order of name.
     pub number: usize,
     /// The demangled name.
     pub name: String,
@@ -68,7 +73,7 @@ pub struct InlinedFunction<'a> {
 }
 
 impl<'a> InlinedFunction<'a> {
-    /// Its copies, in ascending order of address.
+    /// Returns the copies in ascending order of address.
     pub fn copies(&self) -> impl Iterator<Item = InlinedCopy<'a>> + use<'a> {
         let (mut numbers, mut last) = (self.copies, self.base);
         core::iter::from_fn(move || {
@@ -82,29 +87,30 @@ impl<'a> InlinedFunction<'a> {
 /// A copy of a function.
 #[derive(Clone, Copy, Debug)]
 pub struct InlinedCopy<'a> {
-    /// The virtual (link) address of its first instruction.
+    /// The virtual (link) address of the first instruction.
     pub address: u64,
-    /// The number of the function that it was copied into, if that is itself a copy.
+    /// The number of the function that it was copied into, if that one is itself a copy.
     pub caller: Option<usize>,
-    /// What is passed into and out of is more, or less, than the instructions of the copy: the compiler has mixed them with others.
+    /// Whether the entries and exits do not enclose exactly the copy's instructions, because the compiler has mixed
+    /// them with others.
     pub is_in_pieces: bool,
     entries: Option<Numbers<'a>>,
     exits: Option<Numbers<'a>>,
 }
 
 impl<'a> InlinedCopy<'a> {
-    /// Where it is entered, if instructions tell.
+    /// Returns where control enters the copy; `None` if instructions do not tell.
     pub fn entries(&self) -> Option<impl Iterator<Item = Passage> + use<'a>> {
         Some(self.entries?.passages(self.address))
     }
 
-    /// Where it is left, if instructions tell.
+    /// Returns where control leaves the copy; `None` if instructions do not tell.
     pub fn exits(&self) -> Option<impl Iterator<Item = Passage> + use<'a>> {
         Some(self.exits?.passages(self.address))
     }
 }
 
-/// Bytes that numbers are read from.
+/// A sequence of encoded numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbers<'a>(&'a [u8]);
 
@@ -128,7 +134,7 @@ impl<'a> Numbers<'a> {
         Some(bytes)
     }
 
-    /// A copy behind one at the virtual address `last`.
+    /// Reads the copy after one at the virtual address `last`.
     fn copy(&mut self, last: u64) -> Option<InlinedCopy<'a>> {
         let address = last.checked_add(self.next()?.checked_mul(4)?)?;
         let about = self.next()?;
@@ -143,7 +149,7 @@ impl<'a> Numbers<'a> {
         })
     }
 
-    /// So many numbers as the first says.
+    /// Reads a count, and returns that many numbers after it.
     fn counted(&mut self) -> Option<Self> {
         let count = self.next()?;
         let all = self.0;
@@ -154,7 +160,7 @@ impl<'a> Numbers<'a> {
         Some(Self(all.get(..length)?))
     }
 
-    /// Those of a copy at the virtual address `copy`.
+    /// Returns the entries or exits of a copy at the virtual address `copy`.
     fn passages(mut self, copy: u64) -> impl Iterator<Item = Passage> + use<'a> {
         core::iter::from_fn(move || {
             let number = self.next()?;
@@ -166,24 +172,24 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// Why there are no copies to be had of a table.
+/// Why a table's inlined copies cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InlinedError {
-    /// So many bytes of memory are not to be had.
+    /// There is not enough memory.
     NoMemory {
-        /// How many.
+        /// The number of bytes that were needed.
         bytes: usize,
     },
-    /// They contradict the format.
+    /// The copies contradict the format.
     Inconsistent,
 }
 
-/// The part of a table that tells of copies, as it is stored.
+/// The part of a table about inlined copies, as it is stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed<'a> {
     pub base: u64,
     pub count: usize,
-    /// How many bytes it has unpacked.
+    /// The size of the part in bytes when it is unpacked.
     pub length: usize,
     pub bytes: &'a [u8],
 }
@@ -191,14 +197,14 @@ pub(crate) struct Packed<'a> {
 impl Packed<'_> {
     pub fn unpack(self) -> Result<InlinedCopies, InlinedError> {
         let Self { base, count, length, bytes: packed } = self;
-        // DEFLATE makes nothing more than 1,032 times as short: what claims more is not worth its memory.
+        // DEFLATE compresses at most 1,032 times. A part that claims more is refused before memory is allocated for it.
         if length / 1032 > packed.len() {
             return Err(InlinedError::Inconsistent);
         }
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(length).map_err(|_| InlinedError::NoMemory { bytes: length })?;
         bytes.resize(length, 0);
-        // On the heap: the caller may have little stack left.
+        // On the heap, because the caller may have little stack left.
         let mut state: Vec<DecompressorOxide> = Vec::new();
         let bytes_needed = length + size_of::<DecompressorOxide>();
         state.try_reserve_exact(1).map_err(|_| InlinedError::NoMemory { bytes: bytes_needed })?;
@@ -219,7 +225,7 @@ pub struct InlinedCopies {
     bytes: Vec<u8>,
 }
 
-/// What is stored of a function.
+/// A function as it is stored.
 struct Stored<'a> {
     shared: usize,
     rest: &'a str,
@@ -238,13 +244,13 @@ impl<'a> Stored<'a> {
 }
 
 impl InlinedCopies {
-    /// Every function of which there are copies, and every one that others were copied into in such a copy, in ascending order of
-    /// name. An error, if there is no memory for a name, is the last.
+    /// Returns every function that has copies, or that has other copies inside its own, in ascending order of name. If
+    /// there is no memory for a name, the last item is an error.
     pub fn functions(&self) -> impl Iterator<Item = Result<InlinedFunction<'_>, OutOfMemory>> {
         self.functions_where(|_, _| true)
     }
 
-    /// Those of the functions that are wanted by number and name; for the others no memory is taken.
+    /// Returns the functions that are wanted by number and name. The others take no memory.
     pub fn functions_where(
         &self,
         is_wanted: impl Fn(usize, &str) -> bool,
@@ -252,10 +258,10 @@ impl InlinedCopies {
         let (mut numbers, mut name) = (Numbers(&self.bytes), String::new());
         let functions = (0..self.count).map_while(move |number| {
             let Stored { shared, rest, copies } = Stored::next(&mut numbers)?;
-            // What is written begins with whole characters.
+            // Names share whole characters in a table that the writer made.
             name.truncate(name.is_char_boundary(shared).then_some(shared)?);
             if name.try_reserve(rest.len()).is_err() {
-                // The names that follow begin with this one.
+                // The following names are stored relative to this one, so stop.
                 numbers = Numbers(&[]);
                 return Some(Some(Err(OutOfMemory)));
             }
@@ -266,13 +272,13 @@ impl InlinedCopies {
         functions.flatten()
     }
 
-    /// How many bytes of memory they take.
+    /// Returns the memory that the copies take, in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Whether all of it can be read.
+    /// Whether all functions and copies can be read.
     fn is_consistent(&self) -> bool {
         let (mut numbers, mut last_length) = (Numbers(&self.bytes), 0);
         let mut is_right = |numbers: &mut Numbers<'_>| {

@@ -1,11 +1,14 @@
-//! A kernel that names what it shows needs its own symbols while it runs, and has no file system to find them
-//! in. So the host appends a table to the image after the link, and the kernel reads it where it lies: nothing
-//! is copied, allocated or relocated, but for inlined copies, which are many, and which programs alone ask for.
+//! The symbol table of an image: written on the host, read on the target.
+//!
+//! A kernel that prints names needs its own symbols while it runs, and has no file system to find them in. So the host
+//! appends a table to the image after linking, and the kernel reads the table in place: nothing is copied, allocated or
+//! relocated. The inlined copies of functions are an exception. There are many of them, only programs need them, and
+//! they are unpacked on demand.
 //!
 //! # Format
 //!
-//! All numbers are little-endian. The table lies at a multiple of 4, and so do its words, which are read by who may not read
-//! others; names are not aligned.
+//! All numbers are little-endian. The table and its words are at multiples of 4, so that a target with strict alignment
+//! can read them. Names are not aligned.
 //!
 //! | at | bytes | what |
 //! |---|---|---|
@@ -14,22 +17,21 @@
 //! | 12 | 4 | version, 4 |
 //! | 16 | 4 | total length in bytes |
 //! | 20 | 4 | number of functions, *n* |
-//! | 24 | 8 | base: the link address that the offsets count from |
+//! | 24 | 8 | base: the link address that offsets count from |
 //! | 32 | 4 | number of functions with inlined copies |
-//! | 36 | 4 | where the part that tells of these begins, *i* |
-//! | 40 | 4 | bytes that it has unpacked |
+//! | 36 | 4 | offset of the part about inlined copies, *i* |
+//! | 40 | 4 | unpacked size of that part in bytes |
 //! | 44 | 4 | number of statics, *m* |
 //! | 48 | 4 | number of ranges of data among the instructions, *d* |
 //! | 52 | 12 *n* | functions in ascending order of address: offset, size, offset of the name |
-//! | 52 + 12 *n* | 4 *n* | their numbers in ascending order of name |
-//! | 52 + 16 *n* | 16 *m* | the same of statics |
-//! | 52 + 16 (*n* + *m*) | 8 *d* | the ranges in ascending order, no two of which touch: offset, size |
+//! | 52 + 12 *n* | 4 *n* | numbers of functions in ascending order of name |
+//! | 52 + 16 *n* | 16 *m* | statics, in the same two lists |
+//! | 52 + 16 (*n* + *m*) | 8 *d* | ranges of data in ascending order, no two of which touch: offset, size |
 //! | 52 + 16 (*n* + *m*) + 8 *d* | to *i* | names: length in two bytes, then that many bytes of UTF-8 |
-//! | *i* | rest | functions with their copies (`inlined.rs`), packed by DEFLATE (RFC 1951) |
+//! | *i* | rest | functions with their inlined copies (`inlined.rs`), packed by DEFLATE (RFC 1951) |
 //!
-//! The table is all there is between a fault and a report that a person can read, so [`SymbolTable::parse`]
-//! checks all of it once, but for the copies, which are unpacked and checked when they are asked for. No bytes whatever make the
-//! reader panic.
+//! A fatal report is readable only because of this table, so [`SymbolTable::parse`] checks all of it once. Only the
+//! inlined copies are unpacked and checked on demand. No input makes the reader panic.
 #![no_std]
 
 extern crate alloc;
@@ -54,11 +56,11 @@ pub use write::{Contents, Inlined, WriteError, write};
 const MAGIC: [u8; 8] = *b"kprobsym";
 /// The version of the format that this crate writes and reads.
 const VERSION: u32 = 4;
-/// What the address of a table is a multiple of, in bytes.
+/// The alignment of a table, in bytes.
 const ALIGNMENT: usize = 4;
-/// Words of four bytes in the header.
+/// The size of the header in words of four bytes.
 const HEADER_WORDS: usize = 13;
-/// Bytes in the header.
+/// The size of the header in bytes.
 const HEADER_BYTES: usize = 4 * HEADER_WORDS;
-/// Where the bytes begin that the checksum covers: after the magic and the checksum itself.
+/// The offset of the first byte that the checksum covers: after the magic and the checksum itself.
 const CHECKED_FROM: usize = 12;

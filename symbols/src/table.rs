@@ -1,5 +1,5 @@
-//! The reader. It runs in fatal reports, on whatever lies behind the image, so it neither allocates nor panics,
-//! and every number it reads is checked before it is used.
+//! The reader of symbol tables. It runs in fatal reports, on whatever bytes follow the image. Therefore it neither
+//! allocates nor panics, and it checks every number before use.
 
 use core::ops::Range;
 use core::{fmt, str};
@@ -9,10 +9,10 @@ use zerocopy::FromBytes;
 use crate::inlined::{InlinedCopies, InlinedError, Packed};
 use crate::{ALIGNMENT, CHECKED_FROM, HEADER_BYTES, HEADER_WORDS, MAGIC, VERSION, checksum::crc32};
 
-/// One word of the table as it lies in memory: little-endian.
+/// A word of the table as it is in memory: little-endian.
 type Word = u32;
 
-/// A function of the image, or a static.
+/// A function or a static of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol<'a> {
     /// The demangled name.
@@ -26,26 +26,26 @@ pub struct Symbol<'a> {
 /// Why bytes are not a symbol table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SymbolError {
-    /// There are fewer bytes than the table needs, or than its header needs.
+    /// There are fewer bytes than the table or its header needs.
     Truncated {
-        /// Bytes that are needed.
+        /// The number of bytes needed.
         needed: usize,
-        /// Bytes that are there.
+        /// The number of bytes present.
         present: usize,
     },
-    /// The bytes lie at an address that no table is at.
+    /// The bytes are not aligned as a table.
     Misaligned {
-        /// The virtual address, which is no multiple of 4.
+        /// The virtual address, which is not a multiple of 4.
         address: usize,
     },
-    /// The bytes do not begin as a table does.
+    /// The bytes do not begin with the magic of a table.
     Magic,
-    /// The table is of a version that this reader does not know.
+    /// The reader does not know this version.
     Version {
         /// The version in the header.
         found: u32,
     },
-    /// The bytes are not those that were written.
+    /// The bytes differ from those that were written.
     Checksum {
         /// The checksum in the header.
         expected: u32,
@@ -84,10 +84,10 @@ impl fmt::Display for SymbolError {
 
 impl core::error::Error for SymbolError {}
 
-/// A symbol table that lies in memory as the host wrote it.
+/// A symbol table, read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct SymbolTable<'a> {
-    /// How many bytes it has.
+    /// The size in bytes.
     length: usize,
     functions: List<'a>,
     statics: List<'a>,
@@ -95,13 +95,13 @@ pub struct SymbolTable<'a> {
     inlined: Packed<'a>,
 }
 
-/// Symbols in two orders.
+/// Symbols with two sort orders.
 #[derive(Clone, Copy, Debug)]
 struct List<'a> {
     base: u64,
-    /// Offset, size and name of every symbol, in ascending order of offset.
+    /// The offset, size and name of each symbol, in ascending order of offset.
     entries: &'a [[Word; 3]],
-    /// Entry numbers, in ascending order of name.
+    /// The entry numbers in ascending order of name.
     by_name: &'a [Word],
     names: &'a [u8],
 }
@@ -110,11 +110,11 @@ struct List<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Ranges<'a> {
     base: u64,
-    /// Offset and size of each, in ascending order.
+    /// The offset and size of each range, in ascending order.
     entries: &'a [[Word; 2]],
 }
 
-/// An entry, decoded.
+/// A decoded entry.
 struct Entry {
     offset: u32,
     size: u32,
@@ -129,11 +129,12 @@ impl Entry {
 }
 
 impl<'a> SymbolTable<'a> {
-    /// The table at the start of `bytes`; what follows it is ignored.
+    /// Parses the table at the start of `bytes`, and ignores what follows it.
     ///
     /// # Errors
     ///
-    /// If the bytes are not a table that is aligned, complete, intact and consistent. All of it is checked here.
+    /// Fails if the bytes are not a complete, aligned, intact and consistent table. Everything except the inlined
+    /// copies is checked here.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, SymbolError> {
         let truncated = |needed| SymbolError::Truncated { needed, present: bytes.len() };
         let (words, _) = bytes.as_chunks::<4>();
@@ -183,7 +184,8 @@ impl<'a> SymbolTable<'a> {
         Ok(table)
     }
 
-    /// Cuts the bytes after the header into the parts, or `None` if so many functions, statics and ranges of data do not fit.
+    /// Splits the bytes into the parts after the header. `None` if the numbers of functions, statics and ranges of data
+    /// do not fit.
     fn split(bytes: &'a [u8], numbers: [usize; 3], base: u64, inlined: Packed<'a>) -> Option<Self> {
         let [functions, statics, data] = numbers;
         let (_, bytes) = bytes.split_at_checked(HEADER_BYTES)?;
@@ -195,74 +197,75 @@ impl<'a> SymbolTable<'a> {
         Some(Self { length: 0, functions: list(functions)?, statics: list(statics)?, data, inlined })
     }
 
-    /// How many bytes the table has: what follows it in an image begins at the next multiple of 4.
+    /// Returns the size of the table in bytes. What follows it in an image begins at the next multiple of 4.
     #[must_use]
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// The function that contains `address`; of several names for one function the first in ascending order.
+    /// Returns the function that contains `address`. Of several names for one function, this is the first in ascending
+    /// order.
     pub fn lookup(&self, address: u64) -> Option<Symbol<'a>> {
         self.functions.symbol(self.functions.entries.get(self.functions.containing(address, &mut 0)?.0)?)
     }
 
-    /// The virtual addresses of the function that contains `address`: those of what [`lookup`](Self::lookup) finds, for
-    /// less, as its name is not looked at. `near` is where another was found, and becomes where this one is: if they follow
-    /// one another, nothing is searched. Any number will do.
+    /// Returns the virtual addresses of the function that [`lookup`](Self::lookup) finds for `address`. This is faster
+    /// than `lookup`, because the name is not read. `near` is a hint, and is updated: successive calls with nearby
+    /// addresses need no search. Any initial value is allowed.
     pub fn range(&self, address: u64, near: &mut usize) -> Option<Range<u64>> {
         let (_, offset, size) = self.functions.containing(address, near)?;
         let start = self.functions.base + u64::from(offset);
         Some(start..start + u64::from(size))
     }
 
-    /// The functions whose name is exactly `name`, in ascending order of address.
+    /// Returns the functions whose name is exactly `name`, in ascending order of address.
     pub fn find(&self, name: &str) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
         self.functions.find(name)
     }
 
-    /// The statics whose name is exactly `name`, in ascending order of address.
+    /// Returns the statics whose name is exactly `name`, in ascending order of address.
     pub fn find_static(&self, name: &str) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
         self.statics.find(name)
     }
 
-    /// Every function, in ascending order of address.
+    /// Returns every function, in ascending order of address.
     pub fn iter(&self) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
         self.functions.iter()
     }
 
-    /// Every static, in ascending order of address.
+    /// Returns every static, in ascending order of address.
     pub fn statics(&self) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
         self.statics.iter()
     }
 
-    /// Whether there is data among the instructions anywhere at `addresses`, as the mapping symbols of the program say (ELF for the
-    /// Arm 64-bit Architecture, section 5.7).
+    /// Whether there is data among the instructions at `addresses`, according to the mapping symbols of the program
+    /// (ELF for the Arm 64-bit Architecture, section 5.7).
     pub fn has_data(&self, addresses: Range<u64>) -> bool {
         self.data.overlap(&addresses)
     }
 
-    /// The inlined copies of functions. This allocates, unlike everything else.
+    /// Unpacks the inlined copies of functions. Unlike all other functions of the reader, this one allocates.
     ///
     /// # Errors
     ///
-    /// There is no memory, or they contradict the format.
+    /// Fails if there is no memory, or if the copies contradict the format.
     pub fn inlined(&self) -> Result<InlinedCopies, InlinedError> {
         self.inlined.unpack()
     }
 
-    /// How many functions the table names.
+    /// Returns the number of functions in the table.
     pub fn len(&self) -> usize {
         self.functions.entries.len()
     }
 
-    /// Whether the table names no function.
+    /// Whether the table has no function.
     pub fn is_empty(&self) -> bool {
         self.functions.entries.is_empty()
     }
 }
 
 impl Ranges<'_> {
-    /// Whether they are in order, and the last ends at an address.
+    /// Checks that the ranges are in order, do not touch, and end within the address space.
     fn check(&self) -> Result<(), SymbolError> {
         let ends = self.entries.iter().map(|entry| {
             let [offset, size] = entry.map(u32::from_le);
@@ -275,14 +278,14 @@ impl Ranges<'_> {
         }
     }
 
-    /// Whether one of them has one of these addresses.
+    /// Whether a range overlaps `addresses`.
     fn overlap(&self, addresses: &Range<u64>) -> bool {
         let upto = self.entries.partition_point(|entry| self.range(entry).start < addresses.end);
         let last = self.entries.get(..upto).and_then(<[_]>::last);
         last.is_some_and(|entry| self.range(entry).end > addresses.start)
     }
 
-    /// The virtual addresses of an entry.
+    /// Returns the virtual addresses of an entry.
     fn range(&self, entry: &[Word; 2]) -> Range<u64> {
         let [offset, size] = entry.map(|word| u64::from(u32::from_le(word)));
         let start = self.base.wrapping_add(offset);
@@ -290,18 +293,18 @@ impl Ranges<'_> {
     }
 }
 
-/// Bytes that a list takes for each symbol, without its name.
+/// The bytes that a list takes for each symbol, without its name.
 const LISTED: usize = 16;
 
 impl<'a> List<'a> {
-    /// The symbols in these bytes, which have 16 for each.
+    /// Splits the bytes of a list, which has 16 for each symbol.
     fn split(bytes: &'a [u8], base: u64, names: &'a [u8]) -> Option<Self> {
         let (entries, by_name) = bytes.split_at_checked(bytes.len() / LISTED * 12)?;
         let (entries, by_name) = (FromBytes::ref_from_bytes(entries).ok()?, FromBytes::ref_from_bytes(by_name).ok()?);
         Some(Self { base, entries, by_name, names })
     }
 
-    /// Whether every entry stands for a symbol and both orders hold.
+    /// Checks that every entry is a symbol and that both orders hold.
     fn check(&self) -> Result<(), SymbolError> {
         let part = |part| SymbolError::Inconsistent { part };
         for words in self.entries {
@@ -321,7 +324,7 @@ impl<'a> List<'a> {
         Ok(())
     }
 
-    /// The symbol of an entry, or `None` if its name or its end is not within bounds.
+    /// Returns the symbol of an entry; `None` if its name or its end is out of bounds.
     fn symbol(&self, words: &[Word; 3]) -> Option<Symbol<'a>> {
         let entry = Entry::decode(words);
         let (length, name) = self.names.get(entry.name as usize..)?.split_first_chunk::<2>()?;
@@ -332,13 +335,14 @@ impl<'a> List<'a> {
         Some(Symbol { name, address, size })
     }
 
-    /// The symbol with this entry number.
+    /// Returns the symbol with this entry number.
     fn numbered(&self, number: &Word) -> Option<Symbol<'a>> {
         self.symbol(self.entries.get(u32::from_le(*number) as usize)?)
     }
 
-    /// The number of the first entry of a symbol that contains `address`, of those that begin nearest to it, with its offset
-    /// and size; how many begin up to there is `near`, or about that, and becomes it.
+    /// Returns the entry number, the offset and the size of the symbol that contains `address`. Of several, this is the
+    /// one that begins nearest to the address, and among equal ones the first entry. `near` is a guess of how many
+    /// symbols begin at or below the address, and is updated to that number.
     fn containing(&self, address: u64, near: &mut usize) -> Option<(usize, u32, u32)> {
         let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
         let offset = |[offset, ..]: &[Word; 3]| u32::from_le(*offset);
@@ -354,7 +358,7 @@ impl<'a> List<'a> {
         let start = offset(last);
         let size = |[_, size, _]: &[Word; 3]| u32::from_le(*size);
         let mut found = Some((index, start, size(last))).filter(|&(.., size)| wanted - start < size);
-        // Names of one function, or functions without instructions.
+        // Entries with the same offset: further names of the function, or functions without instructions.
         for (index, words) in upto.iter().enumerate().rev().skip(1).take_while(|(_, words)| offset(words) == start) {
             if wanted - start < size(words) {
                 found = Some((index, start, size(words)));
@@ -363,7 +367,7 @@ impl<'a> List<'a> {
         found
     }
 
-    /// The symbols whose name is exactly `name`, in ascending order of address.
+    /// Returns the symbols whose name is exactly `name`, in ascending order of address.
     fn find(&self, name: &str) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
         let name_of = |number: &Word| self.numbered(number).map_or("", |symbol| symbol.name);
         let from = self.by_name.partition_point(|number| name_of(number) < name);
@@ -372,7 +376,7 @@ impl<'a> List<'a> {
         list.by_name.get(from..to).unwrap_or_default().iter().filter_map(move |number| list.numbered(number))
     }
 
-    /// Every symbol, in ascending order of address.
+    /// Returns every symbol, in ascending order of address.
     fn iter(&self) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
         let list = *self;
         list.entries.iter().filter_map(move |words| list.symbol(words))

@@ -1,4 +1,4 @@
-//! The writer, for the host tool and the tests.
+//! The writer of symbol tables, for the host tool and the tests.
 
 mod inlined;
 
@@ -11,27 +11,28 @@ pub use inlined::Inlined;
 #[cfg(test)]
 pub(crate) use inlined::{encode, pack};
 
-/// Why symbols do not fit into a table.
+/// Why contents do not fit into a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// A symbol begins below the base, or ends 4 GiB or more above it; or a copy of a function does, or has parts so far apart.
+    /// A symbol begins below the base or ends 4 GiB or more above it; or an inlined copy does, or has parts that far
+    /// apart.
     OutOfRange {
-        /// Its name.
+        /// The name.
         name: String,
-        /// Its virtual address.
+        /// The virtual address.
         address: u64,
     },
-    /// A range of data does.
+    /// A range of data begins below the base or ends 4 GiB or more above it.
     DataOutOfRange {
-        /// Its virtual addresses.
+        /// The virtual addresses of the range.
         data: Range<u64>,
     },
-    /// A name has more than 65535 bytes.
+    /// A name is longer than 65535 bytes.
     NameTooLong {
-        /// Its virtual address.
+        /// The virtual address of the symbol.
         address: u64,
     },
-    /// The table would be 4 GiB or more.
+    /// The table would take 4 GiB or more.
     TooLong,
 }
 
@@ -58,24 +59,24 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// What a table tells of an image, in any order.
+/// The contents of a table, in any order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Contents<'a> {
     /// The functions.
     pub functions: &'a [Symbol<'a>],
     /// The statics.
     pub statics: &'a [Symbol<'a>],
-    /// Virtual (link) addresses at which data lies among instructions.
+    /// The virtual (link) addresses of data among instructions.
     pub data: &'a [Range<u64>],
     /// The inlined copies of functions.
     pub copies: &'a [Inlined],
 }
 
-/// The table of `contents`, with `base` at or below the lowest of their addresses.
+/// Makes the table of `contents`. `base` must not be above the lowest of their addresses.
 ///
 /// # Errors
 ///
-/// If something does not fit into the fields of the format.
+/// Fails if something does not fit into the fields of the format.
 pub fn write(base: u64, contents: &Contents<'_>) -> Result<Vec<u8>, WriteError> {
     let &Contents { functions, statics, data, copies } = contents;
     let mut names = Vec::new();
@@ -108,12 +109,12 @@ pub fn write(base: u64, contents: &Contents<'_>) -> Result<Vec<u8>, WriteError> 
     Ok(table)
 }
 
-/// A number as a word of the table.
+/// Encodes a number as a word of the table.
 fn word(number: usize) -> Result<[u8; 4], WriteError> {
     u32::try_from(number).map(u32::to_le_bytes).map_err(|_| WriteError::TooLong)
 }
 
-/// The entries of `symbols`, and their order by name. Their names are appended to `names`.
+/// Encodes the entries of `symbols` and their order by name. Appends their names to `names`.
 fn list(base: u64, symbols: &[Symbol<'_>], names: &mut Vec<u8>) -> Result<Vec<u8>, WriteError> {
     let mut symbols = symbols.to_vec();
     symbols.sort_by_key(|symbol| (symbol.address, symbol.name));
@@ -141,7 +142,7 @@ fn list(base: u64, symbols: &[Symbol<'_>], names: &mut Vec<u8>) -> Result<Vec<u8
     Ok(list)
 }
 
-/// Offset and size of each range that is left of `data` when what touches has been joined.
+/// Returns the offset and size of each range, after joining ranges that touch.
 fn ranges(base: u64, data: &[Range<u64>]) -> Result<Vec<[u32; 2]>, WriteError> {
     let mut data: Vec<_> = data.iter().filter(|data| !data.is_empty()).cloned().collect();
     data.sort_by_key(|data| data.start);
@@ -160,7 +161,7 @@ fn ranges(base: u64, data: &[Range<u64>]) -> Result<Vec<[u32; 2]>, WriteError> {
     data.iter().map(|data| entry(data).ok_or(WriteError::DataOutOfRange { data: data.clone() })).collect()
 }
 
-/// Makes the checksum right.
+/// Corrects the checksum of a table.
 pub(crate) fn seal(table: &mut [u8]) {
     let checksum = crc32(&table[CHECKED_FROM..]);
     table[CHECKED_FROM - 4..CHECKED_FROM].copy_from_slice(&checksum.to_le_bytes());

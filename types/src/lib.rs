@@ -1,11 +1,13 @@
-//! A program that asks for `args.packet.len` has to know where the call passes `packet`, and where `len` is in it. The compiler
-//! knows, and writes it down as DWARF, which is more than twenty times as long as the kernel. The host reads that once, keeps what
-//! leads from an argument to a value, and appends it to the image. The kernel reads it where it lies: nothing is copied, allocated
-//! or relocated.
+//! The table of types of an image: written on the host, read on the target.
+//!
+//! A program that uses `args.packet.len` must know where the call passes `packet`, and where `len` is inside it. The
+//! compiler knows, and writes it down as DWARF, which is more than twenty times as large as the kernel. The host reads
+//! the DWARF once, keeps only what leads from an argument to a value, and appends that to the image. The kernel reads
+//! the table in place: nothing is copied, allocated or relocated.
 //!
 //! # Format
 //!
-//! All numbers are little-endian. The table lies at a multiple of 4, and so do its words.
+//! All numbers are little-endian. The table and its words are at multiples of 4.
 //!
 //! | at | bytes | what |
 //! |---|---|---|
@@ -15,40 +17,54 @@
 //! | 16 | 4 | total length in bytes |
 //! | 20 | 4 | number of parts, *p* |
 //! | 24 | 8 | base: the link address that the offsets of functions count from |
-//! | 32 | 12 *p* | the parts: number of the kind, where it begins, its length in bytes |
+//! | 32 | 12 *p* | the parts: kind, offset, length in bytes |
 //!
-//! A reader ignores parts of kinds that it does not know: a table can have more in it than is described here. Of each of the kinds 1
-//! to 5 there is exactly one part, of 6 to 8 one or none:
+//! A reader ignores parts of unknown kinds, so a table can contain more than is described here. There is exactly one
+//! part of each of the kinds 1 to 5, and at most one of each of the kinds 6 to 8:
 //!
 //! | kind | what |
 //! |---|---|
-//! | 1 | functions, in ascending order of address: offset from the base in 4 bytes, where its record begins in part 2 in 4 bytes |
+//! | 1 | functions, in ascending order of address: offset from the base, offset of the record in part 2, in 4 bytes each |
 //! | 2 | records of functions |
-//! | 3 | types: where the record of each begins in part 4, in 4 bytes; a type is known by its number in this part |
+//! | 3 | types: offset of the record of each in part 4, in 4 bytes; a type is identified by its number in this part |
 //! | 4 | records of types |
-//! | 5 | names: length, then that many bytes of UTF-8; a name is known by where it begins |
-//! | 6 | blocks of rows, in ascending order of address: the offset that the first counts from in 4 bytes, where it begins in part 7 in 4 bytes |
-//! | 7 | rows, each of which has the instructions from its address up to that of the next |
-//! | 8 | files of source: where the name of each begins, in 4 bytes; a file is known by its number in this part |
+//! | 5 | names: length, then that many bytes of UTF-8; a name is identified by its offset |
+//! | 6 | blocks of rows, in ascending order: offset of the first address, offset of the rows in part 7, in 4 bytes each |
+//! | 7 | rows, each for the instructions from its address up to that of the next row |
+//! | 8 | source files: offset of the name of each, in 4 bytes; a file is identified by its number in this part |
 //!
-//! In records and names a number is in LEB128 without a sign (DWARF 4, section 7.6), from the lowest seven bits on.
+//! In records and names, a number is in unsigned LEB128 (DWARF 4, section 7.6): seven bits a byte, the lowest first.
 //!
 //! | record | consists of |
 //! |---|---|
-//! | function | number of arguments, each: name, type, place; then the type of what it returns, and its place |
-//! | place | 0: it has no bytes |
-//! | | 1: number of words, 1 or 2, each: its offset in the value, its bytes, source |
-//! | | 2: source of the address that the value is at |
-//! | | 3: the value itself, of 8 bytes at most |
-//! | | 4: it is not known, and why: a number of [`Unknown`]; for [`Unknown::Elsewhere`] from where to where it is known |
-//! | source | 0: lost; 1 to 31: register x0 to x30; from 32 on: 32 and the distance from the stack pointer at the entry, in bytes |
-//! | row | a byte: from the lowest bit on, 1 bit: the instruction begins a statement; 4 bits: which of the lines before it is in the order in which they were last met in this block, where 0 is the one before the last, or 15; 3 bits: how many words it is from the row before, or 0: then that number follows; for 15 then a number: 2 bits: which of the last three files, or 3, above that the difference from the last line of that file, or from 0, with the sign as the lowest bit (0, -1, 1, -2, …); for 3 then the number of the file. Before the first of a block all is 0. Line 0 is none |
-//! | type | name, module, size, number of the kind, and what [`Kind`] has in the order of its fields |
+//! | function | number of arguments, each: name, type, place; then the type of the result, and its place |
+//! | place | 0: the value has no bytes |
+//! | | 1: number of words, 1 or 2, each: its offset in the value, its size in bytes, source |
+//! | | 2: source of the address of the value |
+//! | | 3: the value itself, at most 8 bytes |
+//! | | 4: unknown; the reason as a number of [`Unknown`], for [`Unknown::Elsewhere`] followed by its two offsets |
+//! | source | 0: lost; 1 to 31: register x0 to x30; from 32: 32 plus the bytes from the stack pointer at the entry |
+//! | row | see below |
+//! | type | name, module, size, number of the kind, then the fields of the [`Kind`] in their order |
 //!
-//! A list is preceded by the number of its items. A member is its name, offset and type; a variant its name, 0 if it is the one
-//! that no value is for or 1 and the value, and its type; an enumerator its name and value, of the size of the type.
+//! A row is a byte, followed by up to three numbers:
 //!
-//! [`Types::parse`] checks all of a table once. No bytes whatever make the reader panic, and a record that lies is `None`.
+//! - Bit 0 of the byte: the instruction begins a statement.
+//! - Bits 1 to 4: the row's line among the lines last met in this block, most recent first, where 0 is the line before
+//!   the last. 15 means another line.
+//! - Bits 5 to 7: the distance from the previous row in words. If it is 0, the distance follows as a number.
+//! - For another line, a number follows. Its bits 0 and 1 are the row's file among the last three files, or 3 for
+//!   another file. The bits above are the difference from the last line of that file, or from 0, with the sign in the
+//!   lowest bit (0, -1, 1, -2, …).
+//! - For another file, the number of the file follows.
+//!
+//! Before the first row of a block, everything is 0. Line 0 means that there is no line.
+//!
+//! A list is preceded by the number of its items. A member is its name, offset and type. A variant is its name, then 0
+//! if it has no value of its own or 1 and its value, and its type. An enumerator is its name and its value, of the size
+//! of the type.
+//!
+//! [`Types::parse`] checks the whole table once. No input makes the reader panic; an inconsistent record is `None`.
 #![no_std]
 
 #[cfg(any(test, feature = "write"))]
@@ -71,13 +87,13 @@ pub use table::{
 const MAGIC: [u8; 8] = *b"kprobtyp";
 /// The version of the format that this crate writes and reads.
 const VERSION: u32 = 1;
-/// What the address of a table is a multiple of, in bytes.
+/// The alignment of a table, in bytes.
 const ALIGNMENT: usize = 4;
-/// Words of four bytes in the header, before the parts.
+/// The size of the header before the parts, in words of four bytes.
 const HEADER_WORDS: usize = 8;
-/// Where the bytes begin that the checksum covers: after the magic and the checksum itself.
+/// The offset of the first byte that the checksum covers: after the magic and the checksum itself.
 const CHECKED_FROM: usize = 12;
-/// Kinds of parts: functions, their records, types, their records, names.
+/// The kinds of the required parts: functions, their records, types, their records, names.
 const PARTS: [u32; 5] = [1, 2, 3, 4, 5];
-/// Kinds of parts about lines, of which there are all or none: blocks, rows, files.
+/// The kinds of the parts about lines, which a table has all or none of: blocks, rows, files.
 const LINES: [u32; 3] = [6, 7, 8];

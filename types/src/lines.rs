@@ -1,32 +1,33 @@
-//! Lines of source: which line an instruction is from, and which instructions begin a line.
+//! Source lines: the line of each instruction, and the instructions that begin each line.
 //!
-//! A function that the compiler has put into others has its lines there, too, so a line may begin at many places.
+//! A function that is inlined into others has its lines there, too. So a line may begin at many places.
 
 use crate::record::Cursor;
 use crate::table::Types;
 
-/// How many rows the writer puts into a block at most.
+/// The largest number of rows in a block; the writer starts a new block after them.
 #[cfg(any(test, feature = "write"))]
 pub(crate) const BLOCK: usize = 256;
-/// In the first byte of a row: the instruction begins a statement.
+/// Bit of a row's first byte: the instruction begins a statement.
 const STATEMENT: u8 = 1;
-/// The number of the line among those before, in the first byte of a row: it is none of them.
+/// Index of a line in a row's first byte: the line is not among the recent ones.
 const OTHER: u8 = 15;
-/// How many lines before a row it can name by a number.
+/// The number of recent lines that a row can refer to.
 const RECENT: usize = 15;
-/// The number of the file: it is not that of the last line, nor one of those before it.
+/// Index of a file: the file is not among the recent ones.
 const OTHER_FILE: u64 = 3;
 
-/// What a row can name by a number, as it was in its block before: the writer and the reader keep the same.
+/// The recent lines and files that a row can refer to. The writer and the reader update this state in the same way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
-    /// Files and lines, the last one first. As the rows differ from those before them, no row names the first.
+    /// The recent lines with their files, the last one first. No row refers to the first, because consecutive rows
+    /// differ.
     lines: [(u32, u32); RECENT + 1],
-    /// Files, each with the last line of it, the last one first.
+    /// The recent files, each with its last line, the last one first.
     files: [(u32, u32); OTHER_FILE as usize],
 }
 
-/// Puts `new` at the front of `all`, from where it was, or out of which the last falls.
+/// Puts `new` at the front of `all`. It is removed from its old place; if it is not there, the last element drops out.
 fn to_front<T: Copy>(all: &mut [T], new: T, is_it: impl Fn(&T) -> bool) {
     let at = all.iter().position(is_it).unwrap_or(all.len().saturating_sub(1));
     if let Some(moved) = all.get_mut(..=at) {
@@ -43,67 +44,67 @@ impl Before {
         to_front(&mut self.files, (file, line), |(other, _)| *other == file);
     }
 
-    /// The last line of a file.
+    /// Returns the last line of a file.
     fn last_of(&self, file: u32) -> u32 {
         self.files.iter().find(|(other, _)| *other == file).map_or(0, |(_, line)| *line)
     }
 }
 
-/// The lines of a table.
+/// The source lines in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lines<'a> {
     types: Types<'a>,
     parts: Parts<'a>,
 }
 
-/// The parts of a table that are about lines.
+/// The parts of a table about source lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts<'a> {
-    /// The first address of every block, as an offset, and where its rows begin.
+    /// The offset of the first address of each block, and the offset of its rows.
     pub blocks: &'a [[u32; 2]],
     pub rows: &'a [u8],
-    /// Where the name of each file begins.
+    /// The offset of the name of each file.
     pub files: &'a [u32],
 }
 
 /// A line of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// The path of the file, from where it is in its crate or in the workspace.
+    /// The path of the file, relative to its crate or to the workspace.
     pub file: &'a str,
-    /// The number of the line, from 1 on.
+    /// The number of the line, from 1.
     pub line: u32,
 }
 
-/// Instructions in a row that are from one line.
+/// Consecutive instructions that come from one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The virtual address of the first.
+    /// The virtual address of the first instruction.
     pub address: u64,
     /// The number of the file.
     pub file: u32,
-    /// The number of the line; 0 if they are from none.
+    /// The number of the line; 0 if the instructions come from no line.
     pub line: u32,
-    /// The first of them begins a statement of the line.
+    /// Whether the first instruction begins a statement of the line.
     pub is_statement: bool,
 }
 
-/// Why a line is not to be had.
+/// Why a line cannot be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineError<'a> {
     /// The image has no table of lines.
     NoLines,
     /// No file has this path.
     NoFile,
-    /// Several have: these two among others.
+    /// Several files have this path; these are two of them.
     Files(&'a str, &'a str),
     /// No instruction begins the line.
     NoLine {
         /// The file.
         file: &'a str,
-        /// The nearest line before it that an instruction begins.
+        /// The nearest earlier line that an instruction begins.
         before: Option<u32>,
-        /// The nearest line after it.
+        /// The nearest later line that an instruction begins.
         after: Option<u32>,
     },
 }
@@ -128,7 +129,7 @@ impl core::fmt::Display for LineError<'_> {
     }
 }
 
-/// As people write it: `src/lib.rs:12`.
+/// The usual form: `src/lib.rs:12`.
 impl core::fmt::Display for Line<'_> {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(out, "{}:{}", self.file, self.line)
@@ -136,12 +137,12 @@ impl core::fmt::Display for Line<'_> {
 }
 
 impl<'a> Lines<'a> {
-    /// The lines of `types`, if the table has any.
+    /// Returns the source lines of `types`; `None` if the table has none.
     pub(crate) fn of(types: Types<'a>, parts: Parts<'a>) -> Option<Self> {
         (!parts.blocks.is_empty()).then_some(Self { types, parts })
     }
 
-    /// Whether every row is one, in ascending order of address.
+    /// Checks that every row can be read, and that rows are in ascending order of address.
     pub(crate) fn check(&self) -> Option<()> {
         let mut last = None;
         for number in 0..self.parts.blocks.len() {
@@ -168,13 +169,13 @@ impl<'a> Lines<'a> {
         Some(Rows { rest, row, before: Before::default() })
     }
 
-    /// All rows, in ascending order of address.
+    /// Returns all rows, in ascending order of address.
     pub fn rows(&self) -> impl Iterator<Item = Row> + Clone + use<'a> {
         let lines = *self;
         (0..self.parts.blocks.len()).flat_map(move |number| lines.block(number).into_iter().flatten())
     }
 
-    /// The row that has the instruction at the virtual address `address`.
+    /// Returns the row of the instruction at the virtual address `address`; `None` if it comes from no line.
     #[must_use]
     pub fn row(&self, address: u64) -> Option<Row> {
         let offset = u32::try_from(address.checked_sub(self.types.base())?).ok()?;
@@ -183,20 +184,21 @@ impl<'a> Lines<'a> {
         rows.take_while(|row| row.address <= address).last().filter(|row| row.line > 0)
     }
 
-    /// The line that the instruction at the virtual address `address` is from.
+    /// Returns the line of the instruction at the virtual address `address`.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<Line<'a>> {
         let row = self.row(address)?;
         Some(Line { file: self.file(row.file)?, line: row.line })
     }
 
-    /// The path of a file.
+    /// Returns the path of a file.
     #[must_use]
     pub fn file(&self, number: u32) -> Option<&'a str> {
         self.types.name(u32::from_le(*self.parts.files.get(number as usize)?))
     }
 
-    /// The numbers and paths of the files that `path` may mean: those that end with its parts.
+    /// Returns the numbers and paths of the files that `path` may mean: those whose last components are those of
+    /// `path`.
     pub fn files<'b>(&self, path: &'b str) -> impl Iterator<Item = (u32, &'a str)> + Clone + use<'a, 'b> {
         let lines = *self;
         (0..self.parts.files.len() as u32).filter_map(move |number| {
@@ -206,13 +208,13 @@ impl<'a> Lines<'a> {
         })
     }
 
-    /// The number and path of the one file that `path` means.
+    /// Returns the number and path of the file that `path` means.
     ///
     /// # Errors
     ///
-    /// There is none, or there are several.
+    /// Fails if no file or several files match.
     pub fn find(&self, path: &str) -> Result<(u32, &'a str), LineError<'a>> {
-        // The whole path of one may be the end of another.
+        // The whole path of one file may be the end of another file's path.
         let is_whole = |(_, file): &(u32, &str)| *file == path;
         if let Some(whole) = self.files(path).find(is_whole) {
             return Ok(whole);
@@ -225,11 +227,12 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The virtual addresses of the instructions that begin line `line` of the file that `path` means: one at least.
+    /// Returns the virtual addresses of the instructions that begin line `line` of the file that `path` means. There is
+    /// at least one.
     ///
     /// # Errors
     ///
-    /// There is no such file, or no such line.
+    /// Fails if no file or several files match, or if no instruction begins the line.
     pub fn places(&self, path: &str, line: u32) -> Result<impl Iterator<Item = u64> + Clone + use<'a>, LineError<'a>> {
         let (number, file) = self.find(path)?;
         let places = self.begins(number, line);
@@ -240,13 +243,13 @@ impl<'a> Lines<'a> {
         Ok(places)
     }
 
-    /// The virtual addresses of the instructions that begin line `line` of a file.
+    /// Returns the virtual addresses of the instructions that begin line `line` of a file.
     pub fn begins(&self, file: u32, line: u32) -> impl Iterator<Item = u64> + Clone + use<'a> {
         let is_it = move |row: &Row| row.file == file && row.line == line && row.is_statement;
         self.rows().filter(is_it).map(|row| row.address)
     }
 
-    /// The nearest lines of a file that begin somewhere: before `line`, and after it.
+    /// Returns the nearest lines of a file that instructions begin: before `line`, and after it.
     #[must_use]
     pub fn nearest(&self, file: u32, line: u32) -> [Option<u32>; 2] {
         let lines = || self.rows().filter(move |row| row.file == file && row.is_statement).map(|row| row.line);
@@ -264,7 +267,7 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// The next row; the inner `None` at the end, the outer if it is none.
+    /// Reads the next row. Returns `Some(None)` at the end, and `None` if the bytes are not a row.
     fn next_row(&mut self) -> Option<Option<Row>> {
         if self.rest.0.is_empty() {
             return Some(None);
@@ -281,7 +284,7 @@ impl Rows<'_> {
                     OTHER_FILE => self.rest.word()?,
                     place => self.before.files.get(place as usize)?.0,
                 };
-                // The sign is the lowest bit.
+                // The lowest bit is the sign.
                 let change = (number >> 3).cast_signed() ^ -(number >> 2 & 1).cast_signed();
                 (file, u32::try_from(i64::from(self.before.last_of(file)).checked_add(change)?).ok()?)
             }
@@ -306,7 +309,8 @@ impl Iterator for Rows<'_> {
     }
 }
 
-/// Writes the rows of a block, the first of which counts from its own address. A number is written by `put`.
+/// Writes the rows of a block. The distance of the first row counts from its own address, so it is 0. `put` writes a
+/// number.
 #[cfg(any(test, feature = "write"))]
 pub(crate) fn write_block(block: &[Row], out: &mut std::vec::Vec<u8>, put: fn(&mut std::vec::Vec<u8>, u64)) {
     let mut last = block.first().map_or(0, |row| row.address);

@@ -1,4 +1,4 @@
-//! What a table says, in the terms of both its writer and its reader.
+//! The data model of a table, shared by its writer and its reader.
 
 use core::fmt;
 
@@ -6,69 +6,69 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TypeId(pub u32);
 
-/// Where a call has 8 bytes that it passes.
+/// Where a call passes a word of 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// Nowhere: the compiler has found that nothing needs them.
+    /// Nowhere: the compiler has found that nothing uses it.
     Lost,
     /// In a general register, 0 to 30.
     Register(u8),
-    /// So many bytes above the stack pointer at the entry.
+    /// On the stack, this many bytes above the stack pointer at the entry.
     Stack(u32),
 }
 
-/// A part of a value that is passed in a word of its own. What is in the word above its bytes has no meaning.
+/// A part of a value that is passed in a word of its own. Bits of the word above the part are undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
-    /// Where it is in the value, in bytes.
+    /// The offset in the value, in bytes.
     pub offset: u32,
-    /// How many bytes it has, 1 to 8.
+    /// The size in bytes, 1 to 8.
     pub bytes: u8,
-    /// Where the call has it.
+    /// Where the call passes it.
     pub source: Source,
 }
 
-/// Where a value is at the entry of a function, or at its return.
+/// The location of a value at the entry of a function, or at its return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// It has no bytes.
+    /// The value has no bytes.
     Nothing,
-    /// In one word or two.
+    /// One or two words.
     Words {
-        /// The first.
+        /// The first word.
         first: Part,
-        /// The second, if there is one.
+        /// The second word, if there is one.
         second: Option<Part>,
     },
-    /// In memory, at an address that the call passes. For what is returned it is the address at the entry.
+    /// Memory, at an address that the call passes. For a result, this is the address passed at the entry.
     At(Source),
-    /// It is this, at every call.
+    /// No location: the value is this constant at every call.
     Constant(u64),
-    /// That cannot be known.
+    /// An unknown location.
     Unknown(Unknown),
 }
 
-/// Why the place of a value is not known.
+/// Why the location of a value is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unknown {
-    /// The compiler has left it out: it is nowhere in the function.
+    /// The compiler has optimised the value out of the whole function.
     OptimizedOut,
-    /// The debugging information does not have it at the entry, but from this offset in the function up to that one.
+    /// The debugging information locates the value not at the entry, but in this range of offsets in the function.
     Elsewhere {
-        /// From where, in bytes.
+        /// The start of the range, in bytes.
         from: u32,
-        /// Up to where, in bytes.
+        /// The end of the range, in bytes.
         to: u32,
     },
     /// The debugging information and the calling convention contradict each other.
     Contradiction,
-    /// The debugging information does not say what the calling convention depends on.
+    /// The debugging information lacks what the calling convention depends on.
     Layout,
-    /// The debugging information has it in the frame only, which is made after the entry.
+    /// The debugging information locates the value only in the frame, which is made after the entry.
     Unsaid,
 }
 
-/// The reason as a sentence.
+/// The reason as a clause about `this`.
 impl fmt::Display for Unknown {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
@@ -85,39 +85,39 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// What a pointer is to Rust.
+/// The meaning of a pointer in Rust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavor {
-    /// `&T` or `&mut T`, or a `Box`: it stands for what it points to.
+    /// `&T`, `&mut T` or `Box`: it stands for its target.
     Reference,
-    /// An `Rc` or `Arc`: the same, behind the counts.
+    /// `Rc` or `Arc`: it stands for its target, which follows the counts.
     Shared,
-    /// `*const T`, `*mut T`, `NonNull`: it stands for an address.
+    /// `*const T`, `*mut T` or `NonNull`: it stands for an address.
     Raw,
 }
 
-/// How the values of a struct are written.
+/// How the values of a struct are displayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// With the names of its fields, or without fields.
+    /// With the names of the fields, or without fields.
     Named,
-    /// Fields are numbered; without a name it is a tuple.
+    /// With numbered fields; without a name, the struct is a tuple.
     Tuple,
 }
 
-/// Where the number is that tells which variant a value is.
+/// The location of the number that tells the variant of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag {
-    /// In bytes from the start of the value.
+    /// The offset in the value, in bytes.
     pub offset: u32,
-    /// Its size: 1, 2, 4 or 8.
+    /// The size in bytes: 1, 2, 4 or 8.
     pub bytes: u8,
 }
 
-/// What a type is: `M`, `V` and `E` are its lists of members, variants and enumerators, `T` refers to a type.
+/// The kind of a type. `M`, `V` and `E` are its lists of members, variants and enumerators; `T` refers to a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind<T, M, V, E> {
-    /// Its layout is not known.
+    /// A type of unknown layout.
     Opaque,
     /// `()`.
     Unit,
@@ -127,7 +127,7 @@ pub enum Kind<T, M, V, E> {
     Char,
     /// An integer.
     Integer {
-        /// It has a sign.
+        /// Whether it is signed.
         signed: bool,
     },
     /// A floating-point number.
@@ -136,64 +136,64 @@ pub enum Kind<T, M, V, E> {
     Function,
     /// A pointer of one word.
     Pointer {
-        /// What it is to Rust.
+        /// The meaning in Rust.
         flavor: Flavor,
-        /// To what.
+        /// The type of the target.
         target: T,
-        /// Where that is behind what it points to, in bytes.
+        /// The offset of the target after the address that the pointer holds, in bytes.
         at: u32,
     },
-    /// A slice, a vector, a string: elements that lie elsewhere.
+    /// A slice, a vector or a string: its elements are elsewhere.
     Sequence {
-        /// Its elements; `u8` for text.
+        /// The type of the elements; `u8` for text.
         element: T,
-        /// They are UTF-8.
+        /// Whether the elements are UTF-8.
         is_text: bool,
-        /// Where the address of the first is.
+        /// The offset of the address of the first element, in bytes.
         data: u32,
-        /// Where the number of elements is.
+        /// The offset of the number of elements, in bytes.
         length: u32,
     },
-    /// A pointer with a second word: to a trait object, or a raw one to a slice, which stands for itself.
+    /// A pointer with a second word: to a trait object, or a raw pointer to a slice, which stands for itself.
     Dynamic {
-        /// Where its address is.
+        /// The offset of the address, in bytes.
         data: u32,
-        /// Where the address of its vtable is, or its length.
+        /// The offset of the second word, in bytes: the address of the vtable, or the length.
         vtable: u32,
     },
     /// An array.
     Array {
-        /// Of what.
+        /// The type of the elements.
         element: T,
-        /// How many.
+        /// The number of elements.
         count: u64,
     },
-    /// A struct, a tuple, a closure.
+    /// A struct, a tuple or a closure.
     Struct {
-        /// How it is written.
+        /// How it is displayed.
         form: Form,
-        /// Its members, in the order of their declaration.
+        /// The members, in the order of their declaration.
         members: M,
     },
-    /// A struct that stands for the value within: `Pin`, atomic integers, `NonZero`.
+    /// A struct that stands for the value inside it: `Pin`, atomic integers, `NonZero`.
     Wrapper {
-        /// That.
+        /// The type of the value inside.
         target: T,
-        /// Where it is.
+        /// The offset of that value, in bytes.
         at: u32,
     },
     /// An enum without fields.
     Enumeration {
-        /// Its values have a sign.
+        /// Whether the values are signed.
         signed: bool,
-        /// Its variants.
+        /// The variants.
         enumerators: E,
     },
     /// An enum with fields.
     Variants {
-        /// Which of them it is; nothing if there is one only.
+        /// The location of the tag; `None` if there is only one variant.
         tag: Option<Tag>,
-        /// All of them.
+        /// The variants.
         variants: V,
     },
 }

@@ -1,13 +1,13 @@
-//! Reads numbers one after the other, of bytes that may be anything.
+//! Reading numbers from untrusted bytes.
 
 use crate::model::{Part, Place, Source, Unknown};
 
-/// Bytes that are not read yet.
+/// The bytes that are still to be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a>(pub &'a [u8]);
 
 impl<'a> Cursor<'a> {
-    /// The next number.
+    /// Reads a number. `None` if the bytes end, or the number exceeds 64 bits.
     pub fn number(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -25,12 +25,12 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// The next number, of 32 bits.
+    /// Reads a number of at most 32 bits.
     pub fn word(&mut self) -> Option<u32> {
         self.number()?.try_into().ok()
     }
 
-    /// The next `count` bytes.
+    /// Reads `count` bytes.
     pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
@@ -51,7 +51,7 @@ impl<'a> Cursor<'a> {
         Some(Part { offset, bytes, source: self.source()? })
     }
 
-    /// The next place.
+    /// Reads a place.
     pub fn place(&mut self) -> Option<Place> {
         Some(match self.number()? {
             0 => Place::Nothing,

@@ -1,5 +1,5 @@
-//! The reader. Every number is checked before it is used: [`Types::parse`] looks at all there is, and what it has accepted is read
-//! again by the same checks.
+//! The reader of tables. Every number is checked before use. [`Types::parse`] reads everything once; later reads apply
+//! the same checks again.
 
 use core::{fmt, str};
 
@@ -14,26 +14,26 @@ use crate::{ALIGNMENT, CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, PARTS, VERSION}
 /// Why bytes are not a table of types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypesError {
-    /// There are no bytes, or others than those of a table.
+    /// There are no bytes, or they do not begin with the magic of a table.
     Absent,
     /// There are fewer bytes than the table needs.
     Truncated {
-        /// Bytes that are needed.
+        /// The number of bytes needed.
         needed: usize,
-        /// Bytes that are there.
+        /// The number of bytes present.
         present: usize,
     },
-    /// The bytes lie at an address that no table is at.
+    /// The bytes are not aligned as a table.
     Misaligned {
-        /// The virtual address, which is no multiple of 4.
+        /// The virtual address, which is not a multiple of 4.
         address: usize,
     },
-    /// The table is of a version that this reader does not know.
+    /// The reader does not know this version.
     Version {
         /// The version in the header.
         found: u32,
     },
-    /// The bytes are not those that were written.
+    /// The bytes differ from those that were written.
     Checksum {
         /// The checksum in the header.
         expected: u32,
@@ -70,21 +70,21 @@ impl fmt::Display for TypesError {
 
 impl core::error::Error for TypesError {}
 
-/// A table that lies in memory as the host wrote it.
+/// A table of types, read in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Types<'a> {
     base: u64,
-    /// Offset, and where the record begins, of every function, in ascending order of offset.
+    /// The offset of each function, and the offset of its record, in ascending order.
     functions: &'a [[u32; 2]],
     function_records: &'a [u8],
-    /// Where the record begins of every type.
+    /// The offset of the record of each type.
     types: &'a [u32],
     type_records: &'a [u8],
     names: &'a [u8],
     lines: lines::Parts<'a>,
 }
 
-/// A function.
+/// The signature of a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Function<'a> {
     types: Types<'a>,
@@ -92,62 +92,62 @@ pub struct Function<'a> {
     rest: Cursor<'a>,
 }
 
-/// What a function is given, or returns.
+/// An argument of a function, or its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argument<'a> {
-    /// Its name; empty for what is returned.
+    /// The name; empty for a result.
     pub name: &'a str,
-    /// Its type.
+    /// The type.
     pub of: TypeId,
-    /// Where it is at the entry of the function; of what is returned, where it is at the return.
+    /// The location at the entry of the function; for a result, at the return.
     pub place: Place,
 }
 
 /// A type.
 #[derive(Clone, Debug)]
 pub struct Type<'a> {
-    /// As the compiler names it, without the paths of modules.
+    /// The name that the compiler gives it, without the paths of modules.
     pub name: &'a str,
-    /// The path of the module that declares it; empty for what the language has.
+    /// The path of the module that declares it; empty for a type of the language.
     pub module: &'a str,
-    /// In bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// What it is.
+    /// The kind, with everything that depends on it.
     pub kind: Kind<TypeId, Members<'a>, Variants<'a>, Enumerators<'a>>,
 }
 
 /// A member of a struct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member<'a> {
-    /// Its name, or its number.
+    /// The name or number.
     pub name: &'a str,
-    /// Where it is in the struct, in bytes.
+    /// The offset in the struct, in bytes.
     pub offset: u32,
-    /// Its type.
+    /// The type.
     pub of: TypeId,
 }
 
 /// A variant of an enum with fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variant<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a str,
-    /// The tag that it is known by; nothing for the one that all tags are for that no other variant has.
+    /// The value of the tag; `None` for the variant that all remaining values stand for.
     pub value: Option<u64>,
-    /// A struct of its fields, at their places in the enum.
+    /// The struct of its fields, with offsets in the enum.
     pub of: TypeId,
 }
 
 /// A variant of an enum without fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enumerator<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a str,
-    /// Its value, in as many bytes as the type has.
+    /// The value, in as many bytes as the type has.
     pub value: u64,
 }
 
-/// Makes an iterator over a list in a record.
+/// Defines an iterator over a list in a record.
 macro_rules! list {
     ($(#[$doc:meta])* $list:ident, $item:ident, $next:ident) => {
         $(#[$doc])*
@@ -159,7 +159,7 @@ macro_rules! list {
         }
 
         impl<'a> $list<'a> {
-            /// Takes the list that begins at `rest`, and leaves what follows it.
+            /// Takes the list that begins at `rest`, and advances `rest` to what follows it.
             fn take(types: Types<'a>, rest: &mut Cursor<'a>) -> Option<Self> {
                 let count = rest.number()?.try_into().ok()?;
                 let list = Self { types, count, rest: *rest };
@@ -222,13 +222,13 @@ impl<'a> Enumerators<'a> {
 }
 
 impl<'a> Function<'a> {
-    /// What it is given, in the order of its declaration.
+    /// Returns the arguments, in the order of their declaration.
     pub fn arguments(&self) -> impl Iterator<Item = Argument<'a>> + Clone + use<'a> {
         let Self { types, count, mut rest } = *self;
         (0..count).map_while(move |_| types.argument(&mut rest))
     }
 
-    /// What it returns.
+    /// Returns the result; `None` if the record is inconsistent.
     #[must_use]
     pub fn returned(&self) -> Option<Argument<'a>> {
         let Self { types, count, mut rest } = *self;
@@ -238,8 +238,8 @@ impl<'a> Function<'a> {
     }
 }
 
-/// The signature without the name, as in `fn(self: &Disk, block: u64) -> Result<(), Error>`. What cannot be asked for at the entry
-/// is followed by the reason, in parentheses.
+/// The signature without the name, as in `fn(self: &Disk, block: u64) -> Result<(), Error>`. An argument that is
+/// unknown at the entry is followed by the reason, in parentheses.
 impl fmt::Display for Function<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |of: TypeId| self.types.get(of).map_or("?", |of| of.name);
@@ -263,11 +263,11 @@ impl fmt::Display for Function<'_> {
 }
 
 impl<'a> Types<'a> {
-    /// The table at the start of `bytes`; what follows it is ignored.
+    /// Parses the table at the start of `bytes`, and ignores what follows it.
     ///
     /// # Errors
     ///
-    /// If the bytes are not a table that is aligned, complete, intact and consistent. All of it is checked here.
+    /// Fails if the bytes are not a complete, aligned, intact and consistent table. The whole table is checked here.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, TypesError> {
         if !bytes.starts_with(&MAGIC) {
             return Err(TypesError::Absent);
@@ -322,7 +322,7 @@ impl<'a> Types<'a> {
         })
     }
 
-    /// Whether every record is one.
+    /// Checks that every record can be read.
     fn check(&self) -> Result<(), TypesError> {
         let part = |part| TypesError::Inconsistent { part };
         for number in 0..self.types.len() {
@@ -340,24 +340,24 @@ impl<'a> Types<'a> {
         Ok(())
     }
 
-    /// The lines of source, if the table has them.
+    /// Returns the source lines; `None` if the table has none.
     #[must_use]
     pub fn lines(&self) -> Option<Lines<'a>> {
         Lines::of(*self, self.lines)
     }
 
-    /// The address that offsets count from.
+    /// Returns the address that offsets count from.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    /// How many functions the table has.
+    /// Returns the number of functions in the table.
     #[must_use]
     pub fn functions(&self) -> usize {
         self.functions.len()
     }
 
-    /// How many types the table has.
+    /// Returns the number of types in the table.
     #[must_use]
     pub fn len(&self) -> usize {
         self.types.len()
@@ -369,7 +369,7 @@ impl<'a> Types<'a> {
         self.types.is_empty()
     }
 
-    /// The function that begins at the virtual address `address`.
+    /// Returns the function that begins at the virtual address `address`.
     #[must_use]
     pub fn function(&self, address: u64) -> Option<Function<'a>> {
         let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
@@ -388,19 +388,19 @@ impl<'a> Types<'a> {
         Some(Argument { name, of: self.id(rest.word()?)?, place: rest.place()? })
     }
 
-    /// The name that begins there.
+    /// Returns the name at this offset.
     pub(crate) fn name(&self, at: u32) -> Option<&'a str> {
         let mut rest = Cursor(self.names.get(at as usize..)?);
         let length = rest.number()?.try_into().ok()?;
         str::from_utf8(rest.bytes(length)?).ok()
     }
 
-    /// The type of this number, if there is one.
+    /// Checks that a type with this number exists.
     fn id(&self, number: u32) -> Option<TypeId> {
         ((number as usize) < self.types.len()).then_some(TypeId(number))
     }
 
-    /// A type.
+    /// Returns a type; `None` if it does not exist.
     #[must_use]
     pub fn get(&self, id: TypeId) -> Option<Type<'a>> {
         let at = u32::from_le(*self.types.get(id.0 as usize)?);

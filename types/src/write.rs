@@ -1,4 +1,4 @@
-//! The writer, for the host tool and the tests.
+//! The writer of tables of types, for the host tool and the tests.
 
 use std::collections::HashMap;
 use std::string::String;
@@ -16,24 +16,24 @@ pub type MemberText = (String, u32, usize);
 pub type VariantText = (String, Option<u64>, usize);
 /// A variant without fields: its name and value.
 pub type EnumeratorText = (String, u64);
-/// What a type is; types are known by where they are in [`Contents::types`].
+/// The kind of a type. It refers to other types by their index in [`Contents::types`].
 pub type Shape = Kind<usize, Vec<MemberText>, Vec<VariantText>, Vec<EnumeratorText>>;
 
 /// A type, to be written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Type {
-    /// Without the paths of modules.
+    /// The name, without the paths of modules.
     pub name: String,
-    /// The path of its module.
+    /// The path of the module.
     pub module: String,
-    /// In bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// What it is.
+    /// The kind.
     pub shape: Shape,
 }
 
 impl Type {
-    /// The same type, where each type that it refers to is what `change` says.
+    /// Returns the same type with `change` applied to each type that it refers to.
     #[must_use]
     pub fn referring(&self, mut change: impl FnMut(usize) -> usize) -> Self {
         let shape = match self.shape.clone() {
@@ -57,36 +57,36 @@ impl Type {
     }
 }
 
-/// An argument, or what is returned, to be written.
+/// An argument or a result, to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// Its name; of what is returned it is not written.
+    /// The name; for a result it is not written.
     pub name: String,
-    /// Where its type is in [`Contents::types`].
+    /// The index of its type in [`Contents::types`].
     pub of: usize,
-    /// Where it is.
+    /// The location.
     pub place: Place,
 }
 
 /// A function, to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// The virtual (link) address of its first instruction.
+    /// The virtual (link) address of the first instruction.
     pub address: u64,
-    /// What it is given.
+    /// The arguments, in the order of their declaration.
     pub arguments: Vec<Argument>,
-    /// What it returns.
+    /// The result.
     pub returned: Argument,
 }
 
-/// What a table tells of an image; functions in any order.
+/// The contents of a table. Functions may be in any order.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     /// The functions.
     pub functions: Vec<Function>,
-    /// The types that they reach.
+    /// All types that the functions refer to, directly or indirectly.
     pub types: Vec<Type>,
-    /// The lines of source, in ascending order of address, with files by where they are in the list that follows.
+    /// The source lines, in ascending order of address. They refer to files by their index in `files`.
     pub rows: Vec<Row>,
     /// The paths of the files.
     pub files: Vec<String>,
@@ -95,12 +95,12 @@ pub struct Contents {
 /// Why a table cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// A function is below the base, or 4 GiB or more above it.
+    /// A function begins below the base, or 4 GiB or more above it.
     OutOfRange {
-        /// Its virtual address.
+        /// The virtual address.
         address: u64,
     },
-    /// The table would be 4 GiB or more.
+    /// The table would take 4 GiB or more.
     TooLong,
 }
 
@@ -117,7 +117,7 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// Names that are written, each once.
+/// The names of the table, each stored once.
 #[derive(Default)]
 struct Names {
     bytes: Vec<u8>,
@@ -130,7 +130,7 @@ impl Names {
         put(out, at);
     }
 
-    /// Where a name begins.
+    /// Returns the offset of a name, which is added if it is new.
     fn at(&mut self, name: &str) -> u64 {
         match self.known.get(name) {
             Some(&at) => at,
@@ -145,11 +145,11 @@ impl Names {
     }
 }
 
-/// The table of `contents`, with `base` at or below the lowest of their addresses.
+/// Makes the table of `contents`. `base` must not be above the lowest of their addresses.
 ///
 /// # Errors
 ///
-/// If something does not fit into the fields of the format.
+/// Fails if something does not fit into the fields of the format.
 pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
     let mut parts: [Vec<u8>; 8] = Default::default();
     let [functions, function_records, types, type_records, names, blocks, rows, files] = &mut parts;
@@ -194,7 +194,7 @@ pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
     Ok(table)
 }
 
-/// Writes `all` in blocks.
+/// Writes `all` rows in blocks.
 fn put_rows(base: u64, all: &[Row], blocks: &mut Vec<u8>, rows: &mut Vec<u8>) -> Result<(), WriteError> {
     for block in all.chunks(BLOCK) {
         let address = block.first().map_or(0, |row| row.address);
@@ -206,8 +206,8 @@ fn put_rows(base: u64, all: &[Row], blocks: &mut Vec<u8>, rows: &mut Vec<u8>) ->
     Ok(())
 }
 
-/// The length in bytes of each part of a table that [`write`] has made: functions, their records, types, their records, names,
-/// blocks of rows, rows, files.
+/// Returns the length in bytes of each part of a table that [`write`] made: functions, their records, types, their
+/// records, names, blocks of rows, rows, files.
 #[must_use]
 pub fn lengths(table: &[u8]) -> [usize; 8] {
     let length = |number: usize| {
@@ -217,13 +217,13 @@ pub fn lengths(table: &[u8]) -> [usize; 8] {
     [0, 1, 2, 3, 4, 5, 6, 7].map(length)
 }
 
-/// Makes the checksum right.
+/// Corrects the checksum of a table.
 pub(crate) fn seal(table: &mut [u8]) {
     let checksum = crc32(&table[CHECKED_FROM..]);
     table[CHECKED_FROM - 4..CHECKED_FROM].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// A number as a word of the table.
+/// Encodes a number as a word of the table.
 fn word(number: usize) -> Result<[u8; 4], WriteError> {
     u32::try_from(number).map(u32::to_le_bytes).map_err(|_| WriteError::TooLong)
 }

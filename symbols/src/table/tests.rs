@@ -1,4 +1,4 @@
-//! Tables that the writer made are read back whole; any other bytes are refused or harmless.
+//! Tables are read back completely; any other bytes are refused or harmless.
 
 use core::ops::Range;
 use std::{format, string::ToString, vec, vec::Vec};
@@ -36,7 +36,8 @@ fn passage(offset: u64, when: When) -> Passage {
     Passage { address: BASE + offset, when }
 }
 
-/// A copy of `name` in `caller`, entered where it begins, and left two instructions before that if a branch is not taken.
+/// A copy of `name` in `caller`, entered at its first instruction. Control leaves it two instructions before that, if a
+/// branch is not taken.
 fn copy(name: &str, offset: u64, caller: Option<&str>) -> Inlined {
     Inlined {
         name: name.to_string(),
@@ -58,7 +59,7 @@ fn copies() -> Vec<Inlined> {
     ]
 }
 
-/// Data in the text, of which two touch.
+/// Data among the instructions. Two of the ranges touch.
 fn data() -> Vec<Range<u64>> {
     [0x98..0xa0, 0x30..0x34, 0xa0..0xa4, 0x50..0x50].map(|Range { start, end }| BASE + start..BASE + end).to_vec()
 }
@@ -67,7 +68,7 @@ fn table(functions: &[Symbol<'_>], statics: &[Symbol<'_>], copies: &[Inlined]) -
     write(BASE, &Contents { functions, statics, data: &data(), copies })
 }
 
-/// Calls everything; that it comes back is the test.
+/// Calls every function of the reader; the test is that all of them return.
 fn exercise(table: &SymbolTable<'_>) {
     assert!(table.iter().count() <= table.len());
     for symbol in table.iter() {
@@ -235,7 +236,7 @@ fn copies_take_few_bytes() {
     let many: Vec<_> = (0..1000).map(|number| copy("f", 0x100 + 0x40 * number, None)).collect();
     let taken = table(&[], &[], &many).unwrap().len() - table(&[], &[], &[]).unwrap().len();
     assert!(taken < 10 * many.len(), "{taken} bytes");
-    // What names have in common is there once.
+    // The common part of names is stored once.
     let named =
         |count| (0..count).map(|number| copy(&format!("{}{number:03}", "n".repeat(100)), 8, None)).collect::<Vec<_>>();
     let taken = table(&[], &[], &named(101)).unwrap().len() - table(&[], &[], &named(1)).unwrap().len();
@@ -311,7 +312,7 @@ fn errors_say_what_is_wrong() {
     assert_eq!(changed(data + 4, 0).1, inconsistent("its ranges of data"), "the first is empty");
     assert_eq!(changed(data + 7, 0xff).1, inconsistent("its ranges of data"), "the first goes over the second");
     assert_eq!(changed(38, 1).1, inconsistent("where inlined copies begin"));
-    // The last function would end beyond the end of the address space.
+    // The last function would end beyond the address space.
     let mut high = bytes.clone();
     high[24..32].copy_from_slice(&(u64::MAX - 0xc2).to_le_bytes());
     seal(&mut high);
@@ -323,7 +324,7 @@ fn errors_say_what_is_wrong() {
     assert!(sentence.starts_with("the symbol table is truncated: it needs "), "{sentence}");
 }
 
-/// A table whose part of copies is these bytes, of `count` functions.
+/// Makes a table whose part about copies is these bytes, with `count` functions.
 fn with_part(count: u8, part: &[u8]) -> Vec<u8> {
     let mut bytes = table(&symbols(), &statics(), &[]).unwrap();
     let begin = usize::from(u16::from_le_bytes([bytes[36], bytes[37]]));
@@ -364,7 +365,7 @@ fn copies_that_contradict_the_format_are_refused() {
     for (count, part, what) in wrong {
         assert_eq!(inlined(count, part), Err(InlinedError::Inconsistent), "{what}");
     }
-    // What is packed is less, or more, or claims to be much more than there can be.
+    // The unpacked size is too small, too large, or much larger than is possible.
     for length in [7, 9, 0xff] {
         let mut bytes = with_part(1, &[0, 1, b'f', 4, 0, 0, 0, 0]);
         bytes[if length == 0xff { 43 } else { 40 }] = length;
@@ -415,7 +416,7 @@ fn no_bytes_make_it_panic() {
             let at = 12 + random(bytes.len() - 12);
             bytes[at] = [0, 1, 0x7f, 0xff, random(256) as u8][random(5)];
         }
-        // Without the right checksum nothing behind it would be reached.
+        // With a wrong checksum, the reader would reject the table at once.
         seal(&mut bytes);
         if random(4) == 0 {
             bytes.truncate(random(bytes.len()));

@@ -1,28 +1,28 @@
-//! The part of a table that tells of copies of functions.
+//! The writer of the part about inlined copies.
 
 use std::{collections::BTreeMap, string::String, vec::Vec};
 
 use super::WriteError;
 use crate::inlined::{FLAGS, IN_PIECES, NO_ENTRIES, NO_EXITS, Passage, When};
 
-/// A copy of a function, to be written. Of two, the order is that of the table.
+/// A copy of a function, to be written. Copies sort in the order of the table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Inlined {
     /// The demangled name of the function.
     pub name: String,
-    /// The virtual (link) address of the first instruction of the copy.
+    /// The virtual (link) address of the first instruction.
     pub address: u64,
-    /// The demangled name of the function that it was copied into, if that is itself a copy.
+    /// The demangled name of the function that it was copied into, if that one is itself a copy.
     pub caller: Option<String>,
-    /// What is passed into and out of is more, or less, than the instructions of the copy.
+    /// Whether the entries and exits do not enclose exactly the copy's instructions.
     pub is_in_pieces: bool,
-    /// Where it is entered, if instructions tell.
+    /// Where control enters the copy; `None` if instructions do not tell.
     pub entries: Option<Vec<Passage>>,
-    /// Where it is left, if instructions tell.
+    /// Where control leaves the copy; `None` if instructions do not tell.
     pub exits: Option<Vec<Passage>>,
 }
 
-/// How many functions `copies` are of or in, and the part of a table with this base that tells of them.
+/// Encodes `copies` for a table with this base. Returns the number of functions involved, and the part before packing.
 pub(crate) fn encode(base: u64, copies: &[Inlined]) -> Result<(usize, Vec<u8>), WriteError> {
     let mut by_name: BTreeMap<&str, Vec<&Inlined>> = BTreeMap::new();
     for copy in copies {
@@ -52,9 +52,9 @@ pub(crate) fn encode(base: u64, copies: &[Inlined]) -> Result<(usize, Vec<u8>), 
     Ok((by_name.len(), part))
 }
 
-/// The part as it is stored.
+/// Packs the part for storage.
 pub(crate) fn pack(part: &[u8]) -> Vec<u8> {
-    /// The most that is still quick.
+    /// The highest level that is still fast.
     const LEVEL: u8 = 6;
     miniz_oxide::deflate::compress_to_vec(part, LEVEL)
 }
@@ -72,7 +72,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// Adds a copy behind one at `from`, or the base.
+/// Appends a copy that follows one at `from`, or the base.
 fn put_copy(out: &mut Vec<u8>, copy: &Inlined, from: u64, numbers: &BTreeMap<&str, u64>) -> Result<(), WriteError> {
     let out_of_range = || WriteError::OutOfRange { name: copy.name.clone(), address: copy.address };
     let distance = copy.address.checked_sub(from).filter(|distance| distance % 4 == 0).ok_or_else(out_of_range)?;

@@ -1,4 +1,4 @@
-//! Tables that are put together here, and damaged.
+//! Tables that are built here, read back, and damaged.
 
 use std::string::ToString;
 use std::{vec, vec::Vec};
@@ -88,7 +88,7 @@ fn contents() -> Contents {
         },
     ];
     let row = |offset, file, line, is_statement| Row { address: BASE + offset, file, line, is_statement };
-    // More than a block has room for, the same line at several places, and instructions of none.
+    // More rows than fit into a block, one line at several places, and instructions that come from no line.
     let many = (0..100).map(|number| row(0x1100 + 4 * number, 1, 300 - 2 * number as u32, number % 3 == 0));
     let rows = [row(0x1000, 0, 7, true), row(0x1008, 1, 9, true), row(0x1010, 0, 7, true), row(0x1014, 0, 0, false)];
     let rows = rows.into_iter().chain(many).chain([row(0x2000, 0, 7, false)]).collect();
@@ -198,7 +198,7 @@ fn lines_are_found_both_ways() {
     assert_eq!(Types::parse(Aligned::new(&bare).bytes()).unwrap().lines(), None);
 }
 
-/// Reads all there is, whatever it is.
+/// Calls every function of the reader, whatever the table contains.
 fn read_all(types: &Types<'_>) {
     for number in 0..types.len() {
         let Some(of) = types.get(TypeId(number as u32)) else { continue };
