@@ -1,4 +1,4 @@
-//! From the first byte on the UART to the jump to the kernel.
+//! The loader's work, from the first byte on the UART to the jump to the kernel.
 
 use core::arch::asm;
 

@@ -8,7 +8,7 @@ use kprobes_console::words::{Failure, Words};
 use crate::network::interface::Statistics;
 use crate::{memory, network, println};
 
-/// `network`
+/// `network`: prints a line for each interface, and the memory in use.
 pub(super) fn network(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     words.end()?;
     if network::interfaces().is_empty() {

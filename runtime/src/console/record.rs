@@ -10,7 +10,7 @@ use crate::recording::{Outcome, Recording};
 /// The recording in progress, if there is one.
 static RECORDING: Lock<Option<Recording>> = Lock::new(None);
 
-/// `record [on|off]`
+/// `record [on|off]`: starts or ends the recording, or prints whether it is on.
 pub(super) fn record(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let word = words.next();
     words.end()?;

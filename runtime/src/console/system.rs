@@ -18,7 +18,7 @@ const DEFAULT_TASKS: u64 = 4;
 /// The most tasks that the command accepts.
 const TASKS_MAX: u64 = 64;
 
-/// `run WORKLOAD [N] [TASKS]`
+/// `run WORKLOAD [N] [TASKS]`: runs a workload and prints its report.
 pub(super) fn run(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let names = WORKLOADS.each_ref().map(|workload| workload.name);
     let name = words.expect(format_args!("a workload ({})", joined(&names, " or ")))?;
@@ -41,7 +41,7 @@ pub(super) fn run(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure>
     Ok(())
 }
 
-/// `tasks`
+/// `tasks`: prints a line for each task.
 pub(super) fn tasks(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     words.end()?;
     println!("  number  cpu  state     run time       name");
@@ -52,7 +52,7 @@ pub(super) fn tasks(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failur
     Ok(())
 }
 
-/// `cpus`
+/// `cpus`: prints a line for each CPU, with the reason if it does not run.
 pub(super) fn cpus(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     words.end()?;
     println!("  number  affinity    started by   state");
@@ -78,7 +78,7 @@ pub(super) fn cpus(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure
     Ok(())
 }
 
-/// `backtrace TASK`
+/// `backtrace [-v] TASK`: prints where a task is, given by its number or its name.
 pub(super) fn backtrace(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let has_lines = words.option("-v");
     let wanted = words.expect("the number or the name of a task")?;
@@ -102,13 +102,13 @@ pub(super) fn backtrace(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
     Ok(())
 }
 
-/// `poweroff`
+/// `poweroff`: switches the machine off.
 pub(super) fn power_off(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     words.end()?;
     power::off()
 }
 
-/// `reboot`
+/// `reboot`: resets the machine, which boots again.
 pub(super) fn reboot(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     words.end()?;
     power::reset()

@@ -36,7 +36,7 @@ pub enum InterruptController {
     },
     /// BCM2836 and BCM2837.
     Bcm2836 {
-        /// The registers of the local interrupt controller, one for each core.
+        /// The registers of the local interrupt controllers, one controller for each core.
         local: Registers,
         /// The registers of the peripherals' controller, which interrupts through the local controller.
         peripherals: Option<Registers>,

@@ -29,8 +29,8 @@ pub(crate) fn allocate(pages: usize) -> Option<NonNull<u8>> {
 /// `memory` came from [`allocate`] with the same `pages`, and neither the kernel nor a device uses it any more.
 pub(crate) unsafe fn free(memory: NonNull<u8>, pages: usize) {
     if let Some(layout) = layout(pages) {
-        // SAFETY: `memory` was allocated with this layout, and the caller guarantees that nothing uses it any more (see
-        // # Safety).
+        // SAFETY: `memory` was allocated with this layout, and the caller guarantees that nothing uses it any more
+        // (see # Safety).
         unsafe { dealloc(memory.as_ptr(), layout) };
     }
 }

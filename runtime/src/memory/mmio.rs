@@ -1,4 +1,4 @@
-//! Device registers as values.
+//! Device registers as values: a handle, which can be copied, to the mapped registers of a device.
 
 use core::marker::PhantomData;
 use core::ops::Deref;

@@ -66,8 +66,7 @@ pub(crate) unsafe fn map_device_tree(physical: u64) -> Result<&'static mut [u8],
     }
     map_pages(mapped, end.max(mapped))?;
     // SAFETY: the pages have just been mapped, and `header` is no longer used. The caller guarantees that this is the
-    // only call (see
-    // # Safety).
+    // only call (see # Safety).
     Ok(unsafe { core::slice::from_raw_parts_mut(start, length) })
 }
 

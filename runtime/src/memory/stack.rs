@@ -1,4 +1,4 @@
-//! Kernel stacks.
+//! Kernel stacks, mapped so that an overflow faults.
 //!
 //! A stack is the upper half of a window, which is twice as large and aligned to its own size. The lower half is never
 //! mapped. A stack that overflows runs into that gap and faults, and one bit of the stack pointer shows it

@@ -1,4 +1,4 @@
-//! The kernel's translation tables.
+//! The kernel's translation tables: mapping, unmapping and address translation.
 //!
 //! A valid entry is never replaced by another. [`map`] refuses to, and [`unmap`] makes the entry invalid and removes it
 //! from the TLBs of all CPUs first. So break-before-make (Arm ARM, D8.17.1) holds by construction.
@@ -65,7 +65,7 @@ pub(super) fn frames() -> usize {
 pub enum MapError {
     /// There is no frame for a translation table.
     OutOfMemory,
-    /// This virtual address is mapped to other memory, or with other attributes.
+    /// Something is mapped at this virtual address already.
     Mapped(usize),
     /// The linear map does not reach this physical address.
     OutOfReach(u64),

@@ -41,7 +41,7 @@ impl<T> MaskedLock<T> {
         // SAFETY: the caller guarantees that `keep` left the lock locked for it (see # Safety), and `keep` has consumed
         // the guard.
         let result = finish(unsafe { &mut *self.0.as_mut_ptr() });
-        // SAFETY: the lock is held, as above, and the reference to the data has ended.
+        // SAFETY: the caller guarantees that the lock is held (see # Safety), and the reference to the data has ended.
         unsafe { self.0.force_unlock() };
         result
     }

@@ -141,7 +141,7 @@ fn pack(text: &[u8]) -> Option<Vec<u8>> {
     (status == TDEFLStatus::Done).then_some(packed)
 }
 
-/// Decompresses a zlib stream of `length` bytes. Returns `None` if the stream is damaged, which its own checksum also
+/// Decompresses a zlib stream to `length` bytes. Returns `None` if the stream is damaged, which its own checksum also
 /// detects, or has another length.
 ///
 /// Not inlined, so that it can be probed. Called once in an iteration.

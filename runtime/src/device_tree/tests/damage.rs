@@ -154,7 +154,7 @@ fn entries_without_cells_come_to_an_end() {
     assert_eq!(read_blob(&tree.blob()).unwrap().uart, None);
 }
 
-/// A blob that is cut off is refused. If its header says that it is that short, reading it must only not panic.
+/// A blob that is cut off is refused. With the shorter length in its header, it may be read, but must not panic.
 #[test]
 fn truncated_trees_are_refused() {
     for blob in [VIRT_GICV2, VIRT_GICV3, &raspberry_pi_3().blob(), &raspberry_pi_5().blob()] {
