@@ -1,5 +1,5 @@
-//! What a board is, is data: `boards/NAME/board.toml` says how QEMU has to be started to be it, in which configurations it is
-//! tested, and what is on the card that it boots from. `arguments` makes of it what QEMU is told.
+//! Boards are data. `boards/NAME/board.toml` says how to start QEMU as the board, in which configurations it is tested,
+//! and what is on the card that it boots from. `arguments` turns this into a command line for QEMU.
 
 mod arguments;
 
@@ -15,26 +15,27 @@ use crate::{
     workspace,
 };
 
-/// The board that is meant when none is named.
+/// The board that is used if none is named.
 pub const DEFAULT: &str = "qemu-virt";
 
-/// The configuration that is meant when none is named.
+/// The configuration that is used if none is named.
 pub const BASE: &str = "base";
 
-/// A directory of `boards/`.
+/// A board: one directory of `boards/`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Board {
     #[serde(skip)]
     pub name: String,
-    /// The device tree of the machine, as it is called where it comes from; without one, QEMU makes it.
+    /// The name of the machine's device tree at its source (see [`trees`](crate::setup::trees)). `None` if QEMU makes
+    /// the tree.
     device_tree: Option<String>,
-    /// What the board is without that some tests need, as the tests call it.
+    /// Needs of tests that the board does not meet, by the names that tests use.
     #[serde(default)]
     lacks: Vec<String>,
-    /// The memory card that it boots from, if it has one.
+    /// The memory card that it boots from. `None` if it has none.
     sd: Option<Sd>,
-    /// The machine of QEMU that is this board, if there is one.
+    /// QEMU's machine for this board. `None` if there is none.
     qemu: Option<Qemu>,
     #[serde(default, rename = "configuration")]
     pub configurations: Vec<Configuration>,
@@ -44,9 +45,9 @@ pub struct Board {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Sd {
-    /// The part number of the CPU (MIDR_EL1), by which the loader knows its board.
+    /// The part number of the CPU (MIDR_EL1), by which the loader recognizes its board.
     pub cpu_part: u16,
-    /// The files of the firmware, without which it does not boot; in the board itself where none is listed.
+    /// The firmware files that the board needs to boot. Empty if the firmware is in the board itself.
     pub firmware: Vec<String>,
     /// The device trees that the firmware chooses from.
     pub device_trees: Vec<SdTree>,
@@ -56,13 +57,13 @@ pub struct Sd {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SdTree {
-    /// What it is called where it comes from: see [`trees`](crate::setup::trees).
+    /// The name of the tree at its source: see [`trees`](crate::setup::trees).
     pub from: String,
-    /// What the firmware looks for.
+    /// The file name that the firmware looks for.
     pub name: String,
 }
 
-/// How QEMU is started.
+/// How QEMU is started as a board.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Qemu {
@@ -70,19 +71,19 @@ struct Qemu {
     machine: String,
     cpu: String,
     memory: String,
-    /// Its interrupt controller.
+    /// The machine's interrupt controller.
     interrupts: Interrupts,
-    /// The exception level at which it enters the kernel.
+    /// The exception level at which QEMU enters the kernel.
     entry: Entry,
-    /// CPUs, unless others are asked for.
+    /// The number of CPUs by default.
     smp: u32,
     max_smp: u32,
-    /// The machine has `max-smp` CPUs always. Fewer run if the boot arguments say so.
+    /// Whether the machine always has `max-smp` CPUs. Fewer run if the boot arguments say so.
     #[serde(default)]
     fixed_smp: bool,
-    /// Whatever else QEMU is to be told. `{disk}` stands for the path of the [disk](crate::disk).
+    /// More arguments for QEMU. `{disk}` stands for the path of the [disk](crate::disk).
     arguments: Vec<String>,
-    /// The network cards that it has if it is asked for them.
+    /// The network cards that the machine has on request.
     #[serde(default, rename = "card")]
     cards: Vec<Card>,
 }
@@ -91,9 +92,9 @@ struct Qemu {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Card {
-    /// QEMU's name of the network that it is in; the kernel calls its interface the same.
+    /// QEMU's name of the card's network. The kernel gives its interface the same name.
     pub name: String,
-    /// What QEMU is to be told. The [placeholders](crate::network) stand for ports of the host.
+    /// QEMU's arguments for the card. The [placeholders](crate::network) stand for ports of the host.
     pub arguments: Vec<String>,
 }
 
@@ -103,13 +104,13 @@ pub struct Card {
 pub struct Configuration {
     pub name: String,
     cpu: Option<String>,
-    /// CPUs, if others than those of the board.
+    /// The number of CPUs, if it differs from that of the board.
     smp: Option<u32>,
     interrupts: Option<Interrupts>,
     entry: Option<Entry>,
     #[serde(default)]
     interruption: Interruption,
-    /// What this variation is without, beside what the board is.
+    /// Needs of tests that this configuration does not meet, in addition to those of the board.
     #[serde(default)]
     lacks: Vec<String>,
     #[serde(default)]
@@ -117,14 +118,14 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Whether only the number of CPUs may be another one than that of the board.
+    /// Whether this configuration differs from the board in the number of CPUs at most.
     pub fn is_plain(&self) -> bool {
         self.cpu.is_none() && self.machine_options.is_empty()
     }
 }
 
 impl Board {
-    /// The board of this name.
+    /// Loads the board of this name. An error says what is wrong with its file.
     pub fn load(name: &str) -> Result<Self> {
         let boards = workspace::root().join("boards");
         let names = names(&boards)?;
@@ -157,7 +158,7 @@ impl Board {
             );
         }
         for configuration in &board.configurations {
-            // What QEMU is told of `virt` says what these are, and must not say otherwise than what tests go by.
+            // The options of QEMU's `virt` set these two. They must agree with the values that tests go by.
             let option = |name: &str, value: &str| {
                 configuration.machine_options.get(name).is_some_and(|found| found.as_str() == value)
             };
@@ -178,27 +179,27 @@ impl Board {
         Ok(board)
     }
 
-    /// All boards.
+    /// Loads all boards, sorted by name.
     pub fn all() -> Result<Vec<Self>> {
         names(&workspace::root().join("boards"))?.iter().map(|name| Self::load(name)).collect()
     }
 
-    /// All boards that QEMU has a machine for.
+    /// Loads all boards that QEMU has a machine for.
     pub fn emulated() -> Result<Vec<Self>> {
         Ok(Self::all()?.into_iter().filter(|board| board.qemu.is_some()).collect())
     }
 
-    /// Whether it boots from a memory card.
+    /// Whether the board boots from a memory card.
     pub fn has_card(&self) -> bool {
         self.sd.is_some()
     }
 
-    /// The memory card that it boots from.
+    /// Returns the memory card. An error says that the board has none.
     pub fn sd(&self) -> Result<&Sd> {
         self.sd.as_ref().with_context(|| format!("the board {} has no card, and no loader", self.name))
     }
 
-    /// The names of the device trees that it needs, as they are called where they come from.
+    /// Returns the names of all device trees that the board needs, as they are called at their source.
     pub fn device_trees(&self) -> impl Iterator<Item = &str> {
         let on_card = self.sd.iter().flat_map(|sd| &sd.device_trees).map(|tree| tree.from.as_str());
         self.device_tree().into_iter().chain(on_card)
@@ -208,22 +209,22 @@ impl Board {
         self.qemu.as_ref().with_context(|| format!("QEMU has no machine that is the board {}", self.name))
     }
 
-    /// QEMU's name of the machine.
+    /// Returns QEMU's name of the machine. An error says that QEMU has none for the board.
     pub fn machine(&self) -> Result<&str> {
         Ok(&self.qemu()?.machine)
     }
 
-    /// The network cards that it has if it is asked for them.
+    /// The network cards that the machine has on request.
     pub fn cards(&self) -> &[Card] {
         self.qemu.as_ref().map_or(&[], |qemu| &qemu.cards)
     }
 
-    /// The name of its device tree, if QEMU does not make one.
+    /// The name of the machine's device tree. `None` if QEMU makes the tree.
     pub fn device_tree(&self) -> Option<&str> {
         self.device_tree.as_deref()
     }
 
-    /// What the board is without in this configuration, or in the hand, that some tests need.
+    /// Returns the needs of tests that the board does not meet: in this configuration, or on hardware if it is `None`.
     pub fn lacks(&self, configuration: Option<&Configuration>) -> Vec<String> {
         self.lacks
             .iter()
@@ -232,7 +233,7 @@ impl Board {
             .collect()
     }
 
-    /// What the names of the tests in this configuration begin with.
+    /// Returns the prefix of the names of tests in this configuration.
     pub fn prefix(&self, configuration: &Configuration) -> String {
         match configuration.name.as_str() {
             BASE => self.name.clone(),
@@ -240,7 +241,7 @@ impl Board {
         }
     }
 
-    /// What of this configuration can make a difference to a test.
+    /// Returns the traits of this configuration that can make a difference to a test.
     pub fn traits(&self, configuration: &Configuration) -> Result<Traits> {
         let qemu = self.qemu()?;
         Ok(Traits {
@@ -254,7 +255,7 @@ impl Board {
         })
     }
 
-    /// The configuration of this name.
+    /// Returns the configuration of this name. An error lists the existing ones.
     pub fn configuration(&self, name: &str) -> Result<&Configuration> {
         self.qemu()?;
         let Some(found) = self.configurations.iter().find(|configuration| configuration.name == name) else {
@@ -264,13 +265,13 @@ impl Board {
         Ok(found)
     }
 
-    /// How many CPUs this configuration has.
+    /// Returns the number of CPUs in this configuration.
     pub fn cpus(&self, configuration: &Configuration) -> u32 {
         configuration.smp.or_else(|| Some(self.qemu.as_ref()?.smp)).unwrap_or(1)
     }
 }
 
-/// The names of all boards, sorted.
+/// Returns the names of all boards, sorted.
 fn names(boards: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(boards).with_context(|| format!("{} cannot be read", boards.display()))? {

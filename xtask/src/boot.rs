@@ -1,4 +1,4 @@
-//! Which machine a command talks to, and which kernel runs there: what the command lines of all of these have in common.
+//! The options by which a command line chooses the machine to talk to and the kernel that runs there.
 
 use std::{
     ffi::OsString,
@@ -37,24 +37,24 @@ pub struct Options {
     no_network: bool,
     #[command(flatten)]
     serial: serial::Options,
-    /// How long the machine may give no sign of life while it carries out a command.
+    /// How many seconds the machine may give no sign of life while it carries out a command.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub timeout: u64,
-    /// A linked kernel, whose image is made beside it; the runtime is built if none is given.
+    /// A linked kernel, whose image is made beside it. The runtime is built if none is given.
     #[arg(long, value_name = "FILE")]
     elf: Option<PathBuf>,
-    /// An image as `cargo xtask image` makes it.
+    /// An image made by `cargo xtask image`.
     #[arg(long, value_name = "FILE", conflicts_with = "elf")]
     image: Option<PathBuf>,
 }
 
-/// What the kernel runs on.
+/// The machine that the kernel runs on.
 pub enum Target {
     /// QEMU.
     Qemu {
         arguments: Vec<OsString>,
         image: PathBuf,
-        /// The machine has slots for virtio devices.
+        /// Whether the machine has slots for virtio devices.
         has_virtio: bool,
     },
     /// A board on a serial line.
@@ -62,7 +62,7 @@ pub enum Target {
 }
 
 impl Options {
-    /// The machine that is asked for.
+    /// Returns the machine that the options choose, and builds its image if needed.
     pub fn target(&self) -> Result<Target> {
         if let Some(station) = Station::open(&self.board, &self.serial)? {
             let image = self.image()?;
@@ -82,7 +82,7 @@ impl Options {
         Ok(Target::Qemu { arguments, image, has_virtio: board.machine()? == VIRT })
     }
 
-    /// The image that is asked for.
+    /// Returns the path of the image that the options choose, and builds it if needed.
     fn image(&self) -> Result<PathBuf> {
         Ok(match (&self.image, &self.elf) {
             (Some(image), _) => {
@@ -99,7 +99,7 @@ impl Options {
 }
 
 impl Target {
-    /// The line that ends a talk with it: a board is left to its loader, for the next kernel.
+    /// The line that ends a conversation. A board is left to its loader, for the next kernel.
     pub fn farewell(&self) -> &'static str {
         match self {
             Self::Qemu { .. } => POWER_OFF,
@@ -107,7 +107,7 @@ impl Target {
         }
     }
 
-    /// The image that it boots.
+    /// The path of the image that this machine boots.
     pub fn image(&self) -> &Path {
         match self {
             Self::Qemu { image, .. } | Self::Serial { image, .. } => image,

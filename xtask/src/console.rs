@@ -1,12 +1,12 @@
-//! Everything is decided from what the machine writes to its UART, a stream of bytes that may hold anything.
-//! This cuts it into the few things that mean something.
+//! Parses the stream of bytes that a machine writes to its UART. The bytes may be any; the parser reduces them to the
+//! few [`Event`]s that all decisions rest on.
 
 use kprobes_pl011::PULSE;
 
-/// Longer lines are cut here, so that a machine gone wild does not fill the host's memory.
+/// Longer lines are cut here, so that a machine that has gone wild does not fill the host's memory.
 const LONGEST_LINE: usize = 64 * 1024;
 
-/// Something that the machine wrote.
+/// A line or a prompt that the machine wrote.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// A whole line, without its end.
@@ -15,24 +15,24 @@ pub enum Event {
     Prompt,
 }
 
-/// Cuts the stream of one UART.
+/// The parser for the stream of one UART.
 pub struct Console {
     prompt: &'static str,
     line: Vec<u8>,
 }
 
 impl Console {
-    /// A stream that has the given prompt.
+    /// Creates the parser for a stream with this prompt.
     pub fn new(prompt: &'static str) -> Self {
         Self { prompt, line: Vec::new() }
     }
 
-    /// What the bytes that came next complete.
+    /// Returns the events that these next bytes complete.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Event> {
         let mut events = Vec::new();
         for &byte in bytes {
             match byte {
-                // The answer to `PULSE_KEY` is nothing that was written.
+                // The machine's reply to `PULSE_KEY` is not part of its text.
                 b'\r' | PULSE => {}
                 b'\n' => {
                     events.push(Event::Line(String::from_utf8_lossy(&self.line).into_owned()));
@@ -51,12 +51,12 @@ impl Console {
     }
 }
 
-/// The reason, if this line is the last one of a machine that cannot go on.
+/// Returns the reason if this is the last line of a machine that cannot go on.
 pub fn stop_reason(line: &str) -> Option<&str> {
     line.strip_prefix("machine stopped: ")
 }
 
-/// What a terminal may be sent: of control characters only the ends of lines, the others by their numbers.
+/// Makes text safe for a terminal: line ends stay, and other control characters are shown by their numbers.
 pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in text.chars() {
@@ -94,7 +94,7 @@ mod tests {
     fn a_prompt_counts_only_at_the_start_of_a_line() {
         let mut console = Console::new("kprobes> ");
         assert_eq!(console.feed(b"see kprobes> \n kprobes> \nkprobes>\n").len(), 3);
-        // A line editor that draws its line anew does not ask anew.
+        // A line editor that redraws its line does not prompt again.
         assert_eq!(console.feed(b"kprobes> a\rkprobes> ab\rkprobes> "), [Event::Prompt]);
         assert_eq!(console.feed(b"\n\0kpro\0bes> \0").pop(), Some(Event::Prompt));
     }

@@ -1,5 +1,6 @@
-//! A script is a conversation: the machine asks, a line is typed, the machine answers and asks again. This is
-//! the part that decides, without a machine: who is to speak, what is typed, and whether it went well.
+//! A conversation is a script against a machine: the machine prompts, a line is typed, the machine replies and prompts
+//! again. This module decides whose turn it is, what is typed, and whether the conversation went well. It needs no
+//! machine.
 
 use std::{collections::VecDeque, mem};
 
@@ -7,33 +8,33 @@ use crate::console::{Console, Event, stop_reason};
 
 /// The prompt of the kernel's console.
 pub const PROMPT: &str = "kprobes> ";
-/// Has the console say whether it has refused the line before: the answer is 1 or 0.
+/// Makes the console say whether it refused the line before. The reply is 1 if so, and 0 otherwise.
 pub const STATUS: &str = "echo $?";
-/// What ends the conversation, and the machine.
+/// The line that ends the conversation and switches the machine off.
 pub const POWER_OFF: &str = "poweroff";
-/// What ends the conversation with a board that is to be there for the next one.
+/// The line that ends the conversation with a board and brings back its loader.
 pub const REBOOT: &str = "reboot";
 
-/// Where the conversation is.
+/// The state of a conversation.
 enum State {
     /// The machine boots.
     Booting,
-    /// The machine asks.
+    /// The machine has prompted.
     Asked,
-    /// The machine answers this line.
+    /// The machine is replying to this line.
     Answering(String),
-    /// The machine is asked whether it has refused this line.
+    /// The machine has been asked whether it refused this line.
     Checking(String),
-    /// The script has ended and the machine is told the farewell.
+    /// The script has ended, and the farewell has been typed.
     Leaving,
 }
 
-/// What there is to do.
+/// The next thing for the owner of a conversation to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     /// Type this line.
     Type(String),
-    /// It is over. The error says why in a sentence.
+    /// The conversation is over. The error says why in a sentence.
     Finish(Result<(), String>),
 }
 
@@ -41,25 +42,25 @@ pub enum Action {
 pub struct Conversation {
     console: Console,
     state: State,
-    /// What of the script has been read but not typed.
+    /// Lines that have been read but not typed.
     script: VecDeque<String>,
     script_ended: bool,
-    /// What is typed at the end of the script.
+    /// The line that is typed at the end of the script.
     farewell: &'static str,
-    /// The machine has written something.
+    /// Whether the machine has written anything yet.
     has_spoken: bool,
-    /// A line that is refused ends the script.
+    /// Whether a refused line ends the script.
     is_strict: bool,
-    /// The line that was.
+    /// The refused line, if the script ended at one.
     refused: Option<String>,
 }
 
-/// How long a machine may take to its first byte, in seconds: one that boots takes less than one.
+/// How many seconds a machine may take to its first byte. A machine that boots takes less than one.
 const TIME_TO_SPEAK: u64 = 15;
 
 impl Conversation {
-    /// A conversation with a machine that was just started, and that ends at the line `farewell`; `is_strict`, if it fails where a
-    /// line is refused.
+    /// Starts a conversation with a machine that was just started. It ends with the line `farewell`. If it `is_strict`,
+    /// it fails where a line is refused.
     pub fn new(farewell: &'static str, is_strict: bool) -> Self {
         let console = Console::new(PROMPT);
         Self {
@@ -79,22 +80,22 @@ impl Conversation {
         !matches!(self.state, State::Asked)
     }
 
-    /// Whether a line is being answered, so that the machine can be asked whether it lives.
+    /// Whether the machine is replying to a line, so that it can be asked for a sign of life.
     pub fn is_answered(&self) -> bool {
         matches!(self.state, State::Answering(_))
     }
 
-    /// Whether what the machine writes is the answer to a question that is not of the script.
+    /// Whether the machine is replying to a question that is not part of the script.
     pub fn is_checking(&self) -> bool {
         matches!(self.state, State::Checking(_))
     }
 
-    /// How many seconds the machine may be silent, of those that it has in general.
+    /// Returns how many seconds the machine may be silent, of the general limit `seconds`.
     pub fn patience(&self, seconds: u64) -> u64 {
         if self.has_spoken { seconds } else { seconds.min(TIME_TO_SPEAK) }
     }
 
-    /// The machine wrote these bytes.
+    /// Takes bytes that the machine wrote. Returns what to do, if anything.
     pub fn output(&mut self, bytes: &[u8]) -> Option<Action> {
         self.has_spoken |= !bytes.is_empty();
         for event in self.console.feed(bytes) {
@@ -124,7 +125,7 @@ impl Conversation {
         self.speak()
     }
 
-    /// The next line of the script, or its end, was read.
+    /// Takes the next line of the script, or its end. Returns what to do, if anything.
     pub fn script(&mut self, line: Option<&str>) -> Option<Action> {
         match line {
             _ if self.refused.is_some() => {}
@@ -135,7 +136,7 @@ impl Conversation {
         self.speak()
     }
 
-    /// The next line, if the machine has asked for one and it is known.
+    /// Types the next line, if the machine has prompted and the line is known.
     fn speak(&mut self) -> Option<Action> {
         if self.waits_for_machine() {
             return None;
@@ -150,7 +151,8 @@ impl Conversation {
         })
     }
 
-    /// QEMU has ended; the error says with what status and complaint, if not well.
+    /// Returns the result of the conversation after QEMU has ended. `how` has QEMU's status and complaint, if it did
+    /// not end well.
     pub fn ended(&mut self, how: Result<(), String>) -> Result<(), String> {
         if let Err(how) = how {
             return Err(format!("QEMU ended {}: {how}", self.place()));
@@ -165,7 +167,7 @@ impl Conversation {
         }
     }
 
-    /// The machine was silent for this many seconds since it was its turn.
+    /// Returns the error for a machine that was silent for this many seconds in its turn.
     pub fn timed_out(&self, seconds: u64) -> String {
         match self.state {
             State::Leaving => format!("the machine did not end within {seconds} s, {}", self.place()),
@@ -176,7 +178,7 @@ impl Conversation {
         }
     }
 
-    /// What to tell who waits, where a line has been answered for this many seconds by a machine that lives.
+    /// Returns a message for the waiting user if a machine that lives has been replying for this many seconds.
     pub fn goes_on(&self, seconds: u64) -> Option<String> {
         let State::Answering(line) = &self.state else { return None };
         Some(format!("`{line}` has gone on for {seconds} s and the machine lives: a script goes on when it ends"))

@@ -1,5 +1,5 @@
-//! The disk of the emulated machines: a file whose every word tells where it is, so that a program of the machine can
-//! tell whether it has read what it asked for.
+//! The disk of the emulated machines. Each word of it depends on its position, so that a program of the machine can
+//! check that it has read the intended place.
 
 use std::{
     fs,
@@ -11,17 +11,18 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// What an argument of a board contains in the place of the file's path.
+/// Stands for the file's path in the arguments of a board.
 pub const PLACEHOLDER: &str = "{disk}";
 
-/// Bytes of the disk.
+/// The size of the disk in bytes.
 const SIZE: usize = 4 << 20;
 
-/// The contents: the word with the index `i`, of 64 bits, little-endian, is `i + 1` times this odd number, whatever
-/// overflows left out. `runtime/src/workload/disk.rs` expects just that.
+/// The multiplier of the contents. The 64-bit little-endian word with the index `i` is `i + 1` times this odd number,
+/// modulo 2^64. `runtime/src/workload/disk.rs` expects the same.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The path of the disk, which is made if there is none. It stays as it is: QEMU keeps apart what a machine writes.
+/// Returns the path of the disk, and creates it if there is none. Machines do not change it: QEMU keeps their writes
+/// elsewhere.
 pub fn path() -> Result<PathBuf> {
     let path = workspace::root().join("target/disk.img");
     if fs::metadata(&path).is_ok_and(|found| found.len() == SIZE as u64) {
@@ -31,7 +32,7 @@ pub fn path() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes the disk under another name first, so that no other process sees a part of it.
+/// Writes the disk under another name first, so that other processes never see a part of it.
 fn write(path: &Path) -> Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
@@ -42,7 +43,7 @@ fn write(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is on it.
+/// Returns the contents of the disk.
 pub fn contents() -> Vec<u8> {
     (1..=SIZE as u64 / 8).flat_map(|number| number.wrapping_mul(MULTIPLIER).to_le_bytes()).collect()
 }

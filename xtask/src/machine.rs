@@ -1,6 +1,6 @@
-//! A running QEMU. Its holder reads its UART and types on it; no QEMU is left that runs on
-//! after the one who started it, so it is killed when it is dropped, and by Linux when this process dies
-//! without having dropped it. (Elsewhere, it belongs to the same terminal and dies with it.)
+//! A running QEMU, whose UART its owner reads and types on. No QEMU outlives its owner: it is killed when it is
+//! dropped, and by Linux if this process dies without dropping it. (On other systems it belongs to the same terminal
+//! and dies with it.)
 
 use std::{
     ffi::OsString,
@@ -13,48 +13,49 @@ use std::{
 
 use anyhow::{Result, anyhow};
 
-/// The program.
+/// The name of QEMU's program.
 pub const QEMU: &str = "qemu-system-aarch64";
 
-/// How long QEMU may take to end after it closed its output.
+/// How long QEMU may take to exit after it has closed its output.
 const TIME_TO_END: Duration = Duration::from_secs(10);
 
-/// What comes out of a machine.
+/// An event from a machine.
 pub enum Output {
     /// The UART sent these bytes.
     Bytes(Vec<u8>),
-    /// QEMU closed the UART: it has ended, or is about to.
+    /// QEMU has closed the UART: it has ended, or is about to.
     End,
 }
 
-/// A UART that one can type on, of whatever was started with it.
+/// A UART to type on, of a machine or a board that [`Start`] has started.
 pub trait Uart {
-    /// Types whatever bytes these are. Does not wait for the machine to take them.
+    /// Types these bytes, which may be any. Does not wait for the machine to take them.
     fn type_keys(&self, keys: Vec<u8>);
 
-    /// How it ended, after [`Output::End`]: an error is what was wrong with that.
+    /// Returns how the machine ended, after [`Output::End`]. An error says what went wrong.
     fn end(self: Box<Self>) -> Result<(), String>;
 
-    /// Types a line and the return key. Does not wait for the machine to take it.
+    /// Types a line and the return key. Does not wait for the machine to take them.
     fn type_line(&self, line: &str) {
         self.type_keys(format!("{line}\r").into_bytes());
     }
 }
 
-/// What can be started, to have its UART.
+/// A machine or a board that can be started, to have its UART.
 pub trait Start {
-    /// Starts it. What its UART sends goes to `output`, on a thread that ends with it; it ends when it is dropped.
+    /// Starts it. A thread passes everything that the UART sends to `output`, and ends with the machine. The machine
+    /// ends when the returned UART is dropped.
     fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>>;
 }
 
-/// QEMU with these arguments.
+/// A QEMU with these arguments.
 impl Start for Vec<OsString> {
     fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
         Ok(Box::new(Machine::start(self, output)?))
     }
 }
 
-/// A QEMU whose UART is in our hands.
+/// A QEMU process, with its UART as pipes of this process.
 pub struct Machine {
     qemu: Child,
     keys: Sender<Vec<u8>>,
@@ -62,7 +63,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Starts QEMU with the arguments of a board. What its UART sends goes to `output`, on a thread that ends
+    /// Starts QEMU with the arguments of a board. A thread passes everything that the UART sends to `output`, and ends
     /// with QEMU.
     pub fn start(arguments: &[OsString], output: impl Fn(Output) + Send + 'static) -> Result<Self> {
         let mut command = Command::new(QEMU);
@@ -86,7 +87,7 @@ impl Machine {
         let complaints = qemu.stderr.take().map(|mut stderr| {
             thread::spawn(move || {
                 let mut text = Vec::new();
-                // What was read until an error is better than nothing.
+                // Text that was read before an error is better than nothing.
                 let _ = stderr.read_to_end(&mut text);
                 String::from_utf8_lossy(&text).trim().replace('\n', "; ")
             })
@@ -108,11 +109,11 @@ impl Machine {
 
 impl Uart for Machine {
     fn type_keys(&self, keys: Vec<u8>) {
-        // The receiver is gone when QEMU is, which its output will say.
+        // The receiver is gone if QEMU is. The reader of QEMU's output reports that.
         let _ = self.keys.send(keys);
     }
 
-    /// An error is the status and what QEMU complained of.
+    /// An error is the exit status and the complaint of QEMU.
     fn end(mut self: Box<Self>) -> Result<(), String> {
         let Some(status) = self.status() else {
             return Err("it closed the UART but runs on".into());
@@ -139,7 +140,7 @@ fn type_on(uart: &mut ChildStdin, keys: &[u8]) -> io::Result<()> {
     uart.flush()
 }
 
-/// Why QEMU could not be started, as a sentence.
+/// Returns a sentence that says why QEMU could not be started.
 pub fn cannot_start(error: io::Error) -> anyhow::Error {
     match error.kind() {
         io::ErrorKind::NotFound => {
@@ -152,10 +153,10 @@ pub fn cannot_start(error: io::Error) -> anyhow::Error {
 #[cfg(target_os = "linux")]
 fn die_with_parent(command: &mut Command) {
     use std::os::unix::process::CommandExt;
-    // ^C on the terminal is for the parent, which may have another use for it than to end.
+    // ^C on the terminal is for this process, which may not want to end then.
     command.process_group(0);
     // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe functions may be
-    // called: prctl is a bare system call, and making an error of errno allocates nothing.
+    // called. prctl is a bare system call, and making an error from errno allocates nothing.
     unsafe {
         command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
             0 => Ok(()),

@@ -1,5 +1,4 @@
-//! One command does everything that happens on the host: it builds the images, boots them and reads their
-//! UART. `cargo xtask help` lists what it can do.
+//! The host command: builds the images, boots them and reads their UART. `cargo xtask help` lists its subcommands.
 
 mod audit;
 mod bench;
@@ -27,7 +26,7 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// What the image of the on-target tests is called where Cargo built it as a test, before the hash that Cargo adds.
+/// The prefix of the file name under which Cargo builds the image of the on-target tests as a test; a hash follows.
 const SUITE: &str = "tests-";
 
 /// Builds, runs and tests the images.
@@ -42,26 +41,27 @@ struct Arguments {
 enum Command {
     /// Boots the kernel in QEMU, to a console on this terminal or to a script.
     Run(run::Options),
-    /// Runs a program on the kernel, and prints what it puts out, as text or as JSON.
+    /// Runs a program on the kernel, and prints its output alone, as text or as JSON.
     Trace(trace::Options),
-    /// Records what events see, into a file for `trace-cmd report`, KernelShark or Perfetto.
+    /// Records events into a file for `trace-cmd report`, KernelShark or Perfetto.
     Record(record::Options),
-    /// Draws the stacks that a program has counted, of the JSON that `trace` prints.
+    /// Draws the stacks that a program has counted, from the JSON that `trace` prints.
     Flamegraph(flamegraph::Options),
-    /// Runs the tests: style, host, and every test on the target in a machine of its own.
+    /// Runs the tests: style checks, host tests, and on-target tests, each in a machine of its own.
     Test(test::Options),
-    /// Proves of a linked image that nothing that runs while a probe is handled can be probed, panic, allocate, or touch
-    /// floating point.
+    /// Proves for a linked image that the code that handles probes cannot be probed, panic, allocate, or touch floating
+    /// point.
     Audit(audit::Options),
-    /// Measures what a hit costs, in instructions, beside what Linux needs for it.
+    /// Measures the cost of a hit in instructions, and compares it with Linux.
     Bench(bench::Options),
     /// Puts a kernel, or the loader for kernels, on the card of a Raspberry Pi.
     Flash(flash::Options),
-    /// Gets what the other commands need: the Rust target and QEMU. They do so themselves, for what they need.
+    /// Installs what the other commands need: the Rust target and QEMU. The other commands install their own needs
+    /// themselves.
     Setup,
-    /// Makes the one file that a board boots.
+    /// Makes the single file that a board boots.
     Image(ImageOptions),
-    /// Says how long the table of types of a kernel is, part by part, and of how many arguments it knows the place.
+    /// Prints the length of a kernel's table of types, part by part, and how many arguments have a known place.
     Types(TypesOptions),
     /// Cargo's runner: boots a kernel; for the image of the tests, runs every test.
     #[command(hide = true)]
@@ -78,7 +78,7 @@ struct RunnerOptions {
 }
 
 impl RunnerOptions {
-    /// The command that this stands for.
+    /// Returns the subcommand that Cargo means: all tests for the image of the tests, a boot otherwise.
     fn command(self) -> Result<Command, clap::Error> {
         let is_suite = self.program.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SUITE));
         let own: [OsString; 3] = ["run".into(), "--elf".into(), self.program.into()];
@@ -102,7 +102,7 @@ struct ImageOptions {
     /// The chain-loader for the cards of boards.
     #[arg(long, conflicts_with_all = ["elf", "tests"])]
     loader: bool,
-    /// Where the image goes.
+    /// The path of the new image.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 }

@@ -1,5 +1,5 @@
-//! The network cards of an emulated machine are reached at ports of the host's loopback address. Several machines may run at
-//! once, so each gets ports that are free.
+//! Connects the network cards of an emulated machine to ports of the host's loopback address. Several machines may run
+//! at once, so each gets ports that are free.
 
 use std::{
     ffi::OsString,
@@ -11,12 +11,12 @@ use anyhow::{Context, Result};
 
 use crate::board::Card;
 
-/// What an argument of a card contains in the place of the port that leads to the kernel's server of HTTP.
+/// Stands for the port that leads to the kernel's HTTP server in the arguments of a card.
 const HTTP: &str = "{http}";
-/// The port of echo on the machine.
+/// Stands for the port that leads to the machine's echo server.
 const ECHO: &str = "{echo}";
 
-/// How the servers on a card are reached.
+/// The addresses at which the servers on a card are reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// The name of the card.
@@ -31,11 +31,11 @@ impl fmt::Display for Line {
     }
 }
 
-/// Cards, with the ports that they have now.
+/// Cards with the ports that have been chosen for them.
 pub struct Plugged {
-    /// What QEMU is told.
+    /// QEMU's arguments for the cards.
     pub arguments: Vec<OsString>,
-    /// In the order of the cards.
+    /// The addresses of the servers, in the order of the cards.
     pub lines: Vec<Line>,
 }
 
@@ -44,10 +44,10 @@ pub fn is_port_taken(complaint: &str) -> bool {
     complaint.contains("host forwarding")
 }
 
-/// Chooses free ports for these cards. QEMU is to take them soon: until then, another process could.
+/// Chooses free ports for these cards. QEMU should take them soon: another process could take them until then.
 pub fn plug(cards: &[Card]) -> Result<Plugged> {
     let mut plugged = Plugged { arguments: Vec::new(), lines: Vec::new() };
-    // All at once, so that no two are the same.
+    // All ports are held at the same time, so that no two are the same.
     let mut held = Vec::new();
     let mut free = || {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")?;

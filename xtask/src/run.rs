@@ -1,5 +1,5 @@
-//! Boots the kernel for a person, who gets QEMU itself on the terminal, or for a script, whose conversation is
-//! printed as a person would have seen it.
+//! Boots the kernel: for a person, with QEMU itself on the terminal; or for a script, with the conversation printed as
+//! a person would see it.
 
 use std::{
     ffi::OsString,
@@ -23,17 +23,17 @@ use crate::{
     machine::{self, Output, Start},
 };
 
-/// What is booted, and for whom.
+/// What is booted, and whether a person or a script talks to it.
 #[derive(clap::Args)]
 pub struct Options {
     #[command(flatten)]
     boot: boot::Options,
-    /// Types the lines of this file, one at each prompt, prints the conversation and powers off. `-` is
-    /// standard input, which is also read as a script when it is not a terminal. After the time of `--timeout` it is also said
-    /// that a command goes on.
+    /// Types the lines of this file, one at each prompt, prints the conversation and powers off. `-` is standard input,
+    /// which is also read as a script when it is not a terminal. If a command takes longer than `--timeout` while the
+    /// machine lives, a message says that it goes on.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// A line of the script that is refused ends it, and this command fails.
+    /// Ends the script at the first line that is refused, and fails.
     #[arg(long, requires = "script")]
     strict: bool,
 }
@@ -66,9 +66,10 @@ fn open(script: Option<&Path>) -> Result<Option<Box<dyn Read + Send>>> {
     Ok(Some(Box::new(io::stdin())))
 }
 
-/// Becomes QEMU, so that the terminal, signals and the exit status are QEMU's own. Returns only if that fails.
+/// Replaces this process by QEMU, so that the terminal, signals and the exit status are QEMU's own. Returns only if
+/// that fails.
 fn interact(arguments: Vec<OsString>) -> anyhow::Error {
-    // A person wants the machine back after `reboot`; for a script, one that resets has failed.
+    // A person wants the machine back after `reboot`. For a script, a machine that resets has failed.
     let mut arguments = board::that_reboot(arguments);
     arguments.push("-nographic".into());
     eprintln!("{}", shell_line(&arguments));
@@ -76,7 +77,7 @@ fn interact(arguments: Vec<OsString>) -> anyhow::Error {
     machine::cannot_start(Command::new(machine::QEMU).args(arguments).exec())
 }
 
-/// The command as one would type it.
+/// Returns the command line as a user would type it.
 pub fn shell_line(arguments: &[OsString]) -> String {
     let mut line = machine::QEMU.to_string();
     for argument in arguments {
@@ -95,17 +96,17 @@ pub fn shell_line(arguments: &[OsString]) -> String {
 /// How often a silent machine is asked for a sign of life.
 const PULSE_PERIOD: Duration = Duration::from_secs(2);
 
-/// A machine that has given a sign of life within this time lives: it may have missed one.
+/// A machine counts as alive for this long after a sign of life, so that it may miss one.
 const LIVES: Duration = PULSE_PERIOD.saturating_mul(3);
 
-/// What can happen next.
+/// An event that the conversation waits for.
 enum Happening {
     Machine(Output),
-    /// A line of the script, or its end; or why it cannot be typed.
+    /// A line of the script; `None` at its end; an error if the line cannot be typed.
     Script(Result<Option<String>, String>),
 }
 
-/// Lets the script talk to what is started.
+/// Lets the script talk to the machine that `start` starts, and returns when the conversation is over.
 fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, mut conversation: Conversation) -> Result<()> {
     let (happens, happenings) = mpsc::channel();
     let machine = {
@@ -131,7 +132,7 @@ fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, mut con
         let patience = conversation.patience(seconds);
         let remaining = match conversation.waits_for_machine() {
             true => Duration::from_secs(patience).saturating_sub(last_sign.elapsed()),
-            // The script may be a person or a program that takes its time.
+            // The script may come from a person or a program that takes its time.
             false => Duration::MAX,
         };
         let remaining = if conversation.is_answered() { remaining.min(PULSE_PERIOD) } else { remaining };
@@ -185,13 +186,13 @@ fn read_script(script: Box<dyn Read + Send>, happens: &Sender<Happening>) {
     }
 }
 
-/// Standard output, as the terminal that it stands for.
+/// Standard output, in place of the terminal on which a person would see the UART.
 struct Screen {
     at_line_start: bool,
 }
 
 impl Screen {
-    /// Shows what the UART sent, with line ends as the host has them.
+    /// Shows bytes from the UART, with the line ends of the host.
     fn show(&mut self, bytes: &[u8]) -> io::Result<()> {
         let text: Vec<u8> = bytes.iter().copied().filter(|byte| !matches!(*byte, b'\r' | PULSE)).collect();
         if let Some(last) = text.last() {
@@ -202,7 +203,7 @@ impl Screen {
         out.flush()
     }
 
-    /// Leaves the cursor where the next thing to be printed does not follow half a line.
+    /// Ends a half line, so that later output begins on a line of its own.
     fn end_line(&mut self) -> io::Result<()> {
         if !self.at_line_start {
             self.show(b"\n")?;

@@ -1,5 +1,4 @@
-//! Where things are, asked of those who know: the root of Cargo's environment, the files of what Cargo says
-//! that it built.
+//! Finds the repository, by Cargo's environment, and the files that Cargo builds, by Cargo's messages.
 
 use std::{
     env,
@@ -12,27 +11,27 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-/// The root of the repository that this command was started in.
+/// Returns the root of the repository that this command was started in.
 pub fn root() -> PathBuf {
     let own = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&own).parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// A program, started in the root, so that the configuration of the repository holds for it.
+/// Returns a command for a program, to be started in the root, where the configuration of the repository applies.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root()).stdin(Stdio::null());
     command
 }
 
-/// Cargo, with these arguments.
+/// Returns a command for Cargo with these arguments.
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments);
     command
 }
 
-/// The variable of the environment that has Cargo compile images otherwise than the profile of `Cargo.toml` says, if there is one.
+/// Returns the environment variable that overrides the profile of `Cargo.toml` for the images, if one is set.
 pub fn other_profile() -> Option<&'static str> {
     const VARIABLES: [&str; 3] =
         ["CARGO_PROFILE_RELEASE_OPT_LEVEL", "CARGO_PROFILE_RELEASE_LTO", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS"];
@@ -44,14 +43,14 @@ pub fn other_profile() -> Option<&'static str> {
 pub struct Executable {
     /// The name of the target: of the binary, or of the library whose tests it runs.
     pub target: String,
-    /// Where it is.
+    /// The path of the executable.
     pub path: PathBuf,
     /// The manifest of its package.
     manifest: PathBuf,
 }
 
 impl Executable {
-    /// The program, started as Cargo starts it.
+    /// Returns a command for the program, in the environment that Cargo would give it.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         if let Some(package) = self.manifest.parent() {
@@ -61,7 +60,7 @@ impl Executable {
     }
 }
 
-/// Builds what `arguments` name and says which executables there are now. Diagnostics go to standard error.
+/// Builds what `arguments` name, and returns all executables of that build. Diagnostics go to standard error.
 pub fn build(arguments: &[&str]) -> Result<Vec<Executable>> {
     let mut command = cargo(arguments);
     command.arg("--message-format=json-render-diagnostics").stdout(Stdio::piped());
@@ -92,7 +91,7 @@ pub fn build_kernel_with(package: &str, arguments: &[&str]) -> Result<PathBuf> {
     }
 }
 
-/// The executable that one of Cargo's messages reports.
+/// Parses one of Cargo's messages. `None` if it reports no executable.
 fn executable(message: &str) -> Option<Executable> {
     #[derive(Deserialize)]
     struct Message {

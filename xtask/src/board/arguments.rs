@@ -1,4 +1,4 @@
-//! What QEMU is told so that it is a board.
+//! Makes QEMU's command line for a board.
 
 use std::{ffi::OsString, path::Path};
 
@@ -11,10 +11,10 @@ use crate::{
     test::select::{Interruption, Interrupts},
 };
 
-/// What the command line changes about a configuration.
+/// Options of the command line that override a configuration.
 #[derive(clap::Args, Default)]
 pub struct Overrides {
-    /// How many CPUs the machine has.
+    /// The number of CPUs of the machine.
     #[arg(long, value_name = "N")]
     smp: Option<u32>,
     /// Options of QEMU's machine, such as `virtualization=on`.
@@ -26,7 +26,7 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// So many CPUs, of the kind that is named, if one is.
+    /// Overrides the number of CPUs, and their kind if `cpu` names one.
     pub fn cpus(smp: u32, cpu: Option<String>) -> Self {
         Self { smp: Some(smp), machine: Vec::new(), cpu }
     }
@@ -40,7 +40,7 @@ fn key_and_value(text: &str) -> Result<(String, String), &'static str> {
 }
 
 impl Board {
-    /// What QEMU is told so that it is this machine and boots `image`.
+    /// Returns QEMU's arguments for this machine, with `image` to boot.
     pub fn arguments(
         &self,
         configuration: &Configuration,
@@ -56,15 +56,15 @@ impl Board {
         if self.qemu()?.fixed_smp && smp < self.qemu()?.max_smp {
             arguments.extend(["-append".into(), format!("maxcpus={smp}").into()]);
             if smp == 1 {
-                // The others wait for events, each of which QEMU takes a thread's full time for, unless they share one with
-                // the CPU that runs: then it passes over them.
+                // The other CPUs wait for events, and QEMU spends a thread's full time on each of them. If they share
+                // one thread with the running CPU, QEMU passes over them.
                 arguments.extend(["-accel".into(), "tcg,thread=single".into()]);
             }
         }
         Ok(arguments)
     }
 
-    /// What QEMU is told so that it is this machine, with nothing in its memory.
+    /// Returns QEMU's arguments for this machine, with nothing in its memory.
     pub fn machine_arguments(&self, configuration: &Configuration, overrides: &Overrides) -> Result<Vec<OsString>> {
         let qemu = self.qemu()?;
         let wanted = self.wanted_cpus(configuration, overrides)?;
@@ -105,7 +105,7 @@ impl Board {
         Ok(arguments)
     }
 
-    /// How many CPUs are to run.
+    /// Returns the number of CPUs to run. An error says that the machine cannot have as many.
     fn wanted_cpus(&self, configuration: &Configuration, overrides: &Overrides) -> Result<u32> {
         let (smp, max) = (overrides.smp.unwrap_or(self.cpus(configuration)), self.qemu()?.max_smp);
         ensure!((1..=max).contains(&smp), "the board {} has between 1 and {max} CPUs, not {smp}", self.name);
@@ -113,13 +113,13 @@ impl Board {
     }
 }
 
-/// How many CPUs a GICv2 has interfaces for (Arm IHI 0048, 1.4).
+/// The number of CPUs that a GICv2 has interfaces for (Arm IHI 0048, 1.4).
 const GIC_V2_CPUS: u32 = 8;
 
-/// Ends QEMU when the machine is reset.
+/// The option that ends QEMU when the machine is reset.
 const NO_REBOOT: &str = "-no-reboot";
 
-/// The arguments for a machine that boots again when it is reset.
+/// Returns the arguments for a machine that boots again when it is reset.
 pub fn that_reboot(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments.retain(|argument| argument != NO_REBOOT);
     arguments
