@@ -1,6 +1,5 @@
-//! One command decides whether the project is sound: the style, the pure parts on the host, and everything
-//! else where it is meant to run. What it prints is what libtest prints, so that whatever reads the one reads
-//! the other.
+//! Runs all tests of the project: the style checks, the pure parts on the host, and everything else on the target. It
+//! prints in the format of libtest, so that tools that read one read the other.
 
 mod boot;
 mod capture;
@@ -43,7 +42,7 @@ use crate::{
     setup, workspace,
 };
 
-/// Variables that change what tests do: the command that repeats a test sets them again.
+/// Environment variables that change what tests do. The printed command that repeats a test sets them again.
 const VARIABLES: [&str; 10] = [
     "EVERYTHING_HITS",
     "EVERYTHING_SECONDS",
@@ -57,48 +56,49 @@ const VARIABLES: [&str; 10] = [
     "STORM_SEED",
 ];
 
-/// What the names of the tests of the kernel begin with, after the configuration.
+/// The modules of tests on the kernel image. They come after the configuration in a test's name.
 const KERNEL_MODULES: [&str; 5] = ["console::", "boot::", "network::", "card::", "record::"];
 
-/// How long an on-target test may take, unless the command line says otherwise.
+/// How many seconds an on-target test may take, unless the command line says otherwise.
 const SECONDS: u64 = 600;
 
-/// The names of the tests that need no board begin with these.
+/// The prefixes of the names of tests that need no board.
 const STAGES: [&str; 5] = ["check", "host", "audit", "miri", "examples"];
 
-/// What is tested.
+/// The tests to run, and how.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The board, a directory of `boards/`; all that QEMU has a machine for, if none is given.
+    /// The board, a directory of `boards/`. If none is given, all boards that QEMU has a machine for.
     #[arg(long, value_name = "NAME")]
     board: Option<String>,
-    /// Only the on-target tests, in this configuration of the board, which is qemu-virt if none is given.
+    /// Only the on-target tests, in this configuration of the board. The board is qemu-virt if none is given.
     #[arg(long, value_name = "NAME")]
     configuration: Option<String>,
-    /// Every test in every configuration of every board, and not only where its result can differ.
+    /// Runs every test in every configuration of every board, and not only where its result can differ.
     #[arg(long)]
     thorough: bool,
-    /// Says which tests there are, in which configurations they run, and what they depend on. They are built for that.
+    /// Lists the tests, the configurations in which they run, and the traits that they depend on. This builds them.
     #[arg(long, conflicts_with = "serial")]
     list: bool,
-    /// Says at the end which tests and builds took longest.
+    /// Prints the tests and builds that took longest at the end.
     #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     durations: Option<usize>,
     #[command(flatten)]
     serial: crate::serial::Options,
-    /// How long an on-target test may take.
+    /// How many seconds an on-target test may take.
     #[arg(long, value_name = "SECONDS", default_value_t = SECONDS, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     timeout: u64,
-    /// Only the test with exactly this name; without a configuration in front, in those in which it usually runs.
+    /// Only the test with exactly this name. Without a configuration in front, it runs in its usual configurations.
     #[arg(long, requires = "filter")]
     exact: bool,
-    /// Only tests whose full name contains this. One that begins with a configuration, such as `rpi3/smp1::kprobe`, means
-    /// every such test in it, and one that is a board or a configuration, every test there.
+    /// Only tests whose full name contains this. A filter that begins with a configuration, such as
+    /// `rpi3/smp1::kprobe`, selects matching tests in it; a filter that is a board or a configuration selects every
+    /// test there.
     filter: Option<String>,
 }
 
 impl Options {
-    /// The command that repeats a test of this run, if its name follows.
+    /// Returns the command that repeats a test of this run, if the test's name follows.
     fn command(&self) -> String {
         let set = VARIABLES.into_iter().filter_map(|name| Some(format!("{name}={} ", env::var(name).ok()?)));
         let mut command = set.collect::<String>() + "cargo xtask test";
@@ -116,7 +116,7 @@ impl Options {
     }
 }
 
-/// Runs the tests. Ends with a line that counts them, whatever happens.
+/// Runs the tests. Always ends with a line that counts them.
 pub fn test(options: &Options) -> Result<ExitCode> {
     let mut report = Report::new(options.command());
     if let Some(station) = Station::open(options.board.as_deref().unwrap_or(board::DEFAULT), &options.serial)? {
@@ -243,7 +243,7 @@ fn add_audit(context: &BuildContext<'_, '_>, is_listing: bool, image: audit::Ima
     context.add(name.into(), Box::new(move |results| results.time(name.into(), audit)));
 }
 
-/// Builds a package for the target; `then` gets the program and its image.
+/// Builds a package for the target, and calls `then` with the program and its image.
 fn build(context: &BuildContext<'_, '_>, package: &str, then: impl FnOnce(&Path, &Path) -> Result<()>) {
     let jobs = context.cargo_jobs().to_string();
     let built = workspace::build_kernel_with(package, &["--jobs", &jobs])

@@ -1,9 +1,9 @@
-//! What a boot loader hands over may be damaged. Without a device tree the machine has to stop with a sentence
-//! that names what is wrong; without symbols everything else has to work.
+//! Boots with damaged input. Without a usable device tree the machine must stop with a sentence that names the fault.
+//! Without symbols everything else must work.
 //!
-//! QEMU itself cannot be asked for a damaged tree, so it is told to put everything into its memory and to start
-//! at a few instructions that do what its own boot loader does: pass the tree and jump to the image. That needs
-//! to know the memory of the machine, which is here that of `virt`.
+//! QEMU does not pass on a damaged tree. So the tests make it load everything into memory and start at a few
+//! instructions that do the work of its own boot loader: they pass the tree and jump to the image. This requires the
+//! memory map of the machine, which is that of `virt` here.
 
 mod cards;
 mod cpus;
@@ -33,9 +33,10 @@ use crate::{
     image, machine,
 };
 
-/// The machine whose memory is known here.
+/// The machine whose memory map is used here.
 const MACHINE: &str = "virt";
-/// Physical addresses in its RAM: of the loader, of the image, which is smaller than what is between, of the tree.
+/// Physical addresses in its RAM: of the loader, of the image, and of the tree. The image fits between its address and
+/// that of the tree.
 const LOADER: u64 = 0x4010_0000;
 const IMAGE: u64 = 0x4020_0000;
 const TREE: u64 = 0x4800_0000;
@@ -48,7 +49,7 @@ pub struct Boot {
     pub subject: Result<Box<dyn Subject<()> + Send>, String>,
 }
 
-/// All of them; `elf` is the kernel of which `image` was made.
+/// Returns all boots of this configuration. `image` is made from the kernel `elf`.
 pub fn all(board: &Board, configuration: &Configuration, elf: &Path, image: &Path) -> Result<Vec<Boot>> {
     if board.machine()? != MACHINE {
         return Ok(Vec::new());
@@ -63,7 +64,7 @@ pub fn all(board: &Board, configuration: &Configuration, elf: &Path, image: &Pat
     Ok(boots)
 }
 
-/// A machine with so little memory that there is none for a probe on every instruction.
+/// Returns a boot with too little memory for a probe on every instruction.
 fn with_little_memory(board: &Board, configuration: &Configuration, image: &Path) -> Result<Boot> {
     const MEMORY: &str = "48M";
     let mut arguments = board.machine_arguments(configuration, &Overrides::default())?;
@@ -74,12 +75,12 @@ fn with_little_memory(board: &Board, configuration: &Configuration, image: &Path
     Ok(Boot { name, demands: Demands::default(), arguments, subject: sessions::special(name) })
 }
 
-/// A device tree as it is handed over, and the reason for which the machine stops.
+/// A device tree to pass on, and the reason for which the machine must stop.
 struct Handed {
     name: &'static str,
-    /// What x0 is.
+    /// The value of x0.
     address: u64,
-    /// What is there.
+    /// The bytes at that address. `None` if nothing is loaded there.
     tree: Option<Vec<u8>>,
     reason: &'static str,
 }
@@ -146,7 +147,7 @@ fn with_damaged_tree(
     .collect()
 }
 
-/// Tells QEMU to put the image, the tree if there is one, and the instructions `code` into its memory, and to begin at
+/// Returns QEMU's arguments that load the image, the tree if there is one, and the instructions `code`, and start at
 /// these.
 fn loaded(
     image: &Path,
@@ -174,7 +175,7 @@ fn with_damaged_symbols(
 ) -> Result<Vec<Boot>> {
     let good = fs::read(image).with_context(|| format!("{} cannot be read", image.display()))?;
     let symbols = image::symbols_at(elf)?;
-    // The table says how long it is: other tables follow it.
+    // The table contains its own length: other tables follow it.
     let length = good[symbols + 16..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize);
     let middle = symbols + length / 2;
     let with_length = |length: usize| {
@@ -189,7 +190,7 @@ fn with_damaged_symbols(
     [
         ("truncated_symbols", with_length(middle), truncated),
         ("no_symbols", with_length(symbols), truncated),
-        // The header still has the whole length, and the memory behind the file is zero.
+        // The header still has the whole length, and the memory after the file is zero.
         ("truncated_image", good[..middle].to_vec(), damaged),
         ("corrupted_symbols", corrupted, damaged),
     ]
@@ -204,7 +205,7 @@ fn with_damaged_symbols(
     .collect()
 }
 
-/// The tree that QEMU would hand over.
+/// Returns the tree that QEMU would pass on.
 fn device_tree(machine: &[OsString], file: &Path) -> Result<Vec<u8>> {
     let mut dump = OsString::from("dumpdtb=");
     dump.push(escaped(file));
@@ -217,7 +218,7 @@ fn device_tree(machine: &[OsString], file: &Path) -> Result<Vec<u8>> {
     Ok(tree)
 }
 
-/// The instructions that pass the tree at the physical address `tree` to the image.
+/// Returns instructions that pass the tree at the physical address `tree` to the image.
 fn loader(tree: u64) -> Vec<u8> {
     let code: [u32; 4] = [
         0x5800_0080, // ldr x0, tree
@@ -230,7 +231,7 @@ fn loader(tree: u64) -> Vec<u8> {
     bytes
 }
 
-/// Tells QEMU to put a file into its memory as it is.
+/// Returns QEMU's option that loads a file into memory as it is.
 fn load(file: &Path, address: u64) -> [OsString; 2] {
     let mut device = OsString::from("loader,force-raw=on,");
     device.push(format!("addr={address:#x},file="));
@@ -238,7 +239,7 @@ fn load(file: &Path, address: u64) -> [OsString; 2] {
     ["-device".into(), device]
 }
 
-/// A path as part of an option of QEMU, where a comma ends the part unless there are two.
+/// Escapes a path for an option of QEMU, where a comma ends a part unless it is doubled.
 fn escaped(path: &Path) -> String {
     path.to_string_lossy().replace(',', ",,")
 }
@@ -248,7 +249,7 @@ fn written(file: PathBuf, bytes: &[u8]) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The machine has to stop for this reason, and before it asks.
+/// Requires that the machine stops for this reason, before it prompts.
 struct Stops {
     reason: &'static str,
 }

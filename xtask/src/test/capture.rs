@@ -1,4 +1,4 @@
-//! Runs a program of the host to its end, or to the end of one's patience, and keeps what it printed.
+//! Runs a program of the host, with a time limit, and keeps its output.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -9,18 +9,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longer than anything here takes, even where two cores are shared with others.
+/// The time limit: longer than any program here takes, even where others share two cores.
 const PATIENCE: Duration = Duration::from_secs(45 * 60);
 
-/// What a program did.
+/// The result and the output of a program.
 pub struct Captured {
     /// The error is a sentence.
     pub result: Result<(), String>,
-    /// What it printed, on both its outputs.
+    /// The output on both standard output and standard error.
     pub text: String,
 }
 
-/// Runs `command`; `line` gets every line of its standard output when it comes.
+/// Runs `command`, and calls `line` with every line of its standard output as it comes.
 pub fn capture(command: &mut Command, mut line: impl FnMut(&str)) -> Captured {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str()).display().to_string();
@@ -49,7 +49,7 @@ pub fn capture(command: &mut Command, mut line: impl FnMut(&str)) -> Captured {
         }
     };
     if timed_out {
-        // It may have ended just now, which is as good.
+        // The program may have ended just now, which is as good.
         let _ = child.kill();
     }
     let result = match child.wait() {

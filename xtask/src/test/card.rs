@@ -1,5 +1,5 @@
-//! The image of a card, read by programs that know nothing of this one: the table of its partitions, its file system, its
-//! files; and the kernel that they take out of it boots.
+//! Checks the image of a card with programs that share no code with this one: its partition table, its file system, its
+//! files. The kernel that they extract must boot.
 
 use std::{
     fs,
@@ -23,10 +23,10 @@ use crate::{
     flash, image, setup, workspace,
 };
 
-/// Where the boot partition is, in bytes: 4 MiB, which is what the tools are told.
+/// The offset of the boot partition in bytes, as it is given to the tools: 4 MiB.
 const START: usize = 4 << 20;
 
-/// Adds the tests of the cards of boards that have one, with the image of the kernel.
+/// Adds the tests of the cards, with the image of the kernel, for all boards that have a card.
 pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel: &Path) {
     let mut candidates = Vec::new();
     for (index, named) in targets.configurations.iter().enumerate() {
@@ -81,7 +81,7 @@ fn image_is_right(board: &Board, kernel: &Path, seconds: u64) -> Result<()> {
     converse(&arguments, seconds, &mut player).map_err(anyhow::Error::msg)
 }
 
-/// What the program prints, if it ends well.
+/// Returns the output of the program, if it ends well.
 fn run(command: &mut Command) -> Result<String> {
     let captured = capture(command, |_| {});
     captured.result.map_err(|sentence| anyhow!("{}{sentence}", captured.text))?;

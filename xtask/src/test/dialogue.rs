@@ -1,5 +1,5 @@
-//! Everything is found out by talking to a machine on its UART. What is said is decided by a [`Subject`], which
-//! knows nothing of machines; here it gets one.
+//! Connects a [`Subject`] with a machine. The subject decides what to type from what the machine writes to its UART,
+//! and knows nothing of machines.
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError},
@@ -11,39 +11,39 @@ use crate::{
     machine::{Output, Start},
 };
 
-/// As much of the end of a UART's output is kept.
+/// How many bytes of the end of a UART's output are kept.
 const KEPT_OUTPUT: usize = 64 * 1024;
 
-/// After this time without output, a subject is told of the silence.
+/// A subject is told of silence after this time without output.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// What follows from what the machine wrote.
+/// What a subject does in reply to the machine.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reply<T> {
     /// Nothing yet.
     Wait,
     /// Type this line.
     Type(String),
-    /// Type these bytes, whatever they are.
+    /// Type these bytes, which may be any.
     Keys(Vec<u8>),
-    /// It is over.
+    /// The dialogue is over.
     Done(Result<T, String>),
 }
 
-/// What is talked about with a machine until it is decided.
+/// A dialogue with a machine, which ends in a result.
 pub trait Subject<T> {
-    /// What the machine asks with.
+    /// The machine's prompt.
     fn prompt(&self) -> &'static str;
 
-    /// The machine wrote this, and goes on.
+    /// Called for each event of a machine that goes on.
     fn event(&mut self, event: Event) -> Reply<T>;
 
-    /// The machine cannot go on, for this reason.
+    /// Called when the machine cannot go on, for this reason.
     fn stopped(&mut self, reason: &str) -> Result<T, String> {
         Err(stopped(reason))
     }
 
-    /// The machine wrote this.
+    /// Passes an event to [`event`](Self::event), or to [`stopped`](Self::stopped) if it says that the machine stops.
     fn hear(&mut self, event: Event) -> Reply<T> {
         if let Event::Line(line) = &event
             && let Some(reason) = stop_reason(line)
@@ -53,24 +53,24 @@ pub trait Subject<T> {
         self.event(event)
     }
 
-    /// The machine has powered off.
+    /// Called when the machine has powered off.
     fn ended(&mut self) -> Result<T, String> {
         Err("the machine powered off without a result".into())
     }
 
-    /// The machine has written nothing for a while.
+    /// Called when the machine has written nothing for a while.
     fn silence(&mut self) -> Reply<T> {
         Reply::Wait
     }
 }
 
-/// What is wrong with a machine that cannot go on, for this reason.
+/// Returns the error for a machine that cannot go on, for this reason.
 pub fn stopped(reason: &str) -> String {
     format!("the machine stopped: {reason}")
 }
 
-/// Talks to a fresh machine until it is decided, for so many seconds from one line to the next. The error is
-/// what the UART sent, and what is wrong with it.
+/// Starts a machine and talks to it until `subject` has a result. There may be `seconds` between one line and the next.
+/// An error has the output of the UART and the cause.
 pub fn converse<T>(start: &dyn Start, seconds: u64, subject: &mut dyn Subject<T>) -> Result<T, String> {
     let mut log = Vec::new();
     talk(start, seconds, subject, &mut log)
@@ -79,17 +79,17 @@ pub fn converse<T>(start: &dyn Start, seconds: u64, subject: &mut dyn Subject<T>
 
 fn talk<T>(start: &dyn Start, seconds: u64, subject: &mut dyn Subject<T>, log: &mut Vec<u8>) -> Result<T, String> {
     let (sender, outputs) = mpsc::channel();
-    // The receiver is gone once the dialogue is decided.
+    // The receiver is gone once the dialogue is over.
     let machine =
         start.start(Box::new(move |output| drop(sender.send(output)))).map_err(|error| format!("{error:#}"))?;
     let mut console = Console::new(subject.prompt());
     let timeout = Duration::from_secs(seconds);
     let mut deadline = Instant::now() + timeout;
-    // Looked at however much the machine writes.
+    // This is checked however much the machine writes.
     while let remaining = deadline.saturating_duration_since(Instant::now())
         && !remaining.is_zero()
     {
-        // None is silence.
+        // `None` stands for silence.
         let happenings: Vec<_> = match outputs.recv_timeout(remaining.min(SILENCE)) {
             Ok(Output::Bytes(bytes)) => {
                 log.extend(&bytes);
@@ -115,7 +115,7 @@ fn talk<T>(start: &dyn Start, seconds: u64, subject: &mut dyn Subject<T>, log: &
                 Reply::Keys(keys) => machine.type_keys(keys),
                 Reply::Done(result) => return result,
             }
-            // What is typed again and again as nothing comes gives no more time.
+            // Keys that a subject types again and again in silence do not extend the time.
             if is_event {
                 deadline = Instant::now() + timeout;
             }

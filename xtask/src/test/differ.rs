@@ -1,9 +1,9 @@
-//! Compares a reply with the one that is written down, and shows what differs as `diff` would.
+//! Compares a reply with the expected one, and shows the differences as `diff` would.
 //!
-//! Where the expected text says so, it stands for more than itself: a line `...` for any number of lines, and
-//! `${NAME}` for a number, decimal or hexadecimal after `0x`, that is remembered by its name; a line that has
-//! one may be aligned in any way. Rows that begin with an address come in the order in which the linker has
-//! placed the functions, so they may come in any order, unless there is a `...` among them.
+//! The expected text has two kinds of placeholders. A line `...` stands for any number of lines. `${NAME}` stands for a
+//! number, decimal or hexadecimal after `0x`, which is remembered by its name; a line that has one may be aligned in
+//! any way. Rows that begin with an address come in the order in which the linker has placed the functions. They may
+//! come in any order, unless there is a `...` among them.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ pub type Numbers = BTreeMap<String, u64>;
 /// A line that stands for any number of lines.
 pub const GAP: &str = "...";
 
-/// Compares `actual` with `expected` and adds the numbers that have names to `numbers`.
+/// Compares `actual` with `expected`, and adds the numbers that have names to `numbers`.
 ///
 /// # Errors
 ///
-/// The difference: lines that were expected after `-`, those that came instead after `+`.
+/// The difference: expected lines after `-`, actual lines after `+`.
 pub fn compare(expected: &[String], actual: &[String], numbers: &mut Numbers) -> Result<(), String> {
     let patterns: Vec<_> = expected.iter().map(|line| Pattern { text: line, normal: normal(line) }).collect();
     let mut lines: Vec<_> = actual.iter().map(|line| Line { text: line, normal: normal(line) }).collect();
@@ -42,20 +42,20 @@ pub fn compare(expected: &[String], actual: &[String], numbers: &mut Numbers) ->
     Ok(())
 }
 
-/// An expected line, as it is written and made normal.
+/// An expected line, as written and in normal form.
 struct Pattern<'a> {
     text: &'a str,
     normal: String,
 }
 
-/// A line that came.
+/// An actual line, as written and in normal form.
 struct Line<'a> {
     text: &'a str,
     normal: String,
 }
 
 impl Pattern<'_> {
-    /// The numbers that make the pattern this line; `None` if none do.
+    /// Returns the named numbers with which the pattern matches this line. `None` if it does not match.
     fn matches(&self, line: &Line<'_>) -> Option<Vec<(String, u64)>> {
         if !self.normal.contains("${") {
             return (self.normal == line.normal).then(Vec::new);
@@ -79,8 +79,7 @@ impl Pattern<'_> {
     }
 }
 
-/// Puts the rows that begin with an address into the order in which they are expected; those that are not
-/// expected come last.
+/// Sorts the rows that begin with an address into the expected order. Unexpected rows come last.
 fn reorder(patterns: &[Pattern<'_>], lines: &mut [Line<'_>]) {
     let is_row = |text: &str| text.starts_with("ADDRESS ");
     let mut places: Vec<_> = (0..lines.len()).filter(|&place| is_row(&lines[place].normal)).collect();
@@ -95,10 +94,10 @@ fn reorder(patterns: &[Pattern<'_>], lines: &mut [Line<'_>]) {
     }
 }
 
-/// One step of the way through both texts.
+/// One step of an alignment of both texts.
 enum Step<'a> {
     Same(&'a Pattern<'a>, &'a Line<'a>),
-    /// It is covered by a gap.
+    /// A line that a gap covers.
     Skipped(&'a str),
     Missing(&'a str),
     Extra(&'a str),
@@ -115,10 +114,10 @@ impl std::fmt::Display for Step<'_> {
     }
 }
 
-/// The way with the fewest differences.
+/// Returns the alignment with the fewest differences.
 fn align<'a>(patterns: &'a [Pattern<'a>], lines: &'a [Line<'a>]) -> Vec<Step<'a>> {
     let is_gap = |at: usize| patterns[at].text == GAP;
-    // How many differences there are at least between the patterns and the lines from here on.
+    // The least number of differences between the patterns and the lines from here on.
     let mut cost = vec![vec![0_usize; lines.len() + 1]; patterns.len() + 1];
     for p in (0..=patterns.len()).rev() {
         for l in (0..=lines.len()).rev() {

@@ -1,4 +1,5 @@
-//! The examples run, print what their pages show, and take no more lines for probes than they promise.
+//! Runs the examples, compares their output with their pages, and checks that they take no more lines for probes than
+//! they promise.
 
 mod mistakes;
 
@@ -18,7 +19,7 @@ use crate::{image, workspace};
 struct Example {
     name: &'static str,
     package: &'static str,
-    /// How many lines a kernel like it needs for probes at most.
+    /// The most lines that a kernel like this needs for probes.
     lines: usize,
     /// Runs the image on a core.
     run: fn(&Path, &str) -> Result<Outcome, String>,
@@ -28,9 +29,9 @@ const EXAMPLES: [Example; 2] = [
     Example { name: "minimal", package: "kprobes-minimal", lines: 50, run: prints },
     Example { name: "console", package: "kprobes-console-example", lines: 150, run: answers },
 ];
-/// The cores that an example runs on: with LSE and pointer authentication, and without.
+/// The cores that an example runs on: one with LSE and pointer authentication, and one without.
 const CORES: [&str; 2] = ["max", "cortex-a72"];
-/// Far more than an example takes.
+/// The time limit, far more than an example takes.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Adds the tests of the examples.
@@ -76,7 +77,7 @@ fn read(path: &str) -> Result<String, String> {
     fs::read_to_string(workspace::root().join(path)).map_err(|error| format!("{path} cannot be read: {error}"))
 }
 
-/// Compares what an example prints with the block of its page.
+/// Compares the output of an example with the block of its page.
 fn prints(elf: &Path, core: &str) -> Result<Outcome, String> {
     let page = read("examples/minimal/README.md")?;
     let (_, block) = page.split_once("```text\n").ok_or("the page shows no output")?;
@@ -88,7 +89,7 @@ fn prints(elf: &Path, core: &str) -> Result<Outcome, String> {
     }
 }
 
-/// Has the session that the page of the example shows.
+/// Plays the session of the example's page.
 fn answers(elf: &Path, core: &str) -> Result<Outcome, String> {
     let mut out = elf.as_os_str().to_owned();
     out.push(format!(".{core}"));
@@ -101,7 +102,7 @@ fn answers(elf: &Path, core: &str) -> Result<Outcome, String> {
     dialogue::converse(&arguments, TIMEOUT.as_secs(), &mut Player::new(session)).map(|()| Outcome::Passed)
 }
 
-/// What an image prints on QEMU's virt machine with this core, until it ends.
+/// Returns the output of an image on QEMU's virt machine with this core, after it has ended.
 fn run(elf: &Path, core: &str) -> Result<String, String> {
     let mut qemu = workspace::command("timeout");
     qemu.arg(TIMEOUT.as_secs().to_string()).args(["qemu-system-aarch64", "-machine", "virt", "-cpu", core]);
@@ -111,7 +112,7 @@ fn run(elf: &Path, core: &str) -> Result<String, String> {
     Ok(captured.text.replace('\r', ""))
 }
 
-/// Counts the lines of an example that are there for probes: those of the module `probes`, and those that say so.
+/// Counts the lines of an example that are for probes: the lines of the module `probes`, and the marked lines.
 fn is_short(Example { name, lines: most, .. }: &Example) -> Result<(), String> {
     let (source, script) =
         (read(&format!("examples/{name}/src/main.rs"))?, read(&format!("examples/{name}/{name}.ld"))?);

@@ -1,5 +1,5 @@
-//! As much of the format of flattened device trees (Devicetree Specification, chapter 5) as it takes to damage
-//! one in a chosen place.
+//! The part of the flattened device tree format (Devicetree Specification, chapter 5) that is needed to damage a tree
+//! in a chosen place.
 
 mod tree;
 
@@ -7,7 +7,7 @@ use std::ops::Range;
 
 pub use tree::{Tree, text};
 
-/// Where the header has the length of the whole tree.
+/// The place in the header of the length of the whole tree.
 pub const TOTAL_SIZE: Range<usize> = 4..8;
 
 const MAGIC: u32 = 0xd00d_feed;
@@ -15,24 +15,24 @@ const BEGIN_NODE: u32 = 1;
 const END_NODE: u32 = 2;
 const PROPERTY: u32 = 3;
 const NOP: u32 = 4;
-/// What names, properties and tokens are aligned to.
+/// The alignment of names, properties and tokens in bytes.
 const WORD: usize = 4;
 
 fn word(tree: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(tree.get(at..at + WORD)?.try_into().ok()?))
 }
 
-/// Where the structure block of `tree` is; `None` if it is no tree.
+/// Returns the range of the structure block of `tree`. `None` if it is not a tree.
 pub fn structure(tree: &[u8]) -> Option<Range<usize>> {
     let start = word(tree, 8)? as usize;
     let end = start.checked_add(word(tree, 36)? as usize)?;
     (word(tree, 0)? == MAGIC && end <= tree.len()).then_some(start..end)
 }
 
-/// The tree without the first node whose name begins with `name`; `None` if there is none.
+/// Returns the tree without the first node whose name begins with `name`. `None` if there is no such node.
 pub fn without_node(tree: &[u8], name: &str) -> Option<Vec<u8>> {
     let mut at = structure(tree)?.start;
-    // Where the node begins, once it was found, and how deep it is.
+    // The start of the node, once it was found, and the current depth in it.
     let mut found = None;
     let mut depth = 0;
     loop {
@@ -71,7 +71,7 @@ pub fn without_node(tree: &[u8], name: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::{structure, without_node};
 
-    /// A tree of these words, behind a header.
+    /// Returns a tree with a header and these words.
     fn tree(words: &[u32]) -> Vec<u8> {
         let mut header = [0; 10];
         (header[0], header[2], header[9]) = (0xd00d_feed, 40, words.len() as u32 * 4);

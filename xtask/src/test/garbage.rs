@@ -1,7 +1,7 @@
-//! A line that is loose, a terminal at the wrong speed, a file sent by mistake: whatever bytes come in, the
-//! console goes on, and what was defined before is there and works. First everything is sent at once, much
-//! faster than the console reads, so that input is lost; then the same again piece by piece, so that the
-//! console takes every byte.
+//! Sends garbage to the console, as a loose line, a terminal at the wrong speed, or a file sent by mistake would. The
+//! console must go on, and definitions from before must still be there and work. The garbage is first sent at once,
+//! much faster than the console reads, so that input is lost; then piece by piece, so that the console takes every
+//! byte.
 
 use super::{
     dialogue::{Reply, Subject},
@@ -9,14 +9,14 @@ use super::{
 };
 use crate::{console::Event, conversation::PROMPT};
 
-/// How much garbage there is.
+/// The number of bytes of garbage.
 const LENGTH: usize = 256 * 1024;
-/// How much of it is sent at once, the second time; fits into the receive buffer of the kernel.
+/// The length of the pieces that are sent the second time. A piece fits into the receive buffer of the kernel.
 const PIECE: usize = 3000;
-/// The sequence is always the same, so that a failure can be had again.
+/// The seed of the random numbers. It is constant, so that a failure can be repeated.
 const SEED: u64 = 1;
 
-/// What is garbage to a line editor: noise, text without end, keys, and the beginnings of real lines.
+/// Garbage for a line editor: noise, text without end, keys, and the beginnings of real lines.
 const FRAGMENTS: [&[u8]; 16] = [
     b"\x1b[A",
     b"\x1b[B",
@@ -36,7 +36,7 @@ const FRAGMENTS: [&[u8]; 16] = [
     b"cat trace ",
 ];
 
-/// The garbage.
+/// Returns the garbage.
 fn garbage() -> Vec<u8> {
     // Knuth's linear congruential generator (MMIX). The high bits are the good ones.
     let mut state = SEED;
@@ -50,7 +50,7 @@ fn garbage() -> Vec<u8> {
             0..=3 => bytes.extend((0..64).map(|_| random(256) as u8)),
             4 | 5 => bytes.extend((0..16).map(|_| random(32) as u8)),
             6 => bytes.extend_from_slice(FRAGMENTS[random(FRAGMENTS.len())]),
-            // Rarely long enough to be longer than any line may be.
+            // This is rarely longer than the longest allowed line.
             _ => {
                 let length = 1 << random(12);
                 bytes.extend((0..length).map(|_| b' ' + random(95) as u8));
@@ -60,15 +60,15 @@ fn garbage() -> Vec<u8> {
     bytes
 }
 
-/// Where it is.
+/// The state of the test.
 enum State {
-    /// Something is defined.
+    /// The session before the garbage, which defines something.
     Before,
-    /// Garbage is sent, each piece with a line behind it that shows that the piece has been read.
+    /// Garbage is sent. After each piece comes a line whose reply shows that the piece has been read.
     During,
-    /// The last line was read; its prompt is awaited.
+    /// The last line was read, and its prompt is awaited.
     Between,
-    /// What was defined must be there.
+    /// The session after the garbage, which checks that the definitions are still there.
     After,
 }
 
@@ -78,23 +78,24 @@ pub struct Garbage {
     after: Player,
     state: State,
     pieces: Vec<Vec<u8>>,
-    /// The line that shows that the current piece has been read.
+    /// The line whose reply shows that the current piece has been read.
     mark: String,
     marks: usize,
 }
 
 impl Garbage {
-    /// To send garbage to a machine that was just started, between the sessions `before` and `after`.
+    /// Creates a test for a machine that was just started, with garbage between the sessions `before` and `after`.
     pub fn new(before: Session, after: Session) -> Self {
         let garbage = garbage();
-        // From the last to the first.
+        // In reverse order, so that the next one is the last.
         let mut pieces: Vec<_> = garbage.chunks(PIECE).map(<[u8]>::to_vec).collect();
         pieces.push(garbage);
         let (before, after) = (Player::new(before), Player::new(after));
         Self { before, after, state: State::Before, pieces, mark: String::new(), marks: 0 }
     }
 
-    /// Gives up the line of which garbage may be left, and types another one that can be recognized.
+    /// Returns keys that abandon the current line, which may contain garbage, and type a new line that can be
+    /// recognized.
     fn mark(&mut self) -> Vec<u8> {
         self.marks += 1;
         self.mark = format!("#{}", self.marks);
@@ -139,7 +140,7 @@ impl Subject<()> for Garbage {
         }
     }
 
-    /// The line behind a piece may be lost with the rest, as it may be when a person types it.
+    /// The line after a piece may be lost with the rest, as when a person types it. It is then typed again.
     fn silence(&mut self) -> Reply<()> {
         match self.state {
             State::During => Reply::Keys(self.mark()),
@@ -150,7 +151,7 @@ impl Subject<()> for Garbage {
     }
 }
 
-/// The two sessions of a text that has a line `GARBAGE` between them.
+/// Parses the two sessions of a text with a line `GARBAGE` between them.
 pub fn parse(text: &str) -> Result<Garbage, String> {
     let (before, after) = text.split_once("\nGARBAGE\n").ok_or("it has no line GARBAGE")?;
     Ok(Garbage::new(Session::parse(before)?, Session::parse(after)?))

@@ -1,4 +1,4 @@
-//! What needs no machine: the style of the sources, and the tests of the pure parts.
+//! The checks that need no machine: the style of the sources, and the tests of the pure parts.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -14,7 +14,7 @@ use crate::{
     workspace::{self, Executable},
 };
 
-/// The packages whose library, or the pure part of it, also builds for the host.
+/// The packages whose library also builds for the host, at least in part.
 const LIBRARIES: [&str; 24] = [
     "-p",
     "aarch64-kprobes",
@@ -41,17 +41,17 @@ const LIBRARIES: [&str; 24] = [
     "-p",
     "runtime",
 ];
-/// The packages whose documentation has examples; the heap for tests of one of them is a feature.
+/// The packages whose documentation has examples. The failing heap of one of them is a feature.
 const DOCUMENTED: [&str; 6] =
     ["-p", "aarch64-kprobes", "-p", "kprobes-fallible", "--features", "kprobes-fallible/failing"];
-/// What is not compiled for the target.
+/// Packages that are not compiled for the target.
 const HOST_ONLY: [&str; 4] = ["--exclude", "xtask", "--exclude", "kprobes-no-libtest"];
 const HOST: [&str; 2] = ["--target", "host-tuple"];
-/// The packages that have model-checked tests, and how these are built: see `models/`.
+/// The packages with model-checked tests, and the flags to build these: see `models/`.
 const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-vm", "-p", "runtime"];
 const LOOM: [&str; 2] = ["--config", r#"target."cfg(all())".rustflags=["--cfg=loom"]"#];
-/// The profile of the tests of the pure parts, most of which compare a few things once: to optimize them all takes longer than to
-/// run them.
+/// The profile for the tests of the pure parts. Most of them compare a few things once, so optimizing all of them would
+/// take longer than running them.
 const PURE: [&str; 10] = [
     "--profile",
     "pure",
@@ -61,13 +61,13 @@ const PURE: [&str; 10] = [
     "profile.pure.opt-level=1",
     "--config",
     "profile.pure.debug=false",
-    // It is large, and little of its code runs often.
+    // This package is large, and little of its code runs often.
     "--config",
     "profile.pure.package.yaxpeax-arm.opt-level=0",
 ];
-/// Of what is tested itself, where what it depends on is there from the release profile.
+/// Does not optimize the tested package itself. Its dependencies are taken from the release profile.
 const UNOPTIMIZED: [&str; 2] = ["--config", "profile.release.package.xtask.opt-level=0"];
-/// A profile of its own, so that the images of the release profile stay what they are. It is linked, and not run.
+/// A separate profile, so that the images of the release profile stay unchanged. Its program is linked, and not run.
 const WHOLE: [&str; 8] = [
     "--profile",
     "whole",
@@ -80,7 +80,7 @@ const WHOLE: [&str; 8] = [
 ];
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
-/// Adds the checks of the sources, which run nothing.
+/// Adds the checks of the sources, which run no program of the repository.
 pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
     let checks: [(&str, Vec<&str>); 8] = [
         ("check::format", vec!["fmt", "--all", "--check", "--", "--color", "never"]),
@@ -88,9 +88,9 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
             "check::clippy::target",
             [&["clippy", "--release", "--workspace"], &HOST_ONLY[..], &["--exclude", "kprobes-loader"], &DENY].concat(),
         ),
-        // It has no heap, which together with the others it would need.
+        // The loader has no heap. Checked together with the others, it would need one.
         ("check::clippy::loader", [&["clippy", "--release", "-p", "kprobes-loader"], &DENY[..]].concat()),
-        // The profile is what makes clippy look at the tests of the libraries, too.
+        // Clippy checks the tests of the libraries, too, only with this profile.
         ("check::clippy::host", [&["clippy", "--lib", "--profile", "test"], &HOST[..], &LIBRARIES, &DENY].concat()),
         (
             "check::clippy::models",
@@ -99,7 +99,7 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
         ),
         ("check::clippy::xtask", [&["clippy", "--release", "-p", "xtask", "--all-targets"], &HOST[..], &DENY].concat()),
         ("check::examples_of_the_documentation", [&["test", "--doc"], &PURE[..], &HOST, &DOCUMENTED].concat()),
-        // The assembly of all crates is then one file, in which every name is defined once.
+        // With LTO, the assembly of all crates is one file, in which every name may be defined only once.
         ("check::lto", [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
     ];
     for (name, arguments) in checks.into_iter().filter(|(name, _)| wanted.has(name)) {
@@ -122,7 +122,7 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
     let build = ["test", "--no-run"];
     for (what, arguments, part) in [
         ("host::libraries", [&build, &PURE[..], &HOST, &["--lib"], &LIBRARIES].concat(), ""),
-        // The other tests are in these programs, too, and would use the atomics of the models outside a model.
+        // The other tests are in these programs, too, but they would use the atomics of the models outside a model.
         ("host::models", [&build, &PURE[..], &HOST, &["--lib"], &MODELS, &LOOM].concat(), "::models::"),
         ("host::xtask", [&build, &["--release"][..], &UNOPTIMIZED, &HOST, &["--bins", "-p", "xtask"]].concat(), ""),
     ] {
@@ -146,12 +146,12 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
     }
 }
 
-/// The name of a test of a program among all tests.
+/// Returns the full name of a test of a program.
 fn full_name(executable: &Executable, name: &str) -> String {
     format!("host::{}::{name}", executable.target)
 }
 
-/// The tests of a program that have `part` in their names. The error is what the program said instead.
+/// Returns the tests of a program that have `part` in their names. The error is the program's output instead.
 fn tests(executable: &Executable, part: &str) -> Result<Vec<String>, String> {
     let mut all = Vec::new();
     let listing = capture(executable.command().args(["--list", "--format", "terse"]), |line| {
@@ -173,7 +173,7 @@ fn list(results: &Results, wanted: &Wanted, executable: &Executable, part: &str)
     }
 }
 
-/// Runs the wanted tests of one program, one at a time, and misses none of those that it lists.
+/// Runs the wanted tests of one program, one at a time. A listed test without a result is an error.
 fn run(results: &Results, wanted: &Wanted, executable: &Executable, part: &str) {
     let full = |name: &str| full_name(executable, name);
     let mut tests = match tests(executable, part) {
@@ -212,7 +212,7 @@ fn run(results: &Results, wanted: &Wanted, executable: &Executable, part: &str) 
     if all_reported && !ending.is_empty() {
         results.step_failed(full("end"), format!("{}{ending}", captured.text));
     }
-    // A test that ends the whole program leaves more than itself without a result, and one explanation for all.
+    // A test that ends the whole program leaves others without a result, too. One explanation is enough for all.
     let mut explanation = captured.text.as_str();
     for name in missing {
         let outcome = Err(format!("{explanation}there is no result; {ending}"));

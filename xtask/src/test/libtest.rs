@@ -1,8 +1,8 @@
-//! Rust's own test programs say on standard output what came out; this reads it.
+//! Reads the output of Rust's own test programs.
 
 use std::collections::BTreeMap;
 
-/// What a test program says of one test.
+/// The result that a test program prints for a test.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     Passed,
@@ -10,7 +10,7 @@ pub enum Verdict {
     Ignored,
 }
 
-/// The test and the verdict of a line such as `test a::b ... ok`.
+/// Returns the test and the verdict of a line such as `test a::b ... ok`.
 pub fn verdict(line: &str) -> Option<(&str, Verdict)> {
     let (name, verdict) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
     let verdict = match verdict.split([',', ' ']).next()? {
@@ -22,12 +22,12 @@ pub fn verdict(line: &str) -> Option<(&str, Verdict)> {
     Some((name.strip_suffix(" - should panic").unwrap_or(name), verdict))
 }
 
-/// The test of a line that `--list --format terse` prints.
+/// Returns the test of a line that `--list --format terse` prints.
 pub fn listed(line: &str) -> Option<&str> {
     line.strip_suffix(": test")
 }
 
-/// What each failed test printed, of everything that a test program printed.
+/// Returns the output of each failed test, from all output of a test program.
 pub fn outputs(text: &str) -> BTreeMap<&str, String> {
     let mut outputs: BTreeMap<&str, String> = BTreeMap::new();
     let mut current = None;

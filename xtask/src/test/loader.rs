@@ -1,8 +1,8 @@
-//! The way of a kernel to a board over a serial line, as far as it can be gone without a board: QEMU is entered as the
-//! firmware enters, with the loader for its kernel, and is at the end of a [`cable`]. What talks to it is what talks to a
+//! Loads kernels over a serial line, as far as this can be tested without a board. QEMU is entered as the firmware
+//! enters, with the loader as its kernel, at the end of a [`cable`]. The host side is the code that talks to a real
 //! board.
 //!
-//! The images that are sent have no table of inlined copies, which would be half of the bytes; a thorough run sends it, too.
+//! The images have no table of inlined copies, which would be half of the bytes. A thorough run sends it, too.
 
 mod cable;
 
@@ -35,15 +35,15 @@ use crate::{
 };
 use cable::{Cable, Faults};
 
-/// A session whose replies are the same wherever it is had.
+/// A session with the same replies on every board.
 const SESSION: &str = "kprobes> p:iteration runtime::workload::sha256::iterate\n\
     kprobes> run sha256 3 1\n...\n         3 calls of runtime::workload::sha256::iterate\n...\n\
     kprobes> -:iteration\n";
 
-/// What is tried with a board. The error says what went wrong.
+/// A test with a board. The error says what went wrong.
 type Try = fn(&Bed) -> Result<()>;
 
-/// Builds the loader, and adds the tests of it on the boards that have one.
+/// Builds the loader, and adds its tests on the boards that have one.
 pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>) {
     let tests: [(&str, &[Trait], Try); 7] = [
         ("no_loader", &[], no_loader),
@@ -73,7 +73,7 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>) {
     targets.begin(context, candidates, Order::First);
 }
 
-/// What the tests are made with.
+/// The files and arguments that the tests use.
 struct Bed<'a> {
     board: &'a Board,
     arguments: Vec<OsString>,
@@ -88,9 +88,9 @@ impl<'a> Bed<'a> {
         let jobs = cargo_jobs.to_string();
         let loader = flash::loader_with(&["--jobs", &jobs])?;
         let arguments = board.arguments(board.configuration(BASE)?, &Overrides::default(), &loader)?;
-        // After a reset, the loader is to be back.
+        // After a reset, the loader must come back.
         let mut arguments = board::that_reboot(arguments);
-        // The CPUs that wait for a kernel would take turns from the one that loads it, and from QEMU's UART.
+        // CPUs that wait for a kernel would otherwise take time from the CPU that loads it, and from QEMU's UART.
         arguments.extend(["-accel".into(), "tcg,thread=single".into()]);
         let built = |package: &str| -> Result<Vec<u8>> {
             let elf = workspace::build_kernel_with(package, &["--jobs", &jobs])?;
@@ -107,7 +107,7 @@ impl<'a> Bed<'a> {
         })
     }
 
-    /// A board with these faults on its cable, and how it is reached.
+    /// Returns a board with these faults on its cable, and the means to reach it.
     fn station(&self, test: &str, faults: Faults) -> Result<(Cable, Station)> {
         let cable = Cable::new(&self.arguments, faults, &self.directory, &format!("{}-{test}", self.board.name))?;
         let station = self.open(&self.board.name, &cable.port)?;
@@ -123,21 +123,21 @@ impl<'a> Bed<'a> {
         converse(start, self.seconds, subject).map_err(anyhow::Error::msg)
     }
 
-    /// Has the session with a kernel that is loaded for it.
+    /// Loads a kernel and plays the session with it.
     fn have_session(&self, station: &Station) -> Result<()> {
         let mut player = Player::new(Session::parse(SESSION).map_err(anyhow::Error::msg)?);
         self.talk(&station.with(&self.kernel)?, &mut player)
     }
 }
 
-/// A kernel is loaded, talked to, and gives the board back, for the next one.
+/// A kernel is loaded, replies, and gives the board back for the next one.
 fn console(bed: &Bed) -> Result<()> {
     let (_cable, station) = bed.station("console", Faults::default())?;
     bed.have_session(&station)?;
     bed.have_session(&station)
 }
 
-/// A line that changes and loses bytes while the kernel is sent.
+/// The line changes and loses bytes while the kernel is sent.
 fn noise(bed: &Bed) -> Result<()> {
     let (_cable, station) = bed.station("noise", Faults { noise: 10_000, until: 250_000, ..Faults::default() })?;
     bed.have_session(&station)
@@ -149,8 +149,8 @@ fn cut_cable(bed: &Bed) -> Result<()> {
     bed.have_session(&station)
 }
 
-/// A part of the suite, of every kind of test: some pass, some end the machine, so that it is the loader that goes on, and
-/// one does not apply.
+/// A part of the suite with every kind of test: some pass, some end the machine so that the loader goes on, and one
+/// does not apply.
 fn suite(bed: &Bed) -> Result<()> {
     let (_cable, station) = bed.station("suite", Faults::default())?;
     let image = station.with(&bed.tests)?;
@@ -173,14 +173,14 @@ fn suite(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// A kernel that comes to no prompt any more gives the board back none the less.
+/// A kernel that no longer prompts still gives the board back.
 fn no_prompt(bed: &Bed) -> Result<()> {
     let (_cable, station) = bed.station("no-prompt", Faults::default())?;
     bed.talk(&station.with(&bed.kernel)?, &mut Busy)?;
     bed.have_session(&station)
 }
 
-/// Leaves the kernel with something to do that it does not end.
+/// Leaves the kernel with a command that does not end.
 struct Busy;
 
 impl Busy {
@@ -201,7 +201,7 @@ impl Subject<()> for Busy {
     }
 }
 
-/// Who asks for another board than the one that is there is told which it is.
+/// A user who names another board than the connected one is told which it is.
 fn another_board(bed: &Bed) -> Result<()> {
     let boards = Board::all()?;
     let other = boards.iter().find(|board| board.has_card() && board.name != bed.board.name);
@@ -215,7 +215,7 @@ fn another_board(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// Where no loader answers, that is said, with what was heard instead.
+/// If no loader answers, the error says so, with the bytes that came instead.
 fn no_loader(bed: &Bed) -> Result<()> {
     let (_cable, mut station) = bed.station("none", Faults { noise: 1, until: u64::MAX, ..Faults::default() })?;
     station.patience = Duration::from_secs(2);

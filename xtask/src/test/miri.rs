@@ -1,7 +1,8 @@
-//! The host's tests in Miri, which finds undefined behaviour that compilers have not made use of yet: pointers that are used
-//! after what they were made from has moved or was borrowed again, accesses out of bounds, data races.
+//! Runs the host tests in Miri, which finds undefined behaviour that compilers do not exploit yet: pointers that are
+//! used after their origin has moved or was borrowed again, accesses out of bounds, data races.
 //!
-//! Rust has not decided yet which rules of aliasing hold, so there are two models of them, and the tests pass in both.
+//! Rust has not decided yet which rules of aliasing hold, so there are two models of them, and the tests must pass in
+//! both.
 
 use super::{
     capture::capture,
@@ -14,11 +15,11 @@ use crate::workspace;
 /// The packages whose library is tested.
 const PACKAGES: [&str; 6] =
     ["aarch64-kprobes", "kprobes-trace", "kprobes-vm", "kprobes-program", "kprobes-symbols", "kprobes-loader-protocol"];
-/// The models of aliasing, and the flag of each.
+/// The models of aliasing, with the flag of each.
 const MODELS: [(&str, &str); 2] = [("tree_borrows", "-Zmiri-tree-borrows"), ("stacked_borrows", "")];
-/// Addresses are numbers in the engine, and some of its memory is never freed.
+/// The engine converts addresses to pointers, and some of its memory is never freed.
 const FLAGS: &str = "-Zmiri-permissive-provenance -Zmiri-ignore-leaks";
-/// What runs unless more is asked for: of all packages, the engine uses most of what the language leaves to the programmer.
+/// The default test. Of all packages, the engine relies most on rules that the compiler does not check.
 const USUAL: &str = "miri::tree_borrows::aarch64-kprobes";
 /// The part of it that takes seconds: pools, lists and calls that return.
 const SHORT: [&str; 3] = ["--", "probe::tests::returns", "probe::hit"];
@@ -50,7 +51,8 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_
     });
 }
 
-/// The target of the host, if its nightly toolchain has Miri and what Miri builds the standard library from.
+/// Returns the target of the host, if its nightly toolchain has Miri and the sources of the standard library, which
+/// Miri needs.
 fn host_with_miri() -> Option<String> {
     let mut list = workspace::command("rustup");
     list.args(["component", "list", "--installed", "--toolchain", "nightly"]).env("RUSTUP_AUTO_INSTALL", "0");
@@ -59,16 +61,17 @@ fn host_with_miri() -> Option<String> {
     host_of(&listed.text)
 }
 
-/// The target in the line of Miri in a list of installed components, if the sources of the standard library are listed, too.
+/// Finds the target in the line of Miri in a list of installed components. `None` if the sources of the standard
+/// library are not listed.
 fn host_of(components: &str) -> Option<String> {
     let has_sources = components.lines().any(|component| component == "rust-src");
     let host = components.lines().find_map(|component| component.strip_prefix("miri-"));
     host.filter(|_| has_sources).map(String::from)
 }
 
-/// Runs the tests of a package, or the part of them that these arguments choose, on the target `host`.
+/// Runs the tests of a package on the target `host`. `part` has arguments that choose among the tests.
 fn run(package: &str, flag: &str, host: &str, part: &[&str]) -> Result<Outcome, String> {
-    // The one that chooses among toolchains, and not that of this one.
+    // This is rustup's `cargo`, which chooses among toolchains, and not the one that runs this command.
     let mut cargo = workspace::command("cargo");
     cargo.args(["+nightly", "miri", "test", "--lib", "--package", package, "--target", host]).args(part);
     cargo.env("MIRIFLAGS", format!("{FLAGS} {flag}")).env_remove("CARGO");

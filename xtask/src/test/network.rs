@@ -1,8 +1,8 @@
-//! The network of the kernel, from the other end: what its servers say to a client on the host, byte for byte; whether its
-//! interfaces have counted every packet that QEMU has seen pass; and whether a program that traces them has.
+//! Tests the kernel's network from the other end: what its servers say to a client on the host, byte for byte; whether
+//! its interfaces have counted every packet that QEMU has captured; and whether a program that traces them has.
 //!
-//! A machine is asked for its interfaces until each has an address. Then clients of all kinds come, by way of the ports of
-//! the host. How long a machine on which every function is probed is under load, in seconds, can be said:
+//! A machine is asked for its interfaces until each has an address. Then clients of all kinds connect through the ports
+//! of the host. The environment can set how many seconds a machine on which every function is probed is under load:
 //!
 //! ```text
 //! NETWORK_SECONDS=60 cargo xtask test network::every_function
@@ -50,19 +50,19 @@ use traced::Traced;
 use visited::Visited;
 use visiting::Visit;
 
-/// How long the kernel may take to have addresses, and how long to come to rest when the clients have gone.
+/// How long the kernel may take to get addresses, and how long to come to rest after the clients.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long QEMU may take to say something. One that does not get its ports says that at once.
+/// How long QEMU may take to write something. A QEMU that does not get its ports says so at once.
 const TIME_TO_START: Duration = Duration::from_secs(30);
 /// How often other ports are tried.
 const ATTEMPTS: usize = 5;
-/// What is asked about the segments that sockets are given.
+/// The program that counts the segments of sockets by their control flags.
 const CONTROLS: &str = "trace 'kprobe:<smoltcp::socket::tcp::Socket>::process { @[args.repr.control] = count(); }'";
-/// The program that is tried under load on machines with so many CPUs.
+/// The program that runs under load, on machines with [`CPUS`] CPUs.
 const EVERYTHING: &str = "kprobe:* { @[func] = count(); }";
 const CPUS: u32 = 4;
 
-/// What is talked about with a machine.
+/// A dialogue with a machine.
 type Talk = Box<dyn Subject<()> + Send>;
 
 /// A visit, and the machine for it.
@@ -73,8 +73,8 @@ pub struct Trial {
     pub subject: Result<Talk, String>,
 }
 
-/// Every visit to this board, if it has cards; `arguments` are those of the machine without them. What passes is captured
-/// in `directory`. What only depends on how many CPUs there are is tried where nothing else is special.
+/// Returns every visit to this board, if it has cards. `arguments` are those of the machine without the cards. Packets
+/// are captured in `directory`. Tests that depend only on the number of CPUs run where nothing else is special.
 pub fn all(
     board: &Board,
     configuration: &Configuration,
@@ -91,7 +91,7 @@ pub fn all(
         let host = Host { lines: Arc::default(), captures: captures.collect() };
         Networked { arguments: arguments.to_vec(), cards: board.cards().to_vec(), host }
     };
-    // Packets come by interrupts, and are served by tasks on all CPUs.
+    // Packets arrive by interrupts, and tasks on all CPUs serve them.
     let demands = || Demands::on(&[Trait::Cpus, Trait::Interrupts]);
     let mut trials = Vec::new();
     let visits: [(&str, Visit); 4] =
@@ -130,12 +130,12 @@ pub fn all(
     Ok(trials)
 }
 
-/// The networks of a machine, as the host knows them.
+/// The host's side of a machine's networks.
 #[derive(Clone)]
 struct Host {
-    /// How its cards are reached, once it was started.
+    /// The addresses of the cards' servers, once the machine was started.
     lines: Arc<Mutex<Vec<Line>>>,
-    /// For each card, the file that QEMU writes what passes to.
+    /// For each card, the file that QEMU captures its packets in.
     captures: Vec<PathBuf>,
 }
 
@@ -144,13 +144,13 @@ impl Host {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether all interfaces are among these, and have addresses.
+    /// Whether these are all interfaces, and all have addresses.
     fn is_reached(&self, interfaces: &[Interface]) -> bool {
         self.lines().iter().map(|line| &line.name).eq(interfaces.iter().map(|interface| &interface.name))
             && interfaces.iter().all(|interface| interface.has_address)
     }
 
-    /// How long the captures are.
+    /// Returns the lengths of the captures in bytes.
     fn lengths(&self) -> Result<Vec<u64>, String> {
         let length = |file: &PathBuf| match fs::metadata(file) {
             Ok(metadata) => Ok(metadata.len()),
@@ -159,7 +159,7 @@ impl Host {
         self.captures.iter().map(length).collect()
     }
 
-    /// What was captured of each interface since the captures had these lengths.
+    /// Returns the packets that were captured of each interface since the captures had these lengths.
     fn packets(&self, interfaces: &[Interface], since: &[u64]) -> Result<Vec<Vec<Packet>>, String> {
         let packets = self.captures.iter().zip(interfaces).zip(since).map(|((file, interface), &since)| {
             capture::read(file, &interface.hardware_address, since).map_err(|error| format!("{error:#}"))
@@ -168,10 +168,10 @@ impl Host {
     }
 }
 
-/// Who hears what a machine says.
+/// The current receiver of a machine's output.
 type Listener = Arc<Mutex<Box<dyn Fn(Output) + Send>>>;
 
-/// A machine with cards, whose ports are chosen when it is started.
+/// A machine with cards. Its ports are chosen when it is started.
 pub struct Networked {
     arguments: Vec<OsString>,
     cards: Vec<Card>,
@@ -179,7 +179,7 @@ pub struct Networked {
 }
 
 impl Networked {
-    /// Starts it with the ports that are free now. Gives the sentence of a QEMU that has ended at once instead.
+    /// Starts the machine with ports that are free now. If QEMU ends at once, the inner error is its sentence.
     fn attempt(&self, output: &Listener) -> Result<Result<Box<dyn Uart>, String>> {
         let plugged = network::plug(&self.cards)?;
         let mut arguments = self.arguments.clone();
@@ -195,7 +195,7 @@ impl Networked {
         let machine = Machine::start(&arguments, move |what| {
             if is_first.swap(false, Ordering::Relaxed) {
                 let has_ended = matches!(what, Output::End);
-                // Who does not listen any more has got tired of it.
+                // The receiver may have given up.
                 let _ = said.send(has_ended);
                 if has_ended {
                     return;
@@ -218,7 +218,7 @@ impl Start for Networked {
         loop {
             match self.attempt(&output)? {
                 Ok(machine) => return Ok(machine),
-                // Another process has taken one in the meantime.
+                // Another process has taken a port in the meantime.
                 Err(how) if network::is_port_taken(&how) && attempt < ATTEMPTS => attempt += 1,
                 Err(how) => bail!("QEMU ended without a result: {how}"),
             }

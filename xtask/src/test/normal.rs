@@ -1,24 +1,24 @@
-//! A session is written down once and holds for every build and every run. So what depends on them is made the
-//! same on both sides before they are compared, and nothing else is:
+//! Puts lines into a normal form. A session is written down once and must hold for every build and every run. So the
+//! parts that depend on the build or the run are replaced on both sides before they are compared, and nothing else is:
 //!
-//! | what | becomes |
+//! | part | becomes |
 //! |---|---|
 //! | an address of the image, 16 hexadecimal digits from `ffffff` on, `0x` or not | `ADDRESS` |
 //! | the size of a function, after `+0xOFFSET/`, after the address of a row of `symbols`, in `has 0x… bytes` | `SIZE` |
-//! | the offset before it, of a place that is returned to: in a backtrace, before ` <- ` in a trace, in a histogram of stacks; in a stack that a program prints; and of an inlined copy in its function | `OFFSET` |
-//! | how many functions there are, in `N of … functions` | `COUNT` |
-//! | how many KiB, in the last line of `list`: what was needed before is kept | `N` |
+//! | the offset before it, of a return address: in a backtrace, before ` <- ` in a trace, in a histogram of stacks; in a stack that a program prints; and of an inlined copy in its function | `OFFSET` |
+//! | the number of functions, in `N of … functions` | `COUNT` |
+//! | the number of KiB, in the last line of `list`: memory that was used before is kept | `N` |
 //! | a number of milliseconds, a time in a trace or in a log of errors | `TIME` |
-//! | in a trace, or as `common_pid` in a histogram, the number of a task, of a worker such as `sha256/2`, and of a CPU: what runs when and where is up to the scheduler | `N` |
-//! | how many CPUs there are, in `CPUs: … of … run` if all run, and after `#P:` in a trace | `N` |
+//! | in a trace, or as `common_pid` in a histogram, the number of a task, of a worker such as `sha256/2`, and of a CPU: the scheduler decides when and where tasks run | `N` |
+//! | the number of CPUs, in `CPUs: … of … run` if all run, and after `#P:` in a trace | `N` |
 
-/// What a line of a stack in a histogram begins with.
+/// The start of a stack's lines in a histogram.
 const STACK_INDENT: &str = "         ";
 
-/// What a line of a stack that a program prints begins with.
+/// The start of the lines of a stack that a program prints.
 const PROGRAM_INDENT: &str = "    ";
 
-/// The line without what differs from build to build and from run to run.
+/// Returns the normal form of a line.
 pub fn normal(line: &str) -> String {
     let mut line = addresses(line.trim_end());
     let is_frame = line.trim_start().starts_with('#') && line.contains(" ADDRESS ")
@@ -105,7 +105,7 @@ fn addresses(line: &str) -> String {
     normal + rest
 }
 
-/// The length of the number that `text` begins with, `0x` included; 0 if it does not.
+/// Returns the length of the number at the start of `text`, with `0x`. 0 if there is none.
 fn hexadecimal(text: &str) -> usize {
     match text.strip_prefix("0x") {
         Some(digits) => 2 + digits.bytes().take_while(u8::is_ascii_hexdigit).count(),
@@ -136,14 +136,14 @@ fn sizes(line: &mut String, is_frame: bool) {
     }
 }
 
-/// The error in `TIME] ERROR`.
+/// Returns the error in `TIME] ERROR`.
 fn logged(line: &str) -> Option<&str> {
     let (time, error) = line.split_once("] ")?;
     let (seconds, fraction) = time.split_once('.')?;
     (is_number(seconds) && is_number(fraction)).then_some(error)
 }
 
-/// An entry of a histogram by tasks, `… common_pid: TASK   [ NUMBER]…`; `None` if the line is none.
+/// Normalizes an entry of a histogram by tasks, `… common_pid: TASK   [ NUMBER]…`. `None` if the line is not one.
 fn of_task(line: &str) -> Option<String> {
     let (before, rest) = line.split_once("common_pid: ")?;
     let (task, rest) = rest.split_once('[')?;
@@ -151,7 +151,7 @@ fn of_task(line: &str) -> Option<String> {
     is_number(number.trim()).then(|| format!("{before}common_pid: {} [N]{after}", worker(task.trim())))
 }
 
-/// The name of a task, without the number of a worker.
+/// Returns the name of a task, without the number of a worker.
 fn worker(name: &str) -> String {
     match name.split_once('/') {
         Some((workload, worker)) if is_number(worker) => format!("{workload}/N"),
@@ -159,7 +159,7 @@ fn worker(name: &str) -> String {
     }
 }
 
-/// A record of a trace, `   TASK-NUMBER   [CPU] FLAGS  TIME: EVENT…`; `None` if the line is none.
+/// Normalizes a record of a trace, `   TASK-NUMBER   [CPU] FLAGS  TIME: EVENT…`. `None` if the line is not one.
 fn trace_record(line: &str) -> Option<String> {
     let (task, rest) = line.split_once(" [")?;
     let (cpu, rest) = rest.split_once("] ")?;

@@ -1,11 +1,11 @@
-//! Does the work of a test run beside each other, so that the cores of the host are busy until the end.
+//! Runs the work of a test run in parallel, so that the cores of the host are busy until the end.
 //!
-//! There are two kinds of work. Builds run Cargo, which locks its target directory, so one runs at a time, in the
+//! There are two kinds of work. Builds run Cargo, which locks its target directory, so they run one at a time, in the
 //! order in which they were given. A build adds the jobs that it makes possible. Jobs are independent of each other,
-//! and begin in the order in which they were added. Machines run while Cargo still compiles.
+//! and begin in the order in which they were added. So machines run while Cargo still compiles.
 //!
-//! A worker does one thing at a time. There are half as many workers as cores, as machines have up to four CPUs, but
-//! at least two. Cargo gets the cores that the jobs leave when it begins.
+//! A worker does one thing at a time. There are half as many workers as cores, because machines have up to four CPUs,
+//! but at least two. Cargo gets the cores that no job uses when it begins.
 
 use std::{
     any::Any,
@@ -26,16 +26,16 @@ pub type Job<'a> = Box<dyn FnOnce(&Results) + Send + 'a>;
 /// A build, which adds jobs and may report results.
 type Build<'a> = Box<dyn FnOnce(&BuildContext<'_, 'a>) + Send + 'a>;
 
-/// What comes out of the pool.
+/// A message from a worker.
 pub enum News {
     Finished(Finished),
-    /// A build took that long.
+    /// The time that a build took.
     Built(String, Duration),
-    /// A test, instead of its result: a line about it, and how often it runs.
+    /// When tests are listed: a line about a test, and how often it runs.
     Listed(String, usize),
 }
 
-/// Where results go.
+/// Where workers send results.
 #[derive(Clone)]
 pub struct Results(Sender<News>);
 
@@ -57,18 +57,18 @@ impl Results {
         self.add(Finished::test(name, outcome, start.elapsed()));
     }
 
-    /// Reports that a step failed that tests depend on.
+    /// Reports that a step failed on which tests depend.
     pub fn step_failed(&self, name: impl Into<String>, sentence: String) {
         self.add(Finished::failed_step(name, sentence));
     }
 
-    /// Says that there is a test that runs `count` times.
+    /// Reports, when tests are listed, a test that runs `count` times.
     pub fn list(&self, line: String, count: usize) {
         self.send(News::Listed(line, count));
     }
 }
 
-/// What a build works with.
+/// What a build may use: the pool and the results.
 pub struct BuildContext<'p, 'a> {
     pool: &'p Pool<'a>,
     /// Where results go.
@@ -76,27 +76,27 @@ pub struct BuildContext<'p, 'a> {
 }
 
 impl<'a> BuildContext<'_, 'a> {
-    /// How many processes Cargo may run at once.
+    /// Returns how many processes Cargo may run at once.
     pub fn cargo_jobs(&self) -> usize {
         let work = self.pool.lock();
         let others = (work.running + work.jobs.len()).min(self.pool.workers - 1);
         (self.pool.cores - others.min(self.pool.cores)).max(1)
     }
 
-    /// Adds a job. If it panics, that is the result of the test `name`.
+    /// Adds a job. A panic of the job becomes the result of the test `name`.
     pub fn add(&self, name: String, job: Job<'a>) {
         self.pool.lock().jobs.push_back((name, job));
         self.pool.changed.notify_one();
     }
 
-    /// Adds a job that begins before those that wait.
+    /// Adds a job that begins before all waiting jobs.
     pub fn add_first(&self, name: String, job: Job<'a>) {
         self.pool.lock().jobs.push_front((name, job));
         self.pool.changed.notify_one();
     }
 }
 
-/// The work that is to be done.
+/// The work that remains, and the workers' limits.
 pub struct Pool<'a> {
     cores: usize,
     workers: usize,
@@ -109,18 +109,18 @@ struct Work<'a> {
     builds: VecDeque<(&'static str, Build<'a>)>,
     is_building: bool,
     jobs: VecDeque<(String, Job<'a>)>,
-    /// Jobs that run now.
+    /// How many jobs run now.
     running: usize,
 }
 
-/// What a worker does next.
+/// The next thing for a worker to do.
 enum Next<'a> {
     Build(&'static str, Build<'a>),
     Job(String, Job<'a>),
 }
 
 impl<'a> Pool<'a> {
-    /// A pool for a host with this number of cores.
+    /// Creates a pool for a host with this number of cores.
     pub fn new(cores: usize) -> Self {
         Self { cores, workers: (cores / 2).max(2), work: Mutex::default(), changed: Condvar::new() }
     }
@@ -135,7 +135,7 @@ impl<'a> Pool<'a> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does all of it; `hear` gets what comes out as it does.
+    /// Does all of the work, and calls `hear` with each message from the workers.
     pub fn run(self, mut hear: impl FnMut(News)) {
         let (sender, news) = mpsc::channel();
         thread::scope(|scope| {
@@ -172,7 +172,7 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Waits for something to do. `None` if there is nothing, and no build that could add to it.
+    /// Waits for something to do. `None` if nothing is left, and no running build could add to it.
     fn next(&self) -> Option<Next<'a>> {
         let mut work = self.lock();
         loop {
@@ -194,7 +194,7 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// What a panic says.
+/// Returns the message of a panic.
 fn sentence_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("the test command panicked: {}", text.unwrap_or("it does not say why"))
@@ -217,7 +217,7 @@ mod tests {
         results.add(Finished::test(name, Ok(Outcome::Passed), Duration::ZERO));
     }
 
-    /// The names of what came out, sorted, with what failed marked.
+    /// Returns the names of the results, sorted, with failures marked.
     fn run(pool: Pool<'_>) -> Vec<String> {
         let mut names = Vec::new();
         pool.run(|news| {

@@ -1,5 +1,5 @@
-//! What is said on the UART between this command and the tests image: `list` and `run NAME` one way, tests and
-//! results the other. The image may be broken in any way, so whatever else comes is passed over.
+//! The protocol on the UART between this command and the tests image: `list` and `run NAME` one way, tests and results
+//! the other. The image may be broken in any way, so all other output is skipped.
 
 use super::{
     dialogue::{Reply, Subject, stopped},
@@ -16,15 +16,15 @@ pub const PROMPT: &str = "tests> ";
 pub struct Test {
     /// `module::function`.
     pub name: String,
-    /// Where it makes a difference to run it.
+    /// The traits that can make a difference to its result, and what it needs.
     pub demands: Demands,
-    /// The machine must stop, with this in its reason.
+    /// The text that must be in the machine's reason to stop, if the test must stop it.
     pub stops: Option<String>,
 }
 
 impl Test {
-    /// The test that a line of the list names: `test NAME`, then, where it has them, ` depends: TRAITS`, ` needs: WHAT`
-    /// and ` stops: TEXT`. The error is a sentence about a line that says more than is understood.
+    /// Parses a line of the list: `test NAME`, and then, if present, ` depends: TRAITS`, ` needs: WHAT` and ` stops:
+    /// TEXT`. `None` if it is another line. The error is a sentence about a line with unknown parts.
     fn parse(line: &str) -> Option<Result<Self, String>> {
         let test = line.strip_prefix("test ")?;
         let (test, stops) = cut(test, " stops: ");
@@ -86,29 +86,29 @@ impl Subject<Vec<Test>> for Listing {
     }
 }
 
-/// How far the run of a test is.
+/// The state of a test's run.
 enum State {
     Booting,
     Running,
-    /// This came out, if the machine still answers.
+    /// The result, which counts if the machine still answers.
     Over(Outcome),
 }
 
 /// Runs one test.
 pub struct Trial {
     test: Test,
-    /// What the machine may be without.
+    /// Needs of tests that the machine may not meet.
     lacks: Vec<String>,
     state: State,
 }
 
 impl Trial {
-    /// A run of `test` on a machine that was just started, and that is known to be without `lacks`.
+    /// Creates a run of `test` on a machine that was just started, and that is known not to meet the needs `lacks`.
     pub fn new(test: Test, lacks: Vec<String>) -> Self {
         Self { test, lacks, state: State::Booting }
     }
 
-    /// The result that this line tells.
+    /// Returns the result of this line. `None` if it is another line.
     fn result(&self, line: &str) -> Option<Result<Outcome, String>> {
         let outcome = line.strip_prefix("result ")?.strip_prefix(self.test.name.as_str())?;
         if let Some(reason) = outcome.strip_prefix(" skipped: ") {
@@ -172,7 +172,7 @@ mod tests {
     use super::{Demands, Listing, Outcome, PROMPT, Reply, Subject, Test, Trait, Trial};
     use crate::console::{Console, Event};
 
-    /// Everything that follows from a stream of bytes.
+    /// Returns all replies to a stream of bytes.
     fn replies<T: PartialEq>(stream: &[u8], mut event: impl FnMut(Event) -> Reply<T>) -> Vec<Reply<T>> {
         let mut replies: Vec<_> = Console::new(PROMPT).feed(stream).into_iter().map(&mut event).collect();
         replies.retain(|reply| *reply != Reply::Wait);

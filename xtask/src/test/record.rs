@@ -1,5 +1,6 @@
-//! What leaves the machine for other programs: the output of programs as JSON, compared with what the text form says, and recordings,
-//! which Debian's `trace-cmd report` prints as the kernel prints the trace. How many events these have can be said:
+//! Tests the data that leaves the machine for other programs: the JSON output of programs, which is compared with their
+//! text output, and recordings, which Debian's `trace-cmd report` must print as the kernel prints the trace. The
+//! environment can set how many events are recorded:
 //!
 //! ```text
 //! RECORD_EVENTS=100000 cargo xtask test record::report
@@ -32,9 +33,9 @@ use crate::{
     workspace,
 };
 
-/// How many CPUs a machine has at most here.
+/// The most CPUs that a machine of these tests has.
 const CPUS: usize = 8;
-/// How many events are recorded, unless the environment says otherwise.
+/// How many events are recorded by default.
 const EVENTS: usize = 20_000;
 
 type Test = fn(&Machine) -> Result<Outcome>;
@@ -46,11 +47,11 @@ const TESTS: [(&str, &[Trait], Test); 3] = [
     ("record::uart", &[Trait::Board], uart),
 ];
 
-/// What a test has.
+/// The machine of a test, and its means.
 struct Machine {
     arguments: Vec<OsString>,
     image: PathBuf,
-    /// For its files.
+    /// The directory for its files.
     directory: PathBuf,
     seconds: u64,
 }
@@ -61,7 +62,7 @@ impl Machine {
     }
 }
 
-/// Adds the tests of what commands of the host take out of a machine.
+/// Adds the tests of the host commands that take data out of a machine.
 pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel: &Path) {
     let mut candidates = Vec::new();
     for (index, named) in targets.configurations.iter().enumerate() {
@@ -87,13 +88,13 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel:
     targets.begin(context, candidates, Order::Last);
 }
 
-/// The trace as the kernel prints it is what `trace-cmd report` prints of the recording, line for line, but for the width of columns
-/// and the state of the CPU, which that does not print; the state is in the records.
+/// `trace-cmd report` must print the recording as the kernel prints the trace, line for line, except for the width of
+/// columns and the state of the CPU, which it does not print. The state is checked in the records.
 fn report(machine: &Machine) -> Result<Outcome> {
     if let Err(error) = setup::reader() {
         return Ok(Outcome::Skipped(format!("trace-cmd is not installed: {error:#}")));
     }
-    // Each iteration has three.
+    // Each iteration has three events.
     let events = env::var("RECORD_EVENTS").ok().and_then(|events| events.parse().ok()).unwrap_or(EVENTS).div_ceil(3);
     fs::create_dir_all(&machine.directory)?;
     let [frames, file] = ["frames", "trace.dat"].map(|name| machine.directory.join(name));
@@ -118,7 +119,7 @@ fn report(machine: &Machine) -> Result<Outcome> {
     ensure!(output.status.success(), "trace-cmd: {}", String::from_utf8_lossy(&output.stderr));
     let report = String::from_utf8(output.stdout).context("trace-cmd prints what is no text")?;
 
-    // Of each CPU by itself: what happened at the same time on several has no order.
+    // For each CPU by itself: events at the same time on several CPUs have no order.
     let of_cpu = |cpu: usize, lines: &mut dyn Iterator<Item = Printed>| lines.filter(|line| line.cpu == cpu).collect();
     let (mut present, mut flags) = (0, recorded.flags());
     for cpu in 0..CPUS {
@@ -148,9 +149,9 @@ fn report(machine: &Machine) -> Result<Outcome> {
 #[derive(Debug)]
 struct Printed {
     cpu: usize,
-    /// The five characters behind the CPU.
+    /// The five characters after the CPU.
     state: String,
-    /// All others.
+    /// All other words.
     words: Vec<String>,
 }
 
@@ -163,7 +164,7 @@ impl Printed {
     }
 }
 
-/// A board with a UART alone sends the same between the lines of its console.
+/// A board with only a UART sends the same frames between the lines of its console.
 fn uart(machine: &Machine) -> Result<Outcome> {
     let mut remote = machine.start()?;
     let mut recorded = Recorded::of(fs::read(&machine.image)?);
@@ -181,7 +182,7 @@ fn uart(machine: &Machine) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// What a program prints, as text and as JSON, and how the ends of programs are told apart.
+/// Checks the output of programs as text and as JSON, and that their ends are told apart.
 fn json(remote: &mut Remote) -> Result<()> {
     const COMMAND: &str = "run sha256 100";
     const PROGRAM: &str = "BEGIN { printf(\"%s\\n\", \"it's \\\"one\\\"\"); } \

@@ -1,38 +1,38 @@
-//! The lines that a person, a CI system or an editor reads.
+//! Prints results for people, CI systems and editors.
 
 use std::{process::ExitCode, time::Duration};
 
 use super::wanted::Wanted;
 
-/// What comes of a test that does not fail.
+/// The outcome of a test that has not failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Passed,
-    /// It does not apply, for this reason.
+    /// The test does not apply, for this reason.
     Skipped(String),
 }
 
-/// The result of a test, or of a step that tests depend on.
+/// The result of a test, or of a step on which tests depend.
 pub struct Finished {
     pub name: String,
     /// The error is everything that helps to find the cause.
     pub outcome: Result<Outcome, String>,
-    /// How long it took; `None` for a step, which cannot be repeated by its name.
+    /// How long it took. `None` for a step, which cannot be repeated by its name, and for a skipped test.
     duration: Option<Duration>,
 }
 
 impl Finished {
-    /// The result of a test.
+    /// Creates the result of a test.
     pub fn test(name: impl Into<String>, outcome: Result<Outcome, String>, duration: Duration) -> Self {
         Self { name: name.into(), outcome, duration: Some(duration) }
     }
 
-    /// A test that does not apply, for this reason.
+    /// Creates the result of a test that does not apply, for this reason.
     pub fn skipped(name: impl Into<String>, reason: String) -> Self {
         Self { name: name.into(), outcome: Ok(Outcome::Skipped(reason)), duration: None }
     }
 
-    /// A step that failed with this sentence.
+    /// Creates the result of a step that failed with this sentence.
     pub fn failed_step(name: impl Into<String>, sentence: String) -> Self {
         Self { name: name.into(), outcome: Err(sentence), duration: None }
     }
@@ -40,7 +40,7 @@ impl Finished {
 
 /// The results so far.
 pub struct Report {
-    /// What repeats a test, before its name.
+    /// The command that repeats a test, if its name follows.
     command: String,
     passed: usize,
     ignored: usize,
@@ -49,7 +49,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report on tests that this command repeats, if a name follows it.
+    /// Creates a report. `command` is the command that repeats a test, if its name follows.
     pub fn new(command: String) -> Self {
         Self { command, passed: 0, ignored: 0, failed: Vec::new(), durations: Vec::new() }
     }
@@ -82,19 +82,19 @@ impl Report {
         self.passed + self.ignored + self.failed.len() == 0
     }
 
-    /// Remembers how long something took that is no test.
+    /// Records the duration of something other than a test.
     pub fn took(&mut self, what: String, duration: Duration) {
         self.durations.push((duration, what));
     }
 
-    /// The `count` entries that took longest, a line each.
+    /// Returns the `count` entries that took longest, a line each.
     fn slowest(&mut self, count: usize) -> Vec<String> {
         self.durations.sort_by(|one, other| other.cmp(one));
         let shown = self.durations.iter().take(count);
         shown.map(|(duration, name)| format!("{:8.1} s  {name}", duration.as_secs_f64())).collect()
     }
 
-    /// Prints the last lines: the slowest tests if they are asked for, those that failed, and the counts.
+    /// Prints the last lines: the slowest tests if `durations` asks for them, the failed ones, and the counts.
     pub fn finish(mut self, wanted: &Wanted, durations: Option<usize>) -> ExitCode {
         if let Some(count) = durations {
             println!("\nslowest:\n{}\n", self.slowest(count).join("\n"));

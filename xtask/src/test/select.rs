@@ -1,21 +1,21 @@
-//! In which configurations a test runs unless every one is asked for.
+//! Selects the configurations in which a test runs by default.
 //!
-//! A test declares which [`Trait`]s of a machine can make a difference to it. It runs once at home: in the first
-//! configuration that has what it needs, or, if it depends on the number of CPUs, in the first of those with the most.
-//! For each trait that it depends on, and for each other value that this has anywhere, it runs once more, where it has
-//! that value and as little else as possible is different from home. So a failure away from home names its cause. Two traits
-//! that only together make a difference are both met where no configuration has one of them alone, or by `--thorough`.
+//! A test declares which [`Trait`]s of a machine can make a difference to its result. It runs once in its home
+//! configuration: the first that has what the test needs, or, if it depends on the number of CPUs, the first of those
+//! with the most. For each other value of each trait that it depends on, it runs once more, in the configuration that
+//! has this value and otherwise differs least from home. So a failure away from home names its cause. Two traits that
+//! make a difference only together are tested only where no configuration has one of them alone, or by `--thorough`.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// What can make a difference to a test.
+/// A property of a machine that can make a difference to a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trait {
-    /// How many CPUs run.
+    /// The number of running CPUs.
     Cpus,
-    /// The model of the CPUs, which is what they implement of the architecture.
+    /// The model of the CPUs, and so the architecture features that they implement.
     Core,
     /// The interrupt controller.
     Interrupts,
@@ -23,14 +23,14 @@ pub enum Trait {
     Entry,
     /// The board.
     Board,
-    /// Where code is interrupted.
+    /// The places where code can be interrupted.
     Interruption,
 }
 
 impl Trait {
     pub const ALL: [Self; 6] = [Self::Cpus, Self::Core, Self::Interrupts, Self::Entry, Self::Board, Self::Interruption];
 
-    /// The trait of this name.
+    /// Returns the trait of this name. `None` if there is none.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
@@ -71,18 +71,18 @@ pub enum Entry {
     El2,
 }
 
-/// Where the machine takes interrupts.
+/// The places where the machine takes interrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interruption {
-    /// Between the blocks that QEMU translates code to.
+    /// Between the blocks of code that QEMU translates.
     #[default]
     Blocks,
-    /// Between any two instructions, as hardware does.
+    /// Between any two instructions, as on hardware.
     Instructions,
 }
 
-/// What a configuration is, as far as tests can depend on it.
+/// The traits of a configuration.
 #[derive(Clone, Debug)]
 pub struct Traits {
     pub cpus: u32,
@@ -91,12 +91,12 @@ pub struct Traits {
     pub entry: Entry,
     pub board: String,
     pub interruption: Interruption,
-    /// What it is without that some tests need.
+    /// Needs of tests that the configuration does not meet.
     pub lacks: Vec<String>,
 }
 
 impl Traits {
-    /// Whether the two have the same value of a trait.
+    /// Whether both have the same value of a trait.
     fn agree(&self, other: &Self, about: Trait) -> bool {
         match about {
             Trait::Cpus => self.cpus == other.cpus,
@@ -108,27 +108,27 @@ impl Traits {
         }
     }
 
-    /// How many traits differ.
+    /// Returns how many traits differ.
     fn distance(&self, other: &Self) -> usize {
         Trait::ALL.into_iter().filter(|about| !self.agree(other, *about)).count()
     }
 }
 
-/// What a test asks of the machine that it runs on.
+/// The traits that a test depends on, and its need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demands {
     pub depends: Vec<Trait>,
-    /// Without this, it is skipped.
+    /// A need. The test is skipped on machines that do not meet it.
     pub needs: Option<String>,
 }
 
 impl Demands {
-    /// Those of a test that runs wherever one of these makes a difference.
+    /// The demands of a test that runs wherever one of these traits makes a difference.
     pub fn on(depends: &[Trait]) -> Self {
         Self { depends: depends.to_vec(), needs: None }
     }
 
-    /// The configurations among `all` that the test is to run in, in order. Empty if all lack what it needs.
+    /// Returns the configurations among `all` in which the test must run, in order. Empty if none meets its need.
     pub fn select(&self, all: &[Traits]) -> Vec<usize> {
         let lacks = |traits: &Traits| self.needs.as_ref().is_some_and(|need| traits.lacks.contains(need));
         let able: Vec<usize> = (0..all.len()).filter(|&index| !lacks(&all[index])).collect();

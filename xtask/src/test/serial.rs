@@ -1,5 +1,5 @@
-//! The tests on a board that is on a serial line, one after the other. As in QEMU, every one has the machine fresh: when one is
-//! over, the board is reset, and its loader, which still has the image, starts it again.
+//! Runs the tests on a board at a serial line, one after the other. As in QEMU, every test has a fresh machine: after
+//! each test the board is reset, and its loader, which still has the image, starts it again.
 
 use std::{fs, time::Instant};
 
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{board::Board, image, machine::Start, serial::Station, workspace};
 
-/// The CPUs of every board that there is.
+/// The number of CPUs of every supported board.
 const CPUS: u32 = 4;
 
-/// Runs the wanted tests. One may take `seconds` from one line to the next.
+/// Runs the wanted tests. There may be `seconds` between one line and the next.
 pub fn test(report: &mut Report, wanted: &Wanted, station: &Station, seconds: u64) {
     let mut run = SerialRun { report, wanted, station, seconds };
     for (what, tested) in [("list", run.listed()), ("console", run.console())] {
@@ -28,7 +28,7 @@ pub fn test(report: &mut Report, wanted: &Wanted, station: &Station, seconds: u6
     }
 }
 
-/// What the tests are made with.
+/// A run of tests on a board.
 struct SerialRun<'a> {
     report: &'a mut Report,
     wanted: &'a Wanted,
@@ -41,7 +41,7 @@ impl SerialRun<'_> {
         format!("{}::{test}", self.station.board)
     }
 
-    /// Every test that the tests image lists.
+    /// Runs every test that the tests image lists.
     fn listed(&mut self) -> Result<()> {
         let image = fs::read(image::write_beside(&workspace::build_kernel("kprobes-tests")?)?)?;
         let image = self.station.with(&image)?;
@@ -54,7 +54,7 @@ impl SerialRun<'_> {
         Ok(())
     }
 
-    /// Every session with the kernel's console that is written down for a machine with as many CPUs.
+    /// Runs every session with the kernel's console that is written for a machine with this number of CPUs.
     fn console(&mut self) -> Result<()> {
         let board = &self.station.board;
         let name = |session: &str| format!("{board}::console::{session}");

@@ -1,11 +1,10 @@
-//! A session with the console, written down as a person sees it, is a test: what follows the prompts is typed,
-//! and the replies have to be the ones that are there ([`differ`](super::differ) says what counts as the same).
-//! Documentation that shows a session is true then, and stays so.
+//! A session with the console, written down as a person sees it, is a test. The lines after the prompts are typed, and
+//! the replies must be those of the session ([`differ`](super::differ) defines which differences count). So
+//! documentation that shows a session stays true.
 //!
-//! The console ignores what begins with `#`, so a session can explain itself; and where such a line has a `${`,
-//! it is a claim about numbers that were given names before, as in `# ${hits} + ${missed} = 5000`. A reply with a line `^C` is
-//! one to a command that goes on forever: when all lines before that have come, and nothing comes any more, that key is
-//! pressed.
+//! The console ignores lines that begin with `#`, so a session can explain itself. If such a line has a `${`, it is a
+//! claim about numbers that were named before, as in `# ${hits} + ${missed} = 5000`. A reply with a line `^C` belongs
+//! to a command that goes on forever: after all lines before `^C` have come, and no more come, that key is pressed.
 
 use std::{
     mem,
@@ -23,20 +22,20 @@ use crate::{
 
 /// The line that the console writes when a command was interrupted.
 pub const INTERRUPTED: &str = "^C";
-/// The key that does it.
+/// The key that interrupts a command.
 pub const INTERRUPT_KEY: u8 = 0x03;
-/// How long a command may take to end after that.
+/// How long a command may take to end after the key.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A session that is written down.
+/// A written session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// What the machine says before it first asks; empty if that does not matter.
+    /// The lines that the machine writes before its first prompt. Empty if these do not matter.
     greeting: Vec<String>,
     exchanges: Vec<Exchange>,
 }
 
-/// A line that is typed, and the reply.
+/// A typed line, and the reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Exchange {
     typed: String,
@@ -44,7 +43,7 @@ struct Exchange {
 }
 
 impl Session {
-    /// The session that `text` shows.
+    /// Parses the session that `text` shows.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut session = Self { greeting: Vec::new(), exchanges: Vec::new() };
         for line in text.lines() {
@@ -61,13 +60,13 @@ impl Session {
         }
     }
 
-    /// The same without the end of the machine.
+    /// Removes the exchange that switches the machine off.
     pub fn without_power_off(mut self) -> Self {
         self.exchanges.retain(|exchange| exchange.typed != POWER_OFF);
         self
     }
 
-    /// What is typed, if that is one line.
+    /// Returns the typed line of a session that has exactly one. An error otherwise.
     pub fn only_command(&self) -> Result<String, String> {
         match &self.exchanges[..] {
             [only] => Ok(only.typed.clone()),
@@ -75,7 +74,7 @@ impl Session {
         }
     }
 
-    /// The sessions in the blocks of a Markdown text that are marked as `mark`.
+    /// Returns the sessions in those code blocks of a Markdown text that are marked as `mark`.
     pub fn in_markdown(text: &str, mark: &str) -> Vec<Result<Self, String>> {
         let start = format!("```{mark}");
         let mut blocks = Vec::new();
@@ -93,25 +92,25 @@ impl Session {
     }
 }
 
-/// Has a session with a machine.
+/// Plays a session with a machine.
 pub struct Player {
     session: Session,
     /// How many lines were typed.
     typed: usize,
-    /// What came since.
+    /// The lines since the last typed line.
     reply: Vec<String>,
-    /// When the key was pressed, if it was since the last line was typed.
+    /// When the key was pressed, if it was pressed since the last line was typed.
     interrupted: Option<Instant>,
     numbers: Numbers,
 }
 
 impl Player {
-    /// To have this session with a machine that was just started.
+    /// Creates a player for a machine that was just started.
     pub fn new(session: Session) -> Self {
         Self { session, typed: 0, reply: Vec::new(), interrupted: None, numbers: Numbers::new() }
     }
 
-    /// Compares what came since the last line was typed.
+    /// Compares the lines since the last typed line with the expected reply.
     fn check(&mut self) -> Result<(), String> {
         let mut reply = mem::take(&mut self.reply);
         let Some(last) = self.typed.checked_sub(1) else {
@@ -170,7 +169,8 @@ impl Subject<()> for Player {
         }
         let before = exchange.reply.iter().take_while(|line| *line != INTERRUPTED).count();
         let waits = before < exchange.reply.len();
-        // Not before the line was taken: the editor has a meaning of its own for the key. A gap may stand for nothing.
+        // Not before the line was taken: the line editor has a meaning of its own for the key. A gap may stand for
+        // nothing.
         let least = exchange.reply.iter().take(before).filter(|line| *line != GAP).count();
         if !waits || self.reply.len() <= least {
             return Reply::Wait;
@@ -188,7 +188,7 @@ impl Subject<()> for Player {
     }
 }
 
-/// Checks a claim of the form `A + B + … = C` or `… > C`, where each is a number or the `${NAME}` of one.
+/// Checks a claim of the form `A + B + … = C` or `… > C`, where each term is a number or the `${NAME}` of one.
 fn check_claim(claim: &str, numbers: &Numbers) -> Result<(), String> {
     let value = |text: &str| -> Result<u64, String> {
         let text = text.trim();
@@ -221,7 +221,7 @@ mod tests {
 
     const TEXT: &str = "hello\nkprobes> one\n1\nkprobes> two\n...\n${n} times\nkprobes> # ${n} > 2\n";
 
-    /// What the player says of this conversation, of which it types its part.
+    /// Returns the player's verdict on this conversation, of which it types its part.
     fn play(text: &str, stream: &str) -> Result<(), String> {
         let mut player = Player::new(Session::parse(text).unwrap());
         for event in Console::new("kprobes> ").feed(stream.as_bytes()) {

@@ -1,12 +1,15 @@
-//! Where sessions with the console are written down: in `tests/console/`, one a file, and in the README files
-//! of the repository and of the board, in `docs/tracing.md` and in `docs/language.md`, where they tell people what to
-//! expect. Those of `tests/console/smpN/` are with machines of N CPUs, as are those in README files that are marked as
-//! `console smpN`; the others there are with the machine that one gets who asks for nothing else. Those of
-//! `tests/console/special/` are not with a machine that was just started, or not with a good one.
+//! Finds the written sessions with the console:
 //!
-//! The first line of a file may be `depends: TRAITS`: what of the machine can make a difference to the session. The next one may be
-//! `profile: default`: the session shows what the compiler makes of the kernel in the profile of `Cargo.toml`, and is ignored where
-//! the environment sets another.
+//! - in `tests/console/`, one a file;
+//! - in the README files of the repository and of the board, in `docs/tracing.md` and in `docs/language.md`, where they
+//!   show readers what to expect;
+//! - in `tests/console/smpN/`, for machines of N CPUs; sessions in README files that are marked as `console smpN` are
+//!   for these, too. The others there are for the default machine;
+//! - in `tests/console/special/`, for machines that were not just started, or that are damaged.
+//!
+//! The first line of a file may be `depends: TRAITS`: the traits of the machine that can make a difference to the
+//! session. The next line may be `profile: default`: the session depends on the compiler's output for the profile of
+//! `Cargo.toml`, and is ignored where the environment sets another profile.
 
 use std::{fs, path::Path};
 
@@ -23,33 +26,33 @@ use crate::workspace;
 /// The mark of a session that needs a peer at the other end of the network.
 const LIVE: &str = "console network";
 
-/// The mark of a session that holds for the kernel as it is compiled by default.
+/// The mark of a session that holds only for the default profile.
 const DEFAULT_PROFILE: &str = "profile: default\n";
 
-/// A text that shows a session, and what it is called.
+/// A session, with its name and demands.
 pub struct Written {
     pub name: String,
     pub demands: Demands,
-    /// It holds for the kernel as the profile of `Cargo.toml` has it compiled, and for no other.
+    /// Whether it holds only for a kernel compiled with the profile of `Cargo.toml`.
     pub is_of_default_profile: bool,
-    /// The error says why it is no session.
+    /// The error says why the text is not a session.
     session: Result<Session, String>,
 }
 
 impl Written {
-    /// A new run of the session.
+    /// Returns a new run of the session.
     pub fn subject(&self) -> Result<Box<dyn Subject<()> + Send>, String> {
         Ok(Box::new(Player::new(self.session.clone()?)))
     }
 
-    /// The same where a machine that is off stays off.
+    /// Returns a new run of the session without the line that switches the machine off, for boards that would stay off.
     pub fn subject_that_stays(&self) -> Result<Box<dyn Subject<()> + Send>, String> {
         Ok(Box::new(Player::new(self.session.clone()?.without_power_off())))
     }
 }
 
-/// Every session that holds for machines with this number of CPUs, which a board has unless others are asked for if
-/// `is_plain`.
+/// Returns every session for machines with this number of CPUs. `is_plain` says that the board has this number by
+/// default.
 pub fn all(board: &str, cpus: u32, is_plain: bool) -> Result<Vec<Written>> {
     let root = workspace::root();
     let directory = root.join("tests/console");
@@ -60,7 +63,7 @@ pub fn all(board: &str, cpus: u32, is_plain: bool) -> Result<Vec<Written>> {
         all.extend(in_directory(&particular, &format!("{smp}-"))?);
     }
     for (readme, name, depends) in [
-        // The first thing that anybody does is tried on every board.
+        // Users try this session first, so it is tested on every board.
         (root.join("README.md"), "readme".into(), &[Trait::Board][..]),
         (root.join("docs/tracing.md"), "tracing".into(), &[]),
         (root.join("docs/language.md"), "language".into(), &[]),
@@ -75,14 +78,14 @@ pub fn all(board: &str, cpus: u32, is_plain: bool) -> Result<Vec<Written>> {
     Ok(all)
 }
 
-/// The line that `README.md` begins with, which traces traffic.
+/// Returns the command of the first session of `README.md`, which traces traffic.
 pub fn live_command() -> Result<String, String> {
     let text = read(&workspace::root().join("README.md")).map_err(|error| format!("{error:#}"))?;
     let session = Session::in_markdown(&text, LIVE).into_iter().next();
     session.ok_or_else(|| format!("README.md has no session that is marked as `{LIVE}`"))??.only_command()
 }
 
-/// The session of every file in `directory`, called by its name behind `prefix`.
+/// Returns the sessions of all files in `directory`. Each is named `prefix` and the name of its file.
 fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<Written>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| format!("{} cannot be read", directory.display()))? {
@@ -101,7 +104,7 @@ fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<Written>> {
     Ok(all)
 }
 
-/// What the first line says of where the session is to be had, and the session.
+/// Splits the first line with the session's demands, if there is one, from the session.
 fn demands(text: &str) -> Result<(Demands, &str)> {
     let Some((line, session)) = text.strip_prefix("depends: ").and_then(|rest| rest.split_once('\n')) else {
         return Ok((Demands::default(), text));
@@ -111,7 +114,7 @@ fn demands(text: &str) -> Result<(Demands, &str)> {
     Ok((Demands::on(&depends), session))
 }
 
-/// The sessions of a Markdown file that are marked as `mark`: `NAME`, `NAME-2` and so on.
+/// Returns the sessions of a Markdown file that are marked as `mark`. They are named `NAME`, `NAME-2` and so on.
 fn in_readme(path: &Path, mark: &str, name: &str, demands: &Demands) -> Result<Vec<Written>> {
     let sessions = Session::in_markdown(&read(path)?, mark);
     let named = |(index, session)| {
@@ -122,21 +125,21 @@ fn in_readme(path: &Path, mark: &str, name: &str, demands: &Demands) -> Result<V
     Ok(sessions.into_iter().enumerate().map(named).collect())
 }
 
-/// Garbage, between the two sessions of a file that is no session itself.
+/// Returns the test that sends garbage between the two sessions of its file.
 pub fn garbage() -> Result<Box<dyn Subject<()> + Send>, String> {
     let text =
         read(&workspace::root().join("tests/console/special/garbage.txt")).map_err(|error| format!("{error:#}"))?;
     Ok(Box::new(garbage::parse(&text)?))
 }
 
-/// The session of `special/NAME.txt`.
+/// Returns the session of `special/NAME.txt`.
 pub fn special(name: &str) -> Result<Box<dyn Subject<()> + Send>, String> {
     let path = workspace::root().join(format!("tests/console/special/{name}.txt"));
     let text = read(&path).map_err(|error| format!("{error:#}"))?;
     Ok(Box::new(Player::new(Session::parse(&text)?)))
 }
 
-/// The session that a kernel without symbols has; it begins with what it says of them.
+/// Returns the session for a kernel without symbols. It begins with the kernel's `sentence` about them.
 pub fn without_symbols(sentence: &str) -> Result<Box<dyn Subject<()> + Send>, String> {
     let text = read(&workspace::root().join("tests/console/special/without-symbols.txt"))
         .map_err(|error| format!("{error:#}"))?;

@@ -1,5 +1,5 @@
-//! The tests on the target: every one has a machine of its own, so that none can spoil another and a machine
-//! that hangs is one result. All is decided from the UART.
+//! The tests on the target. Every test has a machine of its own, so that none can affect another, and a machine that
+//! hangs is one result. All results are derived from the UART.
 
 use std::{ffi::OsString, path::Path};
 
@@ -23,14 +23,14 @@ use crate::{
     workspace,
 };
 
-/// What is talked about.
+/// A dialogue with a machine that gives the result of a test.
 pub enum Talk {
     Trial(Trial),
     Other(Box<dyn Subject<()> + Send>),
 }
 
 impl Talk {
-    /// Has the talk, for `seconds` at most from one line to the next.
+    /// Starts the machine and talks to it. There may be `seconds` between one line and the next.
     pub fn with(self, start: &dyn Start, seconds: u64) -> Result<Outcome, String> {
         match self {
             Self::Trial(mut trial) => converse(start, seconds, &mut trial),
@@ -39,22 +39,22 @@ impl Talk {
     }
 }
 
-/// A configuration, as tests know it.
+/// A configuration, with its prefix and traits.
 pub struct NamedConfiguration<'a> {
     pub board: &'a Board,
     configuration: &'a Configuration,
-    /// What the names of the tests in it begin with.
+    /// The prefix of the names of the tests in it.
     prefix: String,
     traits: Traits,
 }
 
 impl NamedConfiguration<'_> {
-    /// Whether it is what the board is without any variation.
+    /// Whether this is the board without any variation.
     pub fn is_base(&self) -> bool {
         self.configuration.name == BASE
     }
 
-    /// What QEMU is told to boot `image` in it.
+    /// Returns QEMU's arguments to boot `image` in it.
     pub fn arguments(&self, image: &Path) -> Result<Vec<OsString>> {
         self.board.arguments(self.configuration, &Overrides::default(), image)
     }
@@ -64,14 +64,14 @@ impl NamedConfiguration<'_> {
 pub struct Candidate<'a> {
     /// The index of the configuration.
     configuration: usize,
-    /// Without the prefix.
+    /// The name without the prefix.
     name: String,
     demands: Demands,
     run: Box<dyn FnOnce() -> Result<Outcome, String> + Send + 'a>,
 }
 
 impl<'a> Candidate<'a> {
-    /// The test `name` in the configuration with this index.
+    /// Creates the test `name` in the configuration with this index.
     pub fn new(
         configuration: usize,
         name: String,
@@ -81,7 +81,7 @@ impl<'a> Candidate<'a> {
         Self { configuration, name, demands, run: Box::new(run) }
     }
 
-    /// A talk with a machine. The error of `subject` says why there is nothing to talk about.
+    /// Creates a test by a dialogue with a machine. The error of `subject` says why there can be no dialogue.
     fn talk(
         configuration: usize,
         name: String,
@@ -97,23 +97,23 @@ impl<'a> Candidate<'a> {
 /// When a job begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Before those that wait: it takes long, and no core is to wait for it at the end.
+    /// Before all waiting jobs. This is for jobs that take long, so that no core waits for them at the end.
     First,
-    /// After those that were added before.
+    /// After all jobs that were added before.
     Last,
 }
 
-/// Everything that is tested on machines, and where.
+/// All tests on machines, and the configurations for them.
 pub struct Targets<'a> {
     pub configurations: Vec<NamedConfiguration<'a>>,
     pub wanted: &'a Wanted,
-    /// Every test runs in every configuration, and not only in those that can make a difference to it.
+    /// Whether every test runs in every configuration, and not only in those that can make a difference.
     pub is_thorough: bool,
-    /// Some configurations were left out, so that there may be none for a test.
+    /// Whether some configurations were left out, so that there may be none for a test.
     pub is_narrowed: bool,
-    /// Tests are listed instead of run.
+    /// Whether tests are listed instead of run.
     pub is_listing: bool,
-    /// How long a machine may take from one line to the next.
+    /// How many seconds a machine may take from one line to the next.
     pub seconds: u64,
 }
 
@@ -143,7 +143,7 @@ impl<'a> Targets<'a> {
         Ok(())
     }
 
-    /// Adds everything that is tried on the kernel itself, which is the program `elf` and its image `image`.
+    /// Adds all tests of the kernel itself: the program `elf` and its image `image`.
     pub fn add_kernel(&'a self, context: &BuildContext<'_, 'a>, elf: &Path, image: &Path) {
         let mut candidates = Vec::new();
         for (index, named) in self.configurations.iter().enumerate() {
@@ -155,7 +155,7 @@ impl<'a> Targets<'a> {
         self.begin(context, candidates, Order::Last);
     }
 
-    /// What is tried on the kernel in the configuration with this index.
+    /// Returns the tests of the kernel in the configuration with this index.
     fn of_kernel(&'a self, index: usize, elf: &Path, image: &Path) -> Result<Vec<Candidate<'a>>> {
         let named = &self.configurations[index];
         let arguments = named.arguments(image)?;
@@ -199,8 +199,8 @@ impl<'a> Targets<'a> {
         Ok(candidates)
     }
 
-    /// Adds every case of the benchmark. The machine changes the figures, and not whether a case works: on the one that the page
-    /// of figures is about each is measured, and compared with the page, and elsewhere it is done once.
+    /// Adds every case of the benchmark. The machine affects the figures, but not whether a case works. On the machine
+    /// of the page of figures, each case is measured, and compared with the page; elsewhere it runs once.
     pub fn add_benchmark(&'a self, context: &BuildContext<'_, 'a>, image: &Path) -> Result<()> {
         let candidate = |(index, named): (usize, &NamedConfiguration<'_>)| {
             let mut arguments = named.arguments(image)?;
@@ -219,7 +219,7 @@ impl<'a> Targets<'a> {
         Ok(())
     }
 
-    /// Adds the candidates that are to run, or lists them.
+    /// Adds the candidates that must run, or lists them.
     pub fn begin(&'a self, context: &BuildContext<'_, 'a>, candidates: Vec<Candidate<'a>>, order: Order) {
         let mut tests: Vec<(String, Vec<Candidate<'a>>)> = Vec::new();
         for candidate in candidates {
@@ -233,7 +233,7 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Adds one test in the configurations in which it is to run, out of those in which it can.
+    /// Adds one test in the configurations in which it must run, out of those in which it can.
     fn begin_one(
         &'a self,
         context: &BuildContext<'_, 'a>,

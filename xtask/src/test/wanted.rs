@@ -1,25 +1,25 @@
-//! Which tests the command line asks for, by their names.
+//! Decides by their names which tests the command line asks for.
 //!
 //! A name begins with a prefix: a stage such as `host`, or a configuration such as `rpi3/smp1`.
 
-/// The tests that are asked for.
+/// The tests that the command line asks for.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     filter: Option<String>,
-    /// A name has to be the filter, with a prefix or without, rather than contain it.
+    /// Whether a name must equal the filter, with a prefix or without, rather than contain it.
     is_exact: bool,
-    /// All that names begin with.
+    /// All prefixes of names.
     known: Vec<String>,
     /// The only prefixes that the filter leaves, if it begins with one.
     prefixes: Option<Vec<String>>,
-    /// The filter is nothing but a prefix.
+    /// Whether the filter is a prefix and nothing more.
     is_prefix: bool,
 }
 
 impl Wanted {
-    /// Tests whose names contain `filter`, or are `filter` if `is_exact`; every test without a filter. `prefixes` are all that
-    /// names begin with: a filter that begins with one of them and `::` asks for no other, and one that is a board, with or
-    /// without a slash, asks for every test in all its configurations.
+    /// Selects tests whose names contain `filter`, or equal it if `is_exact`; every test without a filter. `prefixes`
+    /// are all prefixes of names. A filter that begins with one of them and `::` selects no other prefix. A filter that
+    /// is a board, with or without a slash, selects every test in all its configurations.
     pub fn new<'a>(
         filter: Option<String>,
         is_exact: bool,
@@ -38,7 +38,7 @@ impl Wanted {
         Self { filter, is_exact, known, prefixes, is_prefix }
     }
 
-    /// Whether the test of this name is asked for.
+    /// Whether the test of this name is wanted.
     pub fn has(&self, name: &str) -> bool {
         let Some(filter) = self.filter.as_deref() else { return true };
         let (prefix, rest) = name.split_once("::").unwrap_or((name, ""));
@@ -48,12 +48,12 @@ impl Wanted {
         if self.is_exact { name == filter || rest == filter } else { name.contains(filter) }
     }
 
-    /// Whether a test whose name begins with this prefix may be asked for.
+    /// Whether a test with this prefix may be wanted.
     pub fn may_have(&self, prefix: &str) -> bool {
         self.prefixes.as_ref().is_none_or(|prefixes| prefixes.iter().any(|meant| meant == prefix))
     }
 
-    /// Whether a test may be asked for whose name is a prefix, one of `modules`, and a word without `::`.
+    /// Whether a test may be wanted whose name is a prefix, one of `modules`, and a word without `::`.
     pub fn may_have_of(&self, modules: &[&str]) -> bool {
         if self.is_exact {
             return self.is_of(modules);
@@ -65,7 +65,7 @@ impl Wanted {
         is_end_of_module && !rest.contains("::") || is_end_of_prefix && goes_on
     }
 
-    /// Whether only tests are asked for whose names, after the prefix, begin with one of `modules`.
+    /// Whether all wanted tests have names that begin with one of `modules` after the prefix.
     pub fn is_of(&self, modules: &[&str]) -> bool {
         let Some(filter) = self.filter.as_deref() else { return false };
         let own = if self.prefixes.is_some() { filter.split_once("::").map_or("", |(_, own)| own) } else { filter };
@@ -82,7 +82,7 @@ impl Wanted {
         self.prefixes.is_some()
     }
 
-    /// Why no test was found.
+    /// Returns the message for a filter that matches no test.
     pub fn nothing(&self) -> String {
         let what = if self.is_exact { "is called" } else { "has a name with" };
         let filter = self.filter.as_deref().unwrap_or_default();
@@ -100,7 +100,7 @@ mod tests {
         Wanted::new(Some(filter.into()), is_exact, PREFIXES)
     }
 
-    /// The prefixes that a filter leaves.
+    /// Returns the prefixes that a filter leaves.
     fn prefixes(filter: &str) -> Vec<&'static str> {
         let wanted = wanted(filter, false);
         PREFIXES.into_iter().filter(|prefix| wanted.may_have(prefix)).collect()

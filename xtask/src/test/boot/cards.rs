@@ -1,5 +1,5 @@
-//! A network card whose interrupt is another device's, by the tree: it is refused with a sentence, rather than used without being
-//! heard.
+//! A network card whose interrupt belongs to another device, by the tree. The kernel must refuse it with a sentence,
+//! and not use a card that it cannot hear.
 
 use std::{ffi::OsString, path::Path};
 
@@ -14,12 +14,12 @@ use super::{
     Boot, TREE, loaded, loader,
 };
 
-/// Where QEMU puts a card beside a disk, and where its UART is.
+/// The nodes of the card, where QEMU puts one beside a disk, and of the UART.
 const CARD: &str = "virtio_mmio@a003c00";
 const UART: &str = "pl011@9000000";
 const INTERRUPTS: &str = "interrupts";
 
-/// What becomes of QEMU's tree `good`.
+/// Returns the boot for QEMU's tree `good`.
 pub fn boot(machine: &[OsString], good: &[u8], image: &Path, directory: &Path) -> Result<Boot> {
     let wrong = "QEMU's device tree is another one than this knows";
     let mut tree = Tree::parse(good).context(wrong)?;

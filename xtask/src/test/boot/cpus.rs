@@ -1,7 +1,7 @@
-//! CPUs that are started in another way than QEMU has them started, and trees that are wrong about them. A machine goes
-//! on without those that do not start, and says which and why.
+//! CPUs that are started by other means than QEMU's default, and trees with errors about CPUs. A machine must go on
+//! without the CPUs that do not start, and say which they are and why.
 //!
-//! No machine of QEMU that the kernel runs on has a spin table, so a few instructions do what firmware with one does:
+//! None of QEMU's machines for the kernel has a spin table. So a few instructions do the work of firmware that has one:
 //! they start the other CPUs, which then wait for the words that the tree names.
 
 use std::{ffi::OsString, path::Path};
@@ -18,12 +18,12 @@ use super::{
 };
 use crate::board::{Board, Configuration};
 
-/// The configurations in which this is tried have that many CPUs.
+/// The number of CPUs in the configurations of these tests.
 const CPUS: u32 = 4;
-/// Of a GICv3, more than the kernel has room for.
+/// More CPUs than the kernel has room for, as a GICv3 allows.
 const MANY: &str = "40";
 
-/// What becomes of QEMU's tree `good`, in the words of what the machine says.
+/// Returns the boots for changed copies of QEMU's tree `good`. Each is tested by the session of its name.
 pub fn boots(
     board: &Board,
     configuration: &Configuration,
@@ -58,11 +58,11 @@ pub fn boots(
         tree.set("cpu@3", "enable-method", text("spin-table"))?;
         tree.set("cpu@3", "cpu-release-addr", (TREE - 8).to_be_bytes().into())
     })?;
-    // Not aligned, in the image, and beyond what can be mapped.
+    // Not aligned, in the image, and beyond the addresses that can be mapped.
     let bad_places = |cpu| [0, TREE - 4, IMAGE + 8, !7][cpu as usize];
     let firmware = spin_table_firmware(uses_smc);
     let words = LOADER + firmware.len() as u64;
-    // PSCI is called otherwise where the kernel is entered at EL2, and CPUs are woken by the interrupt controller.
+    // At EL2 the kernel calls PSCI in another way, and the interrupt controller wakes CPUs.
     let demands = || Demands::on(&[Trait::Entry, Trait::Interrupts]);
     let mut boots = Vec::new();
     for (name, tree, code) in [
@@ -86,8 +86,8 @@ pub fn boots(
     Ok(boots)
 }
 
-/// Instructions that start the other CPUs by PSCI, and then the image. Each waits until there is an address in its word
-/// behind them, by Aff0, and goes there.
+/// Returns instructions that start the other CPUs by PSCI, and then the image. Each of these CPUs waits for an address
+/// in its word after the instructions, by Aff0, and jumps there.
 fn spin_table_firmware(uses_smc: bool) -> Vec<u8> {
     let code: [u32; 20] = [
         0xd280_0033,                   //    mov x19, #1

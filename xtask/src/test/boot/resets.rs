@@ -1,5 +1,5 @@
-//! A board that has PSCI and no watchdog, as a Raspberry Pi 5, of which QEMU has no machine: when it has stopped, it is reset,
-//! for its loader to come back.
+//! A board with PSCI and without a watchdog, such as a Raspberry Pi 5, which QEMU does not have. After it has stopped
+//! it must be reset, so that its loader comes back.
 
 use std::{ffi::OsString, path::Path};
 
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::console::{Event, stop_reason};
 
-/// The name of the root.
+/// The name of the root node.
 const ROOT: &str = "";
 
-/// What becomes of QEMU's tree `good`, which has no timer and a name of that vendor.
+/// Returns the boot for QEMU's tree `good`, without its timer and with a name of that vendor.
 pub fn boot(machine: &[OsString], good: &[u8], image: &Path, directory: &Path) -> Result<Boot> {
     let wrong = "QEMU's device tree is another one than this knows";
     let mut tree = Tree::parse(good).context(wrong)?;
@@ -33,7 +33,7 @@ pub fn boot(machine: &[OsString], good: &[u8], image: &Path, directory: &Path) -
     Ok(Boot { name, demands, arguments, subject: Ok(Box::new(Resets { stops, has_stopped: false })) })
 }
 
-/// The machine has to stop, and be reset then, which ends QEMU.
+/// Requires that the machine stops, and is then reset, which ends QEMU.
 struct Resets {
     stops: Stops,
     has_stopped: bool,

@@ -1,4 +1,5 @@
-//! Kernels that embed the engine wrongly: the example `minimal` with one mistake each. Each says what is wrong, and ends.
+//! Kernels that embed the engine wrongly: the example `minimal` with one mistake each. Each must print the fault, and
+//! end.
 
 use std::{
     fs,
@@ -17,7 +18,7 @@ use crate::{
     workspace,
 };
 
-/// One mistake: what is replaced in a file of the example, and a part of the sentence that the kernel prints then.
+/// A mistake: a replacement in a file of the example, and a part of the sentence that the kernel then prints.
 struct Mistake {
     name: &'static str,
     file: File,
@@ -109,7 +110,7 @@ const MISTAKES: [Mistake; 9] = [
         says: "cannot be registered with interrupts masked",
     },
 ];
-/// The example as it is, with the engine compiled without optimization.
+/// The unchanged example, with the engine compiled without optimization.
 const UNOPTIMIZED: &str = "unoptimized";
 const UNOPTIMIZED_SAYS: &str = "the engine is compiled at opt-level 0";
 
@@ -148,7 +149,8 @@ pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
     });
 }
 
-/// Builds all of them, in a workspace of their own in the target directory. Returns where the programs are.
+/// Builds all of these kernels, in a workspace of their own in the target directory. Returns the directory of the
+/// programs.
 fn build(context: &BuildContext<'_, '_>) -> Result<PathBuf, String> {
     let directory = workspace::root().join("target/mistakes");
     write(&directory).map_err(|error| format!("{} cannot be written: {error}", directory.display()))?;
@@ -201,7 +203,7 @@ fn put(directory: &Path, name: &str, source: &str, script: &str) -> Result<(), S
     Ok(())
 }
 
-/// Runs a kernel, which says what is wrong.
+/// Runs a kernel, and checks that it prints `says`.
 fn tells(elf: &Path, says: &str) -> Result<Outcome, String> {
     let printed = run(elf, "max")?;
     if printed.contains(says) { Ok(Outcome::Passed) } else { Err(format!("it prints\n{printed}\nwithout {says:?}")) }

@@ -1,9 +1,9 @@
-//! A tree taken apart, so that it can be put together again as another one.
+//! A parsed tree, which can be changed and written again.
 
 use super::{BEGIN_NODE, END_NODE, NOP, PROPERTY, WORD, structure, word};
 
 const END: u32 = 9;
-/// What the header says of the format: version 17, which version 16 readers understand (chapter 5.2).
+/// The versions in the header: version 17, which readers of version 16 understand (chapter 5.2).
 const VERSIONS: [u32; 2] = [17, 16];
 const HEADER_SIZE: usize = 40;
 
@@ -13,13 +13,13 @@ enum Token {
     End,
 }
 
-/// The nodes and properties of a tree, and the memory that it reserves.
+/// The nodes and properties of a tree, and its memory reservations.
 pub struct Tree {
     reservations: Vec<[u64; 2]>,
     tokens: Vec<Token>,
 }
 
-/// A string with its end.
+/// Returns a string with its terminating zero.
 pub fn text(text: &str) -> Vec<u8> {
     format!("{text}\0").into_bytes()
 }
@@ -29,7 +29,7 @@ fn name_at(tree: &[u8], at: usize) -> Option<Vec<u8>> {
 }
 
 impl Tree {
-    /// Takes `tree` apart; `None` if it is none. What it reserves itself is not kept: QEMU reserves nothing.
+    /// Parses `tree`. `None` if it is not a tree. Reservations are dropped: QEMU makes none.
     pub fn parse(tree: &[u8]) -> Option<Self> {
         let mut at = structure(tree)?.start;
         let strings = word(tree, 12)? as usize;
@@ -58,7 +58,7 @@ impl Tree {
         }
     }
 
-    /// The places of the properties of the first node with this name.
+    /// Returns the places of the properties of the first node with this name.
     fn properties(&self, node: &str) -> Option<std::ops::Range<usize>> {
         let begins = |token: &Token| matches!(token, Token::Begin(name) if name == node.as_bytes());
         let start = self.tokens.iter().position(begins)? + 1;
@@ -66,7 +66,7 @@ impl Tree {
         Some(start..start + count)
     }
 
-    /// The value of a property of the first node with this name.
+    /// Returns the value of a property of the first node with this name.
     pub fn get(&self, node: &str, property: &str) -> Option<&[u8]> {
         self.tokens[self.properties(node)?].iter().find_map(|token| match token {
             Token::Property { name, value } if name == property.as_bytes() => Some(&value[..]),
@@ -74,7 +74,7 @@ impl Tree {
         })
     }
 
-    /// Takes a property from the first node with this name, if it has it.
+    /// Removes a property from the first node with this name. `None` if it does not have it.
     pub fn remove(&mut self, node: &str, property: &str) -> Option<()> {
         let places = self.properties(node)?;
         let is_it = |token: &Token| matches!(token, Token::Property { name, .. } if name == property.as_bytes());
@@ -84,7 +84,7 @@ impl Tree {
         Some(())
     }
 
-    /// Gives the first node with this name a property, in place of the one that it has.
+    /// Sets a property of the first node with this name.
     pub fn set(&mut self, node: &str, property: &str, value: Vec<u8>) -> Option<()> {
         self.remove(node, property)?;
         let start = self.properties(node)?.start;
@@ -92,12 +92,12 @@ impl Tree {
         Some(())
     }
 
-    /// Reserves memory.
+    /// Adds a memory reservation.
     pub fn reserve(&mut self, address: u64, size: u64) {
         self.reservations.push([address, size]);
     }
 
-    /// Puts it together.
+    /// Returns the tree as bytes.
     pub fn blob(&self) -> Vec<u8> {
         let ended = [&self.reservations[..], &[[0, 0]]].concat();
         let reservations: Vec<u8> = ended.iter().flatten().flat_map(|number| number.to_be_bytes()).collect();

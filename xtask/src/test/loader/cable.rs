@@ -1,5 +1,5 @@
-//! A board on a cable, as a serial port of the host: QEMU with the loader, and a pseudo-terminal that carries what is said,
-//! not always well. A cable can be pulled, and is put in again at another port, which goes by the same name.
+//! A board on a cable, as a serial port of the host: QEMU with the loader, and a pseudo-terminal that carries bytes,
+//! not always correctly. A cable can be pulled. It is then put in again at another port with the same name.
 
 use std::{
     ffi::OsString,
@@ -26,23 +26,23 @@ use rustix::{
 
 use crate::machine::{Machine, Output, Uart};
 
-/// How long a cable that was pulled stays out.
+/// How long a pulled cable stays out.
 const PULLED: Duration = Duration::from_millis(700);
 
-/// What happens on the way.
+/// The faults of a cable.
 #[derive(Clone, Default)]
 pub struct Faults {
-    /// One byte in so many is changed, and one is lost, in each direction; none if 0.
+    /// In each direction, one byte in this many is changed, and one is lost. No byte if 0.
     pub noise: u64,
-    /// The noise ends after so many bytes from the host.
+    /// The noise ends after this many bytes from the host.
     pub until: u64,
-    /// The cable is pulled when so many bytes have come from the host.
+    /// The cable is pulled after these numbers of bytes from the host.
     pub pulls: Vec<u64>,
 }
 
-/// A cable with a board at its end, until it is dropped.
+/// A cable with a board at its end, which ends when it is dropped.
 pub struct Cable {
-    /// The port on this side.
+    /// The path of the port on the host.
     pub port: PathBuf,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -69,18 +69,18 @@ impl Drop for Cable {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It ends within one turn; if it has panicked, the board is gone as well.
+            // The thread ends within one turn. If it has panicked, the board is gone as well.
             let _ = thread.join();
         }
         let _ = fs::remove_file(&self.port);
     }
 }
 
-/// A new pseudo-terminal, known as `port`.
+/// Opens a new pseudo-terminal, and links it as `port`.
 fn plug(port: &Path) -> Result<OwnedFd> {
     let end = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).context("there is no pseudo-terminal")?;
     grantpt(&end).and_then(|()| unlockpt(&end)).context("the pseudo-terminal cannot be used")?;
-    // Nothing is echoed before the other side has set its end up.
+    // Nothing must be echoed before the other side has set up its end.
     let mut settings = tcgetattr(&end)?;
     settings.make_raw();
     tcsetattr(&end, OptionalActions::Now, &settings)?;
@@ -96,17 +96,17 @@ struct Carrier {
     board: Machine,
     sent: Receiver<Output>,
     port: PathBuf,
-    /// The end of the pseudo-terminal that is the board's; none while the cable is out.
+    /// The board's end of the pseudo-terminal. `None` while the cable is out.
     end: Option<OwnedFd>,
     faults: Faults,
-    /// Bytes from the host.
+    /// The number of bytes from the host so far.
     carried: u64,
     random: u64,
     pulled: Option<Instant>,
 }
 
 impl Carrier {
-    /// Carries what there is. False if the board is gone.
+    /// Carries all waiting bytes. Returns false if the board is gone.
     fn carry(&mut self) -> bool {
         if self.pulled.is_some_and(|pulled| pulled.elapsed() > PULLED) {
             self.pulled = None;
@@ -146,7 +146,7 @@ impl Carrier {
         let timeout = Timespec::try_from(TURN).ok();
         let is_ready = poll(&mut events, timeout.as_ref()).is_ok_and(|ready| ready != 0);
         if is_ready && !events[0].revents().contains(PollFlags::IN) {
-            // No process has the port open: that is reported at once, and again and again.
+            // No process has the port open. `poll` reports this at once, again and again.
             thread::sleep(TURN);
             return Vec::new();
         }
@@ -156,7 +156,8 @@ impl Carrier {
         }
     }
 
-    /// What is sent while no process listens is lost. The board waits for one that does: it is no faster than a cable.
+    /// Writes to the host. Bytes are lost while no process has the port open. Otherwise the board waits for the reader:
+    /// it is no faster than a cable.
     fn write(&self, mut bytes: &[u8]) {
         const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
         let Some(end) = &self.end else { return };

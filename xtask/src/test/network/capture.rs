@@ -1,27 +1,27 @@
-//! What QEMU has captured of a network: a file in the format of libpcap, as QEMU writes it in the byte order of the host.
+//! Reads QEMU's capture of a network: a file in the format of libpcap, which QEMU writes in the byte order of the host.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 
-/// Bytes of the head of a file, and of each packet.
+/// The size in bytes of the header of a file, and of each packet.
 const FILE_HEAD: usize = 24;
 const PACKET_HEAD: usize = 16;
-/// What a file begins with whose packets have times in microseconds.
+/// The first word of a file whose packets have times in microseconds.
 const MAGIC: u32 = 0xa1b2_c3d4;
 
 /// A packet that has passed a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// The card has sent it; or else received.
+    /// Whether the card has sent it. Otherwise the card has received it.
     pub is_transmitted: bool,
-    /// Its bytes, with the Ethernet header.
+    /// Its length in bytes, with the Ethernet header.
     pub length: u64,
-    /// Of a TCP segment, which of SYN, FIN, RST and PSH it has, in the words of smoltcp's `Control`.
+    /// Which of SYN, FIN, RST and PSH a TCP segment has, in the words of smoltcp's `Control`. `None` for other packets.
     pub control: Option<&'static str>,
 }
 
-/// Packets that have passed a card, and bytes of them.
+/// Counts of packets that have passed a card, and of their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
     pub packets_received: u64,
@@ -31,7 +31,7 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// How many these are.
+    /// Counts these packets.
     pub fn of(packets: &[Packet]) -> Self {
         let mut passed = Self::default();
         for packet in packets {
@@ -46,7 +46,8 @@ impl Passed {
     }
 }
 
-/// What has passed the card with this address, as it is usually written, since the file had `since` bytes.
+/// Reads the packets that have passed the card with this address, in its usual notation, since the file had `since`
+/// bytes.
 pub fn read(file: &Path, hardware_address: &str, since: u64) -> Result<Vec<Packet>> {
     let bytes = fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
     let address: Result<Vec<u8>, _> = hardware_address.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect();
@@ -58,13 +59,13 @@ fn parse(bytes: &[u8], address: &[u8], since: usize) -> Result<Vec<Packet>> {
     ensure!(word(bytes) == Some(MAGIC), "it begins with other bytes");
     let mut packets = Vec::new();
     let mut rest = bytes.get(since.max(FILE_HEAD)..).context("it is shorter than it was")?;
-    // A packet that is not whole is being written.
+    // An incomplete packet is still being written.
     while let Some((head, behind)) = rest.split_at_checked(PACKET_HEAD)
         && let Some(captured) = word(&head[8..])
         && let Some((packet, behind)) = behind.split_at_checked(captured as usize)
     {
         let length = word(&head[12..]).unwrap_or_default().into();
-        // The source stands behind the destination.
+        // The source address follows the destination address.
         let is_transmitted = packet.get(6..12) == Some(address);
         packets.push(Packet { is_transmitted, length, control: control(packet) });
         rest = behind;
@@ -72,7 +73,8 @@ fn parse(bytes: &[u8], address: &[u8], since: usize) -> Result<Vec<Packet>> {
     Ok(packets)
 }
 
-/// The control flags of a packet, if it is a TCP segment over IPv4 (RFC 791, section 3.1; RFC 9293, section 3.1).
+/// Returns the control flags of a packet. `None` if it is not a TCP segment over IPv4 (RFC 791, section 3.1; RFC 9293,
+/// section 3.1).
 fn control(packet: &[u8]) -> Option<&'static str> {
     const ETHERNET: usize = 14;
     let is_ipv4 = packet.get(12..ETHERNET) == Some(&[8, 0]);

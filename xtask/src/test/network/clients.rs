@@ -1,4 +1,4 @@
-//! Clients of all kinds: those that want something, and those that only make trouble.
+//! Clients of all kinds: those that fetch something, and those that only make trouble.
 
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
@@ -13,25 +13,25 @@ use crate::{disk, network::Line};
 
 /// How long a server may take to go on.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Bytes of what there is to fetch, which is what the disk begins with.
+/// The size in bytes of the content to fetch, which is the beginning of the disk.
 const MEGABYTE: usize = 1 << 20;
-/// How often it is fetched on each card, on new connections and on one.
+/// How often it is fetched on each card: on new connections, and on one connection.
 const FETCHES: usize = 3;
-/// Connections to the echo server of each card at a time, and bytes that go to and fro on each.
+/// The number of simultaneous connections to the echo server of each card, and of bytes to and fro on each.
 const ECHOES: usize = 6;
 const ECHOED: usize = 100_000;
-/// Connections that the server of HTTP takes at a time, and more than that.
+/// The number of simultaneous connections that the HTTP server takes, and a larger number.
 const CONNECTIONS: usize = 16;
 const CROWD: usize = 40;
 
-/// What was answered.
+/// A response of the HTTP server.
 struct Response {
-    /// The line that it begins with, and the fields.
+    /// The status line and the header fields.
     head: String,
     content: Vec<u8>,
 }
 
-/// The megabyte is fetched on all cards at once, on several connections and again and again on one.
+/// The megabyte is fetched on all cards at once, on several connections and repeatedly on one.
 pub fn http(lines: &[Line]) -> Result<()> {
     on_each(lines, |line| {
         for _ in 0..FETCHES {
@@ -49,11 +49,11 @@ pub fn http(lines: &[Line]) -> Result<()> {
     })
 }
 
-/// Several clients at once, whose bytes come back to the one that has sent them.
+/// Several clients at once send bytes, and each gets its own bytes back.
 pub fn echo(lines: &[Line]) -> Result<()> {
     on_each(lines, |line| {
-        // One after the other to begin with: QEMU's queue for those that it has not accepted yet is short, and it is not what is
-        // tried here. The kernel has accepted who hears something.
+        // The clients connect one after the other: QEMU's queue of connections that it has not accepted yet is short,
+        // and is not tested here. A client that receives something has been accepted by the kernel.
         let greet = |_| {
             let mut connection = connect(line.echo)?;
             connection.get_mut().write_all(b"!")?;
@@ -81,8 +81,8 @@ pub fn echo(lines: &[Line]) -> Result<()> {
     })
 }
 
-/// What is wrong is answered as it should be, and who leaves without a word does no harm, be they more than are taken at a time:
-/// behind it all, the megabyte is whole.
+/// Wrong requests are answered as they should be, and clients that leave without a word do no harm, even if they are
+/// more than the server takes at a time: after all of them, the megabyte is complete.
 pub fn rough(lines: &[Line]) -> Result<()> {
     on_each(lines, |line| {
         let long = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", "k".repeat(4000));
@@ -112,15 +112,16 @@ pub fn rough(lines: &[Line]) -> Result<()> {
     })
 }
 
-/// Who comes when all connections are taken is refused at once; those who are there are served, and others when they have gone.
+/// A client that comes when all connections are taken is refused at once. The present clients are served, and new ones
+/// after they have gone.
 pub fn full(lines: &[Line]) -> Result<()> {
     const REQUEST: &str = "GET / HTTP/1.1\r\nHost: kernel\r\n\r\n";
     on_each(lines, |line| {
         let mut served: Vec<_> = (0..CONNECTIONS).map(|_| connect(line.http)).collect::<Result<_>>()?;
-        // Who has an answer has been accepted.
+        // A client that has a response has been accepted.
         served.iter_mut().try_for_each(|connection| ask(connection, REQUEST).map(drop))?;
         let mut refused = connect(line.http)?;
-        // It may have been refused before this.
+        // The connection may have been refused before this.
         let _ = refused.get_mut().write_all(REQUEST.as_bytes());
         match refused.read(&mut [0]) {
             Ok(0) => {}
@@ -133,7 +134,7 @@ pub fn full(lines: &[Line]) -> Result<()> {
     })
 }
 
-/// Fetches the megabyte when those who were there before have gone: the last of them may be on their way still.
+/// Fetches the megabyte after the earlier clients have gone. The last of them may still be on their way out.
 fn fetch_at_last(address: SocketAddr) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -145,20 +146,21 @@ fn fetch_at_last(address: SocketAddr) -> Result<()> {
     }
 }
 
-/// Comes, says something, and wants no answer. Whether it gets through is a matter of chance: QEMU's queue is short.
+/// Connects, sends something, and reads no reply. QEMU's queue is short, so it is a matter of chance whether this gets
+/// through.
 fn annoy(address: SocketAddr, beginning: &str) -> Option<BufReader<TcpStream>> {
     let mut connection = connect(address).ok()?;
     connection.get_mut().write_all(beginning.as_bytes()).ok()?;
     Some(connection)
 }
 
-/// Does the same on each card, on all at once.
+/// Calls `visit` for each card, for all of them at once.
 pub fn on_each(lines: &[Line], visit: impl Fn(&Line) -> Result<()> + Sync) -> Result<()> {
     let visit = &visit;
     in_parallel(lines.iter().map(|line| move || visit(line).with_context(|| line.name.clone())))
 }
 
-/// Does all at once.
+/// Runs all of these at once.
 fn in_parallel<F: FnOnce() -> Result<()> + Send>(all: impl Iterator<Item = F>) -> Result<()> {
     thread::scope(|scope| {
         let all: Vec<_> = all.map(|one| scope.spawn(one)).collect();
@@ -175,7 +177,7 @@ fn connect(address: SocketAddr) -> Result<BufReader<TcpStream>> {
     Ok(BufReader::new(stream))
 }
 
-/// Fetches the megabyte on a connection of its own, which the server ends.
+/// Fetches the megabyte on a connection of its own, which the server closes.
 fn fetch_whole(address: SocketAddr) -> Result<()> {
     let mut connection = connect(address)?;
     let response = ask(&mut connection, "GET /megabyte HTTP/1.1\r\nHost: kernel\r\nConnection: close\r\n\r\n")?;
@@ -184,14 +186,14 @@ fn fetch_whole(address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// Whether the answer is the megabyte.
+/// Checks that the response is the megabyte.
 fn has_megabyte(response: &Response) -> Result<()> {
     let Response { head, content } = response;
     ensure!(head.starts_with("HTTP/1.1 200 OK\r\n"), "it is answered by {head:?}");
     is_megabyte(content)
 }
 
-/// Whether this is the megabyte, which the disk begins with.
+/// Checks that this is the megabyte at the beginning of the disk.
 pub fn is_megabyte(content: &[u8]) -> Result<()> {
     let megabyte = &disk::contents()[..MEGABYTE];
     let wrong = content.iter().zip(megabyte).position(|(one, other)| one != other);

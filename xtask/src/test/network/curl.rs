@@ -1,4 +1,4 @@
-//! `curl`, which everybody has: it fetches the known megabyte, again and again.
+//! Fetches the known megabyte repeatedly with `curl`, the client that users are most likely to have.
 
 use std::{
     env,
@@ -12,18 +12,18 @@ use anyhow::{Context, Result, ensure};
 use super::clients::{self, on_each};
 use crate::network::Line;
 
-/// How often it is fetched, on all cards together.
+/// How often the megabyte is fetched, on all cards together.
 const FETCHES: u64 = 100;
-/// Of so many, the first card gets all but one, so that no two cards pass the same.
+/// Of this many fetches, the first card gets all but one, so that no two cards pass the same packets.
 const SHARE: u64 = 3;
-/// How long it is fetched if [`SECONDS`] does not say.
+/// How many seconds it is fetched if [`SECONDS`] is not set.
 const DEFAULT_SECONDS: u64 = 5;
-/// The variable that says how long it is fetched, in seconds.
+/// The environment variable for how many seconds it is fetched.
 const SECONDS: &str = "NETWORK_SECONDS";
-/// How long one may take, in seconds.
+/// How many seconds one fetch may take.
 const PATIENCE: &str = "120";
 
-/// Fetches the megabyte so often that it makes [`FETCHES`], on all cards at once.
+/// Fetches the megabyte [`FETCHES`] times, on all cards at once.
 pub fn a_hundred_times(lines: &[Line]) -> Result<()> {
     let others = lines.len().saturating_sub(1) as u64;
     on_each(lines, |line| {
@@ -33,7 +33,7 @@ pub fn a_hundred_times(lines: &[Line]) -> Result<()> {
     })
 }
 
-/// Fetches the megabyte for some time, on all cards at once, twice on each.
+/// Fetches the megabyte for some time, on all cards at once, twice in parallel on each.
 pub fn for_some_time(lines: &[Line]) -> Result<()> {
     let seconds = match env::var(SECONDS) {
         Ok(text) => text.parse().with_context(|| format!("{SECONDS} is no number of seconds"))?,
@@ -52,10 +52,10 @@ pub fn for_some_time(lines: &[Line]) -> Result<()> {
     Ok(())
 }
 
-/// Fetches it once, and compares every byte.
+/// Fetches the megabyte once, and compares every byte.
 fn fetch(line: &Line) -> Result<()> {
     let mut curl = Command::new("curl");
-    // What the user has set for himself is not for this.
+    // The user's own settings for curl must not apply here.
     curl.args(["-q", "--noproxy", "*", "--silent", "--show-error", "--fail", "--max-time", PATIENCE]);
     let output = curl.arg(format!("http://{}/megabyte", line.http)).stdin(Stdio::null()).output();
     let output = output.context("curl cannot be started")?;

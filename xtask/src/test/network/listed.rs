@@ -1,23 +1,23 @@
-//! What the kernel says of its interfaces, by the command `network`.
+//! Parses the reply to the kernel's command `network`.
 
 use super::capture::{Packet, Passed};
 
-/// What is typed to hear of the interfaces.
+/// The command that lists the interfaces.
 pub const COMMAND: &str = "network";
 
-/// What an interface says of itself.
+/// An interface, as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     pub name: String,
     pub hardware_address: String,
     pub has_address: bool,
-    /// Packets and bytes of them that it has received and transmitted.
+    /// The packets and bytes that it has received and transmitted.
     pub passed: Passed,
     pub lost: u64,
 }
 
 impl Interface {
-    /// The interface that a line of the list is about.
+    /// Parses a line of the list. `None` if it is about no interface.
     fn parse(line: &str) -> Option<Self> {
         let mut words: Vec<&str> = line.split_whitespace().collect();
         let has_address = words.len() == 9;
@@ -39,18 +39,18 @@ impl Interface {
         Some(Self { name: name.into(), hardware_address: hardware_address.into(), has_address, passed, lost })
     }
 
-    /// Whether it has counted these packets, and lost none.
+    /// Whether the interface has counted exactly these packets, and lost none.
     pub fn has_counted(&self, packets: &[Packet]) -> bool {
         self.passed == Passed::of(packets) && self.lost == 0
     }
 }
 
-/// The interfaces that a reply tells of.
+/// Returns the interfaces in a reply.
 pub fn interfaces(reply: &[String]) -> Vec<Interface> {
     reply.iter().filter_map(|line| Interface::parse(line)).collect()
 }
 
-/// How many bytes of the heap are in use, if a reply tells.
+/// Returns the number of heap bytes in use. `None` if the reply has no such line.
 pub fn heap(reply: &[String]) -> Option<u64> {
     reply.iter().find_map(|line| line.strip_prefix("memory: ")?.strip_suffix(" bytes of the heap")?.parse().ok())
 }

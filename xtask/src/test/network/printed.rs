@@ -1,23 +1,23 @@
-//! What a program prints at its end, as numbers by what they are numbers of: `@x[net0]`, and `@y[net0] [64, 128)` for a row of a
-//! histogram.
+//! Parses a program's output at its end into named numbers: `@x[net0]` for a map, and `@y[net0] [64, 128)` for a row of
+//! a histogram.
 
 use std::collections::BTreeMap;
 
 use super::capture::Packet;
 
-/// Numbers by what they are of.
+/// Numbers by their names.
 pub type Numbers = BTreeMap<String, u64>;
 
-/// What was printed.
+/// A program's output at its end.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Printed {
     pub maps: Numbers,
-    /// Lines of what was missed and lost.
+    /// The lines about missed hits and losses.
     pub losses: Vec<String>,
 }
 
 impl Printed {
-    /// Reads the lines that follow ^C or the command.
+    /// Parses the lines that follow ^C or the command.
     pub fn parse(lines: &[String]) -> Result<Self, String> {
         let mut printed = Self::default();
         let mut histogram = None;
@@ -46,7 +46,8 @@ impl Printed {
     }
 }
 
-/// What a program prints that counts these packets of an interface, as `@packets`, and how many are how long, as `@bytes`.
+/// Returns the numbers of a program that counts these packets of an interface in `@packets`, and their lengths in a
+/// histogram `@bytes`.
 pub fn of_packets(interface: &str, packets: &[Packet]) -> Numbers {
     let mut numbers = Numbers::new();
     let (Some(least), Some(most)) =
@@ -64,13 +65,13 @@ pub fn of_packets(interface: &str, packets: &[Packet]) -> Numbers {
     numbers
 }
 
-/// How much is lost, by a line that says so: the first number in it.
+/// Returns the number of losses in a line about them: the first number in it.
 pub fn number_of(loss: &str) -> Result<u64, String> {
     let number = loss.split(' ').find_map(|word| word.parse().ok());
     number.ok_or_else(|| format!("{loss:?} does not say how much is lost"))
 }
 
-/// What differs, a line each.
+/// Returns the differences, a line each.
 pub fn difference(printed: &Numbers, captured: &Numbers) -> String {
     let mut text = String::new();
     for name in printed.keys().chain(captured.keys().filter(|name| !printed.contains_key(*name))) {

@@ -1,9 +1,9 @@
-//! A machine on which every instruction is probed, and none any more, again and again, while clients come; ^C is pressed in the
-//! middle of each.
+//! Probes every instruction of a machine and removes all probes, again and again, while clients come. ^C is pressed in
+//! the middle of both.
 //!
-//! Probing all of them takes so long that the console reports progress. ^C is pressed then, and the prompt has to come back sooner
-//! than probing all of them takes. During the removal, ^C is pressed once the console has been silent for a while. In one round at
-//! least it has to leave some probes.
+//! Probing all instructions takes so long that the console reports progress. ^C is pressed then, and the prompt must
+//! come back sooner than probing all of them takes. During the removal, ^C is pressed once the console has been silent
+//! for a while. In at least one round it must leave some probes.
 
 use std::{
     mem,
@@ -24,19 +24,20 @@ use crate::{
     },
 };
 
-/// When ^C is pressed.
+/// The moment to press ^C.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cue {
-    /// The console says how far it is.
+    /// The console has reported progress.
     Progress,
-    /// The console has said nothing for a while.
+    /// The console has written nothing for a while.
     Silence,
 }
 
 const ALL: &str = "instructions are probed: ";
 const SOME: &str = "probes are disarmed: ";
 const NONE: &str = "`everything on` probes every instruction";
-/// What is typed; what one of the lines of the reply holds, for one of these; and when ^C is pressed.
+/// For each step: the line that is typed; texts, one of which a line of the reply must contain; and the moment to press
+/// ^C.
 const STEPS: [(&str, &[&str], Option<Cue>); 8] = [
     ("everything on", &["nothing is probed"], Some(Cue::Progress)),
     ("everything", &[NONE], None),
@@ -47,39 +48,39 @@ const STEPS: [(&str, &[&str], Option<Cue>); 8] = [
     ("everything off", &[""], None),
     ("everything", &[NONE], None),
 ];
-/// The step that ^C stops, the one that probes them all, and the one that asks what ^C has left of their removal.
+/// The step that ^C stops, the step that probes all instructions, and the step that asks which probes ^C has left.
 const STOPPED: usize = 0;
 const WHOLE: usize = 2;
 const LEFT: usize = 5;
 
-/// How far it is.
+/// The state of the test.
 enum State {
     Booting,
-    /// The interfaces are to have addresses before this.
+    /// The interfaces must have addresses by this time.
     Arriving(Instant),
-    /// The clients are there, and so many lines were typed.
+    /// The clients are there, and this many lines were typed.
     Visited(Visiting, usize),
 }
 
-/// Such a machine.
+/// A machine in this test.
 pub struct Stopped {
     host: Host,
     state: State,
-    /// What was said since the last prompt.
+    /// The lines since the last prompt.
     reply: Vec<String>,
-    /// When ^C is to be pressed.
+    /// The moment to press ^C, if it is to be pressed.
     cue: Option<Cue>,
     /// When the last line was typed, or ^C was pressed after it.
     since: Instant,
     /// The shortest time from ^C to the end of the step that it stops.
     stopped: Duration,
-    /// The shortest time that it takes to probe them all.
+    /// The shortest time that probing all instructions takes.
     whole: Duration,
-    /// The rounds in which ^C was pressed during the removal.
+    /// The number of rounds in which ^C was pressed during the removal.
     pressed: usize,
-    /// In one of them, ^C has left probes to remove.
+    /// Whether ^C has left probes to remove in one of these rounds.
     has_left_some: bool,
-    /// The interfaces are to be asked for again.
+    /// Whether the interfaces must be asked for again.
     is_pending: bool,
 }
 
@@ -99,7 +100,7 @@ impl Stopped {
         }
     }
 
-    /// The machine asks.
+    /// Called at a prompt: checks the reply and types the next line.
     fn asked(&mut self) -> Result<Reply<()>, String> {
         let reply = mem::take(&mut self.reply);
         match &mut self.state {
@@ -117,7 +118,7 @@ impl Stopped {
                     return Ok(Reply::Wait);
                 }
             }
-            // It came when the command was over, to the next line.
+            // The ^C came when the command was over, and applied to the next line.
             State::Visited(..) if reply == [format!("{PROMPT}{INTERRUPTED}")] => return Ok(Reply::Wait),
             State::Visited(visiting, typed) => {
                 let (command, expected, cue) = STEPS[(*typed - 1) % STEPS.len()];
@@ -182,7 +183,7 @@ impl Subject<()> for Stopped {
     }
 
     fn silence(&mut self) -> Reply<()> {
-        // Not before the line was echoed: the editor has a meaning of its own for the key.
+        // Not before the line was echoed: the line editor has a meaning of its own for the key.
         if !self.reply.is_empty() && self.cue.take_if(|cue| *cue == Cue::Silence).is_some() {
             self.pressed += 1;
             return Reply::Keys(vec![INTERRUPT_KEY]);

@@ -1,10 +1,9 @@
-//! A machine whose packets are counted by a program that it runs, while clients come: what the program prints is compared with
-//! QEMU's own capture.
+//! Runs a program that counts packets on a machine while clients come, and compares its output with QEMU's own capture.
 //!
-//! The comparison is exact as nothing passes while the program begins and ends. It is typed when the captures have not grown for
-//! a while, and ended when they have not again; if they have grown between the typed line and the answer, one cannot tell
-//! what was counted, and the test fails. What is captured between is what the program must have counted: no packet more, and
-//! no packet less.
+//! The comparison is exact because no packets pass while the program begins and ends. The program is typed when the
+//! captures have not grown for a while, and ended when they have again not grown. If they have grown between the typed
+//! line and the reply, it is unknown what was counted, and the test fails. The program must have counted exactly the
+//! packets that were captured in between.
 
 use std::{collections::BTreeMap, mem, time::Instant};
 
@@ -28,7 +27,7 @@ use crate::{
 /// The functions that every packet goes through.
 const TRANSMIT: &str = "runtime::network::interface::transmit";
 const RECEIVE: &str = "runtime::network::interface::receive";
-/// What is typed while everything is traced, and a part of the reply.
+/// Commands that are typed while everything is traced, with a part of each reply.
 const COMMANDS: [(&str, &str); 6] = [
     ("run sha256 10", "10 iterations in 4 tasks: 10 right, 0 wrong"),
     ("network", "bytes of the heap"),
@@ -37,16 +36,16 @@ const COMMANDS: [(&str, &str); 6] = [
     ("symbols sha2::*", "sha2::sha256::compress256"),
     ("list-probes kprobe:sha2::sha256::comp*", "1 probe"),
 ];
-/// The command by which they can be typed meanwhile, and the one that ends it.
+/// The command that makes it possible to type them meanwhile, and the command that ends it.
 const CONSOLE: &str = "console";
 const EXIT: &str = "exit";
-/// So often in a row, after a silence each, captures that rest have the same lengths.
+/// Captures are at rest if they have the same lengths this many times in a row, after a silence each.
 const CALM: u32 = 3;
 
-/// Says what is wrong with what was printed, given what was captured of each interface.
+/// Checks the output of a program against the captured packets of each interface. The error says what is wrong.
 type Check = fn(&Printed, &[(String, Vec<Packet>)]) -> Result<(), String>;
 
-/// Whether captures grow.
+/// Finds out whether captures grow.
 #[derive(Default)]
 struct Calm {
     lengths: Vec<u64>,
@@ -54,7 +53,7 @@ struct Calm {
 }
 
 impl Calm {
-    /// The lengths of the captures, once they rest.
+    /// Returns the lengths of the captures, once they are at rest.
     fn look(&mut self, host: &Host) -> Result<Option<Vec<u64>>, String> {
         let lengths = host.lengths()?;
         self.times = if lengths == self.lengths { self.times + 1 } else { 1 };
@@ -63,41 +62,41 @@ impl Calm {
     }
 }
 
-/// How far it is.
+/// The state of the test.
 enum State {
     Booting,
-    /// The interfaces are to have addresses before this.
+    /// The interfaces must have addresses by this time.
     Arriving(Instant),
-    /// They have.
+    /// The interfaces have addresses, and the captures come to rest.
     Settling(Calm),
     /// The program was typed when the captures had these lengths.
     Arming(Vec<u64>),
-    /// It runs, and the clients are there.
+    /// The program runs, and the clients are there.
     Visited(Visiting),
-    /// The clients have gone.
+    /// The clients have gone, and the captures come to rest.
     Ebbing(Calm),
-    /// It was ended when the captures had these lengths.
+    /// The program was ended when the captures had these lengths.
     Ending(Vec<u64>),
 }
 
-/// A machine that is traced.
+/// A machine in this test.
 pub struct Traced {
     host: Host,
     visit: Visit,
     /// The line that begins with the program.
     command: String,
-    /// Other commands are typed meanwhile.
+    /// Whether other commands are typed while the program runs.
     is_console: bool,
     check: Check,
     state: State,
     /// How many commands were typed meanwhile.
     typed: usize,
     interfaces: Vec<Interface>,
-    /// How long the captures were when the program began.
+    /// The lengths of the captures when the program began.
     since: Vec<u64>,
-    /// What was said since the last prompt, or since the program was ended.
+    /// The lines since the last prompt, or since the program was ended.
     reply: Vec<String>,
-    /// The interfaces are to be asked for again.
+    /// Whether the interfaces must be asked for again.
     is_pending: bool,
 }
 
@@ -118,12 +117,12 @@ impl Traced {
         }
     }
 
-    /// To be traced by `command`, which counts what is transmitted.
+    /// Creates a test of `command`, which counts the transmitted packets.
     pub fn transmitted(host: Host, command: &str) -> Result<Self, String> {
         Ok(Self::new(host, curl::a_hundred_times, command.into(), |printed, captured| compare(printed, captured, true)))
     }
 
-    /// The same, with what is received.
+    /// Creates a test of `command` changed to count the received packets.
     pub fn received(host: Host, command: &str) -> Result<Self, String> {
         if !command.contains(TRANSMIT) {
             return Err(format!("`{command}` does not trace {TRANSMIT}"));
@@ -132,18 +131,18 @@ impl Traced {
         Ok(Self::new(host, curl::a_hundred_times, command, |printed, captured| compare(printed, captured, false)))
     }
 
-    /// To be asked by `command` which control flags the segments have that sockets are given.
+    /// Creates a test of `command`, which counts the segments of sockets by their control flags.
     pub fn controlled(host: Host, command: &str) -> Self {
         Self::new(host, curl::a_hundred_times, command.into(), controls)
     }
 
-    /// To be traced by `program`, which counts by function, while other commands are typed.
+    /// Creates a test of `program`, which counts by function while other commands are typed.
     pub fn everything(host: Host, program: &str) -> Self {
         let command = format!("trace '{program}' -c {CONSOLE}");
         Self { is_console: true, ..Self::new(host, curl::for_some_time, command, calls) }
     }
 
-    /// The machine asks.
+    /// Called at a prompt: checks the reply and decides what to type.
     fn asked(&mut self) -> Result<Reply<()>, String> {
         let reply = mem::take(&mut self.reply);
         match &mut self.state {
@@ -196,7 +195,7 @@ impl Traced {
         }
     }
 
-    /// The machine says how much is probed.
+    /// Called when the machine has printed how many probes there are.
     fn armed(&mut self) -> Result<(), String> {
         if let State::Arming(lengths) = &mut self.state {
             if *lengths != self.host.lengths()? {
@@ -208,7 +207,7 @@ impl Traced {
         Ok(())
     }
 
-    /// The machine says nothing.
+    /// Called when the machine has written nothing for a while.
     fn silent(&mut self) -> Result<Reply<()>, String> {
         let keys = |line: &str| Reply::Keys(format!("{line}\r").into_bytes());
         match &mut self.state {
@@ -218,7 +217,7 @@ impl Traced {
                 self.state = State::Arming(lengths);
                 Ok(keys(&self.command))
             }
-            // Where commands are typed, their replies are waited for.
+            // If commands are typed, their replies are waited for instead.
             State::Visited(visiting) if !self.is_console => {
                 if let Some(result) = visiting.poll() {
                     result?;
@@ -255,13 +254,13 @@ impl Subject<()> for Traced {
         reply.unwrap_or_else(|sentence| Reply::Done(Err(sentence)))
     }
 
-    /// Where the clients have failed as the machine has stopped, it has said that before.
+    /// If the clients have failed because the machine has stopped, the machine's own message has ended the test before.
     fn silence(&mut self) -> Reply<()> {
         self.silent().unwrap_or_else(|sentence| Reply::Done(Err(sentence)))
     }
 }
 
-/// Whether the packets that were captured are those that were counted, and every one.
+/// Checks that exactly the captured packets were counted.
 fn compare(printed: &Printed, captured: &[(String, Vec<Packet>)], is_transmitted: bool) -> Result<(), String> {
     let mut expected = BTreeMap::new();
     for (interface, packets) in captured {
@@ -281,8 +280,8 @@ fn compare(printed: &Printed, captured: &[(String, Vec<Packet>)], is_transmitted
     }
 }
 
-/// Whether the segments that a socket was given are those that were captured, by their control flags: every connection begins once.
-/// Some of the other segments are for a connection that has ended, and are given to no socket.
+/// Checks that sockets were given the captured segments, by their control flags: every connection begins once. Some of
+/// the other segments are for a connection that has ended, and are given to no socket.
 fn controls(printed: &Printed, captured: &[(String, Vec<Packet>)]) -> Result<(), String> {
     if let Some(loss) = printed.losses.first() {
         return Err(format!("something was lost: {loss}"));
@@ -299,8 +298,8 @@ fn controls(printed: &Printed, captured: &[(String, Vec<Packet>)]) -> Result<(),
     Ok(())
 }
 
-/// Whether the functions that every packet goes through were counted so often, among all others. No more calls are missing than
-/// are said to be missed or lost.
+/// Checks that, among all functions, those that every packet goes through were counted once for each packet. No more
+/// calls may be missing than are reported as missed or lost.
 fn calls(printed: &Printed, captured: &[(String, Vec<Packet>)]) -> Result<(), String> {
     let missing = printed.losses.iter().map(|loss| printed::number_of(loss)).sum::<Result<u64, _>>()?;
     for (function, is_transmitted) in [(TRANSMIT, true), (RECEIVE, false)] {

@@ -1,5 +1,5 @@
-//! A machine that is visited. When the clients have gone, the counts of the interfaces are compared with QEMU's own capture of
-//! the same traffic, once both have come to rest.
+//! A machine that clients visit. After they have gone, the counts of the interfaces are compared with QEMU's own
+//! capture of the same traffic, once both have come to rest.
 
 use std::{mem, time::Instant};
 
@@ -15,37 +15,37 @@ use crate::{
     test::dialogue::{Reply, Subject},
 };
 
-/// How far it is.
+/// The state of a visit.
 enum State {
-    /// It has not asked yet.
+    /// The machine has not prompted yet.
     Booting,
-    /// The interfaces are to have addresses before this.
+    /// The interfaces must have addresses by this time.
     Arriving(Instant),
-    /// The clients are there. So many bytes of the heap were in use before they came.
+    /// The clients are there. The number is the heap bytes that were in use before they came.
     Visiting(Visiting, u64),
-    /// The clients have gone. Before this, the counts are to be those of the captures, and so many bytes of the heap in use, as
-    /// before they came.
+    /// The clients have gone. By this time, the counts must equal those of the captures, and as many heap bytes be in
+    /// use as before the clients came.
     Resting(Instant, u64),
 }
 
-/// A machine that is visited.
+/// The test of a visited machine.
 pub struct Visited {
     visit: Visit,
     host: Host,
     state: State,
-    /// What was said since the command was typed.
+    /// The lines since the command was typed.
     reply: Vec<String>,
-    /// The command is to be typed again.
+    /// Whether the command must be typed again.
     is_pending: bool,
 }
 
 impl Visited {
-    /// To visit a machine that was just started.
+    /// Creates the test for a machine that was just started.
     pub fn new(host: Host, visit: Visit) -> Self {
         Self { visit, host, state: State::Booting, reply: Vec::new(), is_pending: false }
     }
 
-    /// Looks at what the machine has said. Gives the result, or nothing if it is to be asked again.
+    /// Checks the machine's reply. `None` if the machine must be asked again.
     fn look(&mut self) -> Result<Option<()>, String> {
         let reply = mem::take(&mut self.reply);
         let (interfaces, heap) = (listed::interfaces(&reply), listed::heap(&reply));
@@ -96,7 +96,7 @@ impl Subject<()> for Visited {
         Reply::Wait
     }
 
-    /// Where the clients have failed as the machine has stopped, it has said that before.
+    /// If the clients have failed because the machine has stopped, the machine's own message has ended the test before.
     fn silence(&mut self) -> Reply<()> {
         if let State::Visiting(visiting, heap) = &mut self.state {
             match visiting.poll() {

@@ -1,4 +1,5 @@
-//! Clients that come while another thread listens to the machine, so that none of its output is missed.
+//! Runs clients on a thread of their own, so that another thread can listen to the machine and none of its output is
+//! missed.
 
 use std::thread::{self, JoinHandle};
 
@@ -6,11 +7,11 @@ use anyhow::{Result, anyhow};
 
 use crate::network::Line;
 
-/// What clients do.
+/// The work of the clients.
 pub type Visit = fn(&[Line]) -> Result<()>;
 
-/// Clients that are there, or have gone and were not asked how it went. If they are forgotten, they go when they notice that the
-/// machine is off.
+/// Clients that are there, or have gone and were not asked for their result. If this is dropped, they end when they
+/// notice that the machine is off.
 pub struct Visiting(Option<JoinHandle<Result<()>>>);
 
 impl Visiting {
@@ -18,7 +19,7 @@ impl Visiting {
         Self(Some(thread::spawn(move || visit(&lines))))
     }
 
-    /// How it went, once: when all have gone.
+    /// Returns the result of the clients, once, when all have gone.
     pub fn poll(&mut self) -> Option<Result<(), String>> {
         let clients = self.0.take_if(|clients| clients.is_finished())?;
         let result = clients.join().unwrap_or_else(|_| Err(anyhow!("a client has panicked")));
