@@ -25,8 +25,8 @@ loader_header:
     .word   0
     .size   loader_header, . - loader_header
 
-// In: the state described at the top, at any physical address that is a multiple of 8. A copy from there to the link address must not
-// overlap. Does not return.
+// In: the state described at the top, at any physical address that is a multiple of 8. A copy from there to the link
+// address must not overlap. Does not return.
     .type   loader_start, %function
 loader_start:
     msr     daifset, #0b1111

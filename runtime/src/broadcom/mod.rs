@@ -3,8 +3,8 @@
 //!
 //! The firmware of a Pi decides by its configuration which of two UARTs is on the pins 14 and 15, and sets up only that
 //! one. The console here is always the PL011, so the kernel does for it what the firmware may have done for the other
-//! UART. This concerns the first PL011 of the BCM2835 to the BCM2711, in Raspberry Pi 1 to 4. On other machines nothing
-//! is changed, such as the Raspberry Pi 5, whose console has its own pins.
+//! UART. This concerns the first PL011 of the BCM2835 to the BCM2711, in Raspberry Pi 1 to 4. Nothing is changed on
+//! other machines. On the Raspberry Pi 5, for example, the console has its own pins.
 //!
 //! | module | what it owns |
 //! |---|---|

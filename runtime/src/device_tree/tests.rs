@@ -215,7 +215,7 @@ fn spin_tables_name_a_word_for_each_cpu() {
     assert_eq!(machine.cpus, [2, 0, 1, 3].map(cpu));
 }
 
-/// Returns how a CPU starts whose node `describe` fills.
+/// Returns the start method of a CPU. `describe` fills the node of the CPU.
 fn start_of(describe: impl FnOnce(&mut Tree)) -> Option<Start> {
     let mut tree = Tree::new();
     tree.node("cpus", |node| {

@@ -67,8 +67,8 @@ pub(super) unsafe fn free(frame: u64) {
     let mut frames = FRAMES.lock();
     // The address plus one, so that 0 ends the list even if RAM begins at address 0.
     let next = frames.returned.map_or(0, |next| next + 1);
-    // SAFETY: the caller guarantees that nothing else uses the frame, and that the linear map contains it (see #
-    // Safety).
+    // SAFETY: the caller guarantees that nothing else uses the frame, and that the linear map contains it (see
+    // # Safety).
     unsafe { super::pointer(frame).cast::<u64>().write(next) };
     frames.returned = Some(frame);
     frames.free += 1;

@@ -4,8 +4,8 @@
 //! mapped. A stack that overflows runs into that gap and faults, and one bit of the stack pointer shows it
 //! (trampoline/vectors.S).
 //!
-//! One CPU may map a stack, others use it, and another unmap it, where the reaper frees it. The window becomes free
-//! only when no TLB contains the stack any more, so accesses to the next stack there never reach the old one.
+//! One CPU may map a stack, others may run on it, and the CPU of the reaper may unmap it. The window becomes free only
+//! when no TLB contains the stack any more, so accesses to the next stack there never reach the old one.
 
 use core::ops::Range;
 

@@ -95,8 +95,8 @@ fn table_of(entry: &AtomicU64) -> Option<&'static Table> {
     if descriptor.is_table() { Some(unsafe { &*super::pointer(descriptor.address()).cast::<Table>() }) } else { None }
 }
 
-/// Returns the table that `entry` names, where `entry` is for the virtual address `address`. Creates the table if there
-/// is none.
+/// Returns the table that `entry` names. `entry` is for the virtual address `address`. Creates the table if there is
+/// none.
 fn next_table(entry: &AtomicU64, address: usize, tables: &mut Count) -> Result<&'static Table, MapError> {
     if load(entry).is_valid() {
         return table_of(entry).ok_or(MapError::Mapped(address));

@@ -176,7 +176,7 @@ impl Interface {
         }
     }
 
-    /// Gives the card a buffer back, whose packet has been read.
+    /// Gives a buffer back to the card, after its packet has been read.
     pub(super) fn offer(&self, buffer: Buffer) {
         if self.card.lock().offer(buffer).is_err() {
             self.lose();

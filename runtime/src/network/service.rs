@@ -12,8 +12,8 @@ use super::protocol::Protocol;
 
 /// How long a connection may stall: no bytes arrive, and none that were sent are acknowledged.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The least number of connections that wait for clients. If there are fewer, a connection in TIME-WAIT is reused,
-/// whose only purpose is that late packets are not taken for those of a new connection (RFC 9293, 3.6.1).
+/// The least number of connections that wait for clients. If fewer wait, a connection in TIME-WAIT is reused. That
+/// state only keeps late packets from being taken for packets of a new connection (RFC 9293, 3.6.1).
 const SPARE: usize = 4;
 
 /// The memory that a service needs.

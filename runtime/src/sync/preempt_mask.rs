@@ -58,7 +58,7 @@ impl PreemptMask {
     #[inline(never)]
     #[must_use]
     pub fn new() -> Self {
-        // The task may be preempted before the store and go on on another CPU. The count goes with it.
+        // The task may be preempted before the store and continue on another CPU. The count goes with it.
         let nesting = &task::current_task().preempt_nesting;
         nesting.depth.store(nesting.depth() + 1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);

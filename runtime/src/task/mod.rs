@@ -20,8 +20,8 @@
 //! **Running.** Ready tasks run in turn, on whichever CPU is free first. While others are ready, each runs for a
 //! quantum of 4 ms. A switch takes place when a task gives up its CPU in a call (yield, sleep, wait, exit), or at the
 //! end of an interrupt ([`preempt`]). Interrupts are masked from before the decision until after the switch. Code that
-//! must not be preempted holds a value: an [`IrqMask`] if interrupts must not come either, otherwise a
-//! [`PreemptMask`](crate::sync::PreemptMask).
+//! must not be preempted holds a value: an [`IrqMask`](crate::sync::IrqMask) if interrupts must not come either,
+//! otherwise a [`PreemptMask`](crate::sync::PreemptMask).
 //!
 //! **Moving.** A task can move to another CPU after any instruction, unless interrupts or preemption are masked. So the
 //! number of a CPU, and the result of [`PerCpu::here`](crate::per_cpu::PerCpu::here), are valid only while they are
