@@ -24,12 +24,12 @@
 //!
 //! | kind | what |
 //! |---|---|
-//! | 1 | functions, in ascending order of address: offset from the base, offset of the record in part 2, in 4 bytes each |
+//! | 1 | functions, in ascending order: offset from the base, offset of the record in part 2, in 4 bytes each |
 //! | 2 | records of functions |
 //! | 3 | types: offset of the record of each in part 4, in 4 bytes; a type is identified by its number in this part |
 //! | 4 | records of types |
 //! | 5 | names: length, then that many bytes of UTF-8; a name is identified by its offset |
-//! | 6 | blocks of rows, in ascending order: offset of the first address, offset of the rows in part 7, in 4 bytes each |
+//! | 6 | blocks of rows, in ascending order: offset of the address, offset of the rows in part 7, in 4 bytes each |
 //! | 7 | rows, each for the instructions from its address up to that of the next row |
 //! | 8 | source files: offset of the name of each, in 4 bytes; a file is identified by its number in this part |
 //!

@@ -1,4 +1,4 @@
-//! The atomics of what is checked by a model checker: core's, and in model-checked tests those that it follows.
+//! The atomics of code that is model checked: those of `core`, or in model-checked tests those of the checker.
 
 #[cfg(not(all(test, loom)))]
 pub(crate) use core::{

@@ -147,7 +147,7 @@ fn record(seen: &impl Seen) {
     // handler runs.
     let recorder = unsafe { recorder(seen.data()) };
     // SAFETY: the engine calls this handler at a hit of this probe, with interrupts masked, and `moment` describes that
-    // hit. It lacks the words saved at the entry: a program of words, the only kind recorded quickly, uses none of them.
+    // hit. It lacks the words saved at the entry: a program of words, the only kind recorded quickly, uses none.
     if !unsafe { recorder.record_quickly(seen.registers(), || seen.moment(&[])) } {
         record_unusually(seen);
     }

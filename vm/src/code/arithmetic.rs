@@ -1,5 +1,5 @@
-//! What code computes with, as A64 does: front ends, the interpreter and compiled code mean the same by it. The results are in
-//! `hit::evaluate`.
+//! The arithmetic of code, as in A64. Front ends, the interpreter and compiled code give it the same meaning.
+//! `hit::evaluate` computes the results.
 
 /// A computation with two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,13 +10,13 @@ pub enum Arithmetic {
     Subtract,
     /// `*`.
     Multiply,
-    /// `/` of values without a sign.
+    /// `/` of unsigned values.
     Divide,
-    /// `/` of values with a sign.
+    /// `/` of signed values.
     DivideSigned,
-    /// `%` of values without a sign.
+    /// `%` of unsigned values.
     Remainder,
-    /// `%` of values with a sign.
+    /// `%` of signed values.
     RemainderSigned,
     /// `&`.
     And,
@@ -26,9 +26,9 @@ pub enum Arithmetic {
     Xor,
     /// `<<`.
     Left,
-    /// `>>` of values without a sign.
+    /// `>>` of unsigned values.
     Right,
-    /// `>>` of values with a sign.
+    /// `>>` of signed values.
     RightSigned,
 }
 
@@ -39,26 +39,26 @@ pub enum Comparison {
     Equal,
     /// `!=`.
     Unequal,
-    /// `<` of values without a sign.
+    /// `<` of unsigned values.
     Below,
-    /// `<=` of values without a sign.
+    /// `<=` of unsigned values.
     BelowEqual,
-    /// `>` of values without a sign.
+    /// `>` of unsigned values.
     Above,
-    /// `>=` of values without a sign.
+    /// `>=` of unsigned values.
     AboveEqual,
-    /// `<` of values with a sign.
+    /// `<` of signed values.
     Less,
-    /// `<=` of values with a sign.
+    /// `<=` of signed values.
     LessEqual,
-    /// `>` of values with a sign.
+    /// `>` of signed values.
     Greater,
-    /// `>=` of values with a sign.
+    /// `>=` of signed values.
     GreaterEqual,
 }
 
 impl Comparison {
-    /// The comparison that holds where this one does not.
+    /// Returns the comparison that holds exactly when this one does not.
     #[must_use]
     pub fn inverse(self) -> Self {
         match self {

@@ -1,54 +1,55 @@
-//! What the words of a program mean: types of values, and what maps keep.
+//! The meaning of a program's words: types of values, and the contents of maps.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// What a value is, and how it is shown.
+/// The type of a value, which decides how it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// A number, of 64 bits.
+    /// A number of 64 bits.
     Integer {
-        /// It has a sign.
+        /// Whether it is signed.
         signed: bool,
     },
     /// The address of a number.
     Pointer {
-        /// The number has a sign.
+        /// Whether the number is signed.
         signed: bool,
-        /// Its length in bytes: 1, 2, 4 or 8.
+        /// The size of the number in bytes: 1, 2, 4 or 8.
         bytes: u8,
     },
     /// A string.
     Text {
-        /// How many words it has.
+        /// The number of words.
         words: u8,
     },
-    /// A virtual address, shown as the function that it is in.
+    /// A virtual address, shown as the function that contains it.
     Symbol,
     /// The number of a stack.
     Stack,
     /// The number of a probe.
     Site,
-    /// Bytes of memory: how many they are in the first word, and in the others the bytes, as in a string; the rest is zeros.
+    /// Bytes of memory. The first word has their number, and the others have the bytes, as in a string, padded with
+    /// zeros.
     Bytes {
-        /// How many words it has, the first among them.
+        /// The number of words, including the first.
         words: u8,
     },
-    /// Several values in a row, whose types the front end keeps.
+    /// Several consecutive values, whose types the front end keeps.
     Tuple {
-        /// The number of their types.
+        /// The number of the tuple's types in the front end.
         shape: u8,
-        /// How many words they have.
+        /// The number of words.
         words: u8,
     },
     /// A value whose type the front end knows.
     Known {
-        /// The number of that.
+        /// The number of the type in the front end.
         shape: u8,
-        /// How many words it has.
+        /// The number of words.
         words: u8,
     },
-    /// Nanoseconds since the start of the machine, shown by a format that the front end keeps.
+    /// A time in nanoseconds since the start of the machine, shown by a format that the front end keeps.
     Time {
         /// The number of the format.
         format: u8,
@@ -56,13 +57,13 @@ pub enum Type {
 }
 
 impl Type {
-    /// Whether the words of this are those that `other` would have.
+    /// Whether words of this type can be used as words of `other`.
     #[must_use]
     pub fn fits_as(self, other: Self) -> bool {
         self.words() == other.words() && (self == other || !matches!(self, Self::Tuple { .. } | Self::Known { .. }))
     }
 
-    /// How many words it has.
+    /// Returns the number of words of a value.
     #[must_use]
     pub fn words(self) -> u8 {
         match self {
@@ -74,85 +75,85 @@ impl Type {
     }
 }
 
-/// A map.
+/// A map of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Map {
-    /// Without `@`; may be empty.
+    /// The name without `@`; may be empty.
     pub name: String,
-    /// The parts of its key.
+    /// The types of the parts of a key.
     pub keys: Vec<Type>,
-    /// What it keeps for a key.
+    /// What the map keeps for each key.
     pub value: Kept,
 }
 
 impl Map {
-    /// How many words a key has.
+    /// Returns the number of words of a key.
     #[must_use]
     pub fn key_words(&self) -> usize {
         self.keys.iter().map(|part| usize::from(part.words())).sum()
     }
 }
 
-/// The most rows of a linear histogram, without those below and above its bounds.
+/// The largest number of rows in a linear histogram, not counting the rows for values below and above its bounds.
 pub const ROWS_MAX: u64 = 1000;
 
-/// How many words a histogram by powers of two has: below 0, 0, 1, 2 to 3, and so on.
+/// The number of words of a histogram by powers of two: below 0, 0, 1, 2 to 3, and so on.
 pub const HISTOGRAM_WORDS: usize = 66;
 
-/// What a map keeps for a key.
+/// What a map keeps for each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// One value, for all CPUs.
+    /// One value, shared by all CPUs.
     Value(Type),
-    /// What is collected of many values, by each CPU for itself.
+    /// An aggregation of many values, kept by each CPU for itself.
     Aggregate(Aggregate),
 }
 
-/// What is collected of many values.
+/// An aggregation of many values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregate {
-    /// How many.
+    /// The number of values.
     Count,
-    /// Their sum.
+    /// The sum of the values.
     Sum {
-        /// They have signs.
+        /// Whether the values are signed.
         signed: bool,
     },
-    /// Their average.
+    /// The average of the values.
     Average {
-        /// They have signs.
+        /// Whether the values are signed.
         signed: bool,
     },
-    /// The least.
+    /// The least value.
     Least {
-        /// They have signs.
+        /// Whether the values are signed.
         signed: bool,
     },
-    /// The greatest.
+    /// The greatest value.
     Greatest {
-        /// They have signs.
+        /// Whether the values are signed.
         signed: bool,
     },
-    /// How many, their average and their sum.
+    /// The number of values, their average and their sum.
     Statistics {
-        /// They have signs.
+        /// Whether the values are signed.
         signed: bool,
     },
-    /// How many lie between powers of two.
+    /// The number of values in each range between powers of two.
     Histogram,
-    /// How many lie between equal steps.
+    /// The number of values in each of many equal steps.
     Linear {
-        /// The least that does.
+        /// The lower bound of the first step.
         least: i64,
-        /// Where the last step ends, at most.
+        /// The upper bound of the last step; a partial step at the end is left out.
         most: i64,
-        /// How long a step is, from 1.
+        /// The length of a step, at least 1.
         step: i64,
     },
 }
 
 impl Aggregate {
-    /// What the single number is that it amounts to, if it does.
+    /// Returns the type of the aggregation's result, if the result is a single number.
     #[must_use]
     pub fn number(self) -> Option<Type> {
         match self {
@@ -166,7 +167,7 @@ impl Aggregate {
 }
 
 impl Kept {
-    /// How many words it has, on each CPU if it is collected.
+    /// Returns the number of words per key; for an aggregation, on each CPU.
     #[must_use]
     pub fn words(self) -> usize {
         match self {
@@ -175,13 +176,13 @@ impl Kept {
             Self::Aggregate(Aggregate::Histogram) => HISTOGRAM_WORDS,
             Self::Aggregate(Aggregate::Linear { least, most, step }) => rows(least, most, step) + 2,
             Self::Aggregate(Aggregate::Least { .. } | Aggregate::Greatest { .. }) => 2,
-            // How many, and a sum of 128 bits, the lower half first.
+            // The number of values, and a 128-bit sum, lower half first.
             Self::Aggregate(Aggregate::Average { .. } | Aggregate::Statistics { .. }) => 3,
         }
     }
 }
 
-/// How many steps there are between the bounds of a linear histogram.
+/// Returns the number of steps between the bounds of a linear histogram.
 #[inline(always)]
 pub(crate) fn rows(least: i64, most: i64, step: i64) -> usize {
     most.abs_diff(least).checked_div(step.unsigned_abs()).unwrap_or(0).min(ROWS_MAX) as usize

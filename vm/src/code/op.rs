@@ -1,310 +1,315 @@
-//! What code is made of: single steps, each of which is an instruction or two, or a call.
+//! The ops of code: single steps, each of which becomes one or two instructions, or a call.
 
 use super::{Arithmetic, Comparison};
 
-/// A word of the frame, by its number.
+/// A word of the frame, identified by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word(pub u8);
 
-/// A value of one word.
+/// An operand of one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// What is in that word.
+    /// The contents of this word.
     Word(Word),
-    /// This.
+    /// This constant.
     Constant(u64),
 }
 
-/// What an op does. `to` is where its value goes; a range of words is named by the first.
+/// A step of a clause. `to` is the word that receives the result; a range of words is identified by its first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// A number.
+    /// Sets a word.
     Set {
-        /// Where to.
+        /// The destination.
         to: Word,
-        /// From where.
+        /// The source.
         from: Operand,
     },
-    /// Several words, from the first on, so that they may be copied to where they lie in part, if that is further down.
+    /// Copies consecutive words, the first one first. The destination may overlap the source if it is at lower numbers.
     Copy {
-        /// Where to.
+        /// The first destination word.
         to: Word,
-        /// From where.
+        /// The first source word.
         from: Word,
-        /// How many.
+        /// The number of words.
         words: u8,
     },
-    /// Something of the hit, of one word.
+    /// Loads one word that describes the hit.
     Load {
-        /// Where to.
+        /// The destination.
         to: Word,
-        /// What.
+        /// The value to load.
         what: Builtin,
     },
-    /// The name of the task: [`COMM_WORDS`] words.
+    /// Loads the name of the task: [`COMM_WORDS`] words.
     Comm {
-        /// Where to.
+        /// The first destination word.
         to: Word,
     },
-    /// The number of the stack, of this many frames at most, in the table of stacks.
+    /// Loads the number of the current stack in the table of stacks.
     Stack {
-        /// Where to.
+        /// The destination.
         to: Word,
-        /// From 1 to [`STACK_MAX`](super::STACK_MAX).
+        /// The largest number of frames, from 1 to [`STACK_MAX`](super::STACK_MAX).
         frames: u8,
     },
-    /// A computation.
+    /// Computes with two values.
     Compute {
-        /// Where to.
+        /// The destination.
         to: Word,
-        /// Which.
+        /// The operator.
         how: Arithmetic,
-        /// The value before the operator.
+        /// The left operand.
         left: Operand,
-        /// The value behind it.
+        /// The right operand.
         right: Operand,
     },
-    /// A value cut to its lower bits, and extended again.
+    /// Truncates a value to its lower bits, and extends it to 64 bits again.
     Extend {
-        /// Where to.
+        /// The destination.
         to: Word,
         /// The value.
         from: Operand,
-        /// 8, 16 or 32.
+        /// The number of lower bits: 8, 16 or 32.
         bits: u8,
-        /// By its sign, instead of by zeros.
+        /// Whether to extend by the sign; otherwise by zeros.
         signed: bool,
     },
-    /// 1 if a comparison holds, 0 if not.
+    /// Compares two values: the result is 1 if the comparison holds, 0 if not.
     Compare {
-        /// Where to.
+        /// The destination.
         to: Word,
-        /// Which.
+        /// The comparison.
         how: Comparison,
-        /// The value before the operator.
+        /// The left operand.
         left: Operand,
-        /// The value behind it.
+        /// The right operand.
         right: Operand,
     },
-    /// 0 if two strings are the same in their first bytes, 1 if not.
+    /// Compares the first bytes of two strings: the result is 0 if they are equal, 1 if not.
     Differ {
-        /// Where to.
+        /// The destination.
         to: Word,
-        /// The one.
+        /// The first word of one string.
         left: Word,
-        /// The other.
+        /// The first word of the other string.
         right: Word,
-        /// How many bytes.
+        /// The number of bytes to compare.
         bytes: u8,
     },
-    /// Where one string is first in another, in bytes; -1 if it is not. The empty string is first in any.
+    /// Searches a string for another. The result is the offset of the first match in bytes, or -1. The empty string
+    /// matches at 0.
     Find {
-        /// Where to.
+        /// The destination.
         to: Word,
-        /// The string that is looked through.
+        /// The first word of the string to search.
         text: Word,
-        /// How many words it has.
+        /// The number of its words.
         text_words: u8,
-        /// What is looked for.
+        /// The first word of the string to search for.
         part: Word,
-        /// How many words that has.
+        /// The number of its words.
         part_words: u8,
     },
-    /// The bytes of a string.
+    /// Counts the bytes of a string.
     Length {
-        /// Where to.
+        /// The destination.
         to: Word,
-        /// The string.
+        /// The first word of the string.
         text: Word,
-        /// How many words it has.
+        /// The number of its words.
         words: u8,
     },
-    /// How many frames a stack has, by its number.
+    /// Counts the frames of a stack, given by its number.
     Frames {
-        /// Where to.
+        /// The destination.
         to: Word,
-        /// The number.
+        /// The number of the stack.
         stack: Operand,
     },
-    /// Goes on at `target` if a comparison holds.
+    /// Jumps to `target` if a comparison holds.
     Branch {
-        /// Which.
+        /// The comparison.
         how: Comparison,
-        /// The value before the operator.
+        /// The left operand.
         left: Operand,
-        /// The value behind it.
+        /// The right operand.
         right: Operand,
-        /// The number of an op that is further on.
+        /// The number of a later op.
         target: u16,
     },
-    /// Goes on at `target`.
+    /// Jumps to `target`.
     Jump {
-        /// The number of an op that is further on.
+        /// The number of a later op.
         target: u16,
     },
-    /// Goes on at `target`, as long as this run of the clause has [`TURNS_MAX`](super::TURNS_MAX) ops left for that; the ops of
-    /// a turn are those from there to here. Otherwise the run ends, and that is counted.
+    /// Jumps back to `target`, if this run of the clause has ops left for the next turn. A run has
+    /// [`TURNS_MAX`](super::TURNS_MAX) ops for turns of loops; a turn takes the ops from `target` to here. Otherwise
+    /// the run ends, and is counted as cut.
     Again {
-        /// The number of an op that is before.
+        /// The number of an earlier op.
         target: u16,
     },
-    /// The next key of a map, in the order of its places, and where to look for the one behind it. What is looked at counts as
-    /// ops of a turn.
+    /// Loads the next key of a map, in the order of slots, and the place to continue from. Each look counts as ops of a
+    /// turn.
     Next {
-        /// Where to look from, 0 at first, and behind it: the key, if there is one, and zeros if not. Then this is `u64::MAX`.
+        /// The place to look from, 0 at first; updated to the place to continue from, or to `u64::MAX` after the last
+        /// key. The words after it receive the key, or zeros if there is none.
         place: Word,
         /// The number of the map.
         map: u8,
     },
-    /// An integer in memory, of any address. If it cannot be read, that is counted, and the value is 0.
+    /// Reads an integer from memory, at any address. A failed read is counted, and its value is 0.
     Read {
-        /// Where to.
+        /// The destination.
         to: Word,
-        /// Its virtual address.
+        /// The virtual address.
         address: Operand,
-        /// 1, 2, 4 or 8.
+        /// The size in bytes: 1, 2, 4 or 8.
         bytes: u8,
-        /// Extended by its sign, instead of by zeros.
+        /// Whether to extend by the sign; otherwise by zeros.
         signed: bool,
     },
-    /// A string in memory, up to a zero, up to its length, up to one byte less than the words hold. If it cannot be read,
-    /// that is counted, and it ends there.
+    /// Reads a string from memory: up to a zero, to its length, or to one byte less than the words hold, whichever
+    /// comes first. A failed read is counted, and ends the string.
     ReadText {
-        /// Where to.
+        /// The first destination word.
         to: Word,
-        /// How many words.
+        /// The number of destination words.
         words: u8,
-        /// Its virtual address.
+        /// The virtual address.
         address: Operand,
-        /// Its length in bytes.
+        /// The length in bytes.
         length: Operand,
     },
-    /// Bytes in memory, from any address, as many as are asked for, up to 8 for each word but the first. If some cannot be read,
-    /// that is counted, and they are those before it.
+    /// Reads bytes from memory, at any address: as many as `length` says, but at most 8 for each word except the first.
+    /// A failed read is counted, and ends the bytes.
     ReadBytes {
-        /// Where to: how many they are, and then the bytes.
+        /// The first destination word, which receives the number of bytes. The bytes follow.
         to: Word,
-        /// How many words, from 2.
+        /// The number of destination words, at least 2.
         words: u8,
-        /// Their virtual address.
+        /// The virtual address.
         address: Operand,
-        /// How many.
+        /// The number of bytes to read.
         length: Operand,
     },
-    /// 1 if a map has a value for a key, on any CPU; 0 if not.
+    /// Tests whether a map has a key, on any CPU: the result is 1 or 0.
     Has {
-        /// Where to.
+        /// The destination.
         to: Word,
         /// The number of the map.
         map: u8,
-        /// The key.
+        /// The first word of the key.
         key: Word,
     },
-    /// How many keys a map has that keeps one value for each.
+    /// Counts the keys of a map that keeps one value for each key.
     Keys {
-        /// Where to.
+        /// The destination.
         to: Word,
         /// The number of the map.
         map: u8,
     },
-    /// The value of a map, zeros if it has none for that key.
+    /// Loads the value of a key, or zeros if the map does not have the key.
     Get {
-        /// Where to.
+        /// The first destination word.
         to: Word,
         /// The number of the map.
         map: u8,
-        /// The key.
+        /// The first word of the key.
         key: Word,
     },
-    /// The number that all CPUs together have collected, 0 if none has.
+    /// Loads the result of an aggregation over all CPUs, or 0 if no CPU has the key.
     Total {
-        /// Where to.
+        /// The destination.
         to: Word,
         /// The number of the map.
         map: u8,
-        /// The key.
+        /// The first word of the key.
         key: Word,
     },
-    /// Gives a map a value for a key.
+    /// Sets the value of a key.
     Put {
         /// The number of the map.
         map: u8,
-        /// The key.
+        /// The first word of the key.
         key: Word,
-        /// The value.
+        /// The first word of the value.
         from: Word,
     },
-    /// Computes with the value of a map, which no other CPU changes meanwhile, and keeps the result in it.
+    /// Computes with the value of a key and stores the result there, as one step: no other CPU changes the value
+    /// meanwhile.
     Modify {
-        /// Where the value goes that the map had, or has.
+        /// The destination of the old or the new value.
         to: Word,
         /// The number of the map.
         map: u8,
-        /// The key.
+        /// The first word of the key.
         key: Word,
-        /// What is done with the old value.
+        /// The operator, whose left operand is the old value.
         how: Arithmetic,
-        /// What it is done with.
+        /// The right operand.
         by: Operand,
-        /// `to` is the value that it has then.
+        /// Whether `to` receives the new value; otherwise the old one.
         after: bool,
     },
-    /// Collects a value.
+    /// Adds a value to an aggregation.
     Collect {
         /// The number of the map.
         map: u8,
-        /// The key.
+        /// The first word of the key.
         key: Word,
         /// The value.
         value: Operand,
     },
-    /// Takes a key out of a map.
+    /// Removes a key from a map, on all CPUs.
     Delete {
         /// The number of the map.
         map: u8,
-        /// The key.
+        /// The first word of the key.
         key: Word,
     },
-    /// Asks for an action.
+    /// Asks for an action, by writing a record to the output.
     Emit {
         /// The number of the action.
         action: u8,
-        /// What it is done with.
+        /// The first word of the action's arguments.
         from: Word,
-        /// How many words.
+        /// The number of words.
         words: u8,
     },
-    /// No clause but `END` runs from now on.
+    /// Ends the program: from now on only clauses run that run after the end, such as `END`.
     Exit,
 }
 
-/// How many words the name of a task has.
+/// The number of words of a task's name.
 pub const COMM_WORDS: u8 = 2;
 
-/// What there is to know of a hit, of one word.
+/// A property of a hit, of one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Builtin {
     /// A register.
     Register(Register),
-    /// The virtual address that the function was told, at its entry, to write what it returns to. Known where a call has returned.
+    /// The virtual address to which the caller told the function to write its result. Known only where a call has
+    /// returned.
     Result,
-    /// The virtual address of the function that the probe is in.
+    /// The virtual address of the function that contains the probe.
     Function,
-    /// The virtual address of the call that the function returns behind.
+    /// The virtual address of the instruction that called the function: the one before the return address.
     Caller,
     /// The number of the probe.
     Site,
     /// The number of the CPU.
     Cpu,
-    /// How many CPUs there are.
+    /// The number of CPUs.
     Cpus,
     /// A random number of 32 bits.
     Random,
     /// The number of the task.
     Task,
-    /// Nanoseconds since the start of the machine.
+    /// The nanoseconds since the start of the machine.
     Nanoseconds,
-    /// Nanoseconds since the program was loaded.
+    /// The nanoseconds since the program was loaded.
     Elapsed,
 }
 

@@ -1,4 +1,4 @@
-//! Ops as text, a line each, to show what a program was lowered to.
+//! Ops as text, one a line, to show what a program was lowered to.
 
 use core::fmt::{self, Display, Formatter};
 

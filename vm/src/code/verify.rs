@@ -1,5 +1,5 @@
-//! Whether code keeps the rules of the checked form. A front end makes no other; this says so of each program, without
-//! trusting the front end, before the program may run.
+//! The check of the rules of the checked form. Front ends should only make code that keeps them; this verifies every
+//! program before it may run, without trusting the front end.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,14 +8,14 @@ use crate::store::LoadError;
 
 use super::{COMM_WORDS, Code, FRAME_WORDS, Kept, Map, Op, Operand, STACK_MAX, Word};
 
-/// A rule that code breaks: in which routine, at which op.
+/// A broken rule, with the routine and the op that break it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flaw {
     /// The number of the routine.
     pub routine: usize,
-    /// The number of the op in it.
+    /// The number of the op in the routine.
     pub op: usize,
-    /// The rule, as what is wrong.
+    /// The broken rule, as a predicate about the op.
     pub what: &'static str,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Flaw {
 
 impl core::error::Error for Flaw {}
 
-/// Which words have been written on every way to an op; `None` if no way leads there.
+/// The words that have been written on every path to an op; `None` if no path leads there.
 type Written = Option<[u64; FRAME_WORDS / 64]>;
 
 fn both(left: Written, right: Written) -> Written {
@@ -40,24 +40,24 @@ fn both(left: Written, right: Written) -> Written {
     }
 }
 
-/// Some words in a row, and how many they are.
+/// Consecutive words: the first, and their number.
 type Words = (Word, usize);
 
-/// The words that an op touches.
+/// The words that an op reads and writes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Touched {
-    /// No op reads more than two values.
+    /// At most two, because no op reads more than two values.
     read: [Option<Words>; 2],
     written: Option<Words>,
 }
 
 impl Touched {
-    /// The words that are read, in the order of the op's operands.
+    /// Returns the words that are read, in the order of the op's operands.
     pub fn read(&self) -> impl Iterator<Item = Words> + Clone {
         self.read.into_iter().flatten()
     }
 
-    /// The words that are written.
+    /// Returns the words that are written.
     pub fn written(&self) -> impl Iterator<Item = Words> + Clone {
         self.written.into_iter()
     }
@@ -82,12 +82,12 @@ impl Touched {
 }
 
 impl Code {
-    /// Checks the rules: jumps go forward, but for those that a budget bounds; words are within the frame and written before they are read, maps and actions
-    /// exist, and lengths are those that the ops can have.
+    /// Checks the rules: jumps go forward, except those that a budget bounds; words are within the frame, and written
+    /// before they are read; maps and actions exist; and lengths are valid for their ops.
     ///
     /// # Errors
     ///
-    /// The first that is broken; or there is no memory to look.
+    /// Returns the first broken rule, or fails if there is no memory for the check.
     pub fn verify(&self) -> Result<(), LoadError> {
         for (routine, ops) in self.routines.iter().map(|routine| &routine.ops).enumerate() {
             let mut states: Vec<Written> = fallible::collect((0..=ops.len()).map(|_| None))?;
@@ -100,7 +100,8 @@ impl Code {
                 let state = states.get(number).copied().flatten();
                 let after = state.map(|state| follow(state, &touched)).transpose().map_err(flaw)?;
                 if let Op::Again { target } = *op {
-                    // Jumps forward have all been seen that lead there, and what is written there stays so on every way to here.
+                    // All forward jumps to the loop's head have been seen by now. A word written there is still written
+                    // on every path to here.
                     let head =
                         states.get(usize::from(target)).copied().flatten().filter(|_| usize::from(target) <= number);
                     let keeps = |head: [u64; FRAME_WORDS / 64], after: [u64; FRAME_WORDS / 64]| {
@@ -129,7 +130,7 @@ impl Code {
         Ok(())
     }
 
-    /// What `op` touches, if it is one that can be.
+    /// Returns the words that `op` touches, or the rule that it breaks.
     pub(crate) fn touched(&self, op: Op) -> Result<Touched, &'static str> {
         let key = |map: u8| match self.maps.get(usize::from(map)) {
             Some(of) => Ok((of.key_words(), of.value.words())),
@@ -186,7 +187,7 @@ impl Code {
     }
 }
 
-/// What has been written behind an op that touches `touched`, where `written` has been before it.
+/// Returns the words written after an op that touches `touched`, given those `written` before it.
 fn follow(mut written: [u64; FRAME_WORDS / 64], touched: &Touched) -> Result<[u64; FRAME_WORDS / 64], &'static str> {
     let each = |(Word(first), words): Words| usize::from(first)..usize::from(first) + words;
     for word in touched.read().flat_map(each) {
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
     use crate::code::{Aggregate, Comparison, Kept, Map, Routine, Type};
 
-    /// What is wrong with code of one map with a key of two words, one action, and stacks of 4 frames.
+    /// Returns the flaw of code with one map whose key has two words, one action, and stacks of 4 frames.
     fn flaw(ops: &[Op]) -> Option<(usize, &'static str)> {
         let keys = vec![Type::Text { words: 2 }];
         let code = Code {
@@ -254,13 +255,13 @@ mod tests {
         assert_eq!(flaw(&[again(0)]), None);
         assert_eq!(flaw(&[set(0), again(2)]), Some((1, elsewhere)));
         assert_eq!(flaw(&[set(0), again(9)]), Some((1, elsewhere)));
-        // Into what no way leads to, where nothing has been looked at.
+        // The target is unreachable, so nothing was checked there.
         assert_eq!(flaw(&[Op::Jump { target: 2 }, get(5), again(1)]), Some((2, elsewhere)));
-        // Where less is written than the head was looked at with.
+        // Fewer words are written at the jump back than the loop's head was checked with.
         assert_eq!(flaw(&[branch(3), set(0), get(0), again(2)]), Some((3, elsewhere)));
-        // What is written in a turn is not before the first.
+        // A word that a turn writes is not written before the first turn.
         assert_eq!(flaw(&[get(0), set(0), again(0)]), Some((0, "reads a word that is not written before")));
-        // What follows is reached by jumps alone.
+        // The op after the jump back is reached only by jumps.
         assert_eq!(flaw(&[branch(3), set(0), again(0), get(0)]), Some((3, "reads a word that is not written before")));
     }
 

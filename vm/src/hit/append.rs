@@ -1,11 +1,12 @@
-//! Putting out a record, on the CPU of the ring.
+//! Writing an output record, on the CPU of the ring.
 
 use core::sync::atomic::Ordering;
 
 use crate::store::{Cells, RECORD_HEAD, Ring};
 
 impl Ring {
-    /// Writes a record, on the CPU of the ring, with interrupts masked.
+    /// Writes a record. Must be called on the CPU of the ring, with interrupts masked. A record that does not fit is
+    /// counted as lost.
     #[inline]
     pub fn write(&self, action: u8, time: u64, values: &Cells) {
         let written = self.written.load(Ordering::Relaxed);

@@ -3,9 +3,9 @@
 use crate::code::{Arithmetic, Comparison};
 
 impl Arithmetic {
-    /// The result.
+    /// Returns the result.
     //
-    // Not inlined, so that in the image there is one table of jumps in a function, which who follows them can see the end of.
+    // Not inlined, so that the image has one jump table in a function of its own, whose end the audit can determine.
     #[inline(never)]
     #[must_use]
     pub fn apply(self, left: u64, right: u64) -> u64 {
@@ -15,7 +15,8 @@ impl Arithmetic {
             Self::Subtract => left.wrapping_sub(right),
             Self::Multiply => left.wrapping_mul(right),
             Self::Divide => left.checked_div(right).unwrap_or(0),
-            // `wrapping_div` and `wrapping_rem` contain a panic, which is removed at some levels of optimization only.
+            // Not `wrapping_div` and `wrapping_rem`: they contain a panic that is removed only at some levels of
+            // optimization.
             Self::DivideSigned if right == 0 => 0,
             Self::DivideSigned => signed.checked_div(by).unwrap_or(signed).cast_unsigned(),
             Self::Remainder => left.checked_rem(right).unwrap_or(left),
@@ -32,9 +33,9 @@ impl Arithmetic {
 }
 
 impl Comparison {
-    /// Whether it holds.
+    /// Whether the comparison holds.
     //
-    // Not inlined, for the reason that `Arithmetic::apply` has.
+    // Not inlined, for the same reason as `Arithmetic::apply`.
     #[inline(never)]
     #[must_use]
     pub fn holds(self, left: u64, right: u64) -> bool {
@@ -54,7 +55,7 @@ impl Comparison {
     }
 }
 
-/// `value` cut to its lower `bits`, below 64, and extended again.
+/// Returns `value` truncated to its lower `bits`, fewer than 64, and extended to 64 bits again.
 #[inline]
 #[must_use]
 pub fn extend(value: u64, bits: u8, signed: bool) -> u64 {

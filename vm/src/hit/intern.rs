@@ -1,4 +1,4 @@
-//! The number of a stack, which is added if it is new.
+//! Interning stacks: returning the number of a stack, which is added if it is new.
 
 use core::sync::atomic::Ordering;
 
@@ -6,7 +6,7 @@ use super::{all_pairs, copy_cells};
 use crate::atomic::spin_loop;
 use crate::store::{Cells, Stacks};
 
-/// Where the stack of these frames wants to be.
+/// Returns the hash of these frames, which decides the preferred place of the stack.
 #[inline]
 pub(crate) fn hash(frames: impl Iterator<Item = u64>) -> u64 {
     frames.fold(0, |hash, frame| {
@@ -15,14 +15,15 @@ pub(crate) fn hash(frames: impl Iterator<Item = u64>) -> u64 {
     })
 }
 
-/// In how many places a stack may lie, from where its hash wants it to be; a model tries all orders of looking at each.
+/// The number of places that a stack may be in, from its preferred one on. It is small in models, which try all orders
+/// for each place.
 const REACH: usize = if cfg!(all(test, loom)) { 2 } else { 32 };
 
-/// The number of a stack that has found no place.
+/// The number that stands for a stack without a place.
 pub(crate) const NO_STACK: u64 = u64::MAX;
 
 impl Stacks {
-    /// How many frames the stack of that number has.
+    /// Returns the number of frames of the stack with this number; 0 if there is none.
     #[inline]
     pub fn depth(&self, number: u64) -> u64 {
         let is_one = number < self.count as u64;
@@ -30,7 +31,7 @@ impl Stacks {
         slot.map_or(0, |(frames, _)| frames.load(Ordering::Relaxed))
     }
 
-    /// The number of `stack`, which is added if it is new. Called with interrupts masked.
+    /// Returns the number of `stack`, which is added if it is new. Called with interrupts masked.
     #[inline]
     pub fn number(&self, stack: &Cells) -> u64 {
         if stack.is_empty() || self.count == 0 {
@@ -51,13 +52,13 @@ impl Stacks {
         number
     }
 
-    /// The number of the place that is so far away from where a stack wants to be.
+    /// Returns the number of the place at this distance from the preferred one.
     #[inline(always)]
     fn place(&self, hash: u64, away: usize) -> usize {
         hash.wrapping_add(away as u64) as usize & self.count.wrapping_sub(1)
     }
 
-    /// Whether the stack of that number is `stack`.
+    /// Whether the stack with this number is `stack`.
     #[inline]
     fn is(&self, number: usize, stack: &Cells) -> bool {
         let Some((count, frames)) = self.slot(number) else { return false };

@@ -1,4 +1,4 @@
-//! Finding the value of a key, with its bucket held.
+//! Looking up the value of a key, with its bucket locked.
 
 use core::sync::atomic::Ordering;
 
@@ -6,7 +6,7 @@ use super::{all_pairs, copy_cells, load_cells};
 use crate::atomic::{AtomicU64, spin_loop};
 use crate::store::{Bucket, Cells, FOLLOWING, MIX, Table};
 
-/// A held bucket. Dropping this releases it.
+/// A locked bucket. Dropping this unlocks it.
 struct Held<'a>(&'a AtomicU64);
 
 impl<'a> Held<'a> {
@@ -28,7 +28,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Where a key is, held with its home.
+/// The slot of a key. The key's home, and the bucket of the slot if it is another one, are locked.
 struct Found<'a> {
     taken: &'a AtomicU64,
     way: usize,
@@ -38,8 +38,9 @@ struct Found<'a> {
 }
 
 impl Table {
-    /// The number of the home of `key`: the upper bits of a product, on which all bits of it have an effect. One product does not
-    /// do for a key of one word: where keys differ by a multiple of what makes it small, their homes are side by side.
+    /// Returns the number of the home bucket of `key`: the upper bits of a product that all bits of the key affect. One
+    /// multiplication is not enough for a key of one word: keys that differ by certain multiples would have adjacent
+    /// homes.
     #[inline]
     pub(crate) fn home(&self, key: &Cells) -> usize {
         let mix = |hash: u64, word: u64| (hash ^ hash >> 32 ^ word).wrapping_mul(MIX);
@@ -47,7 +48,7 @@ impl Table {
         mix(hash, 0).checked_shr(u64::BITS - self.home_bits).unwrap_or(0) as usize
     }
 
-    /// The number of the slot of `bucket`, which is held, that has `key`, and its value.
+    /// Looks up `key` in `bucket`, which is locked. Returns the number of its slot, and its value.
     #[inline]
     fn find<'a>(&self, bucket: Bucket<'a>, key: &Cells) -> Option<(usize, &'a Cells)> {
         let taken = bucket.taken.load(Ordering::Relaxed);
@@ -59,7 +60,7 @@ impl Table {
         })
     }
 
-    /// Gives `key` a slot of `bucket`, which is held, with zeros as its value, if one is free.
+    /// Puts `key` into a free slot of `bucket`, which is locked, with zeros as its value. `None` if no slot is free.
     #[inline]
     fn add<'a>(&self, bucket: Bucket<'a>, key: &Cells) -> Option<(usize, &'a Cells)> {
         let taken = bucket.taken.load(Ordering::Relaxed);
@@ -72,8 +73,8 @@ impl Table {
         Some((way, value))
     }
 
-    /// Where `key` is, which has as many words as the table's keys; where it is new and to be added, where it has been put.
-    /// None where it is new and is not to be added, or has no place.
+    /// Returns the slot of `key`, whose length is that of the table's keys. If the key is new and `add` is true, it is
+    /// added. `None` if the key is new and not added, or has no place.
     #[inline(never)]
     fn place(&self, key: &Cells, add: bool) -> Option<Found<'_>> {
         let number = self.home(key);
@@ -92,7 +93,8 @@ impl Table {
         }
     }
 
-    /// The same, where the key is not in its home, number `number`, but may be behind it, or the home has no room.
+    /// Continues [`place`](Self::place) after the home bucket, which has the number `number`: the key may be in a later
+    /// bucket, or the home may be full.
     //
     // Buckets are locked in ascending order, so there is no deadlock.
     #[inline(never)]
@@ -134,20 +136,20 @@ impl Table {
         None
     }
 
-    /// Calls `change` with the value of `key`, which has as many words as the table's keys; with zeros, if it is
-    /// new. If it is new and has no place, that is counted, and there is no call. Interrupts are masked.
+    /// Calls `change` with the value of `key`, whose length is that of the table's keys. The value of a new key is
+    /// zeros. If a new key has no place, counts it as dropped and does not call `change`. Interrupts must be masked.
     #[inline]
     pub fn change<T>(&self, key: &Cells, change: impl FnOnce(&Cells) -> T) -> Option<T> {
         self.place(key, true).map(|found| change(found.value))
     }
 
-    /// Calls `look` with the value of `key`, if it has one. Interrupts are masked.
+    /// Calls `look` with the value of `key`; `None` if the table does not have the key. Interrupts must be masked.
     #[inline]
     pub fn look<T>(&self, key: &Cells, look: impl FnOnce(&Cells) -> T) -> Option<T> {
         self.place(key, false).map(|found| look(found.value))
     }
 
-    /// Takes `key` out. Interrupts are masked.
+    /// Removes `key`. Interrupts must be masked.
     #[inline]
     pub fn remove(&self, key: &Cells) {
         if let Some(found) = self.place(key, false) {
@@ -156,9 +158,10 @@ impl Table {
         }
     }
 
-    /// Takes all keys out of bucket `number`, or, if `keep`, makes their values zeros. Interrupts are masked.
+    /// Removes all keys from bucket `number`, or, if `keep`, only zeros their values. Interrupts must be masked.
     ///
-    /// A key that is behind its home is found no more when that has been cleared, and taken out with the bucket that it is in.
+    /// Once its home has been cleared, a key in a later bucket is no longer found. It is removed together with its
+    /// bucket.
     #[inline(never)]
     pub fn clear(&self, number: usize, keep: bool) {
         let Some(bucket) = self.bucket(number) else { return };
@@ -174,7 +177,8 @@ impl Table {
         }
     }
 
-    /// The number of the first slot that has a key, from slot `from` on in the bucket of that, and copies the key to `to`.
+    /// Returns the number of the first used slot from slot `from` on, within one bucket, and copies its key to `to`.
+    /// `None` if the rest of the bucket is free.
     #[inline(never)]
     pub(crate) fn key_from(&self, from: usize, to: &Cells) -> Option<usize> {
         let number = from.checked_div(self.ways)?;
@@ -188,7 +192,7 @@ impl Table {
         Some(first.wrapping_add(way))
     }
 
-    /// Copies the slots of bucket `number` to `words`, and tells which are taken. Interrupts are masked.
+    /// Copies the slots of bucket `number` to `words`, and returns the mask of used slots. Interrupts must be masked.
     #[inline(never)]
     pub(crate) fn copy(&self, number: usize, words: &mut [u64]) -> u64 {
         let Some(bucket) = self.bucket(number) else { return 0 };

@@ -1,4 +1,4 @@
-//! What ops do with maps.
+//! Ops on maps.
 
 use core::sync::atomic::Ordering;
 
@@ -7,11 +7,12 @@ use crate::atomic::AtomicU64;
 use crate::code::{Aggregate, Kept, Word, rows};
 use crate::store::{Cells, Table};
 
-/// So many empty buckets count as an op, when the keys of a map are gone through: a look at one is a few instructions.
+/// The number of empty buckets that count as one op while the keys of a map are enumerated. Looking at an empty bucket
+/// takes a few instructions.
 const EMPTY_BUCKETS: usize = 64;
 
 impl<M: Machine> Run<'_, M> {
-    /// Calls `act` with the table of a map for this CPU, or the one for all, and the key.
+    /// Calls `act` with the table of a map for this CPU, or the shared one, and with the key.
     #[inline]
     pub(super) fn with_table<T>(&self, map: u8, key: Word, act: impl FnOnce(&Table, &Cells) -> Option<T>) -> Option<T> {
         let table = match &**self.store.tables.get(usize::from(map))? {
@@ -21,7 +22,7 @@ impl<M: Machine> Run<'_, M> {
         act(table, self.words(key, table.key_words()))
     }
 
-    /// The value of a map, in the frame.
+    /// Copies the value of a key to the frame; zeros if the map does not have the key.
     #[inline]
     pub(super) fn get_value(&self, to: Word, map: u8, key: Word) {
         let found = self.with_table(map, key, |table, key| {
@@ -39,8 +40,9 @@ impl<M: Machine> Run<'_, M> {
         }
     }
 
-    /// The next key of a map, in the frame. A place is the number of the table in its upper half, and that of the slot. What has
-    /// been collected by several CPUs for one key is met at the first of them. Returns whether the run had ops left for this.
+    /// Copies the next key of a map to the frame. A place has the number of the table in its upper half and that of the
+    /// slot in its lower half. A key that several CPUs have is reported for the first of them. Returns false if the run
+    /// had no ops left for this.
     pub(super) fn next_key(&self, place: Word, map: u8) -> bool {
         let Some(tables) = self.store.tables.get(usize::from(map)) else { return false };
         let mut at = self.get(place);
@@ -80,7 +82,7 @@ impl<M: Machine> Run<'_, M> {
         true
     }
 
-    /// Whether a map has a value for a key.
+    /// Whether a map has a key, on any CPU.
     #[inline]
     pub(super) fn has(&self, map: u8, key: Word) -> bool {
         let Some(tables) = self.store.tables.get(usize::from(map)) else { return false };
@@ -92,7 +94,7 @@ impl<M: Machine> Run<'_, M> {
         false
     }
 
-    /// The number that all CPUs have collected.
+    /// Returns the result of an aggregation over all CPUs.
     #[inline]
     pub(super) fn total(&self, map: u8, key: Word) -> u64 {
         let map = usize::from(map);
@@ -111,7 +113,7 @@ impl<M: Machine> Run<'_, M> {
         total(aggregate, all.get(..words).unwrap_or(&[]))
     }
 
-    /// Takes a key out of a map, on all CPUs.
+    /// Removes a key from a map, on all CPUs.
     #[inline]
     pub(super) fn delete(&self, map: u8, key: Word) {
         let Some(tables) = self.store.tables.get(usize::from(map)) else { return };
@@ -120,7 +122,7 @@ impl<M: Machine> Run<'_, M> {
         }
     }
 
-    /// Collects a value, on this CPU.
+    /// Adds a value to an aggregation, on this CPU.
     #[inline]
     pub(super) fn collect(&self, map: u8, key: Word, value: u64) {
         let Some(Kept::Aggregate(aggregate)) = self.code.maps.get(usize::from(map)).map(|of| &of.value) else { return };
@@ -132,14 +134,14 @@ impl<M: Machine> Run<'_, M> {
             if let Some((place, nobody)) = cached.slot(self.machine.cpu(), key)
                 && place.load(Ordering::Relaxed) == nobody
             {
-                // From now on the stub collects for it.
+                // From now on the stub collects for this key.
                 place.store(key, Ordering::Relaxed);
             }
         }
     }
 }
 
-/// Adds `amount` to `word`. Only this CPU changes it.
+/// Adds `amount` to `word`, which only this CPU changes.
 #[inline]
 fn increase(word: Option<&AtomicU64>, amount: u64) {
     if let Some(word) = word {
@@ -147,7 +149,7 @@ fn increase(word: Option<&AtomicU64>, amount: u64) {
     }
 }
 
-/// Collects `value` in `words`.
+/// Adds `value` to the aggregation in `words`.
 #[inline]
 fn add(aggregate: &Aggregate, words: &Cells, value: u64) {
     match *aggregate {
@@ -175,7 +177,7 @@ fn add(aggregate: &Aggregate, words: &Cells, value: u64) {
     }
 }
 
-/// The row of a value with a sign: 0 below 0, 1 for 0, 2 for 1, 3 for 2 to 3, and so on.
+/// Returns the row of a signed value: 0 for values below 0, 1 for 0, 2 for 1, 3 for 2 to 3, and so on.
 #[inline]
 pub(crate) fn power_row(value: u64) -> usize {
     match value.cast_signed() {
@@ -185,7 +187,8 @@ pub(crate) fn power_row(value: u64) -> usize {
     }
 }
 
-/// The row of a value with a sign: 0 below `least`, the last from the end of the last step on.
+/// Returns the row of a signed value: 0 for values below `least`, and the last row for values from the end of the last
+/// step on.
 #[inline]
 pub(crate) fn linear_row(least: i64, most: i64, step: i64, value: u64) -> usize {
     let value = value.cast_signed();

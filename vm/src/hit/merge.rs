@@ -1,8 +1,8 @@
-//! What several CPUs have collected, put together.
+//! Merging the aggregations of several CPUs.
 
 use crate::code::Aggregate;
 
-/// Adds what one CPU has collected to what others have.
+/// Merges the aggregation of one CPU into that of others.
 pub(crate) fn join(aggregate: &Aggregate, all: &mut [u64], one: &[u64]) {
     match (aggregate, all, one) {
         (&(Aggregate::Least { signed } | Aggregate::Greatest { signed }), [set, value], [has, found]) => {
@@ -27,36 +27,36 @@ pub(crate) fn join(aggregate: &Aggregate, all: &mut [u64], one: &[u64]) {
     }
 }
 
-/// The number of 128 bits whose lower half is first.
+/// Returns the 128-bit number with these halves, the lower one first.
 #[inline]
 #[must_use]
 pub fn wide([low, high]: [u64; 2]) -> u128 {
     u128::from(high) << 64 | u128::from(low)
 }
 
-/// Its halves, the lower first.
+/// Returns the halves of a 128-bit number, the lower one first.
 #[inline]
 pub(crate) fn halves(number: u128) -> [u64; 2] {
     [number as u64, (number >> 64) as u64]
 }
 
-/// A value in 128 bits.
+/// Extends a value to 128 bits.
 #[inline]
 pub(crate) fn widened(value: u64, signed: bool) -> u128 {
     if signed { i128::from(value.cast_signed()).cast_unsigned() } else { value.into() }
 }
 
-/// Whether `new` takes the place of `old` as the least or the greatest.
+/// Whether `new` replaces `old` as the least or the greatest value.
 #[inline]
 pub(crate) fn is_better(aggregate: &Aggregate, signed: bool, new: u64, old: u64) -> bool {
     let less = if signed { new.cast_signed() < old.cast_signed() } else { new < old };
     if matches!(aggregate, Aggregate::Least { .. }) { less } else { new != old && !less }
 }
 
-/// The lower half of `dividend / divisor`; 0 if `divisor` is 0.
+/// Returns the lower half of `dividend / divisor`; 0 if `divisor` is 0.
 ///
-/// The compiler would call a function of its own for this division, and that function can be probed: programs compare
-/// averages on the way of a hit.
+/// A loop, because the compiler would call a function of its own for this division. That function can be probed, and
+/// programs compare averages in the hit path.
 fn quotient(dividend: u128, divisor: u64) -> u64 {
     let [low, high] = halves(dividend);
     let Some(mut rest) = high.checked_rem(divisor) else { return 0 };
@@ -73,7 +73,7 @@ fn quotient(dividend: u128, divisor: u64) -> u64 {
     quotient
 }
 
-/// The number that `words` amount to, as an aggregate that amounts to one; 0 if nothing has been collected.
+/// Returns the result of an aggregation that has a single number as its result; 0 if nothing was collected.
 #[inline]
 #[must_use]
 pub fn total(aggregate: &Aggregate, words: &[u64]) -> u64 {

@@ -1,12 +1,13 @@
-//! What runs while a probe is hit: the interpreter, which is the meaning of the checked form, and what it does to the store.
-//! Compiled code does the same, and is tested against it.
+//! The code that runs while a probe is hit: the interpreter, which defines the meaning of the checked form, and its
+//! operations on the store. Compiled code does the same, and is tested against the interpreter.
 //!
-//! Everything in this module and below runs with interrupts masked: no lock but those of the maps, no allocation, no panic, no
-//! loop without a bound, and no call out of the closed region of the image. The linker script places it there by its path. So
-//! only functions of the hit path are here, and none of the types that others are generic over: those are in [`code`](crate::code)
-//! and [`store`](crate::store), and some of their methods are here.
+//! Everything in this module and below runs with interrupts masked: no locks except those of the maps, no allocation,
+//! no panic, no unbounded loop, and no call out of the region that is closed to probes. The linker script finds this
+//! code by its module path. Therefore only functions of the hit path are here, and no types over which other code is
+//! generic. Those types are in [`code`](crate::code) and [`store`](crate::store), with some of their methods here.
 //!
-//! The interpreter touches only the store, of which the frame and the ring of its CPU are its own, and what [`Machine`] gives it.
+//! The interpreter accesses only the store and the [`Machine`]. Of the store, the frame and the ring of its CPU are its
+//! own.
 
 mod append;
 mod evaluate;
@@ -29,11 +30,10 @@ use crate::atomic::AtomicU64;
 use crate::code::{Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, TURNS_MAX, Word};
 use crate::store::{Cells, Lane, MIX, Store, Table};
 
-/// Whether `holds` is true of each element of `left` and the element of `right` in the same place, as far as there are both.
+/// Whether `holds` is true of each pair of elements at the same index, as far as both slices go.
 ///
-/// This module goes through two slices at once by patterns. At some levels of optimization `Iterator::zip` is a call of a function
-/// of
-/// `core`, which can be probed.
+/// This module walks pairs of slices by patterns. At some levels of optimization `Iterator::zip` is a call of a
+/// function in `core`, which can be probed.
 #[inline(always)]
 fn all_pairs<A, B>(mut left: &[A], mut right: &[B], mut holds: impl FnMut(&A, &B) -> bool) -> bool {
     while let ([first, left_rest @ ..], [second, right_rest @ ..]) = (left, right) {
@@ -54,7 +54,7 @@ fn copy_cells(to: &Cells, from: &Cells) {
     });
 }
 
-/// Loads `from` to `to`, as far as both go.
+/// Loads `from` into `to`, as far as both go.
 #[inline(always)]
 fn load_cells(mut to: &mut [u64], mut from: &Cells) {
     while let ([first, to_rest @ ..], [second, from_rest @ ..]) = (to, from) {
@@ -63,58 +63,58 @@ fn load_cells(mut to: &mut [u64], mut from: &Cells) {
     }
 }
 
-/// What a program is told of a hit. All of it is asked with interrupts masked, while a probe is handled: it must not be
-/// probed, wait, allocate or panic.
+/// What a program can ask about a hit. All methods are called with interrupts masked, while a probe is handled: they
+/// must not be probed, wait, allocate or panic.
 pub trait Machine {
-    /// A register of the interrupted code.
+    /// Returns a register of the interrupted code.
     fn register(&self, register: Register) -> u64;
 
-    /// The virtual address that the function was told to write what it returns to; 0 if that is not known.
+    /// Returns the virtual address to which the caller told the function to write its result; 0 if it is unknown.
     fn result(&self) -> u64;
 
-    /// The virtual address of the function that the probe is in.
+    /// Returns the virtual address of the function that contains the probe.
     fn function(&self) -> u64;
 
-    /// The virtual address of the call that the function returns behind.
+    /// Returns the virtual address of the instruction that called the function: the one before the return address.
     fn caller(&self) -> u64;
 
-    /// The number of the probe.
+    /// Returns the number of the probe.
     fn site(&self) -> u64;
 
-    /// The number of this CPU, dense from 0.
+    /// Returns the number of this CPU, dense from 0.
     fn cpu(&self) -> usize;
 
-    /// The number of the task.
+    /// Returns the number of the task.
     fn task(&self) -> u64;
 
-    /// The name of the task, filled up with zeros.
+    /// Returns the name of the task, padded with zeros.
     fn comm(&self) -> [u8; 16];
 
-    /// Nanoseconds since the start of the machine.
+    /// Returns the nanoseconds since the start of the machine.
     fn nanoseconds(&self) -> u64;
 
-    /// What lies at the virtual address `address`, in its lowest `bytes`, which are 1, 2, 4 or 8; `None` if it cannot be
+    /// Reads `bytes` bytes (1, 2, 4 or 8) at the virtual address `address`, extended by zeros. `None` if they cannot be
     /// read.
     fn read(&self, address: u64, bytes: u8) -> Option<u64>;
 
-    /// The virtual addresses of the stack, the innermost first, in `frames`, which nothing else uses meanwhile: as many as fit.
-    /// Returns how many.
+    /// Stores the virtual addresses of the stack in `frames`, the innermost first, as many as fit. Returns their
+    /// number. The caller guarantees that nothing else uses `frames` meanwhile.
     fn stack(&self, frames: &[AtomicU64]) -> usize;
 }
 
-/// What a program does on one CPU.
+/// A run of a program on one CPU.
 struct Run<'a, M> {
     code: &'a Code,
     store: &'a Store,
     lane: &'a Lane,
     frame: &'a [AtomicU64; FRAME_WORDS],
     machine: &'a M,
-    /// How many ops are left for turns of loops.
+    /// The number of ops left for turns of loops.
     left: AtomicU64,
 }
 
-/// Runs a clause of `code`, by its number, with interrupts masked. `store` was made for `code`. Does nothing if the program
-/// has asked to end, unless the clause runs after that, too.
+/// Runs the clause of `code` with this number. `store` must have been made for `code`, and interrupts must be masked.
+/// Does nothing if the program has asked to end, unless the clause also runs after that.
 #[inline]
 pub fn run<M: Machine>(code: &Code, clause: usize, store: &Store, machine: &M) {
     let Some(routine) = code.routines.get(clause) else { return };
@@ -124,8 +124,8 @@ pub fn run<M: Machine>(code: &Code, clause: usize, store: &Store, machine: &M) {
     Run::with(code, store, machine, |run| run.routine(routine));
 }
 
-/// Does one op of a clause, by their numbers, with the values that the frame of this CPU has: what compiled code calls where it
-/// has no instructions for an op. Jumps do nothing. The rest is as for [`run`].
+/// Executes one op of a clause with the values in the frame of this CPU. Compiled code calls this for an op that it has
+/// no instructions for. Jumps do nothing. The rest is as for [`run`].
 #[inline]
 pub fn perform<M: Machine>(code: &Code, clause: usize, op: usize, store: &Store, machine: &M) {
     let Some(op) = code.routines.get(clause).and_then(|routine| routine.ops.get(op)) else { return };
@@ -133,7 +133,7 @@ pub fn perform<M: Machine>(code: &Code, clause: usize, op: usize, store: &Store,
 }
 
 impl<'a, M: Machine> Run<'a, M> {
-    /// Calls `act` with what a program does on this CPU. It is not moved: that may be a call of `memcpy`, which can be probed.
+    /// Calls `act` with a run on this CPU. The run is not moved: a move may be a call of `memcpy`, which can be probed.
     #[inline(always)]
     fn with(code: &'a Code, store: &'a Store, machine: &'a M, act: impl FnOnce(&Self)) {
         let Some(lane) = store.lanes.get(machine.cpu()) else { return };
@@ -144,7 +144,7 @@ impl<'a, M: Machine> Run<'a, M> {
     fn routine(&self, routine: &Routine) {
         let mut next = 0;
         while let Some(op) = routine.ops.get(next) {
-            // Every other target is further on: see `Code::verify`.
+            // `Code::verify` has checked that every other target is later.
             if let Op::Again { target } = *op {
                 let target = usize::from(target).min(next);
                 if !self.spend(next.wrapping_sub(target).wrapping_add(1) as u64) {
@@ -160,7 +160,7 @@ impl<'a, M: Machine> Run<'a, M> {
         }
     }
 
-    /// Takes `ops` of what is left for turns of loops. Whether there was enough; if not, that is counted.
+    /// Takes `ops` from the budget for turns of loops. Returns false if it is too small, and counts the run as cut.
     #[inline]
     fn spend(&self, ops: u64) -> bool {
         let left = self.left.load(Ordering::Relaxed);
@@ -191,7 +191,7 @@ impl<'a, M: Machine> Run<'a, M> {
         }
     }
 
-    /// `words` words of the frame.
+    /// Returns `words` words of the frame.
     #[inline]
     fn words(&self, first: Word, words: usize) -> &Cells {
         self.frame.get(usize::from(first.0)..).and_then(|rest| rest.get(..words)).unwrap_or(&[])
@@ -202,10 +202,10 @@ impl<'a, M: Machine> Run<'a, M> {
         self.lane.faults.store(self.lane.faults.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Does `op`. The number of the op to go on with, if it is not the next.
+    /// Executes `op`. Returns the number of the op to continue with, if it is not the next.
     //
-    // Not inlined into the loop, out of which the compiler would move the addresses of tables of jumps, away from the jumps: who
-    // follows them in the image finds them only there.
+    // Not inlined: in the loop, the compiler would move the addresses of jump tables away from the jumps, and the audit
+    // could no longer find the tables.
     #[inline(never)]
     fn op(&self, op: &Op) -> Option<u16> {
         match *op {
@@ -247,7 +247,7 @@ impl<'a, M: Machine> Run<'a, M> {
             }
             Op::Jump { target } => return Some(target),
             Op::Again { .. } => {}
-            // Behind all ops: the end.
+            // If the budget is used up, continue after all ops: at the end.
             Op::Next { place, map } => return (!self.next_key(place, map)).then_some(u16::MAX),
             Op::Read { to, address, bytes, signed } => {
                 let found = self.machine.read(self.operand(address), bytes);
@@ -335,8 +335,8 @@ impl<'a, M: Machine> Run<'a, M> {
         })
     }
 
-    /// Reads bytes, `most` at most, or up to a zero if `is_text`, by words that are aligned, and so lie in one page each. How
-    /// many they are.
+    /// Reads at most `most` bytes, or up to a zero if `is_text`. The loads are of aligned words, so that each lies in
+    /// one page. Returns the number of bytes.
     fn read_run(&self, to: Word, words: u8, address: u64, most: u64, is_text: bool) -> u64 {
         let mut found = 0_u64;
         let mut ended = false;
@@ -375,13 +375,13 @@ impl<'a, M: Machine> Run<'a, M> {
     }
 }
 
-/// The byte of a string at `index`; 0 behind it.
+/// Returns the byte of a string at `index`; 0 beyond its end.
 #[inline(always)]
 fn byte(text: &Cells, index: usize) -> u8 {
     text.get(index / 8).map_or(0, |word| (word.load(Ordering::Relaxed) >> (8 * (index % 8))) as u8)
 }
 
-/// How many bytes a string has.
+/// Returns the number of bytes of a string.
 #[inline]
 fn length(text: &Cells) -> usize {
     let most = text.len().wrapping_mul(8);
@@ -392,7 +392,7 @@ fn length(text: &Cells) -> usize {
     at
 }
 
-/// Where `part` is first in `text`; -1 if it is not.
+/// Returns the offset of the first `part` in `text`; -1 if there is none.
 #[inline]
 fn find(text: &Cells, part: &Cells) -> u64 {
     let (all, wanted) = (length(text), length(part));
@@ -411,7 +411,7 @@ fn find(text: &Cells, part: &Cells) -> u64 {
 }
 
 impl Lane {
-    /// A number of 32 bits: SplitMix64, of a state of this CPU.
+    /// Returns a random number of 32 bits, by SplitMix64 from the state of this CPU.
     #[inline]
     fn random(&self) -> u64 {
         let state = self.random.load(Ordering::Relaxed).wrapping_add(MIX);

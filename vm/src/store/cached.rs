@@ -1,10 +1,10 @@
-//! What is collected for keys of one word that are found at a hit: in a slot that code in a stub finds by a hash, in front of the
-//! table.
+//! Cached aggregations: a count or a sum for a key of one word, in a slot in front of the table, which code in a stub
+//! finds by a hash.
 //!
-//! Each CPU has the slots for itself. A key that is new to its table takes the slot of its hash, if that is free, and keeps it for
-//! good. Hits with a key that has its slot are collected there by the stub, by whatever CPU its task is moved to meanwhile; all
-//! others go to the table. So a slot is looked at once, and without waiting. What has been cleared is not taken out, but
-//! remembered, and subtracted from then on. One task at a time reads and clears a map.
+//! Each CPU has slots of its own. A key that is new to its table takes the slot of its hash, if that is free, and keeps
+//! it forever. The stub collects hits with such a key in the slot, even if its task moves to another CPU meanwhile; all
+//! other hits go to the table. So a stub looks at a single slot, and never waits. Clearing does not change the slots,
+//! but remembers their contents, which are subtracted from then on. Only one task at a time may read or clear a map.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,38 +17,39 @@ use super::{Cells, MIX, cells};
 use crate::atomic::AtomicU64;
 use crate::code::Map;
 
-/// How many slots each CPU has, as a power of 2.
+/// The number of slots of each CPU, as a power of 2.
 const BITS: u32 = 8;
-/// By how many bits to the right a hash is the number of a slot.
+/// The distance by which a hash is shifted right to give the number of a slot.
 pub(crate) const SHIFT: u8 = (u64::BITS - BITS) as u8;
 
-/// The slots of a map.
+/// The slots of a map, on all CPUs.
 #[derive(Debug)]
 pub(crate) struct Cached {
     layout: Layout,
     lanes: Box<[Lane]>,
-    /// The virtual addresses of the slots of each CPU.
+    /// The virtual address of each CPU's slots.
     places: Box<[u64]>,
 }
 
-/// Those of a CPU. A slot is the key, how often, and the sum, if there is one, as [`stride`](Cached::stride) says.
+/// The slots of a CPU. A slot is a key, a count, and a sum if there is one; [`stride`](Cached::stride) gives its size.
 #[derive(Debug)]
 struct Lane {
     slots: Box<Cells>,
-    /// What they were when they were cleared last; in the place of the key, whether that is an entry though nothing has been
-    /// collected since.
+    /// The contents of the slots when they were last cleared. In place of the key: whether the slot is an entry even if
+    /// nothing was collected since.
     before: Box<Cells>,
 }
 
-/// The mark of the free slot `number`, in the place of its key: a key that has another slot. The slot of key 0 is 0.
+/// The mark of the free slot `number`, in place of its key: a key whose hash belongs to another slot. Key 0 belongs to
+/// slot 0.
 const fn nobody(number: usize) -> u64 {
     (number == 0) as u64
 }
 const _: () = assert!(MIX >> SHIFT != 0);
 
 impl Cached {
-    /// The slots of `map` for so many CPUs, which nobody has; nothing if its keys are not words, or more is collected than has
-    /// room.
+    /// Makes free slots of `map` for `cpus` CPUs. `None` if a key of the map is not a single word, or if the
+    /// aggregation is not a count or a sum.
     pub fn new(map: &Map, cpus: usize) -> Result<Option<Self>, OutOfMemory> {
         let layout = Layout::of(map.value).filter(|layout| matches!(layout, Layout::Count | Layout::Sum));
         let Some(layout) = layout.filter(|_| map.key_words() == 1) else { return Ok(None) };
@@ -65,22 +66,23 @@ impl Cached {
         Ok(Some(Self { layout, lanes, places }))
     }
 
-    /// How many words a slot has, a power of 2.
+    /// Returns the number of words of a slot, a power of 2.
     const fn words(layout: Layout) -> usize {
         if matches!(layout, Layout::Count) { 2 } else { 4 }
     }
 
-    /// Bytes from one slot to the next, as a power of 2.
+    /// Returns the distance between slots in bytes, as a power of 2.
     pub const fn stride(layout: Layout) -> u8 {
         3 + Self::words(layout).trailing_zeros() as u8
     }
 
-    /// The virtual address of the addresses of the slots of each CPU, by its number.
+    /// Returns the virtual address of the list with the address of each CPU's slots.
     pub fn places(&self) -> u64 {
         self.places.as_ptr().expose_provenance() as u64
     }
 
-    /// The key of the slot that `key` has on the CPU of number `cpu`, and what is there if it is free. Also on the way of a hit.
+    /// Returns the key word of the slot that `key` belongs to on this CPU, and the mark that it has if the slot is
+    /// free. Also called in the hit path.
     #[inline(always)]
     pub fn slot(&self, cpu: usize, key: u64) -> Option<(&AtomicU64, u64)> {
         let number = (key.wrapping_mul(MIX) >> SHIFT) as usize;
@@ -88,7 +90,7 @@ impl Cached {
         Some((place, nobody(number)))
     }
 
-    /// The slots that are taken, with what they were when they were cleared.
+    /// Returns the slots in use, with their contents when they were last cleared.
     fn taken(&self) -> impl Iterator<Item = (&Cells, &Cells)> {
         let words = Self::words(self.layout);
         self.lanes.iter().flat_map(move |lane| {
@@ -98,7 +100,7 @@ impl Cached {
         })
     }
 
-    /// Adds the keys, and one word of a value for each, to `rows`.
+    /// Appends each key, and one word of its value, to `rows`.
     pub fn read(&self, rows: &mut Vec<u64>) -> Result<(), OutOfMemory> {
         for (slot, before) in self.taken() {
             let ([key, slot @ ..], [is_kept, before @ ..]) = (slot, before) else { continue };
@@ -114,7 +116,7 @@ impl Cached {
         Ok(())
     }
 
-    /// Has nothing be collected so far; the keys that are there stay if `keep`.
+    /// Forgets what was collected so far. If `keep`, the present keys stay as entries.
     pub fn clear(&self, keep: bool) {
         for (slot, before) in self.taken() {
             let ([_, slot @ ..], [is_kept, before @ ..]) = (slot, before) else { continue };
@@ -144,7 +146,8 @@ mod tests {
         rows.as_chunks().0.to_vec()
     }
 
-    /// Takes the slot of a key, if it can, and adds to it as a stub does that finds its key there.
+    /// Takes the slot of a key if it is free, and adds to the slot if it is the key's, as a stub does. Returns whether
+    /// it was.
     fn add(cached: &Cached, cpu: usize, key: u64, value: u64) -> bool {
         let (place, nobody) = cached.slot(cpu, key).unwrap();
         if place.load(Relaxed) == nobody {

@@ -1,6 +1,7 @@
-//! What was read of a map: its keys with their values, in ascending order of keys.
+//! The contents of a map: its keys with their values, in ascending order of keys.
 //!
-//! All of it is in two lists, so that a map of a million keys is read in not much more memory than one of its tables takes.
+//! Everything is in two lists, so that reading a map of a million keys takes not much more memory than one of its
+//! tables.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -16,21 +17,21 @@ use crate::hit::join;
 #[derive(Debug)]
 pub struct Entries {
     kept: Kept,
-    /// The words of each key, and behind them those of its value.
+    /// For each row, the words of the key, followed by those of the value.
     rows: Vec<u64>,
-    /// The rows of the entries, by number.
+    /// The numbers of the rows, in the order of the entries.
     order: Vec<u32>,
     key_words: usize,
     row_words: usize,
 }
 
 impl Entries {
-    /// What `tables` have for a map that keeps `kept`; what each CPU has collected is put together. Each step of it is within a
-    /// call of `masked`.
+    /// Reads `tables` of a map that keeps `kept`, and merges the aggregations of all CPUs. Each step runs within a call
+    /// of `masked`.
     ///
     /// # Errors
     ///
-    /// There is no memory for a copy.
+    /// Fails if there is no memory for a copy.
     pub(crate) fn read(tables: &[Table], kept: Kept, masked: Masked<'_>) -> Result<Self, OutOfMemory> {
         let (key_words, value_words) = tables.first().map_or((0, 1), |table| (table.key_words(), table.value_words()));
         let row_words = (key_words + value_words).max(1);
@@ -44,7 +45,7 @@ impl Entries {
         Ok(entries)
     }
 
-    /// Adds what `read` adds to the rows, which have so many words of a value.
+    /// Merges further rows. `read` appends them, and gets the number of words of a value.
     pub(crate) fn add(
         &mut self,
         read: impl FnOnce(usize, &mut Vec<u64>) -> Result<(), OutOfMemory>,
@@ -54,11 +55,11 @@ impl Entries {
         if self.rows.len() > length { self.merge() } else { Ok(()) }
     }
 
-    /// Has `change` change each key, and makes one entry of those that have the same key then.
+    /// Applies `change` to each key, and merges entries whose keys become equal.
     ///
     /// # Errors
     ///
-    /// There is no memory for that.
+    /// Fails if there is no memory for the merge.
     pub fn change_keys(&mut self, change: impl Fn(&mut [u64])) -> Result<(), OutOfMemory> {
         for row in self.rows.chunks_exact_mut(self.row_words) {
             change(&mut row[..self.key_words]);
@@ -66,7 +67,7 @@ impl Entries {
         self.merge()
     }
 
-    /// Sorts the rows by their keys, and makes one of those that have the same.
+    /// Sorts the rows by their keys, and merges rows with equal keys.
     fn merge(&mut self) -> Result<(), OutOfMemory> {
         let Self { kept, rows, order, key_words, row_words } = self;
         let (key_words, row_words) = (*key_words, *row_words);
@@ -79,7 +80,7 @@ impl Entries {
         order.dedup_by(|&mut again, &mut first| {
             let is_same = rows[key(again)] == rows[key(first)];
             if is_same {
-                // Of equal keys, those of lower rows come first.
+                // Equal keys are sorted by row, so `first` is before `again`.
                 let (before, behind) = rows.split_at_mut(key(again).end);
                 let value_words = row_words - key_words;
                 let (all, one) = (&mut before[key(first).end..][..value_words], &behind[..value_words]);
@@ -107,16 +108,16 @@ impl Entries {
         self.rows[start..start + self.row_words].split_at(self.key_words)
     }
 
-    /// The keys and their values.
+    /// Returns the keys and their values.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u64], &[u64])> {
         self.order.iter().map(|&row| self.entry(row))
     }
 
-    /// Sorts the entries by what `number` says of their values, and those of the same number by their keys.
+    /// Sorts the entries by the `number` of their values, and those with equal numbers by their keys.
     ///
     /// # Errors
     ///
-    /// There is no memory for the numbers.
+    /// Fails if there is no memory for the numbers.
     pub fn sort_by_number(&mut self, number: impl Fn(&[u64]) -> i128) -> Result<(), OutOfMemory> {
         let values = self.rows.chunks_exact(self.row_words).map(|row| &row[self.key_words..]);
         let numbers = fallible::collect(values.map(number))?;
@@ -124,9 +125,9 @@ impl Entries {
         Ok(())
     }
 
-    /// Sorts the entries by the bytes of their values, and those of the same bytes by their keys.
+    /// Sorts the entries by the bytes of their values, and those with equal bytes by their keys.
     pub fn sort_by_text(&mut self) {
-        // The first byte is the lowest of its word.
+        // The first byte is the lowest of its word, so swap the bytes to compare.
         let compare = |one: &[u64], other: &[u64]| {
             one.iter().map(|word| word.swap_bytes()).cmp(other.iter().map(|word| word.swap_bytes()))
         };

@@ -1,8 +1,8 @@
-//! What is collected for keys that are known before anything is hit: in words that the code in a stub adds to by their address,
-//! rather than in a table.
+//! Fixed aggregations: for keys that are known before any hit. Code in a stub adds to their words by address, not in a
+//! table.
 //!
-//! Only hits write to these words. What has been cleared is not taken out of them, but remembered, and subtracted from then on.
-//! One task at a time reads and clears a map.
+//! Only hits write these words. Clearing does not change them, but remembers their contents, which are subtracted from
+//! then on. Only one task at a time may read or clear a map.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -15,36 +15,36 @@ use super::{Cells, cells};
 use crate::atomic::AtomicBool;
 use crate::code::{Aggregate, HISTOGRAM_WORDS, Kept, Map};
 
-/// Words that every CPU has for itself, as many for each as [`WORDS`] says; they begin with 0.
+/// A block of [`WORDS`] words on every CPU, which start at 0.
 pub trait Words: fmt::Debug + Send + Sync {
-    /// How far the word of this number is from what stands for the CPU in a stub.
+    /// Returns the distance from the engine's state of a CPU to the word with this number.
     fn distance(&self, index: usize) -> u64;
 
-    /// What the word is on all CPUs together.
+    /// Returns the sum of the word over all CPUs.
     fn sum(&self, index: usize) -> u64;
 }
 
-/// Provides [`Words`].
+/// Allocates a block of [`Words`].
 pub type NewWords<'a> = &'a mut dyn FnMut() -> Result<Box<dyn Words>, OutOfMemory>;
 
-/// How many words there are in each of [`Words`].
+/// The number of words in a block of [`Words`].
 pub const WORDS: usize = 512;
 
-/// How the words of an aggregate are laid out, which only grow.
+/// The layout of an aggregation in words that only grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// How many.
+    /// The number of values.
     Count,
-    /// How many, and their sum.
+    /// The number of values, and their sum.
     Sum,
-    /// How many by leading zeros.
+    /// The numbers of values by leading zeros.
     Powers,
-    /// The rows, as a table has them.
+    /// The rows, as in a table.
     Rows(usize),
 }
 
 impl Layout {
-    /// That of what a map keeps, if it is collected in such words.
+    /// Returns the layout of what a map keeps; `None` if it cannot be collected in such words.
     pub fn of(kept: Kept) -> Option<Self> {
         match kept {
             Kept::Aggregate(Aggregate::Count) => Some(Self::Count),
@@ -56,7 +56,7 @@ impl Layout {
         .filter(|layout| layout.words() <= WORDS)
     }
 
-    /// How many there are.
+    /// Returns the number of words.
     pub fn words(self) -> usize {
         match self {
             Self::Count => 1,
@@ -66,45 +66,46 @@ impl Layout {
         }
     }
 
-    /// Where `number`, the number of a word, is in what a table has for the aggregate; nothing if it is not there.
+    /// Returns the index, in the value that a table has, of the word `number`; `None` if a table does not have it.
     fn place(self, number: usize) -> Option<usize> {
         match self {
             Self::Count | Self::Rows(_) => Some(number),
             Self::Sum => number.checked_sub(1),
-            // Values below 0 have no leading zeros; 0 has 64.
+            // A value below 0 has no leading zeros; 0 has 64.
             Self::Powers => Some(if number == 0 { 0 } else { HISTOGRAM_WORDS - 1 - number }),
         }
     }
 }
 
-/// One key.
+/// The words of one key.
 #[derive(Debug)]
 struct Cell {
     map: usize,
     key: Box<[u64]>,
     layout: Layout,
-    /// Which words it has.
+    /// The number of the block, and of the first word in it.
     block: usize,
     first: usize,
-    /// What had been collected when it was cleared last.
+    /// The contents of the words when they were last cleared.
     before: Box<Cells>,
-    /// It is an entry though nothing has been collected since.
+    /// Whether the key is an entry even if nothing was collected since.
     is_kept: AtomicBool,
 }
 
-/// All of them.
+/// The words of all keys of all maps.
 #[derive(Debug, Default)]
 pub(crate) struct Fixed {
     blocks: Vec<Box<dyn Words>>,
-    /// How many words of the last block are in use.
+    /// The number of words in use in the last block.
     used: usize,
     cells: Vec<Cell>,
 }
 
 impl Fixed {
-    /// How far from what stands for the CPU the words are for `key` of map number `map`, which has a [`Layout`].
+    /// Returns the distance from the engine's state of a CPU to the words for `key` of map number `map`, which must have a
+    /// [`Layout`].
     pub fn distance(&mut self, map: usize, of: &Map, key: &[u64], new: NewWords<'_>) -> Result<u64, OutOfMemory> {
-        // Those for one function come one after the other; others are few.
+        // Searching the last 64 is enough: the requests for one function come together, and others are rare.
         let known = self.cells.iter().rev().take(64).find(|cell| cell.map == map && *cell.key == *key);
         if let Some(&Cell { block, first, .. }) = known {
             return self.blocks.get(block).map(|words| words.distance(first)).ok_or(OutOfMemory);
@@ -127,7 +128,7 @@ impl Fixed {
         cells.filter_map(|cell| Some((cell, &**self.blocks.get(cell.block)?)))
     }
 
-    /// Adds the keys and values of a map to `rows`, each with `value_words` words of a value.
+    /// Appends each key of a map, with `value_words` words of its value, to `rows`.
     pub fn read(&self, map: usize, value_words: usize, rows: &mut Vec<u64>) -> Result<(), OutOfMemory> {
         for (cell, words) in self.of(map) {
             let length = rows.len();
@@ -150,7 +151,7 @@ impl Fixed {
         Ok(())
     }
 
-    /// Has nothing be collected so far; the keys that are there stay if `keep`.
+    /// Forgets what was collected so far. If `keep`, the present keys stay as entries.
     pub fn clear(&self, map: usize, keep: bool) {
         for (cell, words) in self.of(map) {
             let mut is_entry = cell.is_kept.load(Ordering::Relaxed);
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
     use crate::code::{HISTOGRAM_WORDS, Type};
 
-    /// Words of one CPU.
+    /// A block of words on a single CPU.
     #[derive(Debug, Clone)]
     struct One(Arc<Cells>);
 
@@ -225,7 +226,7 @@ mod tests {
             one.0[value.leading_zeros() as usize].fetch_add(1, Ordering::Relaxed);
             let rows = read(&fixed, HISTOGRAM_WORDS);
             assert_eq!(rows.len(), 1 + HISTOGRAM_WORDS);
-            // Below 0, 0, 1, 2 to 3, and so on.
+            // The rows are below 0, 0, 1, 2 to 3, and so on.
             let row = if value >> 63 == 1 { 0 } else { 65 - value.leading_zeros() as usize };
             let row = if value == 0 { 1 } else { row };
             assert_eq!(rows[1 + row], if value == 3 { 2 } else { 1 }, "{value}");

@@ -1,5 +1,5 @@
-//! What a program keeps while it runs: a table for each map, or one for each map and CPU; the output of each CPU; and the
-//! stacks. All is allocated when the program is loaded.
+//! The data of a running program: a table for each map, or one for each map and CPU; the output of each CPU; and the
+//! stacks. Everything is allocated when the program is loaded.
 
 mod cached;
 mod entries;
@@ -28,34 +28,34 @@ pub(crate) use table::{Bucket, Cells, FOLLOWING, HEAD, MIX, Table, cells};
 use crate::atomic::{AtomicBool, AtomicU64};
 use crate::code::{Code, FRAME_WORDS, Flaw, Kept, Map};
 
-/// Calls what it is given with interrupts masked: what hits wait for is held meanwhile.
+/// Calls its argument with interrupts masked. The argument holds locks that hits wait for.
 pub type Masked<'a> = &'a dyn Fn(&mut dyn FnMut());
 
-/// The most keys of a map.
+/// The largest number of keys in a map.
 pub const KEYS_MAX: usize = 1 << 20;
 
-/// The most places for stacks, unless more are asked for.
+/// The number of places for stacks, unless more are requested.
 const STACKS_MAX: usize = 1 << 14;
 
-/// How much a program may keep.
+/// The limits of a program's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many CPUs there are.
+    /// The number of CPUs.
     pub cpus: usize,
-    /// The most keys of a map, a power of 2. Maps with long values have room for fewer.
+    /// The largest number of keys in a map, a power of 2. Maps with long values have room for fewer.
     pub entries: usize,
-    /// About the most bytes of a table; there are as many as CPUs for a map that collects.
+    /// The approximate size limit of a table in bytes. An aggregation has one table for each CPU.
     pub table_bytes: usize,
-    /// The most places for stacks, a power of 2.
+    /// The largest number of places for stacks, a power of 2.
     pub stacks: usize,
-    /// The most bytes of these places.
+    /// The size limit of these places in bytes.
     pub stack_bytes: usize,
-    /// The bytes of output of each CPU, a power of 2.
+    /// The size of each CPU's output in bytes, a power of 2.
     pub output_bytes: usize,
 }
 
 impl Limits {
-    /// The usual limits, with `cpus` CPUs.
+    /// Returns the usual limits, for `cpus` CPUs.
     #[must_use]
     pub const fn usual(cpus: usize) -> Self {
         Self {
@@ -68,21 +68,21 @@ impl Limits {
         }
     }
 
-    /// The same, with room for `keys` keys in each map, however long its values are, and for as many stacks.
+    /// Returns limits with room for `keys` keys in each map, however long its values are, and for twice as many stacks.
     #[must_use]
     pub const fn with_keys(self, keys: usize) -> Self {
         let keys = if keys < KEYS_MAX { keys.next_power_of_two() } else { KEYS_MAX };
         Self { entries: keys, table_bytes: usize::MAX, stacks: 2 * keys, stack_bytes: usize::MAX, ..self }
     }
 
-    /// For how many keys a table has room whose keys and values have `words` words together.
+    /// Returns the number of keys that a table has room for, if a key and its value take `words` words together.
     fn entries(&self, words: usize) -> usize {
         let fit = self.table_bytes / (16 * words.max(1));
         let fit = fit.clamp(16, self.entries.clamp(16, KEYS_MAX));
         (fit + 1).next_power_of_two() / 2
     }
 
-    /// How many places there are for stacks of `frames` frames.
+    /// Returns the number of places for stacks of `frames` frames.
     fn stacks(&self, frames: usize) -> usize {
         if frames == 0 {
             return 0;
@@ -91,12 +91,12 @@ impl Limits {
         (fit.clamp(16, self.stacks.clamp(16, 2 * KEYS_MAX)) + 1).next_power_of_two() / 2
     }
 
-    /// How many tables there are for a map.
+    /// Returns the number of tables of a map.
     fn copies(&self, map: &Map) -> usize {
         if matches!(map.value, Kept::Value(_)) { 1 } else { self.cpus }
     }
 
-    /// How many bytes a [`Store`] for `code` takes.
+    /// Returns the number of bytes that a [`Store`] for `code` takes.
     #[must_use]
     pub fn bytes(&self, code: &Code) -> usize {
         let tables = code.maps.iter().map(|map| {
@@ -108,33 +108,33 @@ impl Limits {
         8 * (tables.sum::<usize>() + self.cpus * lane + stacks)
     }
 
-    /// The words of output of each CPU.
+    /// Returns the size of each CPU's output in words.
     fn output_words(&self) -> usize {
         (self.output_bytes / 8).next_power_of_two()
     }
 }
 
-/// What belongs to one CPU.
+/// The data of one CPU.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub frame: Box<Cells>,
-    /// Where the machine puts the frames of a stack.
+    /// The buffer into which the machine writes the frames of a stack.
     pub stack: Box<Cells>,
     pub ring: Ring,
-    /// How many reads have found no memory.
+    /// The number of failed reads of memory.
     pub faults: AtomicU64,
-    /// How many runs of clauses have ended in loops, as they had no ops left for them.
+    /// The number of runs that ended in a loop because they had no ops left for it.
     pub cut: AtomicU64,
-    /// What random numbers are made of. Only this CPU changes it.
+    /// The state of random numbers, which only this CPU changes.
     pub random: AtomicU64,
 }
 
-/// Why a program is not loaded.
+/// Why a program cannot be loaded.
 #[derive(Debug)]
 pub enum LoadError {
-    /// Its code breaks a rule of its form: it may not run.
+    /// The code breaks a rule of the checked form, so it must not run.
     Flaw(Flaw),
-    /// There is no memory for what it keeps.
+    /// There is no memory for the program's data.
     OutOfMemory,
 }
 
@@ -161,30 +161,30 @@ impl From<OutOfMemory> for LoadError {
     }
 }
 
-/// What a program keeps.
+/// The data of a program.
 #[derive(Debug)]
 pub struct Store {
     pub(crate) lanes: Box<[Lane]>,
-    /// For each map, its tables: one, or one for each CPU.
+    /// The tables of each map: one, or one for each CPU.
     pub(crate) tables: Box<[Box<[Table]>]>,
     fixed: Fixed,
-    /// For each map, its slots, if stubs collect there.
+    /// The slots of each map, if stubs collect there.
     pub(crate) cached: Box<[Option<Cached>]>,
     pub(crate) stacks: Stacks,
-    /// The program has asked to end.
+    /// Whether the program has asked to end.
     over: AtomicBool,
-    /// When that was, in nanoseconds; `u64::MAX` before.
+    /// The time of that, in nanoseconds; `u64::MAX` before.
     ended: AtomicU64,
-    /// When it was loaded, in nanoseconds.
+    /// The time when the program was loaded, in nanoseconds.
     pub(crate) start: u64,
 }
 
 impl Store {
-    /// What `code` needs; loaded at the time `start`, in nanoseconds.
+    /// Checks `code` and allocates its data. `start` is the time of loading, in nanoseconds.
     ///
     /// # Errors
     ///
-    /// The code breaks a rule of its form; or there is no memory.
+    /// Fails if the code breaks a rule of the checked form, or if there is no memory.
     pub fn new(code: &Code, limits: &Limits, start: u64) -> Result<Self, LoadError> {
         code.verify()?;
         let lane = |cpu: usize| -> Result<_, OutOfMemory> {
@@ -216,19 +216,20 @@ impl Store {
         })
     }
 
-    /// Whether the program has asked to end: no clause runs then but those that run after that, too.
+    /// Whether the program has asked to end. Then only clauses run that also run after the end.
     #[inline(always)]
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// The virtual address of the byte that says so, for as long as the store is where it is.
+    /// Returns the virtual address of the byte that tells whether the program has asked to end. It is valid as long as
+    /// the store is not moved.
     pub(crate) fn over_address(&self) -> u64 {
         core::ptr::from_ref(&self.over).addr() as u64
     }
 
-    /// When the program has asked to end, in nanoseconds of its machine; `u64::MAX` while it has not.
+    /// Returns the time when the program asked to end, in nanoseconds; `u64::MAX` if it has not.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.ended.load(Ordering::Relaxed)
@@ -240,63 +241,64 @@ impl Store {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// How far each CPU has put out records: all that are there now precede these ends.
+    /// Returns the end of each CPU's output: all present records precede these ends.
     ///
     /// # Errors
     ///
-    /// There is no memory for a list of them.
+    /// Fails if there is no memory for the list.
     pub fn output_ends(&self) -> Result<Vec<u64>, OutOfMemory> {
         fallible::collect(self.lanes.iter().map(|lane| lane.ring.end()))
     }
 
-    /// Takes the earliest record of all CPUs, of those up to the `ends` of each. What a CPU puts out after its end was looked at is
-    /// for the next time, though the end of another CPU was looked at later. Called by one task at a time.
+    /// Takes the earliest record before the `ends` of all CPUs; `None` if all have been taken. A record that a CPU
+    /// writes after its end was read is left for the next time, even if another CPU's end was read later. Only one task
+    /// may call this at a time.
     ///
     /// # Errors
     ///
-    /// There is no memory for it; it is still the earliest.
+    /// Fails if there is no memory for the record. The record then stays the earliest.
     pub fn take_record(&self, ends: &[u64]) -> Result<Option<Record>, OutOfMemory> {
         let unread = self.lanes.iter().zip(ends).filter(|(lane, end)| !lane.ring.is_read(**end));
         let timed = unread.filter_map(|(lane, _)| Some((lane.ring.next_time()?, lane)));
         timed.min_by_key(|&(time, _)| time).map_or(Ok(None), |(_, lane)| lane.ring.take())
     }
 
-    /// The frames of the stack of that number, the innermost first; none if there is none.
+    /// Returns the frames of the stack with this number, the innermost first; none if there is no such stack.
     pub fn stack(&self, number: u64) -> impl Iterator<Item = u64> {
         self.stacks.frames(number)
     }
 
-    /// How many records of output have been lost, for want of room.
+    /// Returns the number of output records that were lost for lack of room.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.ring.lost()).sum()
     }
 
-    /// How many reads have found no memory.
+    /// Returns the number of failed reads of memory.
     #[must_use]
     pub fn faults(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.faults.load(Ordering::Relaxed)).sum()
     }
 
-    /// How many runs of clauses have ended in loops, as they had no ops left for them.
+    /// Returns the number of runs that ended in a loop because they had no ops left for it.
     #[must_use]
     pub fn cut(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.cut.load(Ordering::Relaxed)).sum()
     }
 
-    /// How many stacks have found no place.
+    /// Returns the number of stacks that found no place.
     #[must_use]
     pub fn stacks_dropped(&self) -> u64 {
         self.stacks.dropped.load(Ordering::Relaxed)
     }
 
-    /// How many values the map has not kept as there was no place for their keys.
+    /// Returns the number of values that a map dropped because there was no place for their keys.
     #[must_use]
     pub fn dropped(&self, map: usize) -> u64 {
         self.tables.get(map).into_iter().flatten().map(Table::dropped).sum()
     }
 
-    /// Takes all keys out of a map, or, if `keep`, makes their values zeros; each step of it within a call of `masked`.
+    /// Removes all keys from a map, or, if `keep`, only zeros their values. Each step runs within a call of `masked`.
     pub fn clear(&self, map: usize, keep: bool, masked: Masked<'_>) {
         self.fixed.clear(map, keep);
         self.cached.get(map).and_then(Option::as_ref).inspect(|cached| cached.clear(keep));
@@ -307,12 +309,12 @@ impl Store {
         }
     }
 
-    /// The keys and values of a map that keeps `kept`; what each CPU has collected is put together. Each step of it is within a
-    /// call of `masked`, as for [`clear`](Self::clear).
+    /// Returns the keys and values of a map that keeps `kept`, with the aggregations of all CPUs merged. Each step runs
+    /// within a call of `masked`, as for [`clear`](Self::clear).
     ///
     /// # Errors
     ///
-    /// There is no memory for a copy.
+    /// Fails if there is no memory for a copy.
     pub fn read(&self, map: usize, kept: Kept, masked: Masked<'_>) -> Result<Entries, OutOfMemory> {
         let mut entries = Entries::read(self.tables.get(map).map_or(&[], |tables| tables), kept, masked)?;
         entries.add(|value_words, rows| self.fixed.read(map, value_words, rows))?;
@@ -322,18 +324,19 @@ impl Store {
         Ok(entries)
     }
 
-    /// How many words a key of a map of `code` has for code in a stub, on each CPU; 0 if the map has none.
+    /// Returns the number of words, on each CPU, that code in a stub uses for a key of a map of `code`; 0 if the map
+    /// has none.
     #[must_use]
     pub fn fixed_words(code: &Code, map: usize) -> usize {
         code.maps.get(map).and_then(|of| Layout::of(of.value)).map_or(0, Layout::words)
     }
 
-    /// The virtual address of the addresses of the slots that each CPU has of a map of `code`, by its number, for code in a stub;
-    /// they are made if there are none yet. Nothing if the map can have none.
+    /// Returns the virtual address of the list with the address of each CPU's slots for a map of `code`, for code in a
+    /// stub. The slots are allocated if there are none yet. `None` if the map cannot have slots.
     ///
     /// # Errors
     ///
-    /// There is no memory for them.
+    /// Fails if there is no memory for the slots.
     pub fn slots(&mut self, code: &Code, map: usize) -> Result<Option<u64>, OutOfMemory> {
         let (Some(of), Some(cached)) = (code.maps.get(map), self.cached.get_mut(map)) else { return Ok(None) };
         if cached.is_none() {
@@ -342,12 +345,13 @@ impl Store {
         Ok(cached.as_ref().map(Cached::places))
     }
 
-    /// How far from what stands for the CPU in a stub the words are that code in a stub adds to for `key` of a map of `code`, by
-    /// its number; they are those of `new` if there are none for the key yet. Nothing if the map is none of those.
+    /// Returns the distance from the engine's state of a CPU to the words that code in the stub adds to, for `key` of a map
+    /// of `code`. If the key has no words yet, it gets some, from `new` if needed. `None` if the map cannot have such
+    /// words.
     ///
     /// # Errors
     ///
-    /// There is no memory for them.
+    /// Fails if there is no memory for the words.
     pub fn distance(
         &mut self,
         code: &Code,

@@ -1,5 +1,4 @@
-//! What a program has put out on one CPU, until a task takes it: a ring of words, with one writer, `hit::append`,
-//! and one reader.
+//! The output of a program on one CPU: a ring of words, with one writer, `hit::append`, and one reader, a task.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,66 +9,67 @@ use fallible::OutOfMemory;
 use super::table::{Cells, cells};
 use crate::atomic::AtomicU64;
 
-/// The words of a record before its values: what it is, and when it was.
+/// The words of a record before its values: the action with the number of values, and the time.
 pub(crate) const HEAD: usize = 2;
 
-/// A ring. What does not fit is left out, and counted.
+/// An output ring. A record that does not fit is dropped and counted as lost.
 #[derive(Debug)]
 pub(crate) struct Ring {
     pub(crate) cells: Box<Cells>,
-    /// How many words have ever been written.
+    /// The number of words ever written.
     pub(crate) written: AtomicU64,
-    /// How many have been read.
+    /// The number of words ever read.
     pub(crate) read: AtomicU64,
     pub(crate) lost: AtomicU64,
 }
 
-/// What has been put out.
+/// A record of output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The number of the action that was asked for.
+    /// The number of the action to carry out.
     pub action: u8,
-    /// When that was, in nanoseconds.
+    /// The time when the clause asked for it, in nanoseconds.
     pub time: u64,
-    /// What it is done with.
+    /// The arguments of the action.
     pub values: Vec<u64>,
 }
 
 impl Ring {
-    /// A ring of `words` words, a power of 2.
+    /// Makes a ring of `words` words, a power of 2.
     pub fn new(words: usize) -> Result<Self, OutOfMemory> {
         let zero = || AtomicU64::new(0);
         Ok(Self { cells: cells(words)?, written: zero(), read: zero(), lost: zero() })
     }
 
-    /// The word of that number.
+    /// Returns the word with this number, counted from the first ever written.
     #[inline(always)]
     pub(crate) fn cell(&self, number: u64) -> Option<&AtomicU64> {
         self.cells.get(number as usize & self.cells.len().wrapping_sub(1))
     }
 
-    /// How many words have ever been written: the end of the last record.
+    /// Returns the number of words ever written: the end of the last record.
     pub fn end(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Whether all records up to `end`, the end of one, have been read.
+    /// Whether everything up to `end`, the end of a record, has been read.
     pub fn is_read(&self, end: u64) -> bool {
         self.read.load(Ordering::Relaxed) == end
     }
 
-    /// When the next record was, if there is one. Called by the reader alone, as are the following.
+    /// Returns the time of the next record; `None` if there is none. Only the reader may call this and the methods
+    /// below.
     pub fn next_time(&self) -> Option<u64> {
         let read = self.read.load(Ordering::Relaxed);
         (self.written.load(Ordering::Acquire) != read).then_some(())?;
         self.cell(read.wrapping_add(1)).map(|cell| cell.load(Ordering::Relaxed))
     }
 
-    /// Takes the next record, if there is one.
+    /// Takes the next record; `None` if there is none.
     ///
     /// # Errors
     ///
-    /// There is no memory for it; it is still the next.
+    /// Fails if there is no memory for the record. The record then stays the next.
     pub fn take(&self) -> Result<Option<Record>, OutOfMemory> {
         let Some(time) = self.next_time() else { return Ok(None) };
         let read = self.read.load(Ordering::Relaxed);
@@ -81,7 +81,7 @@ impl Ring {
         Ok(Some(Record { action: head as u8, time, values }))
     }
 
-    /// How many records have not fit.
+    /// Returns the number of records that did not fit.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }

@@ -1,8 +1,9 @@
-//! Stacks that a program has met, each once: a value is the number of its stack, so that it has one word. It is
-//! given its number by `hit::intern`.
+//! The stacks that a program has recorded, each stored once. A value of a program is the number of its stack, so that
+//! it takes one word. `hit::intern` assigns the numbers.
 //!
-//! A stack stays where it is as long as the program. A CPU that passes its number on has seen, or written, all of
-//! it before, through a table or a ring that orders that; so only those who add stacks need an order among them.
+//! A stack stays in place as long as the program exists. A CPU that passes on a number has seen or written the whole
+//! stack before, and passes the number on through a table or a ring with ordering of its own. So only the CPUs that add
+//! stacks need an order among themselves.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
@@ -16,31 +17,31 @@ use crate::atomic::{AtomicBool, AtomicU64};
 #[derive(Debug)]
 pub(crate) struct Stacks {
     pub(crate) frames: usize,
-    /// How many there is room for.
+    /// The number of places for stacks.
     pub(crate) count: usize,
-    /// For each, its number of frames, 0 if there is none, and its frames.
+    /// For each place, the number of frames, which is 0 if the place is free, followed by the frames.
     pub(crate) cells: Box<Cells>,
-    /// Lock of the CPU that adds a stack. Changed with interrupts masked.
+    /// The lock of the CPU that adds a stack. Taken and released with interrupts masked.
     pub(crate) adding: AtomicBool,
     pub(crate) dropped: AtomicU64,
 }
 
 impl Stacks {
-    /// Room for stacks of `frames` frames each.
+    /// Allocates places for stacks of `frames` frames each.
     pub fn new(frames: usize, limits: &Limits) -> Result<Self, OutOfMemory> {
         let count = limits.stacks(frames);
         let cells = cells(count * (frames + 1))?;
         Ok(Self { frames, count, cells, adding: AtomicBool::new(false), dropped: AtomicU64::new(0) })
     }
 
-    /// The number of frames, and the frames, of the place of that number.
+    /// Returns the number of frames, and the frames, of the place with this number.
     #[inline(always)]
     pub(crate) fn slot(&self, number: usize) -> Option<(&AtomicU64, &Cells)> {
         let length = self.frames + 1;
         self.cells.get(number * length..)?.get(..length)?.split_first()
     }
 
-    /// The frames of a stack; none if there is none of that number.
+    /// Returns the frames of the stack with this number; none if there is no such stack.
     pub fn frames(&self, number: u64) -> impl Iterator<Item = u64> {
         let slot =
             usize::try_from(number).ok().filter(|number| *number < self.count).and_then(|number| self.slot(number));

@@ -1,13 +1,14 @@
-//! Keys with values, in memory that is allocated once. They are looked for and changed by `hit::lookup`.
+//! Tables: keys with values, in memory that is allocated once. `hit::lookup` searches and changes them.
 //!
-//! A table is made of buckets of [`WAYS`] slots. The hash of a key says which bucket is its home. Where all slots of that are
-//! taken, a new key goes to the next bucket that has a free one, if it is one of a few behind, and the home keeps how far away
-//! the furthest is that was put there; so a key is looked for in its home, and seldom further. Without a place it is dropped, and
-//! that is counted. There are twice as many slots as keys are meant to fit, and some behind the last home.
+//! A table is made of buckets of [`WAYS`] slots. The hash of a key tells its home bucket. If all slots of the home are
+//! in use, a new key goes to one of the next few buckets, the first with a free slot, and the home records the distance
+//! of the furthest key that was placed so. Therefore a key is looked up in its home, and rarely in later buckets. A key
+//! without a place is dropped, and counted. There are twice as many slots as the table is meant to hold keys, and some
+//! more after the last home.
 //!
-//! Who looks at a bucket holds it, for a bounded time, with interrupts masked, in code in which nothing is probed: no
-//! interrupted code holds it. Who does something with a key holds its home meanwhile, so that it cannot get two places, and at
-//! most one bucket behind that.
+//! A CPU that looks at a bucket locks it, for a bounded time, with interrupts masked, in code that is not probed. So
+//! interrupted code never holds a bucket. An operation on a key holds the lock of its home throughout, so that the key
+//! cannot get two places, and of at most one later bucket.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -18,45 +19,46 @@ use fallible::OutOfMemory;
 use super::Masked;
 use crate::atomic::AtomicU64;
 
-/// How many slots a bucket has.
+/// The number of slots in a bucket.
 const WAYS: usize = 8;
 
-/// How many buckets behind its home a key may be in. A table for up to 128 keys finds room for all, whatever their hashes
-/// are; in one for 1,024 that is half full on average, 16 buckets in a row are not.
+/// The largest distance of a key from its home, in buckets. A table for up to 128 keys has room for all of them,
+/// whatever their hashes are. In a table for 1,024 keys, which is half full on average, 16 consecutive buckets are
+/// never all full in practice.
 pub(crate) const FOLLOWING: usize = 15;
 
-/// The words of a bucket before its slots: 0 unless a CPU holds it; which slots are taken; and how far away from this home
-/// the furthest key is.
+/// The words of a bucket before its slots: 0 unless a CPU holds the lock; the mask of used slots; and the distance of
+/// the furthest key that has this home.
 pub(crate) const HEAD: usize = 3;
 
-/// What a hash multiplies by.
+/// The factor of hashes.
 pub(crate) const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Words that several CPUs use.
+/// Words that several CPUs access.
 pub(crate) type Cells = [AtomicU64];
 
-/// `count` words that are 0, if there is memory for them.
+/// Allocates `count` words that are 0.
 pub(crate) fn cells(count: usize) -> Result<Box<Cells>, OutOfMemory> {
     fallible::boxed_slice((0..count).map(|_| AtomicU64::new(0)))
 }
 
-/// A table.
+/// A table of keys with values.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) key_words: usize,
     pub(crate) value_words: usize,
     pub(crate) ways: usize,
-    /// How many buckets are homes, as a power of 2.
+    /// The number of home buckets, as a power of 2.
     pub(crate) home_bits: u32,
     pub(crate) buckets: usize,
     cells: Box<Cells>,
     pub(crate) dropped: AtomicU64,
-    /// How many keys it has. Nobody reads it but a clause that asks for it, and stubs do not count what they add and take out, where
-    /// none does: see `compile::snippet`.
+    /// The number of keys. Only clauses that ask for it read it. If there is none in a program, stubs do not count the
+    /// keys that they add and remove: see `compile::snippet`.
     pub(crate) keys: AtomicU64,
 }
 
-/// A bucket.
+/// A bucket of a table.
 #[derive(Clone, Copy)]
 pub(crate) struct Bucket<'a> {
     pub(crate) holder: &'a AtomicU64,
@@ -66,8 +68,8 @@ pub(crate) struct Bucket<'a> {
 }
 
 impl Table {
-    /// A table for `entries` keys, a power of 2 from 16 on, of `key_words` words each, with values of `value_words`. Without
-    /// words in the key there is one key.
+    /// Makes a table for `entries` keys, a power of 2 and at least 16, with `key_words` words in a key and
+    /// `value_words` in a value. If a key has no words, there is only one key.
     pub fn new(key_words: usize, value_words: usize, entries: usize) -> Result<Self, OutOfMemory> {
         let [ways, homes, buckets] = Self::layout(key_words, entries);
         Ok(Self {
@@ -82,7 +84,7 @@ impl Table {
         })
     }
 
-    /// How many slots a bucket has, how many buckets are homes, and how many there are.
+    /// Returns the number of slots in a bucket, the number of home buckets, and the number of all buckets.
     fn layout(key_words: usize, entries: usize) -> [usize; 3] {
         if key_words == 0 {
             return [1, 1, 1];
@@ -91,56 +93,56 @@ impl Table {
         [WAYS, homes, homes + (entries / WAYS - 1).min(FOLLOWING)]
     }
 
-    /// How many words such a table takes.
+    /// Returns the number of words that such a table takes.
     pub fn words(key_words: usize, value_words: usize, entries: usize) -> usize {
         let [ways, _, buckets] = Self::layout(key_words, entries);
         buckets * (HEAD + ways * (key_words + value_words))
     }
 
-    /// How many words a key has.
+    /// Returns the number of words in a key.
     #[inline]
     pub fn key_words(&self) -> usize {
         self.key_words
     }
 
-    /// How many words a value has.
+    /// Returns the number of words in a value.
     #[inline]
     pub fn value_words(&self) -> usize {
         self.value_words
     }
 
-    /// The virtual address of the first bucket; the others follow.
+    /// Returns the virtual address of the first bucket; the others follow.
     pub fn address(&self) -> u64 {
         self.cells.as_ptr().addr() as u64
     }
 
-    /// How many slots a bucket has.
+    /// Returns the number of slots in a bucket.
     pub fn ways(&self) -> usize {
         self.ways
     }
 
-    /// How many buckets are homes, as a power of 2: the first of them.
+    /// Returns the number of home buckets, as a power of 2. They are the first buckets.
     pub fn home_bits(&self) -> u32 {
         self.home_bits
     }
 
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub fn buckets(&self) -> usize {
         self.buckets
     }
 
-    /// How many new keys have found no place.
+    /// Returns the number of new keys that found no place.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// How many keys it has.
+    /// Returns the number of keys.
     #[inline]
     pub fn keys(&self) -> u64 {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// The bucket of that number.
+    /// Returns the bucket with this number.
     #[inline(always)]
     pub(crate) fn bucket(&self, number: usize) -> Option<Bucket<'_>> {
         let length = HEAD + self.ways * (self.key_words + self.value_words);
@@ -149,19 +151,19 @@ impl Table {
         Some(Bucket { holder, taken, furthest, slots: slots.get(..length - HEAD)? })
     }
 
-    /// The key and the value of slot `way` among `slots`.
+    /// Returns the key and the value of slot `way` among `slots`.
     #[inline(always)]
     pub(crate) fn slot<'a>(&self, slots: &'a Cells, way: usize) -> Option<(&'a Cells, &'a Cells)> {
         let length = self.key_words + self.value_words;
         slots.get(way * length..)?.get(..length)?.split_at_checked(self.key_words)
     }
 
-    /// Appends the keys and values of bucket `number`, as they have been at one moment, to `rows`: the words of a key, and behind
-    /// them those of its value. Called in a task; the bucket is held within a call of `masked`.
+    /// Appends the keys and values of bucket `number` to `rows`: for each, the words of the key, followed by those of
+    /// the value. They are consistent, because the bucket is locked, within a call of `masked`. Called in a task.
     ///
     /// # Errors
     ///
-    /// There is no memory for them.
+    /// Fails if there is no memory for the copy.
     pub fn read(&self, number: usize, masked: Masked<'_>, rows: &mut Vec<u64>) -> Result<(), OutOfMemory> {
         let (slot, start) = (self.key_words + self.value_words, rows.len());
         rows.try_reserve(self.ways * slot)?;

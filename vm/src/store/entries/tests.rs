@@ -1,4 +1,4 @@
-//! Maps are read whole, or there is an error; and in little memory.
+//! Maps are read completely, or with an error, and in little memory.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -24,7 +24,7 @@ fn add(table: &Table, key: &[u64], value: &[u64]) {
     table.change(&key, add).expect("there is room for the key");
 }
 
-/// Tables of four CPUs, with keys of two words that they have in common, and what they amount to.
+/// Tables of four CPUs that share keys of two words, and the expected merged values.
 fn tables() -> (Vec<Table>, BTreeMap<[u64; 2], u64>) {
     let tables: Vec<_> = (0..4).map(|_| Table::new(2, 1, 256).unwrap()).collect();
     let mut expected = BTreeMap::new();
@@ -76,7 +76,7 @@ fn entries_are_sorted_by_their_values_and_then_by_their_keys() {
     assert_eq!((allocations, keys(&entries)), (1, Vec::from([9, 1, 2, 5])));
 }
 
-/// A map of as many keys as there can be is read in less memory than its tables take.
+/// Reading a map with the largest number of keys takes less memory than its tables.
 #[test]
 fn a_large_map_is_read_in_less_memory_than_it_takes() {
     let keys = 1 << 14;

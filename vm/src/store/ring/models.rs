@@ -1,4 +1,4 @@
-//! A ring is read while its CPU writes it, in every order.
+//! Models of a ring that is read while its CPU writes it, in every order.
 
 use alloc::sync::Arc;
 
@@ -6,8 +6,8 @@ use kprobes_models::{Model, loom::thread, verify};
 
 use super::*;
 
-/// What is read is whole, also where it lies in the place of what was read before; and what is neither read nor there is
-/// counted.
+/// Records are read completely, even if they replace others that were read before. Records that are not read and not in
+/// the ring are counted.
 #[test]
 fn records_are_read_whole_or_counted() {
     let model = Model::new(|| {
@@ -28,7 +28,8 @@ fn records_are_read_whole_or_counted() {
         found += u64::from(ring.take().unwrap().is_some());
         assert_eq!(found + ring.lost(), 2);
     });
-    // What keeps a place from being written before it has been read: in a model, nothing is read before it is written.
+    // These orders keep a place from being written before it has been read. In a model, no load returns a value that is
+    // stored later, so weaker orders go unnoticed.
     let unnoticed =
         ["vm/src/hit/append.rs: load: Acquire to Relaxed", "vm/src/store/ring.rs: store: Release to Relaxed"];
     verify(&["ring.rs", "append.rs"], &[model], &unnoticed);

@@ -1,4 +1,4 @@
-//! Stacks are added by several CPUs, in every order.
+//! Models of stacks that several CPUs add, in every order.
 
 use alloc::sync::Arc;
 
@@ -7,12 +7,12 @@ use kprobes_models::{Model, loom::thread, verify};
 use super::*;
 use crate::hit::hash;
 
-/// The number of the stack of one frame.
+/// Returns the number of the stack with this one frame.
 fn number(stacks: &Stacks, frame: u64) -> u64 {
     stacks.number(&[AtomicU64::new(frame)])
 }
 
-/// Two stacks that want the same place get one each, and a stack that two CPUs add has one number.
+/// Two stacks with the same preferred place get different places. A stack that two CPUs add gets one number.
 #[test]
 fn a_stack_has_a_place_of_its_own() {
     let limits = Limits { stack_bytes: 0, ..Limits::usual(1) };

@@ -1,4 +1,4 @@
-//! A table is changed and read by several CPUs, in every order.
+//! Models of a table that several CPUs change and read, in every order.
 
 use alloc::sync::Arc;
 
@@ -6,7 +6,7 @@ use kprobes_models::{Model, loom::thread, verify};
 
 use super::*;
 
-/// Adds 1 to both words of the value of the only key.
+/// Adds 1 to both words of the only key's value.
 fn step(table: &Table) {
     table.change(&[], |value| {
         for word in value {
@@ -22,7 +22,7 @@ fn all(table: &Table) -> Vec<(Vec<u64>, Vec<u64>)> {
     rows.chunks_exact(table.key_words() + table.value_words()).map(row).collect()
 }
 
-/// Two CPUs change a value: nothing is lost. It is read while it is changed: it is whole.
+/// If two CPUs change a value, no change is lost. A reader never sees a partial change.
 #[test]
 fn changes_are_not_lost_and_values_are_whole() {
     let model = Model::new(|| {

@@ -1,4 +1,4 @@
-//! Tables by themselves, and shared by threads.
+//! Tables in one thread, and shared by threads.
 
 use core::sync::atomic::AtomicBool;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ fn all(table: &Table) -> Vec<(Vec<u64>, Vec<u64>)> {
     all
 }
 
-/// Keys whose home is bucket `home` of a table, from the least on.
+/// Returns the keys whose home is bucket `home` of a table, in ascending order.
 fn keys_at(table: &Table, home: usize) -> impl Iterator<Item = u64> {
     (0..).filter(move |&word| table.home(&key(&[word])) == home)
 }
@@ -63,7 +63,7 @@ fn without_a_key_there_is_one_value() {
 
 #[test]
 fn as_many_keys_find_a_place_as_are_promised() {
-    // Numbers, addresses of functions, short strings that differ in their last letters.
+    // Numbers, addresses of functions, and short strings that differ in their last letters.
     let patterns: [fn(u64) -> u64; 5] =
         [|n| n, |n| 0xffff_ffc0_0000_0000 + 4 * n, |n| 64 * n, |n| n << 40, |n| n.reverse_bits()];
     for &entries in if cfg!(miri) { &[16][..] } else { &[16, 32, 64, 128, 1024] } {
@@ -83,7 +83,8 @@ fn as_many_keys_find_a_place_as_are_promised() {
 #[test]
 #[cfg_attr(miri, ignore = "it adds more than a million keys")]
 fn keys_at_equal_distances_find_a_place_whatever_the_distance() {
-    // The numbers of Fibonacci are those whose products with the golden ratio, which the hash multiplies by, are near an integer.
+    // The hash multiplies by the golden ratio. Multiples of it by Fibonacci numbers are nearly integers, so these
+    // distances are the hardest.
     let fibonacci = iter::successors(Some((1_u64, 2_u64)), |&(one, next)| Some((next, one.checked_add(next)?)));
     let distances = fibonacci.map(|(distance, _)| distance).filter(|&distance| distance < u64::MAX >> 10);
     for distance in distances.chain((0..54).map(|bit| 1 << bit)).chain(1..500) {
@@ -106,7 +107,7 @@ fn up_to_128_keys_find_a_place_though_they_have_one_home() {
         keys[..entries].iter().for_each(|&word| _ = add(&table, &[word], word));
         assert_eq!(table.dropped(), 0);
         keys[..entries].iter().for_each(|&word| assert_eq!(get(&table, &[word]), Some(word)));
-        // There is no bucket behind.
+        // There is no later bucket.
         assert_eq!(add(&table, &[keys[entries]], 1), None);
         assert_eq!((table.dropped(), get(&table, &[keys[entries]])), (1, None));
     }
@@ -122,7 +123,7 @@ fn a_key_behind_its_home_stays_one_when_room_is_made() {
     assert_eq!(add(&table, &[keys[11]], 1), Some(2));
     table.remove(&key(&[keys[11]]));
     assert_eq!(get(&table, &[keys[11]]), None);
-    // Where there is room at home again, it is used.
+    // A free slot in the home is preferred.
     assert_eq!(add(&table, &[keys[11]], 1), Some(1));
     assert_eq!((entries(&table, 1).len(), entries(&table, 2).len()), (8, 3));
     assert_eq!(all(&table).len(), 11);
@@ -154,7 +155,7 @@ fn clearing_takes_keys_out_and_zeroing_keeps_them() {
     words.iter().for_each(|&word| assert_eq!(get(&table, &[word]), None));
 }
 
-/// Adds 1 to all words of the value of a key.
+/// Adds 1 to all words of a key's value.
 fn step(table: &Table, word: u64) {
     table.change(&key(&[word]), |value| {
         value.iter().for_each(|word| word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed));
@@ -165,7 +166,7 @@ fn step(table: &Table, word: u64) {
 fn threads_lose_nothing_and_readers_see_whole_values() {
     const ROUNDS: u64 = if cfg!(miri) { 60 } else { 30_000 };
     let table = Table::new(1, 2, 64).unwrap();
-    // So many of one home that some are behind.
+    // Enough keys with one home that some are in later buckets.
     let words: Vec<u64> = keys_at(&table, 3).take(11).collect();
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -223,7 +224,7 @@ fn what_is_put_taken_out_and_looked_at_by_threads_at_a_time_is_never_of_another_
 
 #[test]
 fn a_reader_gets_ahead_however_often_the_bucket_is_changed() {
-    // A value that takes longer to be read than to be changed.
+    // Reading this value takes longer than changing it.
     let table = Table::new(1, 256, 16).unwrap();
     let is_over = AtomicBool::new(false);
     step(&table, 1);
@@ -249,7 +250,7 @@ fn a_reader_gets_ahead_however_often_the_bucket_is_changed() {
 #[test]
 fn keys_are_counted_and_met_one_after_the_other() {
     let table = Table::new(1, 1, 16).unwrap();
-    // More than one bucket has room for, with the same home.
+    // More keys with one home than a bucket has room for.
     let words: Vec<u64> = keys_at(&table, 1).take(12).collect();
     for &word in &words {
         add(&table, &[word], 1);
