@@ -1,16 +1,17 @@
-//! Finding the data among the instructions of a function.
+//! Finds the data among the instructions of a function.
 //!
-//! Literals and jump tables may lie between the instructions that read them. A word of them can look like any instruction,
-//! and a probe there would have the function read the probe's breakpoint. Two ways to read data of the same function can
-//! be seen in its words:
+//! Literals and jump tables may lie between the instructions that read them. A word of data can look like any
+//! instruction, and if it were probed, the function would read the probe's breakpoint. The words of a function show two
+//! ways in which it reads data of its own:
 //!
-//! - A literal load names the address and the size of what it reads.
-//! - ADR gives the address of a table to a register, by which a load that follows reads it. How long the table is cannot
-//!   be seen. It ends at the latest where a branch leads that stands before it; what only the table leads to is refused
-//!   with it. ADR is no sign by itself: it also gives the address of the code that a table elsewhere has distances from.
+//! - A literal load names the address and the size of the data.
+//! - ADR puts the address of a table into a register, by which a later load reads it. The length of the table is not
+//!   visible. It ends, at the latest, at the target of a branch that lies before it; code that only the table leads to
+//!   is refused together with it. ADR alone is no sign of data: it also gives the address of the code from which a
+//!   table elsewhere holds distances.
 //!
-//! A word of data that looks like one of these has instructions taken for data, which are then refused too. Data whose
-//! address is computed otherwise, or which another function reads, is not found.
+//! A word of data that looks like one of these makes instructions look like data, which are then refused as well. Data
+//! whose address is computed otherwise, or that another function reads, is not found.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -21,23 +22,23 @@ use super::classify;
 use super::op::Op;
 use super::verdict::{Reason, Verdict};
 
-/// How many instructions after ADR the load is looked for in.
+/// The number of instructions after ADR among which the load is looked for.
 const REACH: usize = 16;
 
 /// The data in a function.
 #[derive(Debug)]
 pub struct Data {
-    /// Virtual addresses, with that of the instruction that reads them.
+    /// The virtual addresses of the data, and the address of the instruction that reads it.
     read: Vec<(Range<u64>, u64)>,
 }
 
 impl Data {
-    /// That in the function at the range of virtual addresses `function`, in whole words; `read` gives the word at an
-    /// address in it, as it is without probes.
+    /// Finds the data in the function at the range of virtual addresses `function`, which consists of whole words.
+    /// `read` returns the word at an address in it, as it is without probes.
     ///
     /// # Errors
     ///
-    /// There is no memory for a list of it.
+    /// [`OutOfMemory`] if there is no memory for the list.
     pub fn of(function: Range<u64>, read: impl Fn(u64) -> u32) -> Result<Self, OutOfMemory> {
         let mut found = Self { read: Vec::new() };
         let words = || function.clone().step_by(4);
@@ -59,8 +60,8 @@ impl Data {
         Ok(found)
     }
 
-    /// The address of the instruction by which the word at the virtual address `address` is read; nothing if that is not
-    /// found to be data.
+    /// Returns the address of the instruction that reads the word at the virtual address `address`; `None` if no
+    /// instruction was found that does.
     #[must_use]
     pub fn reader(&self, address: u64) -> Option<u64> {
         let is_here = |(data, _): &&(Range<u64>, u64)| data.start < address + 4 && address < data.end;
@@ -68,7 +69,8 @@ impl Data {
     }
 }
 
-/// What the word at `at` reads, if it is a literal load (C6.2, LDR (literal); C7.2, LDR (literal, SIMD&FP)).
+/// Returns the addresses that the word at `at` reads, if it is a literal load (C6.2, LDR (literal); C7.2, LDR (literal,
+/// SIMD&FP)).
 fn literal(word: u32, at: u64) -> Option<Range<u64>> {
     if !is_literal(word) {
         return None;
@@ -83,12 +85,13 @@ fn literal(word: u32, at: u64) -> Option<Range<u64>> {
     Some(start..start.wrapping_add(size))
 }
 
-/// The group of literal loads (C4.1.94), to pass over all other words quickly.
+/// Returns whether `word` is in the group of literal loads (C4.1.94). Used to skip all other words quickly.
 const fn is_literal(word: u32) -> bool {
     word & 0x3b00_0000 == 0x1800_0000
 }
 
-/// False for what reads no data that is found, by two tests. A function without anything else has none.
+/// Returns whether `word` may read data that [`Data`] would find, by two tests. A function in which no word may do so
+/// has no data.
 #[must_use]
 pub const fn may_read_data(word: u32) -> bool {
     is_literal(word) || is_address(word)
@@ -99,7 +102,8 @@ const fn is_address(word: u32) -> bool {
     word & 0x9f00_0000 == 0x1000_0000
 }
 
-/// Where the table begins, in `function`, whose address the instruction at `at` gives to a register for a load.
+/// Returns the address of the table in `function` that the instruction at `at` puts into a register for a later load;
+/// `None` if it does not.
 fn table(at: u64, function: Range<u64>, read: impl Fn(u64) -> u32) -> Option<u64> {
     let word = read(at);
     if !is_address(word) {
@@ -126,18 +130,18 @@ fn table(at: u64, function: Range<u64>, read: impl Fn(u64) -> u32) -> Option<u64
     None
 }
 
-/// Whether `word` is a load or store whose base is register `rn` (C4.1.94).
+/// Returns whether `word` is a load or store whose base is register `rn` (C4.1.94).
 const fn accesses_by(word: u32, rn: u8) -> bool {
     word & 0x0a00_0000 == 0x0800_0000 && !is_literal(word) && word >> 5 & 31 == rn as u32
 }
 
-/// Whether `word` processes data (C4.1.92, C4.1.95), and its result goes to register `rd`.
+/// Returns whether `word` is a data processing instruction (C4.1.92, C4.1.95) with the result in register `rd`.
 const fn computes(word: u32, rd: u8) -> bool {
     let is_processing = matches!(word >> 25 & 0b1111, 0b1000 | 0b1001 | 0b0101 | 0b1101);
     is_processing && word & 31 == rd as u32
 }
 
-/// Where the word at `at` branches to directly, without a link.
+/// Returns the target of the word at `at`, if it is a direct branch without a link.
 fn target(word: u32, at: u64) -> Option<u64> {
     let Verdict::Simulate(op) = classify(word) else { return None };
     op.branch_offset().map(|offset| at.wrapping_add_signed(offset.into()))
@@ -151,7 +155,7 @@ mod tests {
     const NOP: u32 = 0xd503_201f;
     const RET: u32 = 0xd65f_03c0;
 
-    /// The words that are data, by their numbers, with the number of the word that reads each.
+    /// Returns the indices of the words that are data, each with the index of the word that reads it.
     fn data(words: &[u32]) -> std::vec::Vec<(u64, u64)> {
         let end = START + 4 * words.len() as u64;
         let data = Data::of(START..end, |address| words[((address - START) / 4) as usize]).unwrap();
@@ -169,9 +173,9 @@ mod tests {
         assert_eq!(data(&[0x1c00_0040, RET, NOP, NOP]), [(2, 0)]);
         assert_eq!(data(&[0x5c00_0040, RET, NOP, NOP]), [(2, 0), (3, 0)]);
         assert_eq!(data(&[0x9c00_0040, RET, NOP, NOP, NOP, NOP, NOP]), [(2, 0), (3, 0), (4, 0), (5, 0)]);
-        // ldr x0, -8, behind its literal.
+        // ldr x0, -8, after its literal.
         assert_eq!(data(&[0x1400_0003, NOP, NOP, 0x58ff_ffc0, RET]), [(1, 3), (2, 3)]);
-        // prfm pldl1keep, +8 reads nothing; ldr x0, +0x40 and ldr x0, -0x40 read what is not of the function.
+        // prfm pldl1keep, +8 reads nothing; ldr x0, +0x40 and ldr x0, -0x40 read outside the function.
         assert_eq!(data(&[0xd800_0040, RET, NOP, NOP]), []);
         assert_eq!(data(&[0x5800_0200, 0x58ff_fe00, RET]), []);
     }
@@ -202,7 +206,7 @@ mod tests {
             0x1000_00a9, // adr x9, 5
             0x3868_6948, // ldrb w8, [x10, x8]
             0x8b08_0929, // add x9, x9, x8, lsl #2
-            0xf940_0129, // ldr x9, [x9]: of what the sum points to
+            0xf940_0129, // [x9]: reads at the sum
             0xd61f_0120, // br x9
             NOP,
             RET,

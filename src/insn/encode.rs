@@ -1,6 +1,8 @@
-//! The words that the engine writes itself, and a run of them at the place where it will be executed.
+//! Encodes the instructions that the engine writes itself, and sequences of them for the address at which they will
+//! run.
 //!
-//! Register numbers are those of the encoding; what 31 means is said where it may be given. Addresses are virtual.
+//! Register numbers are those of the encoding; each function says what 31 means where it is allowed. Addresses are
+//! virtual.
 
 pub mod compute;
 
@@ -11,7 +13,7 @@ use crate::exception;
 
 /// The breakpoint at a probe point.
 pub const BRK_KPROBE: u32 = brk(exception::BRK_KPROBE);
-/// The breakpoint behind the instruction in an out-of-line slot.
+/// The breakpoint after the instruction in an out-of-line slot.
 pub const BRK_STEP: u32 = brk(exception::BRK_STEPPED);
 /// `msr daifset, #15` (C6.2, MSR (immediate)).
 pub const MASK_INTERRUPTS: u32 = 0xd503_4fdf;
@@ -41,7 +43,7 @@ pub const fn branch(from: u64, to: u64) -> Result<u32, OutOfRange> {
 ///
 /// # Errors
 ///
-/// As for [`branch`].
+/// [`OutOfRange`] in the same cases as for [`branch`].
 pub const fn branch_link(from: u64, to: u64) -> Result<u32, OutOfRange> {
     match branch(from, to) {
         Ok(word) => Ok(word | 1 << 31),
@@ -49,7 +51,7 @@ pub const fn branch_link(from: u64, to: u64) -> Result<u32, OutOfRange> {
     }
 }
 
-/// Where `word` at the virtual address `from` leads, if it is B.
+/// Returns the target of `word` at the virtual address `from`, if it is B.
 #[inline(always)]
 #[must_use]
 pub const fn branch_target(word: u32, from: u64) -> Option<u64> {
@@ -60,9 +62,9 @@ pub const fn branch_target(word: u32, from: u64) -> Option<u64> {
     Some(from.wrapping_add_signed((words as i64) << 2))
 }
 
-/// `word`, which holds a distance in words in a field of `BITS` bits, when it is written at `from` to mean `to`; nothing
-/// if the field does not hold the distance. The field lies where it does in all such instructions: from bit 5 on, or
-/// from bit 0 where it has 26 bits.
+/// Returns `word` with the distance from `from` to `to`, in words, in its field of `BITS` bits; `None` if the field
+/// cannot hold the distance. The field lies in the place that it has in all such instructions: from bit 5 on, or from
+/// bit 0 if it has 26 bits.
 #[must_use]
 pub const fn redirect<const BITS: u32>(word: u32, from: u64, to: u64) -> Option<u32> {
     let distance = to.wrapping_sub(from).cast_signed();
@@ -93,8 +95,8 @@ pub const fn subtract(rd: u8, rn: u8, immediate: u16) -> u32 {
     add(rd, rn, immediate) | 1 << 30
 }
 
-/// `ldr wt, [xn, #offset]`, `ldrsw xt, …` or `ldr xt, …`, with an offset below 16,384 that is a multiple of what is loaded
-/// (C6.2, LDR (immediate) and LDRSW (immediate), unsigned offset).
+/// `ldr wt, [xn, #offset]`, `ldrsw xt, …` or `ldr xt, …`, with an offset below 16,384 that is a multiple of the size of
+/// the load (C6.2, LDR (immediate) and LDRSW (immediate), unsigned offset).
 #[must_use]
 pub const fn load(kind: Literal, rt: u8, rn: u8, offset: u16) -> u32 {
     let word = match kind {
@@ -188,9 +190,9 @@ impl fmt::Display for OutOfRange {
     }
 }
 
-/// At most `N` words, in the order in which they are executed, for the virtual address that they will be executed at.
+/// At most `N` words, in the order of their execution, for the virtual address at which they will run.
 ///
-/// Methods that add to it panic if it is full.
+/// The methods that add words panic if there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code<const N: usize> {
     at: u64,
@@ -199,25 +201,25 @@ pub struct Code<const N: usize> {
 }
 
 impl<const N: usize> Code<N> {
-    /// No words yet, for the virtual address `at`.
+    /// Makes an empty sequence for the virtual address `at`.
     #[must_use]
     pub const fn new(at: u64) -> Self {
         Self { at, words: [0; N], length: 0 }
     }
 
-    /// The words.
+    /// Returns the words.
     #[must_use]
     pub fn words(&self) -> &[u32] {
         &self.words[..self.length as usize]
     }
 
-    /// The words, and zeroes behind them.
+    /// Returns the words, followed by zeroes.
     #[must_use]
     pub const fn padded(&self) -> &[u32; N] {
         &self.words
     }
 
-    /// The virtual address of the next word.
+    /// Returns the virtual address of the next word.
     #[must_use]
     pub const fn here(&self) -> u64 {
         self.at.wrapping_add(4 * self.length as u64)
@@ -233,14 +235,14 @@ impl<const N: usize> Code<N> {
     ///
     /// # Errors
     ///
-    /// As for [`branch`](branch()); nothing is then added.
+    /// [`OutOfRange`] in the same cases as for [`branch`](branch()); nothing is added then.
     pub fn branch(&mut self, to: u64) -> Result<(), OutOfRange> {
         self.push(branch(self.here(), to)?);
         Ok(())
     }
 
-    /// Has `rd`, which is not 31, hold `value`, an address: by one or two words if it is within 4 GiB of here, and by at
-    /// most four in any case. Changes nothing else.
+    /// Adds the words that load `value`, an address, into `rd`, which is not 31: one or two words if it is within 4 GiB
+    /// of here, at most four otherwise. They change nothing else.
     pub fn address(&mut self, rd: u8, value: u64) {
         const REACH: i64 = 1 << 20;
         let here = self.here();
@@ -259,20 +261,21 @@ impl<const N: usize> Code<N> {
         }
     }
 
-    /// Has `rd` hold `value`, by the words of [`constant`].
+    /// Adds the words of [`constant`], which load `value` into `rd`.
     pub fn constant(&mut self, rd: u8, value: u64) {
         constant(rd, value, |word| self.push(word));
     }
 }
 
-/// Calls `push` with the words that have `rd` hold `value`: as few of MOVZ, MOVN and MOVK as can do it, one to four (C6.2).
+/// Calls `push` with the words that load `value` into `rd`: the smallest number of MOVZ, MOVN and MOVK, one to four
+/// (C6.2).
 pub fn constant(rd: u8, value: u64, mut push: impl FnMut(u32)) {
     const MOVN: u32 = 0x9280_0000;
     const MOVZ: u32 = 0xd280_0000;
     const MOVK: u32 = 0xf280_0000;
     let halves = [0, 1, 2, 3].map(|index| (index, (value >> (16 * index)) as u16));
     let count = |half| halves.iter().filter(|&&(_, other)| other == half).count();
-    // What the first word leaves in the halves that it does not name.
+    // The value that the first word leaves in the halves that it does not name.
     let (first, rest) = if count(0xffff) > count(0) { (MOVN, 0xffff) } else { (MOVZ, 0) };
     let mut operation = first;
     for (index, half) in halves.into_iter().filter(|&(_, half)| half != rest) {
@@ -289,7 +292,8 @@ pub fn constant(rd: u8, value: u64, mut push: impl FnMut(u32)) {
 const ADR: u32 = 0x1000_0000;
 const ADRP: u32 = 0x9000_0000;
 
-/// ADR or ADRP of `distance`, of 21 bits: two low ones in bits 30 and 29, the others from bit 5 on.
+/// Encodes ADR or ADRP with `distance`, which has 21 bits: the two low ones in bits 30 and 29, the others from bit 5
+/// on.
 const fn relative(operation: u32, rd: u8, distance: i64) -> u32 {
     let distance = distance as u32;
     operation | (distance & 0b11) << 29 | (distance >> 2 & 0x7_ffff) << 5 | rd as u32

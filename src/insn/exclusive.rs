@@ -1,18 +1,17 @@
-//! Finding the load-exclusive/store-exclusive sequence that an address lies in.
+//! Finds the load-exclusive/store-exclusive sequence that an address lies in.
 //!
-//! A breakpoint inside such a sequence makes it fail forever: the exception return clears the exclusive
-//! monitor, the store fails, and the loop around the two comes back to the breakpoint. Looking back a number of
-//! words for a load-exclusive does not find it out. The load may be further away, or reach the address by a
-//! branch from below; and an address behind an early exit of the sequence, or behind another function's last
-//! words, is innocent.
+//! A breakpoint inside such a sequence makes it fail forever: the exception return clears the exclusive monitor, the
+//! store fails, and the loop around the two returns to the breakpoint. It is not enough to look for a load-exclusive
+//! among the preceding words. The load may be further away, or reach the address by a branch from below; and an address
+//! after an early exit of the sequence, or after another function's last words, is outside.
 //!
-//! So the check follows control flow. An address is inside a sequence if some path through the function leads from
-//! a load-exclusive to it, and on from it to a store-exclusive, without another load-exclusive or a CLREX.
-//! Calls are taken to return. Everything else that leaves the function, or enters an exception, ends a path: no
-//! sequence survives an exception return.
+//! So the check follows control flow. An address is inside a sequence if some path through the function leads from a
+//! load-exclusive to it, and on from it to a store-exclusive, without another load-exclusive or a CLREX. Calls are
+//! assumed to return. Everything else that leaves the function, or enters an exception, ends a path: no sequence
+//! survives an exception return.
 //!
-//! LLVM's machine outliner (opt-level "z") moves instructions without a branch among them to functions of their own, so a sequence
-//! may span functions. What one function shows of that:
+//! LLVM's machine outliner (opt-level "z") moves instructions without a branch among them to functions of their own, so
+//! a sequence may span functions. One function shows these parts of it:
 //!
 //! | in the function | means |
 //! |---|---|
@@ -21,7 +20,8 @@
 //! | no branch from a load-exclusive to the end of the function | a caller ends it |
 //! | a call of a function in which a store-exclusive comes before any branch and any load-exclusive | the call ends it |
 //!
-//! A function that calls one that begins a sequence and one that ends it, and has no exclusive of its own, shows nothing.
+//! One case is not visible: a function without an exclusive of its own that calls one function which begins a sequence
+//! and another which ends it.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -37,45 +37,46 @@ use super::verdict::{Reason, Verdict};
 pub struct Sequences {
     /// The virtual address of the function.
     start: u64,
-    /// What each word means.
+    /// The meaning of each word.
     steps: Vec<Step>,
     /// For each word, whether a sequence contains it.
     inside: Vec<bool>,
 }
 
-/// What an instruction means to an exclusive sequence.
+/// The meaning of an instruction for an exclusive sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// It begins one.
+    /// Begins a sequence.
     Load,
-    /// It ends the one there is.
+    /// Ends the current sequence.
     Store,
-    /// It leaves none, or leaves the function for what may be anywhere.
+    /// Ends the sequence without a store, or leaves the function for an unknown place.
     End,
-    /// It returns from the function.
+    /// Returns from the function.
     Return,
-    /// It calls a function, at an offset in bytes if that is known.
+    /// Calls a function, at an offset in bytes if that is known.
     Call { offset: Option<i32> },
-    /// It continues with the next instruction, or at an offset in bytes, or both.
+    /// Continues with the next instruction, or at an offset in bytes, or both.
     Continue { next: bool, offset: Option<i32> },
 }
 
 impl Sequences {
-    /// Those of the function at the range of virtual addresses `function`, in whole words; `read` gives the word at an
-    /// address in it, as it is without probes.
+    /// Finds the sequences of the function at the range of virtual addresses `function`, which consists of whole words.
+    /// `read` returns the word at an address in it, as it is without probes.
     ///
     /// # Errors
     ///
-    /// There is no memory to follow the paths of the function.
+    /// [`OutOfMemory`] if there is no memory to follow the paths of the function.
     pub fn of(function: Range<u64>, read: impl Fn(u64) -> u32) -> Result<Self, OutOfMemory> {
         Self::with_callees(function, read, |_| None)
     }
 
-    /// The same, with what called functions do: `outside` gives the word at an address in any function, if there is one.
+    /// Finds the sequences of a function as [`of`](Self::of) does, and also looks into the functions that it calls.
+    /// `outside` returns the word at an address in any function; `None` if there is none.
     ///
     /// # Errors
     ///
-    /// There is no memory to follow the paths of the function.
+    /// [`OutOfMemory`] if there is no memory to follow the paths of the function.
     pub fn with_callees(
         function: Range<u64>,
         read: impl Fn(u64) -> u32,
@@ -127,8 +128,8 @@ impl Sequences {
         Ok(found)
     }
 
-    /// The word by which control leaves the function from the one at `index`, if there is no branch, call or store-exclusive
-    /// between them.
+    /// Returns the index of the word by which control leaves the function after the word at `index`, if there is no
+    /// branch, call or store-exclusive between them.
     fn straight_end(&self, index: usize) -> Option<usize> {
         (index + 1..self.steps.len()).find_map(|at| match self.steps[at] {
             Step::Continue { next: true, offset: None } => None,
@@ -138,17 +139,17 @@ impl Sequences {
         })?
     }
 
-    /// For each word, no.
+    /// Returns a list with false for each word.
     fn none(&self) -> Result<Vec<bool>, OutOfMemory> {
         fallible::collect(self.steps.iter().map(|_| false))
     }
 
-    /// The address of the load-exclusive whose sequence contains `address`, itself and the store-exclusive included.
-    /// Where several sequences contain it, the first load is given.
+    /// Returns the address of the load-exclusive whose sequence contains `address`; the load-exclusive and the
+    /// store-exclusive are contained. If several sequences contain it, returns the first load.
     ///
     /// # Errors
     ///
-    /// There is no memory to look for the load.
+    /// [`OutOfMemory`] if there is no memory to look for the load.
     pub fn containing(&self, address: u64) -> Result<Option<u64>, OutOfMemory> {
         let index = address.checked_sub(self.start).and_then(|offset| usize::try_from(offset / 4).ok());
         let Some(index) = index.filter(|&index| self.inside.get(index) == Some(&true)) else { return Ok(None) };
@@ -162,7 +163,7 @@ impl Sequences {
                 return Ok(Some(self.start + 4 * load as u64));
             }
         }
-        // It is in a caller.
+        // The load is in a caller.
         Ok(Some(self.start))
     }
 
@@ -170,7 +171,7 @@ impl Sequences {
         (0..self.steps.len()).filter(|&index| self.steps[index] == Step::Load)
     }
 
-    /// The words in the function to which control may go from the one at `index`.
+    /// Returns the words of the function to which control may go from the word at `index`.
     fn successors(&self, index: usize) -> impl Iterator<Item = usize> + use<> {
         let (next, offset) = match self.steps[index] {
             Step::Load => (true, None),
@@ -184,7 +185,8 @@ impl Sequences {
         next.into_iter().chain(target).filter(move |&successor| successor < length)
     }
 
-    /// Marks in `reached` what paths lead to from the word at `from`, up to what begins or ends a sequence.
+    /// Marks in `reached` the words to which paths from the word at `from` lead, up to words that begin or end a
+    /// sequence.
     fn reach(&self, from: usize, reached: &mut [bool]) -> Result<(), OutOfMemory> {
         let mut pending = fallible::collect(self.successors(from))?;
         while let Some(index) = pending.pop() {
@@ -198,12 +200,12 @@ impl Sequences {
         Ok(())
     }
 
-    /// For each word, whether a path leads from it to a store-exclusive, before anything else that begins or ends a
-    /// sequence.
+    /// Returns for each word whether a path leads from it to a store-exclusive, before anything else that begins or
+    /// ends a sequence.
     fn leading_to_a_store(&self) -> Result<Vec<bool>, OutOfMemory> {
         let mut leads = fallible::collect(self.steps.iter().map(|&step| step == Step::Store))?;
         let mut changed = true;
-        // From the last word to the first: only branches backwards need another turn.
+        // From the last word to the first, so that only backward branches need another turn.
         while changed {
             changed = false;
             for index in (0..leads.len()).rev() {
@@ -219,7 +221,7 @@ impl Sequences {
 }
 
 impl Step {
-    /// Whether a sequence goes on behind it.
+    /// Returns whether a sequence continues after the instruction.
     fn passes(self) -> bool {
         matches!(self, Self::Continue { .. } | Self::Call { .. })
     }
@@ -255,10 +257,10 @@ impl Step {
     }
 }
 
-/// Whether the instructions at the virtual address `at` come to a store-exclusive before anything that branches or begins a
-/// sequence.
+/// Returns whether the instructions from the virtual address `at` on get to a store-exclusive before anything that
+/// branches or begins a sequence.
 fn begins_with_store(at: u64, read: impl Fn(u64) -> Option<u32>) -> bool {
-    /// What is outlined is short.
+    /// Outlined functions are short.
     const LONGEST: u64 = 32;
     for at in (0..LONGEST).map(|index| at.wrapping_add(4 * index)) {
         match read(at).map(Step::of) {
@@ -269,8 +271,9 @@ fn begins_with_store(at: u64, read: impl Fn(u64) -> Option<u32>) -> bool {
     false
 }
 
-/// False for what is no load-exclusive and no store-exclusive, by one test: the groups of exclusives, ordered accesses and
-/// unprivileged ones with o2 clear (C4.1.94). The oracle asks it of every word. A function without any has no sequences.
+/// Returns false for most words that are neither a load-exclusive nor a store-exclusive, by one test: the groups of
+/// exclusives, ordered accesses and unprivileged accesses with o2 clear (C4.1.94). The oracle calls it for every word.
+/// A function for whose words it returns false has no sequences.
 #[must_use]
 pub const fn may_be_load(word: u32) -> bool {
     word & 0x3e80_0000 == 0x0800_0000

@@ -1,18 +1,20 @@
-//! Which registers hold something that is still needed, at an instruction.
+//! Determines which registers hold a value that is still needed at an instruction.
 //!
-//! A register is dead where every way that execution can take writes it before anything reads it. The ways are followed, one
-//! after the other, through branches and into the functions that are called, by [`Access`]. A walk is bounded in the instructions
-//! that it looks at and in the memory that it takes, and allocates nothing: where it comes to its end, the registers that it
-//! has still found no writer of count as needed.
+//! A register is dead if it is written before it is read on every path that execution can take. The paths are followed
+//! one after the other, by [`Access`], through branches and into called functions. A walk looks at a bounded number of
+//! instructions, uses a bounded amount of memory, and allocates nothing. When it reaches a bound, the registers for
+//! which it has not found a writer count as needed.
 //!
-//! Ways leave the function by calls and returns, and not all of these can be followed. There the procedure call standard says
-//! that x9 to x17 and the flags hold nothing (AAPCS64, section 6.1). Functions that do not keep to it are found:
+//! Paths leave the function by calls and returns, which cannot all be followed. There the procedure call standard says
+//! that x9 to x17 and the flags hold nothing (AAPCS64, section 6.1). Two kinds of functions that do not follow the
+//! standard are found:
 //!
-//! - A called function that reads one of them is found by following the call.
-//! - A function across whose calls they keep their values ([`Kept`]) does not change them, and has a caller that shows it: an
-//!   instruction after the call reads them.
+//! - A called function that reads one of these registers: by following the call.
+//! - A function across whose calls the registers keep their values ([`Kept`]): it does not change them, and has a
+//!   caller that shows it, by an instruction after the call that reads them.
 //!
-//! LLVM's machine outliner makes functions of both kinds; calls in inline assembly with clobbers of their own are of the second.
+//! LLVM's machine outliner makes functions of both kinds. Calls in inline assembly with clobbers of their own are of
+//! the second kind.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -26,25 +28,25 @@ use super::verdict::{Reason, Verdict};
 /// Why a register is not known to be dead. Addresses are virtual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Live {
-    /// The instruction at `reader` reads it.
+    /// An instruction reads the register.
     Read {
         /// One of the registers.
         register: Registers,
-        /// It.
+        /// The address of the instruction.
         reader: u64,
     },
-    /// The call at `call` of the function is followed by a reader of what was there before.
+    /// After a call of the function, an instruction reads the value that the register had before the call.
     Kept {
         /// One of the registers.
         register: Registers,
-        /// It.
+        /// The address of the call.
         call: u64,
     },
-    /// The ways could be followed no further than to `end`.
+    /// The paths could not be followed beyond an instruction.
     Lost {
         /// One of the registers.
         register: Registers,
-        /// The next instruction.
+        /// The address of that instruction.
         end: u64,
     },
 }
@@ -58,7 +60,7 @@ impl Live {
 }
 
 impl fmt::Display for Live {
-    /// The rest of a sentence that begins with "because".
+    /// Writes the rest of a sentence that begins with "because".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read { register, reader } => write!(f, "what is in {register} there is read at {reader:#x}"),
@@ -79,37 +81,38 @@ pub struct Kept(Vec<Preserving>);
 struct Preserving {
     function: u64,
     call: u64,
-    /// What the function leaves as it is.
+    /// The registers that the function preserves.
     preserved: Registers,
-    /// What of that is read after the call.
+    /// Those of the preserved registers that are read after the call.
     kept: Registers,
 }
 
-/// What a call may change although the called function keeps to the standard, and that no argument is in: x9 to x17, the
-/// flags.
+/// The registers that a called function may change under the procedure call standard, and that hold no argument: x9 to
+/// x17 and the flags.
 pub const SCRATCH: Registers = Registers::from_to(9, 17).with(Registers::FLAGS);
 
-/// Instructions that are looked at of a function; and of one that is called, with all that it calls, from the first branch on:
-/// what the outliner makes has none.
+/// The largest number of instructions that a walk looks at: in the function itself; and, from the first branch on, in a
+/// called function with all that it calls. Outlined functions have no branches.
 const STEPS: usize = 4096;
 const STEPS_BEYOND: usize = 32;
-/// Functions that are looked at in each other.
+/// The largest depth of calls that are followed.
 const DEPTH: usize = 3;
-/// Ways that are still to be followed, and places that ways have come to, at a time: in the function, and in others.
+/// The largest number of paths still to be followed, and of places that are remembered, at the same time: in the
+/// function itself, and in called functions.
 const WAYS: usize = 128;
 const WAYS_BEYOND: usize = 16;
 
-/// BRK #1 of LLVM and BRK #1000 of GCC: with UDF, what compilers put where execution must not come. Nothing goes on from there.
+/// BRK #1 of LLVM and BRK #1000 of GCC. Like UDF, compilers put them where execution must not get. A path ends there.
 const TRAPS: [u32; 2] = [0xd420_0020, 0xd420_7d00];
 
-/// Instructions as they are without probes; nothing outside the text.
+/// Returns the instruction at an address, as it is without probes; `None` outside the text.
 pub(super) type Read<'a> = &'a dyn Fn(u64) -> Option<u32>;
-/// The bounds of the function around an address, if one is known.
+/// Returns the bounds of the function around an address; `None` if none is known.
 pub(super) type Bounds<'a> = &'a dyn Fn(u64) -> Option<Range<u64>>;
 
 impl Kept {
-    /// Those among the functions that are called in the text at these virtual addresses, if there is memory for a list of them.
-    /// `bounds` gives those of the function around an address.
+    /// Finds these functions among those that are called in the text at these virtual addresses; `None` if there is no
+    /// memory for the list. `bounds` returns the bounds of the function around an address.
     pub fn in_text(text: Range<u64>, read: Read<'_>, bounds: Bounds<'_>) -> Option<Self> {
         let (mut called, mut calls) = (Self::default(), Vec::new());
         for call in text.step_by(4) {
@@ -137,7 +140,8 @@ impl Kept {
         }
         let kept = called.0.iter().copied().filter(|preserving| !preserving.kept.is_empty());
         called.0 = fallible::boxed_slice(kept).ok()?.into_vec();
-        // A function goes on in another by a branch: that returns to the same callers.
+        // A function that goes on in another by a branch returns to the same callers, so the other preserves the same
+        // registers.
         let mut index = 0;
         while let Some(&preserving) = called.0.get(index) {
             index += 1;
@@ -151,8 +155,8 @@ impl Kept {
         Some(called)
     }
 
-    /// Those of `registers` that the function at the virtual address `entry` leaves as they are, on all ways. None of them are left
-    /// by a call that is not seen through.
+    /// Returns those of `registers` that the function at the virtual address `entry` preserves on all paths. A call
+    /// that cannot be followed preserves none of them.
     fn preserved(
         &self,
         entry: u64,
@@ -205,21 +209,21 @@ impl Kept {
         self.0.get_mut(index)
     }
 
-    /// What is said of `function`.
+    /// Returns the entry of `function`, if there is one.
     fn by(&self, function: u64) -> Option<&Preserving> {
         self.0.get(self.index(function)?)
     }
 }
 
-/// Tells why not all of [`SCRATCH`] is dead at the first instruction of the function at the virtual address `function`; nothing
-/// if it is.
+/// Returns why not all of [`SCRATCH`] is dead at the first instruction of the function at the virtual address
+/// `function`; `None` if all of it is.
 #[must_use]
 pub fn scratch_at_entry(function: u64, kept: &Kept, read: Read<'_>) -> Option<Live> {
     Walk::new(read, kept).live(function, SCRATCH, function)
 }
 
-/// What of [`SCRATCH`] the function at these virtual addresses may hand to its caller, as those do that the outliner makes: what it
-/// writes somewhere; all, if it calls.
+/// Returns the registers of [`SCRATCH`] in which the function at these virtual addresses may pass something to its
+/// caller, as outlined functions do: those that it writes anywhere, or all if it makes a call.
 #[must_use]
 pub fn handed(function: Range<u64>, read: Read<'_>) -> Registers {
     let mut handed = Registers::NONE;
@@ -238,10 +242,11 @@ pub fn handed(function: Range<u64>, read: Read<'_>) -> Registers {
     handed
 }
 
-/// Tells why not all of `wanted`, which are of [`SCRATCH`], are dead before the instruction at the virtual address `at`, in the
-/// function at the virtual address `function`, which may have [`handed`] these to its caller; nothing if they are.
+/// Returns why not all of the `wanted` registers are dead before the instruction at the virtual address `at`; `None` if
+/// they are. They are a part of [`SCRATCH`]. The instruction is in the function at the virtual address `function`,
+/// which may have [`handed`] these registers to its caller.
 ///
-/// At a return they are dead only if the function hands nothing in them to its caller.
+/// At a return, a register is dead only if the function passes nothing in it to its caller.
 #[must_use]
 pub fn live_at(
     at: u64,
@@ -254,9 +259,9 @@ pub fn live_at(
     Walk { begin: Begin::Inside(handed), ..Walk::new(read, kept) }.live(at, wanted, function)
 }
 
-/// The virtual address of an instruction that writes x30, where what is in it at the first instruction of the function at the
-/// virtual address `function` is read on no way: it is not where the function returns to. Nothing if it is read, or that cannot be
-/// told.
+/// Returns the virtual address of an instruction that overwrites x30 before it is read, on every path from the first
+/// instruction of the function at the virtual address `function`: then the function does not return to that address.
+/// Returns `None` if x30 may be read, or if this cannot be determined.
 #[must_use]
 pub fn overwrites_link(function: u64, read: Read<'_>) -> Option<u64> {
     let kept = Kept::default();
@@ -265,14 +270,15 @@ pub fn overwrites_link(function: u64, read: Read<'_>) -> Option<u64> {
     walk.writer.filter(|_| returned.is_empty())
 }
 
-/// The address that the instruction `word` at `at` calls, if it says one.
+/// Returns the address that the instruction `word` at `at` calls, if it is a direct call.
 pub(super) fn called_by(word: u32, at: u64) -> Option<u64> {
-    // BL (C6.2), by one test, as this is asked of every word of a text.
+    // BL (C6.2), by a single test, because this is called for every word of a text.
     let is_call = word >> 26 == 0b10_0101;
     is_call.then(|| at.wrapping_add_signed(i64::from((word << 6).cast_signed() >> 4)))
 }
 
-/// Where the function at the virtual address `function`, which has only few instructions without a condition, goes on by a branch.
+/// Returns where the function at the virtual address `function` goes on by a branch, if only a few instructions without
+/// a condition come before it.
 fn goes_on_at(function: u64, read: Read<'_>) -> Option<u64> {
     for at in (function..).step_by(4).take(STEPS_BEYOND) {
         match classify(read(at)?) {
@@ -284,31 +290,32 @@ fn goes_on_at(function: u64, read: Read<'_>) -> Option<u64> {
     None
 }
 
-/// Where a walk begins: what is behind the end of its ways depends on it.
+/// Where a walk begins. It decides what is assumed after the ends of paths.
 #[derive(Clone, Copy)]
 enum Begin {
-    /// At an entry: branches by registers are calls at the end, of what keeps to the standard.
+    /// At the entry of a function: an indirect branch is a tail call, or a call, of a function that follows the
+    /// standard.
     Entry,
-    /// Inside of a function, which may hand these to its caller. Branches by registers may lead on in it, as where cases are told
-    /// by a table.
+    /// Inside a function, which may pass something to its caller in these registers. An indirect jump may lead on
+    /// within the function, by a jump table.
     Inside(Registers),
-    /// Behind a call, in the caller, in which branches by registers may lead on, too.
+    /// After a call, in the caller, in which indirect jumps may lead on as well.
     Caller,
 }
 
-/// A walk along the ways from an instruction.
+/// A walk along the paths from an instruction.
 pub(super) struct Walk<'a> {
     read: Read<'a>,
-    /// Of other functions, nothing is taken to be preserved.
+    /// The functions that preserve registers. All others are assumed to preserve none.
     kept: &'a Kept,
-    /// How many more instructions may be looked at; in functions that are called, from the first branch on.
+    /// The number of instructions that may still be looked at; in called functions, it counts from the first branch on.
     steps: usize,
-    /// The virtual address of the first instruction that has written the last of the registers on a way.
+    /// The virtual address of the first instruction that has written the last of the registers on a path.
     writer: Option<u64>,
     begin: Begin,
 }
 
-/// Up to `N` places, each with the registers of which no writer was found on the way there.
+/// Up to `N` places, each with the registers for which no writer was found on the path to it.
 struct Places<const N: usize> {
     places: [(u64, Registers); N],
     count: usize,
@@ -317,7 +324,7 @@ struct Places<const N: usize> {
 impl<const N: usize> Places<N> {
     const NONE: Self = Self { places: [(0, Registers::NONE); N], count: 0 };
 
-    /// Adds one, if there is room.
+    /// Adds a place; `None` if there is no room.
     fn push(&mut self, at: u64, unwritten: Registers) -> Option<()> {
         *self.places.get_mut(self.count)? = (at, unwritten);
         self.count += 1;
@@ -329,7 +336,8 @@ impl<const N: usize> Places<N> {
         self.places.get(self.count).copied()
     }
 
-    /// The registers that a way has come here with before, and takes along again; nothing if that adds none. Remembers them.
+    /// Records that a path has come to `at` with these registers. Returns the union with the registers of earlier paths
+    /// to `at`; `None` if earlier paths came with all of them.
     fn come_to(&mut self, at: u64, unwritten: Registers) -> Result<Option<Registers>, Live> {
         let known = self.places.get_mut(..self.count).unwrap_or_default().iter_mut().find(|place| place.0 == at);
         match known {
@@ -351,13 +359,15 @@ impl<'a> Walk<'a> {
         Self { read, kept, steps: STEPS, writer: None, begin: Begin::Entry }
     }
 
-    /// Why not all of [`SCRATCH`] is dead at `at`, where a call has returned to; nothing if it is, up to a return.
+    /// Returns why not all of [`SCRATCH`] is dead at `at`, where a call has returned to; `None` if all of it is, up to
+    /// a return.
     pub(super) fn live_behind_call(&mut self, at: u64) -> Option<Live> {
         self.begin = Begin::Caller;
         self.follow::<WAYS>(at, SCRATCH, 0).err()
     }
 
-    /// Why not all of `wanted` are dead at `at`, in the function at `function`.
+    /// Returns why not all of the `wanted` registers are dead at `at`, in the function at `function`; `None` if they
+    /// are.
     fn live(&mut self, at: u64, wanted: Registers, function: u64) -> Option<Live> {
         let returned = match self.follow::<WAYS>(at, wanted, 0) {
             Ok(returned) => returned,
@@ -367,8 +377,8 @@ impl<'a> Walk<'a> {
         (!(returned & preserved).is_empty()).then_some(Live::Kept { register: kept, call })
     }
 
-    /// Follows all ways from the instruction at `from`. Returns those of `wanted` that no writer was found of on some way up to
-    /// a return.
+    /// Follows all paths from the instruction at `from`. Returns the registers of `wanted` for which no writer was
+    /// found on some path up to a return.
     fn follow<const N: usize>(&mut self, from: u64, wanted: Registers, depth: usize) -> Result<Registers, Live> {
         let (mut pending, mut passed) = (Places::<N>::NONE, Places::<N>::NONE);
         let mut returned = Registers::NONE;
@@ -413,7 +423,8 @@ impl<'a> Walk<'a> {
                     if !may_be_needed.is_empty() {
                         return Err(Live::Lost { register: may_be_needed.first(), end: at });
                     }
-                    // A jump is a tail call; what is called by a register keeps to the standard, or it could not be.
+                    // A jump is a tail call. A function that is called by a register follows the standard, otherwise it
+                    // could not be called.
                     if kind != Indirect::Call {
                         returned = returned | unwritten;
                     }
@@ -437,12 +448,12 @@ impl<'a> Walk<'a> {
         Ok(returned)
     }
 
-    /// Those of the registers which a call of `function` leaves as they are. It does not read them.
+    /// Returns those of the registers that a call of `function` preserves. Fails if the function reads one.
     fn call(&mut self, function: u64, unwritten: Registers, depth: usize) -> Result<Registers, Live> {
         let mut walk = Walk { steps: STEPS_BEYOND, ..*self };
         let walk = if depth == 0 { &mut walk } else { &mut *self };
         if depth < DEPTH {
-            // What is not seen to break the standard is taken to keep to it.
+            // A function that is not seen to break the standard is assumed to follow it.
             match walk.follow::<WAYS_BEYOND>(function, unwritten, depth + 1) {
                 Err(live @ Live::Read { .. }) => return Err(live),
                 Err(Live::Kept { .. } | Live::Lost { .. }) | Ok(_) => {}
@@ -452,18 +463,18 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// How many bytes higher than at its entry the stack pointer is when the function at these virtual addresses returns, as far as
-/// that can be told: of a function without conditions.
+/// Returns how many bytes higher than at its entry the stack pointer is when the function at these virtual addresses
+/// returns; `None` if that cannot be determined, as in a function with conditional branches.
 #[must_use]
 pub fn stack_at_return(function: Range<u64>, read: Read<'_>) -> Option<i64> {
     moved(function.start, function.end, read, &mut { STEPS }, 0).ok()
 }
 
-/// Why it cannot be told how a function moves the stack pointer.
+/// Why the movement of the stack pointer by a function cannot be determined.
 enum Untold {
-    /// There are several ways, or none to a return.
+    /// There are several paths, or no path to a return.
     Ways,
-    /// An instruction moves it to where a register says.
+    /// An instruction sets it from a register.
     Moved,
 }
 
@@ -493,7 +504,7 @@ fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usiz
             Verdict::Simulate(Op::BranchLink { offset }) if depth < DEPTH => {
                 let function = at.wrapping_add_signed(offset.into());
                 height += match moved(function, end, read, steps, depth + 1) {
-                    // One with several ways is taken to restore it.
+                    // A function with several paths is assumed to restore it.
                     Err(Untold::Ways) => 0,
                     height => height?,
                 };

@@ -3,7 +3,7 @@
 //! They are decoded once, when the probe is registered, and kept with it: the breakpoint's handler then has
 //! nothing left to look up.
 
-/// What a literal load does with the word it loads.
+/// How a literal load extends the word that it loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Literal {
     /// 32 bits, zero-extended: `ldr wt, label`.
@@ -15,7 +15,7 @@ pub enum Literal {
 }
 
 impl Literal {
-    /// How much is loaded, in bytes.
+    /// Returns the size of the load in bytes.
     #[must_use]
     pub const fn size(self) -> u64 {
         match self {
@@ -25,14 +25,14 @@ impl Literal {
     }
 }
 
-/// Where an indirect branch goes on to.
+/// The kind of an indirect branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indirect {
-    /// BR and its authenticating forms.
+    /// A jump: BR and its authenticating forms.
     Jump,
-    /// BLR and its authenticating forms: x30 gets the return address.
+    /// A call: BLR and its authenticating forms. x30 gets the return address.
     Call,
-    /// RET and its authenticating forms.
+    /// A return: RET and its authenticating forms.
     Return,
 }
 
@@ -45,10 +45,10 @@ pub enum Key {
     B,
 }
 
-/// What a pointer is authenticated against, besides the key.
+/// The modifier that a pointer is authenticated with, besides the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Modifier {
-    /// Nothing: BRAAZ and its kin.
+    /// Zero: BRAAZ and its kin.
     Zero,
     /// The stack pointer.
     StackPointer,
@@ -60,12 +60,13 @@ pub enum Modifier {
 ///
 /// Offsets are in bytes from the instruction; register number 31 is the zero register. The masks of DAIF are in
 /// the order of their instruction's immediate: D is bit 3, F is bit 0.
-// With a word to tell them apart, their fields are moved by words; behind a byte it takes a call of memcpy.
+// The discriminant is as wide as a word, so that the fields are moved word by word; after a byte they would be moved by
+// memcpy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 #[allow(missing_docs, reason = "the fields are the operands of the instruction that each variant names")]
 pub enum Op {
-    /// NOP, YIELD, DGH, WFE; PRFM (literal): nothing but the advance to the next instruction.
+    /// NOP, YIELD, DGH, WFE; PRFM (literal): only advances to the next instruction.
     Nop,
     /// ADR.
     Address { rd: u8, offset: i32 },
@@ -77,9 +78,10 @@ pub enum Op {
     BranchLink { offset: i32 },
     /// B.cond, and BC.cond (FEAT_HBC) if `consistent`. `condition` is the four-bit condition of the encoding.
     BranchConditional { condition: u8, consistent: bool, offset: i32 },
-    /// CBZ and CBNZ: branches if `rt`, or its lower half if not `wide`, is zero, or is not if `nonzero`.
+    /// CBZ and CBNZ: branches if `rt` is zero; or, if `nonzero`, if it is not. Unless `wide`, only its lower half
+    /// counts.
     CompareBranch { rt: u8, wide: bool, nonzero: bool, offset: i32 },
-    /// TBZ and TBNZ: branches if bit `bit` of `rt` is zero, or is one if `nonzero`.
+    /// TBZ and TBNZ: branches if bit `bit` of `rt` is zero; or, if `nonzero`, if it is one.
     TestBranch { rt: u8, bit: u8, nonzero: bool, offset: i32 },
     /// BR, BLR and RET.
     BranchRegister { kind: Indirect, rn: u8 },
@@ -98,7 +100,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// How far a direct branch goes, in bytes, if it is one and no call.
+    /// Returns the distance of a direct branch that is not a call, in bytes; `None` for other instructions.
     #[must_use]
     pub const fn branch_offset(self) -> Option<i32> {
         match self {
@@ -110,7 +112,7 @@ impl Op {
         }
     }
 
-    /// Whether it branches to where a register says, and neither calls nor returns.
+    /// Returns whether the instruction branches to an address in a register, and neither calls nor returns.
     #[must_use]
     pub const fn is_jump(self) -> bool {
         matches!(

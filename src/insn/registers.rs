@@ -1,10 +1,10 @@
-//! Which registers and flags an instruction reads and writes.
+//! Determines which registers and flags an instruction reads and writes.
 //!
-//! The answer errs on one side: an instruction reads at most what is said here, and it writes, in full and whatever was there,
-//! at least what is said. So a register that is written on all ways before it is read, by what is said here, is dead. What is
-//! not an ordinary instruction reads everything: nothing is known about it.
+//! The answer errs on one side. An instruction reads at most the registers that are given here, and it writes at least
+//! those that are given, in full and on every execution. So a register that is written before it is read on all paths,
+//! by this answer, is dead. An instruction that is not an ordinary one reads everything: nothing is known about it.
 //!
-//! Vectors are left out, and so is the stack pointer, but for [`StackPointer`], which tells how it moves.
+//! Vectors are left out, and so is the stack pointer, except for [`StackPointer`], which tells how it moves.
 
 use core::fmt;
 use core::ops::{BitAnd, BitOr, Sub};
@@ -25,7 +25,7 @@ impl Registers {
     /// N, Z, C and V of PSTATE.
     pub const FLAGS: Self = Self(1 << 31);
 
-    /// The register `xN`; nothing for 31, the zero register or the stack pointer.
+    /// The register `xN`; the empty set for 31, the zero register or the stack pointer.
     #[must_use]
     pub const fn x(number: u8) -> Self {
         Self((1 << (number & 31)) & !Self::FLAGS.0)
@@ -37,19 +37,19 @@ impl Registers {
         Self((Self::x(last).0 << 1).wrapping_sub(Self::x(first).0))
     }
 
-    /// Those of both.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The one with the lowest number, the flags last.
+    /// Returns the register with the lowest number, as a set; the flags come last.
     #[must_use]
     pub const fn first(self) -> Self {
         Self(self.0 & self.0.wrapping_neg())
@@ -81,7 +81,7 @@ impl Sub for Registers {
 }
 
 impl fmt::Display for Registers {
-    /// The one with the lowest number.
+    /// Writes the name of the register with the lowest number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.trailing_zeros() {
             31 => f.write_str("NZCV"),
@@ -90,12 +90,12 @@ impl fmt::Display for Registers {
     }
 }
 
-/// What an instruction reads and writes.
+/// The registers that an instruction reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// All that it may read.
+    /// All registers that it may read.
     pub reads: Registers,
-    /// What it writes in full.
+    /// The registers that it writes in full.
     pub writes: Registers,
 }
 
@@ -103,13 +103,13 @@ impl Access {
     const NONE: Self = Self { reads: Registers::NONE, writes: Registers::NONE };
     const UNKNOWN: Self = Self { reads: Registers::ALL, writes: Registers::NONE };
 
-    /// That of the instruction `word`.
+    /// Returns the registers that the instruction `word` reads and writes.
     #[must_use]
     pub const fn of(word: u32) -> Self {
         Self::under(classify(word), word)
     }
 
-    /// The same, where the verdict on the word is known.
+    /// Returns the registers that the instruction `word` reads and writes, if the verdict on it is known.
     pub(super) const fn under(verdict: Verdict, word: u32) -> Self {
         match verdict {
             Verdict::Simulate(op) => simulated(op),
@@ -145,7 +145,7 @@ impl Access {
 const FLAGS: Registers = Registers::FLAGS;
 const LINK: Registers = Registers::x(30);
 
-/// The register in the place that begins at bit `low`.
+/// Returns the register whose number begins at bit `low`.
 const fn at(word: u32, low: u32) -> Registers {
     Registers::x(number(word, low))
 }
@@ -172,7 +172,7 @@ const fn indirect(kind: Indirect, target: Registers) -> Access {
     if matches!(kind, Indirect::Call) { branch.writes(LINK) } else { branch }
 }
 
-/// Data processing (immediate), but for what reads the program counter (C4.1.92).
+/// Data processing (immediate), without the instructions that read the program counter (C4.1.92).
 const fn immediate(word: u32) -> Access {
     let (rd, rn) = (at(word, 0), at(word, 5));
     let access = Access::NONE.writes(rd);
@@ -191,7 +191,7 @@ const fn immediate(word: u32) -> Access {
 
 /// System instructions (C4.1.94).
 const fn system(word: u32) -> Access {
-    /// op0 to op2 of NZCV: the lowest bit of op0 is that of the group.
+    /// op0 to op2 of NZCV. The lowest bit of op0 is that of the group.
     const NZCV: u32 = 0b101_1010_0001_0000;
     let rt = at(word, 0);
     let flags = if field(word, 19, 5) == NZCV { FLAGS } else { Registers::NONE };
@@ -247,7 +247,7 @@ const fn register(word: u32) -> Access {
         0b0010 if bit(word, 11) => Access::NONE.reads(rn.with(FLAGS)).writes(FLAGS),
         0b0010 => Access::NONE.reads(rn.with(rm).with(FLAGS)).writes(FLAGS),
         0b0100 => access.reads(FLAGS),
-        // One source; of PACIA and its kin the other is where the result goes to.
+        // One source. PACIA and its kin also read their destination.
         0b0110 if bit(word, 30) && !sets => {
             let signs = if field(word, 20, 16) == 1 { rd } else { Registers::NONE };
             Access::NONE.reads(rn.with(signs)).writes(rd)
@@ -259,7 +259,7 @@ const fn register(word: u32) -> Access {
     }
 }
 
-/// Floating point and vectors: where a general register takes part it is in the place of the first operand (C4.1.96).
+/// Floating point and vectors: a general register, if there is one, is in the place of the first operand (C4.1.96).
 const fn vector(word: u32) -> Access {
     Access::NONE.reads(at(word, 5).with(FLAGS))
 }
@@ -274,7 +274,7 @@ const fn exclusive(word: u32) -> Access {
     }
 }
 
-/// Loads and stores, but for exclusives and literals (C4.1.94).
+/// Loads and stores, without exclusives and literals (C4.1.94).
 const fn memory(word: u32) -> Access {
     let is_vector = bit(word, 26);
     let access = Access::NONE.reads(at(word, 5));
@@ -310,7 +310,7 @@ const fn write_back(word: u32, access: Access, is_indexed: bool) -> Access {
     if is_indexed { access.writes(at(word, 5)) } else { access }
 }
 
-/// The register of a load or store of one; there is none of a vector or a prefetch.
+/// Adds the data register of a single load or store. A vector load or store, or a prefetch, has none.
 const fn transfer(word: u32, access: Access) -> Access {
     let rt = at(word, 0);
     match (field(word, 31, 30), field(word, 23, 22)) {
@@ -349,16 +349,16 @@ const fn atomic(word: u32, access: Access) -> Access {
 /// How an instruction moves the stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StackPointer {
-    /// By this many bytes, 0 of most instructions.
+    /// By this many bytes: 0 for most instructions.
     Moved(i64),
-    /// To so many bytes from the frame pointer x29.
+    /// To this many bytes above the frame pointer x29.
     FromFrame(i64),
-    /// To where cannot be seen in the instruction.
+    /// To a place that the instruction does not show.
     Unknown,
 }
 
 impl StackPointer {
-    /// What the instruction `word` does with it.
+    /// Returns how the instruction `word` moves the stack pointer.
     #[must_use]
     pub const fn after(word: u32) -> Self {
         let (rd, rn) = (number(word, 0), number(word, 5));

@@ -1,27 +1,29 @@
-//! Executing an instruction from a copy that is entered and left by branches, without an exception.
+//! Executes an instruction from a copy that is entered and left by branches, without an exception.
 //!
-//! The probe point then holds a branch. What it leads to calls the handlers, puts back every register, and goes on to the
-//! copy, which ends with a branch to where the probed code goes on. No register is free there: a copy changes none that
-//! its instruction does not write. Three things decide what it looks like, and whether there is one:
+//! The probe point then holds a branch. The code that it leads to calls the handlers, restores every register, and goes
+//! on to the copy, which ends with a branch back to the probed code. No register is free in a copy: it changes only
+//! registers that its instruction writes. Three things decide what a copy looks like, and whether one is possible:
 //!
-//! - **The place.** What depends on the program counter is encoded anew for the place of the copy if its field reaches
-//!   as far; if not, an address is made in the register that is written in the end, and a branch is led over another
-//!   one. B reaches 128 MiB, and ADRP 4 GiB: what the first can return from, the second can reach.
+//! - **The place.** A field that depends on the program counter is encoded anew for the place of the copy, if it
+//!   reaches that far. Otherwise an address is made in the register that the instruction writes in the end, and a
+//!   conditional branch goes around an unconditional one. B reaches 128 MiB, and ADRP 4 GiB: if a copy can return by B,
+//!   ADRP in it can reach what it needs.
 //! - **Faults.** The copy may fault, and may be interrupted between any two words. [`origin`] tells for each of them
-//!   where the probed code then is. A register may have been changed there that the instruction would not read, and is
-//!   about to write: to execute the instruction at that address finishes its work. But an instruction that faults has
-//!   written nothing, so what must write first and may fault then is not relocated.
-//! - **Landing pads.** A branch at the place of a landing pad is none: in a guarded page, the indirect branch that leads
-//!   there would fault. Any other instruction would have made it fault as well, with the same syndrome. An indirect
-//!   branch sets PSTATE.BTYPE by the page that it is in, and so does its copy in memory that is guarded alike. A call
-//!   cannot be copied, as x30 has to hold the address behind the original; BR in its stead is a jump to the landing pads,
-//!   so it takes its place only where there are none.
+//!   where the probed code then is. A register may have been changed by then that the instruction does not read, and is
+//!   about to write: executing the instruction at that address finishes its work. But an instruction that faults has
+//!   written nothing, so one whose copy would write first and might fault after that is not relocated.
+//! - **Landing pads.** A branch in the place of a landing pad is not a landing pad: in a guarded page, the indirect
+//!   branch that leads there would fault. Any other instruction would have made it fault as well, with the same
+//!   syndrome. An indirect branch sets PSTATE.BTYPE by the page that it is in, and so does its copy, in memory that is
+//!   guarded if that page is. A call cannot be copied, because x30 has to hold the address after the original. BR in
+//!   its stead is a jump to the landing pads, so it replaces a call only where there are none.
 //!
-//! What is before a copy may be a load, and right behind a load or store the Cortex-A53 may get a 64-bit
-//! multiply-accumulate wrong (erratum 835769); so a NOP is in front of one.
+//! The word before a copy may be a load, and the Cortex-A53 may compute a 64-bit multiply-accumulate incorrectly right
+//! after a load or store (erratum 835769). So a NOP comes before a multiply-accumulate.
 //!
-//! Copies run with the interrupt masks of the probed code. What reads and writes them is copied as it is, unlike in a
-//! slot that is left by a breakpoint; the hints that [`Op::Nop`] stands for are left out here too.
+//! Copies run with the interrupt masks of the probed code. Instructions that read and write these masks are copied
+//! unchanged, unlike in a slot that is left by a breakpoint. The hints that [`Op::Nop`] stands for are left out here
+//! too.
 
 use core::fmt;
 use core::ops::Range;
@@ -34,26 +36,26 @@ use super::verdict::{Reason, Verdict};
 /// The largest number of words of a copy: four for an address, and a branch.
 pub const MAX_WORDS: usize = 5;
 
-/// Where an instruction is, and where its copy is to be. Addresses are virtual, and multiples of four.
+/// The place of an instruction and of its copy. Addresses are virtual, and multiples of four.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The address of the instruction.
     pub from: u64,
     /// The address of the first word of the copy.
     pub to: u64,
-    /// Whether branch targets are checked in the page of the instruction; the memory of the copy is guarded alike.
+    /// Whether branch targets are checked in the page of the instruction, and in the memory of the copy.
     pub guard: Guard,
-    /// Addresses that are known to be mapped as normal memory, untagged, readable, for as long as the copy is used: the
+    /// Addresses that are known to be mapped as normal, untagged, readable memory for as long as the copy is used: the
     /// text.
     pub text: Range<u64>,
 }
 
-/// The words that, at `place.to`, do what `word`, whose verdict is `verdict`, does at `place.from`. They always leave the
-/// copy: the last of them is a branch.
+/// Makes the words that do, at `place.to`, what `word`, whose verdict is `verdict`, does at `place.from`. They always
+/// leave the copy: the last word is a branch.
 ///
 /// # Errors
 ///
-/// Why there are none.
+/// The reason why no copy is possible.
 pub fn relocate(word: u32, verdict: Verdict, place: &Place) -> Result<Code<MAX_WORDS>, NotRelocatable> {
     if place.guard == Guard::Guarded && is_landing_pad(word) {
         return Err(NotRelocatable::LandingPad);
@@ -76,15 +78,15 @@ pub fn relocate(word: u32, verdict: Verdict, place: &Place) -> Result<Code<MAX_W
     Ok(code)
 }
 
-/// The words of a slot at the virtual address `slot` that is entered by an exception return, with PSTATE as the
-/// instruction at the virtual address `from` finds it, and left by a branch.
+/// Makes the words of a slot at the virtual address `slot` that is entered by an exception return, with the PSTATE in
+/// which the instruction at the virtual address `from` would run, and left by a branch.
 ///
-/// `word` is an instruction whose verdict is [`Verdict::Slot`]. A landing pad makes its check in the slot, if that is
-/// guarded as the original is.
+/// The verdict on `word` is [`Verdict::Slot`]. A landing pad makes its check in the slot, if the slot is guarded like
+/// the original.
 ///
 /// # Errors
 ///
-/// If the branch does not reach the next instruction.
+/// [`OutOfRange`] if the branch does not reach the next instruction.
 pub const fn boost(word: u32, from: u64, slot: u64) -> Result<[u32; 2], OutOfRange> {
     match encode::branch(slot.wrapping_add(4), from.wrapping_add(4)) {
         Ok(branch) => Ok([word, branch]),
@@ -92,10 +94,12 @@ pub const fn boost(word: u32, from: u64, slot: u64) -> Result<[u32; 2], OutOfRan
     }
 }
 
-/// Where the probed code is when this CPU is at the virtual address `pc`, at `word`, in what [`relocate`] or [`boost`] made
-/// of the instruction at the virtual address `from`: at the instruction, or already where it leads to.
+/// Returns where the probed code is when a CPU is at the virtual address `pc`, at `word`, in the words that
+/// [`relocate`] or [`boost`] made of the instruction at the virtual address `from`: at the instruction, or already at
+/// the target of the branch that leads on.
 ///
-/// It holds for all words of which B is the only one that has nothing left to do but to go on in the probed code.
+/// This is right because a B in such words has nothing left to do but to go on in the probed code, and all other words
+/// have.
 #[inline(always)]
 #[must_use]
 pub const fn origin(pc: u64, word: u32, from: u64) -> u64 {
@@ -105,7 +109,8 @@ pub const fn origin(pc: u64, word: u32, from: u64) -> u64 {
     }
 }
 
-/// Adds what does the work of `op`, and tells whether it may go on to the next instruction by running off the end.
+/// Adds the words that do the work of `op`. Returns whether they may go on to the next instruction by running off the
+/// end.
 fn relocate_op(word: u32, op: Op, place: &Place, code: &mut Code<MAX_WORDS>) -> Result<bool, NotRelocatable> {
     let from = place.from;
     let next = from.wrapping_add(4);
@@ -171,8 +176,8 @@ fn relocate_op(word: u32, op: Op, place: &Place, code: &mut Code<MAX_WORDS>) -> 
     }
 }
 
-/// Adds the conditional branch `word`, whose distance has `BITS` bits, to `target` or `next`: over a branch to `next`
-/// if it does not reach `target`.
+/// Adds the conditional branch `word`, whose distance has `BITS` bits, to `target`, otherwise on to `next`. If it does
+/// not reach `target`, it goes around a branch to `next`.
 fn conditional<const BITS: u32>(
     word: u32,
     target: u64,
@@ -193,40 +198,40 @@ fn conditional<const BITS: u32>(
 /// C6.2, NOP.
 const NOP: u32 = 0xd503_201f;
 
-/// Whether `word` is one of the 64-bit MADD, MSUB, SMADDL, SMSUBL, UMADDL and UMSUBL (C6.2) that adds to a register: without
-/// one, it is a multiplication.
+/// Returns whether `word` is one of the 64-bit MADD, MSUB, SMADDL, SMSUBL, UMADDL and UMSUBL (C6.2) that adds to a
+/// register. With the zero register, it is a multiplication.
 const fn is_multiply_accumulate(word: u32) -> bool {
     const ZERO_REGISTER: u32 = 31;
     word >> 24 == 0x9b && matches!(word >> 21 & 0b111, 0b000 | 0b001 | 0b101) && word >> 10 & 31 != ZERO_REGISTER
 }
 
-/// Whether indirect branches of some kind may lead to `word` in a guarded page (D8.4.1): PACIASP, PACIBSP, BTI c, BTI j
-/// and BTI jc. BTI without a target admits none.
+/// Returns whether indirect branches of some kind may lead to `word` in a guarded page (D8.4.1): PACIASP, PACIBSP, BTI
+/// c, BTI j and BTI jc. BTI without a target allows none.
 const fn is_landing_pad(word: u32) -> bool {
     matches!(word, 0xd503_233f | 0xd503_237f | 0xd503_245f | 0xd503_249f | 0xd503_24df)
 }
 
-/// Why an instruction has no copy that does its work. The text of its [`Display`](fmt::Display) continues a sentence after
-/// "because".
-// As for `Op`: it is moved by words.
+/// Why an instruction has no copy that does its work. The text of its [`Display`](fmt::Display) continues a sentence
+/// after "because".
+// 64-bit discriminant, as in `Op`: the value is moved word by word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum NotRelocatable {
-    /// It cannot carry a probe at all.
+    /// The instruction cannot be probed at all.
     Refused(Reason),
-    /// The copy is too far from where it is to go on.
+    /// The copy is too far from the address that it goes on at.
     OutOfRange(OutOfRange),
     /// PACIASP, PACIBSP, BTI c, BTI j or BTI jc, in a guarded page.
     LandingPad,
     /// BLR x30.
     CallOfLink,
-    /// BLR, on a processor with branch target identification (FEAT_BTI).
+    /// BLR, on a CPU with branch target identification (FEAT_BTI).
     CheckedCall,
     /// BLRAA, BLRAB, BLRAAZ, BLRABZ.
     AuthenticatedCall,
     /// A literal load into the zero register, from further than it reaches.
     LoadOfZeroRegister,
-    /// A literal load from further than it reaches, of what is not in the text or not aligned.
+    /// A literal load from further than it reaches, of a literal that is not in the text or not aligned.
     Literal {
         /// The virtual address of the literal.
         address: u64,

@@ -1,9 +1,9 @@
-//! An instruction at a known address, worked out as far as it can be before it is executed.
+//! Works out an instruction at a known address as far as possible before it is executed.
 //!
-//! Where an instruction is simulated, most of the work is the same at each hit: the addresses that it computes depend on
-//! its own only. What is left is a register, a load, a jump, or a choice between two. What needs more of the machine (a
-//! branch target that is authenticated or checked, an extension, the interrupt masks) is not resolved, and left to
-//! [`Op::simulate`](super::Op::simulate), which this must agree with.
+//! Most of the work of a simulated instruction is the same at each hit, because the addresses that it computes depend
+//! only on its own address. What remains is a register, a load, a jump, or a choice between two addresses. An
+//! instruction that needs more of the machine (an authenticated or checked branch target, an extension, the interrupt
+//! masks) is not resolved, and left to [`Op::simulate`](super::Op::simulate). Both must agree.
 
 use super::Guard;
 use super::op::{Indirect, Literal, Op};
@@ -13,19 +13,19 @@ use {
     crate::exception::TrapFrame,
 };
 
-/// What is left to do of an instruction.
+/// What remains to be done for an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolved {
     /// Go on at a virtual address.
     Jump {
-        /// It.
+        /// The virtual address.
         to: u64,
     },
-    /// Put a value into a register, and go on.
+    /// Write a value to a register, and go on.
     Set {
         /// The number of the register, 31 being the zero register.
         register: u8,
-        /// What it holds then.
+        /// The value.
         value: u64,
         /// The virtual address to go on at.
         to: u64,
@@ -34,49 +34,49 @@ pub enum Resolved {
     Condition {
         /// The four bits of the condition (C1.2.4).
         condition: u8,
-        /// Where it leads if it holds.
+        /// The virtual address to go on at if it holds.
         taken: u64,
-        /// Where it leads if not.
+        /// The virtual address to go on at if it does not hold.
         not_taken: u64,
     },
     /// Go on at one of two virtual addresses, by some bits of a register.
     Test {
         /// The number of the register.
         register: u8,
-        /// Whether it takes a bit that is set to go to `taken`, rather than that none is.
+        /// If true, `taken` is for any of the bits set; otherwise, for none set.
         nonzero: bool,
-        /// The bits.
+        /// The bits to test.
         mask: u64,
-        /// Where it leads if so.
+        /// The virtual address to go on at if the test succeeds.
         taken: u64,
-        /// Where it leads if not.
+        /// The virtual address to go on at if it fails.
         not_taken: u64,
     },
-    /// Load a register, and go on. It may fault.
+    /// Load into a register, and go on. The load may fault.
     Load {
         /// The number of the register, 31 being the zero register.
         register: u8,
-        /// What is loaded.
+        /// The size and the extension of the load.
         kind: Literal,
-        /// The virtual address that it is loaded from.
+        /// The virtual address to load from.
         address: u64,
         /// The virtual address to go on at.
         to: u64,
     },
-    /// Go on where a register says.
+    /// Go on at the address in a register.
     Register {
         /// The number of the register.
         register: u8,
-        /// PSTATE.BTYPE then, in its place in SPSR_EL1.
+        /// PSTATE.BTYPE at the target, at its position in SPSR_EL1.
         branch_type: u64,
-        /// What x30 holds then, if it is a call.
+        /// The new value of x30, if the instruction is a call.
         link: Option<u64>,
     },
 }
 
 impl Op {
-    /// What is left to do of the instruction at the virtual address `pc`, where branch targets are treated as `guard` says.
-    /// Nothing where it has to be simulated whole.
+    /// Returns what remains to be done for the instruction at the virtual address `pc`, where branch targets are
+    /// treated as `guard` says; `None` if all of it has to be simulated.
     #[must_use]
     pub fn resolve(self, pc: u64, guard: Guard) -> Option<Resolved> {
         if guard == Guard::Guarded {
@@ -127,7 +127,7 @@ impl Op {
 
 #[cfg(test)]
 impl Resolved {
-    /// Does it, as the assembly does: what the tests compare with [`Op::simulate`].
+    /// Executes it as the assembly does, for comparison with [`Op::simulate`] in tests.
     pub(crate) fn execute(self, frame: &mut TrapFrame, machine: &impl Machine) {
         let mut branch_type = 0;
         let next = match self {
@@ -156,7 +156,7 @@ impl Resolved {
                 to
             }
             Self::Register { register, branch_type: kind, link } => {
-                // Before the link is written: the two may be one register.
+                // Read before the link is written: the two may be the same register.
                 let next = frame.register(register);
                 if let Some(link) = link {
                     frame.set_register(30, link);

@@ -1,12 +1,15 @@
-//! Functions that have results in the registers in which the procedure call standard has none: x9 to x17, and the flags.
+//! Finds functions that have results in registers in which the procedure call standard has none: x9 to x17, and the
+//! flags.
 //!
-//! What runs at a return, in the place of the return address, may change these registers only if the callers need nothing of them
-//! (AAPCS64, section 6.1). LLVM's machine outliner makes functions that do not keep to it, and so may assembly. Their callers show
-//! it: an instruction after the call reads what the call has left.
+//! Code that runs at a return, in the place of the return address, may change these registers only if the callers do
+//! not need them (AAPCS64, section 6.1). LLVM's machine outliner makes functions that do not follow the standard, and
+//! assembly may contain some. Their callers show it: an instruction after the call reads a value that the call has
+//! left.
 //!
-//! A function goes on in others, and ends with what these leave. So where one is seen to have such results, those that it calls, or
-//! ends in, may have them, too. Callers by a register, or by a branch with a return address that they made themselves, cannot be
-//! seen, and are taken to keep to the standard; so is what ends in a function whose callers cannot all be judged.
+//! A function may go on in another one, and ends with the values that the other leaves. So if a function is seen to
+//! have such results, the functions that it calls or ends in may have them, too. Callers that call by a register, or
+//! branch with a return address that they made themselves, cannot be seen, and are assumed to follow the standard. The
+//! same is assumed of a function that ends one whose callers cannot all be judged.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -15,13 +18,13 @@ use super::classify;
 use super::liveness::{Bounds, Kept, Live, Read, Walk, called_by};
 use super::verdict::Verdict;
 
-/// The functions of a text that have such results, or of which it cannot be told that they have none.
+/// The functions of a text that have such results, or for which that cannot be excluded.
 #[derive(Debug, Default)]
 pub struct ScratchResults(Vec<(u64, Live)>);
 
 impl ScratchResults {
-    /// Those that are called in the text at these virtual addresses, if there is memory for a list of them. `bounds` gives those of
-    /// the function around an address.
+    /// Finds these functions among those that are called in the text at these virtual addresses; `None` if there is no
+    /// memory for the list. `bounds` returns the bounds of the function around an address.
     pub fn in_text(text: Range<u64>, kept: &Kept, read: Read<'_>, bounds: Bounds<'_>) -> Option<Self> {
         let mut found = Self::default();
         for call in text.step_by(4) {
@@ -33,7 +36,7 @@ impl ScratchResults {
                 found.add(function, live)?;
             }
         }
-        // Each may add others, in front of it or behind it.
+        // Each function may add others, before or after it in the list.
         let mut index = 0;
         while let Some(&(function, live)) = found.0.get(index) {
             index += 1;
@@ -54,20 +57,20 @@ impl ScratchResults {
         Some(found)
     }
 
-    /// Why something that the function at the virtual address `function` leaves in x9 to x17 or the flags is not known to be of no
-    /// use to its callers; nothing if it is.
+    /// Returns why a value that the function at the virtual address `function` leaves in x9 to x17 or the flags may be
+    /// used by its callers; `None` if no caller uses one.
     #[must_use]
     pub fn by(&self, function: u64) -> Option<Live> {
         let index = self.0.binary_search_by_key(&function, |&(function, _)| function).ok()?;
         self.0.get(index).map(|&(_, live)| live)
     }
 
-    /// Whether a caller of `function` is seen to read one.
+    /// Returns whether a caller of `function` is seen to read such a value.
     fn has_some(&self, function: u64) -> bool {
         matches!(self.by(function), Some(live) if !matches!(live, Live::Lost { .. }))
     }
 
-    /// Says this of `function`, whatever was said of it.
+    /// Records this about `function`, in place of what was recorded before.
     fn add(&mut self, function: u64, live: Live) -> Option<()> {
         match self.0.binary_search_by_key(&function, |&(function, _)| function) {
             Ok(index) => self.0.get_mut(index)?.1 = live,

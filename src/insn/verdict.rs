@@ -1,4 +1,4 @@
-//! Verdicts, and the reasons of refusals, as data and as sentences.
+//! Verdicts on instructions, and the reasons of refusals, as data and as sentences.
 
 use core::fmt;
 
@@ -7,16 +7,16 @@ use super::op::Op;
 /// How one instruction is executed under a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// A copy of it runs out of line, and does there what it would have done in place.
+    /// From an out-of-line copy, which does what the instruction would have done in place.
     Slot,
-    /// It is executed on the trap frame, by [`Op::simulate`].
+    /// On the trap frame, by [`Op::simulate`].
     Simulate(Op),
-    /// It cannot carry a probe.
+    /// Not at all: it cannot be probed.
     Reject(Reason),
 }
 
-/// Why an instruction cannot carry a probe. The text of its [`Display`](fmt::Display) continues a sentence that
-/// begins with the instruction.
+/// Why an instruction cannot be probed. The text of its [`Display`](fmt::Display) continues a sentence that begins with
+/// the instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// LDXR, LDAXR, LDXP, LDAXP and their narrow and unprivileged forms.
@@ -31,8 +31,8 @@ pub enum Reason {
     ExceptionReturn,
     /// FEAT_PAuth_LR: PACIASPPC, AUTIASPPC, RETAASPPC, PACM and their kin.
     AuthenticatedAddress,
-    /// What follows PACM (FEAT_PAuth_LR). [`classify`](super::classify), which sees one word, never gives this reason:
-    /// [`modifies_next`](super::modifies_next) tells of the word before.
+    /// The instruction after PACM (FEAT_PAuth_LR). [`classify`](super::classify) sees only one word and never gives
+    /// this reason; [`modifies_next`](super::modifies_next) tells whether the word before is PACM.
     AfterModifier,
     /// LDR (literal, SIMD&FP).
     SimdLiteral,

@@ -1,15 +1,16 @@
-//! The system registers and operations that a copy of an instruction may use: those that are known to be harmless.
+//! The system registers and operations that a copy of an instruction may use, because they are known to be harmless.
 //!
-//! Whatever the tables do not list is refused, with the class that it belongs to as the reason. The tables are in the
+//! A register or operation that the tables do not list is refused, with its class as the reason. The tables are in the
 //! order of the encoding: op0, op1, CRn, CRm, op2 (C5.3 and D17.2). There are four kinds of harmless writes:
 //!
-//! - Of what only EL0 or a later instruction uses, and the engine does not: thread registers, timers, the keys of
-//!   pointer authentication, the controls of floating point, the attributes of memory accesses.
-//! - Of what watches and does not act: performance and activity monitors, the trace unit, statistical profiling. They
+//! - To registers that only EL0 or a later instruction uses, and the engine does not: thread registers, timers, the
+//!   keys of pointer authentication, the controls of floating point, the attributes of memory accesses.
+//! - To units that watch and do not act: performance and activity monitors, the trace unit, statistical profiling. They
 //!   record the engine's instructions too.
-//! - Of the interrupt controller's CPU interface. An interrupt that a write lets through is taken when PSTATE allows it.
+//! - To the interrupt controller's CPU interface. An interrupt that a write lets through is taken when PSTATE allows
+//!   it.
 //! - Operations on caches, TLBs and predictors, which do not depend on the address of the instruction. DC ISW and its
-//!   kin are no such: they discard what a cache holds, and the probe's handler has just written to it.
+//!   kin are not harmless: they discard what a cache holds, and the probe's handler has just written to it.
 //!
 //! A read is harmless if no exception writes the register.
 
@@ -18,7 +19,7 @@ use crate::insn::verdict::Reason;
 /// op0, op1, CRn, CRm and op2 of a system register; op0 is 1 for an operation.
 pub(super) type Name = (u32, u32, u32, u32, u32);
 
-/// Why a copy of an instruction cannot read `register`; nothing if it can.
+/// Returns why a copy of an instruction cannot read `register`; `None` if it can.
 pub(super) const fn read(register: Name) -> Option<Reason> {
     match either(register) {
         None if has_harmless_writes(register) || is_only_read(register) || governs(register).is_some() => None,
@@ -27,7 +28,7 @@ pub(super) const fn read(register: Name) -> Option<Reason> {
     }
 }
 
-/// Why a copy of an instruction cannot write `register`; nothing if it can.
+/// Returns why a copy of an instruction cannot write `register`; `None` if it can.
 pub(super) const fn write(register: Name) -> Option<Reason> {
     match either(register) {
         None if has_harmless_writes(register) => None,
@@ -39,7 +40,8 @@ pub(super) const fn write(register: Name) -> Option<Reason> {
     }
 }
 
-/// Why a copy of an instruction can neither read nor write `register`.
+/// Returns why a copy of an instruction can neither read nor write `register`; `None` if it may be able to do one of
+/// them.
 const fn either(register: Name) -> Option<Reason> {
     Some(match register {
         // Reserved for implementations (D17.3.2), and the trace unit's part of that: TRCIMSPEC0 to TRCIMSPEC7.
@@ -55,7 +57,7 @@ const fn either(register: Name) -> Option<Reason> {
     })
 }
 
-/// Why a copy of an instruction cannot write `register`, which it can read.
+/// Returns why a copy of an instruction cannot write `register`, although it can read it.
 const fn governs(register: Name) -> Option<Reason> {
     Some(match register {
         // Debug: OSDTRRX_EL1, MDCCINT_EL1, MDSCR_EL1, OSDTRTX_EL1, MDSELR_EL1, MDSTEPOP_EL1, OSECCR_EL1.
@@ -66,7 +68,7 @@ const fn governs(register: Name) -> Option<Reason> {
         | (2, 0, 1, 0, 0 | 4) | (2, 0, 1, 1 | 3 | 4, 4) | (2, 0, 7, 8 | 9 | 14, 6)
         // MDCCSR_EL0, DBGDTR_EL0, DBGDTRRX_EL0 and DBGDTRTX_EL0.
         | (2, 3, 0, 1 | 4 | 5, 0) => Reason::DebugState,
-        // ACTLR_EL1: what it controls is up to the implementation.
+        // ACTLR_EL1, whose effect is implementation defined.
         (3, 0, 1, 0, 1) => Reason::ImplementationDefined,
         // SCTLR_EL1, SCTLR2_EL1; SCTLRALIAS_EL1, SCTLR2ALIAS_EL1.
         (3, 0, 1, 0, 0 | 3) | (3, 0, 1, 4, 6 | 7)
@@ -88,7 +90,7 @@ const fn governs(register: Name) -> Option<Reason> {
     })
 }
 
-/// What is only read, or whose writes are not known to be harmless.
+/// Returns whether `register` is only read, or its writes are not known to be harmless.
 const fn is_only_read(register: Name) -> bool {
     match register {
         // BRBINF<n>_EL1, BRBSRC<n>_EL1, BRBTGT<n>_EL1; BRBIDR0_EL1.
@@ -120,7 +122,7 @@ const fn is_only_read(register: Name) -> bool {
     }
 }
 
-/// What a copy of an instruction may write, and read as well.
+/// Returns whether a copy of an instruction may write `register`, and also read it.
 const fn has_harmless_writes(register: Name) -> bool {
     match register {
         // The trace unit; the branch records BRBCR_EL1, BRBFCR_EL1, BRBTS_EL1; BRBINFINJ_EL1, BRBSRCINJ_EL1, BRBTGTINJ_EL1.
@@ -169,8 +171,8 @@ const fn has_harmless_writes(register: Name) -> bool {
     }
 }
 
-/// Why a copy of an instruction cannot execute the operation `operation` of SYS, or of SYSL if it `has_result`; nothing if it
-/// can.
+/// Returns why a copy of an instruction cannot execute the operation `operation` of SYS, or of SYSL if it `has_result`;
+/// `None` if it can.
 pub(super) const fn operate(operation: Name, has_result: bool) -> Option<Reason> {
     Some(match operation {
         // C5.1.3.

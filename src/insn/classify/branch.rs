@@ -1,6 +1,7 @@
-//! C4.1.87 Branches, Exception Generating and System instructions, but for the system instructions.
+//! C4.1.87 Branches, Exception Generating and System instructions, without the system instructions.
 //!
-//! No branch runs in a slot: it would leave it before the breakpoint behind it, or with the slot's address in x30.
+//! No branch runs in a slot: it would leave the slot before the breakpoint at its end, or with the slot's address in
+//! x30.
 
 use super::{UNALLOCATED, bit, field, number, signed, system};
 use crate::insn::op::{Indirect, Key, Modifier, Op};
@@ -100,7 +101,7 @@ const fn authenticated(word: u32, kind: Indirect, rn: u8, modifier: Modifier) ->
     Verdict::Simulate(Op::BranchAuthenticated { kind, rn, key, modifier })
 }
 
-/// The register whose number is in the place of the modifier, where 31 is the stack pointer.
+/// Returns the register in the place of the modifier, where 31 is the stack pointer.
 const fn modifier(number: u8) -> Modifier {
     if number == 31 { Modifier::StackPointer } else { Modifier::Register(number) }
 }

@@ -1,4 +1,4 @@
-//! C4.1.88 Loads and Stores. The literal loads read the program counter; the exclusives cannot be interrupted.
+//! C4.1.88 Loads and Stores. The literal loads read the program counter; an exclusive sequence cannot be interrupted.
 
 use super::{UNALLOCATED, bit, field, number, signed, slot_if};
 use crate::insn::op::{Literal, Op};

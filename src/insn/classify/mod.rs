@@ -1,7 +1,7 @@
 //! The verdict on a word, by the encoding index of the A64 instruction set (C4.1).
 //!
-//! The index splits the words by bits 28 to 25, and so do the files here, one a group. Each lists what is
-//! allocated; the rest of its group is refused.
+//! The index groups the words by bits 28 to 25. There is a file for each group, which lists the allocated encodings and
+//! refuses the rest of its group.
 
 mod access;
 mod branch;
@@ -15,15 +15,16 @@ mod vector;
 
 use super::verdict::{Reason, Verdict};
 
-/// How the instruction `word` is executed under a probe. Total: every word has a verdict.
+/// Returns how the instruction `word` is executed under a probe. Total: every word has a verdict.
 ///
-/// It holds for code that runs at EL1 on SP_EL1. The verdict does not depend on the processor, but what becomes of the
-/// instruction does: one of an extension that the processor lacks is undefined in the slot as it is in place, and where it
-/// is simulated the simulation asks whether the processor has it. What operands make CONSTRAINED UNPREDICTABLE is so in
-/// both places, but need not be the same in both. Two extensions have a state that changes the meaning of words which
-/// are right without it. With GCS enabled, BL, BLR and RET also use the guarded control stack, which their
-/// simulation does not. After PACM (FEAT_PAuth_LR), the next PACIASP or AUTIASP also uses its own address: see
-/// [`modifies_next`].
+/// The verdict holds for code that runs at EL1 on SP_EL1. It does not depend on the CPU, but the effect of the
+/// instruction does. An instruction of an extension that the CPU lacks is undefined in the slot as it is in place; if
+/// it is simulated, the simulation asks whether the CPU has the extension. An instruction that its operands make
+/// CONSTRAINED UNPREDICTABLE is so in both places, but its effect need not be the same in both.
+///
+/// Two extensions have a state that changes the meaning of words for which the verdict is right otherwise. With GCS
+/// enabled, BL, BLR and RET also use the guarded control stack, which their simulation does not. After PACM
+/// (FEAT_PAuth_LR), the next PACIASP or AUTIASP also uses its own address: see [`modifies_next`].
 #[must_use]
 pub const fn classify(word: u32) -> Verdict {
     match listed(word) {
@@ -32,7 +33,7 @@ pub const fn classify(word: u32) -> Verdict {
     }
 }
 
-/// The verdict that follows from the lists of what is allocated.
+/// Returns the verdict that follows from the lists of allocated encodings.
 const fn listed(word: u32) -> Verdict {
     // C4.1: bits 28 to 25.
     match field(word, 28, 25) {
@@ -50,8 +51,8 @@ const fn listed(word: u32) -> Verdict {
     }
 }
 
-/// Whether `word` is PACM (C6.2), which may make the word after it depend on its address: that cannot carry a probe either,
-/// for [`Reason::AfterModifier`].
+/// Returns whether `word` is PACM (C6.2), which may make the word after it depend on its address. That word cannot be
+/// probed either, for [`Reason::AfterModifier`].
 #[must_use]
 pub const fn modifies_next(word: u32) -> bool {
     word == 0xd503_24ff
@@ -59,27 +60,27 @@ pub const fn modifies_next(word: u32) -> bool {
 
 const UNALLOCATED: Verdict = Verdict::Reject(Reason::Unallocated);
 
-/// Bits `high` to `low` of `word`, both included.
+/// Returns bits `high` to `low` of `word`, both included.
 pub(super) const fn field(word: u32, high: u32, low: u32) -> u32 {
     (word >> low) & (u32::MAX >> (31 - (high - low)))
 }
 
-/// Bit `number` of `word`.
+/// Returns bit `number` of `word`.
 pub(super) const fn bit(word: u32, number: u32) -> bool {
     (word >> number) & 1 != 0
 }
 
-/// The signed number in bits `high` to `low` of `word`, both included.
+/// Returns the signed number in bits `high` to `low` of `word`, both included.
 pub(super) const fn signed(word: u32, high: u32, low: u32) -> i32 {
     (word << (31 - high)).cast_signed() >> (31 - high + low)
 }
 
-/// The number of the register in bits `low + 4` to `low`.
+/// Returns the register number in bits `low + 4` to `low`.
 pub(super) const fn number(word: u32, low: u32) -> u8 {
     field(word, low + 4, low) as u8
 }
 
-/// The verdict on a word whose work does not depend on where it runs, if it is allocated.
+/// Returns the verdict on a word whose work does not depend on its address, if it is allocated.
 const fn slot_if(allocated: bool) -> Verdict {
     if allocated { Verdict::Slot } else { UNALLOCATED }
 }

@@ -1,9 +1,9 @@
 //! Encodings that editions of the manual after issue I.a allocate, so that a refusal does not call them data.
 //!
-//! They are refused until their class is in the lists, with a look at each for what depends on its address. A word that
-//! is missing here is refused as well, as not allocated.
+//! They are refused until each class has been examined for words that depend on their address, and has been added to
+//! the lists. A word that is missing here is refused as well, as not allocated.
 
-/// Whether `word`, which is in no list of what is allocated, is an instruction of a newer architecture.
+/// Returns whether `word`, which is in no list of allocated encodings, is an instruction of a newer architecture.
 pub(super) const fn is_newer(word: u32) -> bool {
     // C4.1: bits 28 to 25.
     match word >> 25 & 0b1111 {
@@ -15,7 +15,7 @@ pub(super) const fn is_newer(word: u32) -> bool {
     }
 }
 
-/// The words that are a value under a mask.
+/// The words that have a value under a mask.
 struct Words {
     mask: u32,
     value: u32,

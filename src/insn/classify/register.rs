@@ -1,5 +1,4 @@
-//! C4.1.89 Data Processing -- Register. Nothing here reads the program counter but the signing instructions of
-//! FEAT_PAuth_LR.
+//! C4.1.89 Data Processing -- Register. Only the signing instructions of FEAT_PAuth_LR read the program counter.
 
 use super::{UNALLOCATED, bit, field, number, slot_if};
 use crate::insn::verdict::{Reason, Verdict};

@@ -1,25 +1,26 @@
 //! C4.1.87 Branches, Exception Generating and System instructions: the system instructions.
 //!
-//! Executed in a slot they have the effect that they have in place, with three kinds of exception:
+//! Executed in a slot they have the same effect as in place, with three kinds of exceptions:
 //!
-//! - What depends on the interrupt masks, because a slot runs with all of them set. DAIF itself is simulated on the
-//!   saved state. ESB is refused: with SError masked it would record in DISR_EL1 what it should have taken.
-//! - What exceptions overwrite. The breakpoint at the probe has already replaced ELR_EL1, SPSR_EL1, the
-//!   syndrome and the fault address when the instruction would read them, and the one behind the slot replaces
-//!   what it writes. The other bits of PSTATE do live in SPSR_EL1 while a handler runs and come back from it,
-//!   so PAN, UAO, DIT, SSBS, TCO and NZCV are written in a slot. That holds for PAN also where
-//!   SCTLR_EL1.SPAN has exceptions set it: they save it first.
-//! - What changes the ground under the slot: the stack that the next exception lands on, the translation by which
-//!   the slot is mapped, the vectors, the register that handlers find the current task by, and which exceptions are
-//!   taken beside those that DAIF masks.
+//! - Instructions that depend on the interrupt masks, because a slot runs with all of them set. DAIF itself is
+//!   simulated on the saved state. ESB is refused: with SError masked it would record in DISR_EL1 an error that it
+//!   should have taken.
+//! - Instructions that use state which exceptions overwrite. The breakpoint at the probe has already replaced ELR_EL1,
+//!   SPSR_EL1, the syndrome and the fault address when the instruction would read them, and the breakpoint after the
+//!   slot replaces what it writes. The other bits of PSTATE do live in SPSR_EL1 while a handler runs and come back from
+//!   it, so PAN, UAO, DIT, SSBS, TCO and NZCV are written in a slot. That is also right for PAN if SCTLR_EL1.SPAN makes
+//!   exceptions set it: they save it first.
+//! - Instructions that change what the slot depends on: the stack of the next exception, the translation that maps the
+//!   slot, the vectors, the register by which handlers find the current task, and the exceptions that are taken besides
+//!   those that DAIF masks.
 //!
-//! Which registers and operations are none of these, `access` lists; what it does not list is refused.
+//! `access` lists the registers and operations that belong to none of these; all others are refused.
 //!
-//! The waiting instructions can be honoured. The exception return that enters a slot sets the event register
-//! (C6.2, WFE), so a WFE there never waits; as it may always complete early, WFE does nothing. WFET need not wait
-//! there either, but a CPU without FEAT_WFxT takes it for undefined, which only the CPU can tell: it runs in the slot. WFI
-//! completes when an interrupt is pending even if it is masked (C6.2, WFI), so WFI and WFIT sleep in the slot,
-//! and the interrupt is taken when the probe's last exception returns.
+//! The waiting instructions keep their meaning. The exception return that enters a slot sets the event register (C6.2,
+//! WFE), so a WFE there never waits; as it may always complete early, WFE does nothing. WFET need not wait there
+//! either, but it is undefined on a CPU without FEAT_WFxT, which only the CPU knows: it runs in the slot. WFI completes
+//! when an interrupt is pending even if it is masked (C6.2, WFI), so WFI and WFIT sleep in the slot, and the interrupt
+//! is taken when the probe's last exception returns.
 
 use super::access::{self, Name};
 use super::{UNALLOCATED, bit, field, number, slot_if};
@@ -156,12 +157,12 @@ const fn pair(word: u32, translation: Verdict) -> Verdict {
     }
 }
 
-/// The system register or operation that `word` names.
+/// Returns the system register or operation that `word` names.
 const fn register(word: u32) -> Name {
     (field(word, 20, 19), field(word, 18, 16), field(word, 15, 12), field(word, 11, 8), field(word, 7, 5))
 }
 
-/// The verdict on an access that is refused for this reason, if for any.
+/// Returns the verdict on an access: a refusal if there is a reason for one.
 const fn slot_unless(reason: Option<Reason>) -> Verdict {
     match reason {
         None => Verdict::Slot,

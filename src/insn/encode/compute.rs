@@ -1,10 +1,11 @@
-//! The words of code that is compiled: it computes in registers, branches forward, and changes memory that others change, too.
+//! Encodes the instructions of compiled code, which computes in registers, branches forward, and changes memory that
+//! other code changes, too.
 //!
-//! Register numbers are those of the encoding; 31 is the zero register. All registers have 64 bits where nothing else is said.
+//! Register numbers are those of the encoding; 31 is the zero register. Registers have 64 bits unless stated otherwise.
 
 use super::redirect;
 
-/// A computation of two registers.
+/// A computation with two registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Binary {
@@ -12,7 +13,7 @@ pub enum Binary {
     Add = 0x8b00_0000,
     /// `sub` (C6.2, SUB (shifted register)).
     Subtract = 0xcb00_0000,
-    /// `sbc`: one less, unless the carry flag is set (C6.2, SBC).
+    /// `sbc`: subtracts one more if the carry flag is clear (C6.2, SBC).
     SubtractCarry = 0xda00_0000,
     /// `subs`, which sets the flags (C6.2, SUBS (shifted register)).
     SubtractFlags = 0xeb00_0000,
@@ -38,7 +39,7 @@ pub enum Binary {
     RightSigned = 0x9ac0_2800,
 }
 
-/// What the flags are asked for (C1.2.4).
+/// A condition on the flags (C1.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Condition {
@@ -46,26 +47,26 @@ pub enum Condition {
     Eq = 0,
     /// Not equal.
     Ne = 1,
-    /// Not less, without a sign.
+    /// Unsigned greater or equal.
     Hs = 2,
-    /// Less, without a sign.
+    /// Unsigned less.
     Lo = 3,
-    /// Greater, without a sign.
+    /// Unsigned greater.
     Hi = 8,
-    /// Not greater, without a sign.
+    /// Unsigned less or equal.
     Ls = 9,
-    /// Not less, with a sign.
+    /// Signed greater or equal.
     Ge = 10,
-    /// Less, with a sign.
+    /// Signed less.
     Lt = 11,
-    /// Greater, with a sign.
+    /// Signed greater.
     Gt = 12,
-    /// Not greater, with a sign.
+    /// Signed less or equal.
     Le = 13,
 }
 
 impl Condition {
-    /// What holds where this does not.
+    /// Returns the condition that holds if and only if this one does not.
     #[must_use]
     pub const fn inverse(self) -> Self {
         match self {
@@ -83,7 +84,7 @@ impl Condition {
     }
 }
 
-/// A branch on a condition, to be written with the distance that it leads.
+/// A branch on a condition, encoded with the distance to its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Branch {
     /// `b`.
@@ -98,13 +99,13 @@ pub enum Branch {
     NotZeroWord(u8),
     /// `tbz xt, #bit`, with a bit below 32.
     BitClear(u8, u8),
-    /// `ldr xt, label`: no branch, but as they are.
+    /// `ldr xt, label`: not a branch, but encoded like one.
     Literal(u8),
 }
 
 impl Branch {
-    /// The word that leads `bytes` further, or back (C6.2, B, B.cond, CBZ, CBNZ, TBZ, TBNZ, LDR (literal)); nothing if it does
-    /// not reach: 32 KiB by a bit, 1 MiB by the others, 128 MiB by `b`.
+    /// Encodes the branch with a distance of `bytes`, which may be negative (C6.2, B, B.cond, CBZ, CBNZ, TBZ, TBNZ, LDR
+    /// (literal)). Returns `None` if it does not reach that far: 32 KiB for TBZ, 128 MiB for B, 1 MiB for the others.
     #[must_use]
     pub const fn word(self, bytes: i64) -> Option<u32> {
         let to = bytes as u64;
@@ -124,25 +125,25 @@ const fn registers(rd: u8, rn: u8, rm: u8) -> u32 {
     (rm as u32) << 16 | (rn as u32) << 5 | rd as u32
 }
 
-/// `rd` of `rn` and `rm`.
+/// Encodes the computation `rd` = `rn` op `rm`.
 #[must_use]
 pub const fn compute(how: Binary, rd: u8, rn: u8, rm: u8) -> u32 {
     how as u32 | registers(rd, rn, rm)
 }
 
-/// `add rd, rn, rm, lsl #left`, below 64 (C6.2, ADD (shifted register)).
+/// `add rd, rn, rm, lsl #left`, with a shift below 64 (C6.2, ADD (shifted register)).
 #[must_use]
 pub const fn add_shifted(rd: u8, rn: u8, rm: u8, left: u8) -> u32 {
     compute(Binary::Add, rd, rn, rm) | (left as u32 & 63) << 10
 }
 
-/// `eor rd, rn, rm, lsr #right`, below 64 (C6.2, EOR (shifted register)).
+/// `eor rd, rn, rm, lsr #right`, with a shift below 64 (C6.2, EOR (shifted register)).
 #[must_use]
 pub const fn xor_shifted(rd: u8, rn: u8, rm: u8, right: u8) -> u32 {
     compute(Binary::Xor, rd, rn, rm) | 1 << 22 | (right as u32 & 63) << 10
 }
 
-/// `orr rd, rn, rm, lsl #left`, below 64 (C6.2, ORR (shifted register)).
+/// `orr rd, rn, rm, lsl #left`, with a shift below 64 (C6.2, ORR (shifted register)).
 #[must_use]
 pub const fn or_shifted(rd: u8, rn: u8, rm: u8, left: u8) -> u32 {
     compute(Binary::Or, rd, rn, rm) | (left as u32 & 63) << 10
@@ -154,13 +155,13 @@ pub const fn copy(rd: u8, rm: u8) -> u32 {
     compute(Binary::Or, rd, 31, rm)
 }
 
-/// `madd rd, rn, rm, ra`: the product and `ra` (C6.2, MADD).
+/// `madd rd, rn, rm, ra`: adds the product to `ra` (C6.2, MADD).
 #[must_use]
 pub const fn multiply_add(rd: u8, rn: u8, rm: u8, ra: u8) -> u32 {
     0x9b00_0000 | registers(rd, rn, rm) | (ra as u32) << 10
 }
 
-/// `msub rd, rn, rm, ra`: `ra` without the product (C6.2, MSUB).
+/// `msub rd, rn, rm, ra`: subtracts the product from `ra` (C6.2, MSUB).
 #[must_use]
 pub const fn multiply_subtract(rd: u8, rn: u8, rm: u8, ra: u8) -> u32 {
     multiply_add(rd, rn, rm, ra) | 1 << 15
@@ -172,44 +173,46 @@ pub const fn compare(rn: u8, immediate: u16) -> u32 {
     0xf100_001f | (immediate as u32 & 0xfff) << 10 | (rn as u32) << 5
 }
 
-/// `ccmp rn, rm, #0, condition`: compares if the condition holds, and is not equal if not (C6.2, CCMP (register)).
+/// `ccmp rn, rm, #0, condition`: compares if the condition holds; otherwise sets the flags to not equal (C6.2, CCMP
+/// (register)).
 #[must_use]
 pub const fn compare_if(condition: Condition, rn: u8, rm: u8) -> u32 {
     0xfa40_0000 | registers(0, rn, rm) | (condition as u32) << 12
 }
 
-/// `csel rd, rn, rm, condition`: `rn` if it holds (C6.2, CSEL).
+/// `csel rd, rn, rm, condition`: `rn` if the condition holds, otherwise `rm` (C6.2, CSEL).
 #[must_use]
 pub const fn select(condition: Condition, rd: u8, rn: u8, rm: u8) -> u32 {
     0x9a80_0000 | registers(rd, rn, rm) | (condition as u32) << 12
 }
 
-/// `cset rd, condition`: 1 if it holds, 0 if not (C6.2, CSINC with the zero register).
+/// `cset rd, condition`: 1 if the condition holds, otherwise 0 (C6.2, CSINC with the zero register).
 #[must_use]
 pub const fn set_if(condition: Condition, rd: u8) -> u32 {
     select(condition.inverse(), rd, 31, 31) | 1 << 10
 }
 
-/// `ubfx rd, rn, #0, #bits`, or `sbfx`: the lower bits, from 1 to 64, extended by zeros or by their sign (C6.2, UBFM, SBFM).
+/// `ubfx rd, rn, #0, #bits` or `sbfx`: the lower `bits` bits, from 1 to 64, extended by zeros or by their sign (C6.2,
+/// UBFM, SBFM).
 #[must_use]
 pub const fn extend(signed: bool, rd: u8, rn: u8, bits: u8) -> u32 {
     let word = if signed { 0x9340_0000 } else { 0xd340_0000 };
     word | ((bits as u32 - 1) & 63) << 10 | registers(rd, rn, 0)
 }
 
-/// `ubfx rd, rn, #low, #bits`: as many bits from bit `low` on, extended by zeros (C6.2, UBFM).
+/// `ubfx rd, rn, #low, #bits`: `bits` bits from bit `low` on, extended by zeros (C6.2, UBFM).
 #[must_use]
 pub const fn field(rd: u8, rn: u8, low: u8, bits: u8) -> u32 {
     0xd340_0000 | (low as u32 & 63) << 16 | ((low as u32 + bits as u32 - 1) & 63) << 10 | registers(rd, rn, 0)
 }
 
-/// `lsr rd, rn, #right`, below 64 (C6.2, UBFM).
+/// `lsr rd, rn, #right`, with a shift below 64 (C6.2, UBFM).
 #[must_use]
 pub const fn shift_right(rd: u8, rn: u8, right: u8) -> u32 {
     0xd340_fc00 | (right as u32 & 63) << 16 | registers(rd, rn, 0)
 }
 
-/// `lsl rd, rn, #left`, below 64 (C6.2, UBFM).
+/// `lsl rd, rn, #left`, with a shift below 64 (C6.2, UBFM).
 #[must_use]
 pub const fn shift_left(rd: u8, rn: u8, left: u8) -> u32 {
     let left = left as u32 & 63;
@@ -234,13 +237,14 @@ pub const fn load_exclusive(rt: u8, rn: u8) -> u32 {
     0xc85f_fc00 | registers(rt, rn, 0)
 }
 
-/// `stxr ws, xt, [xn]`; ws becomes 0 if it has stored (C6.2, STXR).
+/// `stxr ws, xt, [xn]`; sets ws to 0 if it has stored (C6.2, STXR).
 #[must_use]
 pub const fn store_exclusive(ws: u8, rt: u8, rn: u8) -> u32 {
     0xc800_7c00 | registers(rt, rn, ws)
 }
 
-/// `swpa xs, xt, [xn]`: stores xs, and loads what was there, with acquire order (C6.2, SWPA): only with FEAT_LSE.
+/// `swpa xs, xt, [xn]`: stores xs and loads the previous value into xt, with acquire order (C6.2, SWPA). Needs
+/// FEAT_LSE.
 #[must_use]
 pub const fn swap_acquire(rs: u8, rt: u8, rn: u8) -> u32 {
     0xf8a0_8000 | registers(rt, rn, rs)

@@ -1,4 +1,4 @@
-//! The words as a decoder that somebody else wrote reads them. What sequences of them do is tested in `relocate`.
+//! Tests the words with an independent decoder. The effects of sequences are tested in `relocate`.
 
 use std::string::{String, ToString};
 use std::vec::Vec;

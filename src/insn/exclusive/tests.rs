@@ -1,4 +1,4 @@
-//! Sequences as compilers write them, with the address under the probe walked over all of them.
+//! Tests sequences as compilers write them, with every address of them as the probed one.
 
 use core::cell::Cell;
 use std::vec::Vec;
@@ -24,7 +24,7 @@ const SVC: u32 = 0xd400_0001;
 const BLRAA: u32 = 0xd73f_0861; // blraa x3, x1
 const RETAA: u32 = 0xd65f_0bff;
 
-/// `b`, `b.ne` and `cbnz w2` over a number of instructions.
+/// `b`, `b.ne` and `cbnz w2`, with a distance in instructions.
 const fn b(words: i32) -> u32 {
     0x1400_0000 | words.cast_unsigned() & 0x3ff_ffff
 }
@@ -39,7 +39,7 @@ const fn cbne(words: i32) -> u32 {
     0xf4e1_0000 | (words.cast_unsigned() & 0x1ff) << 5
 }
 
-/// For each instruction of the function, the index of the load-exclusive whose sequence contains it.
+/// Returns for each instruction of the function the index of the load-exclusive whose sequence contains it.
 fn regions(function: &[u32]) -> Vec<Option<usize>> {
     let range = BASE..BASE + 4 * function.len() as u64;
     let read = |address: u64| {
@@ -53,7 +53,7 @@ fn regions(function: &[u32]) -> Vec<Option<usize>> {
         .collect()
 }
 
-/// The indexes that are inside of a sequence.
+/// Returns the indices of the instructions that are inside a sequence.
 fn inside(function: &[u32]) -> Vec<usize> {
     let regions = regions(function);
     (0..function.len()).filter(|&index| regions[index].is_some()).collect()
@@ -69,14 +69,14 @@ fn an_early_exit_is_outside_with_and_without_clrex() {
     // A compare and exchange: the failing path leaves the sequence.
     assert_eq!(inside(&[LDAXR, ADD, b_ne(4), STXR, cbnz(-4), RET, CLREX, ADD, RET]), [0, 1, 2, 3]);
     assert_eq!(inside(&[LDAXR, ADD, b_ne(4), STXR, cbnz(-4), RET, NOP, ADD, RET]), [0, 1, 2, 3]);
-    // An exit that comes to another sequence is outside of both.
+    // An exit that leads to another sequence is outside both.
     assert_eq!(inside(&[LDXR, b_ne(3), STXR, RET, NOP, LDXR, STXR, RET]), [0, 1, 2, 5, 6]);
 }
 
 #[test]
 fn a_block_placed_below_the_store_is_inside_if_it_leads_back() {
     assert_eq!(inside(&[LDXR, b_ne(4), STXR, cbnz(-3), RET, ADD, b(-4), RET]), [0, 1, 2, 5, 6]);
-    // And one that is placed above the load.
+    // A block that is placed above the load.
     assert_eq!(inside(&[b(3), ADD, b(3), LDXR, b_ne(-3), STXR, cbnz(-3), RET]), [1, 2, 3, 4, 5]);
 }
 
@@ -122,25 +122,25 @@ fn calls_return_and_everything_else_leaves() {
     }
 }
 
-/// `bl`, over a number of instructions.
+/// `bl`, with a distance in instructions.
 const fn bl(words: i32) -> u32 {
     b(words) | 1 << 31
 }
 
 #[test]
 fn a_part_of_one_may_be_a_function() {
-    // Where a function has the load, and one that has the store: all of both.
+    // A function with only the load, and one with only the store, are inside as a whole.
     assert_eq!(inside(&[LDXR, ADD, RET]), [0, 1, 2]);
     assert_eq!(inside(&[ADD, LDXR, ADD, b(100)]), [1, 2, 3]);
     assert_eq!(inside(&[ADD, STXR, ADD, RET]), [0, 1]);
-    // From the call of the first to the store.
+    // Inside from the call of the first function to the store.
     assert_eq!(regions(&[ADD, bl(100), b_ne(2), STXR, cbnz(-3), RET]), [None, Some(1), Some(1), Some(1), None, None]);
     assert_eq!(inside(&[bl(100), LDXR, b_ne(2), STXR, cbnz(-4), bl(100), RET]), [1, 2, 3]);
 }
 
 #[test]
 fn a_call_ends_one_if_the_called_function_does() {
-    // The first call may end it; the second is what comes behind it.
+    // The first call may end the sequence; the second comes after it.
     let caller = [LDXR, b_ne(4), ADD, bl(7), cbnz(-4), bl(100), RET];
     let inside = |callee: [u32; 4]| {
         let word = |at: u64| caller.iter().chain(&[RET; 3]).chain(&callee).nth(((at - BASE) / 4) as usize).copied();
@@ -163,7 +163,7 @@ fn branches_that_are_not_simulated_are_followed_too() {
 
 #[test]
 fn the_words_of_the_neighbours_do_not_count() {
-    // The function begins behind another's load and ends before another's store.
+    // The function begins after another function's load, and ends before another function's store.
     let words = [LDXR, ADD, ADD, STXR];
     let read = |address: u64| words[((address - BASE) / 4) as usize];
     assert_eq!(Sequences::of(BASE + 4..BASE + 12, read).unwrap().containing(BASE + 4), Ok(None));

@@ -1,4 +1,4 @@
-//! Functions that keep to the procedure call standard, and those of LLVM's machine outliner, which do not.
+//! Functions that follow the procedure call standard, and functions of LLVM's machine outliner, which do not.
 
 use std::vec::Vec;
 
@@ -37,10 +37,10 @@ fn at(word: usize) -> u64 {
     START + 4 * word as u64
 }
 
-/// What keeps the function at this word from having its scratch registers dead.
+/// Returns why the scratch registers are not all dead at the function at this word.
 fn live(words: &[u32], function: usize) -> Option<Live> {
     let read = reader(words);
-    // The functions begin at what is called, branched to, and asked for.
+    // Functions begin at the targets of calls, at the start, and at the requested word.
     let mut starts: Vec<u64> = (0..words.len()).filter_map(|word| called_by(words[word], at(word))).collect();
     starts.extend([START, at(function), at(words.len())]);
     starts.sort_unstable();
@@ -58,7 +58,7 @@ fn read(register: Registers, word: usize) -> Option<Live> {
 
 const X9: Registers = Registers::x(9);
 
-/// What keeps x9 from being dead at this word of the function, which is all of the words.
+/// Returns why x9 is not dead at this word of the function, which consists of all words.
 fn live_inside(words: &[u32], word: usize) -> Option<Live> {
     let handed = handed(START..at(words.len()), &reader(words));
     live_at(at(word), X9, START, handed, &Kept::default(), &reader(words))
@@ -71,10 +71,10 @@ fn what_a_function_hands_to_its_caller_is_needed_behind_its_first_instruction() 
     assert_eq!(live_inside(&[SET_X9, NOP, RET], 1), lost(2));
     assert_eq!(live_inside(&[SET_X9, NOP, RET], 0), None);
     assert_eq!(live_inside(&[SET_X9, READ_X9, RET], 1), read(X9, 1));
-    // What it calls may have set it.
+    // The called function may have set it.
     assert_eq!(live_inside(&[PUSH, CALL_X0, POP, RET], 2), lost(3));
     assert_eq!(live_inside(&[PUSH, CALL_X0, POP, RET], 0), None);
-    // A table of jumps may lead on in the function.
+    // A jump table may lead on within the function.
     const JUMP_X0: u32 = 0xd61f_0000;
     assert_eq!(live_inside(&[NOP, JUMP_X0, READ_X9, RET], 0), lost(1));
 }
@@ -84,9 +84,9 @@ fn nothing_is_needed_at_the_entry_of_ordinary_functions() {
     assert_eq!(live(&[RET], 0), None);
     assert_eq!(live(&[SET_X9, READ_X9, RET], 0), None);
     assert_eq!(live(&[PUSH, SET_FRAME, call(4), POP, RET, BRK, SET_X9, READ_X9, RET], 0), None);
-    // A loop, and a value that is set on both ways.
+    // A loop, and a value that is set on both paths.
     assert_eq!(live(&[compare_branch(3), SET_X9, branch(2), SET_X9, READ_X9, compare_branch(-5), RET], 0), None);
-    // A call that does not return, and what another way leads to after it.
+    // A call that does not return, and code after it that another path leads to.
     assert_eq!(live(&[SET_X9, compare_branch(2), call(3), READ_X9, RET, PUSH, call(1), PUSH, branch(0)], 0), None);
     assert_eq!(live(&[SET_X9, compare_branch(2), call(3), READ_X9, RET, PUSH, call(1), PUSH, branch(0)], 5), None);
 }
@@ -97,9 +97,9 @@ fn what_is_read_before_it_is_written_is_needed() {
     assert_eq!(live(&[READ_FLAGS, RET], 0), read(Registers::FLAGS, 0));
     assert_eq!(live(&[NOP, compare_branch(3), SET_X9, RET, READ_X9, RET], 0), read(X9, 4));
     assert_eq!(live(&[compare_branch(2), SET_X9, READ_X9, RET], 0), read(X9, 2));
-    // It comes back with it; what comes first is written.
+    // x9 is written when the loop returns to the branch, but not when the function gets there first.
     assert_eq!(live(&[compare_branch(3), SET_X9, branch(-2), READ_X9, RET], 0), read(X9, 3));
-    // What is not a compiler's trap may be something that it calls.
+    // A breakpoint that is not a compiler's trap may be a call of the kernel.
     assert_eq!(live(&[BRK], 0), None);
     assert_eq!(live(&[BRK + 0x20], 0), read(X9, 0));
     assert_eq!(live(&[0xd400_0002], 0), read(X9, 0)); // hvc #0
@@ -107,11 +107,11 @@ fn what_is_read_before_it_is_written_is_needed() {
 
 #[test]
 fn what_a_called_function_reads_is_needed() {
-    // In what it calls, and where it goes on, and in what that calls.
+    // Read in a called function, in the function that it goes on in, and in one that that calls.
     assert_eq!(live(&[PUSH, call(3), POP, RET, STORE_X8_X9, RET], 0), read(X9, 4));
     assert_eq!(live(&[NOP, branch(2), RET, STORE_X8_X9, RET], 0), read(X9, 3));
     assert_eq!(live(&[branch(2), RET, PUSH, call(3), POP, RET, STORE_X8_X9, RET], 0), read(X9, 6));
-    // Not if it is written before.
+    // Written before the call.
     assert_eq!(live(&[PUSH, SET_X9, call(3), POP, RET, STORE_X8_X9, RET], 0), None);
 }
 
@@ -123,12 +123,12 @@ fn what_callers_keep_across_a_call_is_needed() {
     let expected = Some(Live::Kept { register: X9, call: at(2) });
     assert_eq!(kept(&[NOP, RET]), expected);
     assert_eq!(kept(&[compare_branch(2), RET, RET]), expected);
-    // It goes on elsewhere, which returns to the same caller.
+    // The function goes on in another one, which returns to the same caller.
     let words = [&caller[..], &[branch(2), RET, NOP, RET]].concat();
     assert_eq!([6, 8].map(|function| live(&words, function)), [expected; 2]);
-    // It writes it anyway.
+    // The function writes x9 anyway.
     assert_eq!(kept(&[SET_X9, RET]), None);
-    // Across two calls; across one of what calls, nothing.
+    // Kept across two calls. A function that makes a call preserves nothing.
     let words = [PUSH, SET_X9, call(5), call(5), READ_X9, POP, RET, RET, RET];
     assert_eq!(
         [7, 8].map(|function| live(&words, function)),
@@ -146,12 +146,12 @@ fn where_the_search_ends_everything_is_needed() {
     long.push(RET);
     assert_eq!(live(&long, 0), Some(Live::Lost { register: X9, end: at(STEPS) }));
     assert_eq!(live(&long, 1), None);
-    // More ways than are remembered.
+    // More paths than are remembered.
     let many: Vec<u32> = (0..WAYS as i32 + 1).map(|_| compare_branch(200)).chain([NOP; 400]).collect();
     assert!(matches!(live(&many, 0), Some(Live::Lost { .. })));
 }
 
-/// How far the stack pointer has moved when the function at the first word returns.
+/// Returns how far the stack pointer has moved when the function at the first word returns.
 fn moved(words: &[u32]) -> Option<i64> {
     stack_at_return(START..at(words.len()), &reader(words))
 }
@@ -165,17 +165,17 @@ fn functions_that_do_not_restore_the_stack_pointer_are_found() {
     assert_eq!(moved(&[DOWN, RET]), Some(-32));
     assert_eq!(moved(&[POP, RET]), Some(32));
     assert_eq!(moved(&[NOP, branch(2), RET, POP, RET]), Some(32));
-    // What it calls undoes what it has done, or what it calls does something.
+    // The called function undoes the movement, or moves the stack pointer itself.
     assert_eq!(moved(&[DOWN, call(2), RET, POP, RET]), Some(0));
     assert_eq!(moved(&[NOP, call(2), RET, POP, RET]), Some(32));
-    // What it calls moves it by a register, or has several ways, and is taken to restore it.
+    // The called function sets it from a register; or has several paths, and is assumed to restore it.
     assert_eq!(moved(&[NOP, call(3), POP, RET, 0xcb29_63ff, RET]), None); // sub sp, sp, x9
     assert_eq!(moved(&[NOP, call(3), POP, RET, compare_branch(1), RET]), Some(32));
-    // By a frame pointer that is not its own; on one of two ways; forever.
+    // Set from a frame pointer that the function has not set; moved on one of two paths; an endless loop.
     assert_eq!(moved(&[TO_FRAME, RET]), None);
     assert_eq!(moved(&[DOWN, compare_branch(2), RET, POP, RET]), None);
     assert_eq!(moved(&[branch(0)]), None);
-    // What it calls does not return.
+    // The called function does not return.
     assert_eq!(stack_at_return(START..at(2), &reader(&[PUSH, call(1), RET])), None);
 }
 
@@ -187,24 +187,24 @@ fn functions_that_do_not_return_by_x30_are_found() {
     const PACIASP: u32 = 0xd503_233f;
     const JUMP_X0: u32 = 0xd61f_0000; // br x0
     let writer = |words: &[u32]| overwrites_link(START, &reader(words));
-    // Ends of functions, with and without a condition.
+    // Parts of functions, with and without a conditional branch.
     assert_eq!(writer(&[POP, RET]), Some(at(0)));
     assert_eq!(writer(&[NOP, LOAD_LINK, RET]), Some(at(1)));
     assert_eq!(writer(&[compare_branch(3), LOAD_LINK, RET, POP, RET]), Some(at(3)));
     assert_eq!(writer(&[compare_branch(3), LOAD_LINK, RET, BRK]), Some(at(1)));
     assert_eq!(writer(&[branch(2), RET, POP, RET]), Some(at(2)));
-    // It calls, and cannot return.
+    // The function calls, and cannot return.
     assert_eq!(writer(&[call(2), BRK, RET]), Some(at(0)));
-    // It returns to it, on one way at least, or keeps it.
+    // The function returns to x30 on at least one path, or keeps it.
     assert_eq!(writer(&[RET]), None);
     assert_eq!(writer(&[PUSH, POP, RET]), None);
     assert_eq!(writer(&[compare_branch(2), RET, POP, RET]), None);
     assert_eq!(writer(&[MOVE_LINK, call(2), RET_X9, RET]), None);
     assert_eq!(writer(&[PACIASP, POP, RET]), None);
-    // What a jump leads to may return to it.
+    // The target of a jump may return to x30.
     assert_eq!(writer(&[JUMP_X0]), None);
     assert_eq!(writer(&[compare_branch(2), JUMP_X0, POP, RET]), None);
-    // It neither returns nor writes it.
+    // The function neither returns nor writes x30.
     assert_eq!(writer(&[branch(0)]), None);
     assert_eq!(writer(&[BRK]), None);
 }

@@ -1,15 +1,15 @@
-//! Where the verdicts and yaxpeax-arm 0.5 differ, and why the verdicts are right.
+//! The differences between the verdicts and yaxpeax-arm 0.5, and why the verdicts are right.
 
 use crate::insn::{Reason, Verdict};
 
 /// A class of words on which the two differ in one way.
 pub(super) struct Difference {
-    /// The words: those that are `value` under `mask`.
+    /// The words are those that are `value` under `mask`.
     mask: u32,
     value: u32,
-    /// The verdict on them.
+    /// Our verdict on them.
     ours: Ours,
-    /// What the decoder makes of them, what the manual says, and where.
+    /// How the decoder decodes them, what the manual says, and where.
     pub(super) why: &'static str,
 }
 

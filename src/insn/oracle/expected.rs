@@ -1,26 +1,26 @@
-//! The verdict that follows from yaxpeax-arm's decoding of a word, worked out from its operands alone.
+//! The verdict that follows from yaxpeax-arm's decoding of a word, derived from its operands alone.
 
 use yaxpeax_arch::{Decoder as _, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand, SizeCode};
 
 use crate::insn::{Indirect, Key, Literal, Modifier, Op, Reason};
 
-/// What a word is, as far as its verdict depends on it.
+/// The meaning of a word, as far as its verdict depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// It is to be simulated as this.
+    /// To be simulated as this instruction.
     Simulate(Op),
-    /// It is to be refused for this reason.
+    /// To be refused for this reason.
     Reject(Reason),
-    /// It accesses a system register, or executes a system operation: the lists of harmless ones decide.
+    /// Accesses a system register, or executes a system operation: the lists of harmless ones decide.
     System,
-    /// It is an instruction of another kind.
+    /// An instruction of another kind.
     Ordinary,
-    /// It is none.
+    /// Not an instruction.
     Invalid,
 }
 
-/// yaxpeax-arm, with an instruction to decode into.
+/// The decoder of yaxpeax-arm, with an instruction to decode into.
 pub(super) struct Decoder {
     decoder: InstDecoder,
     instruction: Instruction,
@@ -187,7 +187,7 @@ fn system_register(first: Operand, second: Operand) -> Expected {
     Expected::Reject(reason)
 }
 
-/// What RETAA and RETAB authenticate against, without an operand to say so.
+/// The modifier of RETAA and RETAB, which have no operand for it.
 const STACK_POINTER: Operand = Operand::RegisterOrSP(SizeCode::X, 31);
 
 fn authenticated(kind: Indirect, key: Key, target: Operand, modifier: Operand) -> Expected {

@@ -1,14 +1,18 @@
-//! Every word there is, against a decoder that was written independently.
+//! Compares the verdicts on all words with an independent decoder.
 //!
-//! The masks in `classify` and yaxpeax-arm were derived from the same manual by different people, so what they
-//! agree on is unlikely to be wrong. What the decoder says is PC-relative, a branch, a system instruction or an
-//! exclusive must have exactly the verdict that follows from its operands, and in the groups that hold those classes
-//! nothing else may: there all words are compared. Elsewhere, where an encoding that matters can only be hidden by its
-//! destination register, the decoder is asked about four registers of 32; about all of them with `ORACLE_WORDS=all`,
-//! which takes three times as long. The verdicts of all 2³² words are counted. A decoder cannot tell which system registers are
-//! harmless: for those that are refused for what they are known to do, the verdict is exact, and for the rest it is one of
-//! the verdicts of system registers. Where the two differ, `differences` says why, class by class: a difference that is not
-//! listed fails, and so does a listed one that no longer exists.
+//! The masks in `classify` and yaxpeax-arm were derived from the same manual by different people, so what they agree on
+//! is unlikely to be wrong. A word that the decoder takes for PC-relative, a branch, a system instruction or an
+//! exclusive must have exactly the verdict that follows from its operands. In the groups that hold those classes no
+//! other word may have such a verdict, so all of their words are compared.
+//!
+//! In the other groups, only the destination register could hide an encoding that matters. There the decoder is asked
+//! about four registers of 32; with `ORACLE_WORDS=all` about all of them, which takes three times as long. The verdicts
+//! on all 2³² words are counted.
+//!
+//! A decoder cannot tell which system registers are harmless. For a register that is refused for a known effect, the
+//! verdict is compared exactly; for all others it must be one of the verdicts on system registers. `differences`
+//! explains, class by class, where the two differ: a difference that is not listed fails the test, and so does a listed
+//! one that no longer exists.
 
 mod differences;
 mod expected;
@@ -23,15 +27,15 @@ use expected::{Decoder, Expected};
 use super::exclusive::may_be_load;
 use super::{Reason, Verdict, classify};
 
-/// A thread takes this many words at a time.
+/// The number of words that a thread takes at a time.
 const CHUNK: u32 = 1 << 20;
 
-/// The destination registers with which the decoder is asked in the groups where not all words are compared: two that no
-/// instruction treats as others, and two that some do.
+/// The destination registers with which the decoder is asked in groups where not all words are compared: two that no
+/// instruction treats specially, and two that some do.
 const DESTINATIONS: [u32; 4] = [0, 1, 30, 31];
 
-/// How many words run in a slot, by bits 28 to 25: what the lists of allocated encodings add up to. A number
-/// that changes says that a list did, also in the groups where the decoder is not asked what is allocated.
+/// The number of words that run in a slot, by bits 28 to 25: the sum of the lists of allocated encodings. If one of
+/// these numbers changes, a list has changed, also in groups where the decoder is not asked what is allocated.
 const SLOTS: [u64; 16] = [
     0,
     0,
@@ -53,11 +57,11 @@ const SLOTS: [u64; 16] = [
 
 #[derive(Default)]
 struct Findings {
-    /// The decoder is asked about every word.
+    /// Whether the decoder is asked about every word.
     is_exhaustive: bool,
     slots: [u64; 16],
     simulate: u64,
-    /// By reason.
+    /// The number of refused words, by reason.
     reject: [u64; Reason::ALL.len()],
     differences: Vec<u64>,
     unlisted: u64,
@@ -114,7 +118,7 @@ impl Findings {
     }
 }
 
-/// Whether the verdict is the one that follows from what the decoder says.
+/// Returns whether the verdict is the one that follows from the decoding.
 fn agree(word: u32, verdict: Verdict, expected: Expected) -> bool {
     match expected {
         Expected::Simulate(op) => verdict == Verdict::Simulate(op),
@@ -134,8 +138,8 @@ fn agree(word: u32, verdict: Verdict, expected: Expected) -> bool {
         ),
         Expected::Ordinary if is_compared_exactly(word) => verdict == Verdict::Slot,
         Expected::Invalid if is_compared_exactly(word) => verdict == Verdict::Reject(Reason::Unallocated),
-        // Elsewhere the decoder's idea of what is allocated is not the question; what matters is that neither finds
-        // there anything that depends on the program counter or the exclusive monitor.
+        // In the other groups it does not matter what the decoder takes for allocated. It matters that neither finds
+        // anything there that depends on the program counter or the exclusive monitor.
         Expected::Ordinary | Expected::Invalid => matches!(
             verdict,
             Verdict::Slot
@@ -144,8 +148,8 @@ fn agree(word: u32, verdict: Verdict, expected: Expected) -> bool {
     }
 }
 
-/// The groups in which every word is compared: PC-relative addressing, branches and system instructions, literal
-/// loads, exclusives.
+/// Returns whether `word` is in a group in which every word is compared: PC-relative addressing, branches and system
+/// instructions, literal loads, exclusives.
 fn is_compared_exactly(word: u32) -> bool {
     word & 0x1f00_0000 == 0x1000_0000
         || word & 0x1c00_0000 == 0x1400_0000

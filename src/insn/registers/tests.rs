@@ -1,11 +1,11 @@
-//! Against the operands that yaxpeax-arm finds, and against examples.
+//! Compares the registers with the operands that yaxpeax-arm finds, and with examples.
 
 use yaxpeax_arch::{Decoder as _, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand};
 
 use super::*;
 
-/// The general registers that an instruction names.
+/// Returns the general registers that an instruction names.
 fn named(instruction: &Instruction) -> Registers {
     let x = |number: u16| Registers::x(number as u8);
     instruction.operands.iter().fold(Registers::NONE, |all, &operand| {
@@ -22,7 +22,7 @@ fn named(instruction: &Instruction) -> Registers {
     })
 }
 
-/// What an instruction uses without naming it.
+/// Returns the general registers that an instruction uses without naming them.
 fn implied(opcode: Opcode) -> Registers {
     match opcode {
         Opcode::BL | Opcode::BLR | Opcode::BLRAA | Opcode::BLRAAZ | Opcode::BLRAB | Opcode::BLRABZ => LINK,
@@ -38,20 +38,20 @@ fn the_registers_are_those_that_an_independent_decoder_names() {
     let words = if cfg!(miri) { 2_000 } else { 4_000_000 };
     for _ in 0..words {
         word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        // The low bits of such a generator are poor.
+        // The low bits of this generator are not random enough.
         let word = word.rotate_left(16);
         let access = Access::of(word);
         let is_vector = matches!(word >> 25 & 0b111, 0b111) || word >> 25 & 0b111 == 0b110;
         let is_hint = word >> 12 == 0xd5032;
         let bytes = word.to_le_bytes();
         let is_known = decoder.decode_into(&mut instruction, &mut U8Reader::new(&bytes)).is_ok();
-        // Of MSR it drops the highest bit of the register's number.
+        // The decoder drops the highest bit of MSR's register number.
         if access == Access::UNKNOWN || !is_known || is_hint || instruction.opcode == Opcode::MSR {
             continue;
         }
         let (named, all) = (named(&instruction), access.reads | access.writes);
         if is_vector {
-            // UMOV and SMOV write the only general register that is not an operand.
+            // UMOV, SMOV and FMOV write a general register, which `Access` does not give.
             let is_move = matches!(instruction.opcode, Opcode::UMOV | Opcode::SMOV | Opcode::FMOV);
             let is_written = is_move || access.writes.is_empty() && word >> 25 & 0b111 == 0b111;
             assert!(is_written || (named - all).is_empty(), "{word:#010x} {instruction}: {all:?}");
@@ -67,7 +67,7 @@ fn the_registers_are_those_that_an_independent_decoder_names() {
     assert!(compared > words / 8, "{compared}");
 }
 
-/// What is read and what is written, as `x0 x1 NZCV`.
+/// Returns the registers that are read and written, in the form `x0 x1 NZCV`.
 fn shown(registers: Registers) -> std::string::String {
     let (mut rest, mut text) = (registers, std::string::String::new());
     while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! What callers read after a call, of functions as compilers, the outliner and people make them.
+//! What callers read after calls of functions that compilers, the outliner and people make.
 
 use std::vec::Vec;
 
@@ -25,7 +25,7 @@ fn branch(from: usize, to: usize) -> u32 {
     0x1400_0000 | (to.wrapping_sub(from) as u32 & 0x03ff_ffff)
 }
 
-/// What is said of the functions that begin at these words.
+/// Returns what is recorded about the functions that begin at these words.
 fn results(words: &[u32], starts: &[usize]) -> Vec<Option<Live>> {
     let read = |at: u64| words.get(usize::try_from(at.checked_sub(START)? / 4).ok()?).copied();
     let bounds = |address: u64| {
@@ -46,7 +46,7 @@ fn read(register: Registers, word: usize) -> Option<Live> {
 #[test]
 fn what_a_caller_reads_after_a_call_is_a_result() {
     for (set, get, register) in [(SET_X9, READ_X9, Registers::x(9)), (COMPARE, READ_FLAGS, Registers::FLAGS)] {
-        // The second function is read from after a branch.
+        // A caller reads a result of the second function after a branch.
         let words = [call(0, 4), NOP, get, RET, set, RET, call(6, 9), SET_X9, RET, SET_X9, RET];
         let found = results(&words, &[0, 4, 6, 9]);
         assert_eq!(found, [None, read(register, 2), None, None]);
@@ -55,14 +55,15 @@ fn what_a_caller_reads_after_a_call_is_a_result() {
 
 #[test]
 fn an_ordinary_function_has_none() {
-    // Its caller writes both before it reads them.
+    // The caller writes both registers before it reads them.
     let words = [call(0, 7), SET_X9, READ_X9, COMPARE, READ_FLAGS, RET, NOP, SET_X9, COMPARE, RET];
     assert_eq!(results(&words, &[0, 7]), [None, None]);
 }
 
 #[test]
 fn what_a_function_ends_in_has_its_results() {
-    // 0 calls 4, which ends in 6, which calls 9 and returns with what that left; nobody reads what 11 leaves.
+    // 0 calls 4, which ends in 6, which calls 9 and returns with the value that 9 left. The value that 11 leaves is not
+    // read.
     let words =
         [call(0, 4), READ_X9, call(2, 11), RET, NOP, branch(5, 6), call(6, 9), NOP, RET, SET_X9, RET, SET_X9, RET];
     let nine = read(Registers::x(9), 1);
@@ -72,7 +73,7 @@ fn what_a_function_ends_in_has_its_results() {
 #[test]
 fn a_caller_that_goes_on_by_a_register_cannot_be_judged() {
     const BRANCH_X0: u32 = 0xd61f_0000; // br x0
-    // Behind the branch may be a reader of what the second function leaves.
+    // An instruction after the indirect branch may read what the second function leaves.
     let words = [call(0, 4), BRANCH_X0, READ_X9, RET, SET_X9, RET];
     let found = results(&words, &[0, 4]);
     assert_eq!(found, [None, Some(Live::Lost { register: Registers::x(9), end: at(1) })]);
@@ -80,7 +81,7 @@ fn a_caller_that_goes_on_by_a_register_cannot_be_judged() {
 
 #[test]
 fn what_cannot_be_told_is_said_of_the_function_alone() {
-    // Too many ways after the call of the second function, which ends in the third.
+    // Too many paths follow the call of the second function, which ends in the third.
     const BRANCHES: usize = 300;
     let compare_branch = |from: usize, to: usize| 0xb400_0000 | (to.wrapping_sub(from) as u32 & 0x7_ffff) << 5;
     let second = 2 * BRANCHES + 2;

@@ -46,7 +46,7 @@ fn every_reason_is_refused_somewhere_and_reads_as_the_end_of_a_sentence() {
     }
 }
 
-/// How many of all system registers and operations run in a slot: what the lists of harmless ones add up to.
+/// The number of all system registers and operations that run in a slot is the sum of the lists of harmless ones.
 #[test]
 #[cfg_attr(miri, ignore = "there are 114 688 registers and operations")]
 fn a_system_register_or_operation_is_harmless_only_if_it_is_listed() {

@@ -202,7 +202,7 @@ pub(super) const UNALLOCATED: &[u32] = &[
     0xd61f_0001, 0xd65f_0800, 0xd69f_0be0, 0xd67f_0000,
     // B.cond's neighbour, compare-and-branch with condition 100, SVC without LL, DCPS0.
     0x5560_0000, 0x7480_0000, 0xd400_0000, 0xd4a0_0000,
-    // A PSTATE field that is none, a barrier without op2, MSRR from an odd register, MRS with op0 0.
+    // A PSTATE field that does not exist, a barrier without op2, MSRR from an odd register, MRS with op0 0.
     0xd500_40df, 0xd503_301f, 0xd558_2001, 0xd520_0000,
     // ADD with shift 11, ADD with an extension by 5, CCMP without S, MADD with op54.
     0x8bc0_0000, 0x8b20_1400, 0x9a40_0000, 0xbb00_0000,

@@ -1,5 +1,5 @@
-//! A processor for copies. It knows of an instruction what yaxpeax-arm reads in the word and what the manual says of it, and
-//! shares nothing with the code under test.
+//! A simulated CPU that executes copies. It uses only yaxpeax-arm's decoding and the manual, and shares nothing with
+//! the code under test.
 
 use std::vec::Vec;
 
@@ -14,16 +14,16 @@ const ABORT: u64 = 0x9600_0007;
 /// The syndrome of an authentication that fails.
 const FAILED: u64 = 0x7200_0000;
 
-/// Everything that an instruction can meet besides the registers.
+/// Everything that an instruction can use besides the registers.
 #[derive(Debug)]
 pub struct World {
     pub guard: Guard,
-    /// Where the memory is, and what is in it.
+    /// The address of the memory; `bytes` is its content.
     pub address: u64,
     pub bytes: Vec<u8>,
 }
 
-/// An exception, and what it is about.
+/// An exception, with the address that it is about.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Exception {
     Read(u64),
@@ -37,7 +37,7 @@ impl World {
         Some(bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
     }
 
-    /// A pointer fails to authenticate if its lowest bits say so, and loses them otherwise.
+    /// Authenticates a pointer whose lowest two bits are the signature, and clears them if it succeeds.
     fn authenticated(&self, key_b: bool, pointer: u64, modifier: u64) -> Result<u64, Exception> {
         let signature = modifier.wrapping_add(u64::from(key_b)) & 3;
         if pointer & 3 == signature { Ok(pointer & !3) } else { Err(Exception::Authentication) }
@@ -109,7 +109,7 @@ impl World {
             Opcode::MRS if second == Operand::SystemReg(0x5a11) => write(frame, first, frame.pstate & 0x3c0),
             Opcode::MSR => {
                 let masks = match (first, second) {
-                    // Of whose number the decoder takes four bits.
+                    // The decoder takes only four bits of the register number.
                     (Operand::SystemReg(0x5a11), Operand::Register(size, _)) => {
                         read(frame, Operand::Register(size, word as u16 % 32)) & 0x3c0
                     }
@@ -128,7 +128,7 @@ impl World {
         Ok(())
     }
 
-    /// PSTATE.BTYPE after BR by a register (C6.2, BR).
+    /// Returns PSTATE.BTYPE after BR by a register (C6.2, BR).
     fn jump(&self, register: Operand) -> u64 {
         match (self.guard, register) {
             (Guard::Absent, _) => 0,
@@ -193,7 +193,7 @@ fn displaced(base: u64, operand: Operand) -> u64 {
     }
 }
 
-/// Whether a condition holds for N, Z, C and V in bits 3 to 0 (C1.2.4).
+/// Returns whether a condition holds, with N, Z, C and V in bits 3 to 0 (C1.2.4).
 fn holds(condition: u8, flags: u64) -> bool {
     let (n, z, c, v) = (flags >> 3 & 1 == 1, flags >> 2 & 1 == 1, flags >> 1 & 1 == 1, flags & 1 == 1);
     match condition {

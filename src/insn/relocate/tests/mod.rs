@@ -1,4 +1,5 @@
-//! What copies look like, then what they do: random instructions in random places, against what simulating them does.
+//! Tests what copies look like, and then what they do: random instructions in random places, compared with their
+//! simulation.
 
 mod interpreter;
 mod random;
@@ -10,16 +11,16 @@ use super::*;
 use crate::insn::classify;
 
 const FROM: u64 = 0xffff_ffc0_0012_3ff8;
-/// A copy further away than conditional branches and ADR reach.
+/// The address of a copy that is further away than conditional branches and ADR reach.
 const FAR: u64 = FROM + 0x0400_0000;
 const TEXT: Range<u64> = 0xffff_ffc0_0000_0000..0xffff_ffc0_0020_0000;
 
-/// `b` over `words`.
+/// `b`, with a distance in words.
 const fn b(words: i32) -> u32 {
     0x1400_0000 | words as u32 & 0x03ff_ffff
 }
 
-/// How many words it is from word `index` of a copy at [`FAR`] back to `address`.
+/// Returns the distance in words from word `index` of a copy at [`FAR`] back to `address`.
 const fn back(index: u64, address: u64) -> i32 {
     (address.wrapping_sub(FAR + 4 * index).cast_signed() >> 2) as i32
 }
@@ -83,7 +84,7 @@ fn a_branch_that_does_not_reach_is_led_over_another() {
         let copy = words(word, FAR).unwrap();
         assert_eq!(copy, [word, b(back(1, FROM + 4)), b(back(2, FROM + 8))], "{word:#010x}"); // it goes to +8 here too
     }
-    // cbz x5, +8, from a copy behind it.
+    // cbz x5, +8, from a copy that lies after it.
     assert_eq!(words(0xb400_0045, FROM + 0x10_0000), Ok([0xb480_0045, b(-(0x10_0000 >> 2))].to_vec()));
 }
 
@@ -91,7 +92,7 @@ fn a_branch_that_does_not_reach_is_led_over_another() {
 fn indirect_branches_do_not_return() {
     for word in [0xd61f_0060, 0xd65f_03c0, 0xd65f_0bff, 0xd71f_0886] {
         for guard in [Guard::Absent, Guard::Unguarded, Guard::Guarded] {
-            // Nor do they depend on the distance.
+            // They do not depend on the distance either.
             let code = relocate(word, classify(word), &place(0x1000, guard)).unwrap();
             assert_eq!(code.words(), [word], "{word:#010x}");
         }
@@ -136,26 +137,26 @@ fn a_literal_is_loaded_in_two_steps_only_if_the_second_cannot_fault() {
     let ldr = |kind: u32, rt: u32, words: i32| kind | (words as u32 & 0x7_ffff) << 5 | rt;
     let (w, x, sw) = (0x1800_0000, 0x5800_0000, 0x9800_0000);
     let literal = |words: i32| FROM.wrapping_add_signed(i64::from(words) * 4);
-    // At the end of the text: x does not fit where w and sw do.
+    // At the end of the text, where w and sw fit, but x does not.
     let last = ((TEXT.end - 4 - FROM) / 4) as i32;
     for rt in [0, 7, 30] {
         for (kind, words) in [(w, last), (sw, last), (x, last - 1), (w, 0), (x, 0), (w, 1), (x, -2)] {
             assert_eq!(self::words(ldr(kind, rt, words), FAR).map(|copy| copy.len()), Ok(3));
         }
-        // Across the end, behind it, and not aligned.
+        // Across the end of the text, after it, and not aligned.
         for (kind, words) in [(x, last), (w, last + 1), (x, last + 1), (sw, last + 1), (x, 1), (x, -1)] {
             let error = NotRelocatable::Literal { address: literal(words) };
             assert_eq!(self::words(ldr(kind, rt, words), FAR), Err(error), "{words}");
         }
     }
-    // Before the start, and across an end that is not aligned.
+    // Before the start of the text, and across an end that is not aligned.
     for text in [FROM + 8..TEXT.end, TEXT.start..FROM + 4] {
         let place = Place { text, ..place(FAR, Guard::Absent) };
         let word = ldr(x, 3, 0);
         let error = NotRelocatable::Literal { address: FROM };
         assert_eq!(relocate(word, classify(word), &place), Err(error));
     }
-    // In one step, none of this matters.
+    // All of this does not matter if the load takes one step.
     for rt in [0, 31] {
         let copy = self::words(ldr(x, rt, last), FROM + 8).unwrap();
         assert_eq!(copy, [ldr(x, rt, last - 2), b(-2)]);

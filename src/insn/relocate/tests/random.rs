@@ -1,5 +1,5 @@
-//! Random instructions in random places, and what their copies do, compared with what [`Op::simulate`] does: when the copy
-//! has run, when it faults, and wherever it may be interrupted.
+//! Executes copies of random instructions in random places, and compares them with [`Op::simulate`]: when the copy has
+//! run, when it faults, and wherever it may be interrupted.
 
 use std::collections::BTreeMap;
 use std::println;
@@ -9,7 +9,7 @@ use super::*;
 use crate::exception::TrapFrame;
 use crate::insn::{Fault, Op};
 
-/// How many instructions.
+/// The number of instructions.
 const ROUNDS: u32 = if cfg!(miri) { 200 } else { 600_000 };
 
 /// Marsaglia's xorshift with 64 bits.
@@ -27,7 +27,7 @@ impl Random {
         self.next().is_multiple_of(number)
     }
 
-    /// A value that is often small, often all ones, and often has one half only.
+    /// Returns a value that is often small, often all ones, and often has only one half set.
     fn value(&mut self) -> u64 {
         let value = self.next();
         match self.next() % 6 {
@@ -40,7 +40,7 @@ impl Random {
         }
     }
 
-    /// A distance in bytes, of whole words, that is often at the edge of what some instruction reaches.
+    /// Returns a distance in bytes, in whole words, that is often at the limit of an instruction's reach.
     fn distance(&mut self) -> i64 {
         let edge = 1 << [2, 12, 15, 20, 26, 27][self.next() as usize % 6];
         let distance = if self.one_in(2) {
@@ -52,7 +52,8 @@ impl Random {
     }
 }
 
-/// The fixed bits of each class, and where it has an immediate of which the extremes are of interest: low bit and width.
+/// The fixed bits of each class; and the lowest bit and width of its immediate, if it has one whose extremes are to be
+/// tested.
 const CLASSES: [(u32, u32, u32, u32); 20] = [
     (0x9f00_0000, 0x1000_0000, 5, 19), // ADR
     (0x9f00_0000, 0x9000_0000, 5, 19), // ADRP
@@ -87,7 +88,7 @@ fn word(random: &mut Random, class: usize) -> u32 {
     word
 }
 
-/// Says, when a test fails, which case it was.
+/// Prints the case in which a test has failed.
 struct Report<'a> {
     round: u32,
     word: u32,
@@ -102,7 +103,7 @@ impl Drop for Report<'_> {
     }
 }
 
-/// An instruction, with all that surrounds it.
+/// An instruction, with everything that it depends on.
 #[derive(Debug)]
 struct Case {
     op: Op,
@@ -127,7 +128,7 @@ impl Case {
         let mut world = World { guard, address: 0, bytes: Vec::new() };
         if let Op::LoadLiteral { offset, kind, .. } = op {
             world.address = from.wrapping_add_signed(i64::from(offset));
-            // What lies in the text is there.
+            // Literals in the text are always mapped.
             let known = random.one_in(2);
             if known || random.one_in(2) {
                 world.bytes = random.value().to_le_bytes()[..kind.size() as usize].to_vec();
@@ -139,7 +140,7 @@ impl Case {
         Self { op, place, before, world }
     }
 
-    /// What the instruction does to `frame`, in its place.
+    /// Returns what the instruction does to `frame`, in place.
     fn simulate(&self, mut frame: TrapFrame) -> Result<TrapFrame, Exception> {
         match self.op.simulate(&mut frame, &self.world) {
             Ok(()) => Ok(frame),
@@ -149,13 +150,13 @@ impl Case {
         }
     }
 
-    /// Executes the copy, and compares each step.
+    /// Executes the copy, and compares the state at each step.
     fn run(&self, words: &[u32], expected: Result<TrapFrame, Exception>) {
         let Place { from, to, .. } = self.place;
         let mut frame = TrapFrame { pc: to, ..self.before };
         for _ in words {
             let word = words[(frame.pc.wrapping_sub(to) / 4) as usize];
-            // Interrupted here, it can go on in the probed code: behind its work, or with it.
+            // If it is interrupted here, it can go on in the probed code: after the instruction, or by executing it.
             let there = TrapFrame { pc: origin(frame.pc, word, from), ..frame };
             let finished = if word >> 26 == 0b00_0101 { Ok(there) } else { self.simulate(there) };
             assert_eq!(finished, expected, "from {:#x}", frame.pc);
@@ -172,11 +173,11 @@ impl Case {
         panic!("it does not leave the copy");
     }
 
-    /// Asserts that there is no copy for `reason`.
+    /// Asserts that `reason` is a valid reason for having no copy.
     fn refuse(&self, reason: NotRelocatable) {
         let Place { from, to, guard, ref text } = self.place;
         let target = |offset: i32| from.wrapping_add_signed(i64::from(offset));
-        // Further than a literal load reaches from the first word.
+        // Whether an address is further than a literal load reaches from the first word.
         let is_far = |address: u64| !(-(1 << 20)..1 << 20).contains(&address.wrapping_sub(to).cast_signed());
         match (reason, self.op) {
             (NotRelocatable::OutOfRange(branch), op) => {
@@ -206,7 +207,7 @@ impl Case {
     }
 }
 
-/// How many words the copies of each class have: that all shapes are met.
+/// The numbers of words of the copies of each class: all shapes must occur.
 const LENGTHS: [&[usize]; CLASSES.len()] = [
     &[1, 2, 3],       // ADR
     &[1, 2, 3, 4, 5], // ADRP
@@ -243,7 +244,7 @@ fn copies_do_what_simulating_them_does() {
         let Verdict::Simulate(op) = classify(word) else { continue };
         let case = Case::new(&mut random, op);
         let expected = case.simulate(case.before);
-        // Nothing leads to where a copy is.
+        // No instruction branches to the address of a copy.
         if expected.as_ref().is_ok_and(|after| after.pc.wrapping_sub(case.place.to) < 4 * MAX_WORDS as u64) {
             continue;
         }
