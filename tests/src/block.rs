@@ -88,7 +88,7 @@ test!(
         static MORE: AtomicU64 = AtomicU64::new(0);
         static LAST: AtomicU64 = AtomicU64::new(0);
         extern "C" fn returned(call: &mut Call<'_>) {
-            // A `bool`: what the bits above say is not defined (AAPCS64, 6.8.2).
+            // The result is a `bool`, whose upper bits are unspecified (AAPCS64, 6.8.2).
             let more = call.return_value() & 1 != 0;
             if more { &MORE } else { &LAST }.fetch_add(1, Relaxed);
         }

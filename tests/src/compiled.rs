@@ -1,5 +1,5 @@
-//! Programs as instructions do what the interpreter does: random programs are run by both, for the same hits that are made up, and
-//! whatever can be told afterwards is the same.
+//! Compiled programs do the same as interpreted ones: random programs run in both ways for the same simulated hits, and
+//! all observable results must be equal.
 //!
 //! The seed and the number of programs are chosen when the image is built, and the test prints both:
 //!
@@ -7,7 +7,7 @@
 //! RANDOM_PROGRAMS=100000 RANDOM_SEED=1 cargo xtask test --timeout 3600 compiled
 //! ```
 //!
-//! Each program is run for [`HITS`] hits.
+//! Each program runs for [`HITS`] hits.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -39,12 +39,12 @@ use crate::random::arena;
 use crate::random::{lose_registers, parameter};
 use crate::test;
 
-/// Hits that every program is run for.
+/// The number of hits for each program.
 const HITS: usize = 6;
-/// CPUs that they are on.
+/// The number of CPUs for the hits.
 const CPUS: usize = 2;
 
-/// The functions of an image, with their addresses; each is 0x100 long.
+/// The functions of the simulated image, with their addresses; each is 0x100 bytes long.
 const IMAGE: [(&str, u64); 3] = [("blk::submit", 0x1000), ("blk::read", 0x1100), ("main", 0x1200)];
 
 struct Image;
@@ -69,14 +69,14 @@ impl Names for Image {
     }
 }
 
-/// A hit, as it is in memory.
+/// A simulated hit, in its layout in memory.
 #[repr(C)]
 struct Hit {
     /// x0 to x30, sp, pc, pstate.
     registers: [u64; 34],
-    /// Where the next four are.
+    /// The address of `words`.
     more: *const [u64; 4],
-    /// The function, its caller, the probe, and the time.
+    /// The values of the function, the caller, the probe, and the time.
     words: [u64; 4],
     cpu: u64,
     task: u64,
@@ -159,7 +159,7 @@ impl Machine for Hit {
     }
 }
 
-/// The number of a register in a hit.
+/// Returns the number of a register in a hit.
 fn number(register: Register) -> u8 {
     match register {
         Register::X(number) => number,
@@ -175,7 +175,7 @@ const COMM: Path = Path { base: Base::Hit, offsets: &[offset_of!(Hit, comm) as u
 const FUNCTION: Path = Path { base: Base::Hit, offsets: &[offset_of!(Hit, more) as u16, 0] };
 const CALLER: Path = Path { base: Base::Hit, offsets: &[offset_of!(Hit, words) as u16 + 8] };
 
-/// A program that is loaded.
+/// A loaded program.
 struct Loaded {
     program: Checked,
     store: Store,
@@ -188,7 +188,7 @@ impl Loaded {
         Some(Box::new(Self { program, store }))
     }
 
-    /// All that has been put out, and is kept.
+    /// Returns all output, and the contents of all maps.
     fn report(&self) -> String {
         let mut text = String::new();
         drain(&self.program, &self.store, &Image, &masked, OutputFormat::Text, &mut text).expect("strings take all");
@@ -207,18 +207,19 @@ fn masked(action: &mut dyn FnMut()) {
     action();
 }
 
-/// What compiled code calls for what it has no instructions for.
+/// Executes an op that has no compiled form, for compiled code.
 extern "C" fn perform(hit: &Hit, number: u64, context: &Loaded) {
     hit::perform(&context.program.code, (number >> 16) as usize, (number & 0xffff) as usize, &context.store, hit);
     lose_registers();
 }
 
-/// A clock that says this, below 2³², for the next 2³² ticks.
+/// Returns a clock that shows `time`, which is below 2³², during the next 2³² ticks.
 fn clock_at(time: u64) -> Clock {
     Clock { start: time::counter().wrapping_sub(time << 32), per_tick: 1 }
 }
 
-/// A kernel that has everything by a call, or by loads, as `random` has it; the time is always that.
+/// Returns a kernel in which the code gets each value by a call or by loads, as `random` chooses. The time is always
+/// `time`.
 fn kernel(random: &mut Random, context: &Loaded, time: u64) -> Kernel {
     let mut some = |source| (random.below(3) > 0).then_some(source);
     Kernel {
@@ -254,13 +255,13 @@ impl Memory {
         }
     }
 
-    /// Calls the handler, which preserves what a function does.
+    /// Calls the handler, and checks that it preserves the callee-saved registers.
     fn call(&self, hit: &Hit) {
         const KEPT: u64 = 0x5eed;
         let (mut x20, mut x21, mut x22, mut x23, mut x24) = (KEPT, KEPT, KEPT, KEPT, KEPT);
         let (mut x25, mut x26, mut x27) = (KEPT, KEPT, KEPT);
         let lost: u64;
-        // SAFETY: the words are a function that takes a hit of this kind, and what it leads to is there.
+        // SAFETY: the words are a function that takes a hit of this layout. Everything that the hit points to is valid.
         unsafe {
             asm!(
                 "mov x28, sp",
@@ -280,17 +281,17 @@ impl Memory {
     }
 }
 
-/// A program that was run by both, for the same hits.
+/// A program that was run in both ways for the same hits.
 struct Outcome {
     interpreted: Box<Loaded>,
     compiled: Compiled,
-    /// What they leave behind.
+    /// The reports of the interpreter and of the compiled code.
     expected: String,
     found: String,
 }
 
-/// Runs a program by the interpreter, and as the instructions for what `change` makes of its ops. None if the program is too
-/// large for the limits.
+/// Runs a program by the interpreter, and as compiled code for its ops as `change` has modified them. Returns `None` if
+/// the program exceeds the limits.
 fn run_both(program: &str, random: &mut Random, memory: &Memory, change: impl FnOnce(&mut [Op])) -> Option<Outcome> {
     let limits = Limits { entries: 16, table_bytes: 1 << 10, stacks: 16, output_bytes: 2 << 10, ..Limits::usual(CPUS) };
     let interpreted = Loaded::new(program, &limits)?;
@@ -336,7 +337,7 @@ test!(
     }
 );
 
-/// An op that does not what `op` does.
+/// Returns an op with another effect than `op`.
 fn broken(op: Op) -> Op {
     match op {
         Op::Set { to, .. }
@@ -457,7 +458,7 @@ test!(
         let tasks: Vec<JoinHandle> = smp::running().map(|cpu| task::spawn_on(cpu, "caller", call(cpu))).collect();
         tasks.into_iter().for_each(JoinHandle::join);
         let all = CALLS * cpus as u64;
-        // A value that is put and read at a time is whole, and that of its key.
+        // A value that was stored is read as a whole, and is the value for its key.
         let put: u64 = (0..300).sum();
         for (map, total) in [(0, all), (1, all), (2, 2 * all), (3, all), (4, all), (5, put), (6, 0)] {
             let values = loaded

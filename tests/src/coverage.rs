@@ -1,11 +1,11 @@
-//! Programs that know nothing of probes, with a probe on every instruction of theirs: they come to the right answers,
-//! and every instruction is counted as often as it is executed.
+//! Probes on every instruction of programs that know nothing of probes: the programs compute the right answers, and
+//! every instruction is counted as often as it is executed.
 //!
-//! How often that is, is found out in other ways too: by the CPU's own software step, which needs no probe; by
-//! probing half of the instructions at a time, when no probe has its neighbours; and by the flow of control, as what
-//! is executed between two branches is executed equally often.
+//! The expected counts are determined in other ways, too: by the CPU's own software step, which needs no probe; by
+//! probing half of the instructions at a time, so that no probe has a neighbour; and by the control flow, because all
+//! instructions between two branches are executed equally often.
 //!
-//! Interrupts are masked while it is counted: their handlers call functions of `core` as well.
+//! Interrupts are masked during the counting, because interrupt handlers call functions of `core`, too.
 
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -26,7 +26,7 @@ use runtime::{println, workload};
 
 use crate::{step, test};
 
-/// The functions of `crates`, and those of `core` and `alloc` that they call, directly or by others of these.
+/// Returns the functions of `crates`, and the functions of `core` and `alloc` that these call directly or indirectly.
 fn functions_of(crates: &[&str]) -> Vec<Range<usize>> {
     let table = symbol::table().expect("the image has symbols");
     let range = |address: u64, size: u64| (address as usize, (address + size) as usize);
@@ -59,7 +59,7 @@ fn word_at(address: usize) -> u32 {
     probe::instruction(address).expect("a function is in the text")
 }
 
-/// Where the instruction at `address` branches to, if that is in it.
+/// Returns the target of the branch at `address`, if the instruction contains it.
 fn target_of(address: usize) -> Option<usize> {
     let Verdict::Simulate(operation) = classify(word_at(address)) else { return None };
     match operation {
@@ -72,7 +72,7 @@ fn target_of(address: usize) -> Option<usize> {
     }
 }
 
-/// Whether the instruction at `address` always goes on to the next one, by a call if need be.
+/// Returns whether control always continues with the next instruction after `address`, perhaps after a call.
 fn goes_on(address: usize) -> bool {
     match classify(word_at(address)) {
         Verdict::Simulate(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => {
@@ -92,11 +92,11 @@ extern "C" fn count(_: &mut Hit<'_>) {
     HITS.fetch_add(1, Relaxed);
 }
 
-/// Runs `program` with probes on `addresses`, all at once; returns how often each was hit by it.
+/// Runs `program` with probes on all `addresses` at once, and returns the number of hits of each.
 fn hits_of(addresses: &[usize], program: fn() -> bool) -> Vec<u64> {
     let register = |&address: &usize| Kprobe::at(address).pre(count).register().expect("it has been checked");
     let probes: Vec<Kprobe> = addresses.iter().map(register).collect();
-    // What allocates calls probed functions of `alloc` itself: while hits are counted, nothing of this function does.
+    // An allocation would hit probes in `alloc`. While hits are counted, this function does not allocate.
     let (mut before, mut hits) = (vec![0; probes.len()], vec![0; probes.len()]);
     let read = |counts: &mut [u64]| counts.iter_mut().zip(&probes).for_each(|(count, probe)| *count = probe.hits());
     let (right, total) = {
@@ -115,17 +115,17 @@ fn hits_of(addresses: &[usize], program: fn() -> bool) -> Vec<u64> {
     hits
 }
 
-/// What is known of a program that is stepped through.
+/// The state of stepping through a program.
 struct Steps {
-    /// How often each word of the text was executed.
+    /// The number of executions of each word of the text.
     counts: Vec<u64>,
-    /// The virtual address of what was loaded exclusively last, if it was not stored since, and what was there.
+    /// The virtual address and the value of the last load-exclusive; `None` after a store-exclusive.
     monitor: Option<(u64, u64)>,
 }
 
 static STEPS: IrqLock<Steps> = IrqLock::new(Steps { counts: Vec::new(), monitor: None });
 
-/// Counts the instruction that is to be executed next.
+/// Counts the instruction that is about to be executed.
 fn count_step(frame: &mut TrapFrame) {
     let mut steps = STEPS.lock();
     loop {
@@ -136,12 +136,12 @@ fn count_step(frame: &mut TrapFrame) {
     }
 }
 
-/// Executes the instruction at `frame.pc` if it is a load-exclusive or a store-exclusive: between two of them an
-/// exception would make the store fail forever. The store succeeds if what was loaded is still there, in one step with
-/// looking, as other CPUs may store meanwhile; what is stored and taken back goes unnoticed, which no atomic operation of
-/// the compiler minds.
+/// Executes the instruction at `frame.pc` if it is a load-exclusive or a store-exclusive. An exception between the two
+/// would make the store fail forever. The store succeeds if the memory still has the loaded value. It compares and
+/// stores in one atomic step, because other CPUs may store meanwhile. A value that was changed and changed back goes
+/// unnoticed, which is harmless for the atomic operations that the compiler generates.
 fn execute_exclusive(frame: &mut TrapFrame, monitor: &mut Option<(u64, u64)>) -> bool {
-    // SAFETY: the instruction has been fetched from there.
+    // SAFETY: the CPU is about to fetch the instruction from this address.
     let word = unsafe { (frame.pc as *const u32).read() };
     let register = |low: u32| (word >> low & 31) as u8;
     let (base, data, status) = (register(5), register(0), register(16));
@@ -149,7 +149,7 @@ fn execute_exclusive(frame: &mut TrapFrame, monitor: &mut Option<(u64, u64)>) ->
     let is_load = word & 1 << 22 != 0;
     macro_rules! access {
         ($atomic:ty) => {{
-            // SAFETY: the program is about to access it, and exclusive accesses are aligned.
+            // SAFETY: the program is about to access this memory, and exclusive accesses are aligned.
             let memory = unsafe { &*(address as *const $atomic) };
             if is_load {
                 let value = u64::from(memory.load(SeqCst));
@@ -163,7 +163,7 @@ fn execute_exclusive(frame: &mut TrapFrame, monitor: &mut Option<(u64, u64)>) ->
             }
         }};
     }
-    // By size, of what is not a pair (C4.1.94).
+    // The masks select by size, and exclude pairs (C4.1.94).
     match word & 0xffa0_0000 {
         0x0800_0000 => access!(AtomicU8),
         0x4800_0000 => access!(AtomicU16),
@@ -175,7 +175,7 @@ fn execute_exclusive(frame: &mut TrapFrame, monitor: &mut Option<(u64, u64)>) ->
     true
 }
 
-/// How often each of `addresses` is executed by `program`, step by step.
+/// Returns how often `program` executes each of `addresses`, by stepping through it.
 fn steps_of(addresses: &[usize], program: fn() -> bool) -> Vec<u64> {
     let text = layout::text();
     STEPS.lock().counts = vec![0; text.len() / 4];
@@ -184,12 +184,12 @@ fn steps_of(addresses: &[usize], program: fn() -> bool) -> Vec<u64> {
     addresses.iter().map(|address| steps.counts[(address - text.start) / 4]).collect()
 }
 
-/// Whether instructions that follow each other are hit equally often, unless one branches, or is branched to.
-/// Returns how many pairs there are.
+/// Checks that consecutive instructions are hit equally often, unless the first branches or the second is a branch
+/// target. Returns the number of checked pairs.
 pub fn check_flow(function: &Range<usize>, hits: impl Fn(usize) -> Option<u64>) -> usize {
     let instructions = || function.clone().step_by(4);
     let targets: BTreeSet<usize> = instructions().filter_map(target_of).collect();
-    // Where such a branch leads to is not known.
+    // The targets of such a branch are unknown.
     let has_jump = instructions().any(|address| {
         matches!(classify(word_at(address)), Verdict::Simulate(Op::BranchRegister { kind: Indirect::Jump, .. }))
     });

@@ -1,5 +1,5 @@
-//! Hardware breakpoints and watchpoints on probed instructions (Arm ARM, D2.9 and D2.10), as a debugger within the kernel sets
-//! them.
+//! Hardware breakpoints and watchpoints on probed instructions (Arm ARM, D2.9 and D2.10), as a debugger in the kernel
+//! sets them.
 
 use alloc::vec::Vec;
 use core::arch::asm;
@@ -14,7 +14,7 @@ use runtime::sync::{IrqLock, IrqMask};
 use crate::test;
 
 core::arch::global_asm!(
-    // Returns what is at its argument, and one more.
+    // Returns the word at its argument, plus one.
     ".text",
     ".balign 16",
     ".global debug_load",
@@ -30,12 +30,12 @@ unsafe extern "C" {
     fn debug_load(word: *const u64) -> u64;
 }
 
-/// ESR_EL1.EC, of exceptions from the same level (Arm ARM, D24.2.40).
+/// ESR_EL1.EC of exceptions from the same level (Arm ARM, D24.2.40).
 const EC_BREAKPOINT: u64 = 0x31;
 const EC_WATCHPOINT: u64 = 0x35;
-/// MDSCR_EL1.MDE and KDE (D24.3.20): both are enabled, also at EL1.
+/// MDSCR_EL1.MDE and KDE (D24.3.20) enable breakpoints and watchpoints, also at EL1.
 const ENABLED: u64 = 1 << 15 | 1 << 13;
-/// DBGBCR_EL1 and DBGWCR_EL1 (D24.3.2, D24.3.16): enabled, at EL1; all bytes; loads and stores.
+/// DBGBCR_EL1 and DBGWCR_EL1 (D24.3.2, D24.3.16): enabled, at EL1, for all bytes, for loads and stores.
 const BREAKPOINT: u64 = 0xf << 5 | 0b01 << 1 | 1;
 const WATCHPOINT: u64 = 0xff << 5 | 0b11 << 3 | 0b01 << 1 | 1;
 
@@ -43,9 +43,9 @@ const WATCHPOINT: u64 = 0xff << 5 | 0b11 << 3 | 0b01 << 1 | 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Event {
     class: u64,
-    /// The virtual address of the instruction, without a probe.
+    /// The virtual address of the instruction that would run without a probe.
     instruction: usize,
-    /// FAR_EL1, of a watchpoint.
+    /// FAR_EL1, for a watchpoint.
     data: Option<usize>,
 }
 
@@ -56,7 +56,7 @@ fn set_debug(control: u64) {
     unsafe { asm!("msr mdscr_el1, {}", "isb", in(reg) control, options(nomem, nostack)) };
 }
 
-/// Notes the exception, and goes on without breakpoints and watchpoints.
+/// Records the exception, and disables breakpoints and watchpoints.
 fn handle(frame: &mut TrapFrame, esr: u64, far: u64) -> bool {
     let class = esr >> 26 & 0x3f;
     if !matches!(class, EC_BREAKPOINT | EC_WATCHPOINT) {
@@ -69,12 +69,12 @@ fn handle(frame: &mut TrapFrame, esr: u64, far: u64) -> bool {
     true
 }
 
-/// Calls `debug_load` with debug exceptions unmasked; returns those.
+/// Calls `debug_load` with debug exceptions unmasked, and returns the exceptions.
 fn events(word: &u64) -> Vec<Event> {
     EVENTS.lock().reserve(1);
     let _mask = IrqMask::new();
     set_debug(ENABLED);
-    // SAFETY: the function only loads the word; debug exceptions are masked again as they were.
+    // SAFETY: the function only loads the word, and debug exceptions are masked again afterwards.
     let result = unsafe {
         asm!("msr daifclr, #0b1000", options(nomem, nostack));
         let result = debug_load(word);
@@ -91,9 +91,9 @@ extern "C" fn after(_: &mut Hit<'_>) {}
 
 static WORD: u64 = 41;
 
-/// Compares what happens with probes of each mode on the load with what happens without one.
+/// Compares the exceptions with probes of each mode on the load with those without a probe.
 fn compare(expected: Event, is_masked_in: impl Fn(Mode) -> bool) {
-    // SAFETY: the handler goes on where it was called, with all registers as they were.
+    // SAFETY: the handler continues at the interrupted instruction with all registers unchanged.
     unsafe { exception::set_fault_handler(handle) };
     assert_eq!(events(&WORD), [expected]);
     for mode in [Mode::Stepped, Mode::Boosted, Mode::Optimized] {
@@ -110,7 +110,7 @@ test!(
     depends(core),
     fn a_breakpoint_on_a_probed_instruction_is_hit_once() {
         let instruction = debug_load as *const () as usize;
-        // SAFETY: nothing else uses the registers.
+        // SAFETY: nothing else uses these registers.
         unsafe {
             asm!("msr dbgbvr0_el1, {}", "msr dbgbcr0_el1, {}", in(reg) instruction, in(reg) BREAKPOINT, options(nomem, nostack));
         }
@@ -122,7 +122,7 @@ test!(
     depends(core),
     fn a_watchpoint_is_hit_by_a_probed_instruction_that_is_not_stepped() {
         let (instruction, data) = (debug_load as *const () as usize, (&raw const WORD).addr());
-        // SAFETY: nothing else uses the registers.
+        // SAFETY: nothing else uses these registers.
         unsafe {
             asm!("msr dbgwvr0_el1, {}", "msr dbgwcr0_el1, {}", in(reg) data, in(reg) WATCHPOINT, options(nomem, nostack));
         }

@@ -1,4 +1,5 @@
-//! Events: that what every CPU records at once is whole, in order and accounted for, and what is fetched of a real machine.
+//! Events: records that every CPU writes at once are complete, in order and accounted for, and the fetched values are
+//! those of the real machine.
 
 use alloc::format;
 use alloc::string::String;
@@ -27,10 +28,10 @@ use runtime::{memory, smp, task};
 
 use crate::{entry, test};
 
-/// Calls on each CPU; each is recorded twice.
+/// The number of calls on each CPU. Each call is recorded twice.
 const CALLS: u64 = 20_000;
 
-/// What is probed.
+/// The probed function.
 #[inline(never)]
 extern "C" fn target(number: u64, complement: u64) -> u64 {
     black_box(number ^ complement).wrapping_add(number)
@@ -41,16 +42,16 @@ fn define(events: &mut Events<Probe>, line: &str) {
     events.define(definition, &tracing::Names).unwrap_or_else(|error| panic!("{line}: {error}"));
 }
 
-/// What is left to be found of a CPU.
+/// The state of checking a CPU's records.
 #[derive(Clone, Copy, Default)]
 struct Progress {
-    /// The number of the next record, counted from the first call on.
+    /// The number of the next record, counted from the first call.
     next: u64,
     read: u64,
     lost: u64,
 }
 
-/// Checks that the records of each CPU go on where those before have ended, and that each is of one hit.
+/// Checks that the records of each CPU continue where the previous ones ended, and that each belongs to one hit.
 fn follow(snapshot: &Snapshot, events: &Events<Probe>, progress: &mut [Progress; MAX_CPUS]) {
     for record in snapshot.records().expect("there is memory") {
         let progress = &mut progress[record.cpu];
@@ -139,7 +140,7 @@ test!(
     }
 );
 
-/// What the newest record says of its arguments.
+/// Returns the arguments in the newest record.
 fn arguments(events: &Events<Probe>) -> String {
     let mut text = String::new();
     events.write_trace(&mut text, 1, 1, &tracing::Names, time::clock()).expect("there is memory");
@@ -167,7 +168,7 @@ test!(
         assert_eq!(hit("+0(%x1) +8(%x1):string %x0", 7, wild), "arg1=(fault) arg2=(fault) arg3=0x7");
         assert_eq!(hit("+0(%x1):u32[2] +0(+0(%x1)):s8", 7, wild), "arg1=(fault) arg2=(fault)");
         assert_eq!(hit("w=+0(%x1)", 7, wild), "w=(fault)");
-        // Behind the top of a stack is the guard of the next.
+        // A guard lies above the top of a stack.
         let end = task::current().stack().end as u64;
         let read = hit("+0(%x1):x64[2] +0(%x1):u8[64] %x0", 7, end - 8);
         assert!(read.starts_with("arg1={0x") && read.contains(",(fault)} arg2={"), "{read}");
@@ -194,7 +195,7 @@ test!(
     }
 );
 
-/// Says something to the trace.
+/// Writes a text to the trace.
 #[inline(never)]
 fn says(number: u64) {
     trace_printk!(tracing::rings(), "number {number}");
@@ -242,29 +243,29 @@ test!(
     }
 );
 
-/// Who records, and how the engine shows registers to the handler of an event.
+/// The code that records an event, and the registers that the event's handler sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// The stub of the probe, where it can.
+    /// The stub of the probe records, if possible.
     Stub,
-    /// The stub of a probe that is not known to be at the entry of a function, where it can.
+    /// The stub of a probe that is not known to be at the entry of a function records, if possible.
     StubAnywhere,
-    /// As a call passes them, which is all that was saved.
+    /// A handler that sees the registers that a call passes, which are all that was saved.
     Lean,
-    /// As a call passes them, taken from all.
+    /// A handler that sees the registers that a call passes, taken from the full set.
     Shared,
-    /// All.
+    /// A handler that sees all registers.
     Full,
-    /// All, at the return.
+    /// A handler that sees all registers, at the return.
     Return,
-    /// The code of the return, where it can.
+    /// The code at the return records, if possible.
     ReturnCode,
 }
 
 const FORMS: [Form; 5] = [Form::Lean, Form::Shared, Form::Full, Form::Stub, Form::StubAnywhere];
 const FORMS_OF_RETURNS: [Form; 2] = [Form::Return, Form::ReturnCode];
 
-/// How many events were recorded by stubs.
+/// The number of events that stubs have recorded.
 static COMPILED: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether stubs may record.
@@ -283,7 +284,7 @@ impl Armed for Chosen {
         recorder: &Recorder,
         insertion: Option<&Insertion>,
     ) -> Result<Self, ProbeError> {
-        // SAFETY: by the caller.
+        // SAFETY: the caller fulfils the contract of this function, which is that of `Probe::register`.
         unsafe { Probe::register(kind, form, address, recorder, insertion) }.map(Self)
     }
 
@@ -312,7 +313,7 @@ impl Armed for Chosen {
     }
 }
 
-/// The names of the kernel, of one that promises nothing about its functions.
+/// The symbols of this image, for a kernel that makes no promises about its functions.
 struct Unknown;
 
 impl Symbols for Unknown {
@@ -329,10 +330,10 @@ impl Symbols for Unknown {
 
 extern "C" fn nothing(_: &mut Hit<'_>) {}
 
-/// A filter of an event that is not recorded.
+/// Replaces the filter for an event that counts and is not recorded.
 const COUNT_ONLY: &str = "none";
 
-/// What an event at `address` has told of the calls that `call` makes: the trace, without the times and the CPUs, and the
+/// Returns what an event at `address` shows for the calls that `call` makes: the trace, without times and CPUs, and the
 /// histograms.
 #[inline(never)]
 fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, triggers: &[&str]) -> String {
@@ -374,7 +375,7 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
     events.write_trace(&mut trace, usize::MAX, 1, &tracing::Names, time::clock()).expect("there is memory");
     for line in trace.lines().filter(|line| !line.starts_with('#')) {
         let words = line.split_whitespace().enumerate();
-        // A line of a record begins with the task, the CPU, the flags and the time.
+        // The line of a record begins with the task, the CPU, the flags and the time.
         let is_record = line.contains(" [0");
         words
             .filter(|(number, _)| !is_record || !matches!(number, 1 | 3))
@@ -392,14 +393,14 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
     told
 }
 
-/// Has the event tell in each form, which must make no difference. Returns what it tells.
+/// Records the event in each form, and checks that all forms show the same. Returns what they show.
 fn told_alike(address: usize, call: fn(), arguments: &str, filter: &str, triggers: &[&str]) -> String {
     alike(&FORMS, address, call, arguments, filter, triggers)
 }
 
 fn alike(forms: &[Form], address: usize, call: fn(), arguments: &str, filter: &str, triggers: &[&str]) -> String {
     let mut first: Option<String> = None;
-    // One call, so that the stack is the same.
+    // The loop has a single call site, so that the stack is the same for each form.
     for &form in black_box(forms) {
         IN_STUBS.store(matches!(form, Form::Stub | Form::StubAnywhere | Form::ReturnCode), Relaxed);
         let told = told(form, address, call, arguments, filter, triggers);
@@ -411,8 +412,8 @@ fn alike(forms: &[Form], address: usize, call: fn(), arguments: &str, filter: &s
     first.expect("there are forms")
 }
 
-/// What is probed: the last two arguments are on the stack. In assembly, as where stubs can be does not depend on the compiler
-/// then.
+/// A probed function whose last two arguments are on the stack. It is written in assembly, so that the possible places
+/// of stubs do not depend on the compiler.
 #[unsafe(naked)]
 extern "C" fn many(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     naked_asm!("stp x29, x30, [sp, #-16]!", "mov x29, sp", "eor x0, x0, x7", "ldp x29, x30, [sp], #16", "ret")
@@ -420,12 +421,12 @@ extern "C" fn many(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64, _: u64, _: u6
 
 static NUMBERS: [u64; 8] = [70, 71, 72, 73, 74, 75, 76, 77];
 
-/// Calls [`many`] for each of [`NUMBERS`], some times with interrupts masked.
+/// Calls [`many`] for each of [`NUMBERS`], sometimes with interrupts masked.
 #[inline(never)]
 fn call_many() {
     static MASKED: IrqLock<()> = IrqLock::new(());
     for (number, place) in (0..).zip(&NUMBERS) {
-        // Not known from here on, so that there is one call, and one stack.
+        // `black_box` hides the value, so that there is only one call site, and one stack.
         let _masked = black_box((number % 3 == 1).then(|| MASKED.lock()));
         let place = (&raw const *place).addr() as u64;
         black_box(many(number, number << 40, place, 3, 4, 5, 6, 7, 80 + number, 90 + number));
@@ -463,7 +464,7 @@ test!(
                 assert_eq!(told.matches(" d.... e: ").count(), masked, "{told}");
             }
         }
-        // Those of words, behind filters that look at no memory, in both places.
+        // Stubs record events whose arguments are words and whose filters access no memory, in both stub forms.
         assert_eq!(COMPILED.load(Relaxed), 2 * 4);
         let told = told_alike(address, call_many, more, "n == 6", &[]);
         for text in [
@@ -485,13 +486,14 @@ test!(
 test!(
     fn returns_are_recorded_alike_by_code_and_by_the_handler() {
         let address = many as *const () as usize;
-        // Above x0 the function leaves all as it was; the last argument is in code as well, until it cannot be read.
+        // The function leaves every register above x0 unchanged. The last number tells whether code records the event;
+        // such code records until its filter cannot be evaluated.
         for (arguments, filter, kept, in_code) in [
             ("r=$retval h=%x1 m=+0(%x2) sp=%sp f=%x29 k=%x19", "0", 8, 1),
             ("r=$retval wild=+8(%x1)", "0", 8, 1),
             ("r=$retval m=+0(%x2)", "r < 4", 4, 1),
             ("r=$retval m=+0(%x2)", "m >= 76", 2, 1),
-            // These are not known to the code, or no words.
+            // These arguments are unknown to the code at the return, or are not words.
             ("r=$retval l=%x30", "0", 8, 0),
             ("r=$retval p=%pc", "0", 8, 0),
             ("r=$retval:u8 c=$comm", "0", 8, 0),
@@ -591,7 +593,7 @@ test!(
     }
 );
 
-/// Where comparisons change their answers.
+/// The values at which comparisons change their results.
 static CORNERS: [i64; 13] = [0, 1, 6, 7, 8, 0xfff, 0x1000, 0x1001, i64::MAX - 1, i64::MAX, i64::MIN, i64::MIN + 1, -1];
 
 #[inline(never)]
@@ -619,12 +621,12 @@ test!(
             let both = format!("({field} > 6 && {field} != 8) || ({field} & 1 && {field} < 5)");
             told_alike(address, call_at_corners, "n=%x0 i=%x0:s64", &both, &[]);
         }
-        // Each in two places.
+        // Each filter is compiled in both stub forms.
         assert!(COMPILED.load(Relaxed) >= 2 * filters, "{}", COMPILED.load(Relaxed));
     }
 );
 
-/// Calls [`many`] with numbers of all lengths, and the greatest of each, several times.
+/// Calls [`many`] several times with numbers of all lengths, including the greatest of each length.
 #[inline(never)]
 fn call_with_all_lengths() {
     for bits in 0..=64_u32 {
@@ -641,7 +643,7 @@ test!(
     fn what_is_counted_does_not_depend_on_who_counts() {
         let address = many as *const () as usize;
         let arguments = "n=%x0 h=%x1 m=%x2 f=$stack0";
-        // And how many of the two that count in stubs do.
+        // The second element is the number of the two stub forms that count the histogram.
         for (histogram, compiled) in [
             ("keys=n.log2:size=128", 2),
             ("keys=m", 2),
@@ -653,7 +655,7 @@ test!(
             ("keys=n.buckets=64,m.buckets=3:size=2048", 2),
             ("keys=n:size=128", 2),
             ("keys=common_pid.execname,m", 2),
-            // These their handlers count.
+            // These histograms are counted by handlers.
             ("keys=n.log2:vals=m", 0),
             ("keys=f", 0),
             ("keys=n,h,m:size=2048", 0),
@@ -715,7 +717,7 @@ test!(
             entry::call_save();
         };
         let told = told_alike(entry::address_of_save(), call, arguments, "0", &[]);
-        // Where x8 points to, only the call knows.
+        // The memory that x8 points to is only known to the call.
         for number in [1, 2, 3, 4, 5, 6, 7, 8, 10_u64] {
             let value = number * 0x0101_0101_0101;
             assert!(told.contains(&format!(" arg{number}={value:#x} ")), "{number}: {told}");

@@ -1,5 +1,5 @@
-//! A lock that is taken by a load-exclusive and a store-exclusive, with probes on everything around the two: tasks that
-//! contend for it go on, and nothing is lost.
+//! A lock that is taken by a load-exclusive and a store-exclusive, with probes on every instruction around the pair:
+//! contending tasks make progress, and no update is lost.
 
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
@@ -17,13 +17,13 @@ unsafe extern "C" {
     fn exclusive_add_locked(lock: *mut u32, sum: *mut u64);
 }
 
-/// A sum, and the lock around it.
+/// A sum with its lock.
 struct Locked {
     lock: UnsafeCell<u32>,
     sum: UnsafeCell<u64>,
 }
 
-// SAFETY: `exclusive_add_locked` takes the lock, and the sum is not read while it is in use.
+// SAFETY: `exclusive_add_locked` takes the lock, and the sum is only read after all users have ended.
 unsafe impl Sync for Locked {}
 
 static LOCKED: Locked = Locked { lock: UnsafeCell::new(0), sum: UnsafeCell::new(0) };
@@ -52,18 +52,18 @@ test!(
             .map(|_| {
                 task::spawn("adder", || {
                     for _ in 0..ADDITIONS {
-                        // SAFETY: both are good, and this function alone uses them.
+                        // SAFETY: both pointers are valid, and only this function uses the words.
                         unsafe { exclusive_add_locked(LOCKED.lock.get(), LOCKED.sum.get()) };
                     }
                 })
             })
             .collect();
         tasks.into_iter().for_each(task::JoinHandle::join);
-        // SAFETY: the tasks have ended.
+        // SAFETY: all tasks that use the sum have ended.
         assert_eq!(unsafe { *LOCKED.sum.get() }, TASKS * ADDITIONS);
         let hits: Vec<u64> = probes.iter().map(|probe| probe.hits()).collect();
         let [first, stored, once @ .., waited, again] = &hits[..] else { panic!("{hits:?}") };
-        // `cbnz` behind the store: an interrupt may have made the store fail.
+        // The `cbnz` after the store may be hit more often, because an interrupt may have made the store fail.
         assert!((*first, waited) == (TASKS * ADDITIONS, again) && stored >= first, "{hits:?}");
         assert!(once.iter().all(|hits| hits == first), "{hits:?}");
         assert!(*waited > 0, "no task has waited for another");

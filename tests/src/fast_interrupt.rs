@@ -1,5 +1,5 @@
-//! Fast interrupts: they come where interrupts are masked; what they find in slots and stubs is what there is without probes; and
-//! their handler may run into probes, whatever the engine is doing.
+//! Fast interrupts: they are taken where interrupts are masked; in slots and stubs they find the same state as without
+//! probes; and their handler may hit probes, whatever the engine is doing.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -28,16 +28,16 @@ use crate::fixture::{self, Fixture};
 use crate::unwind::{Counted, DEPTH, KINDS, PROGRAMS, trampoline};
 use crate::{step, test};
 
-/// Whether the handlers of the timer arm it again.
+/// Whether the handlers have stopped re-arming the timer.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
-/// Fast interrupts that have been handled.
+/// The number of handled fast interrupts.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 fn count(_: &TrapFrame) {
     TAKEN.fetch_add(1, Relaxed);
 }
 
-/// Calls `f` on each CPU, on one after the other.
+/// Calls `f` on each CPU, one after the other.
 fn on_each_cpu(f: fn()) {
     for cpu in smp::running() {
         task::spawn_on(cpu, "visitor", f).join();
@@ -48,11 +48,11 @@ test!(
     depends(cpus, core, interrupts, entry, board),
     needs FAST_INTERRUPTS,
     fn they_come_where_interrupts_are_masked_and_pending() {
-        // SAFETY: it adds to an atomic.
+        // SAFETY: the handler only adds to an atomic.
         unsafe { fast::set_handler(count) };
         on_each_cpu(|| {
             let _mask = IrqMask::new();
-            // It stays pending until the end.
+            // The interrupt stays pending until the end.
             interrupt::send(task::current_cpu(), interrupt::Ipi::Reschedule);
             for round in 0..10 {
                 let before = TAKEN.load(Relaxed);
@@ -62,7 +62,7 @@ test!(
                 }
                 assert_eq!(TAKEN.load(Relaxed), before + 1);
             }
-            // One that is disarmed, or masked, does not come.
+            // A fast interrupt that is disarmed or masked is not taken.
             let before = TAKEN.load(Relaxed);
             fast::arm(time::ticks(Duration::from_millis(20))).unwrap();
             fast::disarm();
@@ -82,16 +82,16 @@ test!(
     }
 );
 
-/// What was interrupted: the pc, and the backtrace.
+/// The interrupted state: the pc and the backtrace.
 struct Sample {
     pc: AtomicUsize,
     addresses: [AtomicUsize; DEPTH],
 }
 
-/// Samples that the test has not yet looked at.
+/// Samples that the test has not checked yet.
 static SAMPLES: [Sample; ROOM] =
     [const { Sample { pc: AtomicUsize::new(0), addresses: [const { AtomicUsize::new(0) }; DEPTH] } }; ROOM];
-/// How many there are. It goes on where there is no more room.
+/// The number of samples. It keeps counting when there is no more room.
 static SAMPLED: AtomicUsize = AtomicUsize::new(0);
 const ROOM: usize = 256;
 
@@ -106,26 +106,27 @@ fn sample(frame: &TrapFrame) {
     arm_again(number as u64);
 }
 
-/// Arms the timer for a time that is hardly twice the same.
+/// Arms the timer for an interval that varies from call to call.
 fn arm_again(number: u64) {
     if !IS_OVER.load(Relaxed) {
         let _ = fast::arm(time::ticks(Duration::from_nanos(2000 + number * 1237 % 9973)));
     }
 }
 
-/// What all of the functions are called by.
+/// The common caller of all functions.
 #[inline(never)]
 fn call(function: Fixture, argument: u64) -> u64 {
     black_box(black_box(function).call(argument))
 }
 
-/// What calls that: the innermost caller that is found where a function keeps its return address in another register than x30.
+/// The caller of [`call`]. It is the innermost caller in the backtrace while a function keeps its return address in a
+/// register other than x30.
 #[inline(never)]
 fn call_from_frame(function: Fixture, argument: u64) -> u64 {
     black_box(call(function, argument))
 }
 
-/// The virtual addresses of both: the backtraces that are compared end there.
+/// Returns the virtual address ranges of both callers, at which the compared backtraces end.
 fn callers_of_all() -> [Range<usize>; 2] {
     [call, call_from_frame].map(|function| fixture::range_of(function as *const () as usize))
 }
@@ -134,7 +135,7 @@ fn is_of_caller(address: &usize) -> bool {
     callers_of_all().iter().any(|caller| caller.contains(address))
 }
 
-/// From the innermost address to the first one in [`callers_of_all`].
+/// A backtrace, from the innermost address to the first one in [`callers_of_all`].
 type Trace = Vec<usize>;
 
 fn to_the_call(mut addresses: Trace) -> Trace {
@@ -145,13 +146,13 @@ fn to_the_call(mut addresses: Trace) -> Trace {
 
 static STEPS: IrqLock<Vec<[usize; DEPTH]>> = IrqLock::new(Vec::new());
 
-/// The backtraces at every instruction of the programs without probes, and of what they call.
+/// Returns the backtraces at every instruction of the programs and of the functions that they call, without probes.
 fn expected() -> BTreeSet<Trace> {
     fn each(frame: &mut TrapFrame) {
         let mut addresses = [0; DEPTH];
         addresses.iter_mut().zip(backtrace::of_frame(frame).addresses()).for_each(|(place, address)| *place = address);
         let mut steps = STEPS.lock();
-        // The code that is stepped through may hold the lock of the heap.
+        // The stepped code may hold the lock of the heap, so nothing may be allocated.
         assert!(steps.len() < steps.capacity());
         steps.push(addresses);
     }
@@ -175,7 +176,8 @@ fn expected() -> BTreeSet<Trace> {
     expected
 }
 
-/// Whether `pc` is in what stubs call, or in a handler of the kinds of probes: there fast interrupts are masked.
+/// Returns whether `pc` is in code that stubs call, or in a handler of the kinds of probes. Fast interrupts are masked
+/// there.
 fn is_of_hit_path(pc: usize) -> bool {
     let name = format!("{}", symbol::Symbolic(pc));
     name.starts_with("kprobes_")
@@ -183,19 +185,19 @@ fn is_of_hit_path(pc: usize) -> bool {
         || name.starts_with("aarch64_kprobes::probe::hit::")
 }
 
-/// How many samples were found where.
+/// The number of samples in each place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Found {
-    /// In the functions, in the text.
+    /// Samples in the functions, in the text.
     text: usize,
-    /// In slots and stubs.
+    /// Samples in slots and stubs.
     outside: usize,
     trampoline: usize,
 }
 
 struct Checker {
     expected: BTreeSet<Trace>,
-    /// The functions, what they call, and what calls them.
+    /// The functions, their callees, and their callers.
     functions: Vec<Range<usize>>,
     trampoline: Range<usize>,
 }
@@ -208,7 +210,7 @@ impl Checker {
         Self { expected, functions, trampoline: trampoline() }
     }
 
-    /// Looks at the samples that have been taken.
+    /// Checks the samples taken so far.
     fn look(&self, kind: &str, found: &mut Found) {
         for sample in &SAMPLES[..SAMPLED.load(Relaxed).min(ROOM)] {
             let pc = sample.pc.load(Relaxed);
@@ -217,13 +219,13 @@ impl Checker {
             let is_outside = !layout::text().contains(&pc);
             if !is_in_function && !is_in_trampoline && !is_outside {
                 assert!(!is_of_hit_path(pc), "{kind}: at {}", symbol::Symbolic(pc));
-                // In the test.
+                // The sample is in the test itself.
                 continue;
             }
             let addresses =
                 sample.addresses.iter().map(|address| address.load(Relaxed)).filter(|&address| address != 0);
             let trace = to_the_call(addresses.collect());
-            // At opt-level "z" the test has instructions in common with what it calls, which are a function of their own.
+            // At opt-level "z" the test shares outlined functions with the functions that it calls.
             let is_shared = format!("{}", symbol::Symbolic(pc)).starts_with("OUTLINED_FUNCTION_");
             if is_shared && !trace.last().is_some_and(is_of_caller) {
                 continue;
@@ -241,21 +243,21 @@ impl Checker {
     }
 }
 
-/// The kinds whose copies run with all interrupts masked.
+/// The kinds of probes whose copies run with all interrupts masked.
 const MASKED: [&str; 2] = ["none", "stepped"];
-/// How many samples there are to be in each place.
+/// The number of samples required in each place.
 const ENOUGH: usize = 10;
-/// For how long they are waited for.
+/// The maximum time to wait for the samples.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs the programs while the timer interrupts.
 fn sample_all() {
     let checker = Checker::new();
-    // SAFETY: it adds to atomics, makes a backtrace, and arms the timer.
+    // SAFETY: the handler only adds to atomics, walks frames, and arms the timer.
     unsafe { fast::set_handler(sample) };
     for (kind, register, _) in KINDS {
         let probes = register();
-        // Where returns are probed, what depends on x30 is another.
+        // Results that depend on x30 differ where returns are probed.
         let results = PROGRAMS.map(|(function, argument)| call_from_frame(function, argument));
         let run = || {
             for (&(function, argument), &result) in PROGRAMS.iter().zip(&results) {
@@ -301,13 +303,13 @@ test!(
     }
 );
 
-/// A function that the handler of fast interrupts and tasks call, and what it adds to its argument.
+/// A function that tasks and the handler of fast interrupts call, with the number that it adds to its argument.
 struct Target {
     function: extern "C" fn(u64) -> u64,
     addend: u64,
-    /// How often the function has been called.
+    /// The number of calls of the function.
     calls: &'static AtomicU64,
-    /// How often a handler of its probe has been called, if it has one.
+    /// The number of calls of its probe's handler, if it has one.
     handled: AtomicU64,
 }
 
@@ -322,7 +324,7 @@ macro_rules! targets {
             }
         )*
         static CALLS: [AtomicU64; [$($number),*].len()] = [$({ let _ = $number; AtomicU64::new(0) }),*];
-        /// All of them, by their numbers.
+        /// All functions, by their numbers.
         static TARGETS: [Target; CALLS.len()] = [$(Target {
             function: $name,
             addend: 1000 + $number,
@@ -356,14 +358,14 @@ impl Target {
     }
 }
 
-/// Results and return addresses that were wrong.
+/// The number of wrong results and return addresses.
 static WRONG: AtomicU64 = AtomicU64::new(0);
 /// The beginning and the end of [`call_all`].
 static CALLER: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-/// Fast interrupts that came where interrupts were masked.
+/// The number of fast interrupts that were taken where interrupts were masked.
 static CAME_MASKED: AtomicU64 = AtomicU64::new(0);
 
-/// Calls each of them. In a fast interrupt nothing may panic.
+/// Calls each function. Nothing may panic in a fast interrupt.
 #[inline(never)]
 fn call_all(argument: u64) {
     for target in &TARGETS {
@@ -373,7 +375,7 @@ fn call_all(argument: u64) {
     }
 }
 
-/// The fast interrupt's handler, which runs into probes.
+/// The handler of fast interrupts, which hits probes.
 fn interrupt(frame: &TrapFrame) {
     let number = TAKEN.fetch_add(1, Relaxed);
     if frame.pstate & TrapFrame::IRQ_MASKED != 0 {
@@ -404,7 +406,7 @@ extern "C" fn at_return(call: &mut Call<'_>) {
 }
 extern "C" fn nothing(_: &mut Hit<'_>) {}
 
-/// Tasks on each CPU that call the functions: one that gives up its CPU, and one that is preempted.
+/// Starts tasks on each CPU that call the functions: one that yields its CPU, and one that is preempted.
 fn callers() -> Vec<JoinHandle> {
     let is_on = || !IS_OVER.load(Relaxed);
     let mut tasks = Vec::new();
@@ -421,7 +423,8 @@ fn callers() -> Vec<JoinHandle> {
     tasks
 }
 
-/// Registers, lists, disarms, arms and unregisters probes, on the functions and elsewhere; runs a program; and exchanges rings.
+/// Registers, lists, disarms, arms and unregisters probes, on the functions and elsewhere; runs a program; and replaces
+/// the rings.
 fn change_probes(round: usize) {
     let target = &TARGETS[round % TARGETS.len()];
     let (here, there) = (target.address(), fixture::ORDINARY.address() + 4 * (round % 16));
@@ -444,7 +447,7 @@ fn change_probes(round: usize) {
     drop(other);
     drop(others);
 
-    // Keys that come and go, in few buckets, which are held to print them and while the interval clears them.
+    // Keys come and go in few buckets, which are locked while they are printed, and while the interval clears them.
     let name = TARGETS[COUNTED].name();
     let text = format!(
         "kprobe:{name} {{ @n[arg0 & 1] = count(); @all = count(); }} interval:ms:1 {{ print(@n); clear(@n); }}"
@@ -470,7 +473,7 @@ fn change_probes(round: usize) {
     tracing::resize_rings(8 << (10 + round % 3)).expect("there is memory");
 }
 
-/// Rounds of changes.
+/// The number of rounds of changes.
 const ROUNDS: usize = 14;
 
 test!(
@@ -496,13 +499,14 @@ test!(
         let Ok(Some(Command::Define(definition))) = parse(&line) else { panic!("{line} is no definition") };
         events.define(definition, &tracing::Names).unwrap_or_else(|error| panic!("{line}: {error}"));
         events.set_all_enabled(None, true).expect("probes can be armed");
-        // SAFETY: it adds to atomics, arms the timer, and calls functions that do no more, but for their probes.
+        // SAFETY: the handler only adds to atomics, arms the timer, and calls functions that do nothing else, except
+        // for their probes.
         unsafe { fast::set_handler(interrupt) };
         let tasks = callers();
         (0..ROUNDS).for_each(change_probes);
         IS_OVER.store(true, Relaxed);
         tasks.into_iter().for_each(JoinHandle::join);
-        // No handler arms it any more, but it may have been armed.
+        // No handler arms the timer any more, but it may still be armed.
         on_each_cpu(fast::disarm);
 
         let [taken, masked] = [&TAKEN, &CAME_MASKED].map(|count| count.load(Relaxed));
@@ -513,7 +517,7 @@ test!(
             let (calls, handled) = (calls.load(Relaxed), handled.load(Relaxed));
             println!("{}: {calls} calls, {hits} hits, {missed} missed", TARGETS[number].name());
             assert_eq!(hits + missed, calls);
-            // Of the others, hits are missed that come while a stub is replaced by one of another form.
+            // Other probes miss hits that arrive while their stub is replaced by one of another form.
             assert!(missed == 0 || ![PASSED, STEPPED].contains(&number));
             assert!(handled == hits || number == FOLLOWED, "{handled} handled");
         };

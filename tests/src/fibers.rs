@@ -1,4 +1,5 @@
-//! Return probes on functions that the stacks of a task are changed in, and on one that does not restore the stack pointer.
+//! Return probes on functions during which a task switches its stack, and on a function that does not restore the stack
+//! pointer.
 
 use core::cell::UnsafeCell;
 use core::hint::black_box;
@@ -25,18 +26,19 @@ unsafe extern "C" {
 
 const FIBERS: usize = 3;
 
-/// A stack that the kernel does not know of: the upper half of its alignment, as the vectors want of every stack.
+/// A stack that the kernel does not know. It is the upper half of its alignment, as the vectors require for every
+/// stack.
 #[repr(align(0x10000))]
 struct Unknown(UnsafeCell<[u64; 0x10000 / 8]>);
-// SAFETY: one test uses it, in one task.
+// SAFETY: only one test uses it, in one task.
 unsafe impl Sync for Unknown {}
 static UNKNOWN: Unknown = Unknown(UnsafeCell::new([0; 0x10000 / 8]));
 
-/// The stack pointers of fibers that do not run, and that of the task.
+/// The stack pointers of the fibers that do not run, and of the task.
 static FIBER: [AtomicU64; FIBERS] = [const { AtomicU64::new(0) }; FIBERS];
 static TASK: AtomicU64 = AtomicU64::new(0);
 
-/// What the calls of each fiber have returned.
+/// The result of each fiber's calls.
 static RETURNED: [AtomicU64; FIBERS] = [const { AtomicU64::new(0) }; FIBERS];
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
@@ -44,19 +46,19 @@ extern "C" fn add(call: &mut Call<'_>) {
     SEEN.fetch_add(call.return_value(), Relaxed);
 }
 
-/// Lets the task run before it returns.
+/// Switches to the task before it returns.
 #[inline(never)]
 extern "C" fn inner(fiber: usize) -> u64 {
-    // SAFETY: the task has stored its stack pointer when it went to this fiber.
+    // SAFETY: the task stored its stack pointer when it switched to this fiber.
     unsafe { fibers_switch(&raw const FIBER[fiber], TASK.load(Relaxed)) };
     black_box(fiber as u64 + 1)
 }
 
-/// Calls it, and does the same.
+/// Calls `inner`, and switches to the task before it returns.
 #[inline(never)]
 extern "C" fn outer(fiber: usize) -> u64 {
     let returned = inner(black_box(fiber)) * 10;
-    // SAFETY: as in `inner`.
+    // SAFETY: the task stored its stack pointer when it switched to this fiber.
     unsafe { fibers_switch(&raw const FIBER[fiber], TASK.load(Relaxed)) };
     black_box(returned)
 }
@@ -64,23 +66,23 @@ extern "C" fn outer(fiber: usize) -> u64 {
 extern "C" fn body(fiber: usize) {
     loop {
         RETURNED[fiber].store(outer(black_box(fiber)), Relaxed);
-        // SAFETY: as in `inner`.
+        // SAFETY: the task stored its stack pointer when it switched to this fiber.
         unsafe { fibers_switch(&raw const FIBER[fiber], TASK.load(Relaxed)) };
     }
 }
 
-/// Makes the fiber one that begins with `body`, on the stack that ends there.
+/// Prepares a fiber that begins with `body`, on the stack that ends at `end`.
 fn begin(fiber: usize, end: u64) {
     let registers = end - 96;
     for (offset, value) in [(0, fiber as u64), (8, body as *const () as u64), (88, fibers_begin as *const () as u64)] {
-        // SAFETY: the caller gives a stack that nothing else uses.
+        // SAFETY: `end` is the end of a stack that nothing else uses, and the address is within it.
         unsafe { ((registers + offset) as *mut u64).write(value) };
     }
     FIBER[fiber].store(registers, Relaxed);
 }
 
 fn resume(fiber: usize) {
-    // SAFETY: it was made by `begin`, and does not run.
+    // SAFETY: `begin` has prepared the fiber, and it does not run.
     unsafe { fibers_switch(&raw const TASK, FIBER[fiber].load(Relaxed)) };
 }
 
@@ -99,7 +101,8 @@ test!(
             let probes = [register(inner as *const ()), register(outer as *const ())];
             for turn in 0..6 * 6 * 6 {
                 RETURNED.iter().for_each(|returned| returned.store(0, Relaxed));
-                // Into both calls, out of the one, out of the other.
+                // The first turn enters both calls, the second leaves the inner one, and the third leaves the outer
+                // one.
                 for order in [turn, turn / 6, turn / 36] {
                     ORDERS[order % 6].into_iter().for_each(resume);
                 }

@@ -1,4 +1,4 @@
-//! Probes on copies of functions that the compiler has put into others: that they count what the source calls.
+//! Probes on inlined copies of functions count the calls in the source.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -12,15 +12,14 @@ use runtime::{smp, task};
 
 use crate::test;
 
-/// How often [`counted`] was called.
+/// The number of calls of [`counted`].
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// What is inlined, and is also a function by itself, for who calls it by a pointer.
+/// A function that is inlined everywhere, except where it is called by a pointer.
 #[inline(always)]
 fn counted(number: u64) -> u64 {
-    // Each copy begins here: the addition may begin with a loop of exclusives, the first instruction of which is executed again
-    // where it fails.
-    // SAFETY: it does nothing.
+    // Each copy begins with this instruction. The addition may begin with a loop of exclusives, whose first instruction
+    // is executed again when a store fails.
     unsafe { core::arch::asm!("nop") };
     CALLS.fetch_add(1, Relaxed);
     let mut bits = 0;
@@ -32,37 +31,37 @@ fn counted(number: u64) -> u64 {
     bits
 }
 
-/// One copy, on every way.
+/// Contains one copy, on every path.
 #[inline(never)]
 fn straight(number: u64) -> u64 {
     counted(number).wrapping_mul(3)
 }
 
-/// Two copies, of which one is on each way.
+/// Contains two copies, each on one of two paths.
 #[inline(never)]
 fn either(number: u64) -> u64 {
     if number.is_multiple_of(2) { counted(number) + 5 } else { counted(black_box(number ^ 4)).wrapping_mul(7) }
 }
 
-/// One copy, in a loop.
+/// Contains one copy, in a loop.
 #[inline(never)]
 fn repeated(count: u64) -> u64 {
     (0..count).map(|number| counted(number ^ 9)).sum()
 }
 
-/// What is inlined with a copy in it.
+/// A function that is inlined, and contains a copy.
 #[inline(always)]
 fn around(number: u64) -> u64 {
     counted(number) + black_box(1)
 }
 
-/// Two copies, each in another one.
+/// Contains two copies, each within a copy of another function.
 #[inline(never)]
 fn twice(number: u64) -> u64 {
     around(number) * around(number + 1)
 }
 
-/// One copy, by which the function is left before its end.
+/// Contains one copy, with which it returns early.
 #[inline(never)]
 fn early(number: u64) -> u64 {
     if number > 3 {
@@ -71,7 +70,7 @@ fn early(number: u64) -> u64 {
     black_box(number) + 1
 }
 
-/// Calls all of them, 1,000 times for each CPU, on all at a time.
+/// Calls all these functions, 1,000 times on each CPU, on all CPUs at once.
 fn work() {
     let all = || {
         for number in 0..1000_u64 {
@@ -85,7 +84,7 @@ fn work() {
     workers.collect::<alloc::vec::Vec<_>>().into_iter().for_each(JoinHandle::join);
 }
 
-/// What `program` prints of [`work`], and how often [`counted`] is called by it.
+/// Returns what `program` prints during [`work`], and the number of calls of [`counted`] meanwhile.
 fn printed(program: Result<Program, Refusal>, text: &str) -> (String, u64) {
     let program = program.unwrap_or_else(|refusal| {
         let mut why = String::new();
@@ -100,7 +99,7 @@ fn printed(program: Result<Program, Refusal>, text: &str) -> (String, u64) {
     (out, calls)
 }
 
-/// The numbers of the map `name`, by their keys.
+/// Returns the numbers in the map `name`, by their keys.
 fn map(printed: &str, name: &str) -> BTreeMap<String, u64> {
     let start = format!("@{name}[");
     let entries = printed.lines().filter_map(|line| line.strip_prefix(&start)?.rsplit_once("]: "));
@@ -116,7 +115,7 @@ test!(
     fn copies_are_entered_and_left_as_often_as_the_function_is_called() {
         let listed = program::list("inline:tests::inlined::counted:entry", false).unwrap_or_default();
         assert!(listed.len() >= 7, "{listed:?}");
-        // Of a copy in pieces, as in a loop that is unrolled, entries may be fewer than the calls of the source.
+        // A copy in pieces, as in an unrolled loop, may have fewer entries than the source has calls.
         let is_unrolled = listed.iter().any(|copy| copy.contains("::repeated") && copy.ends_with(", in pieces"));
         for start in [Program::start, Program::interpret] {
             let (out, calls) = printed(start(BOTH), BOTH);
@@ -124,7 +123,7 @@ test!(
             let alone = 1000 * cpus;
             let about = format!("{calls} calls: {out}{listed:#?}");
             let entered = map(&out, "entered");
-            // `repeated` calls from a closure, which is inlined itself.
+            // `repeated` makes its calls from a closure, which is itself inlined.
             let repeated: u64 = entered
                 .iter()
                 .filter(|(name, _)| name.starts_with("tests::inlined::repeated"))

@@ -1,4 +1,4 @@
-//! Memory under the hands of several CPUs.
+//! Memory that several CPUs use at once.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -14,7 +14,7 @@ use runtime::{smp, task};
 use crate::fixture;
 use crate::test;
 
-/// Bytes from an allocation, all alike.
+/// An allocation whose bytes are all equal.
 struct Piece {
     bytes: Box<[u8]>,
     value: u8,
@@ -33,7 +33,7 @@ impl Piece {
 test!(
     depends(cpus),
     fn the_heap_serves_all_cpus_at_once() {
-        /// Allocated by one task, and freed by whichever takes it from here.
+        /// Pieces that one task allocated, and that the task that takes them frees.
         static SHARED: IrqLock<[Option<Piece>; 32]> = IrqLock::new([const { None }; 32]);
         static CHECKED: AtomicU64 = AtomicU64::new(0);
         const ROUNDS: usize = 10_000;
@@ -43,7 +43,7 @@ test!(
                 for round in 0..ROUNDS {
                     let length = 1 + round * (number + 7) % 700;
                     let piece = Piece::new(length, (round + number) as u8);
-                    // Nothing is freed under the lock.
+                    // Nothing is freed while the lock is held.
                     let found = SHARED.lock()[(round * 13 + number) % 32].replace(piece);
                     if let Some(found) = found {
                         assert!(found.is_whole());
@@ -87,10 +87,10 @@ test!(
         for page in (start..start + LENGTH).step_by(PAGE_SIZE) {
             let physical = memory::translate(page).expect("the page is mapped");
             assert_eq!(memory::translate(LINEAR_BASE + physical as usize), None);
-            // SAFETY: the page is mapped, and holds zeroes.
+            // SAFETY: the page is mapped, and filled with zeros.
             assert_eq!(unsafe { (page as *const u64).read_volatile() }, 0);
         }
-        // The arena ends where branches do.
+        // The arena ends at the reach of branches.
         assert_eq!(memory::allocate_executable(64 << 20, false), Err(OutOfMemory));
         assert_eq!(memory::usage(), after);
         assert!(start + LENGTH - fixture::IDENTITY.address() < 128 << 20);
@@ -102,12 +102,12 @@ test!(
     fn stacks_come_and_go_on_all_cpus_at_once() {
         static SUM: AtomicU64 = AtomicU64::new(0);
         const ROUNDS: u64 = 100;
-        /// Touches every page of the stack but the last.
+        /// Touches every page of the stack except the last.
         #[inline(never)]
         fn touch() {
             let mut room = [0_u8; 24 << 10];
             for byte in room.iter_mut().step_by(PAGE_SIZE) {
-                // SAFETY: it is a byte of the array.
+                // SAFETY: the pointer is to a byte of the array.
                 unsafe { core::ptr::from_mut(byte).write_volatile(1) };
             }
             SUM.fetch_add(1, Relaxed);

@@ -1,4 +1,4 @@
-//! Programs: that what they find out of a real machine is right, whatever they probe, and that all of it is accounted for.
+//! Programs: what they find out about a real machine is right, whatever they probe, and everything is accounted for.
 
 mod counts;
 mod instructions;
@@ -18,12 +18,12 @@ use kprobes_console::program::{Program, Refusal};
 use runtime::task::JoinHandle;
 use runtime::{smp, task};
 
-/// Starts a program that is right.
+/// Starts a valid program.
 fn start(text: &str) -> Program {
     started(text, Program::start)
 }
 
-/// The same, that is begun with by `start`.
+/// Starts a valid program by `start`.
 fn started(text: &str, start: Start) -> Program {
     start(text).unwrap_or_else(|refusal| {
         let mut why = String::new();
@@ -34,7 +34,7 @@ fn started(text: &str, start: Start) -> Program {
 
 type Start = fn(&str) -> Result<Program, Refusal>;
 
-/// What a program prints that runs while `act` does.
+/// Returns what a program prints that runs during `act`.
 fn printed(text: &str, act: impl FnOnce()) -> String {
     let program = start(text);
     act();
@@ -47,7 +47,7 @@ fn finished(program: Program) -> String {
     out
 }
 
-/// Why a program is refused.
+/// Returns why a program is refused.
 fn refused(text: &str) -> String {
     let mut out = String::new();
     match Program::start(text) {
@@ -57,17 +57,17 @@ fn refused(text: &str) -> String {
     out
 }
 
-/// The numbers of the map `name` in what a program has printed, by their keys.
+/// Returns the numbers of the map `name` in the output of a program, by their keys.
 fn map(printed: &str, name: &str) -> BTreeMap<String, u64> {
     let start = format!("@{name}[");
     let entries = printed.lines().filter_map(|line| line.strip_prefix(&start)?.rsplit_once("]: "));
     entries.map(|(key, value)| (key.to_string(), value.parse().expect("a number"))).collect()
 }
 
-/// How often [`target`] was called.
+/// The number of calls of [`target`].
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// What is probed.
+/// The probed function.
 #[inline(never)]
 extern "C" fn target(number: u64, pointer: *const u8) -> u64 {
     CALLS.fetch_add(1, Relaxed);
@@ -75,7 +75,7 @@ extern "C" fn target(number: u64, pointer: *const u8) -> u64 {
     number.wrapping_mul(3)
 }
 
-/// Calls [`target`] with the numbers from 0 on, on every CPU at a time; returns how many CPUs there are.
+/// Calls [`target`] with the numbers from 0 to `calls`, exclusive, on all CPUs at once. Returns the number of CPUs.
 fn call_on_all_cpus(calls: u64) -> u64 {
     let callers: Vec<JoinHandle> = smp::running()
         .map(|cpu| {
@@ -89,9 +89,10 @@ fn call_on_all_cpus(calls: u64) -> u64 {
     cpus
 }
 
-/// As many steps as Collatz's sequence has from `number` to 1.
+/// Returns the number of steps of the Collatz sequence from `number` to 1.
 ///
-/// In assembly: which blocks there are, and that it returns by itself, does not depend on the compiler then.
+/// It is written in assembly, so that its basic blocks, and the fact that it returns by itself, do not depend on the
+/// compiler.
 #[unsafe(naked)]
 extern "C" fn collatz(number: u64) -> u64 {
     naked_asm!(
@@ -111,7 +112,7 @@ extern "C" fn collatz(number: u64) -> u64 {
     )
 }
 
-/// Calls itself `depth` times; returns `depth`.
+/// Calls itself `depth` times, and returns `depth`.
 #[inline(never)]
 fn recurse(depth: u64) -> u64 {
     if depth == 0 { 0 } else { black_box(recurse(black_box(depth - 1))) + 1 }

@@ -1,4 +1,4 @@
-//! Pointer authentication and branch target identification: what protects control flow goes on doing so under probes.
+//! Pointer authentication and branch target identification protect control flow under probes, too.
 
 use core::arch::asm;
 
@@ -8,22 +8,22 @@ use crate::fixture::{self, Fixture};
 use crate::simulated::compare;
 use crate::test;
 
-/// Whether the CPU has FEAT_PAuth: ID_AA64ISAR1_EL1.APA or API, or ID_AA64ISAR2_EL1.APA3.
+/// Returns whether the CPU has FEAT_PAuth: ID_AA64ISAR1_EL1.APA or API, or ID_AA64ISAR2_EL1.APA3.
 pub fn has_pointer_authentication() -> bool {
     let (first, second): (u64, u64);
-    // SAFETY: reads identification registers.
+    // SAFETY: reads identification registers, and has no other effect.
     unsafe {
         asm!("mrs {}, id_aa64isar1_el1", out(reg) first, options(nomem, nostack));
-        // ID_AA64ISAR2_EL1, by number, as the target is Armv8.0.
+        // ID_AA64ISAR2_EL1 is given by number, because the target is Armv8.0.
         asm!("mrs {}, s3_0_c0_c6_2", out(reg) second, options(nomem, nostack));
     }
     first & 0xff0 != 0 || second & 0xf000 != 0
 }
 
-/// Gives the CPU keys, and makes it use them: SCTLR_EL1.EnIA and EnIB.
+/// Sets keys, and enables their use: SCTLR_EL1.EnIA and EnIB.
 pub fn enable_keys() {
-    // SAFETY: the keys are used by nothing but the fixtures, as the compiler signs nothing. APIAKeyLo_EL1 and so on, by
-    // number, as the target is Armv8.0.
+    // SAFETY: only the fixtures use the keys, because the compiler signs nothing. APIAKeyLo_EL1 and the following
+    // registers are given by number, because the target is Armv8.0.
     unsafe {
         asm!(
             "msr s3_0_c2_c1_0, {a}",
@@ -44,7 +44,7 @@ pub fn enable_keys() {
     }
 }
 
-/// Compares a fixture with and without probes, with keys and without.
+/// Compares a fixture with and without probes, both without and with keys.
 fn compare_signed(fixture: Fixture) {
     compare(fixture);
     enable_keys();
@@ -88,7 +88,7 @@ test!(
     depends(core),
     fn a_landing_pad_can_be_skipped() {
         extern "C" fn skip(hit: &mut Hit<'_>) {
-            // SAFETY: the pad has no effect but its check.
+            // SAFETY: the landing pad has no effect but its check.
             unsafe { hit.skip() };
         }
         assert!(runtime::memory::set_guarded(fixture::CALL_PAD.address(), true));

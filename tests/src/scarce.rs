@@ -1,5 +1,5 @@
-//! The kernel's own allocator fails at the first allocation of an operation, at its second, and so on: each time the operation
-//! gives an error, and the same probes and the same bytes are there as before.
+//! The kernel's allocator fails at the first allocation of an operation, then at its second, and so on. Each time the
+//! operation returns an error, and the probes and the allocated bytes are the same as before.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -23,15 +23,15 @@ use runtime::{memory, println, task, workload};
 
 use crate::test;
 
-/// The heap of the kernel, of which a task gets no more than it is allowed.
+/// The heap of the kernel, with a limit on the allocations of one task.
 pub struct Heap;
 
-/// The number of the task that is limited, plus 1, or 0.
+/// The number of the limited task, plus 1; or 0 for none.
 static LIMITED: AtomicUsize = AtomicUsize::new(0);
-/// How many more allocations of that task succeed.
+/// The number of further allocations of that task that succeed.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether this is one of the allocations that fail.
+/// Returns whether this allocation fails.
 fn fails() -> bool {
     let limited = LIMITED.load(Relaxed);
     limited != 0
@@ -39,18 +39,20 @@ fn fails() -> bool {
         && LEFT.try_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err()
 }
 
-// SAFETY: the heap of the kernel fulfils the contract; where it is not asked, there is no memory.
+// SAFETY: all calls are forwarded to the kernel's heap, which fulfils the contract. A failure returns null, which the
+// contract allows.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if fails() {
             return ptr::null_mut();
         }
-        // SAFETY: by the caller.
+        // SAFETY: the caller fulfils the contract of `GlobalAlloc::alloc`.
         unsafe { memory::Heap.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: by the caller: all memory comes from that heap.
+        // SAFETY: the caller fulfils the contract of `GlobalAlloc::dealloc`, and all memory comes from the kernel's
+        // heap.
         unsafe { memory::Heap.dealloc(pointer, layout) }
     }
 
@@ -58,7 +60,8 @@ unsafe impl GlobalAlloc for Heap {
         if fails() {
             return ptr::null_mut();
         }
-        // SAFETY: as above.
+        // SAFETY: the caller fulfils the contract of `GlobalAlloc::realloc`, and all memory comes from the kernel's
+        // heap.
         unsafe { memory::Heap.realloc(pointer, layout, size) }
     }
 }
@@ -71,8 +74,9 @@ fn with_memory<T>(allocations: usize, action: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Carries out `operation` without each of its allocations, and then with all. A failure may leave room for the next attempt, which
-/// may free it, so each is repeated until as many bytes are allocated as at some time before.
+/// Runs `operation` with each of its allocations failing in turn, and then with none failing. A failed attempt may
+/// leave memory to the next attempt, which may free it. Each is therefore repeated until the number of allocated bytes
+/// is one that occurred before.
 fn each_allocation<T, E: Debug>(
     what: &str,
     mut operation: impl FnMut() -> Result<T, E>,
@@ -130,10 +134,10 @@ test!(
     fn one_of_two_that_share_code_goes_where_there_is_no_memory() {
         let address = target as *const () as usize;
         let words = CpuWords::new().unwrap();
-        // SAFETY: it changes a register of its own.
+        // SAFETY: the snippet only changes a register that it may use.
         let snippet = unsafe { Snippet::new(&[Step::Operand(12)], false) }.unwrap();
         let insertion = Insertion::new(&snippet, words.distance(0));
-        // SAFETY: they are there until the probe has gone.
+        // SAFETY: the insertion and the snippet outlive the probe.
         let probe = unsafe { Kprobe::at(address).entry(enter).snippet(&insertion) }.register().unwrap();
         let returns = Kretprobe::at(address).register().unwrap();
         let modes = || probe::list().expect("there is memory").iter().map(|listed| listed.mode).collect::<Vec<_>>();
@@ -166,7 +170,7 @@ test!(
             }
             _ => panic!("{line} is no definition"),
         };
-        // A probe that the engine has no memory for is refused with its reason.
+        // A probe for which the engine has no memory is refused with its reason.
         each_allocation("an event", define, |problem| matches!(problem, Problem::OutOfMemory | Problem::Refused));
         for (what, text) in [
             ("a filter", "number > 2 && (other < 9 || cpu != 1)"),
@@ -221,7 +225,7 @@ test!(
     fn a_program_is_started_or_the_error_says_that_there_is_no_memory() {
         let text = "BEGIN { @begun = 1; } kprobe:tests::scarce::called /arg0 > 1/ { @[func, arg0] = count(); @h = hist(arg0); } \
             kretprobe:tests::scarce::called { printf(\"%d %s\\n\", retval, func); }";
-        // A clause that there is no memory to compile is interpreted.
+        // A clause that cannot be compiled for lack of memory is interpreted.
         let says_so = |refusal: &Option<Refusal>| refusal.as_ref().is_none_or(is_memory);
         let start = || match Program::start(text) {
             Ok(program) if program.interpreted().is_empty() => Ok(program),

@@ -1,7 +1,6 @@
-//! Tasks on several CPUs: that none is overlooked, lost, run twice at a time or left behind, however they move.
+//! Tasks on several CPUs: none is overlooked, lost, run twice at a time or left behind, however the tasks move.
 //!
-//! Most of it holds on one CPU as well. What would show a defect by not coming to an end shows it by that: the host
-//! stops waiting.
+//! Most of the tests also hold on one CPU. Some defects show as a hang, which the host ends by a timeout.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -19,8 +18,8 @@ use crate::fixture;
 use crate::test;
 
 core::arch::global_asm!(
-    // In: x0 = a number, x1 = a function. Calls it with x0 plus their own number in x19 to x28. Out: x0 = 0 if they hold
-    // the same after it.
+    // In: x0 = a number, x1 = a function. Sets each of x19 to x28 to x0 plus the register's number, and calls the
+    // function. Out: x0 = 0 if the registers are unchanged.
     ".text",
     ".balign 16",
     ".global fixture_keep_registers",
@@ -55,17 +54,17 @@ extern "C" fn yield_now() {
     task::yield_now();
 }
 
-/// How many CPUs run.
+/// Returns the number of running CPUs.
 fn cpus() -> usize {
     smp::running().count()
 }
 
-/// The CPU with the dense number `number` modulo how many there are.
+/// Returns the CPU with the dense number `number` modulo the number of CPUs.
 fn cpu(number: usize) -> usize {
     number % cpus()
 }
 
-/// Numbers that differ enough.
+/// A pseudo-random generator.
 struct Random(u64);
 
 impl Random {
@@ -75,15 +74,15 @@ impl Random {
     }
 }
 
-/// Tasks that hand tokens to each other.
+/// Tasks that pass tokens to each other.
 struct Ring<const TASKS: usize> {
-    /// For each task the tokens that it has been handed: how often each is still to be handed on.
+    /// The tokens that each task has received: the number of times that each is still to be passed on.
     tokens: [IrqLock<VecDeque<u64>>; TASKS],
     waiting: [WaitQueue; TASKS],
     received: [AtomicU64; TASKS],
-    /// How many tokens are under way.
+    /// The number of tokens on their way.
     live: AtomicU64,
-    /// How often a task found itself on another CPU than before.
+    /// The number of times that a task found itself on another CPU than before.
     moves: AtomicU64,
 }
 
@@ -100,7 +99,7 @@ impl<const TASKS: usize> Ring<TASKS> {
         Arc::new(ring)
     }
 
-    /// Waits for a token for `task`. None if there will be no more.
+    /// Waits for a token for `task`. Returns `None` if there will be no more.
     fn receive(&self, task: usize) -> Option<u64> {
         self.waiting[task].wait_until(|| {
             let token = self.tokens[task].lock().pop_front();
@@ -113,7 +112,7 @@ impl<const TASKS: usize> Ring<TASKS> {
         self.waiting[task].wake_one();
     }
 
-    /// What the task `task` does: between two tokens it computes, sleeps, has a child, or nothing.
+    /// Runs the task `task`: between two tokens it computes, sleeps, starts a child, or does nothing.
     fn take_part(&self, task: usize) {
         let mut random = Random(task as u64);
         let mut place = task::current_cpu();
@@ -138,7 +137,7 @@ impl<const TASKS: usize> Ring<TASKS> {
     }
 }
 
-/// Takes its time, now and then: for handlers.
+/// Delays now and then. Called by handlers.
 fn dawdle() {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     if CALLS.fetch_add(1, Relaxed).is_multiple_of(3) {
@@ -146,7 +145,7 @@ fn dawdle() {
     }
 }
 
-/// Has eight tasks hand five tokens on, `hops` times each. Returns how often a task found itself on another CPU.
+/// Lets eight tasks pass on five tokens, `hops` times each. Returns how often a task found itself on another CPU.
 fn storm(hops: u64) -> u64 {
     const TASKS: usize = 8;
     const TOKENS: u64 = 5;
@@ -177,8 +176,8 @@ test!(
 test!(
     depends(cpus),
     fn a_switch_that_takes_long_is_not_overtaken() {
-        // The windows in which another CPU must not take the task are a few instructions long. Probes make them long: one
-        // before the registers are saved, and one before the lock is taken under which that happens.
+        // The windows in which another CPU must not take the task are a few instructions long. Two probes extend them:
+        // one before the registers are saved, and one before the lock is taken that protects the saving.
         extern "C" fn dawdle_before(_: &mut Hit<'_>) {
             dawdle();
         }
@@ -195,11 +194,11 @@ test!(
     depends(cpus),
     fn a_task_that_is_woken_on_its_way_to_sleep_is_neither_lost_nor_run_twice() {
         static QUEUE: WaitQueue = WaitQueue::new();
-        /// The round that the waiting task waits in: it has looked, and is about to leave its CPU.
+        /// The round in which the waiting task waits: it has checked the condition, and is about to leave its CPU.
         static ABOUT: AtomicU64 = AtomicU64::new(0);
         static GO: AtomicU64 = AtomicU64::new(0);
         const ROUNDS: u64 = 20_000;
-        // Not pinned: a CPU that is idle takes it as soon as it can.
+        // The task is not pinned: an idle CPU takes it as soon as possible.
         let waiting = task::spawn("waiting", || {
             for round in 1..=ROUNDS {
                 QUEUE.wait_until(|| {
@@ -225,8 +224,8 @@ test!(
 test!(
     depends(cpus),
     fn an_idle_cpu_overlooks_no_task() {
-        // As many tasks as CPUs meet without leaving their CPUs, over and over: each must have got one of its own, also
-        // one that was just becoming idle.
+        // As many tasks as CPUs meet repeatedly without leaving their CPUs. Each CPU must have got one of them,
+        // including a CPU that was just becoming idle.
         const ROUNDS: u64 = 200;
         static START: WaitQueue = WaitQueue::new();
         static STARTED: AtomicU64 = AtomicU64::new(0);
@@ -262,7 +261,8 @@ test!(
     needs SECOND_CPU,
     fn an_idle_cpu_finds_what_becomes_ready_elsewhere_as_it_becomes_idle() {
         const ROUNDS: u64 = 300;
-        /// The round in which CPU 1 may become idle, and the one in which the task that moves is to run, and has run.
+        /// The round in which CPU 1 may become idle, the round in which the moving task should run, and the round in
+        /// which it has run.
         static IDLE: AtomicU64 = AtomicU64::new(0);
         static WANTED: AtomicU64 = AtomicU64::new(0);
         static RUN: AtomicU64 = AtomicU64::new(0);
@@ -271,7 +271,7 @@ test!(
         static FIRST: WaitQueue = WaitQueue::new();
         static SECOND: WaitQueue = WaitQueue::new();
         static MOVES: WaitQueue = WaitQueue::new();
-        /// Keeps the CPU until the end of a loop.
+        /// Keeps the CPU busy until `is_over` is true.
         fn keep_until(mut is_over: impl FnMut() -> bool) {
             let _mask = PreemptMask::new();
             OCCUPIED.fetch_add(1, SeqCst);
@@ -283,7 +283,7 @@ test!(
         extern "C" fn dawdle_after(_: &mut Call<'_>) {
             dawdle();
         }
-        // It lengthens the time between the check whether a task waits and what follows from it.
+        // The probe delays the step between the check for a waiting task and its consequence.
         let look = symbol::find("runtime::task::scheduler::somebody_waits_elsewhere").next().expect("a function");
         let probe = Kretprobe::at(look.address as usize).handler(dawdle_after).register().expect("it can be probed");
         let occupying = (2..cpus()).map(|cpu| task::spawn_on(cpu, "occupying", || keep_until(|| OVER.load(SeqCst))));
@@ -307,7 +307,7 @@ test!(
                 while OCCUPIED.load(SeqCst) < cpus() - 1 {
                     task::yield_now();
                 }
-                // No other CPU is free, so it runs here, and waits here again before this task goes on.
+                // No other CPU is free, so the task runs here, and waits here again before this task continues.
                 WANTED.store(2 * round - 1, SeqCst);
                 MOVES.wake_all();
                 FIRST.wait_until(|| (RUN.load(SeqCst) >= 2 * round - 1).then_some(()));
@@ -316,7 +316,7 @@ test!(
                 (0..random.below(2000)).for_each(|_| core::hint::spin_loop());
                 WANTED.store(2 * round, SeqCst);
                 MOVES.wake_all();
-                // Only CPU 1 can run it.
+                // Only CPU 1 can run the task.
                 while RUN.load(SeqCst) < 2 * round {
                     core::hint::spin_loop();
                 }
@@ -327,12 +327,12 @@ test!(
         [first, second, moving].into_iter().for_each(task::JoinHandle::join);
         OVER.store(true, SeqCst);
         occupying.into_iter().for_each(task::JoinHandle::join);
-        // In some rounds the second task finds that it need not wait, and CPU 1 is not idle.
+        // In some rounds the second task need not wait, and CPU 1 does not become idle.
         assert!(probe.hits() >= ROUNDS / 2, "{} hits in {ROUNDS} rounds", probe.hits());
     }
 );
 
-/// Computes until told to stop, without a call.
+/// Computes without a call until told to stop.
 #[inline(never)]
 fn compute(stop: &AtomicBool) {
     while !stop.load(Relaxed) {
@@ -340,7 +340,7 @@ fn compute(stop: &AtomicBool) {
     }
 }
 
-/// The turns that the tasks named `name` have had.
+/// Returns the number of turns of each task named `name`.
 fn turns(name: &str) -> Vec<u64> {
     task::list().unwrap().iter().filter(|task| task.name == name).map(|task| task.turns).collect()
 }
@@ -348,7 +348,8 @@ fn turns(name: &str) -> Vec<u64> {
 test!(
     depends(cpus, interrupts, board),
     fn tasks_that_compute_take_turns_on_all_cpus() {
-        // One more than there are CPUs: were they not moved, all CPUs but one would keep the task that they have.
+        // There is one task more than there are CPUs. If tasks were not moved, all CPUs but one would keep their task
+        // forever.
         static STOP: AtomicBool = AtomicBool::new(false);
         let count = cpus() + 1;
         let tasks: Vec<_> = (0..count).map(|_| task::spawn("computing", || compute(&STOP))).collect();
@@ -405,15 +406,15 @@ test!(
         let test = task::spawn_on(0, "masking", || {
             let mask = PreemptMask::new();
             let other = task::spawn_on(0, "waiting", || RAN.store(true, SeqCst));
-            // Nested, and so without an effect of its own.
+            // The mask is nested, and so has no effect of its own.
             drop(PreemptMask::new());
-            // Interrupts come, among them that of the end of a quantum.
+            // Interrupts are taken, including the one at the end of a quantum.
             let since = TICKS.load(SeqCst);
             while TICKS.load(SeqCst) < since + 4 {
                 assert!(!RAN.load(SeqCst));
             }
             drop(mask);
-            // It may be over, or preempted before it stored anything.
+            // The task may have ended, or may have been preempted before it stored anything.
             assert!(turns("waiting").iter().all(|turns| *turns > 0), "the next in line has had no turn");
             other.join();
             assert!(RAN.load(SeqCst));
@@ -468,7 +469,7 @@ test!(
     depends(cpus, interrupts),
     fn held_cpus_show_where_tasks_were_interrupted_and_not_where_they_wait() {
         static STOP: AtomicBool = AtomicBool::new(false);
-        // Of two that compute on one CPU, one is preempted. On the CPU of this task both are.
+        // Of two tasks that compute on one CPU, one is preempted. On the CPU of this task, both are.
         let computing = [(); 2].map(|()| task::spawn_on(cpu(1), "interrupted", || compute(&STOP)));
         let yielding = task::spawn_on(cpu(1), "yielding", || {
             while !STOP.load(Relaxed) {

@@ -1,6 +1,6 @@
-//! The CPUs: that all run, that one can hold the others, and that a failure stops them all.
+//! The CPUs: all run, one can hold the others, and a failure stops them all.
 //!
-//! With one CPU it holds too, and shows less, unless there is nothing to show.
+//! The tests also run with one CPU, where they check less, and are skipped if they would check nothing.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ use crate::test;
 static TURNS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
-/// Computes until it is over, and says so.
+/// Computes until the end of the test, and counts its turns.
 #[inline(never)]
 fn spin(turns: &AtomicU64) {
     while !IS_OVER.load(Relaxed) {
@@ -29,7 +29,7 @@ fn spin(turns: &AtomicU64) {
     }
 }
 
-/// A task that spins on each CPU. Returns when each has begun.
+/// Starts a spinning task on each CPU. Returns when all have begun.
 fn spin_everywhere() -> Vec<JoinHandle> {
     let before = turns();
     let spinners = smp::running().map(|cpu| task::spawn_on(cpu, "spinner", move || spin(&TURNS[cpu]))).collect();
@@ -41,7 +41,7 @@ fn turns() -> [u64; MAX_CPUS] {
     TURNS.each_ref().map(|turns| turns.load(SeqCst))
 }
 
-/// Waits until every spinner has gone on.
+/// Waits until every spinner has made progress.
 fn wait_for_turns(before: &[u64; MAX_CPUS]) {
     while smp::running().any(|cpu| TURNS[cpu].load(Relaxed) == before[cpu]) {
         task::yield_now();
@@ -53,7 +53,7 @@ fn end(spinners: Vec<JoinHandle>) {
     spinners.into_iter().for_each(JoinHandle::join);
 }
 
-/// Gives others time to do what they must not.
+/// Gives other CPUs time to do what they must not do.
 fn pass_time(duration: Duration) {
     let until = time::now() + duration;
     while time::now() < until {
@@ -61,7 +61,7 @@ fn pass_time(duration: Duration) {
     }
 }
 
-/// Calls `f` on each CPU, on one after the other.
+/// Calls `f` on each CPU, one after the other.
 fn on_each_cpu(f: fn()) {
     for cpu in smp::running() {
         task::spawn_on(cpu, "visitor", f).join();
@@ -81,7 +81,7 @@ test!(
         assert_eq!(idle, all, "each has its idle task");
         on_each_cpu(|| {
             let mpidr: u64;
-            // SAFETY: reads an identification register.
+            // SAFETY: reads an identification register, and has no other effect.
             unsafe { core::arch::asm!("mrs {}, mpidr_el1", out(reg) mpidr, options(nomem, nostack)) };
             let affinity = mpidr & runtime::device_tree::AFFINITY;
             assert_eq!(smp::list()[task::current_cpu()].affinity, affinity);
@@ -146,7 +146,7 @@ test!(
     fn interrupted_code_is_found_on_held_cpus_and_in_preempted_tasks() {
         let here = spin as *const () as usize;
         let size = symbol::lookup(here).unwrap().size as usize;
-        // Two on each CPU: one of them is preempted, the other one interrupted or preempted.
+        // There are two tasks on each CPU: one is preempted, and the other is interrupted or preempted.
         let mut spinners = spin_everywhere();
         spinners.extend(smp::running().map(|cpu| {
             task::spawn_on(cpu, "spinner", move || {
@@ -154,7 +154,7 @@ test!(
             })
         }));
         let mut found = 0;
-        // The second ones may not have begun yet.
+        // The second tasks may not have begun yet.
         while found != spinners.len() {
             smp::hold_cpus(&mut || {
                 found = 0;
@@ -170,16 +170,16 @@ test!(
     }
 );
 
-/// What was written to the UART, as far as there is room for.
+/// The text written to the UART, as far as there is room.
 static WRITTEN: [AtomicU8; 512] = [const { AtomicU8::new(0) }; 512];
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
 
-/// A handler on `Output::write_str`: x1 and x2 are the text.
+/// A handler on `Output::write_str`, whose x1 and x2 are the text.
 extern "C" fn note_text(hit: &mut Hit<'_>) {
     let (text, length) = (hit.frame().x[1], hit.frame().x[2] as usize);
     let start = LENGTH.fetch_add(length, Relaxed);
     for (index, place) in WRITTEN.iter().skip(start).take(length).enumerate() {
-        // SAFETY: the text of the function that is about to read it.
+        // SAFETY: the bytes are the text of the function, which is about to read it.
         place.store(unsafe { (text as *const u8).add(index).read() }, Relaxed);
     }
     LENGTH.load(SeqCst);
@@ -199,16 +199,16 @@ test!(
         static IS_MASKED: AtomicBool = AtomicBool::new(false);
         let writes = symbol::find("<runtime::uart::Output as core::fmt::Write>::write_str").next().unwrap();
         let probe = Kprobe::at(writes.address as usize).pre(note_text).register().unwrap();
-        // The one on CPU 1 does not run as long as the other task there has interrupts masked.
+        // The spinner on CPU 1 does not run while the other task there has interrupts masked.
         let spinners = spin_everywhere();
         let masked = task::spawn_on(1, "masked", || {
             let mask = IrqMask::new();
             IS_MASKED.store(true, Release);
-            // What follows must not use the console, and formats nothing. LENGTH grows by the report alone.
+            // The following code must not use the console or format text, because only the report may change LENGTH.
             while LENGTH.load(SeqCst) < MISSING.len() {
                 core::hint::spin_loop();
             }
-            // CPUs that were held now would not go on before this one does.
+            // If CPUs were held now, they would not continue before this one does.
             let before = turns();
             while smp::running().any(|cpu| cpu > 1 && TURNS[cpu].load(Relaxed) < before[cpu] + 1_000_000) {
                 core::hint::spin_loop();
@@ -229,7 +229,7 @@ test!(
     }
 );
 
-/// Whether exactly these CPUs, of those that run, go on while this one reports. It waits for them.
+/// Displays whether exactly these CPUs, among the running ones, make progress while this CPU reports. Waits for them.
 struct GoOn(&'static [usize]);
 
 impl fmt::Display for GoOn {
@@ -332,7 +332,7 @@ test!(
         for cpu in smp::running() {
             task::spawn_on(cpu, "writer", write);
         }
-        // Interrupts do not stop these.
+        // Interrupts do not stop these tasks.
         for cpu in smp::running().filter(|cpu| *cpu > 1) {
             task::spawn_on(cpu, "masked", || {
                 let _mask = IrqMask::new();

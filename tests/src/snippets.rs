@@ -1,5 +1,5 @@
-//! What stands in the stubs of probes: it counts right while tasks are preempted in it, and moved, and while its probes come and
-//! go.
+//! Snippets in the stubs of probes: they count correctly while tasks are preempted in them and moved, and while their
+//! probes come and go.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -20,11 +20,11 @@ use runtime::task::JoinHandle;
 
 use crate::{fixture, test};
 
-/// More than there are CPUs, so that they are preempted, and moved.
+/// The number of calling tasks: more than there are CPUs, so that they are preempted and moved.
 const CALLERS: u64 = 10;
 
 static CALLED: AtomicU64 = AtomicU64::new(0);
-/// Those that call forever are to end.
+/// Whether the tasks that call forever should end.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
 #[inline(never)]
@@ -33,13 +33,13 @@ fn target(number: u64) -> u64 {
     black_box(number)
 }
 
-/// Tasks that call `target` with 0 to `calls`, on whatever CPU.
+/// Starts tasks that call `target` with 0 to `calls`, exclusive, on any CPU.
 fn callers(calls: u64) -> Vec<JoinHandle> {
     let caller = move || (0..calls).for_each(|number| _ = black_box(target(black_box(number))));
     (0..CALLERS).map(|_| task::spawn("caller", caller)).collect()
 }
 
-/// Tasks that call `target` until [`IS_OVER`].
+/// Starts tasks that call `target` until [`IS_OVER`].
 fn endless_callers() -> Vec<JoinHandle> {
     IS_OVER.store(false, Relaxed);
     let caller = || (0..).take_while(|_| !IS_OVER.load(Relaxed)).for_each(|number| _ = target(black_box(number)));
@@ -50,7 +50,7 @@ fn join(tasks: Vec<JoinHandle>) {
     tasks.into_iter().for_each(JoinHandle::join);
 }
 
-/// Adds one to the word at the operand.
+/// Returns the steps that add one to the word at the operand.
 fn count() -> Vec<Step> {
     let mut steps = Vec::from([Step::Operand(12)]);
     if Snippet::has_atomics() {
@@ -68,20 +68,22 @@ fn count() -> Vec<Step> {
     steps
 }
 
-/// A snippet on `function`, as long as this is there: at its entry or at its return.
+/// A probe with a snippet on a function, at its entry or at its return.
 enum Counting<'a> {
     Entry(Kprobe, PhantomData<&'a Insertion>),
     Return(Kretprobe, PhantomData<&'a Insertion>),
 }
 
 fn at_entry(function: usize, insertion: &Insertion) -> Counting<'_> {
-    // SAFETY: the borrow holds it in its place until the probe has gone, and the snippets of the tests outlive it.
+    // SAFETY: the borrow keeps the insertion in place until the probe is dropped, and each test drops its snippets
+    // after its probes.
     let probe = unsafe { Kprobe::at(function).entry(handle).snippet(insertion) };
     Counting::Entry(probe.register().unwrap(), PhantomData)
 }
 
 fn at_return(function: usize, insertion: &Insertion) -> Counting<'_> {
-    // SAFETY: as above.
+    // SAFETY: the borrow keeps the insertion in place until the probe is dropped, and each test drops its snippets
+    // after its probes.
     let probe = unsafe { Kretprobe::at(function).handler(handle_return).snippet(insertion) };
     Counting::Return(probe.register().unwrap(), PhantomData)
 }
@@ -97,7 +99,7 @@ impl Deref for Counting<'_> {
     }
 }
 
-/// Both kinds.
+/// Both positions.
 const BOTH: [fn(usize, &Insertion) -> Counting<'_>; 2] = [at_entry, at_return];
 
 fn mode_of(program: &Program) -> Mode {
@@ -137,7 +139,7 @@ test!(
     fn values_of_maps_are_right_where_tasks_are_moved_between_entry_and_return() {
         const CALLS: u64 = 4_000;
         let (calls, sum) = (CALLERS * CALLS, CALLERS * (CALLS * (CALLS - 1) / 2));
-        // The last are changed by all CPUs at once.
+        // All CPUs update the last ones at once.
         for (entry, back, expected) in [
             ("@in[tid] = arg0;", "@same = sum(@in[tid] == retval); delete(@in[tid]);", format!("@same: {calls}\n")),
             (
@@ -149,7 +151,7 @@ test!(
         ] {
             let of = "probe:tests::snippets::target";
             let program = Program::start(&format!("k{of} {{ {entry} }} kret{of} {{ {back} }}")).unwrap();
-            // A key in part of the function is no key of a stub.
+            // A key that includes the function cannot be handled in a stub.
             let is_compiled = !entry.contains("func");
             let modes: Vec<_> = probe::list().unwrap().into_iter().filter_map(|listed| listed.mode).collect();
             assert_eq!(modes, [if is_compiled { Mode::Compiled } else { Mode::Optimized }; 2], "{entry}");
@@ -167,7 +169,7 @@ test!(
     fn a_probe_that_goes_leaves_nobody_in_its_snippet() {
         const ROUNDS: u64 = 8;
         let tasks = endless_callers();
-        // Both are counted by each hit, or none is.
+        // A hit counts in both maps or in none.
         let texts = ["kprobe", "kretprobe"]
             .map(|probe| format!("{probe}:tests::snippets::target {{ @one = count(); @other = count(); }}"));
         for round in 0..ROUNDS {
@@ -202,7 +204,7 @@ test!(
                 task::yield_now();
             }
             probe.disable().unwrap();
-            // Calls in progress are still to return, and tasks that were interrupted in the stub go on.
+            // Calls in progress will still return, and tasks that were interrupted in the stub will continue.
             let active = u64::from(probe.active());
             let most = probe.hits() + active;
             for _ in 0..3 {
@@ -233,19 +235,19 @@ test!(
     fn what_is_not_usual_is_left_to_the_handler() {
         let words = CpuWords::new().unwrap();
         let mut steps = Vec::from([
-            // Odd numbers are the handler's.
+            // Odd numbers are left to the handler.
             Step::Instruction(compute::compute(Binary::And, 11, 0, 0)),
             Step::Instruction(compute::shift_left(11, 11, 63)),
             Step::Call(compute::Branch::NotZero(11)),
         ]);
         let counting = count();
-        // No task has 0.
+        // No task passes 0.
         steps.push(Step::Branch(compute::Branch::Zero(0), steps.len() + 1 + counting.len()));
         steps.extend(counting);
         for (probe, is_masked) in BOTH.into_iter().flat_map(|probe| [(probe, false), (probe, true)]) {
             HANDLED.store(0, Relaxed);
             let before = words.sum(3);
-            // SAFETY: it adds to words that outlive it.
+            // SAFETY: the steps only add to words that outlive the snippet.
             let snippet = unsafe { Snippet::new(&steps, is_masked) }.unwrap();
             let insertion = Insertion::new(&snippet, words.distance(3));
             let probe = probe(target as *const () as usize, &insertion);
@@ -253,7 +255,7 @@ test!(
                 assert_eq!(target(black_box(number)), number);
             }
             assert_eq!((words.sum(3) - before, HANDLED.load(Relaxed), probe.hits()), (50, 50, 101));
-            // Another probe there has it called always.
+            // Another probe at the same address makes every hit call the handler.
             let other = Kprobe::at(probe.address()).register().unwrap();
             target(black_box(2));
             assert_eq!((words.sum(3) - before, HANDLED.load(Relaxed), probe.hits()), (50, 51, 102));
@@ -265,28 +267,28 @@ test!(
     }
 );
 
-/// Runs on one CPU: an instance that was given back on another is taken by the handler.
+/// Checks a pair of snippets. Runs on one CPU: if an instance was returned on another CPU, the handler is used instead.
 fn do_or_leave_both() {
     let words = CpuWords::new().unwrap();
-    // What is followed is taken back where the snippet is left, and where its load faults.
+    // The call is followed, and no longer followed if the snippet is left or its load faults.
     let good = (&raw const CALLED).addr() as u64;
-    // An address that can be read, an odd one, and one that cannot.
+    // A readable address, an odd one, and an unreadable one.
     let numbers = [good & !3, good | 1, 0xffff_ff7f_dead_bee0, good & !3];
     let load = [
         Step::Instruction(compute::shift_left(11, 0, 63)),
         Step::Call(compute::Branch::NotZero(11)),
         Step::Load(encode::load(Literal::Doubleword, 14, 0, 0)),
     ];
-    // SAFETY: they add to words that outlive them, and load what is no device.
+    // SAFETY: the steps only add to words that outlive the snippets, and load from no device.
     let [at, back] = [&load[..], &[]].map(|steps| unsafe { Snippet::new(&[steps, &count()].concat(), false) }.unwrap());
     let insertions = [Insertion::new(&at, words.distance(10)), Insertion::new(&back, words.distance(11))];
     let function = target as *const () as usize;
     HANDLED.store(0, Relaxed);
     let kprobe = Kprobe::at(function).entry(handle);
-    // SAFETY: they are there until the probes have gone.
+    // SAFETY: the insertion and the snippet outlive the probe.
     let kprobe = unsafe { kprobe.snippet(&insertions[0]) }.register().unwrap();
     let kretprobe = Kretprobe::at(function).handler(handle_return).maxactive(1);
-    // SAFETY: as above.
+    // SAFETY: the insertion and the snippet outlive the probe.
     let kretprobe = unsafe { kretprobe.snippet(&insertions[1]) }.register().unwrap();
     let modes = || probe::list().unwrap().into_iter().map(|listed| listed.mode).collect::<Vec<_>>();
     assert_eq!(modes(), [Some(Mode::Compiled); 2]);
@@ -297,10 +299,10 @@ fn do_or_leave_both() {
     let found = || ([10, 11].map(|word| words.sum(word)), HANDLED.load(Relaxed), [kprobe.hits(), kretprobe.hits()]);
     let mut before = [words.sum(10), words.sum(11)];
     numbers.into_iter().for_each(call);
-    // What is left is handled at the entry and at the return.
+    // A call that is left is handled both at the entry and at the return.
     assert_eq!(found(), ([before[0] + 2, before[1] + 2], 4, [4, 4]));
     assert_eq!((kprobe.missed(), kretprobe.missed(), kretprobe.active()), (0, 0, 0));
-    // One goes, and the other does what it does alone; and both do what they did.
+    // With one probe disarmed, the other works alone. Afterwards both work as before.
     before = [10, 11].map(|word| words.sum(word));
     kprobe.disable().unwrap();
     numbers.into_iter().for_each(call);
@@ -312,7 +314,7 @@ fn do_or_leave_both() {
     kretprobe.enable().unwrap();
     numbers.into_iter().for_each(call);
     assert_eq!(found(), ([before[0] + 4, before[1] + 6], 10, [12, 12]));
-    // A third has the stub call them all.
+    // A third probe makes the stub call all handlers.
     let third = Kprobe::at(function).register().unwrap();
     assert_eq!(modes(), [Some(Mode::Optimized); 3]);
     numbers.into_iter().for_each(call);
@@ -336,15 +338,15 @@ test!(
     fn probes_of_a_pair_come_and_go_and_lose_nothing() {
         const ROUNDS: u64 = 12;
         let words = CpuWords::new().unwrap();
-        // SAFETY: it adds to words that outlive it.
+        // SAFETY: the steps only add to words that outlive the snippet.
         let snippet = unsafe { Snippet::new(&count(), false) }.unwrap();
         let insertions = [12, 13].map(|word| Insertion::new(&snippet, words.distance(word)));
         let function = target as *const () as usize;
         HANDLED.store(0, Relaxed);
         let tasks = endless_callers();
-        // SAFETY: they are there until the probes have gone.
+        // SAFETY: the insertion and the snippet outlive the probe.
         let kprobe = unsafe { Kprobe::at(function).entry(handle).snippet(&insertions[0]) }.register().unwrap();
-        // SAFETY: as above.
+        // SAFETY: the insertion and the snippet outlive the probe.
         let kretprobe = unsafe { Kretprobe::at(function).handler(handle_return).snippet(&insertions[1]) };
         let kretprobe = kretprobe.maxactive(64).register().unwrap();
         let hits = || [kprobe.hits(), kretprobe.hits()];
@@ -375,7 +377,8 @@ test!(
         let dealt_with = words.sum(12) + words.sum(13) + HANDLED.load(Relaxed);
         assert_eq!(hits().iter().sum::<u64>(), dealt_with);
         assert_eq!(kretprobe.missed(), 0);
-        // Missed is what is interrupted on its way into the stub of the return probe alone, and finds only the other one.
+        // Only a hit that is interrupted on its way into the stub of the return probe alone, and then finds only the
+        // other probe, is missed.
         assert!(kprobe.missed() <= ROUNDS * CALLERS, "{}", kprobe.missed());
         IS_OVER.store(true, Relaxed);
         join(tasks);
@@ -395,7 +398,7 @@ test!(
         {
             HANDLED.store(0, Relaxed);
             let before = words.sum(5);
-            // SAFETY: it adds to words that outlive it, and loads what is no device.
+            // SAFETY: the steps only add to words that outlive the snippet, and load from no device.
             let snippet = unsafe { Snippet::new(steps, is_masked) }.unwrap();
             let insertion = Insertion::new(&snippet, words.distance(5));
             let probe = probe(target as *const () as usize, &insertion);
@@ -412,12 +415,13 @@ test!(
     depends(core),
     fn calls_that_end_together_are_each_dealt_with_as_they_were_entered() {
         let words = CpuWords::new().unwrap();
-        // SAFETY: it adds to words that outlive it.
+        // SAFETY: the steps only add to words that outlive the snippet.
         let snippet = unsafe { Snippet::new(&count(), false) }.unwrap();
         let insertions = [6, 7].map(|word| Insertion::new(&snippet, words.distance(word)));
-        // The first ends in the second, so both return with one stack pointer.
+        // The first function ends with a tail call of the second, so both return with the same stack pointer.
         let functions = [fixture::TAIL_CALL, fixture::IDENTITY].map(|fixture| fixture.address());
-        // What is entered second has the first end with it, if that has no code: then both have their handlers called.
+        // If the function that is entered second has no code at its return, the first return is handled with it: both
+        // handlers are called then.
         for (compiled, expected) in
             [([true, true], [1, 2]), ([true, false], [0, 0]), ([false, true], [0, 2]), ([false, false], [0, 0])]
         {
@@ -426,7 +430,7 @@ test!(
             let probes = [0, 1].map(|each| {
                 let probe = Kretprobe::at(functions[each]).handler(note_return_address);
                 if compiled[each] {
-                    // SAFETY: they are there until the probes have gone.
+                    // SAFETY: the insertion and the snippet outlive the probe.
                     unsafe { probe.snippet(&insertions[each]) }.register().unwrap()
                 } else {
                     probe.register().unwrap()
@@ -454,12 +458,12 @@ test!(
     fn calls_in_each_other_are_all_dealt_with_and_followed_again() {
         const DEPTH: u64 = 4;
         let words = CpuWords::new().unwrap();
-        // SAFETY: it adds to words that outlive it.
+        // SAFETY: the steps only add to words that outlive the snippet.
         let snippet = unsafe { Snippet::new(&count(), false) }.unwrap();
         let insertion = Insertion::new(&snippet, words.distance(9));
-        // The last call that is followed finds the last instance.
+        // The last followed call uses the last instance.
         let probe = Kretprobe::at(sum_to as *const () as usize).handler(handle_return).maxactive(DEPTH as u32);
-        // SAFETY: both are there until the probe has gone.
+        // SAFETY: the insertion and the snippet outlive the probe.
         let probe = unsafe { probe.snippet(&insertion) }.register().unwrap();
         HANDLED.store(0, Relaxed);
         for round in 1..=8 {
@@ -469,9 +473,9 @@ test!(
                 (DEPTH * round, DEPTH * round, 0, 0)
             );
         }
-        // The same beside another snippet.
+        // The results are the same with another snippet at the entry.
         let other = Insertion::new(&snippet, words.distance(8));
-        // SAFETY: both are there until the probe has gone.
+        // SAFETY: the insertion and the snippet outlive the probe.
         let entered = unsafe { Kprobe::at(probe.address()).entry(handle).snippet(&other) }.register().unwrap();
         for round in 9..=12 {
             assert_eq!(sum_to(black_box(DEPTH - 1)), 6);
@@ -482,13 +486,13 @@ test!(
         }
         drop(entered);
         let (returns, handled) = (words.sum(9), HANDLED.load(Relaxed));
-        // What is not followed returns right, too.
+        // A call that is not followed also returns correctly.
         assert_eq!(sum_to(black_box(DEPTH + 1)), 15);
         assert_eq!((words.sum(9) - returns, probe.missed(), HANDLED.load(Relaxed) - handled), (DEPTH, 2, 0));
     }
 );
 
-/// How many calls were told of that return to where functions are called from.
+/// The number of calls whose handler saw a return address in the text outside of the trampoline.
 static RETURN_ADDRESSES: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn note_return_address(call: &mut Call<'_>) {
@@ -504,11 +508,11 @@ test!(
         const TURNS: usize = 12;
         let words = CpuWords::new().unwrap();
         let steps = [Step::Operand(12)];
-        // SAFETY: it changes nothing but registers.
+        // SAFETY: the steps only change registers.
         let snippets = [false, true].map(|is_masked| unsafe { Snippet::new(&steps, is_masked) }.unwrap());
         let insertions = snippets.each_ref().map(|snippet| Insertion::new(snippet, words.distance(0)));
         let probe = || Kprobe::at(target as *const () as usize).entry(handle).disabled();
-        // SAFETY: they are there until the probes have gone, below.
+        // SAFETY: the insertions and the snippets outlive the probes.
         let compiled = insertions.each_ref().map(|insertion| unsafe { probe().snippet(insertion) }.register().unwrap());
         let [one, other] = compiled;
         let probes = [one, other, probe().register().unwrap()];
@@ -533,7 +537,7 @@ test!(
         let hits = probes.each_ref().map(|probe| probe.hits());
         assert_eq!(hits.iter().sum::<u64>(), CALLED.load(Relaxed) - before, "{hits:?}");
         assert!(hits.iter().all(|&hits| hits > 0), "{hits:?}");
-        // Who was in the stub of the last when the next took its place, calls the handler of that.
+        // A task that was in the stub of the last probe when the next one replaced it calls the handler of that.
         assert!(HANDLED.load(Relaxed) >= hits[2]);
         assert!(probes.iter().all(|probe| probe.missed() == 0));
     }

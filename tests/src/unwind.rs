@@ -1,7 +1,8 @@
-//! Backtraces of code that is interrupted at each instruction of it, of slots, of stubs and of the trampoline: they are those
-//! without probes.
+//! Backtraces of code that is interrupted at any of its instructions, in slots, in stubs and in the trampoline are the
+//! same as without probes.
 //!
-//! The CPU steps through functions of the fixtures. What it executes with debug exceptions masked no interrupt can find either.
+//! The CPU steps through functions of the fixtures. Code that it executes with debug exceptions masked cannot be
+//! interrupted either.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -21,7 +22,7 @@ use runtime::{backtrace, println};
 use crate::fixture::{self, Fixture};
 use crate::{step, test};
 
-/// What is stepped through, and its argument.
+/// The functions to step through, with their arguments.
 pub const PROGRAMS: [(Fixture, u64); 15] = [
     (fixture::ADDRESSES, 5),
     (fixture::FAR, 5),
@@ -40,7 +41,7 @@ pub const PROGRAMS: [(Fixture, u64); 15] = [
     (fixture::LAST_CALL, 5),
 ];
 
-/// Addresses of a backtrace that are compared.
+/// The number of addresses of a backtrace that are compared.
 pub const DEPTH: usize = 24;
 
 /// The backtrace before an instruction.
@@ -49,11 +50,11 @@ struct Sample([usize; DEPTH]);
 
 struct Samples {
     all: Vec<Sample>,
-    /// Where the CPU was.
+    /// The addresses of the instructions.
     places: Vec<usize>,
 }
 
-/// More than there are instructions in any program with its probes.
+/// The maximum number of samples: more than the instructions of any program with its probes.
 const ROOM: usize = 4096;
 
 static SAMPLES: IrqLock<Samples> = IrqLock::new(Samples { all: Vec::new(), places: Vec::new() });
@@ -64,7 +65,7 @@ fn sample(frame: &mut TrapFrame) {
         *place = address;
     }
     let mut samples = SAMPLES.lock();
-    // The code that is stepped through may hold the lock of the heap.
+    // The stepped code may hold the lock of the heap, so nothing may be allocated.
     assert!(samples.all.len() < ROOM);
     samples.all.push(Sample(addresses));
     samples.places.push(frame.pc as usize);
@@ -76,9 +77,9 @@ fn step_through((function, argument): (Fixture, u64)) -> Samples {
     mem::replace(&mut SAMPLES.lock(), Samples { all: Vec::new(), places: Vec::new() })
 }
 
-/// A probe of whatever kind.
+/// A probe of any kind.
 pub trait Counted: Send {
-    /// Its hits, and those that it has missed.
+    /// Returns the number of hits, and the number of missed hits.
     fn counts(&self) -> (u64, u64);
 }
 
@@ -100,9 +101,9 @@ extern "C" fn before(_: &mut Hit<'_>) {}
 extern "C" fn after(_: &mut Hit<'_>) {}
 extern "C" fn entered(_: &Entry) {}
 
-/// Changes nothing, but says that it may have.
+/// Changes nothing, but takes mutable access to the registers.
 extern "C" fn write(hit: &mut Hit<'_>) {
-    // SAFETY: nothing is written.
+    // SAFETY: no register is changed.
     unsafe { hit.frame_mut() };
 }
 
@@ -111,36 +112,38 @@ extern "C" fn follow(_: &mut Call<'_>) -> Decision {
 }
 
 extern "C" fn write_at_return(call: &mut Call<'_>) {
-    // SAFETY: nothing is written.
+    // SAFETY: no register is changed.
     unsafe { call.frame_mut() };
 }
 
-/// Has the trampoline go where x30 does not lead.
+/// Makes the trampoline return to an address other than x30.
 extern "C" fn divert(call: &mut Call<'_>) {
-    // SAFETY: a caller expects nothing in x30.
+    // SAFETY: a caller expects no particular value in x30.
     unsafe { call.frame_mut().x[30] = 0 };
 }
 
-/// A probe that does something in its stub, and nothing else; or, with interrupts masked, leaves all to its handler.
+/// Registers a probe whose snippet has an effect in its stub only; or, if `is_masked`, a probe whose snippet masks
+/// interrupts and leaves everything to the handler.
 fn compiled(at: usize, is_masked: bool) -> Kprobe {
     let steps = [Step::Number(11, 1 << 40), Step::Branch(Branch::Zero(11), 3), Step::Number(12, 2)];
     let steps = if is_masked { &[Step::Call(Branch::Always)] } else { &steps[..] };
-    // SAFETY: it computes a number.
+    // SAFETY: the steps only compute a number.
     let snippet = Box::leak(Box::new(unsafe { Snippet::new(steps, is_masked) }.unwrap()));
     let insertion = Box::leak(Box::new(Insertion::new(snippet, 0)));
-    // SAFETY: both stay.
+    // SAFETY: both are leaked, so they outlive the probe.
     let probe = unsafe { Kprobe::at(at).entry(entered).snippet(insertion) }.register().unwrap();
     assert_eq!(probe.hits(), 0);
     probe
 }
 
-/// A return probe that does something in code at the return; or leaves all to its handler.
+/// Registers a return probe with a snippet in the code at the return; or, if `is_left`, one whose snippet leaves
+/// everything to the handler.
 fn compiled_at_return(at: usize, is_left: bool) -> Kretprobe {
     let steps = if is_left { [Step::Call(Branch::Always)] } else { [Step::Number(12, 2)] };
-    // SAFETY: it computes a number.
+    // SAFETY: the steps only compute a number.
     let snippet = Box::leak(Box::new(unsafe { Snippet::new(&steps, false) }.unwrap()));
     let insertion = Box::leak(Box::new(Insertion::new(snippet, 0)));
-    // SAFETY: both stay.
+    // SAFETY: both are leaked, so they outlive the probe.
     unsafe { Kretprobe::at(at).snippet(insertion) }.register().unwrap()
 }
 
@@ -154,14 +157,15 @@ fn on_each_function<P: Counted + 'static>(probe: impl Fn(usize) -> P) -> Vec<Pro
     functions.into_iter().map(|at| Box::new(probe(at)) as _).collect()
 }
 
-/// A kind of probes, and the words of their stubs that an interrupt can find before the copy.
+/// A kind of probes: its name, its registration, and the words of its stubs before the copy at which an interrupt can
+/// occur.
 pub type Kind = (&'static str, fn() -> Vec<Probe>, &'static [usize]);
 
 const FULL: &[usize] = &[0, 1, 2, 3, 4, 7];
 const LEAN: &[usize] = &[0, 1, 2];
 const FOLLOW: &[usize] = &[0, 1, 2, 6];
 
-/// All kinds, without probes first.
+/// All kinds of probes; the first is without probes.
 pub const KINDS: [Kind; 18] = [
     ("none", Vec::new, &[]),
     ("optimized", || on_each_instruction(|at| Kprobe::at(at).pre(before).register().unwrap()), FULL),
@@ -215,7 +219,7 @@ pub const KINDS: [Kind; 18] = [
     ),
 ];
 
-/// The first backtrace in `found` that there is not in `expected`, after the one before it.
+/// Returns the first backtrace in `found` that does not follow its predecessor in `expected`.
 fn first_difference<'a>(expected: &[Sample], found: &'a [Sample]) -> Option<(usize, &'a Sample)> {
     let mut rest = expected;
     found.iter().enumerate().find(|&(_, sample)| match rest.iter().position(|expected| expected == sample) {
@@ -227,16 +231,16 @@ fn first_difference<'a>(expected: &[Sample], found: &'a [Sample]) -> Option<(usi
     })
 }
 
-/// The virtual addresses of the trampoline of return probes: of both entries.
+/// Returns the virtual address range of the trampoline of return probes, with both of its entries.
 pub fn trampoline() -> Range<usize> {
     let range = |name| fixture::range_of(symbol::find(name).next().expect("it is in the image").address as usize);
     range("kretprobe_lean").start..range("kretprobe_trampoline").end
 }
 
-/// The instructions of the trampoline that run with interrupts unmasked.
+/// Returns the instructions of the trampoline that run with interrupts unmasked.
 fn interruptible() -> Vec<usize> {
     const MASK: u32 = 0xd503_4fdf;
-    // What lies behind it is led to from elsewhere.
+    // The code after such an instruction is reached from elsewhere.
     let ends = |word: u32| word & 0xffff_fc1f == 0xd65f_0000 || word >> 26 == 0b000101;
     let writes_masks = |word: u32| word & 0xffff_ffe0 == 0xd51b_4220;
     let mut is_masked = false;
@@ -256,7 +260,7 @@ fn interruptible() -> Vec<usize> {
 test!(
     depends(core),
     fn backtraces_at_every_instruction_are_those_without_probes() {
-        // Without probes, by program. All are called from one place.
+        // The backtraces without probes, for each program. All programs are called from one call site.
         let mut without: Vec<Vec<Sample>> = Vec::new();
         let mut places = BTreeSet::new();
         for (kind, register, words) in KINDS {

@@ -1,8 +1,8 @@
 //! The entry and the return of every function.
 //!
-//! An entry that was hit is a call that returns, or has not returned yet, or was missed. So for each function the hits of
-//! the one probe are the hits, misses and calls in progress of the other. Both are armed and disarmed by the same word of
-//! the text, and so for the same calls.
+//! A hit at an entry is a call that has returned, has not returned yet, or was missed. The hits and misses of the entry
+//! probe therefore equal the hits, misses and calls in progress of the return probe. Both probes are armed and disarmed
+//! by the same word of the text, and so see the same calls.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -38,17 +38,17 @@ extern "C" fn returned(_: &mut Call<'_>) {
     RETURNS.add();
 }
 
-/// Calls that a return probe follows at a time: every task can be in one, and interrupts in others.
+/// The number of calls that a return probe follows at a time: every task may be in one, and interrupts in others.
 const MAX_ACTIVE: u32 = 32;
 
-/// Both probes of a function. Of some there is only one: return probes are not for what branches back to its entry, moves
-/// the stack pointer, or does not return to what is in x30.
+/// The probes of a function. Some functions have no return probe: those that branch back to their entry, that move the
+/// stack pointer, or that do not return to the address in x30.
 struct Function {
     entry: Kprobe,
     returns: Option<Kretprobe>,
 }
 
-/// Registers the probes of all functions, none of them armed.
+/// Registers the probes of all functions, disarmed.
 fn register() -> Vec<Function> {
     let addresses: Vec<usize> = functions().iter().map(|function| function.start).collect();
     let entries = addresses.iter().map(|&address| Kprobe::at(address).pre(entered).disabled());
@@ -96,7 +96,7 @@ fn registrations(all: &[Function]) -> impl Iterator<Item = &Registration> {
     })
 }
 
-/// Tasks that come and go, yield and sleep.
+/// Runs tasks that start, yield, sleep and end.
 fn exercise_scheduler() {
     let tasks: Vec<_> = (0..8)
         .map(|_| {
@@ -109,7 +109,8 @@ fn exercise_scheduler() {
     tasks.into_iter().for_each(JoinHandle::join);
 }
 
-/// Whether each call has returned, or is in progress, or was missed. Nothing is armed, but calls may be returning.
+/// Returns a function with a call that has neither returned, nor is in progress, nor was missed. No probe is armed, but
+/// calls may be returning.
 fn find_difference(all: &[Function]) -> Option<&Function> {
     all.iter().find(|Function { entry, returns }| {
         returns.as_ref().is_some_and(|returns| {

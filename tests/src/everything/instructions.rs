@@ -22,7 +22,7 @@ extern "C" fn hit(_: &mut Hit<'_>) {
     HITS.add();
 }
 
-/// The instructions of the image that can be probed.
+/// Returns the instructions of the image that can be probed.
 fn instructions() -> Vec<usize> {
     let mut checker = Checker::new();
     let mut addresses = Vec::new();
@@ -50,12 +50,12 @@ fn instructions() -> Vec<usize> {
     addresses
 }
 
-/// The place of the probe at the virtual address `address`, which is an instruction that can be probed.
+/// Returns the probe at the virtual address `address`; `None` if the instruction cannot be probed.
 fn find(probes: &[Kprobe], address: usize) -> Option<&Kprobe> {
     probes.binary_search_by_key(&address, |probe| probe.address()).ok().map(|index| &probes[index])
 }
 
-/// Checks of functions that workloads alone call that their instructions were hit as often as others.
+/// Checks, for functions that only workloads call, that the instructions were hit as often as expected.
 fn check_workloads(probes: &[Kprobe], iterations: &BTreeMap<&'static str, u64>) {
     for (&name, &iterations) in iterations {
         for (function, calls) in known_calls(workload_named(name)) {
@@ -100,15 +100,15 @@ test!(
         drop(iterations);
         println!("{} probes, {} hits", probes.len(), HITS.sum());
 
-        // Until the instructions are back in place, what removes the probes hits them.
+        // Until the instructions are restored, the code that removes the probes hits them.
         let (count, before) = (probes.len() as u64, HITS.sum());
         Kprobe::unregister_all(probes);
         let hits = HITS.sum() - before;
         println!("unregistered after {} ms, with {hits} hits", (time::now() - start).as_millis());
         assert!(hits < 32 * count, "{hits} hits to remove {count} probes");
         assert!(probe::list().expect("there is memory for the list").is_empty());
-        // A stub that a task was interrupted in is freed with the next change after the task has left it. A CPU that is
-        // called to one rendezvous after the other may not come to execute an instruction between them: it is given time.
+        // A stub in which a task was interrupted is freed by the next change after the task has left it. A CPU that is
+        // called to one rendezvous after another may execute no instruction between them, so it is given time.
         let deadline = time::now() + Duration::from_secs(60);
         while probe::memory().stubs != 0 && time::now() < deadline {
             task::sleep(Duration::from_millis(1));

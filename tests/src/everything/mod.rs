@@ -1,10 +1,10 @@
-//! Everything at once: probes on all instructions of the image that can be probed, or on the entries and returns of all of its
-//! functions. The kernel goes on, whatever of it is probed: the scheduler, interrupts, the console, the engine's own
-//! registry; workloads find the right answers, and the counts add up.
+//! Everything at once: probes on all instructions of the image that can be probed, or on the entries and returns of all
+//! functions. The kernel keeps working with any of its code probed: the scheduler, interrupts, the console, and the
+//! engine's own registry. Workloads compute the right answers, and the counts add up.
 //!
-//! The test command does little of it, as every instruction of whatever runs is an exception. How much it does is chosen
-//! when the image is built: how many hits there have to be of the instructions, and for how many seconds the functions are
-//! probed.
+//! The test command runs a short version, because every executed instruction is an exception. The amount of work is
+//! chosen when the image is built: the number of hits on instructions, and the number of seconds for which functions
+//! are probed.
 //!
 //! ```text
 //! EVERYTHING_HITS=1000000000 EVERYTHING_SECONDS=60 cargo xtask test --timeout 7200 everything
@@ -23,12 +23,13 @@ use runtime::per_cpu::MAX_CPUS;
 use runtime::workload::{Report, Workload};
 use runtime::{memory, task, workload};
 
-/// A number that was given to the build, or another.
+/// Returns a number that was passed to the build, or `otherwise`.
 fn parameter(text: Option<&str>, otherwise: u64) -> u64 {
     text.map_or(otherwise, |text| text.parse().expect("EVERYTHING_HITS and EVERYTHING_SECONDS are decimal numbers"))
 }
 
-/// All functions of the image, by address. Of those that overlap, as aliases do, the first.
+/// Returns all functions of the image, by address. Of overlapping functions, such as aliases, only the first is
+/// returned.
 fn functions() -> Vec<Range<usize>> {
     let table = symbol::table().expect("the image has symbols");
     let mut end = 0;
@@ -42,7 +43,7 @@ fn functions() -> Vec<Range<usize>> {
         .collect()
 }
 
-/// A count that each CPU adds to by itself, in a handler, and so without being interrupted.
+/// A counter with a part for each CPU. Only handlers add to it, so an addition is not interrupted.
 struct Count([Own; MAX_CPUS]);
 
 #[repr(align(64))]
@@ -53,7 +54,7 @@ impl Count {
         Self([const { Own(AtomicU64::new(0)) }; MAX_CPUS])
     }
 
-    /// Adds one. To be called in a handler, and, as all it calls, a part of it.
+    /// Adds one. Called only by handlers, and inlined into them like everything that it calls.
     #[inline(always)]
     fn add(&self) {
         if let Some(Own(count)) = self.0.get(task::current_cpu()) {
@@ -66,15 +67,15 @@ impl Count {
     }
 }
 
-/// Runs a workload, all answers of which have to be right. More tasks than most machines have CPUs.
+/// Runs a workload, and checks that all its answers are right. It has more tasks than most machines have CPUs.
 fn run(workload: &'static Workload, iterations: u64) -> Report {
     let report = workload::run(workload, iterations, 8, || false).unwrap();
     assert_eq!((report.right, report.wrong), (iterations, 0), "{report}");
     report
 }
 
-/// The functions that an iteration of `workload` is known to call, with how often. Where the environment has the image compiled
-/// otherwise than the profile of `Cargo.toml` says, some may be inlined.
+/// Returns the functions that an iteration of `workload` is known to call, with the number of calls. If the environment
+/// changes the profile of `Cargo.toml`, some functions may be inlined.
 pub fn known_calls(workload: &Workload) -> impl Iterator<Item = (&'static str, u64)> {
     let is_default = option_env!("CARGO_PROFILE_RELEASE_OPT_LEVEL").is_none()
         && option_env!("CARGO_PROFILE_RELEASE_LTO").is_none()
@@ -85,12 +86,12 @@ pub fn known_calls(workload: &Workload) -> impl Iterator<Item = (&'static str, u
     workload.calls.iter().copied().filter(move |(function, _)| is_there(function))
 }
 
-/// The workload of this name.
+/// Returns the workload with this name.
 fn workload_named(name: &str) -> &'static Workload {
     workload::find(name).expect("there is such a workload")
 }
 
-/// What memory is in use that is given back when nothing is probed any more: not what the engine keeps for later.
+/// Returns the number of heap bytes in use, without the memory that the engine keeps when nothing is probed any more.
 fn heap_in_use() -> usize {
     let kept = aarch64_kprobes::probe::memory();
     memory::statistics().heap_used - kept.table_bytes - kept.counter_bytes

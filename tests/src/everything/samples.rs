@@ -1,4 +1,4 @@
-//! Backtraces of whatever runs, on a machine on which every instruction is probed.
+//! Backtraces of any running code, on a machine on which every instruction is probed.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use runtime::{backtrace, println, task, time, workload};
 use super::{functions, parameter, workload_named};
 use crate::test;
 
-/// The fewest samples, and the most that are looked at.
+/// The minimum number of samples, and the maximum number that are checked.
 const SAMPLES: usize = 64;
 
 test!(
@@ -39,7 +39,7 @@ test!(
         let (start, mut samples) = (time::now(), 0);
         while samples < SAMPLES || time::now() - start < least {
             for task in &tasks {
-                // Of those that run there is none.
+                // A running task has no backtrace.
                 if let Ok(trace) = backtrace::of_task(task.id) {
                     samples += 1;
                     if traces.len() == traces.capacity() {
@@ -56,7 +56,7 @@ test!(
         IS_OVER.store(true, Relaxed);
         work.join();
         Kprobe::unregister_all(probes);
-        // Here nothing is probed any more.
+        // Nothing is probed any more here.
         for trace in &traces {
             let text = trace.to_string();
             assert!(!text.contains("broken"), "{text}");

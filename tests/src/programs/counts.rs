@@ -1,5 +1,5 @@
-//! Counts, of calls, of instructions, of every function at once: they are those that the probed code keeps itself, and what
-//! could not be kept is counted, too.
+//! Counts of calls, of instructions, and of all functions at once: they agree with the probed code's own counters, and
+//! values that could not be kept are counted, too.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -46,7 +46,7 @@ test!(
     fn instructions_of_a_loop_are_executed_as_often_as_their_block() {
         const CALLS: u64 = 40;
         let function = fixture::range_of(collatz as *const () as usize);
-        // What begins a block: the entry, where a branch leads, and what follows one.
+        // The leaders of basic blocks: the entry, the targets of branches, and the instructions after branches.
         let mut leaders = Vec::from([function.start]);
         for address in function.clone().step_by(4) {
             let word = probe::instruction(address).expect("an instruction");
@@ -76,7 +76,7 @@ test!(
         let returns: u64 =
             function.clone().step_by(4).filter(is_return).filter_map(|address| counts.get(&address)).sum();
         assert_eq!(returns, CALLS, "it is left as often as it is called: {out}");
-        // Each by itself, and the same.
+        // Each instruction probed alone has the same count.
         for address in function.clone().step_by(4) {
             let text = format!("insn:tests::programs::collatz:{} {{ @ = count(); }}", address - function.start);
             let expected = counts.get(&address).map_or(String::new(), |count| format!("@: {count}\n"));
@@ -114,7 +114,7 @@ test!(
         for (function, calls) in wanted {
             assert_eq!(counts.get(function), Some(&calls), "{function}: {out}");
         }
-        // Ticks may be missed on a host that is busy; hits may not.
+        // A busy host may cause missed ticks, but no missed hits.
         let misses_hits = out.lines().any(|line| line.starts_with("Missed") && !line.contains("interval"));
         assert!(!out.contains("values lost") && !misses_hits, "{out}");
     }

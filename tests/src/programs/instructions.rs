@@ -1,5 +1,5 @@
-//! Programs as instructions: they find what interpreted ones do, come and go while all CPUs are in them, and leave no memory
-//! taken.
+//! Compiled programs: they find the same as interpreted ones, come and go while all CPUs are in their code, and leave
+//! no memory allocated.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -20,7 +20,7 @@ use super::{
 use crate::fixture;
 use crate::test;
 
-/// What is probed while it runs, by one program after the other: the same each time.
+/// The workload that one program after another probes. It is the same each time.
 #[inline(never)]
 fn work() {
     static TEXT: &[u8; 8] = b"a text\xff\0";
@@ -34,7 +34,8 @@ fn work() {
     fixture::TAIL_CALL.call(7);
 }
 
-/// Programs, and how many handlers they become, whose maps and output are the same whenever [`work`] is done.
+/// Programs whose maps and output are the same for each run of [`work`], with the number of handlers that they are
+/// compiled to.
 const PROGRAMS: [(&str, usize); 9] = [
     (
         "kprobe:tests::programs::target { @n = count(); @s = sum(arg0); @a = avg(arg0); @least = min(arg0); @most = max(arg0); \
@@ -82,7 +83,7 @@ const PROGRAMS: [(&str, usize); 9] = [
          kprobe:tests::programs::recurse, kretprobe:tests::programs::recurse { @both[probe] = count(); @one = sum(reg(\"x0\")); }",
         4,
     ),
-    // One clause in two views.
+    // One clause that is compiled for two views.
     ("kprobe:tests::programs::target, insn:tests::programs::target:4 { @[func, comm] = count(); }", 2),
 ];
 
@@ -136,7 +137,8 @@ test!(
 test!(
     depends(cpus),
     fn programs_come_and_go_while_all_cpus_are_in_their_instructions() {
-        // The instructions of each lie where those of the other were. Each run of them adds 1 to every map.
+        // The instructions of each program lie where those of the other were. Each run of a program adds 1 to every
+        // map.
         const TEXTS: [&str; 2] = [
             "kprobe:tests::programs::target { @a = count(); @b[arg0 & 3] = count(); @c++; @d[arg0 & 1, cpu] = sum(1); }",
             "kprobe:tests::programs::target { @d[cpu, arg0 & 1]++; if (arg0 % 3 == 1) { @c++; @a++; } else { @a++; @c++; } \
@@ -186,8 +188,8 @@ test!(
         };
         for text in PROGRAMS.map(|(text, _)| text).into_iter().chain(["kprobe:sha2::* { @[func, kstack] = count(); }"])
         {
-            // What is kept for the next one is there from the first on, of each of the two ways to end: probes that go one after
-            // the other leave others alone at an instruction for a while.
+            // The first runs allocate the memory that is kept for later ones, for both ways to end a program: if probes
+            // are removed one by one, the others at an instruction remain for a while.
             run(text);
             drop(start(text));
             let before = memory::usage();
@@ -202,7 +204,7 @@ test!(
 
 test!(
     fn without_executable_memory_a_program_is_interpreted_and_said_to_be() {
-        // The engine has room for stubs from here on.
+        // This program leaves the engine with room for stubs.
         drop(started("kprobe:tests::programs::target { @ = count(); }", Program::interpret));
         for bytes in [1 << 20, layout::PAGE_SIZE] {
             while memory::allocate_executable(bytes, false).is_ok() {}

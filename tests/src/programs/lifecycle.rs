@@ -1,4 +1,4 @@
-//! From start to end: what begins, runs, ends or stops a program, and what is refused before it begins.
+//! The life of a program: how it begins, runs, ends or is stopped, and what is refused before it begins.
 
 use alloc::format;
 use alloc::string::String;
@@ -16,10 +16,11 @@ use runtime::{smp, task, time};
 use super::{finished, printed, refused, start, target};
 use crate::test;
 
-/// For how many intervals of 2 ms [`keep_cpus_busy`] leaves no task its turn.
+/// The number of periods of 2 ms for which [`keep_cpus_busy`] lets no task run.
 const PERIODS: u64 = 50;
 
-/// Masks interrupts on all CPUs for that long, and has each call `last` then, before it takes any again.
+/// Masks interrupts on all CPUs for [`PERIODS`] periods. At the end each CPU calls `last`, before it takes an
+/// interrupt.
 fn keep_cpus_busy(last: fn()) {
     let busy = move || {
         let _mask = IrqMask::new();
@@ -37,7 +38,7 @@ fn periods_since(begin: Duration) -> u64 {
     (time::now() - begin).as_millis() as u64 / 2 + 1
 }
 
-/// The number that follows `start` in a line of what a program has printed; 0 without such a line.
+/// Returns the number that follows `start` in a line of a program's output; 0 if there is no such line.
 fn number(printed: &str, start: &str) -> u64 {
     let line = printed.lines().find_map(|line| line.strip_prefix(start));
     line.and_then(|line| line.split(' ').next()?.parse().ok()).unwrap_or(0)
@@ -85,7 +86,7 @@ test!(
         }
         assert!(program.is_over());
         program.finish(&mut out).expect("a string can be written to");
-        // Where the machine is slow, the intervals that it has missed are told behind that.
+        // On a slow machine, the number of missed intervals follows.
         assert!(out.starts_with("begin\nend 0\n"), "{out}");
     }
 );
@@ -95,7 +96,7 @@ test!(
         let begin = time::now();
         let program = start("interval:ms:2 { @ = count(); }");
         keep_cpus_busy(|| {});
-        // The task that runs the clause has its turn.
+        // The task that runs the clause gets its turn.
         task::sleep(Duration::from_millis(10));
         let out = finished(program);
         let (run, missed) = (number(&out, "@: "), number(&out, "Missed "));
@@ -119,7 +120,7 @@ test!(
                 task::yield_now();
             }
             let most = periods_since(begin);
-            // What would have been due after the end is not missed.
+            // Periods after the end of the program do not count as missed.
             keep_cpus_busy(|| {});
             let out = finished(program);
             let missed = number(&out, "Missed ");

@@ -1,4 +1,5 @@
-//! Returns: seen at any depth and through tail calls, by each way to see them, with the caller that they go back to.
+//! Returns are seen at any depth and through tail calls, in each way to probe them, with the caller that they return
+//! to.
 
 use alloc::format;
 use core::hint::black_box;
@@ -20,7 +21,7 @@ test!(
         let (back, left) = (map(&out, "back"), map(&out, "left"));
         assert_eq!((back.len(), &back), (31, &left), "{out}");
         assert!(!out.contains("Missed"), "{out}");
-        // Deeper than calls can be followed: those are missed, and said to be.
+        // The recursion is deeper than calls can be followed: the others are missed, and reported as missed.
         let out = printed(text, || assert_eq!(recurse(black_box(150)), 150));
         let (back, left) = (map(&out, "back"), map(&out, "left"));
         assert_eq!(left.len(), 151, "{out}");
@@ -68,7 +69,8 @@ test!(
 
 test!(
     fn returns_by_each_way_to_see_them_have_the_same_values() {
-        // What is called at the end returns what it is given, so that what is passed on is what comes back.
+        // The tail-called functions return their argument, so the value that is passed on is the value that is
+        // returned.
         let functions =
             ["fixture_tail_call", "fixture_conditional_tail_call", "fixture_identity", "tests::programs::recurse"];
         let of = |kind: &str| functions.map(|function| format!("{kind}:{function}")).join(", ");
@@ -122,7 +124,7 @@ test!(
     }
 );
 
-/// Needs a frame, and ends with a jump to `next`, which is in a register.
+/// Has a frame, and ends with a branch to `next`, which is in a register.
 #[inline(never)]
 fn pass_on(next: extern "C" fn(u64) -> u64, number: u64) -> u64 {
     let number = target(number, core::ptr::null());

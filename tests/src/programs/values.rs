@@ -1,4 +1,5 @@
-//! What a clause asks for is what the probed code has: its name, its caller and stack, its memory and its registers.
+//! The values that a clause asks for are those of the probed code: its name, its caller and stack, its memory and its
+//! registers.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -12,20 +13,20 @@ use kprobes_console::symbol;
 use super::{Start, caller_of_target, finished, map, printed, refused, started, target};
 use crate::test;
 
-/// One function of the source, and one in the image for each type.
+/// A function of the source that is one function in the image for each type.
 #[inline(never)]
 fn generic<T: Copy + Into<u64>>(value: T) -> u64 {
     black_box(value).into() + size_of::<T>() as u64
 }
 
-/// Two functions of one path, as there are where two crates have the same name.
+/// The first of two functions with the same path, as two crates with the same name have them.
 #[inline(never)]
 #[unsafe(export_name = "_RNvCs1_5twins4call")]
 extern "C" fn first_twin(number: u64) -> u64 {
     black_box(number) + 1
 }
 
-/// See above.
+/// The second of two functions with the same path.
 #[inline(never)]
 #[unsafe(export_name = "_RNvCs2_5twins4call")]
 extern "C" fn second_twin(number: u64) -> u64 {
@@ -51,7 +52,7 @@ test!(
         let probes: BTreeMap<String, u64> =
             counts.iter().map(|(name, &count)| (format!("kprobe:{name}"), count)).collect();
         assert_eq!(map(&out, ""), probes);
-        // As it is printed, each means the one.
+        // Each probe in its printed form means exactly one function.
         for (probe, count) in probes {
             assert_eq!(printed(&format!("{probe} {{ @ = count(); }}"), call), format!("@: {count}\n"), "{probe}");
         }
@@ -118,7 +119,7 @@ test!(
 
 test!(
     fn registers_are_those_of_the_probed_code() {
-        // x9 is not passed by a call, so that all registers are asked for.
+        // A call does not pass x9, so the clause needs all registers.
         let text = "kprobe:tests::programs::target { @[reg(\"x0\"), reg(\"pc\") == func, reg(\"sp\") % 16, reg(\"x9\") == \
                     reg(\"x9\")] = count(); } \
                     kprobe:tests::programs::target { @lean[arg0, reg(\"pc\") == func, reg(\"sp\") % 16] = count(); }";

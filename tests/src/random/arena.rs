@@ -1,4 +1,4 @@
-//! Where a word is executed, and what of the machine it is executed with.
+//! The place where a word is executed, and the state of the machine that it uses.
 
 use alloc::vec::Vec;
 use core::arch::asm;
@@ -12,15 +12,15 @@ use runtime::memory::{self, layout};
 
 use super::sequence::Sequence;
 
-/// Words that are laid out at once.
+/// The number of words that are laid out at once.
 pub const CELLS: usize = 64;
-/// Bytes from one cell to the next: the word and its pad.
+/// The size of a cell, which is a word and its pad, in bytes.
 const CELL: usize = 12;
-/// Pads on each side of the cells.
+/// The number of pads on each side of the cells.
 const PADS: usize = 5 * 1024;
-/// Bytes of a pad.
+/// The size of a pad, in bytes.
 const PAD: usize = 8;
-/// Doublewords that the words may load and store.
+/// The number of doublewords that the words may load and store.
 pub const MEMORY: usize = 64;
 
 core::arch::global_asm!(
@@ -45,7 +45,7 @@ unsafe extern "C" {
     fn random_run();
 }
 
-/// What `random_run` reads and writes.
+/// The data that `random_run` reads and writes.
 #[repr(C)]
 struct Run {
     caller: [u64; 2],
@@ -53,8 +53,8 @@ struct Run {
     after: TrapFrame,
 }
 
-/// The stack that the words run on: like every other, the upper half of a window. The memory for their loads and
-/// stores is at its top.
+/// The stack that the words run on. Like every stack, it is the upper half of a window. The memory for loads and stores
+/// is at its top.
 #[repr(C, align(65536))]
 struct Stack {
     guard: [u64; layout::STACK_SIZE / 8],
@@ -62,11 +62,11 @@ struct Stack {
     memory: [u64; MEMORY],
 }
 
-/// Something that one task at a time uses, and the assembly.
+/// A value that only one task at a time and the assembly use.
 #[repr(transparent)]
 struct Shared<T>(UnsafeCell<T>);
 
-// SAFETY: only `Arena` uses what is in one, and there is one arena in a test.
+// SAFETY: only `Arena` uses such a value, and a test has one arena.
 unsafe impl<T> Sync for Shared<T> {}
 
 const NOTHING: TrapFrame = TrapFrame::ZERO;
@@ -80,10 +80,10 @@ static STACK: Shared<Stack> = Shared(UnsafeCell::new(Stack {
     memory: [0; MEMORY],
 }));
 
-/// What is the case after a word has been executed.
+/// The state after a word has been executed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// The registers: pc is the pad that was reached, pstate has NZCV and DAIF.
+    /// The registers: pc is the pad that was reached, and pstate has NZCV and DAIF.
     pub frame: TrapFrame,
     /// The memory.
     pub memory: [u64; MEMORY],
@@ -91,12 +91,12 @@ pub struct Outcome {
 
 /// The cells, the pads, the literals and the stack.
 pub struct Arena {
-    /// Pads behind no cell, near ones and one page far away.
+    /// The address ranges of pads that belong to no cell: near ones, and one page far away.
     pads: Vec<Range<usize>>,
 }
 
 impl Arena {
-    /// The only one of a test. Fills the literals from `sequence`.
+    /// Creates the only arena of a test, and fills the literals from `sequence`.
     pub fn new(sequence: &mut Sequence) -> Self {
         let of = |start: *const u8, length| start.addr()..start.addr() + length;
         for literals in [&raw const random_literals_below, &raw const random_literals_above] {
@@ -112,12 +112,12 @@ impl Arena {
         Self { pads }
     }
 
-    /// The virtual address of the word in cell `index`.
+    /// Returns the virtual address of the word in cell `index`.
     pub fn cell(&self, index: usize) -> usize {
         (&raw const random_cells).addr() + CELL * index
     }
 
-    /// Puts `words` into the cells, from the first on.
+    /// Writes `words` to the cells, beginning with the first.
     pub fn lay_out(&self, words: &[u32]) {
         let start = self.cell(0);
         let mut code: Vec<u32> = (start..self.cell(CELLS)).step_by(4).map(read).collect();
@@ -127,11 +127,11 @@ impl Arena {
         write(start, &code);
     }
 
-    /// The virtual address of a pad that is at most `reach` bytes from `address`, in either direction.
+    /// Returns the virtual address of a pad that is at most `reach` bytes from `address`, in either direction.
     pub fn pad(&self, sequence: &mut Sequence, address: usize, reach: usize) -> usize {
         loop {
             let pad = match sequence.below(8) {
-                // Near, where offsets have few bits.
+                // A near pad, whose offset has few bits.
                 0 => self.cell(sequence.below(CELLS as u64) as usize) + 4,
                 region => {
                     let pads = &self.pads[region as usize % self.pads.len()];
@@ -144,25 +144,25 @@ impl Arena {
         }
     }
 
-    /// The virtual address of a literal, a multiple of four with eight bytes that are literals.
+    /// Returns the virtual address of a literal of eight bytes; it is a multiple of four.
     pub fn literal(&self, sequence: &mut Sequence) -> usize {
         let pages = [&raw const random_literals_below, &raw const random_literals_above];
         pages[sequence.below(2) as usize].addr() + sequence.below(layout::PAGE_SIZE as u64 / 4 - 1) as usize * 4
     }
 
-    /// The virtual address of the memory that the words may load and store.
+    /// Returns the virtual address range of the memory that the words may load and store.
     pub fn memory(&self) -> Range<usize> {
         let end = STACK.0.get().addr() + size_of::<Stack>();
         end - 8 * MEMORY..end
     }
 
-    /// Executes a word with the registers in `before`, pc and pstate included, and with `memory`.
+    /// Executes the word at `before.pc` with the registers in `before`, pc and pstate included, and with `memory`.
     pub fn run(&self, before: &TrapFrame, memory: &[u64; MEMORY]) -> Outcome {
         let state = random_run_state.0.get();
         let words = self.memory().start as *mut [u64; MEMORY];
-        // SAFETY: nothing else uses the two while this runs, and the pointers are good. The word at `before.pc` was
-        // chosen so that it changes nothing but registers and `memory`, and leads to a pad, from where `random_run`
-        // returns. `after.pc` is in the image or the pages for slots, which are in one region of 4 GiB.
+        // SAFETY: nothing else uses the two statics while this runs, and both pointers are valid. The word at
+        // `before.pc` was chosen so that it changes only registers and `memory`, and leads to a pad, from where
+        // `random_run` returns. `after.pc` is in the image or in the pages for slots, which are in one region of 4 GiB.
         unsafe {
             (*state).before = *before;
             words.write(*memory);
@@ -174,7 +174,7 @@ impl Arena {
     }
 }
 
-/// The instruction of a page of pads that belongs at `address`.
+/// Returns the instruction for `address` in a page of pads.
 fn word_of_pad(address: usize) -> u32 {
     const MSR_FAR_X30: u32 = 0xd518_601e;
     const LINK: u32 = 1 << 31;
@@ -186,16 +186,16 @@ fn word_of_pad(address: usize) -> u32 {
 }
 
 fn read(address: usize) -> u32 {
-    // SAFETY: the callers read the cells, which are text.
+    // SAFETY: the callers pass addresses of cells, which are text.
     unsafe { (address as *const u32).read_volatile() }
 }
 
-/// Writes instructions or literals, which lie in one page.
+/// Writes instructions or literals, which must be in one page.
 pub fn write(address: usize, words: &[u32]) {
     let length = size_of_val(words);
     memory::with_writable(address, length, &mut |alias| {
         for (index, &word) in words.iter().enumerate() {
-            // SAFETY: the alias is good for all of the words, and the maintenance changes no memory.
+            // SAFETY: the alias is valid for all words, and the cache maintenance changes no memory.
             unsafe {
                 let place = alias.cast::<u32>().add(index);
                 place.write_volatile(word);
@@ -203,7 +203,7 @@ pub fn write(address: usize, words: &[u32]) {
             }
         }
     });
-    // SAFETY: barriers and maintenance, by the addresses that are executed.
+    // SAFETY: barriers and cache maintenance change no memory. The addresses are those at which the words are executed.
     unsafe {
         asm!("dsb ish");
         for place in (address..address + length).step_by(4) {

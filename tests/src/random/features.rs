@@ -1,7 +1,7 @@
-//! Which extensions this processor has, as its identification registers say (Arm ARM, D24.2): an instruction of
-//! another is undefined wherever it stands.
+//! The extensions of this CPU, from its identification registers (Arm ARM, D24.2). An instruction of a missing
+//! extension is undefined in any place.
 
-/// The identification registers in which instructions are announced.
+/// The identification registers that announce instructions.
 pub struct Features {
     isar0: u64,
     isar1: u64,
@@ -10,14 +10,14 @@ pub struct Features {
     pfr1: u64,
     mmfr1: u64,
     mmfr2: u64,
-    /// log2 of the words that DC ZVA clears; nothing if it is prohibited.
+    /// The log2 of the number of words that DC ZVA clears; `None` if DC ZVA is prohibited.
     pub zero_block: Option<u32>,
 }
 
 macro_rules! id_register {
     ($name:literal) => {{
         let value: u64;
-        // SAFETY: reads an identification register; where it is not allocated it reads as zero.
+        // SAFETY: reads an identification register, and has no other effect. An unallocated one reads as zero.
         unsafe {
             core::arch::asm!(concat!("mrs {}, ", $name), out(reg) value, options(nomem, nostack, preserves_flags));
         }
@@ -37,7 +37,7 @@ macro_rules! features {
 }
 
 impl Features {
-    /// Those of this processor.
+    /// Reads the registers of this CPU.
     pub fn read() -> Self {
         let zero = id_register!("dczid_el0");
         Self {
@@ -87,18 +87,18 @@ impl Features {
         user_access_override = mmfr2[4] >= 1;
     }
 
-    /// FEAT_PAuth, with whichever algorithm.
+    /// FEAT_PAuth, with any algorithm.
     pub fn pointer_authentication(&self) -> bool {
         self.isar1 >> 4 & 0xff != 0 || self.isar2 >> 12 & 15 != 0
     }
 
-    /// The same, for PACGA.
+    /// FEAT_PAuth's generic authentication (PACGA), with any algorithm.
     pub fn generic_authentication(&self) -> bool {
         self.isar1 >> 24 & 0xff != 0 || self.isar2 >> 8 & 15 != 0
     }
 
-    /// The bits of PSTATE that have registers of their own and are there, one in each bit from 0 on: PAN, UAO, DIT,
-    /// SSBS.
+    /// Returns the bits of PSTATE that have their own registers, as far as the CPU has them: PAN, UAO, DIT and SSBS,
+    /// from bit 0 on.
     pub fn processor_state(&self) -> u64 {
         let mut state = 0;
         if self.privileged_access_never() {

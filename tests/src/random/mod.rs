@@ -1,13 +1,13 @@
-//! Random words, executed in place and under a probe, with random registers: whatever can be told afterwards, the
-//! registers, the flags, the masks, where it went and the memory, is the same.
+//! Random words, executed in place and under a probe, with random registers: all observable results are the same,
+//! namely the registers, the flags, the masks, the next address and the memory.
 //!
-//! Every word is executed in place, then with a probe on it that has a handler before it only, then with one that has
-//! a handler behind it too. The handlers check that they see the registers as they are before and after.
+//! Every word is executed in place, then with a probe that has only a pre-handler, then with one that has a
+//! post-handler, too. The handlers check that they see the registers as they are before and after.
 //!
-//! Words that have nothing to do with x9 to x17 and the flags are executed once more, each as the first instruction of a
-//! function, with a handler that sees what a call passes: then all the other registers are the same.
+//! Words that are independent of x9 to x17 and the flags are executed once more, each as the first instruction of a
+//! function, with a handler that sees what a call passes. All other registers must be the same then.
 //!
-//! The test command does a few thousand words of each kind. The seed and the number of words are chosen when the image
+//! The test command runs a few thousand words of each kind. The seed and the number of words are chosen when the image
 //! is built, and a test prints both:
 //!
 //! ```text
@@ -38,17 +38,17 @@ use features::Features;
 use sequence::Sequence;
 use words::{Case, Class, Need, Place};
 
-/// Sets of registers that every word is executed with.
+/// The number of sets of registers for every word.
 const SETS: usize = 4;
-/// What PSTATE has that is compared: N, Z, C, V, D, A, I and F.
+/// The bits of PSTATE that are compared: N, Z, C, V, D, A, I and F.
 const COMPARED: u64 = 0b1111 << 28 | TrapFrame::DAIF;
 
-/// A number that was given to the build, or another.
+/// Returns a number that was passed to the build, or `otherwise`.
 pub fn parameter(text: Option<&str>, otherwise: u64) -> u64 {
     text.map_or(otherwise, |text| text.parse().expect("what is given to a build is a decimal number"))
 }
 
-/// A word in its cell, what it is executed with, and what came of it in place.
+/// A word in its cell, with its inputs and its results in place.
 struct Trial {
     class: &'static Class,
     address: usize,
@@ -56,10 +56,10 @@ struct Trial {
     cases: Vec<(Case, Outcome, u64)>,
 }
 
-/// What the handlers saw last, and how often they were called.
+/// The registers that the handlers saw last.
 struct Seen(UnsafeCell<[TrapFrame; 2]>);
 
-// SAFETY: a test has one task, which reads it when no handler runs.
+// SAFETY: a test has one task, which reads this when no handler runs.
 unsafe impl Sync for Seen {}
 
 static SEEN: Seen = Seen(UnsafeCell::new([TrapFrame::ZERO; 2]));
@@ -67,16 +67,15 @@ static CALLS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 fn see(which: usize, hit: &Hit<'_>) {
     CALLS[which].fetch_add(1, Relaxed);
-    // SAFETY: handlers do not interrupt each other, and the task is in a probe.
+    // SAFETY: handlers do not interrupt each other, and the task is in a probe and so does not access it.
     unsafe { (*SEEN.0.get())[which] = *hit.frame() };
     lose_registers();
 }
 
-/// Loses what a function that is called may.
+/// Overwrites the registers that a called function may change.
 #[inline(always)]
 pub fn lose_registers() {
-    // What the exception does not restore is lost for good: a handler may use any of these.
-    // SAFETY: registers that a call may change, and nothing else.
+    // A handler may use any of these registers, so a register that the exception does not restore stays overwritten.
     unsafe {
         asm!(
             ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18",
@@ -97,16 +96,16 @@ extern "C" fn after(hit: &mut Hit<'_>) {
     see(1, hit);
 }
 
-/// The first of the registers that are lost when a function is called with a probe that sees what is passed, and the number of
-/// them.
+/// The first register, and the number of registers, that a called function may change and that a probe of this kind
+/// does not restore.
 const LOST: (usize, usize) = (9, 9);
-/// What PSTATE has that is compared then.
+/// The bits of PSTATE that are compared for such a probe.
 const KEPT: u64 = COMPARED & !TrapFrame::FLAGS;
 
-/// What the handler saw last: x0 to x8, x29, x30, sp, pc.
+/// The registers that the handler saw last: x0 to x8, x29, x30, sp, pc.
 struct Passed(UnsafeCell<[u64; 13]>);
 
-// SAFETY: as of `Seen`.
+// SAFETY: a test has one task, which reads this when no handler runs.
 unsafe impl Sync for Passed {}
 
 static PASSED: Passed = Passed(UnsafeCell::new([0; 13]));
@@ -116,12 +115,12 @@ extern "C" fn entered(entry: &Entry) {
     let [x0, x1, x2, x3, x4, x5, x6, x7] = *entry.arguments();
     let (x8, x29, x30) = (entry.indirect_result(), entry.frame_pointer(), entry.return_address());
     let seen = [x0, x1, x2, x3, x4, x5, x6, x7, x8, x29, x30, entry.stack_pointer(), entry.address() as u64];
-    // SAFETY: handlers do not interrupt each other, and the task is in a probe.
+    // SAFETY: handlers do not interrupt each other, and the task is in a probe and so does not access it.
     unsafe { *PASSED.0.get() = seen };
     lose_registers();
 }
 
-/// The registers that are kept.
+/// Returns the registers that are preserved; the others are cleared.
 fn kept(frame: &TrapFrame) -> TrapFrame {
     let mut kept = *frame;
     kept.x[LOST.0..][..LOST.1].fill(0);
@@ -129,13 +128,13 @@ fn kept(frame: &TrapFrame) -> TrapFrame {
     kept
 }
 
-/// The first of the words of memory that count.
+/// Returns the index of the first word of memory that is compared.
 fn counted(case: &Case, arena: &Arena) -> usize {
     let start = arena.memory().start as u64;
     (case.live.saturating_sub(start) as usize).div_ceil(8).min(MEMORY)
 }
 
-/// Executes words of `classes`, all of which are simulated or none.
+/// Executes words of `classes`, which are either all simulated or all not.
 fn compare(classes: &'static [Class], simulated: bool) {
     let seed = parameter(option_env!("RANDOM_SEED"), 0x5eed);
     let count = parameter(option_env!("RANDOM_WORDS"), 2048);
@@ -179,7 +178,7 @@ fn compare(classes: &'static [Class], simulated: bool) {
             let site = probe::check(trial.address).unwrap_or_else(|error| panic!("{}: {error}", trial.class.name));
             assert_eq!(matches!(site.verdict, Verdict::Simulate(_)), simulated, "{}", trial.name());
         }
-        // The post-handlers have the instruction stepped, or simulated.
+        // A post-handler makes the instruction stepped or simulated.
         for (with_post, fastest) in [(true, Mode::Optimized), (false, Mode::Boosted), (false, Mode::Optimized)] {
             let probes: Vec<Kprobe> = trials
                 .iter()
@@ -213,8 +212,8 @@ impl Trial {
         alloc::format!("{} {:#010x} at {:#x}", self.class.name, self.word, self.address)
     }
 
-    /// Whether the word does the same, whatever is in the registers that are lost and in the flags: it names none of the
-    /// registers wherever a word may name one, and with all flags it has the same outcome.
+    /// Returns whether the word is independent of the registers that are lost and of the flags: none of its register
+    /// fields names such a register, and its results are the same with all flags.
     fn is_independent(&self, arena: &Arena, memory: &[u64; MEMORY]) -> bool {
         let names = [0, 5, 10, 16].map(|shift| (self.word >> shift & 31) as usize);
         if names.iter().any(|name| (LOST.0..LOST.0 + LOST.1).contains(name)) {
@@ -231,7 +230,7 @@ impl Trial {
         })
     }
 
-    /// Executes the word with a probe that sees what a call passes, and compares what is left then.
+    /// Executes the word with a probe that sees what a call passes, and compares the preserved results.
     fn run_as_entry(&self, arena: &Arena, memory: &[u64; MEMORY]) {
         for (case, expected, _) in &self.cases {
             let calls = CALLS[0].load(Relaxed);
@@ -249,7 +248,7 @@ impl Trial {
         }
     }
 
-    /// Executes the word with its probe, and compares.
+    /// Executes the word with its probe, and compares the results.
     fn run_again(&self, arena: &Arena, features: &Features, memory: &[u64; MEMORY], with_post: bool, fastest: Mode) {
         for (case, expected, expected_state) in &self.cases {
             let calls = [CALLS[0].load(Relaxed), CALLS[1].load(Relaxed)];

@@ -1,16 +1,16 @@
-//! Pseudo-random numbers: SplitMix64, as everybody knows it, so that a seed gives the same sequence anywhere.
+//! Pseudo-random numbers, by the standard SplitMix64, so that a seed gives the same sequence everywhere.
 
-/// A sequence.
+/// A sequence of pseudo-random numbers.
 #[derive(Clone)]
 pub struct Sequence(u64);
 
 impl Sequence {
-    /// The sequence that `seed` begins.
+    /// Creates the sequence that begins with `seed`.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -19,12 +19,12 @@ impl Sequence {
         bits ^ bits >> 31
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub const fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// What a register may hold: now and then one of the values that instructions tell apart.
+    /// Returns a value for a register: random bits, or sometimes a value that instructions treat specially.
     pub const fn register(&mut self) -> u64 {
         let bits = self.next();
         match bits & 15 {

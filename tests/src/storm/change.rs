@@ -1,4 +1,4 @@
-//! Tasks that register, unregister, arm and disarm probes at random, singly and in batches.
+//! Tasks that register, unregister, arm and disarm probes at random, one at a time and in batches.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,21 +8,21 @@ use super::functions::{COUNTERS, Group, Place, executed, places};
 use super::probes::{Order, Probe, Target};
 use crate::random::sequence::Sequence;
 
-/// Tasks that change probes.
+/// The number of tasks that change probes.
 pub const CHANGERS: usize = 3;
-/// Probes that each has at most.
+/// The maximum number of probes of each task.
 pub const EACH: usize = 24;
-/// Probes that are changed at once at most.
+/// The maximum number of probes that are changed at once.
 const BATCH: u64 = 16;
 
-/// Probes that have been registered and unregistered again.
+/// The number of probes that have been registered and unregistered again.
 pub static PAIRS: AtomicU64 = AtomicU64::new(0);
-/// Hits of those.
+/// The number of hits of these probes.
 pub static HITS: AtomicU64 = AtomicU64::new(0);
-/// The most that one of those has counted in a stretch.
+/// The maximum count of one of these probes in each stretch.
 static MOST: [[AtomicU64; COUNTERS]; 2] = [const { [const { AtomicU64::new(0) }; COUNTERS] }; 2];
 
-/// What the task does that has the watches from `first` on.
+/// Runs the task whose watches begin with number `first`.
 pub fn change(first: usize, seed: u64) {
     let places: Vec<Place> = places(Group::Steady).chain(places(Group::Loose)).collect();
     let mut changer = Changer {
@@ -35,7 +35,7 @@ pub fn change(first: usize, seed: u64) {
         match changer.sequence.below(4) {
             0 => changer.arm(),
             1 => changer.unregister(),
-            // More often than the opposite is possible, which makes the numbers what they can be.
+            // More frequent than `unregister`, so that the number of probes reaches the maximum.
             _ => changer.register(),
         }
     }
@@ -47,13 +47,13 @@ pub fn change(first: usize, seed: u64) {
 struct Changer {
     sequence: Sequence,
     places: Vec<Place>,
-    /// Numbers of watches.
+    /// The numbers of unused watches.
     free: Vec<usize>,
     probes: Vec<Probe>,
 }
 
 impl Changer {
-    /// How many probes are changed next: one as often as several.
+    /// Returns the number of probes to change next: one as often as several.
     fn batch(&mut self) -> usize {
         if self.sequence.below(2) == 0 { 1 } else { 1 + self.sequence.below(BATCH) as usize }
     }
@@ -69,7 +69,7 @@ impl Changer {
         self.probes.extend(Probe::register(&orders));
     }
 
-    /// Any of the probes.
+    /// Takes random probes.
     fn choose(&mut self) -> Vec<Probe> {
         let count = self.batch().min(self.probes.len());
         (0..count)
@@ -86,7 +86,7 @@ impl Changer {
         self.probes.extend(chosen);
     }
 
-    /// Unregisters some: half of the time after they were disarmed, when their counts are final.
+    /// Unregisters some probes: half of the time after disarming them, which makes their counts final.
     fn unregister(&mut self) {
         let chosen = self.choose();
         if self.sequence.below(2) == 0 {
@@ -103,7 +103,7 @@ impl Changer {
     }
 }
 
-/// Checks that no probe has counted more than there was. No CPU runs into any.
+/// Checks that no probe has counted more than the number of executions. No CPU hits a probe meanwhile.
 pub fn check_most() {
     for group in [Group::Steady, Group::Loose] {
         for (counter, most) in MOST[group as usize].iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The functions of `functions.S`: what they compute, and how often they have been executed by their own count.
+//! The functions of `functions.S`: their results, and the number of executions by their own counts.
 
 use core::slice;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,26 +10,26 @@ use crate::random::sequence::Sequence;
 
 core::arch::global_asm!(include_str!("functions.S"));
 
-/// Which probes a function is for.
+/// The probes that a function is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// Those that stay, and others beside them.
+    /// Probes that stay, and others in addition.
     Steady,
-    /// Only those that come and go.
+    /// Only probes that come and go.
     Loose,
 }
 
-/// How many stretches count themselves.
+/// The number of stretches that count their executions.
 pub const COUNTERS: usize = 13;
-/// Tasks that call the functions at a time.
+/// The number of tasks that call the functions at a time.
 pub const WORKERS: usize = 12;
 
-/// How often each stretch was executed, for one caller.
+/// The number of executions of each stretch, for one caller.
 #[repr(C, align(64))]
 pub struct Counters([AtomicU64; COUNTERS]);
 
-/// One for each worker, and behind them one for the handlers on each CPU: those do not interrupt each other. For each
-/// group.
+/// The counters of each group: one element for each worker, followed by one for the handlers of each CPU, which do not
+/// interrupt each other.
 static ALL: [[Counters; WORKERS + MAX_CPUS]; 2] =
     [const { [const { Counters([const { AtomicU64::new(0) }; COUNTERS]) }; WORKERS + MAX_CPUS] }; 2];
 
@@ -38,18 +38,18 @@ pub struct Function {
     pub name: &'static str,
     pub group: Group,
     code: unsafe extern "C" fn(u64, *const Counters) -> u64,
-    /// Makes an argument of random bits.
+    /// Converts random bits to an argument.
     argument: fn(u64) -> u64,
-    /// What it returns.
+    /// Returns the expected result.
     pub answer: fn(u64) -> u64,
     /// The number of the counter of its calls.
     pub calls: usize,
 }
 
-/// An instruction that probes are put on.
+/// An instruction to probe.
 #[derive(Clone, Copy)]
 pub struct Place {
-    /// Its virtual address.
+    /// The virtual address of the instruction.
     pub address: usize,
     pub group: Group,
     /// The number of the counter of its stretch.
@@ -60,12 +60,12 @@ fn plain(argument: u64) -> u64 {
     (argument ^ 0xff).wrapping_add(7)
 }
 
-/// What [`storm_pause`] does, by the low bits of its argument.
+/// The actions of [`storm_pause`], selected by the low bits of its argument.
 const YIELD: u64 = 1;
 const SPIN: u64 = 2;
 const EXIT: u64 = 3;
 
-/// Called in the middle of `pause`: the task may go on on another CPU, or not at all.
+/// Called in the middle of `pause`. The task may continue on another CPU, or not at all.
 #[unsafe(no_mangle)]
 extern "C" fn storm_pause(argument: u64) -> u64 {
     match argument & 3 {
@@ -83,7 +83,7 @@ macro_rules! functions {
             $(fn $steady(argument: u64, counters: *const Counters) -> u64;
             fn $loose(argument: u64, counters: *const Counters) -> u64;)*
         }
-        /// All of both groups.
+        /// All functions of both groups.
         pub static FUNCTIONS: &[Function] = &[
             $(Function {
                 name: $name, group: Group::Steady, code: $steady, argument: $argument, answer: $answer, calls: $calls,
@@ -108,52 +108,52 @@ functions! {
     "cross" storm_cross_steady storm_cross_loose 11 pause_argument, |argument| argument + 11;
 }
 
-/// With which the call returns.
+/// Returns an argument with which the call returns.
 fn pause_argument(bits: u64) -> u64 {
     (bits >> 8 << 2) | [0, 0, YIELD, SPIN][bits as usize & 3]
 }
 
 impl Function {
-    /// The function of this name.
+    /// Returns the function with this name.
     pub fn named(name: &str, group: Group) -> &'static Self {
         let found = FUNCTIONS.iter().find(|function| function.name == name && function.group == group);
         found.expect("there is such a function")
     }
 
-    /// The virtual address of its first instruction.
+    /// Returns the virtual address of the first instruction.
     pub fn address(&self) -> usize {
         self.code as usize
     }
 
     fn call(&self, argument: u64, caller: usize) -> u64 {
-        // SAFETY: the function counts in what it is given, which nothing else does meanwhile, and touches nothing else.
+        // SAFETY: the function only changes the counters that it is given, which nothing else changes meanwhile.
         unsafe { (self.code)(argument, &ALL[self.group as usize][caller]) }
     }
 
-    /// Calls the function for the worker with this number; whether the answer is right.
+    /// Calls the function for the worker with this number. Returns whether the answer is right.
     pub fn is_right(&self, sequence: &mut Sequence, worker: usize) -> bool {
         let argument = (self.argument)(sequence.next());
         self.call(argument, worker) == (self.answer)(argument)
     }
 
-    /// The same, in a handler.
+    /// Calls the function in a handler. Returns whether the answer is right.
     pub fn is_right_in_handler(&self, argument: u64) -> bool {
         self.call(argument, WORKERS + task::current_cpu()) == (self.answer)(argument)
     }
 
-    /// Calls `pause` or `cross` for the worker with this number, and ends the task in the middle of the call.
+    /// Calls `pause` or `cross` for the worker with this number, which ends the task in the middle of the call.
     pub fn exit_inside(&self, worker: usize) -> ! {
         let answer = self.call(EXIT, worker);
         unreachable!("a task that has exited went on, with {answer}");
     }
 }
 
-/// How often a stretch was executed.
+/// Returns the number of executions of a stretch.
 pub fn executed(group: Group, counter: usize) -> u64 {
     ALL[group as usize].iter().map(|counters| counters.0[counter].load(Relaxed)).sum()
 }
 
-/// All instructions that probes are put on.
+/// Returns all instructions to probe.
 pub fn places(group: Group) -> impl Iterator<Item = Place> {
     unsafe extern "C" {
         safe static storm_places_steady: [usize; 2];
@@ -165,7 +165,7 @@ pub fn places(group: Group) -> impl Iterator<Item = Place> {
         Group::Steady => (&raw const storm_places_steady, &raw const storm_places_steady_end),
         Group::Loose => (&raw const storm_places_loose, &raw const storm_places_loose_end),
     };
-    // SAFETY: `functions.S` has an address and a number for each place between the two.
+    // SAFETY: between the two symbols, `functions.S` has an address and a number for each place.
     let table = unsafe { slice::from_raw_parts(start, end.offset_from_unsigned(start)) };
     table.iter().map(move |&[address, counter]| Place { address, group, counter })
 }

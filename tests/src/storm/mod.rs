@@ -1,25 +1,25 @@
-//! The storm: tasks on all CPUs run into probes while others register, unregister, arm and disarm probes on the same
+//! The storm: tasks on all CPUs hit probes while other tasks register, unregister, arm and disarm probes on the same
 //! instructions, at random.
 //!
-//! The functions that are probed count themselves how often each of their instructions is executed. So it can be told
-//! exactly what probes have to count:
+//! The probed functions count for themselves how often each of their instructions is executed. The counts of probes can
+//! therefore be checked exactly:
 //!
-//! - a probe that stays armed while it is run into has counted every execution, as a hit or as missed;
-//! - one that stays disarmed, none;
-//! - of one that comes and goes, its hits are the calls of its handler, and no handler is called when it has been
-//!   disarmed, or unregistered.
+//! - a probe that stays armed during the hits has counted every execution, as a hit or as missed;
+//! - a probe that stays disarmed has counted none;
+//! - for a probe that comes and goes, its hits equal the calls of its handler, and no handler is called after the probe
+//!   was disarmed or unregistered.
 //!
 //! Tasks yield, are preempted, move to other CPUs and exit in the middle of return-probed calls, and probes are
-//! unregistered meanwhile. All answers have to be right, no call may be taken for another, and in the end the memory is
-//! what it was.
+//! unregistered meanwhile. All answers must be right, no call may be mistaken for another, and at the end the memory in
+//! use is the same as before.
 //!
-//! The test command has a short storm. How long it is, is chosen when the image is built:
+//! The test command runs a short storm. Its length is chosen when the image is built:
 //!
 //! ```text
 //! STORM_HITS=10000000 STORM_PAIRS=100000 STORM_SEED=1 cargo xtask test --timeout 7200 storm
 //! ```
 //!
-//! It lasts until there were so many hits, and so many probes were registered and unregistered again.
+//! It lasts until that many hits have occurred, and that many probes have been registered and unregistered.
 
 mod change;
 mod functions;
@@ -42,32 +42,32 @@ use functions::{FUNCTIONS, Group, WORKERS, executed, places};
 use probes::{Handlers, Order, Probe, Target};
 use watch::OFFENCES;
 
-/// Between two of them no CPU runs into probes, and all counts are compared.
+/// The number of rounds. Between rounds no CPU hits a probe, and all counts are compared.
 const ROUNDS: u64 = 8;
-/// One in so many calls is made by a task that exits in the middle of it.
+/// The interval between calls that a task makes and exits in the middle of.
 const SELDOM: u64 = 64;
 
-/// The tasks of this round are to end.
+/// Whether the tasks of this round should end.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
-/// Calls that gave a wrong answer.
+/// The number of calls with a wrong answer.
 static WRONG: AtomicU64 = AtomicU64::new(0);
-/// Calls that ended on another CPU than they had begun on.
+/// The number of calls that ended on another CPU than they began on.
 static MOVES: AtomicU64 = AtomicU64::new(0);
-/// Tasks that exited in the middle of calls.
+/// The number of tasks that exited in the middle of calls.
 static EXITS: AtomicU64 = AtomicU64::new(0);
 
-/// A number that was given to the build, or another.
+/// Returns a number that was passed to the build, or `otherwise`.
 fn parameter(text: Option<&str>, otherwise: u64) -> u64 {
     text.map_or(otherwise, |text| text.parse().expect("STORM_HITS, STORM_PAIRS and STORM_SEED are decimal numbers"))
 }
 
-/// What a task does that calls the functions.
+/// Runs a task that calls the functions.
 fn work(worker: usize, seed: u64) {
     let mut sequence = Sequence::new(seed);
     while !IS_OVER.load(Relaxed) {
         let function = &FUNCTIONS[sequence.below(FUNCTIONS.len() as u64) as usize];
         if sequence.below(SELDOM) == 0 {
-            // It counts for this worker, who waits for its end.
+            // The call counts for this worker, which waits for the end of the task.
             task::spawn(&format!("{worker} {}", function.group as usize), exit_inside).join();
             EXITS.fetch_add(1, Relaxed);
         } else {
@@ -79,8 +79,8 @@ fn work(worker: usize, seed: u64) {
     }
 }
 
-/// What a task does that exits in the middle of calls. What its functions own is not freed then, nor is the memory of a
-/// closure that has captured something: so it is told by its name for which worker it counts, and the group.
+/// Runs a task that exits in the middle of a call. Values owned by its functions are not freed then, nor is the memory
+/// of a closure with captures. The task therefore gets its worker and its group through its name.
 fn exit_inside() {
     let task = task::current();
     let mut words = task.name().split(' ').map(|word| word.parse::<usize>().expect("the name is two numbers"));
@@ -89,7 +89,7 @@ fn exit_inside() {
     cross.expect("there is such a function").exit_inside(worker);
 }
 
-/// What goes on each instruction, and each function, to stay.
+/// Returns the probes that stay: one on each instruction, and one on the returns of each function.
 fn steady_orders() -> Vec<(usize, Order)> {
     let instructions = places(Group::Steady).zip((0..4).cycle()).map(|(place, which)| Target::Instruction {
         place,
@@ -103,7 +103,7 @@ fn steady_orders() -> Vec<(usize, Order)> {
     instructions.chain(returns).enumerate().map(order).collect()
 }
 
-/// As many probes as there are in a storm at the most.
+/// Returns the maximum number of probes in a storm.
 fn most_orders() -> Vec<(usize, Order)> {
     let places: Vec<_> = places(Group::Loose).collect();
     let loose = (0..CHANGERS * EACH).map(|number| {
@@ -114,18 +114,19 @@ fn most_orders() -> Vec<(usize, Order)> {
     steady_orders().into_iter().chain(loose).collect()
 }
 
-/// What a probe has counted, and how often what it is on was executed.
+/// Returns the count of a probe, and the number of executions of the code that it is on.
 fn counts(probe: &Probe) -> (u64, u64) {
     let (group, counter) = probe.target().stretch();
     (probe.counted(), executed(group, counter))
 }
 
-/// Hits of all probes, those that there are not any more included.
+/// Returns the hits of all probes, including those that were unregistered.
 fn hits(steady: &[Probe]) -> u64 {
     HITS.load(Relaxed) + steady.iter().map(|probe| probe.hits()).sum::<u64>()
 }
 
-/// Arms some of the probes at random and lets the tasks loose until there are so many hits and pairs, then compares.
+/// Arms a random part of the probes, runs the tasks until the numbers of hits and pairs are reached, and compares the
+/// counts.
 fn round(steady: &[Probe], sequence: &mut Sequence, hits_goal: u64, pairs_goal: u64) {
     let (armed, disarmed): (Vec<&Probe>, Vec<&Probe>) = steady.iter().partition(|_| sequence.below(4) != 0);
     Probe::set_armed(&armed, true);
@@ -166,7 +167,8 @@ fn round(steady: &[Probe], sequence: &mut Sequence, hits_goal: u64, pairs_goal: 
     assert_eq!(WRONG.load(Relaxed), 0, "answers were wrong");
 }
 
-/// A storm of so many rounds, hits and pairs more. Returns what memory is in use after it, and what probes take of it.
+/// Runs a storm of `rounds` rounds, with additional hits and pairs. Returns the memory in use after it, and the part
+/// that probes use.
 fn storm(sequence: &mut Sequence, rounds: u64, more_hits: u64, more_pairs: u64) -> (Usage, probe::Memory) {
     let steady = Probe::register(&steady_orders());
     let (hits_before, pairs_before) = (hits(&steady), PAIRS.load(Relaxed));
@@ -180,7 +182,7 @@ fn storm(sequence: &mut Sequence, rounds: u64, more_hits: u64, more_pairs: u64) 
     }
     HITS.fetch_add(steady.iter().map(|probe| probe.hits()).sum(), Relaxed);
     Probe::unregister(steady);
-    // What was left to others to free is freed with the next change.
+    // Memory that other CPUs were still using is freed by the next change.
     Probe::unregister(Probe::register(&steady_orders()[..1]));
     (memory::usage(), probe::memory())
 }
@@ -193,8 +195,8 @@ test!(
         let seed = parameter(option_env!("STORM_SEED"), 0x5eed);
         println!("seed {seed}, {hits} hits, {pairs} pairs, {} CPUs", smp::running().count());
         let mut sequence = Sequence::new(seed);
-        // The first time, the engine takes memory that it keeps for later: some for each probe of the most that there have
-        // been at a time, which is a matter of chance.
+        // The engine allocates memory that it keeps for later: some for each probe of the largest number at a time,
+        // which is random. The first registration allocates the maximum.
         Probe::unregister(Probe::register(&most_orders()));
         let before = storm(&mut sequence, 1, 1000, 100);
         let after = storm(&mut sequence, ROUNDS, hits, pairs);

@@ -1,4 +1,4 @@
-//! A probe of the storm, of either kind, with its watch; and what its counts must be.
+//! A probe of the storm, of either kind, with its watch and the checks of its counts.
 
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -10,19 +10,19 @@ use super::functions::{FUNCTIONS, Function, Group, Place};
 use super::watch::{self, Watch};
 use crate::random::sequence::Sequence;
 
-/// What is asked for.
+/// The parameters of a probe to register.
 #[derive(Clone, Copy)]
 pub struct Order {
     pub target: Target,
     pub is_armed: bool,
 }
 
-/// Where a probe goes, and what kind of probe.
+/// The place of a probe, and its kind.
 #[derive(Clone, Copy)]
 pub enum Target {
     /// On an instruction.
     Instruction { place: Place, handlers: Handlers, fastest: Mode },
-    /// On the returns of a function, for so many calls at a time.
+    /// On the returns of a function, for at most `maxactive` calls at a time.
     Returns { function: &'static Function, maxactive: u32 },
 }
 
@@ -40,7 +40,7 @@ impl Handlers {
 }
 
 impl Target {
-    /// Any.
+    /// Returns a random target.
     pub fn random(sequence: &mut Sequence, places: &[Place]) -> Self {
         if sequence.below(4) == 0 {
             let function = &FUNCTIONS[sequence.below(FUNCTIONS.len() as u64) as usize];
@@ -50,7 +50,8 @@ impl Target {
         let handlers = Handlers::ALL[sequence.below(4) as usize];
         let mut place = places[sequence.below(places.len() as u64) as usize];
         if handlers == Handlers::Entry {
-            // Where it makes a difference: there are fewer entries than other places.
+            // Entry handlers are mostly put on entries, where they make a difference: there are fewer entries than
+            // other places.
             let is_entry = |place: &&Place| FUNCTIONS.iter().any(|function| function.address() == place.address);
             place =
                 *places.iter().filter(is_entry).nth(sequence.below(FUNCTIONS.len() as u64) as usize).unwrap_or(&place);
@@ -58,7 +59,7 @@ impl Target {
         Self::Instruction { place, handlers, fastest: modes[sequence.below(4) as usize] }
     }
 
-    /// The stretch that counts how often the probe is run into.
+    /// Returns the stretch that counts how often the probed code is executed.
     pub fn stretch(&self) -> (Group, usize) {
         match self {
             Self::Instruction { place, .. } => (place.group, place.counter),
@@ -67,7 +68,7 @@ impl Target {
     }
 }
 
-/// A probe that is registered.
+/// A registered probe.
 pub struct Probe {
     kind: Kind,
     target: Target,
@@ -91,7 +92,8 @@ impl Deref for Probe {
 }
 
 impl Probe {
-    /// Registers what is ordered, each with the watch of its number: those of a kind at once, where there are several.
+    /// Registers the probes of `orders`, each with the number of its watch. Several probes of a kind are registered at
+    /// once.
     pub fn register(orders: &[(usize, Order)]) -> Vec<Self> {
         let mut instructions = Vec::new();
         let mut returns = Vec::new();
@@ -135,7 +137,7 @@ impl Probe {
         probes
     }
 
-    /// Unregisters probes: those of a kind at once, where there are several. Returns the numbers of their watches.
+    /// Unregisters probes, several of a kind at once. Returns the numbers of their watches.
     pub fn unregister(probes: Vec<Self>) -> Vec<usize> {
         let mut instructions = Vec::new();
         let mut returns = Vec::new();
@@ -163,7 +165,7 @@ impl Probe {
         watches
     }
 
-    /// Arms or disarms probes at once.
+    /// Arms or disarms several probes at once.
     pub fn set_armed(probes: &[&Self], is_armed: bool) {
         if is_armed {
             probes.iter().for_each(|probe| Watch::of(probe.watch).set_armed(true));
@@ -174,19 +176,20 @@ impl Probe {
         }
     }
 
-    /// Where it is.
+    /// Returns the place and the kind of the probe.
     pub fn target(&self) -> Target {
         self.target
     }
 
-    /// How often it was run into, whether or not it was told.
+    /// Returns the number of executions that the probe has counted, including missed ones.
     pub fn counted(&self) -> u64 {
         self.hits() + self.missed()
     }
 
-    /// Checks that its handlers were called as often as it counts. It has been disarmed, or no CPU runs into it.
+    /// Checks that the handlers were called as often as the probe counts. The probe must be disarmed, or no CPU may hit
+    /// it.
     pub fn check_calls(&self) {
-        // A call that was in progress may return meanwhile; once there is none, there is nothing more to count.
+        // A call in progress may return meanwhile. Once there is none, the counts are final.
         let is_over = self.active() == 0;
         let (before, after) = Watch::of(self.watch).calls();
         match self.target {
@@ -195,7 +198,7 @@ impl Probe {
                 let expected = if handlers == Handlers::BeforeAndAfter { before } else { 0 };
                 assert_eq!(after, expected, "calls of the handler behind {:#x}", place.address);
             }
-            // Calls that are in progress are still told of.
+            // Calls in progress may still be reported.
             Target::Returns { function, .. } if is_over => {
                 assert_eq!(after, self.hits(), "calls of the handler at the return of {}, and hits", function.name);
                 assert!(before >= after, "{before} entries of {} and {after} returns", function.name);

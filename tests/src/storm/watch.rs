@@ -1,7 +1,7 @@
-//! The handlers, and what they note: whom they were called for, and what they must not see.
+//! The handlers of the storm, and their records: the probes for which they were called, and violations of the rules.
 //!
-//! A probe has a watch for as long as it is registered, and the generation of the watch with it: a handler that is
-//! called for a probe that has been unregistered finds another generation.
+//! A probe has a watch for as long as it is registered, and the watch has a generation for each probe. A handler that
+//! is called for an unregistered probe finds another generation.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -11,19 +11,19 @@ use runtime::task;
 
 use super::functions::{FUNCTIONS, Function, Group};
 
-/// Probes that there can be at a time.
+/// The maximum number of probes at a time.
 const WATCHES: usize = 256;
-/// One in so many hits, the handlers of some probes call a function that is probed.
+/// The interval between hits in which the handlers of some probes call a probed function.
 const SELDOM: u64 = 16;
 
-/// What is noted of one probe.
+/// The records for one probe.
 pub struct Watch {
-    /// 0 while there is no probe.
+    /// The generation; 0 while there is no probe.
     generation: AtomicU64,
     is_armed: AtomicBool,
-    /// Calls of the handler before the instruction, or at the entry.
+    /// The number of calls of the handler before the instruction, or at the entry.
     before: AtomicU64,
-    /// Calls of the handler behind the instruction, or at the return.
+    /// The number of calls of the handler after the instruction, or at the return.
     after: AtomicU64,
 }
 
@@ -36,16 +36,16 @@ static ALL: [Watch; WATCHES] = [const {
     }
 }; WATCHES];
 
-/// What must not happen, and how often it has.
+/// The number of violations of each rule.
 #[derive(Default, Debug)]
 pub struct Offences {
-    /// Handlers of probes that had been unregistered.
+    /// Calls of handlers of unregistered probes.
     unregistered: AtomicU64,
-    /// Handlers of probes that had been disarmed.
+    /// Calls of handlers of disarmed probes.
     disarmed: AtomicU64,
-    /// Returns that do not belong to the call that they were reported for.
+    /// Returns that were reported for another call.
     crossed: AtomicU64,
-    /// Answers that are wrong in a handler.
+    /// Wrong answers of functions that handlers called.
     wrong: AtomicU64,
 }
 
@@ -57,7 +57,7 @@ pub static OFFENCES: Offences = Offences {
 };
 
 impl Offences {
-    /// Panics if there was one.
+    /// Panics if there was a violation.
     pub fn check(&self) {
         let all = [&self.unregistered, &self.disarmed, &self.crossed, &self.wrong];
         assert!(all.iter().all(|count| count.load(Relaxed) == 0), "{self:?}");
@@ -65,7 +65,7 @@ impl Offences {
 }
 
 impl Watch {
-    /// Begins to watch a probe, by the watch with this number. Returns the word to register it with.
+    /// Starts to watch a probe, with the watch of this number. Returns the data to register the probe with.
     pub fn begin(number: usize, is_armed: bool) -> usize {
         static GENERATION: AtomicU64 = AtomicU64::new(1);
         let watch = &ALL[number];
@@ -77,28 +77,28 @@ impl Watch {
         number | (generation as usize) << 8
     }
 
-    /// The watch with this number.
+    /// Returns the watch with this number.
     pub fn of(number: usize) -> &'static Self {
         &ALL[number]
     }
 
-    /// The probe has been unregistered.
+    /// Records that the probe has been unregistered.
     pub fn end(&self) {
         self.generation.store(0, Relaxed);
     }
 
-    /// The probe is going to be armed, or has been disarmed.
+    /// Records that the probe is about to be armed, or has been disarmed.
     pub fn set_armed(&self, is_armed: bool) {
         self.is_armed.store(is_armed, Relaxed);
     }
 
-    /// How often its handlers were called, before and after.
+    /// Returns the number of calls of its handlers, before and after.
     pub fn calls(&self) -> (u64, u64) {
         (self.before.load(Relaxed), self.after.load(Relaxed))
     }
 }
 
-/// The watch of the probe whose handler was called with the word `data`.
+/// Returns the watch of the probe whose handler was called with `data`.
 fn watch(data: usize) -> &'static Watch {
     let watch = &ALL[data & (WATCHES - 1)];
     if watch.generation.load(Relaxed) != (data >> 8) as u64 {
@@ -107,7 +107,7 @@ fn watch(data: usize) -> &'static Watch {
     watch
 }
 
-/// The same, where there must be no call once the probe has been disarmed.
+/// Returns the watch of a probe whose handler must not be called once the probe is disarmed.
 fn armed_watch(data: usize) -> &'static Watch {
     let watch = watch(data);
     if !watch.is_armed.load(Relaxed) {
@@ -121,12 +121,12 @@ pub extern "C" fn before(hit: &mut Hit<'_>) {
     armed_watch(hit.data()).before.fetch_add(1, Relaxed);
 }
 
-/// A handler before the instruction that sees what a call passes, if it is the first of a function.
+/// A handler before the first instruction of a function that sees what a call passes.
 pub extern "C" fn at_entry(entry: &Entry) {
     armed_watch(entry.data()).before.fetch_add(1, Relaxed);
 }
 
-/// A handler before the instruction that runs into probes itself now and then.
+/// A handler before the instruction that sometimes hits probes itself.
 pub extern "C" fn before_with_calls(hit: &mut Hit<'_>) {
     let calls = armed_watch(hit.data()).before.fetch_add(1, Relaxed);
     if calls.is_multiple_of(SELDOM) && !Function::named("nest", Group::Steady).is_right_in_handler(calls) {
@@ -134,12 +134,12 @@ pub extern "C" fn before_with_calls(hit: &mut Hit<'_>) {
     }
 }
 
-/// A handler behind the instruction.
+/// A handler after the instruction.
 pub extern "C" fn after(hit: &mut Hit<'_>) {
     armed_watch(hit.data()).after.fetch_add(1, Relaxed);
 }
 
-/// Words of private data of a call.
+/// The number of words of private data of a call.
 pub const DATA_WORDS: usize = 2;
 
 /// A handler at the entry.

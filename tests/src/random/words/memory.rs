@@ -1,5 +1,6 @@
-//! Loads and stores (C4.1.88) in every addressing mode. The unprivileged ones fault on the kernel's memory wherever
-//! they stand, and those of floating-point registers are undefined in a kernel without.
+//! Loads and stores (C4.1.88) in every addressing mode. Unprivileged ones are left out because they fault on the
+//! kernel's memory, and those of floating-point registers because they are undefined in a kernel that does not enable
+//! them.
 
 use super::{Access, Class, Index, Need, Place, bit, field, rd, rm, rn, signed};
 
@@ -25,12 +26,12 @@ pub(super) const CLASSES: &[Class] = &[
         .filled(|place, word| (field(word, 15, 12) <= 8).then_some(()).and_then(|()| ordered(place, word)))
         .only_if(|features| features.atomics()),
     Class::plain("DC ZVA", 0xd50b_7420, 0x1f).filled(zero).only_if(|features| {
-        // Within the memory.
+        // The block must fit into the memory.
         features.zero_block.is_some_and(|log2_words| log2_words <= 6)
     }),
 ];
 
-/// By size and opc: opc 0 stores, 1 loads, 2 and 3 load signed.
+/// Returns whether the combination of size and opc is allocated: opc 0 stores, 1 loads, 2 and 3 load signed.
 const fn is_allocated(word: u32) -> bool {
     let (size, opc) = (field(word, 31, 30), field(word, 23, 22));
     opc < 2 || size + opc < 5 && size < 3
@@ -40,7 +41,7 @@ const fn size(word: u32) -> u64 {
     1 << field(word, 31, 30)
 }
 
-/// An access without index. Below sp there is nothing to load, and above the memory there is no stack.
+/// Makes an access without an index. There is nothing to load below sp, and no stack above the memory.
 fn access(word: u32, offset: i64, writeback: i64, size: u64, alignment: u64) -> Option<(u32, Need)> {
     if rn(word) == 31 && (!(0..8192).contains(&offset) || writeback % 16 != 0 || writeback - offset > 256) {
         return None;
@@ -62,7 +63,7 @@ fn signed_offset(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
         0b11 => (distance, distance),
         _ => return None,
     };
-    // The base written back and the register loaded or stored must be two.
+    // The base register with writeback and the transferred register must differ.
     let possible = field(word, 11, 10) == 0 || rd(word) != rn(word) || rn(word) == 31;
     (possible && is_allocated(word)).then_some(()).and_then(|()| access(word, offset, writeback, size(word), 1))
 }
@@ -77,7 +78,7 @@ fn register_offset(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     Some((word, Need::Access(access)))
 }
 
-/// LDP, STP, LDPSW, LDNP, STNP.
+/// Makes LDP, STP, LDPSW, LDNP or STNP.
 fn pair(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     let (opc, mode, load) = (field(word, 31, 30), field(word, 24, 23), bit(word, 22));
     let (first, second) = (rd(word), field(word, 14, 10) as u8);
@@ -105,7 +106,7 @@ fn ordered(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
 }
 
 fn ordered_offset(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
-    // With sp, which is a multiple of 16, the offset has to keep the alignment.
+    // sp is a multiple of 16, so the offset must preserve the alignment.
     let distance = signed(word, 20, 12);
     let aligned = rn(word) != 31 || distance % 8 == 0;
     (aligned && is_allocated(word)).then_some(()).and_then(|()| access(word, distance, 0, size(word), size(word)))
@@ -116,7 +117,8 @@ fn ordered_pair(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     access(word, 0, 0, size, size)
 }
 
-/// A block of memory, by an address anywhere in it. The zero register is none.
+/// Makes a DC ZVA of a block of the memory, by an address anywhere in the block. The zero register holds no such
+/// address.
 fn zero(place: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     let block = 4 << place.features.zero_block?;
     let offset = place.sequence.below(block).cast_signed();

@@ -1,9 +1,9 @@
-//! Random words, made from the encodings of a class, and the registers that make one of them do something that can be
-//! compared: a branch has to lead to a pad, a load and a store to the memory, and whatever writes sp to the stack.
+//! Random words, made from the encodings of a class, and registers with which such a word has a comparable effect: a
+//! branch leads to a pad, loads and stores access the memory, and a write to sp leaves it on the stack.
 //!
-//! A class is the bits that are fixed, the bits that are random, and a function that refuses what is not allocated or
-//! is CONSTRAINED UNPREDICTABLE, fills in what cannot be left to chance, and says what the registers need. All
-//! encodings are those of the Arm ARM, C4.1, and instructions in C6.2 under their names.
+//! A class consists of fixed bits, random bits, and a function. The function refuses words that are unallocated or
+//! CONSTRAINED UNPREDICTABLE, fills in fields that cannot be random, and returns what the word needs of the registers.
+//! All encodings are those of the Arm ARM, C4.1; instructions are in C6.2 under their names.
 
 mod memory;
 mod processing;
@@ -16,37 +16,37 @@ use super::arena::Arena;
 use super::features::Features;
 use super::sequence::Sequence;
 
-/// Instructions that are made alike.
+/// Instructions that are made in the same way.
 pub struct Class {
-    /// What they are.
+    /// The name of the class.
     pub name: &'static str,
-    /// Whether the processor has them.
+    /// Returns whether the CPU has the instructions.
     has: fn(&Features) -> bool,
     fixed: u32,
     random: u32,
     fill: fn(&mut Place<'_>, u32) -> Option<(u32, Need)>,
 }
 
-/// For whom a word is made.
+/// The context for making a word.
 pub struct Place<'a> {
     pub sequence: &'a mut Sequence,
     pub arena: &'a Arena,
     pub features: &'a Features,
-    /// The virtual address that the word is executed at.
+    /// The virtual address at which the word is executed.
     pub address: usize,
 }
 
-/// What a word needs of the registers.
+/// The requirement of a word for the registers.
 #[derive(Clone, Copy, Debug)]
 pub enum Need {
     Nothing,
-    /// Register `rn` leads to a pad.
+    /// Register `rn` holds the address of a pad.
     Pad {
         rn: u8,
     },
-    /// The memory is loaded or stored.
+    /// The word loads from or stores to the memory.
     Access(Access),
-    /// sp becomes register `rn` plus `offset`, plus a random part of register `index`, and has to stay on the stack.
+    /// sp becomes register `rn` plus `offset`, plus a random part of register `index`, and must stay on the stack.
     Stack {
         rn: u8,
         offset: i64,
@@ -58,14 +58,14 @@ pub enum Need {
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     rn: u8,
-    /// From the base register to the first byte.
+    /// The offset of the first byte from the base register.
     offset: i64,
-    /// What is added to the base register in the end.
+    /// The number that is added to the base register at the end.
     writeback: i64,
     index: Option<Index>,
-    /// Bytes.
+    /// The size, in bytes.
     size: u64,
-    /// A power of two.
+    /// The alignment in bytes, a power of two.
     alignment: u64,
 }
 
@@ -73,21 +73,21 @@ pub struct Access {
 #[derive(Clone, Copy, Debug)]
 pub struct Index {
     rm: u8,
-    /// As DecodeRegExtend has it.
+    /// The extension, encoded as for DecodeRegExtend.
     option: u32,
     shift: u32,
 }
 
-/// The registers before a word is executed, and where memory counts afterwards.
+/// The registers before a word is executed, and the part of the memory that is compared afterwards.
 #[derive(Clone)]
 pub struct Case {
     pub before: TrapFrame,
-    /// The lowest virtual address that counts: what lies below sp does not.
+    /// The lowest virtual address that is compared: memory below sp is not.
     pub live: u64,
 }
 
 impl Class {
-    /// Words that go on to the next one, and need nothing.
+    /// Creates a class of words that continue with the next instruction and have no requirement.
     const fn plain(name: &'static str, fixed: u32, random: u32) -> Self {
         Self { name, has: |_| true, fixed, random, fill: |_, word| Some((word, Need::Nothing)) }
     }
@@ -102,7 +102,7 @@ impl Class {
         self
     }
 
-    /// A random word.
+    /// Returns a random word of the class.
     pub fn word(&self, place: &mut Place<'_>) -> (u32, Need) {
         loop {
             let random = place.sequence.next() as u32 & self.random;
@@ -112,13 +112,13 @@ impl Class {
         }
     }
 
-    /// Those of `classes` that the processor has.
+    /// Returns the classes that the CPU has.
     pub fn present(classes: &'static [Self], features: &Features) -> impl Iterator<Item = &'static Self> {
         classes.iter().filter(|class| (class.has)(features))
     }
 }
 
-/// What is simulated.
+/// Simulated instructions.
 pub const SIMULATED: &[Class] = simulated::CLASSES;
 /// Data processing.
 pub const PROCESSING: &[Class] = processing::CLASSES;
@@ -127,11 +127,12 @@ pub const MEMORY: &[Class] = memory::CLASSES;
 /// System instructions.
 pub const SYSTEM: &[Class] = system::CLASSES;
 
-/// Bytes between the lowest stack pointer and the end of the stack: what is left below is for trap frames and handlers.
+/// The number of bytes between the lowest stack pointer and the end of the stack. The rest below is for trap frames and
+/// handlers.
 const STACK: u64 = 16 * 1024;
 
 impl Place<'_> {
-    /// Random registers for a word with this need.
+    /// Returns random registers for a word with this requirement.
     pub fn case(&mut self, need: Need) -> Case {
         let mut before = TrapFrame::default();
         before.x.fill_with(|| self.sequence.register());
@@ -139,7 +140,7 @@ impl Place<'_> {
         let (start, end) = (memory.start as u64, memory.end as u64);
         let floor = end - STACK;
         before.pc = self.address as u64;
-        // EL1 on SP_EL1; interrupts masked, and the other flags and masks random.
+        // EL1 with SP_EL1, interrupts masked, and the other flags and masks random.
         before.pstate = (self.sequence.next() & (0b1111 << 28 | TrapFrame::DAIF)) | TrapFrame::IRQ_MASKED | 0b0101;
         before.sp = floor + self.sequence.below((start - floor) / 16) * 16;
         let mut live = start;
@@ -149,14 +150,15 @@ impl Place<'_> {
                 before.set_register(rn, self.arena.pad(self.sequence, self.address, usize::MAX) as u64);
             }
             Need::Access(access) => {
-                // sp is aligned down below, and the access moves down with it.
+                // sp is aligned down below, which moves the access down, too.
                 let slack = if access.rn == 31 { 16 } else { 0 };
-                // Nor may it leave its stack upwards, where no trap frame is expected.
+                // The access must not leave the stack upwards either, where no trap frame is expected.
                 let up = if access.rn == 31 { (access.writeback - access.offset).max(0).unsigned_abs() } else { 0 };
                 let room = end - start - slack - up - access.size;
                 let target = start + slack + self.sequence.below(room / access.alignment + 1) * access.alignment;
                 if let (31, Some(Index { rm, shift, .. })) = (access.rn, access.index) {
-                    // Not below sp: positive whatever the extension, and with sp on the stack.
+                    // The index must not lead below sp: it is positive with any extension, and so small that sp stays
+                    // on the stack.
                     let garbage = self.sequence.next() << 32;
                     let small = self.sequence.below((STACK / 2) >> shift);
                     let wide = access.index.is_some_and(|index| index.option & 1 != 0);
@@ -196,7 +198,7 @@ impl Place<'_> {
 }
 
 impl Index {
-    /// What it adds.
+    /// Returns the number that the index adds.
     fn value(self, frame: &TrapFrame) -> u64 {
         let value = frame.register(self.rm);
         let bits = 8 << (self.option & 3);
@@ -210,17 +212,17 @@ impl Index {
     }
 }
 
-/// Bits `high` to `low` of `word`, both included.
+/// Returns bits `high` to `low` of `word`, both inclusive.
 const fn field(word: u32, high: u32, low: u32) -> u32 {
     word >> low & (u32::MAX >> (31 - (high - low)))
 }
 
-/// Bit `number` of `word`.
+/// Returns bit `number` of `word`.
 const fn bit(word: u32, number: u32) -> bool {
     word >> number & 1 != 0
 }
 
-/// The signed number in bits `high` to `low`.
+/// Returns the signed number in bits `high` to `low`, both inclusive.
 const fn signed(word: u32, high: u32, low: u32) -> i64 {
     ((word << (31 - high)).cast_signed() >> (31 - high + low)) as i64
 }

@@ -40,7 +40,7 @@ pub(super) const CLASSES: &[Class] = &[
     Class::plain("SUBP, SUBPS", 0x9ac0_0000, 0x201f_03ff).only_if(|features| features.tags()),
     Class::plain("GMI", 0x9ac0_1400, 0x001f_03ff).only_if(|features| features.tags()),
     Class::plain("PACGA", 0x9ac0_3000, 0x001f_03ff).only_if(|features| features.generic_authentication()),
-    // RBIT, REV16, REV32, REV, CLZ, CLS; CTZ, CNT, ABS.
+    // RBIT, REV16, REV32, REV, CLZ, CLS; CTZ, CNT and ABS with FEAT_CSSC.
     Class::plain("1 source", 0x5ac0_0000, 0x8000_3fff).filled(|place, word| {
         let last = if place.features.short_sequences() { 8 } else { 5 };
         let opcode = field(word, 15, 10);
@@ -54,17 +54,17 @@ pub(super) const CLASSES: &[Class] = &[
     Class::plain("SMULH, UMULH", 0x9b40_7c00, 0x009f_03ff),
 ];
 
-/// A W register has no bit 32: bit 5 of the amount is clear.
+/// Makes a shifted-register instruction. A W register has no bit 32, so bit 5 of the amount must be clear.
 fn shifted(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     (bit(word, 31) || !bit(word, 15)).then_some((word, Need::Nothing))
 }
 
-/// The same, and N is sf.
+/// Makes an instruction whose amount has six bits, and whose N bit equals sf.
 fn six_bits(place: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     shifted(place, word | field(word, 31, 31) << 22)
 }
 
-/// Rd 31 is sp, unless the flags are set.
+/// Makes an ADD or SUB (immediate). Rd 31 is sp, unless the flags are set.
 fn add_immediate(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     if rd(word) != 31 || bit(word, 29) {
         return Some((word, Need::Nothing));
@@ -88,7 +88,8 @@ fn add_extended(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     possible.then_some((word, Need::Stack { rn: rn(word), offset: 0, index: Some(index) }))
 }
 
-/// N, immr and imms encode a mask (DecodeBitMasks): an element of 2 to 64 bits that is not all ones.
+/// Makes a logical (immediate) instruction. N, immr and imms encode a mask (DecodeBitMasks): an element of 2 to 64 bits
+/// that is not all ones.
 fn logical_immediate(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     let selector = field(word, 22, 22) << 6 | !field(word, 15, 10) & 0x3f;
     let is_mask = selector >= 2 && {
@@ -100,7 +101,7 @@ fn logical_immediate(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     (is_mask && fits && !is_stack).then_some((word, Need::Nothing))
 }
 
-/// `and sp, xn, #-2^k`, for 16 to 512: ones in the upper 64 - k bits.
+/// Makes `and sp, xn, #-2^k`, for 2^k from 16 to 512: the mask has ones in the upper 64 - k bits.
 fn align_stack(place: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     let k = 4 + place.sequence.below(6) as u32;
     let word = word & !(0x3f << 16 | 0x3f << 10) | (64 - k) << 16 | (63 - k) << 10;

@@ -1,4 +1,4 @@
-//! What reads the program counter, leaves the slot, or concerns the interrupt masks.
+//! Instructions that read the program counter, leave the slot, or access the interrupt masks.
 
 use super::{Class, Need, Place, field, rn};
 
@@ -18,7 +18,8 @@ pub(super) const CLASSES: &[Class] = &[
     Class::plain("BR", 0xd61f_0000, 0x3e0).filled(register),
     Class::plain("BLR", 0xd63f_0000, 0x3e0).filled(register),
     Class::plain("RET", 0xd65f_0000, 0x3e0).filled(register),
-    // Without keys, which go with the fixtures that are signed. BRAA is left out: QEMU 10.0 fails an assertion on it.
+    // The keys are not enabled here; the signed fixtures test them. BRAA is left out, because QEMU 10.0 fails an
+    // assertion on it.
     Class::plain("BLRAAZ, BLRABZ", 0xd63f_081f, 0x7e0)
         .filled(register)
         .only_if(|features| features.pointer_authentication()),
@@ -28,8 +29,8 @@ pub(super) const CLASSES: &[Class] = &[
     Class::plain("RETAA, RETAB", 0xd65f_0bff, 0x400)
         .filled(|_, word| Some((word, Need::Pad { rn: 30 })))
         .only_if(|features| features.pointer_authentication()),
-    // NOP, YIELD, WFE, DGH. An exception return, by which the word is entered, sets the event register, so that WFE
-    // does not wait.
+    // NOP, YIELD, WFE, DGH. The word is entered by an exception return, which sets the event register, so WFE does not
+    // wait.
     Class::plain("hints that do nothing", 0xd503_201f, 0xe0)
         .filled(|_, word| matches!(field(word, 7, 5), 0 | 1 | 2 | 6).then_some((word, Need::Nothing))),
     Class::plain("MRS DAIF", 0xd53b_4220, 0x1f),
@@ -38,7 +39,7 @@ pub(super) const CLASSES: &[Class] = &[
     Class::plain("MSR DAIFClr", 0xd503_40ff, 0xf00),
 ];
 
-/// A branch to a pad, with a number of words of `BITS` bits from bit `LOW` on.
+/// Makes a branch to a pad, whose offset in words has `BITS` bits from bit `LOW` on.
 fn branch<const BITS: u32, const LOW: u32>(place: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     let reach = (1 << (BITS + 1)) - 4;
     let pad = place.arena.pad(place.sequence, place.address, reach);
@@ -55,7 +56,7 @@ fn offset<const BITS: u32, const LOW: u32>(place: &Place<'_>, target: usize) -> 
     (words & ((1 << BITS) - 1)) << LOW
 }
 
-/// A branch to a register. The zero register leads nowhere.
+/// Makes a branch to a register. The zero register holds no address.
 fn register(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     (rn(word) != 31).then_some((word, Need::Pad { rn: rn(word) }))
 }

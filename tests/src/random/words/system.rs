@@ -1,4 +1,4 @@
-//! System instructions (C4.1.87) that do the same whenever they are executed, and no harm.
+//! System instructions (C4.1.87) that have the same effect whenever they are executed, and do no harm.
 
 use super::{Class, Need, field};
 
@@ -17,7 +17,7 @@ pub(super) const CLASSES: &[Class] = &[
     Class::plain("MSR DIT", 0xd51b_42a0, 0x1f).only_if(|features| features.data_independent_timing()),
     Class::plain("MSR SSBS (immediate)", 0xd503_403f, 0x100).only_if(|features| features.speculative_store_bypass()),
     Class::plain("MSR SSBS", 0xd51b_42c0, 0x1f).only_if(|features| features.speculative_store_bypass()),
-    // CRn 0, CRm 4 to 7: what is not allocated there reads as zero (D17.3.1).
+    // CRn 0, CRm 4 to 7: unallocated registers in this range read as zero (D17.3.1).
     Class::plain("MRS of identification registers", 0xd538_0400, 0x3ff),
     Class::plain("MRS of control registers", 0, 0x1f).filled(|place, word| {
         // CurrentEL, SPSel, MIDR_EL1, MPIDR_EL1, CTR_EL0, DCZID_EL0, CNTFRQ_EL0, SCTLR_EL1, TCR_EL1, TTBR1_EL1,
@@ -43,7 +43,7 @@ pub(super) const CLASSES: &[Class] = &[
     Class::plain("barriers", 0xd503_301f, 0xfe0)
         .filled(|_, word| matches!(field(word, 7, 5), 2 | 4..=6).then_some((word, Need::Nothing))),
     Class::plain("SB", 0xd503_30ff, 0).only_if(|features| features.speculation_barrier()),
-    // As for WFE, the exception return by which the word is entered has it not wait.
+    // As for WFE, the exception return that enters the word sets the event register, so WFET does not wait.
     Class::plain("WFET", 0xd503_1000, 0x1f).only_if(|features| features.wait_timeouts()),
     // SEV, SEVL; XPACLRI, PACIA1716 to AUTIB1716; PSB, TSB, GCSB, CSDB, CLRBHB; PACIAZ to AUTIBSP; BTI.
     Class::plain("hints", 0xd503_201f, 0xfe0).filled(|_, word| {
