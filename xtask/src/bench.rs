@@ -1,8 +1,8 @@
-//! What a hit costs, in instructions, beside what Linux needs for the same in the same emulator.
+//! Measures the cost of a hit in instructions, and compares it with Linux in the same emulator.
 //!
-//! The image of `benches/` measures. QEMU is started so that it counts instructions and nothing else makes time pass:
-//! the figures are the same on every host and in every run. The instructions of one hit are also logged, which tells
-//! the exceptions, checks the figure, and is the profile.
+//! The image of `benches/` measures. QEMU is started so that it counts instructions, and nothing else makes time pass:
+//! the figures are the same on every host and in every run. The instructions of one hit are also logged. The log gives
+//! the number of exceptions, checks the figure, and is the profile.
 
 mod comparison;
 mod monitor;
@@ -38,7 +38,7 @@ pub const PACKAGE: &str = "kprobes-benches";
 /// An instruction takes a nanosecond, and nothing else takes time.
 pub const COUNT_INSTRUCTIONS: [&str; 2] = ["-icount", "shift=0,sleep=off"];
 
-/// What is measured.
+/// The cases to measure, and how.
 #[derive(clap::Args)]
 pub struct Options {
     /// The board, a directory of `boards/`.
@@ -50,26 +50,26 @@ pub struct Options {
     /// QEMU's name of the CPU.
     #[arg(long, value_name = "NAME")]
     cpu: Option<String>,
-    /// How long a case may take.
+    /// How many seconds a case may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     timeout: u64,
     /// Prints a line of JSON for each case instead of a table.
     #[arg(long)]
     json: bool,
-    /// Shows in which functions the instructions of this case are, of one hit or of the whole change.
+    /// Shows in which functions the instructions of this case are, for one hit or for the whole change.
     #[arg(long, value_name = "CASE", conflicts_with_all = ["json", "filter"])]
     profile: Option<String>,
-    /// Has several CPUs hit probes at once, and shows how many hits there are in a second by the clock of the host.
+    /// Measures the hits per second of several CPUs at once, by the clock of the host.
     #[arg(long, conflicts_with = "profile")]
     throughput: bool,
-    /// Writes all figures into docs/benchmarks.md, in the place of those that are there.
+    /// Writes all figures into docs/benchmarks.md, in place of the old ones.
     #[arg(long, conflicts_with_all = ["filter", "json", "profile", "throughput", "board", "configuration", "cpu"])]
     update_page: bool,
     /// Only cases whose name contains this.
     filter: Option<String>,
 }
 
-/// Measures, and prints what came out.
+/// Measures, and prints the results.
 pub fn bench(options: &Options) -> Result<()> {
     let bench = Bench::new(options)?;
     if let Some(case) = &options.profile {
@@ -105,11 +105,11 @@ pub fn bench(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A machine to be started.
+/// A machine to start, and its program.
 struct Bench {
     elf: PathBuf,
     arguments: Vec<OsString>,
-    /// The same as one would type it.
+    /// The arguments as a user would type them.
     command: String,
 }
 
@@ -131,7 +131,8 @@ impl Bench {
         Ok(Self { elf, arguments, command })
     }
 
-    /// The figures of the cases that are wanted, in one machine, and the traces of hits, and of changes if they are to be.
+    /// Returns the figures of the wanted cases, measured in one machine, with the traces of hits, and of changes if
+    /// `traces_changes`.
     fn measure(&self, seconds: u64, traces_changes: bool, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<Figure>> {
         let monitor = Monitor::new()?;
         let mut arguments = self.arguments.clone();
@@ -141,18 +142,18 @@ impl Bench {
         outcome.map_err(|sentence| anyhow!("the image does not measure: {sentence}"))
     }
 
-    /// How many calls the CPUs of a machine make in a second, in the cases that are wanted.
+    /// Returns how many calls the CPUs of a machine make per second in the wanted cases.
     fn measure_throughput(&self, seconds: u64, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<Throughput>> {
         converse(&self.arguments, seconds, &mut throughput::Session::new(wanted)).map_err(anyhow::Error::msg)
     }
 
-    /// When, by what and with what it was measured.
+    /// Returns when, by which command, and with which QEMU the figures were measured.
     fn how(&self) -> Result<String> {
         let (date, typed, version) = (table::today(), table::own_command(), self.version()?);
         Ok(format!("\nMeasured on {date} by `{typed}`\nwith {version}:\n{}\n", self.command))
     }
 
-    /// What QEMU calls itself.
+    /// Returns the version line of QEMU.
     fn version(&self) -> Result<String> {
         let output = workspace::command(crate::machine::QEMU).arg("--version").output()?;
         let text = String::from_utf8_lossy(&output.stdout);

@@ -1,5 +1,5 @@
-//! Pictures of stacks: what `cargo xtask trace -f json` has put out of a map keyed by `kstack`, as folded text, which all programs for
-//! flame graphs read, as a flame graph, and in the form of speedscope.
+//! Draws stacks. The input is the output of `cargo xtask trace -f json` with a map keyed by `kstack`. The result is
+//! folded text, which all programs for flame graphs read, a flame graph, or a file for speedscope.
 
 use std::{
     collections::BTreeMap,
@@ -12,14 +12,14 @@ use anyhow::{Context, Result, bail, ensure};
 use inferno::flamegraph::{self, Options as Picture};
 use serde_json::{Value, json};
 
-/// What is drawn, and where.
+/// The input and the files to draw.
 #[derive(clap::Args)]
 pub struct Options {
     /// The output of `cargo xtask trace -f json`; standard input, if no file is given.
     #[arg(value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Where it goes: FILE.svg is a flame graph, FILE.folded folded text, FILE.speedscope.json for <https://www.speedscope.app>. May
-    /// be given several times; folded text goes to the standard output otherwise.
+    /// The file to draw. FILE.svg is a flame graph, FILE.folded folded text, FILE.speedscope.json for
+    /// <https://www.speedscope.app>. May be given several times. Without it, folded text goes to standard output.
     #[arg(short, value_name = "FILE")]
     output: Vec<PathBuf>,
     /// The map, if several have stacks as keys.
@@ -28,7 +28,7 @@ pub struct Options {
     /// The title of a flame graph.
     #[arg(long, value_name = "TEXT", default_value = "Flame Graph")]
     title: String,
-    /// What is counted.
+    /// The unit of the counts.
     #[arg(long, value_name = "TEXT", default_value = "samples")]
     count_name: String,
 }
@@ -63,7 +63,7 @@ enum Form {
     Speedscope,
 }
 
-/// The form that the name of a file asks for.
+/// Returns the form that the name of a file asks for.
 fn form(path: &Path) -> Result<Form> {
     let name = path.to_string_lossy();
     match () {
@@ -74,12 +74,13 @@ fn form(path: &Path) -> Result<Form> {
     }
 }
 
-/// Stacks, the outermost function first, each with what was counted for it.
+/// Stacks, the outermost function first, each with its count.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Stacks(BTreeMap<Vec<String>, u64>);
 
 impl Stacks {
-    /// Takes them out of the output of a program: of the map that is named, or of the one that has stacks as keys.
+    /// Reads the stacks from the output of a program: those of the map `wanted`, or of the only map that has stacks as
+    /// keys.
     pub fn read(output: &str, wanted: Option<&str>) -> Result<Self> {
         let mut found: Vec<(String, Self)> = Vec::new();
         for (number, line) in output.lines().enumerate() {
@@ -91,7 +92,7 @@ impl Stacks {
             for (name, entries) in object["data"].as_object().into_iter().flatten() {
                 let stacks = Self::of(entries);
                 if !stacks.0.is_empty() && wanted.is_none_or(|wanted| wanted == name) {
-                    // A map that is printed several times counts on.
+                    // If a map is printed several times, the last one has the total.
                     found.retain(|(other, _)| other != name);
                     found.push((name.clone(), stacks));
                 }
@@ -103,7 +104,7 @@ impl Stacks {
         Ok(found.pop().context(sentence)?.1)
     }
 
-    /// The entries of a map that are numbers kept by stacks.
+    /// Returns the entries of a map that are numbers under stacks.
     fn of(entries: &Value) -> Self {
         let mut stacks = Self::default();
         for (key, value) in entries.as_object().into_iter().flatten() {
@@ -115,7 +116,7 @@ impl Stacks {
         stacks
     }
 
-    /// Writes a line for each stack, with `;` between functions, which is `:` within one.
+    /// Writes a line for each stack, with `;` between functions. A `;` within a function becomes `:`.
     pub fn fold(&self, out: &mut impl Write) -> io::Result<()> {
         self.0.iter().try_for_each(|(stack, count)| {
             let frames: Vec<_> = stack.iter().map(|frame| frame.replace(';', ":")).collect();
@@ -130,12 +131,12 @@ impl Stacks {
         let mut picture = Picture::default();
         picture.title = title.into();
         picture.count_name = count_name.into();
-        // The same stacks give the same picture.
+        // The same stacks must give the same picture.
         picture.deterministic = true;
         flamegraph::from_reader(&mut picture, folded.as_slice(), out)
     }
 
-    /// Writes what speedscope reads.
+    /// Writes a file for speedscope.
     pub fn speedscope(&self, title: &str, out: &mut impl Write) -> io::Result<()> {
         let mut indices = BTreeMap::new();
         let mut samples = Vec::new();
@@ -169,7 +170,8 @@ impl Stacks {
     }
 }
 
-/// The stack in a key, the outermost function first; before it what else is in the key. A key without a stack has none.
+/// Returns the stack in a key, the outermost function first, after the other parts of the key. `None` if the key has no
+/// stack.
 fn stack(key: &str) -> Option<Vec<String>> {
     // A stack begins and ends with the end of a line, and each frame is indented.
     const FRAME: &str = "\n    ";
@@ -182,7 +184,7 @@ fn stack(key: &str) -> Option<Vec<String>> {
     Some(frames)
 }
 
-/// The function of a frame, without how far into it the address is.
+/// Returns the function of a frame, without the offset in it.
 fn function(frame: &str) -> String {
     let (name, offset) = frame.rsplit_once('+').unwrap_or((frame, ""));
     let is_offset = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_digit());

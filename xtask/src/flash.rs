@@ -1,5 +1,5 @@
-//! Puts a kernel, or the loader that takes kernels over a serial line, on the card that a Raspberry Pi boots from: into a boot
-//! partition that is mounted, beside what is there, or as an image of a whole card.
+//! Puts a kernel, or the loader that takes kernels over a serial line, on the card that a Raspberry Pi boots from: into
+//! a mounted boot partition, beside the files there, or as an image of a whole card.
 
 mod card;
 mod config;
@@ -14,27 +14,28 @@ use anyhow::{Context, Result};
 
 use crate::{board::Board, image, setup, workspace};
 
-/// What is put where.
+/// The kernel, and where it goes.
 #[derive(clap::Args)]
 pub struct Options {
     /// The board, one with a memory card: `[sd]` in its board.toml.
     #[arg(long, value_name = "NAME")]
     board: String,
-    /// The directory where the boot partition of a card is mounted. What is there stays, but for a `kernel8.img`, which gets
-    /// another name; of `config.txt`, a section is written.
+    /// The directory where the boot partition of a card is mounted. Existing files stay, except that a `kernel8.img` is
+    /// renamed, and a section of `config.txt` is written.
     #[arg(long, value_name = "DIR", required_unless_present = "image", conflicts_with = "image")]
     boot_dir: Option<PathBuf>,
-    /// The file that becomes the image of a whole card, with a partition table and a boot partition. A block device is written
-    /// to after its name was typed once more.
+    /// The file for the image of a whole card, with a partition table and a boot partition. A block device is written
+    /// to only after its name was typed once more.
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
     /// Puts the chain-loader on the card: kernels then come by `cargo xtask run --serial`.
     #[arg(long)]
     loader: bool,
-    /// The image to put on the card, as `cargo xtask image` makes it; the kernel is built if none is given.
+    /// The image to put on the card, as `cargo xtask image` makes it. The kernel is built if none is given.
     #[arg(long, value_name = "FILE", conflicts_with = "loader")]
     kernel: Option<PathBuf>,
-    /// With --image, the directory with the firmware; without, it is that of Debian's package raspi-firmware.
+    /// The directory with the firmware for --image. Without this, the firmware of Debian's package raspi-firmware is
+    /// used.
     #[arg(long, value_name = "DIR", requires = "image")]
     firmware: Option<PathBuf>,
     /// Also writes into a directory that does not look like the boot partition of this board.
@@ -47,13 +48,13 @@ pub const KERNEL: &str = "kernel8.img";
 /// The name of the firmware's configuration.
 pub const CONFIG: &str = "config.txt";
 
-/// What the configuration of the board's firmware has to say, whatever else it does.
+/// Returns the settings that the firmware's configuration must contain for the board.
 fn configuration(board: &Board) -> Result<String> {
     let path = workspace::root().join("boards").join(&board.name).join(CONFIG);
     fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))
 }
 
-/// Puts the kernel or the loader where it is to be.
+/// Puts the kernel or the loader on the card.
 pub fn flash(options: &Options) -> Result<()> {
     let board = Board::load(&options.board)?;
     board.sd()?;
@@ -75,7 +76,7 @@ pub fn flash(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The image of a card with this kernel, with the firmware from `firmware` or from Debian's package.
+/// Returns the image of a card with this kernel, and with the firmware from `firmware` or from Debian's package.
 pub fn card_image(board: &Board, kernel: &[u8], firmware: Option<&Path>) -> Result<Vec<u8>> {
     let read = |path: PathBuf| fs::read(&path).with_context(|| format!("{} cannot be read", path.display()));
     let sd = board.sd()?;
@@ -110,12 +111,12 @@ fn kernel(options: &Options) -> Result<Vec<u8>> {
     fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))
 }
 
-/// Builds the loader and says where its image is.
+/// Builds the loader, and returns the path of its image.
 pub fn loader() -> Result<PathBuf> {
     loader_with(&[])
 }
 
-/// Builds the loader with more arguments for Cargo, and says where its image is.
+/// Builds the loader with more arguments for Cargo, and returns the path of its image.
 pub fn loader_with(arguments: &[&str]) -> Result<PathBuf> {
     let elf = workspace::build_kernel_with("kprobes-loader", arguments)?;
     let out = elf.with_extension("img");

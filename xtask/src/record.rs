@@ -1,5 +1,5 @@
-//! Takes what events record out of a machine while it goes on, into a file that other programs open. The target sends pages of its
-//! rings as they are; all that is made of them is made here.
+//! Records events of a machine, while it goes on, into a file for other programs. The target sends the unchanged pages
+//! of its rings; they are converted here.
 
 mod file;
 mod format;
@@ -29,7 +29,7 @@ use crate::{
 use format::Format;
 use pages::PAGE;
 
-/// What is recorded.
+/// The events to record, and the files.
 #[derive(clap::Args)]
 #[command(
     after_help = "The exit status is 3 if an event is refused, 4 if the machine does not go on, and 5 if COMMAND is refused."
@@ -39,12 +39,13 @@ pub struct Options {
     boot: boot::Options,
     #[command(flatten)]
     what: What,
-    /// Where it goes: FILE.pftrace is for Perfetto, and any other a trace.dat as `trace-cmd` writes it. May be given several times.
+    /// The file of the recording. FILE.pftrace is for Perfetto, any other a trace.dat as `trace-cmd` writes it. May be
+    /// given several times.
     #[arg(short, value_name = "FILE", default_value = "trace.dat")]
     output: Vec<PathBuf>,
 }
 
-/// What is recorded, and for how long.
+/// The events to record, and for how long.
 #[derive(clap::Args, Default)]
 pub struct What {
     /// Defines an event as on the console, p:NAME PLACE ARGUMENTS, and enables it. May be given several times.
@@ -53,10 +54,10 @@ pub struct What {
     /// Carries out this command of the console meanwhile, and ends the recording with it.
     #[arg(short, value_name = "COMMAND")]
     pub command: Option<String>,
-    /// Ends the recording after this time; without this and a command, it goes on until ^C.
+    /// Ends the recording after this many seconds. Without this and a command, it goes on until ^C.
     #[arg(long, value_name = "N", conflicts_with = "command", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub seconds: Option<u64>,
-    /// Gives each CPU a ring of so many KiB.
+    /// Gives each CPU a ring of this many KiB.
     #[arg(short, value_name = "KIB")]
     pub buffer: Option<u64>,
 }
@@ -64,41 +65,41 @@ pub struct What {
 /// A recording.
 #[derive(Default)]
 pub struct Recorded {
-    /// Of each CPU.
+    /// The pages of each CPU.
     pages: Vec<Vec<u8>>,
     tasks: BTreeMap<u32, String>,
     formats: Vec<Format>,
-    /// The formats of the events that Linux has of itself.
+    /// The formats of Linux's predefined events.
     ftrace: Vec<Format>,
     header_page: String,
     header_event: String,
     /// The image, which ends with the table of its functions.
     image: Vec<u8>,
-    /// How many records were sent, and how many were lost before they could be.
+    /// The number of records that were sent, and of those that were lost before.
     pub records: u64,
     pub lost: u64,
-    /// Frames that have not come whole, and bytes that are of no frame.
+    /// The number of incomplete frames, and of bytes that belong to no frame.
     pub missing: u64,
     pub damaged: u64,
-    /// Whether the machine has begun with it.
+    /// Whether the machine has begun to send the recording.
     is_begun: bool,
-    /// Whether the end of it has come.
+    /// Whether the end of the recording has come.
     is_whole: bool,
 }
 
-/// The exit status of a recording of which not all has come; the others are those of `trace`.
+/// The exit status of an incomplete recording. The others are those of `trace`.
 const INCOMPLETE: u8 = 6;
 
-/// What is wrong with what was asked for.
+/// The part of the request that the machine has refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     Event,
     Command,
 }
 
-/// Records.
+/// Records events as the options say.
 pub fn record(options: &Options) -> Result<ExitCode> {
-    // Before anything is built.
+    // Checked before anything is built.
     options.what.event.iter().try_for_each(|event| check_line("the event", event))?;
     options.what.command.iter().try_for_each(|command| check_line("the command", command))?;
     for path in &options.output {
@@ -128,7 +129,7 @@ pub fn record(options: &Options) -> Result<ExitCode> {
         Ok(None) => INCOMPLETE.into(),
         Ok(Some(Refused::Event)) => return Ok(REFUSED.into()),
         Ok(Some(Refused::Command)) => FAILED.into(),
-        // What has come until then is written.
+        // The part that has come until then is written.
         Err(error) if error.is::<Stopped>() && recorded.is_begun => {
             eprintln!("xtask: {error:#}");
             STOPPED.into()
@@ -157,14 +158,14 @@ impl std::fmt::Display for Recorded {
     }
 }
 
-/// A way out of QEMU beside the UART: a virtio console that writes to a file.
+/// A second way out of QEMU beside the UART: a virtio console that writes to a file.
 struct Channel {
     arguments: Vec<std::ffi::OsString>,
     path: PathBuf,
 }
 
 impl Channel {
-    /// The machine with a channel, if it can have one.
+    /// Returns a channel for the machine. `None` if it cannot have one.
     fn of(target: &boot::Target) -> Result<Option<Self>> {
         let boot::Target::Qemu { arguments, has_virtio: true, .. } = target else { return Ok(None) };
         let directory = workspace::root().join("target/recordings");
@@ -176,15 +177,15 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // It is of no use to anybody else.
+        // The file has no other use.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// The arguments of a machine of QEMU that has virtio, with a channel that writes to `path`.
+/// Returns QEMU's arguments for a machine with virtio, with a channel that writes to `path`.
 pub fn with_channel(arguments: &[std::ffi::OsString], path: &Path) -> Vec<std::ffi::OsString> {
     let mut chardev = std::ffi::OsString::from("file,id=record,path=");
-    // QEMU takes two commas for one in a path.
+    // In a path, QEMU takes two commas for one.
     chardev.push(path.to_string_lossy().replace(',', ",,"));
     let channel =
         ["-device".into(), "virtio-serial-device".into(), "-device".into(), "virtconsole,chardev=record".into()];
@@ -192,18 +193,18 @@ pub fn with_channel(arguments: &[std::ffi::OsString], path: &Path) -> Vec<std::f
 }
 
 impl Recorded {
-    /// A recording of the machine that runs `image`.
+    /// Creates a recording of the machine that runs `image`.
     pub fn of(image: Vec<u8>) -> Self {
         Self { image, ..Self::default() }
     }
 
-    /// The functions of the image.
+    /// Returns the functions of the image.
     fn symbols(&self) -> Option<SymbolTable<'_>> {
         const ALIGNMENT: usize = 8;
         (0..self.image.len()).step_by(ALIGNMENT).find_map(|at| SymbolTable::parse(&self.image[at..]).ok())
     }
 
-    /// Records on a machine that is at its prompt; frames come over the UART, or are in the file `channel`.
+    /// Records on a machine that is at its prompt. The frames come over the UART, or are in the file `channel`.
     pub fn take(&mut self, remote: &mut Remote, channel: Option<&Path>, what: &What) -> Result<Option<Refused>> {
         if let Some(kib) = what.buffer {
             ensure!(remote.does(&format!("echo {kib} > buffer_size_kb"))?, "there is no memory for rings of {kib} KiB");
@@ -224,7 +225,7 @@ impl Recorded {
             None => frames.feed(&remote.take_frames()),
         };
         received.extend(frames.finish());
-        // Frames over the channel have the next number each, so what is missing at the end is told by the last.
+        // Frames on the channel are numbered consecutively, so the last frame shows how many are missing at the end.
         received.drain(..).for_each(|frame| self.add(frame));
         (self.missing, self.damaged) = (frames.missing, frames.damaged);
         self.note_addresses();
@@ -233,7 +234,7 @@ impl Recorded {
         Ok(outcome)
     }
 
-    /// Writes it, in the form that the name of the file asks for.
+    /// Writes the recording, in the form that the name of the file asks for.
     pub fn write(&self, path: &Path) -> Result<()> {
         let written = File::create(path).map(BufWriter::new).and_then(|mut out| {
             match path.extension().is_some_and(|extension| extension == "pftrace") {
@@ -245,7 +246,7 @@ impl Recorded {
         written.with_context(|| format!("{} cannot be written", path.display()))
     }
 
-    /// Of each event, of one CPU after the other, the CPU and `common_flags`.
+    /// Returns the CPU and the `common_flags` of each event, one CPU after the other.
     pub fn flags(&self) -> impl Iterator<Item = (usize, u8)> {
         let of_cpu =
             |(cpu, pages)| pages::events(pages).map(move |event| (cpu, event.bytes.get(2).copied().unwrap_or(0)));
@@ -267,7 +268,7 @@ impl Recorded {
         Ok(None)
     }
 
-    /// Reads how events are laid out.
+    /// Reads the formats of the events.
     fn read_texts(&mut self, remote: &mut Remote) -> Result<(), Stopped> {
         let mut text =
             |path: &str| Ok(remote.ask(&format!("cat {path}"))?.iter().map(|line| format!("{line}\n")).collect());

@@ -1,4 +1,4 @@
-//! The console of a machine in the hands of a command of this host, which types lines and has what comes back, part by part.
+//! Drives a machine's console from a command of this host: types lines and collects the output, part by part.
 
 use std::{
     fmt, mem,
@@ -22,21 +22,21 @@ use crate::{
 
 /// How often a silent machine is asked for a sign of life.
 const PULSE_PERIOD: Duration = Duration::from_secs(2);
-/// How long a machine may take to end after it was told to.
+/// How long a machine may take to end after the order to do so.
 const TIME_TO_END: Duration = Duration::from_secs(10);
-/// How soon ^C is seen.
+/// The longest time until ^C is noticed.
 pub const TURN: Duration = Duration::from_millis(50);
-/// What ^C sends.
+/// The byte that ^C sends.
 const INTERRUPT_KEY: u8 = 3;
 
-/// Something that came from the console.
+/// A part of the console's output.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard {
     /// A line that is not marked.
     Line(String),
-    /// A text that is marked.
+    /// A marked text.
     Marked(Kind, String),
-    /// The console asks for the next line.
+    /// The prompt for the next line.
     Prompt,
 }
 
@@ -54,7 +54,7 @@ impl std::error::Error for Stopped {}
 
 /// A machine that was started.
 pub struct Remote {
-    /// Nothing, once it has ended.
+    /// `None` once it has ended.
     uart: Option<Box<dyn Uart>>,
     outputs: Receiver<Output>,
     marks: Reader,
@@ -63,17 +63,17 @@ pub struct Remote {
     patience: Duration,
     last_sign: Instant,
     last_pulse: Instant,
-    /// What came with what was waited for, and after it.
+    /// Parts that came together with an awaited one, and after it.
     pending: Vec<Heard>,
-    /// Frames of a recording that came over the console.
+    /// Bytes of a recording's frames that came over the console.
     frames: Vec<u8>,
 }
 
 impl Remote {
-    /// Starts a machine, and waits for its first prompt. It may give no sign of life for so many seconds.
+    /// Starts a machine, and waits for its first prompt. It may give no sign of life for `seconds`.
     pub fn start(start: &dyn Start, seconds: u64) -> Result<Self> {
         let (sender, outputs) = mpsc::channel();
-        // The receiver is gone with the machine.
+        // The receiver is gone once the machine is.
         let uart = start.start(Box::new(move |output| drop(sender.send(output))))?;
         let now = Instant::now();
         let mut remote = Self {
@@ -91,11 +91,11 @@ impl Remote {
         Ok(remote)
     }
 
-    /// Types a line; what comes from then on does not begin with it.
+    /// Types a line, and skips its echo in the output.
     pub fn type_line(&mut self, line: &str) -> Result<(), Stopped> {
         self.type_keys(format!("{line}\r").into_bytes());
         self.last_sign = Instant::now();
-        // The console echoes it, in a line.
+        // The console echoes the line.
         loop {
             let mut heard = self.hear(Duration::MAX)?;
             if let Some(echo) = heard.iter().position(|heard| matches!(heard, Heard::Line(_))) {
@@ -116,7 +116,7 @@ impl Remote {
         }
     }
 
-    /// What has come, after this time at the latest; perhaps nothing.
+    /// Returns the output that has come, after `wait` at the latest. It may be empty.
     pub fn hear(&mut self, wait: Duration) -> Result<Vec<Heard>, Stopped> {
         if !self.pending.is_empty() {
             return Ok(mem::take(&mut self.pending));
@@ -182,7 +182,8 @@ impl Remote {
         Ok(heard)
     }
 
-    /// Carries out a line, and gives the lines that it prints. ^C is for it, where this process catches that.
+    /// Carries out a line, and returns the lines that it prints. If this process catches ^C, ^C interrupts the line's
+    /// command.
     pub fn ask(&mut self, line: &str) -> Result<Vec<String>, Stopped> {
         self.type_line(line)?;
         let mut lines = Vec::new();
@@ -200,15 +201,15 @@ impl Remote {
         }
     }
 
-    /// Carries out a line, whose output goes to the standard error. Returns whether it was not refused.
+    /// Carries out a line, and prints its output to standard error. Returns whether the console accepted the line.
     pub fn does(&mut self, line: &str) -> Result<bool, Stopped> {
         self.ask(line)?.iter().for_each(|line| eprintln!("{line}"));
-        // The console ends a line that other output is in.
+        // If other output leaves a line unfinished, the console ends that line first.
         let answer = self.ask(STATUS)?;
         Ok(answer.iter().map(String::as_str).filter(|line| !line.is_empty()).eq(["0"]))
     }
 
-    /// The frames that have come over the console since this was last called.
+    /// Returns the bytes of frames that have come over the console since the last call.
     pub fn take_frames(&mut self) -> Vec<u8> {
         mem::take(&mut self.frames)
     }
@@ -217,7 +218,7 @@ impl Remote {
     pub fn leave(mut self, farewell: &str) {
         self.type_keys(format!("{farewell}\r").into_bytes());
         let deadline = Instant::now() + TIME_TO_END;
-        // One that does not end by itself is ended when this goes.
+        // A machine that does not end by itself is killed when `self` is dropped.
         while Instant::now() < deadline && self.hear(TIME_TO_END).is_ok() {}
     }
 }

@@ -1,5 +1,5 @@
-//! A board on a serial line. What runs on it is sent over the line first, to the loader on its card; then the line is the
-//! board's console, for a person or for the tests, until the loader is back and takes the next kernel.
+//! A board at a serial line. First an image is sent over the line to the loader on its card. Then the line is the
+//! board's console, for a person or for the tests, until the loader is back and takes the next image.
 
 mod line;
 mod load;
@@ -31,36 +31,36 @@ pub use load::QUIT;
 
 /// How long a loader may take to answer by default.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a board takes at most from the order to reset until its loader says that it is there.
+/// The longest time from the order to reset a board until its loader answers.
 const TIME_TO_RESET: Duration = Duration::from_secs(10);
-/// After this time without a byte, keys are looked for.
+/// Keys are looked for after this time without a byte.
 const TURN: Duration = Duration::from_millis(5);
 
-/// The line that a board is on.
+/// The serial line of a board.
 #[derive(clap::Args)]
 pub struct Options {
-    /// A serial port, such as /dev/ttyUSB0: the board there runs the image, and not QEMU. It has the chain-loader on its card
-    /// (`cargo xtask flash --loader`).
+    /// A serial port, such as /dev/ttyUSB0: the board there runs the image, and not QEMU. It has the chain-loader on
+    /// its card (`cargo xtask flash --loader`).
     #[arg(long, value_name = "DEVICE")]
     pub serial: Option<PathBuf>,
-    /// The speed of the port, as the card's config.txt has it.
+    /// The speed of the port, as the card's config.txt sets it.
     #[arg(long, value_name = "N", default_value_t = 115_200, requires = "serial",
           value_parser = clap::value_parser!(u32).range(9600..=4_000_000))]
     pub baud: u32,
 }
 
-/// A board on a serial line.
+/// A board at a serial line.
 pub struct Station {
     /// The name of the board.
     pub board: String,
     line: Arc<Mutex<Line>>,
     part: u16,
-    /// How long a loader may take to answer where no user is there to switch the board on.
+    /// How long a loader may take to answer, when no user is there to switch the board on.
     pub patience: Duration,
 }
 
 impl Station {
-    /// The board of this name, on this line.
+    /// Opens the line to the board of this name. `None` if the options have no serial port.
     pub fn open(board: &str, options: &Options) -> Result<Option<Self>> {
         let Some(path) = &options.serial else { return Ok(None) };
         let part = Board::load(board)?.sd()?.cpu_part;
@@ -68,20 +68,20 @@ impl Station {
         Ok(Some(Self { board: board.into(), line: Arc::new(Mutex::new(line)), part, patience: PATIENCE }))
     }
 
-    /// Loads `image`, and is its console on this terminal until the person there leaves.
+    /// Loads `image`, and is its console on this terminal until the person leaves.
     pub fn interact(&self, image: &[u8]) -> Result<()> {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         terminal::interact(&mut line, &Load { package: &package(image)?, part: self.part, patience: None })
     }
 
-    /// What starts `image` on the board.
+    /// Packs `image` to be started on the board.
     pub fn with(&self, image: &[u8]) -> Result<Image<'_>> {
         Ok(Image { station: self, package: package(image)? })
     }
 }
 
 impl Drop for Station {
-    /// Waits until what was started last has given the board back.
+    /// Waits until the last started image has given the board back.
     fn drop(&mut self) {
         drop(self.line.lock());
     }
@@ -91,14 +91,14 @@ fn package(image: &[u8]) -> Result<Package> {
     Package::new(image).context("the image is longer than 4 GiB")
 }
 
-/// The name of the board whose CPU has this part number.
+/// Returns the name of the board whose CPU has this part number.
 fn board_with(part: u16) -> String {
     let boards = Board::all().unwrap_or_default();
     let board = boards.into_iter().find(|board| board.sd().is_ok_and(|sd| sd.cpu_part == part));
     board.map_or_else(|| format!("a board with CPU {part:#x}"), |board| board.name)
 }
 
-/// An image, and the board that is to run it.
+/// An image, and the board that runs it.
 pub struct Image<'a> {
     station: &'a Station,
     package: Package,
@@ -107,7 +107,7 @@ pub struct Image<'a> {
 impl Start for Image<'_> {
     fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
         let line = Arc::clone(&self.station.line);
-        // The one before has the line until it is dropped.
+        // The previous image has the line until it is dropped.
         let load = Load { package: &self.package, part: self.station.part, patience: Some(self.station.patience) };
         load.run(&mut line.lock().unwrap_or_else(PoisonError::into_inner))?;
         let (keys, typed) = mpsc::channel::<Vec<u8>>();
@@ -130,8 +130,9 @@ impl Start for Image<'_> {
     }
 }
 
-/// Has the kernel that was started give the board back to the loader, for the next one, which else would have to find out who is
-/// there: at its prompt, and if it does not come to one, by what it takes in any state in which it takes interrupts.
+/// Makes the running kernel give the board back to the loader for the next image. This works at the kernel's prompt. A
+/// kernel that does not come to one is stopped by keys that it takes in any state in which it takes interrupts.
+/// Otherwise the next load would first have to find out what runs there.
 fn give_back(line: &mut Line) {
     line.send(load::RESET);
     if await_loader(line, |_| ()) {
@@ -142,7 +143,7 @@ fn give_back(line: &mut Line) {
     await_loader(line, |text| eprint!("{}", printable(text)));
 }
 
-/// Whether the loader says in time that it is there. Other output before that goes to `heard`.
+/// Returns whether the loader announces itself in time. Other output before that goes to `heard`.
 fn await_loader(line: &mut Line, heard: impl Fn(&str)) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < TIME_TO_RESET {
@@ -155,14 +156,14 @@ fn await_loader(line: &mut Line, heard: impl Fn(&str)) -> bool {
     false
 }
 
-/// What was started, until it is dropped or the loader is back.
+/// A running image, until it is dropped or the loader is back.
 struct Running {
     keys: Sender<Vec<u8>>,
 }
 
 impl Uart for Running {
     fn type_keys(&self, keys: Vec<u8>) {
-        // The receiver is gone when the board was reset, which the output has said.
+        // The receiver is gone if the board was reset. The output has reported that.
         let _ = self.keys.send(keys);
     }
 

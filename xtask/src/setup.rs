@@ -1,5 +1,5 @@
-//! A fresh machine has rustup and nothing else. This finds out what else is needed, and gets it or says what to
-//! type; it asks for nothing, so that it works without a user.
+//! Prepares a fresh machine, which has only rustup. This module finds out what else is needed, and installs it or
+//! prints the commands to type. It never asks, so that it works without a user.
 
 mod apt;
 mod archive;
@@ -27,7 +27,7 @@ use crate::{
 /// The target of the images.
 pub const TARGET: &str = "aarch64-unknown-none-softfloat";
 
-/// Gets everything that any command needs.
+/// Installs everything that any command needs.
 pub fn everything() -> Result<()> {
     rust(&["clippy", "rustfmt"])?;
     let boards = Board::emulated()?;
@@ -44,13 +44,13 @@ pub fn everything() -> Result<()> {
     Ok(())
 }
 
-/// Gets what it takes for QEMU to be this board.
+/// Installs what QEMU needs to be this board.
 pub fn board(board: &Board) -> Result<()> {
     qemu(&[board.machine()?])?;
     if board.device_tree().is_some() { trees::get() } else { Ok(()) }
 }
 
-/// Gets what is missing of the Rust target and the given components.
+/// Installs the Rust target and the given components, if they are missing.
 pub fn rust(components: &[&str]) -> Result<()> {
     let mut missing = Vec::new();
     let directory = text_of(workspace::command("rustc").args(["--print", "target-libdir", "--target", TARGET]))?;
@@ -64,7 +64,7 @@ pub fn rust(components: &[&str]) -> Result<()> {
         }
     }
     for (kind, name) in missing {
-        // rustup adds to the toolchain that runs this, or else to the one of rust-toolchain.toml.
+        // rustup adds to the toolchain that runs this, or otherwise to that of rust-toolchain.toml.
         let rustup = Step::run(&["rustup", kind, "add", name]);
         if text_of(workspace::command("rustup").arg("--version").stderr(Stdio::null())).is_err() {
             let version = text_of(workspace::command("rustc").arg("--version"))?;
@@ -79,7 +79,7 @@ pub fn rust(components: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Gets a QEMU that has these machines.
+/// Installs a QEMU that has these machines.
 fn qemu(machines: &[&str]) -> Result<()> {
     let Some(lack) = lack_of(machines)? else {
         return Ok(());
@@ -104,7 +104,7 @@ fn qemu(machines: &[&str]) -> Result<()> {
     }
 }
 
-/// What is wrong with the QEMU that there is.
+/// Returns what the installed QEMU lacks. `None` if it lacks nothing.
 fn lack_of(machines: &[&str]) -> Result<Option<String>> {
     let output = match Command::new(QEMU).args(["-machine", "help"]).stdin(Stdio::null()).output() {
         Ok(output) => output,
@@ -124,7 +124,7 @@ fn lack_of(machines: &[&str]) -> Result<Option<String>> {
     Ok((!missing.is_empty()).then(|| format!("this {QEMU} is too old: it has no machine {}", missing.join(", "))))
 }
 
-/// What a command prints, if it succeeds.
+/// Returns the output of a command, if it succeeds.
 fn text_of(command: &mut Command) -> Result<String> {
     let name = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("{name} cannot be started"))?;
@@ -132,7 +132,7 @@ fn text_of(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether this process may do anything.
+/// Whether this process runs as root.
 fn is_root() -> Result<bool> {
     Ok(text_of(Command::new("id").arg("-u"))?.trim() == "0")
 }

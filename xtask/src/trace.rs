@@ -1,5 +1,5 @@
-//! Runs a program on a machine from the shell of the host, and prints what it puts out, and nothing else, so that other programs can
-//! read that. What the console says besides goes to the standard error.
+//! Runs a program on a machine from the shell of the host. Standard output has the program's output alone, so that
+//! other programs can read it. All other output of the console goes to standard error.
 
 mod source;
 
@@ -23,16 +23,16 @@ use crate::{
 };
 use source::{Quoted, Source};
 
-/// The status where the program is refused.
+/// The exit status if the program is refused.
 pub const REFUSED: u8 = 3;
-/// The status where the machine does not go on.
+/// The exit status if the machine does not go on.
 pub const STOPPED: u8 = 4;
-/// The status where the command is refused.
+/// The exit status if the command is refused.
 pub const FAILED: u8 = 5;
-/// Bytes of a line that the console takes.
+/// The longest line in bytes that the console takes.
 const LINE_MAX: usize = 4094;
 
-/// What is run.
+/// The program to run, and how.
 #[derive(clap::Args)]
 #[command(
     after_help = "The exit status is 3 if the program is refused, 4 if the machine does not go on, and 5 if COMMAND is refused."
@@ -42,10 +42,10 @@ pub struct Options {
     boot: boot::Options,
     #[command(flatten)]
     how: How,
-    /// The program, or a file that it is in, which may begin with a line `#!…`; `-` is standard input.
+    /// The program, or its file, which may begin with a line `#!…`; `-` is standard input.
     #[arg(value_name = "PROGRAM|FILE")]
     program: String,
-    /// What `$1`, `str($1)` and so on stand for in the program.
+    /// The values of `$1`, `str($1)` and so on in the program.
     #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -53,32 +53,32 @@ pub struct Options {
 /// How a program is run.
 #[derive(clap::Args, Clone, Default)]
 pub struct How {
-    /// What the output looks like.
+    /// The format of the output.
     #[arg(short, long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     format: String,
     /// Carries out this command of the console meanwhile, and ends the program with it.
     #[arg(short, value_name = "COMMAND")]
     command: Option<String>,
-    /// Ends the program after this time; without this and a command, it runs until `exit()` or ^C.
+    /// Ends the program after this many seconds. Without this and a command, it runs until `exit()` or ^C.
     #[arg(long, value_name = "N", conflicts_with = "command", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seconds: Option<u64>,
-    /// Has room for so many keys and stacks.
+    /// Has room for this many keys and stacks.
     #[arg(short, value_name = "KEYS")]
     keys: Option<u64>,
 }
 
 impl How {
-    /// While `command` is carried out, with output as text.
+    /// Carries out `command` meanwhile, with output as text.
     pub fn text(command: &str) -> Self {
         Self { format: "text".into(), command: Some(command.into()), ..Self::default() }
     }
 
-    /// While `command` is carried out, with output as JSON.
+    /// Carries out `command` meanwhile, with output as JSON.
     pub fn json(command: &str) -> Self {
         Self { format: "json".into(), ..Self::text(command) }
     }
 
-    /// The line that the console is told.
+    /// Returns the line to type at the console.
     fn line(&self, program: &str) -> Result<String> {
         let mut line = format!("trace -m -f {} ", if self.format == "json" { "json" } else { "text" });
         if let Some(keys) = self.keys {
@@ -94,7 +94,7 @@ impl How {
     }
 }
 
-/// Fails if the console cannot be told `line`, which is `what`.
+/// Checks that `line`, which error messages call `what`, can be typed at the console.
 pub fn check_line(what: &str, line: &str) -> Result<()> {
     ensure!(line.len() <= LINE_MAX, "{what} has {} bytes, and the console takes {LINE_MAX}", line.len());
     let control = line.chars().find(|c| c.is_control());
@@ -102,21 +102,21 @@ pub fn check_line(what: &str, line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Where something goes that a program has put out, or that is said besides.
+/// The destination of a piece of output: that of the program, or notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     Output,
     Notes,
 }
 
-/// What takes it.
+/// A receiver of output.
 pub type Sink<'a> = &'a mut dyn FnMut(Stream, &str) -> Result<()>;
 
 /// How a program has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// It was refused: what is to be printed about that.
+    /// The program was refused. The text is the message to print.
     Refused(String),
     /// Its command was refused.
     Failed,
@@ -131,7 +131,7 @@ pub fn trace(options: &Options) -> Result<ExitCode> {
             return Ok(REFUSED.into());
         }
     };
-    // Before anything is built.
+    // Checked before anything is built.
     options.how.line(&source.line)?;
     let target = options.boot.target()?;
     catch_interrupts();
@@ -151,7 +151,7 @@ pub fn trace(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Shows the output where it can be taken by other programs, and nothing else there.
+/// Prints output of the program to standard output, and notes to standard error.
 fn show(stream: Stream, text: &str) -> Result<()> {
     if stream == Stream::Notes {
         eprint!("{text}");
@@ -161,7 +161,7 @@ fn show(stream: Stream, text: &str) -> Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("the output cannot be written")
 }
 
-/// The program that is given; the error is what is wrong with its text.
+/// Reads the program. The inner error says what is wrong with its text.
 fn read(program: &str, arguments: &[String]) -> Result<Result<Source, String>> {
     let (text, name) = match program {
         "-" => {
@@ -178,7 +178,8 @@ fn read(program: &str, arguments: &[String]) -> Result<Result<Source, String>> {
     Ok(Source::new(&text, name, arguments))
 }
 
-/// Starts a machine, runs a program on it, and ends the machine by the line `farewell`. What the program puts out goes to `out`.
+/// Starts a machine, runs a program on it, and ends the machine by the line `farewell`. The program's output goes to
+/// `out`.
 fn run(start: &dyn Start, farewell: &str, seconds: u64, source: &Source, how: &How, out: Sink<'_>) -> Result<Outcome> {
     let mut remote = Remote::start(start, seconds)?;
     let outcome = run_on(&mut remote, source, how, out)?;
@@ -186,7 +187,7 @@ fn run(start: &dyn Start, farewell: &str, seconds: u64, source: &Source, how: &H
     Ok(outcome)
 }
 
-/// Runs a program that is given in one line, for tests and for what reads its output.
+/// Runs a program that is given in one line, for tests and for code that reads its output.
 pub fn run_text(remote: &mut Remote, program: &str, how: &How, out: Sink<'_>) -> Result<Outcome> {
     let source = Source::new(program, None, &[]).map_err(|sentence| anyhow!(sentence))?;
     run_on(remote, &source, how, out)
@@ -196,7 +197,8 @@ pub fn run_text(remote: &mut Remote, program: &str, how: &How, out: Sink<'_>) ->
 fn run_on(remote: &mut Remote, source: &Source, how: &How, out: Sink<'_>) -> Result<Outcome> {
     remote.type_line(&how.line(&source.line)?)?;
     let (mut outcome, mut deadline, mut is_over) = (None, None, false);
-    // The console ends a line before its prompt that is none: what was last in it was marked.
+    // The console ends an unfinished line before its prompt. If the line ended with a marked text, that makes a blank
+    // line here.
     let mut blank = false;
     while !is_over {
         for heard in remote.hear(TURN)? {
@@ -238,12 +240,12 @@ fn run_on(remote: &mut Remote, source: &Source, how: &How, out: Sink<'_>) -> Res
 /// How often ^C was pressed and not passed on.
 static INTERRUPTS: AtomicU8 = AtomicU8::new(0);
 
-/// Whether ^C was pressed since this was last asked.
+/// Whether ^C was pressed since the last call.
 pub fn is_interrupted() -> bool {
     INTERRUPTS.swap(0, Ordering::Relaxed) > 0
 }
 
-/// Has ^C be for the program on the machine. If that does not take it, the next one ends this process.
+/// Passes ^C on to the program on the machine. If it does not take the ^C, the next one ends this process.
 pub fn catch_interrupts() {
     extern "C" fn note(_: libc::c_int) {
         if INTERRUPTS.fetch_add(1, Ordering::Relaxed) > 0 {
@@ -253,6 +255,6 @@ pub fn catch_interrupts() {
         }
     }
     let note: extern "C" fn(libc::c_int) = note;
-    // SAFETY: the handler only touches an atomic, and calls what is async-signal-safe.
+    // SAFETY: the handler only accesses an atomic, and calls functions that are async-signal-safe.
     unsafe { libc::signal(libc::SIGINT, note as libc::sighandler_t) };
 }

@@ -1,36 +1,36 @@
-//! What the figures are shown beside.
+//! Data to compare the figures with.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// What is known of the cases, by name.
+/// The data of all cases, by name.
 #[derive(Deserialize)]
 pub struct Comparison(BTreeMap<String, Entry>);
 
-/// What is known of a case.
+/// The data of a case.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Entry {
-    /// What the same costs in Linux 6.1 and 6.12.
+    /// The cost of the same in Linux 6.1 and 6.12, in instructions.
     pub linux: Option<[u32; 2]>,
-    /// The row of Linux's table that it is, for those who read the file.
+    /// The row of Linux's table, for readers of the file.
     #[serde(rename = "linux-case")]
     _linux_case: Option<String>,
-    /// What the project means to need at most.
+    /// The upper limit that the project sets itself.
     pub at_most: Option<u32>,
-    /// What written by hand and for this alone it would need.
+    /// The cost of code that is written by hand for this case alone.
     pub floor: Option<u32>,
 }
 
 impl Comparison {
-    /// The data of this program.
+    /// Loads the data of this program.
     pub fn load() -> Result<Self> {
         toml::from_str(include_str!("comparison.toml")).context("comparison.toml is wrong")
     }
 
-    /// What is known of the case of this name.
+    /// The data of the case of this name, if there is any.
     pub fn of(&self, name: &str) -> Option<&Entry> {
         self.0.get(name)
     }

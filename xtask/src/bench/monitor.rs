@@ -1,5 +1,5 @@
-//! QEMU's monitor, which switches the log of instructions on and off: only those between are wanted, and a boot
-//! has millions. It is spoken to in QMP, on a socket in a directory of its own.
+//! QEMU's monitor, which switches the log of instructions on and off: a boot has millions, and only a short part is
+//! wanted. The protocol is QMP, on a socket in a directory of its own.
 
 use std::{
     env,
@@ -21,7 +21,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// One that no machine has yet.
+    /// Creates a monitor that no machine uses yet.
     pub fn new() -> Result<Self> {
         // The path of a socket has some 100 characters at most, which rules out the target directory.
         let directory = env::temp_dir().join(format!("kprobes-bench-{}", process::id()));
@@ -29,7 +29,7 @@ impl Monitor {
         Ok(Self { directory, connection: None })
     }
 
-    /// What QEMU is told so that this is its monitor.
+    /// Returns QEMU's arguments that make this its monitor.
     pub fn arguments(&self) -> [OsString; 2] {
         let mut socket = OsString::from("unix:");
         socket.push(self.directory.join("monitor"));
@@ -37,7 +37,7 @@ impl Monitor {
         ["-qmp".into(), socket]
     }
 
-    /// Has every instruction logged from now on, each by itself.
+    /// Starts a log of every instruction, each as a block of its own.
     pub fn start_log(&mut self) -> Result<()> {
         let log = self.directory.join("log");
         for line in ["one-insn-per-tb on", &format!("logfile {}", log.display()), "log exec,nochain"] {
@@ -52,12 +52,12 @@ impl Monitor {
         self.command("one-insn-per-tb off")?;
         let path = self.directory.join("log");
         let log = File::open(&path).with_context(|| format!("{} cannot be read", path.display()))?;
-        // It is there until it is closed.
+        // The file exists until it is closed.
         fs::remove_file(&path)?;
         Ok(BufReader::new(log))
     }
 
-    /// Has QEMU do what `line` says to a person's monitor.
+    /// Executes `line` as QEMU's interactive monitor would.
     fn command(&mut self, line: &str) -> Result<()> {
         let answer = self.execute("human-monitor-command", json!({ "command-line": line }))?;
         match answer.as_str().map(str::trim) {
@@ -92,7 +92,7 @@ impl Monitor {
 
 impl Drop for Monitor {
     fn drop(&mut self) {
-        // What is left in the directory for temporary files does no harm.
+        // A file that is left in the directory for temporary files does no harm.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

@@ -7,32 +7,33 @@ use anyhow::{Context, Result};
 use super::{comparison::Comparison, protocol::Measured, session::Figure, table::number};
 use crate::workspace;
 
-/// Where the page is, below the root.
+/// The path of the page, below the root.
 const PATH: &str = "docs/benchmarks.md";
-/// What is around its figures, and how they begin.
+/// The marks around its figures, and the first word of the figures.
 const FENCE: &str = "\n```\n";
 const HEAD: &str = "case ";
-/// How far the figure of a change may be from that of the page, in parts of it: the allocator's state makes a difference.
+/// How far the figure of a change may differ from that of the page, relative to it: the state of the allocator makes a
+/// difference.
 const TOLERANCE: f64 = 0.02;
 
 /// The page.
 pub struct Page(String);
 
 impl Page {
-    /// That of this repository.
+    /// Loads the page of this repository.
     pub fn load() -> Result<Self> {
         let text = fs::read_to_string(workspace::root().join(PATH));
         text.map(Self).with_context(|| format!("{PATH} cannot be read"))
     }
 
-    /// Puts `figures`, a table and how it was measured, in the place of those that are there.
+    /// Replaces the page's figures by `figures`, a table and how it was measured.
     pub fn update(mut self, figures: &str) -> Result<()> {
         let range = self.figures().with_context(|| format!("{PATH} has no figures"))?;
         self.0.replace_range(range, figures);
         fs::write(workspace::root().join(PATH), &self.0).with_context(|| format!("{PATH} cannot be written"))
     }
 
-    /// Where its figures are.
+    /// Returns the range of the figures in the page.
     fn figures(&self) -> Option<Range<usize>> {
         let opening = format!("{FENCE}{HEAD}");
         let start = self.0.find(&opening)? + FENCE.len();
@@ -40,7 +41,7 @@ impl Page {
         Some(start..start + length)
     }
 
-    /// The figure of each case, as it is written.
+    /// Returns the figure of each case, as it is written.
     fn rows(&self) -> impl Iterator<Item = (&str, &str)> {
         let table = self.figures().and_then(|range| self.0.get(range)).unwrap_or_default();
         let rows = table.lines().skip(1).take_while(|line| !line.is_empty());
@@ -50,7 +51,7 @@ impl Page {
         })
     }
 
-    /// Compares it with these figures. The error is what is wrong with it, a sentence for each.
+    /// Compares the page with these figures. The error has a sentence for each difference.
     pub fn compare(&self, figures: &[Measured], comparison: &Comparison) -> Result<(), String> {
         let doubts = self.doubts(figures, comparison);
         if doubts.is_empty() {
@@ -111,7 +112,7 @@ case of another table
 ```
 ";
 
-    /// Compares the page with these cases, of these totals and bare calls.
+    /// Compares the page with these cases: their totals and bare calls.
     fn compare(cases: &[(&str, u64, u64)]) -> Result<(), String> {
         let measured = |&(name, total, bare): &(&str, u64, u64)| Measured {
             name: name.into(),

@@ -1,26 +1,27 @@
-//! What the image of `benches/` says on the UART. It may be broken in any way, so whatever else comes is passed over.
+//! Parses the output of the image of `benches/` on the UART. The image may be broken in any way, so all other output is
+//! skipped.
 
 use serde::Deserialize;
 
 /// The prompt of the image.
 pub const PROMPT: &str = "bench> ";
 
-/// A line that means something.
+/// A line of the protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line {
-    /// There is a case.
+    /// A case that exists.
     Case(Case),
-    /// What was measured.
+    /// The measurement of a case.
     Measured(Measured),
-    /// How fast it was.
+    /// The throughput of a case.
     Throughput(Throughput),
-    /// What is measured was done once.
+    /// A case that was run once, without a measurement.
     Done(String),
-    /// The probes are in place, and the hit comes with the next line that is typed.
+    /// The probes are in place. The next typed line causes the hit.
     Armed,
-    /// The hit is over, and it goes on with the next line that is typed.
+    /// The hit is over. The next typed line continues.
     Traced,
-    /// Why it will not do what it was told.
+    /// The image refuses a command, for this reason.
     Refused(String),
 }
 
@@ -28,38 +29,38 @@ pub enum Line {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     pub name: String,
-    /// How many functions there are to have the hit in; none, if it is a change to probes.
+    /// How many copies of its target function there are. 0 if the case is a change to probes.
     pub copies: u32,
 }
 
-/// What was measured.
+/// A measurement.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub struct Measured {
     pub name: String,
-    /// Of so many hits, or changes.
+    /// The total of `count` hits or changes.
     pub total: u64,
-    /// Of as many bare calls.
+    /// The total of as many bare calls.
     pub bare: u64,
     pub count: u64,
     /// `instructions` or `cycles`.
     pub unit: String,
 }
 
-/// How fast it was.
+/// The throughput of a case.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub struct Throughput {
     pub name: String,
-    /// So many CPUs called.
+    /// The number of CPUs that called.
     pub cpus: u32,
-    /// So many functions, each its own.
+    /// The number of functions that they called.
     pub functions: u32,
-    /// So often together.
+    /// The number of calls by all CPUs together.
     pub calls: u64,
     pub nanoseconds: u64,
 }
 
 impl Line {
-    /// What a line says, if it says something.
+    /// Parses a line. `None` if it is not one of the protocol.
     pub fn parse(line: &str) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]

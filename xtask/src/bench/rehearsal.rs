@@ -1,4 +1,4 @@
-//! Every case: a test that the benchmark works, and that the page of its figures is right.
+//! Runs every case: tests that the benchmark works, and that the page of its figures is right.
 
 use std::collections::VecDeque;
 
@@ -14,22 +14,22 @@ use crate::{
     test::dialogue::{Reply, Subject},
 };
 
-/// The conversation: every case is done once, without a figure, or measured.
+/// The conversation: every case is run once without a figure, or measured.
 #[derive(Default)]
 pub struct Rehearsal {
-    /// What figures are compared with.
+    /// The data that figures are compared with. `None` if nothing is measured.
     page: Option<(Page, Comparison)>,
     figures: Vec<Measured>,
     is_listed: bool,
-    /// What has not been done.
+    /// The cases that have not been run.
     names: VecDeque<String>,
     done: usize,
-    /// The case that is being done.
+    /// The case that is running.
     current: Option<String>,
 }
 
 impl Rehearsal {
-    /// One that measures, and compares with the page of this repository.
+    /// Creates a rehearsal that measures, and compares with the page of this repository.
     pub fn of_page() -> Result<Self> {
         Ok(Self { page: Some((Page::load()?, Comparison::load()?)), ..Self::default() })
     }
@@ -88,7 +88,7 @@ mod tests {
         test::dialogue::{Reply, Subject},
     };
 
-    /// What is typed, and the end.
+    /// Returns the typed lines, and the result.
     fn rehearse(stream: &str) -> (Vec<String>, Option<Result<(), String>>) {
         let (mut rehearsal, mut typed) = (Rehearsal::default(), Vec::new());
         for event in Console::new(rehearsal.prompt()).feed(stream.as_bytes()) {

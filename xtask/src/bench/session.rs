@@ -1,4 +1,5 @@
-//! The conversation with the image: which cases there are, the figure of each that is wanted, and the trace of one hit.
+//! The conversation with the image: asks for the list of cases, the figure of each wanted case, and the trace of one
+//! hit.
 
 use std::{collections::VecDeque, mem};
 
@@ -13,33 +14,33 @@ use crate::{
     test::dialogue::{Reply, Subject},
 };
 
-/// What came out for a case.
+/// The result of a case.
 #[derive(Debug)]
 pub struct Figure {
     pub measured: Measured,
-    /// Of a hit.
+    /// The trace of one hit.
     pub trace: Option<Trace>,
 }
 
 impl Figure {
-    /// What one hit costs above the bare call, or one change.
+    /// The cost of one hit above the bare call, or of one change.
     pub fn value(&self) -> f64 {
         let Measured { total, bare, count, .. } = self.measured;
         (total as f64 - bare as f64) / count as f64
     }
 
-    /// The figure as a line of JSON.
+    /// Returns the figure as a line of JSON.
     pub fn json(&self) -> String {
         let Measured { name, unit, .. } = &self.measured;
         let exceptions = match &self.trace {
             Some(trace) => format!(r#", "exceptions": {}"#, trace.exceptions),
             None => String::new(),
         };
-        // The order is that in which it is read; names and units have nothing to be escaped.
+        // The order is that in which it is read. Names and units need no escapes.
         format!(r#"{{"name": "{name}", "{unit}": {}{exceptions}}}"#, self.value())
     }
 
-    /// A sentence, where the counter and the log of the instructions do not agree.
+    /// Returns a sentence if the counter and the log of the instructions disagree.
     pub fn doubt(&self) -> Option<String> {
         let is_hit_in_instructions = self.measured.bare != 0 && self.measured.unit == "instructions";
         let trace = self.trace.as_ref().filter(|_| is_hit_in_instructions)?;
@@ -54,8 +55,8 @@ impl Figure {
     }
 }
 
-/// The figures, or the sentence with which the image refuses to measure. (Where the conversation itself fails, all that was
-/// said is of interest.)
+/// The figures, or the sentence with which the image refuses to measure. (If the conversation itself fails, the error
+/// has the whole output.)
 pub type Outcome = Result<Vec<Figure>, String>;
 
 /// The conversation.
@@ -63,20 +64,20 @@ pub struct Session<'a> {
     wanted: &'a dyn Fn(&str) -> bool,
     monitor: Monitor,
     symbols: Symbols,
-    /// Changes are traced, too. They may have many instructions.
+    /// Whether changes are traced, too. They may have many instructions.
     traces_changes: bool,
     is_listed: bool,
-    /// What is still to be measured.
+    /// The cases that remain to be measured.
     cases: VecDeque<Case>,
-    /// The case that was measured and is to be traced.
+    /// The case that was measured and is next traced.
     traced: Option<Measured>,
-    /// The command that has not had its result yet.
+    /// The command whose result is awaited.
     pending: Option<String>,
     figures: Vec<Figure>,
 }
 
 impl<'a> Session<'a> {
-    /// With a machine that was just started, about the cases that are `wanted` by name.
+    /// Creates a conversation with a machine that was just started, about the cases that are `wanted` by name.
     pub fn new(wanted: &'a dyn Fn(&str) -> bool, traces_changes: bool, monitor: Monitor, symbols: Symbols) -> Self {
         Self {
             wanted,
@@ -91,7 +92,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What is typed next.
+    /// Returns the next thing to type.
     fn next(&mut self) -> Reply<Outcome> {
         if let Some(command) = &self.pending {
             return Reply::Done(Err(format!("the image asks again without a result of `{command}`")));

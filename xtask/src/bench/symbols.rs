@@ -15,7 +15,7 @@ struct Function {
 }
 
 impl Symbols {
-    /// Those of the program `elf`.
+    /// Reads the functions of the program `elf`.
     pub fn read(elf: &Path) -> Result<Self> {
         let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
         let file = ElfFile64::<Endianness>::parse(&*program)?;
@@ -26,7 +26,7 @@ impl Symbols {
         })))
     }
 
-    /// Those with these names, addresses and sizes.
+    /// Creates a list of functions from their names, addresses and sizes.
     pub fn new(functions: impl IntoIterator<Item = (String, u64, u64)>) -> Self {
         let mut functions: Vec<_> =
             functions.into_iter().map(|(name, address, size)| Function { address, size, name }).collect();
@@ -34,14 +34,14 @@ impl Symbols {
         Self(functions)
     }
 
-    /// The name of the function around `address`, and where in it that is.
+    /// Returns the name of the function around `address`, and the offset in it.
     pub fn lookup(&self, address: u64) -> Option<(&str, u64)> {
         let function = self.0[..self.0.partition_point(|function| function.address <= address)].last()?;
         let offset = address - function.address;
         (offset < function.size).then_some((&function.name, offset))
     }
 
-    /// The address and the size of the function of this name.
+    /// Returns the address and the size of the function of this name.
     pub fn find(&self, name: &str) -> Option<(u64, u64)> {
         self.0.iter().find(|function| function.name == name).map(|function| (function.address, function.size))
     }

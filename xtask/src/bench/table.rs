@@ -1,4 +1,4 @@
-//! The figures as a person reads them.
+//! Formats the figures for people.
 
 use std::{
     env,
@@ -10,17 +10,17 @@ use anyhow::{Context, Result};
 
 use super::{comparison::Comparison, protocol::Measured, session::Figure};
 
-/// Names with generic arguments can be longer than anybody reads: so many characters are shown.
+/// Names with generic arguments can be very long. At most this many characters are shown.
 const LONGEST_NAME: usize = 100;
 
-/// The figures beside those of Linux.
+/// Returns a table of the figures beside those of Linux.
 pub fn table(figures: &[Figure], comparison: &Comparison) -> String {
     let unit = figures.first().map_or("instructions", |figure| figure.measured.unit.as_str());
     let counts_instructions = unit == "instructions";
     let heads = ["case", unit, "exceptions", "Linux 6.1", "6.12", "6.12 / this", "at most", "floor"];
     let mut rows = vec![heads.map(String::from)];
     for figure in figures {
-        // What Linux needs is known in instructions.
+        // Linux's figures are instructions.
         let known = comparison.of(&figure.measured.name).filter(|_| counts_instructions);
         let linux = known.and_then(|known| known.linux);
         rows.push([
@@ -37,12 +37,12 @@ pub fn table(figures: &[Figure], comparison: &Comparison) -> String {
     aligned(&rows)
 }
 
-/// In which functions the instructions of one hit or change are, and whether the log that tells this agrees with the
-/// counter.
+/// Returns a table of the functions in which the instructions of one hit or change are, and whether the log and the
+/// counter agree.
 pub fn profile(figure: &Figure) -> Result<String> {
     let Measured { name, bare, count, unit, .. } = &figure.measured;
     let trace = figure.trace.as_ref().with_context(|| format!("{name} was not logged"))?;
-    // One hit is logged, but a change with all its probes.
+    // The log has one hit, but a change with all of its probes.
     let (what, one) = if *bare != 0 { ("one hit, above the bare call", 1) } else { ("one probe", *count) };
     let of_one = |instructions: u64| number(Some(instructions as f64 / one as f64));
     let mut functions: Vec<&(String, u64)> = trace.functions.iter().collect();
@@ -62,7 +62,7 @@ pub fn profile(figure: &Figure) -> Result<String> {
     Ok(text)
 }
 
-/// A number with its thousands apart, and with tenths if it has any.
+/// Formats a number with separators for thousands, and with tenths if it has any.
 pub fn number(value: Option<f64>) -> String {
     let Some(value) = value else { return "-".into() };
     let tenths = (value * 10.0).round() as i64;
@@ -80,7 +80,7 @@ pub fn number(value: Option<f64>) -> String {
     }
 }
 
-/// Columns, of which the first is of text and the others of numbers.
+/// Aligns columns, the first of text and the others of numbers.
 pub fn aligned<R: AsRef<[String]>>(rows: &[R]) -> String {
     let mut widths: Vec<usize> = Vec::new();
     for row in rows {
@@ -100,16 +100,16 @@ pub fn aligned<R: AsRef<[String]>>(rows: &[R]) -> String {
     text
 }
 
-/// The date, in UTC.
+/// Returns the date in UTC.
 pub fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (year, month, day) = date(seconds / 86400);
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// Year, month and day of the day so many days after 1970-01-01, in the Gregorian calendar.
+/// Returns year, month and day of the day `days` after 1970-01-01, in the Gregorian calendar.
 fn date(days: u64) -> (u64, u64, u64) {
-    // Years that begin in March have their leap day at the end, and months of 153 days in fives.
+    // Years that begin in March have their leap day at the end, and every five of their months have 153 days.
     let since_0000_03_01 = days + 719_468;
     let (era, day) = (since_0000_03_01 / 146_097, since_0000_03_01 % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -120,7 +120,7 @@ fn date(days: u64) -> (u64, u64, u64) {
     (400 * era + year + u64::from(month <= 2), month, day)
 }
 
-/// What was typed.
+/// Returns the command line of this process.
 pub fn own_command() -> String {
     let arguments: Vec<_> = env::args().skip(1).collect();
     format!("cargo xtask {}", arguments.join(" "))

@@ -1,4 +1,4 @@
-//! How many hits several CPUs take together in a second, by the clock of the host.
+//! Measures how many hits several CPUs take together per second, by the clock of the host.
 
 use std::{collections::VecDeque, fmt::Write};
 
@@ -11,23 +11,23 @@ use crate::{
     test::dialogue::{Reply, Subject},
 };
 
-/// The CPUs of the machine. So many, or fewer, of them call.
+/// The number of CPUs of the machine, and the numbers of them that call.
 pub const CPUS: u32 = 4;
 const CALLING: [u32; 3] = [1, 2, CPUS];
-/// All CPUs call the same function, or each its own.
+/// The number of functions: all CPUs call one, or each its own.
 const FUNCTIONS: [u32; 2] = [1, CPUS];
 
-/// The conversation with the image: all combinations for every case that can be, and without probes.
+/// The conversation with the image: all combinations for every suitable case, and without probes.
 pub struct Session<'a> {
     wanted: &'a dyn Fn(&str) -> bool,
     is_listed: bool,
-    /// What is still to be typed.
+    /// The lines that remain to be typed.
     commands: VecDeque<String>,
     results: Vec<Throughput>,
 }
 
 impl<'a> Session<'a> {
-    /// With a machine that was just started, about the cases that are `wanted` by name.
+    /// Creates a conversation with a machine that was just started, about the cases that are `wanted` by name.
     pub fn new(wanted: &'a dyn Fn(&str) -> bool) -> Self {
         Self { wanted, is_listed: false, commands: VecDeque::new(), results: Vec::new() }
     }
@@ -69,12 +69,12 @@ impl Subject<Vec<Throughput>> for Session<'_> {
 }
 
 impl Throughput {
-    /// Calls in a second, in thousands.
+    /// The number of calls per second, in thousands.
     fn thousands(&self) -> f64 {
         self.calls as f64 * 1e6 / self.nanoseconds as f64
     }
 
-    /// The result as a line of JSON.
+    /// Returns the result as a line of JSON.
     pub fn json(&self) -> String {
         format!(
             r#"{{"name": "{}", "cpus": {}, "functions": {}, "calls-per-second": {:.0}}}"#,
@@ -86,7 +86,7 @@ impl Throughput {
     }
 }
 
-/// A line for each case, in thousands of calls in a second.
+/// Returns a table with a line for each case, in thousands of calls per second.
 pub fn table(results: &[Throughput]) -> String {
     let mut text = String::from("thousands of calls in a second, by all CPUs that call together\n\n");
     let mut head = vec!["case".to_string()];

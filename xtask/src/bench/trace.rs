@@ -1,15 +1,14 @@
-//! The instructions of one hit, or of one change to probes, out of QEMU's log: how many there are in each function, and
-//! how many exceptions.
+//! Counts the instructions of one hit, or of one change to probes, in QEMU's log, by function, and the exceptions.
 //!
 //! QEMU logs a line for each block of code before it executes it, and is told to make blocks of one instruction. The
-//! round that the image makes begins and ends at known instructions; what is between and does not belong to the
-//! round itself is what the hit costs above the bare call. A change is between two marks.
+//! image's round begins and ends at known instructions. The instructions in between that do not belong to the round
+//! itself are the cost of the hit above the bare call. A change is between two marks.
 
 use std::io::{self, BufRead};
 
 use super::symbols::Symbols;
 
-/// What calls the target, the marks, and what all their names and those of the targets begin with:
+/// The function that calls the target; the marks; and the common prefix of their names and the targets' names: see
 /// `benches/src/targets.S`.
 const ROUND: &str = "bench_round";
 const MARKS: [&str; 2] = ["bench_begin", "bench_end"];
@@ -17,25 +16,25 @@ const BARE: &str = "bench_";
 /// The vectors, 16 of 128 bytes each: an exception begins with the first instruction of one.
 const VECTORS: &str = "exception_vectors";
 const VECTOR: u64 = 128;
-/// Where the copies of probed instructions are, and stubs: in no function.
+/// The name for the copies of probed instructions and the stubs, which are in no function.
 const ARENA: &str = "[slot or stub]";
 
 /// The instructions of one hit or change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// Instructions by function, in the order in which the functions were entered.
+    /// The number of instructions by function, in the order in which the functions were entered.
     pub functions: Vec<(String, u64)>,
-    /// Exceptions that were taken.
+    /// The number of exceptions that were taken.
     pub exceptions: u64,
 }
 
 impl Trace {
-    /// Reads QEMU's log, which may be long. The error says what there is not.
+    /// Reads QEMU's log, which may be long. The error says what is missing.
     pub fn read(log: impl BufRead, symbols: &Symbols) -> Result<Self, String> {
         let find = |name| symbols.find(name).ok_or_else(|| format!("the image has no {name}"));
         let ((round, size), (begin, _), (end, _)) = (find(ROUND)?, find(MARKS[0])?, find(MARKS[1])?);
         let mut trace = Self::default();
-        // The address that ends what has begun.
+        // The address at which the counting ends, once it has begun.
         let mut last = None;
         for address in Addresses::new(log) {
             let address = address.map_err(|error| format!("the log cannot be read: {error}"))?;
@@ -64,20 +63,20 @@ impl Trace {
         }
     }
 
-    /// All instructions.
+    /// Returns the number of all instructions.
     pub fn total(&self) -> u64 {
         self.functions.iter().map(|(_, count)| count).sum()
     }
 }
 
-/// The addresses of the instructions that were executed.
+/// The addresses of the executed instructions.
 ///
-/// `Trace 0: 0x7f… [FLAGS/PC/…] NAME` is about to be executed; where that is not to be after all, `Stopped execution of
+/// `Trace 0: 0x7f… [FLAGS/PC/…] NAME` announces an instruction. If it is not executed after all, `Stopped execution of
 /// TB chain before …` follows.
 struct Addresses<R> {
     log: R,
     line: String,
-    /// What the last line said.
+    /// The address in the last line, which may not be executed after all.
     pending: Option<u64>,
 }
 

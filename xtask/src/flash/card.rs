@@ -1,5 +1,5 @@
-//! A whole card: a partition table with the boot partition in it, and in that the files. Raspberry Pis read the old kind of
-//! table (MBR) and FAT32.
+//! A whole card: a partition table with one boot partition, and the files in it. Raspberry Pis read the old kind of
+//! partition table (MBR) and FAT32.
 
 use std::{
     fs::{self, OpenOptions},
@@ -13,17 +13,17 @@ use fatfs::{FatType, FileSystem, FormatVolumeOptions, FsOptions};
 use mbrman::{BOOT_INACTIVE, CHS, MBR, MBRPartitionEntry};
 
 const SECTOR: u32 = 512;
-/// In sectors: where partitions begin on cards, for their flash's sake, and a size that is FAT32 with the smallest clusters
-/// and has room for every firmware.
+/// In sectors: the start of the partition, aligned for the card's flash; and its size, which is enough for FAT32 with
+/// the smallest clusters, and for every firmware.
 const START: u32 = 8192;
 const SIZE: u32 = (96 << 20) / SECTOR;
 /// FAT32, addressed by sectors.
 const TYPE: u8 = 0x0c;
-/// By which systems know the card.
+/// The disk signature and the volume label.
 const SIGNATURE: [u8; 4] = *b"kpro";
 const LABEL: [u8; 11] = *b"KPROBES    ";
 
-/// The image of a card with these files in its boot partition.
+/// Returns the image of a card with these files in its boot partition.
 pub fn image(files: &[(&str, Vec<u8>)]) -> Result<Vec<u8>> {
     let mut disk = Cursor::new(vec![0; ((START + SIZE) * SECTOR) as usize]);
     let mut table = MBR::new_from(&mut disk, SECTOR, SIGNATURE)?;
@@ -52,12 +52,12 @@ pub fn image(files: &[(&str, Vec<u8>)]) -> Result<Vec<u8>> {
     Ok(disk)
 }
 
-/// Whether a block device is there, and no file.
+/// Whether the path is a block device.
 pub fn is_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
-/// Writes the image to a block device, if nothing of it is in use and its name is typed.
+/// Writes the image to a block device, if nothing of it is in use and the user types its name.
 pub fn write_device(path: &Path, bytes: &[u8]) -> Result<()> {
     let path = fs::canonicalize(path).with_context(|| format!("{} cannot be found", path.display()))?;
     let name = path.to_string_lossy();
@@ -81,7 +81,7 @@ fn is_confirmed(device: &str, answer: &str) -> bool {
     answer.trim() == device
 }
 
-/// Where the device or a partition of it is mounted, if the table of mounts says so.
+/// Returns where the device or a partition of it is mounted, by the table `mounts`. `None` if it is not.
 fn mounted<'a>(device: &str, mounts: &'a str) -> Option<&'a str> {
     mounts.lines().find_map(|line| {
         let (source, rest) = line.split_once(' ')?;

@@ -1,12 +1,13 @@
-//! The firmware's `config.txt` belongs to the user who set the card up. What a board needs stands in a section of it, between two
-//! lines by which it is found again and replaced. It comes last, as the firmware takes the last value of an option.
+//! The firmware's `config.txt` belongs to the user who set the card up. The settings for our kernel are in a section of
+//! it, between two marker lines, by which the section is found again and replaced. It comes last, because the firmware
+//! takes the last value of an option.
 
 use anyhow::{Result, bail};
 
 const BEGIN: &str = "# --- aarch64-kprobes: `cargo xtask flash` writes this section anew";
 const END: &str = "# --- aarch64-kprobes: end";
 
-/// `config` with this section, instead of the one that it had.
+/// Returns `config` with this section, in place of an earlier one.
 pub fn with_section(config: &str, section: &str) -> Result<String> {
     let mut text = String::new();
     let mut is_inside = false;
@@ -27,7 +28,7 @@ pub fn with_section(config: &str, section: &str) -> Result<String> {
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
-    // Whatever condition the lines before end with, it does not hold for these.
+    // The lines before may end with a condition. It must not apply to the section.
     text.push_str(&format!("{BEGIN}\n[all]\n{}\n{END}\n", section.trim_end()));
     Ok(text)
 }
@@ -48,11 +49,11 @@ mod tests {
         assert_eq!(once, format!("{before}\n{BEGIN}\n[all]\nkernel=a\n{END}\n"));
         assert!(has_section(&once) && !has_section(before));
         assert_eq!(with_section(&once, "kernel=a\n").unwrap(), once);
-        // What was added behind it comes before it then, or the section would not have the last word.
+        // Lines that were added after the section are moved before it, so that the section keeps the last word.
         let added = format!("{once}arm_freq=600\n");
         let expected = format!("{before}\narm_freq=600\n{BEGIN}\n[all]\nkernel=b\n{END}\n");
         assert_eq!(with_section(&added, "kernel=b").unwrap(), expected);
-        // An editor may have changed the ends of the lines.
+        // An editor may have changed the line ends.
         assert_eq!(with_section(&added.replace('\n', "\r\n"), "kernel=b").unwrap().matches(BEGIN).count(), 1);
     }
 

@@ -1,5 +1,5 @@
-//! The boot partition of a card that is mounted: it belongs to a user, with an operating system on it that is to be there when our
-//! section is taken out of `config.txt` again. A file is either the old or the new one, whenever the power goes.
+//! The mounted boot partition of a card. It belongs to a user, and the operating system on it must still boot after our
+//! section is removed from `config.txt`. If the power fails, each file is either the old or the new one.
 
 use std::{
     ffi::OsStr,
@@ -13,10 +13,11 @@ use anyhow::{Context, Result, ensure};
 use super::{CONFIG, KERNEL, config, configuration};
 use crate::board::Board;
 
-/// What a kernel is called that was there before.
+/// The new name of a kernel that was there before.
 const SAVED: &str = "kernel8.img.saved";
 
-/// Puts `kernel` and the section of the configuration into `directory`, if it is a boot partition for `board`, or by `force`.
+/// Puts `kernel` and the section of the configuration into `directory`, if it is a boot partition for `board`, or if
+/// `force` is set.
 pub fn write(board: &Board, directory: &Path, kernel: &[u8], force: bool) -> Result<()> {
     ensure!(directory.is_dir(), "{} is not a directory", directory.display());
     if !force {
@@ -31,19 +32,19 @@ pub fn write(board: &Board, directory: &Path, kernel: &[u8], force: bool) -> Res
     let after = config::with_section(&before, &configuration(board)?)?;
     let (place, saved) = (directory.join(KERNEL), directory.join(SAVED));
     if place.exists() && !config::has_section(&before) {
-        // It is another system's.
+        // The kernel is that of another system.
         ensure!(!saved.exists(), "{} and {} are both there: one has to go", place.display(), saved.display());
         fs::copy(&place, &saved)
             .and_then(|_| File::open(&saved)?.sync_all())
             .with_context(|| format!("{} cannot be saved", place.display()))?;
         println!("{} was there, and is {} now", place.display(), saved.display());
     }
-    // The kernel first: without the section it is not what boots.
+    // The kernel comes first: it is not booted without the section.
     replace(&place, kernel)?;
     replace(&path, after.as_bytes())
 }
 
-/// Whether it is a boot partition for this board.
+/// Checks that the directory is a boot partition for this board.
 fn check(board: &Board, directory: &Path) -> Result<()> {
     let (name, sd) = (directory.display(), board.sd()?);
     ensure!(
@@ -67,7 +68,7 @@ fn check(board: &Board, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether the directory is on a FAT file system, where the system says.
+/// Whether the directory is on a FAT file system. True on systems that do not tell.
 fn is_fat(directory: &Path) -> Result<bool> {
     #[cfg(target_os = "linux")]
     {
@@ -84,7 +85,7 @@ fn is_fat(directory: &Path) -> Result<bool> {
     }
 }
 
-/// Replaces the file by one with these bytes, which are on the card when it has its name.
+/// Replaces the file by one with these bytes. They are on the card before the new file has its name.
 fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut unfinished = path.file_name().unwrap_or(OsStr::new("new")).to_owned();
     unfinished.push(".new");

@@ -1,5 +1,5 @@
-//! The file of a recording, `trace.dat` of version 6, which every `trace-cmd` and KernelShark read
-//! (trace-cmd, Documentation/trace-cmd/trace-cmd.dat.v6.5.txt).
+//! Writes a recording as `trace.dat` of version 6, which every `trace-cmd` and KernelShark read (trace-cmd,
+//! Documentation/trace-cmd/trace-cmd.dat.v6.5.txt).
 
 use std::io::{self, Write};
 
@@ -33,12 +33,12 @@ pub fn write(recorded: &Recorded, out: &mut impl Write) -> io::Result<()> {
     let functions: String = symbols
         .iter()
         .flat_map(|symbols| symbols.iter())
-        // A name ends with the first space there.
+        // In this file, a space ends a name.
         .map(|symbol| format!("{:016x} T {}\n", symbol.address, symbol.name.replace(' ', "\u{a0}")))
         .collect();
     word(&mut head, functions.len());
     head.extend(functions.as_bytes());
-    // No texts of `trace_printk` by their addresses.
+    // There are no texts of `trace_printk` by their addresses.
     word(&mut head, 0);
     let tasks: String = recorded.tasks.iter().map(|(task, name)| format!("{task} {name}\n")).collect();
     long_text(&mut head, &tasks);

@@ -1,8 +1,8 @@
-//! The file `format` of an event: where its fields are, and how programs are to print it.
+//! The file `format` of an event: the places of its fields, and the `print fmt` by which programs print it.
 //!
-//! The kernel prints addresses as functions. The `print fmt` of such a file prints them as numbers, in Linux, too, and `trace-cmd`
-//! prints what it says. So in a recording that sentence names the function for each address that the recorded events have, and with
-//! it `trace-cmd report` prints what the kernel prints. The fields, and the records, stay what they are.
+//! The kernel prints addresses as functions. A `print fmt` prints them as numbers, in Linux, too, and `trace-cmd`
+//! follows it. So the `print fmt` in a recording names the function for each address in the recorded events, and
+//! `trace-cmd report` then prints the same as the kernel. The fields and the records stay unchanged.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,14 +18,14 @@ use super::pages::Event;
 pub struct Format {
     pub group: String,
     pub name: String,
-    /// What `common_type` is in its records.
+    /// The value of `common_type` in its records.
     pub number: u16,
     pub fields: Vec<Field>,
-    /// What precedes the line `print fmt`.
+    /// The text before the line `print fmt`.
     head: String,
     /// The string in that line, and its arguments.
     print: (String, Vec<String>),
-    /// The addresses that its records have, by the field that they are in, and how they are shown.
+    /// The addresses in its records, by their field.
     addresses: BTreeMap<String, BTreeSet<u64>>,
 }
 
@@ -36,19 +36,19 @@ pub struct Field {
     pub offset: usize,
     pub size: usize,
     pub is_signed: bool,
-    /// How many values it has; 0 if it is no array.
+    /// The number of elements; 0 if it is not an array.
     pub count: usize,
-    /// It is a text elsewhere in the record.
+    /// Whether it refers to a text elsewhere in the record.
     pub is_text: bool,
 }
 
 /// Fields of probes that are places in functions.
 const PLACES: [&str; 2] = ["__probe_ip", "__probe_ret_ip"];
-/// A function that has returned.
+/// The field of return probes that is the probed function.
 const FUNCTION: &str = "__probe_func";
 
 impl Format {
-    /// Reads the file of an event in `group`.
+    /// Parses the file of an event in `group`. `None` if it is not such a file.
     pub fn parse(group: &str, text: &str) -> Option<Self> {
         let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
         let (head, print) = text.split_once("print fmt: ")?;
@@ -65,18 +65,18 @@ impl Format {
         })
     }
 
-    /// The arguments of a probe: the fields behind those of every event and where it was hit.
+    /// Returns the arguments of a probe: the fields other than the common ones and the place of the hit.
     pub fn arguments(&self) -> impl Iterator<Item = &Field> {
         let is_own = |field: &&Field| !field.name.starts_with("common_") && !field.name.starts_with("__probe_");
         self.fields.iter().filter(is_own)
     }
 
-    /// Whether an event of it is the return of a function.
+    /// Whether its events are returns of a function.
     pub fn is_return(&self) -> bool {
         self.fields.iter().any(|field| field.name == FUNCTION)
     }
 
-    /// Remembers the addresses in a record.
+    /// Adds the addresses in a record.
     pub fn note(&mut self, event: &Event<'_>) {
         let (string, arguments) = &self.print;
         let shown = conversions(string).zip(arguments).filter(|((_, conversion), _)| is_function(conversion));
@@ -88,7 +88,7 @@ impl Format {
         }
     }
 
-    /// Where the address is that is the field, or the element of an array, of this name in `print fmt`.
+    /// Returns the offset of the address that `print fmt` calls by this name: a field, or an element of an array.
     fn offset_of(&self, name: &str) -> Option<usize> {
         let (name, index) = match name.split_once('[') {
             Some((name, index)) => (name, index.strip_suffix(']')?.parse::<usize>().ok()?),
@@ -98,14 +98,14 @@ impl Format {
         (index < field.count.max(1) && field.size == 8 * field.count.max(1)).then_some(field.offset + 8 * index)
     }
 
-    /// The file, with functions for addresses.
+    /// Returns the text of the file, with functions for addresses.
     pub fn text(&self, symbols: Option<&SymbolTable<'_>>) -> String {
         let (string, mut arguments) = self.print.clone();
         let Some(symbols) = symbols.filter(|_| !self.addresses.is_empty()) else {
             return format!("{}print fmt: \"{string}\", {}\n", self.head, arguments.join(", "));
         };
         let string = if self.is_return() {
-            // The kernel shows where it returned to first.
+            // The kernel shows the return address first.
             arguments.swap(0, 1);
             string.replacen("(%lx <- %lx)", "(%pS <- %ps)", 1)
         } else {
@@ -127,7 +127,7 @@ impl Format {
     }
 }
 
-/// What shows an address as a place in a function, and as the name of it.
+/// The conversions that show an address as a place in a function, and as the function's name.
 const PLACE: &str = "%pS";
 const NAME: &str = "%ps";
 
@@ -135,13 +135,13 @@ fn is_function(conversion: &str) -> bool {
     matches!(conversion, PLACE | NAME)
 }
 
-/// The field that an argument of `print fmt` is.
+/// Returns the field in an argument of `print fmt`.
 fn field_of(argument: &str) -> Option<&str> {
     argument.strip_prefix("(void *)").unwrap_or(argument).strip_prefix("REC->")
 }
 
 impl Field {
-    /// Reads a line `field:TYPE NAME; offset:N; size:N; signed:N;`.
+    /// Parses a line `field:TYPE NAME; offset:N; size:N; signed:N;`.
     fn parse(line: &str) -> Option<Self> {
         let line = line.trim().strip_prefix("field:")?;
         let value = |key: &str| line.split(';').find_map(|part| part.trim().strip_prefix(key)?.parse::<usize>().ok());
@@ -159,7 +159,7 @@ impl Field {
     }
 }
 
-/// The conversions of a `printf` in `text`, and where they are.
+/// Returns the conversions of a `printf` in `text`, with their places.
 fn conversions(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let ends = |c: char| c.is_ascii_alphabetic() && !matches!(c, 'l' | 'L' | 'h' | 'p');
     text.match_indices('%').map(move |(at, _)| {
@@ -169,7 +169,7 @@ fn conversions(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What shows `argument` as one of the functions that `addresses` are in.
+/// Returns an argument of `print fmt` that shows `argument` as one of the functions that contain `addresses`.
 fn symbolic(argument: &str, addresses: &BTreeSet<u64>, has_offset: bool, symbols: &SymbolTable<'_>) -> String {
     let mut text = format!("__print_symbolic({argument}");
     for &address in addresses {
@@ -178,11 +178,11 @@ fn symbolic(argument: &str, addresses: &BTreeSet<u64>, has_offset: bool, symbols
                 format!("{}+{:#x}/{:#x}", symbol.name, address - symbol.address, symbol.size)
             }
             Some(symbol) => symbol.name.into(),
-            // Where texts come from that were written to `trace_marker`.
+            // The origin of texts that were written to `trace_marker`.
             None if address == 0 && !has_offset => "tracing_mark_write".into(),
             None => format!("{address:#x}"),
         };
-        // A string takes all that is written to it.
+        // Writing to a string cannot fail.
         let _ = write!(text, ", {{ {address:#x}, \"{}\" }}", shown.replace('"', "'"));
     }
     text + ")"

@@ -1,9 +1,10 @@
-//! The events in pages of a ring, as `events/header_page` and `events/header_event` describe them.
+//! Parses the events in pages of a ring, as `events/header_page` and `events/header_event` describe them.
 
-/// Bytes of a page, and of what precedes its data.
+/// The size of a page in bytes, and the offset of its data.
 pub const PAGE: usize = 4096;
 const HEADER: usize = 16;
-/// Of `commit`: the bytes of data; whether events are missing before the page, and whether their number stands after the data.
+/// Parts of `commit`: the number of data bytes; whether events are missing before the page, and whether their number
+/// follows the data.
 const LENGTH: u64 = 0x07ff_ffff;
 const MISSING: u64 = 1 << 31;
 const COUNTED: u64 = 1 << 30;
@@ -11,33 +12,33 @@ const COUNTED: u64 = 1 << 30;
 /// An event in a page.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// In nanoseconds.
+    /// The time in nanoseconds.
     pub time: u64,
-    /// How many are missing before it, if any are: 0 where their number is not known.
+    /// How many events are missing before this one, or 0 if the number is unknown. `None` if none are missing.
     pub lost: Option<u64>,
-    /// What its format describes.
+    /// The bytes that the event's format describes.
     pub bytes: &'a [u8],
 }
 
 impl Event<'_> {
-    /// The number of its format.
+    /// The number of the event's format.
     pub fn number(&self) -> u16 {
         self.bytes.first_chunk().map_or(0, |bytes| u16::from_le_bytes(*bytes))
     }
 
-    /// The task.
+    /// The number of the task.
     pub fn task(&self) -> u32 {
         self.long(4) as u32
     }
 
-    /// The 64 bits at `offset`; what is behind the end is 0.
+    /// Returns the 64 bits at `offset`. Bytes after the end are 0.
     pub fn long(&self, offset: usize) -> u64 {
         let bytes = self.bytes.get(offset..).unwrap_or_default().iter().take(8);
         bytes.rev().fold(0, |long, byte| long << 8 | u64::from(*byte))
     }
 }
 
-/// The events of these pages. What is no page ends them.
+/// Returns the events of these pages. A page that is not valid ends them.
 pub fn events(pages: &[u8]) -> impl Iterator<Item = Event<'_>> {
     pages.chunks(PAGE).flat_map(|page| Page::new(page).into_iter().flatten())
 }
@@ -110,7 +111,7 @@ mod tests {
         assert!(
             found.iter().map(|event| (event.time, event.lost, event.number(), u64::from(event.task()))).eq(expected)
         );
-        // Damaged pages end.
+        // Damaged pages end the events.
         for at in 8..60 {
             let mut damaged = page.clone();
             damaged[at] ^= 0xff;

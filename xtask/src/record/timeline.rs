@@ -1,7 +1,9 @@
-//! A recording as a timeline for Perfetto (`.pftrace`): every event on the track of its CPU, with its arguments, and the calls of
-//! functions as slices on the tracks of their tasks, where both the entry and the return of a function were recorded.
+//! Writes a recording as a timeline for Perfetto (`.pftrace`). Every event is on the track of its CPU, with its
+//! arguments. If both the entry and the return of a function were recorded, its calls are slices on the tracks of their
+//! tasks.
 //!
-//! The messages are those of Perfetto's `protos/perfetto/trace/*.proto`. They are few, so they are written here, byte by byte.
+//! The messages are those of Perfetto's `protos/perfetto/trace/*.proto`. They are few, so they are encoded here, byte
+//! by byte.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,9 +20,9 @@ use super::{
 
 /// The sequence of all packets; any number but 0.
 const SEQUENCE: u64 = 1;
-/// The process that all tasks are of: the kernel knows no processes.
+/// The process of all tasks: the kernel has no processes.
 const PROCESS: u64 = 1;
-/// The track of a task is this and its number.
+/// The track of a task is this number plus the task's number.
 const TASKS: u64 = 1000;
 /// The number of the records of stacks, as in Linux.
 const STACK: u16 = 4;
@@ -55,7 +57,7 @@ pub fn write(recorded: &Recorded, out: &mut impl Write) -> io::Result<()> {
     write_calls(recorded, &formats, symbols.as_ref(), out)
 }
 
-/// Writes the events of a CPU, each page in a bundle.
+/// Writes the events of a CPU, one bundle for each page.
 fn write_cpu(
     cpu: usize,
     pages: &[u8],
@@ -95,11 +97,11 @@ fn write_cpu(
     Ok(())
 }
 
-/// The functions of a record of a stack, the innermost first, a line each.
+/// Returns the functions in a record of a stack, the innermost first, a line each.
 fn stack(event: &Event<'_>, symbols: Option<&SymbolTable<'_>>) -> String {
     let frames = (0..event.long(8) as u32 as usize).map(|depth| {
         let address = event.long(16 + 8 * depth);
-        // Behind a call that does not return, the return address may be that of the next function.
+        // If a call does not return, its return address may belong to the next function.
         let within = if depth == 0 { address } else { address.wrapping_sub(1) };
         symbols
             .and_then(|symbols| symbols.lookup(within))
@@ -108,7 +110,8 @@ fn stack(event: &Event<'_>, symbols: Option<&SymbolTable<'_>>) -> String {
     frames.take(event.bytes.len() / 8).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes the value of a field as a text, or as a number with or without a sign, in these fields of a message.
+/// Writes the value of a field to a message, as a text, a signed or an unsigned number, in the message's field for
+/// that.
 fn write_value(field: &Field, event: &Event<'_>, message: &mut Message, [text, signed, unsigned]: [u32; 3]) {
     let size = field.size.checked_div(field.count).unwrap_or(field.size);
     let shown = |index: usize| match field.is_text {
@@ -130,7 +133,7 @@ fn write_value(field: &Field, event: &Event<'_>, message: &mut Message, [text, s
     };
 }
 
-/// The text whose place in the record is at `offset`.
+/// Returns the text whose place in the record is at `offset`.
 fn text_at(event: &Event<'_>, offset: usize) -> String {
     let place = event.long(offset);
     let (start, length) = ((place & 0xffff) as usize, (place >> 16 & 0xffff) as usize);
@@ -138,15 +141,15 @@ fn text_at(event: &Event<'_>, offset: usize) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The number of `size` bytes at `offset`.
+/// Returns the number of `size` bytes at `offset`.
 fn value(event: &Event<'_>, offset: usize, size: usize, is_signed: bool) -> i128 {
     let unused = 64 - 8 * size.clamp(1, 8) as u32;
     let bits = event.long(offset) << unused;
     if is_signed { (bits.cast_signed() >> unused).into() } else { (bits >> unused).into() }
 }
 
-/// Writes the calls: from the event at the entry of a function to that of its return, in the same task. A call that another
-/// returns from before it is over ends with that.
+/// Writes the calls: each from the event at the entry of a function to the event at its return, in the same task. If an
+/// outer call returns first, the calls inside it end with it.
 fn write_calls(
     recorded: &Recorded,
     formats: &BTreeMap<u16, &Format>,
@@ -154,11 +157,11 @@ fn write_calls(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let mut events: Vec<Event<'_>> = recorded.pages.iter().flat_map(|pages| pages::events(pages)).collect();
-    // Stable: those of a CPU stay in their order.
+    // The sort is stable: events of a CPU stay in their order.
     events.sort_by_key(|event| event.time);
     let is_return = |event: &Event<'_>| formats.get(&event.number()).is_some_and(|format| format.is_return());
     let is_probe = |event: &Event<'_>| recorded.formats.iter().any(|format| format.number == event.number());
-    // Both have the address of the function in the same place: of a probe at its entry that of its first instruction.
+    // Both have the address of the function in the same place: for a probe at the entry, that of its first instruction.
     let function = |event: &Event<'_>| event.long(8);
     let returning: BTreeSet<u64> = events.iter().filter(|event| is_return(event)).map(function).collect();
     let mut calls: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
@@ -188,7 +191,7 @@ fn write_calls(
     Ok(())
 }
 
-/// Writes a packet of the trace, of this time if it is of one.
+/// Writes a packet of the trace, with this time if there is one.
 fn packet(out: &mut impl Write, time: Option<u64>, fill: impl FnOnce(&mut Message)) -> io::Result<()> {
     let mut trace = Message::default();
     trace.message(1, |packet| {
@@ -242,7 +245,7 @@ impl Message {
 mod tests {
     use super::*;
 
-    /// The fields of a message: a number, or bytes.
+    /// Returns the fields of a message: numbers, or bytes.
     fn fields(mut bytes: &[u8]) -> Vec<(u64, Result<u64, &[u8]>)> {
         fn varint(bytes: &mut &[u8]) -> u64 {
             let length = bytes.iter().position(|byte| *byte < 0x80).unwrap() + 1;
@@ -270,7 +273,7 @@ mod tests {
         fields.iter().find(|(field, _)| *field == wanted).map(|(_, value)| *value)
     }
 
-    /// A page of events: times, tasks, the number of their format, and what follows.
+    /// Returns a page of events: times, tasks, format numbers, and the data after these.
     fn page(events: &[(u64, u32, u16, &[u64])]) -> Vec<u8> {
         let mut data = Vec::new();
         let mut last = events[0].0;
@@ -299,7 +302,7 @@ mod tests {
         let first = page(&[
             (10, 5, 7, &[f, 0xff]),
             (20, 5, 7, &[g, 0]),
-            // A function whose returns are not recorded is no slice.
+            // A function whose returns are not recorded has no slices.
             (25, 5, 7, &[h, 0]),
             (30, 5, 8, &[f, 0]),
             // The return of a call whose entry was not recorded.
@@ -323,7 +326,7 @@ mod tests {
             if let Some(Err(slice)) = find(&packet, 11) {
                 let slice = fields(slice);
                 let number = |field| find(&slice, field).unwrap().unwrap();
-                // A track is described before it is used.
+                // A track must be described before it is used.
                 assert!(tracks.contains(&number(11)));
                 slices.push((find(&packet, 8).unwrap().unwrap(), number(11) - TASKS, number(9)));
             }

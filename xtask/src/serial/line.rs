@@ -1,5 +1,5 @@
-//! The line to a board, for as long as anybody wants to talk on it: a port that is gone comes back, under the same name, when
-//! its plug is put in again. What was on its way meanwhile is lost.
+//! The line to a board. A port that is gone comes back under the same name when its plug is put in again. Bytes in
+//! transit meanwhile are lost.
 
 use std::{
     collections::VecDeque,
@@ -19,12 +19,12 @@ use super::port::{Gone, Port};
 /// How often a port that is gone is looked for.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What comes from the board.
+/// Output of the board.
 #[derive(Debug)]
 pub enum Heard {
-    /// What a kernel or any other program on the board writes.
+    /// Output of a kernel or any other program on the board.
     Text(Vec<u8>),
-    /// What the loader says.
+    /// A message of the loader.
     Reply(Reply),
 }
 
@@ -32,14 +32,14 @@ pub enum Heard {
 pub struct Line {
     path: PathBuf,
     baud: u32,
-    /// None while it is gone.
+    /// `None` while the port is gone.
     port: Option<Port>,
     splitter: Splitter<LONGEST_REPLY>,
     heard: VecDeque<Heard>,
 }
 
 impl Line {
-    /// The line on the port at `path`, which is there.
+    /// Opens the line on the existing port at `path`.
     pub fn open(path: &Path, baud: u32) -> Result<Self> {
         let port = Some(Port::open(path, baud)?);
         Ok(Self { path: path.into(), baud, port, splitter: Splitter::new(), heard: VecDeque::new() })
@@ -50,17 +50,17 @@ impl Line {
         self.path.display().to_string()
     }
 
-    /// Whether there is a port.
+    /// Whether the port is there.
     pub fn is_connected(&self) -> bool {
         self.port.is_some()
     }
 
-    /// How long so many bytes take, each with a start bit and a stop bit.
+    /// Returns how long this many bytes take, each with a start bit and a stop bit.
     pub fn time_of(&self, bytes: usize) -> Duration {
         Duration::from_secs_f64(bytes as f64 * 10.0 / f64::from(self.baud))
     }
 
-    /// What comes within `timeout`, if anything.
+    /// Returns output that comes within `timeout`, if any.
     pub fn hear(&mut self, timeout: Duration) -> Option<Heard> {
         if self.heard.is_empty() {
             self.listen(timeout);
@@ -68,7 +68,7 @@ impl Line {
         self.heard.pop_front()
     }
 
-    /// Sends bytes, unless the port is gone.
+    /// Sends bytes. They are lost if the port is gone.
     pub fn send(&mut self, bytes: &[u8]) {
         if let Some(port) = &self.port
             && let Err(Gone) = port.write(bytes)
@@ -85,7 +85,7 @@ impl Line {
         let mut buffer = [0; 4096];
         match port.read(&mut buffer, timeout) {
             Err(Gone) => self.port = None,
-            // No frame takes a pause.
+            // Within a frame there is no pause.
             Ok(0) => self.heard.extend(self.splitter.flush().map(|text| Heard::Text(text.into()))),
             Ok(length) => buffer[..length].iter().for_each(|byte| self.take(*byte)),
         }

@@ -1,4 +1,4 @@
-//! Has an image run on the board: waits for its loader, or asks the kernel that runs there for it, and sends what is missing.
+//! Loads an image onto the board: waits for its loader, or asks the running kernel for it, and sends the missing bytes.
 
 use std::time::{Duration, Instant};
 
@@ -17,30 +17,30 @@ use super::{
 };
 use crate::{conversation, test::protocol};
 
-/// How long a loader may take to answer, beside the time that the bytes take.
+/// How long a loader may take to answer, in addition to the time that the bytes take.
 const TIME_TO_ANSWER: Duration = Duration::from_millis(500);
-/// No longer than this nothing is done on the line.
+/// The longest pause in which nothing is done on the line.
 const TURN: Duration = Duration::from_millis(20);
-/// After this time without a loader, the program that runs instead is asked to restart, again and again.
+/// After this time without a loader, the running program is asked to restart, again and again.
 const TIME_TO_ASK: Duration = Duration::from_secs(2);
-/// What has the kernels of this repository give the board back to its loader, whatever stands at their prompt.
+/// Keys at which the kernels of this repository give the board back to its loader, whatever text is at their prompt.
 pub const RESET: &[u8] = b"\rreboot\r";
-/// What stops a kernel of this repository that comes to no prompt, and so resets the board.
+/// Keys that stop a kernel of this repository that comes to no prompt, which resets the board.
 pub const QUIT: &[u8] = &[QUIT_KEY; QUITS];
-/// How much is remembered of the output of another program than the loader.
+/// How many bytes are kept of the output of programs other than the loader.
 const REMEMBERED: usize = 400;
 
-/// An image for a board.
+/// An image to load, and the board for it.
 pub struct Load<'a> {
     pub package: &'a Package,
     /// The part number of the board's CPU.
     pub part: u16,
-    /// How long there may be no answer; forever if None.
+    /// How long there may be no answer. `None` is forever.
     pub patience: Option<Duration>,
 }
 
 impl Load<'_> {
-    /// Has the image run.
+    /// Loads and starts the image.
     pub fn run(&self, line: &mut Line) -> Result<()> {
         let begin = Instant::now();
         let mut sender = Sender::new(self.package, TIME_TO_ANSWER + line.time_of(2 * frame::ROOM));
@@ -56,7 +56,7 @@ impl Load<'_> {
                 Some(Heard::Reply(reply)) => {
                     sender.reply(reply, begin.elapsed()).map_err(|failure| anyhow!("{failure}"))?;
                     answered = Instant::now();
-                    // Once there is a loader, a person has no more reason for patience than anybody.
+                    // Once a loader has answered, the default limit applies to a person, too.
                     limit = limit.or(Some(super::PATIENCE));
                 }
                 Some(Heard::Text(text)) => somebody.says(&text),
@@ -75,7 +75,7 @@ impl Load<'_> {
                 _ => {}
             }
             progress.show(sender.stage(), line.is_connected());
-            // While the image is unpacked, the loader says nothing.
+            // While the loader unpacks the image, it sends nothing.
             let silence = if sender.stage() == Stage::Unpacking { Duration::ZERO } else { answered.elapsed() };
             if limit.is_some_and(|limit| silence > limit) {
                 progress.end();
@@ -86,7 +86,7 @@ impl Load<'_> {
     }
 }
 
-/// Whoever is on the line and is not the loader.
+/// A program on the line that is not the loader.
 struct Somebody {
     said: Vec<u8>,
     asked: Duration,
@@ -102,8 +102,8 @@ impl Somebody {
         self.said.drain(..self.said.len().saturating_sub(REMEMBERED));
     }
 
-    /// Brings a prompt about; and where it is one of ours, asks for the loader. No other system is told anything but the
-    /// return key.
+    /// Sends a return key to get a prompt. If the prompt is one of ours, asks for the loader. Other systems are sent
+    /// nothing but the return key.
     fn ask(&mut self, line: &mut Line, silence: Duration) {
         if silence < self.asked {
             self.asked = Duration::ZERO;
@@ -112,7 +112,7 @@ impl Somebody {
             return;
         }
         self.asked = silence;
-        // What was sent to find a loader may have been echoed behind the prompt.
+        // Bytes that were sent to find a loader may have been echoed after the prompt.
         let last_line = self.said.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         let prompts = [conversation::PROMPT, protocol::PROMPT];
         let is_ours = prompts.iter().any(|prompt| last_line.starts_with(prompt.as_bytes()));

@@ -1,4 +1,4 @@
-//! A serial port of the host, as bytes: no line discipline, no flow control. Pseudo-terminals are as good.
+//! A serial port of the host as a stream of bytes: no line discipline, no flow control. Pseudo-terminals work, too.
 
 use std::{os::fd::OwnedFd, path::Path, time::Duration};
 
@@ -10,13 +10,13 @@ use rustix::{
     termios::{ControlModes, OptionalActions, QueueSelector, isatty, tcflush, tcgetattr, tcsetattr},
 };
 
-/// How long the port may take no byte.
+/// How long the port may accept no byte.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An open port.
 pub struct Port(OwnedFd);
 
-/// There is no port any more, as after its plug was pulled.
+/// The port no longer exists, for example because its plug was pulled.
 pub struct Gone;
 
 impl Port {
@@ -40,7 +40,7 @@ impl Port {
         Ok(Self(port))
     }
 
-    /// Reads what has come, or what comes within `timeout`: 0 bytes if nothing does.
+    /// Reads bytes that have come, or that come within `timeout`. Returns 0 if there are none.
     pub fn read(&self, buffer: &mut [u8], timeout: Duration) -> Result<usize, Gone> {
         if !self.wait(PollFlags::IN, timeout)? {
             return Ok(0);
@@ -68,7 +68,7 @@ impl Port {
         Ok(())
     }
 
-    /// Whether the port is ready within `timeout`.
+    /// Returns whether the port becomes ready within `timeout`.
     fn wait(&self, what: PollFlags, timeout: Duration) -> Result<bool, Gone> {
         let timeout = Timespec::try_from(timeout).map_err(|_| Gone)?;
         match poll(&mut [PollFd::new(&self.0, what)], Some(&timeout)) {

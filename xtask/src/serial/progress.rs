@@ -1,4 +1,4 @@
-//! Shows how far a transfer is: a bar on a terminal, a line at the end elsewhere.
+//! Shows the progress of a transfer: a bar on a terminal, a line at the end elsewhere.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -8,24 +8,24 @@ use std::{
 use kprobes_loader_protocol::{BLOCK, package::Package, sender::Stage};
 
 const WIDTH: usize = 30;
-/// Before this, where output is lines, the progress is not shown.
+/// Where output is lines, the progress is not shown before this time.
 const WORTH_A_LINE: Duration = Duration::from_secs(3);
 
-/// What is shown of one transfer.
+/// The display of one transfer.
 pub struct Progress {
     port: String,
     packed: usize,
     length: usize,
     is_terminal: bool,
     since: Instant,
-    /// What was shown last.
+    /// The last shown text.
     shown: String,
-    /// When blocks began to be sent, and from which.
+    /// When the sending of blocks began, and from which block.
     begin: Option<(Instant, u32)>,
 }
 
 impl Progress {
-    /// Of a package to the board on the port of this name.
+    /// Shows a package that goes to the board on the port of this name.
     pub fn new(package: &Package, port: String) -> Self {
         let is_terminal = io::stderr().is_terminal();
         let length = package.transfer.length as usize;
@@ -40,7 +40,7 @@ impl Progress {
         }
     }
 
-    /// Shows where the transfer is.
+    /// Shows the progress at this stage.
     pub fn show(&mut self, stage: Stage, is_connected: bool) {
         let line = match stage {
             _ if !is_connected => format!("{} is gone: it goes on when it is back", self.port),
@@ -51,7 +51,7 @@ impl Progress {
             Stage::Started => return,
         };
         if !self.is_terminal {
-            // What cannot be drawn anew is said where it tells how to go on, once.
+            // Without a terminal, the line cannot be redrawn. It is printed once if the user must act.
             if stage == Stage::Greeting && self.shown.is_empty() && self.since.elapsed() > WORTH_A_LINE {
                 eprintln!("{line}");
                 self.shown = line;
@@ -64,7 +64,7 @@ impl Progress {
         }
     }
 
-    /// Leaves the place to what comes next.
+    /// Ends the display, so that other output can follow.
     pub fn end(&mut self) {
         if self.is_terminal {
             self.draw("");

@@ -1,5 +1,4 @@
-//! The board's console on this terminal: what is typed goes to the board as it is, but for Ctrl-A X, with which one leaves, as
-//! one leaves QEMU.
+//! The board's console on this terminal. Typed keys go to the board unchanged, except that Ctrl-A X leaves, as in QEMU.
 
 use std::{
     io::{self, IsTerminal, Read, Write},
@@ -17,10 +16,10 @@ use super::{
     load::Load,
 };
 
-/// Ctrl-A, which says that the next key is for this command.
+/// Ctrl-A: the next key is for this command.
 const ESCAPE: u8 = 1;
 
-/// Loads the image, as often as the loader comes back, and is its console in between. Returns when the person leaves.
+/// Loads the image whenever the loader comes back, and is its console in between. Returns when the person leaves.
 pub fn interact(line: &mut Line, load: &Load) -> Result<()> {
     load.run(line)?;
     eprintln!("To quit: Ctrl-A X.");
@@ -64,7 +63,7 @@ fn show(text: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-/// What is typed.
+/// Starts a thread that reads keys from the terminal.
 fn keys() -> Receiver<Vec<u8>> {
     let (sender, keys) = mpsc::channel();
     thread::spawn(move || {
@@ -78,14 +77,14 @@ fn keys() -> Receiver<Vec<u8>> {
     keys
 }
 
-/// Tells keys for this command from those for the board.
+/// Separates the keys for this command from the keys for the board.
 #[derive(Default)]
 struct Filter {
     is_escaped: bool,
 }
 
 impl Filter {
-    /// Those for the board; None if the person leaves. Ctrl-A twice is one for the board.
+    /// Returns the keys for the board. `None` if the person leaves. Ctrl-A twice is one Ctrl-A for the board.
     fn pass(&mut self, typed: &[u8]) -> Option<Vec<u8>> {
         let mut keys = Vec::new();
         for &key in typed {
@@ -99,7 +98,7 @@ impl Filter {
     }
 }
 
-/// The terminal without line discipline, until it is dropped.
+/// The terminal without line discipline, until this is dropped.
 struct Raw(Option<Termios>);
 
 impl Raw {

@@ -1,4 +1,4 @@
-//! QEMU on Debian and Ubuntu. `raspi4b` came with QEMU 9.0, which Debian 12 has among its backports only.
+//! Installs QEMU on Debian and Ubuntu. `raspi4b` came with QEMU 9.0, which Debian 12 has only in its backports.
 
 use std::{
     fs,
@@ -13,13 +13,13 @@ use super::{Step, is_root, text_of};
 const PACKAGE: &str = "qemu-system-arm";
 /// The first version with all machines.
 const WANTED: u32 = 9;
-/// The release whose own QEMU is older, and that has a newer one among its backports.
+/// The release whose own QEMU is older, and whose backports have a newer one.
 const BACKPORTED: &str = "bookworm";
 const BACKPORTS_FILE: &str = "/etc/apt/sources.list.d/bookworm-backports.sources";
-/// By which Debian's archive is known to be that.
+/// The keys of Debian's archive.
 pub const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Installs a QEMU with these machines, or says what to type.
+/// Installs a QEMU with these machines, or prints the commands to type.
 pub fn install_qemu(machines: &[&str]) -> Result<()> {
     let system = System::parse(&fs::read_to_string("/etc/os-release").unwrap_or_default());
     let root = is_root()?;
@@ -38,15 +38,15 @@ pub fn install_qemu(machines: &[&str]) -> Result<()> {
     bail!("only root can install {PACKAGE}; type\n{}", lines.join("\n"));
 }
 
-/// The mirror of Debian that this system's own packages come from, and the release that they are of, if they do and apt is
-/// told of one.
+/// Returns the Debian mirror of this system's own packages, and their release. `None` on other systems, or if apt has
+/// no such source.
 pub fn mirror() -> Result<Option<(String, String)>> {
     let System { id, codename, .. } = System::parse(&fs::read_to_string("/etc/os-release").unwrap_or_default());
     let mirror = if id == "debian" { uri(&targets()?, &codename).map(String::from) } else { None };
     Ok(mirror.map(|mirror| (mirror, codename)))
 }
 
-/// The sources that apt is configured with: lines of release, component and URI.
+/// Returns apt's configured sources: lines of release, component and URI.
 fn targets() -> Result<String> {
     text_of(Command::new("apt-get").args([
         "indextargets",
@@ -56,7 +56,7 @@ fn targets() -> Result<String> {
     ]))
 }
 
-/// The steps to a QEMU with these machines, on a system whose sources offer the major version `candidate`.
+/// Returns the steps to a QEMU with these machines, on a system whose sources offer the major version `candidate`.
 fn plan(system: &System, candidate: Option<u32>, machines: &[&str], targets: &str) -> Result<Vec<Step>> {
     let update = || Step::run(&["apt-get", "update"]);
     let new_enough = candidate.is_none_or(|version| version >= WANTED);
@@ -92,21 +92,21 @@ fn install(from: &[&str]) -> Step {
     Step::run(&words)
 }
 
-/// The major version that `apt-get install` would install.
+/// Returns the major version that `apt-get install` would install.
 fn candidate() -> Result<Option<u32>> {
     let mut policy = Command::new("apt-cache");
     policy.args(["policy", PACKAGE]).env("LC_ALL", "C").stderr(Stdio::null());
     Ok(major_version(&text_of(&mut policy)?))
 }
 
-/// The major version of the candidate that `apt-cache policy` tells.
+/// Returns the major version of the candidate in the output of `apt-cache policy`.
 fn major_version(policy: &str) -> Option<u32> {
     let version = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate: "))?;
     let version = version.split_once(':').map_or(version, |(_epoch, version)| version);
     version.split(|character: char| !character.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Where the main component of `release` comes from, of lines of release, component and URI.
+/// Returns the URI of the main component of `release`, from lines of release, component and URI.
 fn uri<'a>(targets: &'a str, release: &str) -> Option<&'a str> {
     targets.lines().find_map(|line| {
         let mut words = line.split_whitespace();
@@ -115,7 +115,7 @@ fn uri<'a>(targets: &'a str, release: &str) -> Option<&'a str> {
     })
 }
 
-/// Which system this is.
+/// The operating system.
 #[derive(Default)]
 struct System {
     id: String,
@@ -124,7 +124,7 @@ struct System {
 }
 
 impl System {
-    /// Reads os-release(5).
+    /// Parses os-release(5).
     fn parse(text: &str) -> Self {
         let value = |key| {
             let assignment = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));

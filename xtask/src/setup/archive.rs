@@ -1,7 +1,9 @@
-//! Files out of Debian packages that are not installed: of another architecture than this machine's, perhaps on a machine
-//! that is not Debian. A mirror keeps no version forever, so it is the index that says which one there is, and its checksum.
-//! Debian's own machines leave that to apt, with lists of its own: its mirror, its proxy, its check of signatures. Others ask
-//! where a certificate says that it is Debian.
+//! Extracts files from Debian packages without installing them: packages of another architecture, perhaps on a machine
+//! that is not Debian.
+//!
+//! A mirror keeps no version forever, so the archive's index gives the current version and its checksum. On Debian, apt
+//! does this with lists of its own, and with the system's mirror, proxy and check of signatures. Other systems download
+//! from Debian's servers, which a certificate identifies.
 
 mod index;
 
@@ -23,16 +25,16 @@ use super::{
 use crate::workspace;
 use index::Stanza;
 
-/// Where there is Debian for who has no mirror of it.
+/// The Debian mirror for systems without one.
 const MIRROR: &str = "https://deb.debian.org/debian";
-/// The release that there always is.
+/// The release that always exists.
 const SUITE: &str = "stable";
-/// The architecture whose packages are looked for; those of all are among them.
+/// The architecture of the packages. Packages for all architectures are among them.
 const ARCHITECTURE: &str = "arm64";
 
-/// One component of the archive, for as long as something is taken out of it. There is one at a time.
+/// One component of the archive, while files are extracted from it. Only one can be open at a time.
 pub struct Archive {
-    /// What is there is gone with this; or, where this was ended before, with the next.
+    /// A directory for downloads. It is removed with this value, or by the next one if this process was killed.
     scratch: PathBuf,
     /// The release.
     suite: String,
@@ -40,16 +42,16 @@ pub struct Archive {
     _turn: File,
 }
 
-/// What packages there are.
+/// The list of packages.
 enum Index {
-    /// apt knows, with this file.
+    /// apt has the list, with this configuration file.
     Apt { configuration: String },
-    /// It is this text.
+    /// The text of the list.
     Text(String),
 }
 
 impl Archive {
-    /// The component of this name, as it is now.
+    /// Opens the component of this name in its current state.
     pub fn open(component: &str) -> Result<Self> {
         let target = workspace::root().join("target");
         let (scratch, lock) = (target.join("archive"), target.join("archive.lock"));
@@ -77,7 +79,8 @@ impl Archive {
         self.scratch.join(name).to_string_lossy().into_owned()
     }
 
-    /// Asks this system's own mirror for the release that there always is; where it has none of that name, for the system's own.
+    /// Asks this system's own mirror for the release that always exists, or, if the mirror does not have it, for the
+    /// system's own release.
     fn ask_apt(&mut self, component: &str) -> Result<Index> {
         let (mirror, own) = apt::mirror()?.unwrap_or_else(|| (MIRROR.into(), SUITE.into()));
         let error = match self.ask_apt_for(&mirror, SUITE, component) {
@@ -101,9 +104,9 @@ impl Archive {
             ("Dir::Cache", &self.file("cache")),
             ("APT::Architecture", ARCHITECTURE),
             ("APT::Architectures", ARCHITECTURE),
-            // Other users need not be able to write here.
+            // Other users may not be able to write here.
             ("APT::Sandbox::User", "root"),
-            // One list that cannot be had is too many.
+            // A single list that cannot be downloaded is an error.
             ("APT::Update::Error-Mode", "any"),
             ("Acquire::Languages", "none"),
             ("Acquire::IndexTargets::deb::DEP-11::DefaultEnabled", "false"),
@@ -121,7 +124,7 @@ impl Archive {
         Ok(Index::Text(text_of(Command::new("gzip").args(["-dc", &packed]))?))
     }
 
-    /// What the index says of a package.
+    /// Returns the index's description of a package.
     fn stanza(&self, package: &str) -> Result<Stanza> {
         let text = match &self.index {
             Index::Apt { configuration } => {
@@ -132,14 +135,13 @@ impl Archive {
         Stanza::find(text, package).ok_or_else(|| anyhow!("Debian {} has no package {package}", self.suite))
     }
 
-    /// The package that begins with `prefix` among those that `package` depends on.
+    /// Returns the first package that begins with `prefix` among the dependencies of `package`.
     pub fn dependency(&self, package: &str, prefix: &str) -> Result<String> {
         let found = self.stanza(package)?.dependency(prefix).map(String::from);
         found.ok_or_else(|| anyhow!("the package {package} depends on no {prefix}…"))
     }
 
-    /// Takes the files `names` out of the directory `within` of the package, which is written from the root, and puts them
-    /// into `directory`.
+    /// Extracts the files `names` from the directory `within` of the package, an absolute path, into `directory`.
     pub fn take(&self, package: &str, within: &str, names: &[&str], directory: &Path) -> Result<()> {
         let file = self.download(package)?;
         let unpacked = self.scratch.join("unpacked");
@@ -153,7 +155,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Downloads the package, and says where it is.
+    /// Downloads the package, and returns its path.
     fn download(&self, package: &str) -> Result<PathBuf> {
         let stanza = self.stanza(package)?;
         let path = stanza.field("Filename").with_context(|| format!("the index does not say where {package} is"))?;
@@ -184,13 +186,13 @@ impl Drop for Archive {
     }
 }
 
-/// Whether a file of this name is the package, of whatever version: no name has the character that ends it there.
+/// Whether a file of this name is the package, in any version. `_` ends the package's name and occurs in no name.
 fn is_of(package: &str, file: &str) -> bool {
     file.strip_prefix(package).is_some_and(|rest| rest.starts_with('_') && rest.ends_with(".deb"))
 }
 
 fn fetch(url: &str, file: &str) -> Result<()> {
-    // Not by another protocol where it is sent on to another place, and not forever where nothing comes.
+    // Redirects must not use another protocol, and a download that makes no progress must end.
     let secure = ["--proto", "=https", "--proto-redir", "=https"];
     let patient = ["--connect-timeout", "30", "--speed-limit", "1", "--speed-time", "60", "--retry", "3"];
     let progress = if io::stderr().is_terminal() { "--progress-bar" } else { "--silent" };
@@ -198,14 +200,14 @@ fn fetch(url: &str, file: &str) -> Result<()> {
     Step::run(&[&["curl"][..], &secure, &patient, &usual].concat()).take()
 }
 
-/// Takes the files `members` out of a package, into `directory`.
+/// Extracts the files `members` from a package into `directory`.
 fn unpack(package: &Path, directory: &Path, members: &[String]) -> Result<()> {
     let (mut read, form) = if text_of(Command::new("dpkg-deb").arg("--version")).is_ok() {
         let mut read = workspace::command("dpkg-deb");
         read.arg("--fsys-tarfile").arg(package);
         (read, "-x")
     } else {
-        // A package is an archive, as linkers have them.
+        // A package is an `ar` archive.
         let mut read = workspace::command("ar");
         read.arg("p").arg(package).arg("data.tar.xz");
         (read, "-xJ")
@@ -215,13 +217,13 @@ fn unpack(package: &Path, directory: &Path, members: &[String]) -> Result<()> {
     write.arg(form).arg("-C").arg(directory).args(["-f", "-"]).args(members);
     write.stdin(reader.stdout.take().map_or_else(Stdio::null, Stdio::from));
     let status = write.status().context("tar cannot be started")?;
-    // It may have been ended by tar, which has found all that it is to find.
+    // tar may have closed the pipe after it has found all files.
     let _ = reader.wait();
     ensure!(status.success(), "{} cannot be unpacked: tar failed with {status}", package.display());
     Ok(())
 }
 
-/// SHA-256, in hexadecimal digits.
+/// Returns the SHA-256 checksum in hexadecimal digits.
 fn checksum(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,5 +1,5 @@
-//! What root does and what another user is told to type must be the same; so a step is data, that can be
-//! taken or shown.
+//! A step of an installation. Root executes the same steps that another user is told to type, so a step is data that
+//! can be executed or shown.
 
 use std::{
     fs, io,
@@ -14,29 +14,29 @@ use crate::workspace;
 /// One step of an installation.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Make a file with this text.
+    /// Creates a file with this text.
     Write(PathBuf, String),
-    /// Run a command that asks nothing.
+    /// Runs a command that asks nothing.
     Run(Vec<String>),
 }
 
 impl Step {
-    /// The step that makes a file.
+    /// Returns a step that creates a file.
     pub fn write(path: impl AsRef<Path>, text: String) -> Self {
         Self::Write(path.as_ref().into(), text)
     }
 
-    /// The step that runs a command.
+    /// Returns a step that runs a command.
     pub fn run(words: &[&str]) -> Self {
         Self::Run(words.iter().map(|word| word.to_string()).collect())
     }
 
-    /// Takes the step, and says so.
+    /// Executes the step, and prints it.
     pub fn take(&self) -> Result<()> {
         self.take_in(&workspace::root())
     }
 
-    /// The same; a command is run in `directory`.
+    /// Executes the step, and prints it. A command runs in `directory`.
     pub fn take_in(&self, directory: &Path) -> Result<()> {
         match self {
             Self::Write(path, text) => {
@@ -47,7 +47,7 @@ impl Step {
                 let line = words.join(" ");
                 eprintln!("setup: {line}");
                 let mut command = workspace::command(&words[0]);
-                // Standard output belongs to the command that the setup is for.
+                // Standard output belongs to the command that needs the setup.
                 command.args(&words[1..]).current_dir(directory).stdin(Stdio::null()).stdout(io::stderr());
                 command.env("DEBIAN_FRONTEND", "noninteractive");
                 let status = command.status().with_context(|| format!("`{line}` cannot be started"))?;
@@ -57,7 +57,7 @@ impl Step {
         }
     }
 
-    /// The step as a user other than root types it.
+    /// Returns the step as a user other than root types it.
     pub fn shell(&self) -> String {
         match self {
             Self::Write(path, text) => {

@@ -1,5 +1,4 @@
-//! Programs that the tests are made with: those that read cards, to find out whether one is right, and one that fetches what the
-//! kernel serves.
+//! Programs that the tests use: those that read cards, to check ours, and one that fetches from the kernel's server.
 
 use std::{
     io::ErrorKind,
@@ -10,19 +9,19 @@ use anyhow::{Result, bail, ensure};
 
 use super::{Step, is_root, text_of};
 
-/// The programs, and Debian's packages that they are in.
+/// The programs, with their Debian packages.
 const TOOLS: [(&str, &str); 4] =
     [("mcopy", "mtools"), ("fsck.fat", "dosfstools"), ("sfdisk", "fdisk"), ("curl", "curl")];
 
-/// What reads recordings: others' program, without which the tests of these are ignored.
+/// The program that reads recordings. Without it, their tests are ignored.
 const READER: [(&str, &str); 1] = [("trace-cmd", "trace-cmd")];
 
-/// Gets the programs that are missing, or says what to type.
+/// Installs the missing programs, or prints the commands to type.
 pub fn get() -> Result<()> {
     install(&TOOLS, "mtools, dosfstools, util-linux and curl")
 }
 
-/// Gets `trace-cmd`, or says what to type.
+/// Installs `trace-cmd`, or prints the commands to type.
 pub fn get_reader() -> Result<()> {
     install(&READER, "trace-cmd")
 }

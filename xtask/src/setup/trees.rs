@@ -1,6 +1,6 @@
-//! The device trees of the Raspberry Pi, which QEMU does not make as it does that of `virt`: those that Linux is delivered
-//! with in Debian, so what the firmware of a real one starts from. They are taken out of the package of the kernel, which
-//! is not installed, and kept in `target/device-trees`.
+//! The device trees of the Raspberry Pi, which QEMU does not make as it does for `virt`. They are those of Debian's
+//! Linux, and so the ones that the firmware of a real board starts from. They are extracted from the package of the
+//! kernel, which is not installed, and kept in `target/device-trees`.
 
 use std::{
     collections::BTreeSet,
@@ -14,12 +14,12 @@ use super::archive::Archive;
 use crate::{board::Board, workspace};
 
 const COMPONENT: &str = "main";
-/// It depends on the kernel that there is.
+/// The package that depends on the current kernel.
 const PACKAGE: &str = "linux-image-arm64";
-/// What the name of that one begins with.
+/// The prefix of the name of that kernel's package.
 const KERNEL: &str = "linux-image-";
 
-/// The names of the trees that the boards need.
+/// Returns the names of the trees that the boards need.
 fn names() -> Result<BTreeSet<String>> {
     Ok(Board::all()?.iter().flat_map(|board| board.device_trees().map(String::from)).collect())
 }
@@ -28,7 +28,7 @@ fn directory() -> PathBuf {
     workspace::root().join("target/device-trees")
 }
 
-/// Where the tree `name` is, or will be after [`get`].
+/// Returns the path of the tree `name`, where it is after [`get`].
 pub fn path(name: &str) -> PathBuf {
     directory().join(name)
 }
@@ -45,7 +45,7 @@ pub fn get() -> Result<()> {
     check()
 }
 
-/// Whether they are all there, and whole.
+/// Checks that all trees are there and complete.
 fn check() -> Result<()> {
     names()?.iter().try_for_each(|name| is_whole(&path(name)))
 }
@@ -56,7 +56,8 @@ fn is_whole(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether it begins as a device tree does, and is as long as it says (Devicetree Specification, 5.2).
+/// Whether the file begins as a device tree does, and has the length that its header says (Devicetree Specification,
+/// 5.2).
 fn has_its_length(bytes: &[u8]) -> bool {
     const MAGIC: [u8; 4] = 0xd00d_feed_u32.to_be_bytes();
     let length = bytes.strip_prefix(&MAGIC).and_then(|rest| rest.first_chunk());

@@ -1,21 +1,22 @@
-//! A program as it is written on the host: in several lines, with a first line for the shell, and with arguments. The console takes
-//! it in one line, in which nothing but white space and arguments has changed, so that each byte of that has its place in the text.
+//! A program as it is written on the host: in several lines, with a first line for the shell, and with arguments. The
+//! console takes it in one line. Only white space and arguments are changed in that line, so that each of its bytes has
+//! its place in the text.
 
 use std::fmt;
 
 /// A program that can be typed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Source {
-    /// In one line.
+    /// The program in one line.
     pub line: String,
-    /// Of each byte of the line, where it is in the text.
+    /// For each byte of the line, its place in the text.
     origins: Vec<usize>,
     text: String,
-    /// The file that it is from.
+    /// The file of the text, if it has one.
     name: Option<String>,
 }
 
-/// Why a program cannot be typed: a sentence, and the place in the text.
+/// The reason why a program cannot be typed: a sentence, and the place in the text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Flaw {
     at: usize,
@@ -23,10 +24,10 @@ pub struct Flaw {
 }
 
 impl Source {
-    /// The program in `text`, which is from the file `name` if that is given, with these arguments.
+    /// Prepares the program in `text`, which is from the file `name` if that is given, with these arguments.
     ///
-    /// `$1` is the first argument, a number; `str($1)` is it as a string, and `$#` how many there are, as in bpftrace. An argument
-    /// that is not given is 0, and an empty string.
+    /// As in bpftrace, `$1` is the first argument as a number, `str($1)` the same as a string, and `$#` the number of
+    /// arguments. An argument that is not given is 0, or an empty string.
     pub fn new(text: &str, name: Option<String>, arguments: &[String]) -> Result<Self, String> {
         let mut source = Self { line: String::new(), origins: Vec::new(), text: text.into(), name };
         match source.read(arguments) {
@@ -81,8 +82,8 @@ impl Source {
         Ok(())
     }
 
-    /// Puts the argument in the place of `$N`, of which `rest` begins with so many bytes; of `str($N)` if the line ends with the
-    /// beginning of that. Returns how many bytes this takes besides.
+    /// Replaces `$N`, the first `length` bytes of `rest`, by the argument; or `str($N)`, if the line ends with the
+    /// beginning of that. Returns how many more bytes this takes.
     fn put_argument(&mut self, rest: &str, length: usize, at: usize, arguments: &[String]) -> Result<usize, Flaw> {
         let name = &rest[..length];
         let number: usize = name[1..].parse().unwrap_or(0);
@@ -127,14 +128,14 @@ impl Source {
         Ok(0)
     }
 
-    /// Appends a text that stands for what is at `at`, or that begins there if it is as it was.
+    /// Appends `text`. It stands for the place `at`, or, if it is unchanged, begins there.
     fn put(&mut self, text: &str, at: usize) {
         let is_kept = self.text[at..].starts_with(text);
         self.line.push_str(text);
         self.origins.extend((0..text.len()).map(|byte| if is_kept { at + byte } else { at }));
     }
 
-    /// The sentence with the part of the text that is its cause, by its bytes in the line.
+    /// Returns the sentence with the part of the text that is its cause. `cause` has the bytes in the line.
     pub fn refusal(&self, cause: Option<(usize, usize)>, sentence: &str) -> String {
         let Some((start, end)) = cause else {
             let name = self.name.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
@@ -162,7 +163,7 @@ impl Source {
     }
 }
 
-/// A word of the console's shell in quotes.
+/// Shows a word in quotes of the console's shell.
 pub struct Quoted<'a>(pub &'a str);
 
 impl fmt::Display for Quoted<'_> {

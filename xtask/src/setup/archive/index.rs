@@ -1,22 +1,22 @@
-//! What the index of a Debian archive says of a package: deb822(5), a paragraph a package, a field a line.
+//! Parses the index of a Debian archive: deb822(5), a paragraph a package, a field a line.
 
-/// What is said of one package.
+/// The description of one package.
 pub struct Stanza(String);
 
 impl Stanza {
-    /// What `index` says of this package, if it is there.
+    /// Finds the description of this package in `index`.
     pub fn find(index: &str, package: &str) -> Option<Self> {
         let first = format!("Package: {package}");
         let found = index.split("\n\n").map(str::trim_start).find(|stanza| stanza.lines().next() == Some(&first))?;
         Some(Self(found.into()))
     }
 
-    /// The value of a field, of which this is the first line.
+    /// Returns the first line of a field's value.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.0.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
     }
 
-    /// The first package that begins with `prefix` among those that this one depends on.
+    /// Returns the first package that begins with `prefix` among the dependencies.
     pub fn dependency(&self, prefix: &str) -> Option<&str> {
         let packages = self.field("Depends")?.split([',', '|']);
         packages.filter_map(|package| package.split_whitespace().next()).find(|package| package.starts_with(prefix))
