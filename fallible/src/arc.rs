@@ -82,7 +82,7 @@ impl<T> Clone for Arc<T> {
     fn clone(&self) -> Self {
         // Relaxed: the new owner gets the value from this one.
         let owners = self.shared().owners.fetch_add(1, Relaxed);
-        // Only owners that were leaked by `forget` can be so many. The standard library aborts here, too.
+        // Only owners that were leaked by `forget` can reach this number. The standard library aborts here, too.
         assert!(owners < isize::MAX as usize, "a shared value has too many owners");
         Self { shared: self.shared, _owns: PhantomData }
     }

@@ -97,7 +97,7 @@ pub const fn may_read_data(word: u32) -> bool {
     is_literal(word) || is_address(word)
 }
 
-/// ADR (C6.2).
+/// Returns whether `word` is ADR (C6.2).
 const fn is_address(word: u32) -> bool {
     word & 0x9f00_0000 == 0x1000_0000
 }

@@ -8,33 +8,33 @@
 //!
 //! - Yes: [`Verdict::Slot`]. That is nearly everything, system instructions, barriers and landing pads included.
 //!   If the copy faults, the engine reports the fault at the address of the original.
-//! - No, but its whole effect is on the general registers, the program counter and the saved state, or is one
-//!   load from a known address: [`Verdict::Simulate`]. That is what reads the program counter, what leaves the
-//!   slot, and what reads or writes the interrupt masks, which are not the interrupted code's while a slot
-//!   runs. The hints without an architectural effect belong here too: one exception is cheaper than two.
-//! - No: [`Verdict::Reject`], with the [`Reason`]. An exception return clears the exclusive monitor, so a probe
-//!   inside a load-exclusive/store-exclusive pair makes the pair fail forever; the syndrome and return registers
-//!   hold what the probe's own breakpoint left there; some writes take away the ground the slot stands on.
+//! - No, but its whole effect is on the general registers, the program counter and the saved state, or is one load from
+//!   a known address: [`Verdict::Simulate`]. These are the instructions that read the program counter, that leave the
+//!   slot, and that read or write the interrupt masks, which are not those of the interrupted code while a slot runs.
+//!   The hints without an architectural effect belong here too: one exception is cheaper than two.
+//! - No: [`Verdict::Reject`], with the [`Reason`]. An exception return clears the exclusive monitor, so a probe inside
+//!   a load-exclusive/store-exclusive pair makes the pair fail forever; the syndrome and return registers hold what the
+//!   probe's own breakpoint left there; some writes take away the ground the slot stands on.
 //!
-//! Where a probe takes no exception, even an instruction of the second kind runs from a copy, if one can be written
-//! that does at its new address what the original does in place: that is [`relocate()`].
+//! If a probe takes no exception, even an instruction of the second kind runs from a copy, if one can be written that
+//! does at its new address what the original does in place: that is [`relocate()`].
 //!
-//! The third verdict is also the default. The masks are lists of what is known to be allocated, and what is not
-//! in them is refused: an encoding that a later extension allocates may read the program counter, and would
-//! then go wrong without a sign. No disassembler is asked: a wrong verdict corrupts the probed program, and the
-//! question above is not one that a disassembler answers.
+//! The third verdict is also the default. The masks list the encodings that are known to be allocated, and every other
+//! word is refused: an encoding that a later extension allocates may read the program counter, and would then go wrong
+//! without a sign. No disassembler is consulted: a wrong verdict corrupts the probed program, and the question above is
+//! not one that a disassembler answers.
 //!
-//! System registers and operations are no exception: what is not known to be harmless in a copy is refused.
+//! The same holds for system registers and operations: one that is not known to be harmless in a copy is refused.
 //!
-//! A verdict is about one word. What lies between a load-exclusive and its store is a property of the function
-//! around the word, and [`Sequences`] answers for it; [`Data`] answers whether it is an instruction at all.
+//! A verdict is about one word. Whether the word lies between a load-exclusive and its store is a property of the
+//! function around it, which [`Sequences`] determines; [`Data`] determines whether it is an instruction at all.
 //!
-//! [`Access`] says which registers a word reads and writes, and [`scratch_at_entry`] which are dead where a function begins, by
-//! the ways through it; [`ScratchResults`] tells where such registers hold results at a return.
+//! [`Access`] says which registers a word reads and writes; [`scratch_at_entry`] which registers are dead where a
+//! function begins, by following its paths; and [`ScratchResults`] whether such registers hold results at a return.
 //!
-//! The whole module is a function of its arguments and runs on any host. Section numbers beside the masks are
-//! those of the Arm Architecture Reference Manual, DDI 0487 issue I.a; instructions are in C6.2 (general) and
-//! C7.2 (floating point and vectors) under their names.
+//! The whole module is a function of its arguments and runs on any host. Section numbers beside the masks are those of
+//! the Arm Architecture Reference Manual, DDI 0487 issue I.a; instructions are in C6.2 (general) and C7.2 (floating
+//! point and vectors) under their names.
 
 mod classify;
 mod data;

@@ -13,10 +13,11 @@
 //!   about to write: executing the instruction at that address finishes its work. But an instruction that faults has
 //!   written nothing, so one whose copy would write first and might fault after that is not relocated.
 //! - **Landing pads.** A branch in the place of a landing pad is not a landing pad: in a guarded page, the indirect
-//!   branch that leads there would fault. Any other instruction would have made it fault as well, with the same
-//!   syndrome. An indirect branch sets PSTATE.BTYPE by the page that it is in, and so does its copy, in memory that is
-//!   guarded if that page is. A call cannot be copied, because x30 has to hold the address after the original. BR in
-//!   its stead is a jump to the landing pads, so it replaces a call only where there are none.
+//!   branch that leads there would fault. In the place of any other instruction the branch changes nothing: the
+//!   indirect branch would have faulted there without a probe, with the same syndrome. An indirect branch sets
+//!   PSTATE.BTYPE by the page that it is in, and so does its copy, in memory that is guarded if that page is. A call
+//!   cannot be copied, because x30 has to hold the address after the original. For landing pads, BR in its stead is a
+//!   jump, so it replaces a call only where there are none.
 //!
 //! The word before a copy may be a load, and the Cortex-A53 may compute a 64-bit multiply-accumulate incorrectly right
 //! after a load or store (erratum 835769). So a NOP comes before a multiply-accumulate.

@@ -95,7 +95,7 @@ const fn register(word: u32) -> Verdict {
     }
 }
 
-/// A branch that authenticates its target with key A, or with key B if the M bit is set.
+/// Returns the verdict on a branch that authenticates its target with key A, or with key B if the M bit is set.
 const fn authenticated(word: u32, kind: Indirect, rn: u8, modifier: Modifier) -> Verdict {
     let key = if bit(word, 10) { Key::B } else { Key::A };
     Verdict::Simulate(Op::BranchAuthenticated { kind, rn, key, modifier })

@@ -46,7 +46,7 @@ pub(super) const fn classify(word: u32) -> Verdict {
     }
 }
 
-/// Whether N, immr and imms of a logical immediate encode a mask (C6.2 and DecodeBitMasks): an element of 2 to
+/// Returns whether N, immr and imms of a logical immediate encode a mask (C6.2 and DecodeBitMasks): an element of 2 to
 /// 64 bits that is not all ones.
 const fn is_bitmask(word: u32) -> bool {
     let n = field(word, 22, 22);

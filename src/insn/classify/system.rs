@@ -135,7 +135,7 @@ const fn write(word: u32) -> Verdict {
     }
 }
 
-/// SYSP: of the operations of SYS, those on TLBs that have an argument.
+/// SYSP: the operations of SYS on TLBs that have an argument.
 const fn pair_operation(word: u32) -> Verdict {
     match register(word) {
         _ if bit(word, 0) && number(word, 0) != 31 => UNALLOCATED,

@@ -134,7 +134,8 @@ fn literal(opcode: Opcode, destination: Operand, offset: i32) -> Expected {
     Expected::Simulate(Op::LoadLiteral { rt, kind, offset })
 }
 
-/// MRS has the general register first, MSR the system register, and MSR (immediate) a field of PSTATE.
+/// Returns what an MRS or MSR accesses. MRS has the general register first, MSR the system register, and MSR
+/// (immediate) a field of PSTATE.
 fn system_register(first: Operand, second: Operand) -> Expected {
     let (register, rt, write) = match (first, second) {
         (Operand::PstateField(0o36), mask) => {

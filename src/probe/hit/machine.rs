@@ -48,7 +48,7 @@ pub(crate) fn guard(guarded: bool) -> Guard {
     }
 }
 
-/// ID_AA64PFR1_EL1.BT, bits 3 to 0: branch target identification is implemented.
+/// Returns whether the CPU implements branch target identification: ID_AA64PFR1_EL1.BT, bits 3 to 0.
 #[cfg(target_os = "none")]
 #[inline]
 fn has_branch_targets() -> bool {
@@ -63,7 +63,7 @@ fn has_branch_targets() -> bool {
     false
 }
 
-/// ID_AA64ISAR0_EL1.Atomic, bits 23 to 20: the instructions of FEAT_LSE are implemented.
+/// Returns whether the CPU implements the instructions of FEAT_LSE: ID_AA64ISAR0_EL1.Atomic, bits 23 to 20.
 #[cfg(target_os = "none")]
 pub(crate) fn has_atomics() -> bool {
     let features: u64;
@@ -79,8 +79,8 @@ pub(crate) fn has_atomics() -> bool {
     true
 }
 
-/// ID_AA64ISAR2_EL1.BC, bits 23 to 20: BC.cond is implemented. The register is written by its encoding, for assemblers
-/// that do not know its name.
+/// Returns whether the CPU implements BC.cond: ID_AA64ISAR2_EL1.BC, bits 23 to 20. The register is written by its
+/// encoding, for assemblers that do not know its name.
 #[cfg(target_os = "none")]
 #[inline]
 fn has_consistent_branches() -> bool {

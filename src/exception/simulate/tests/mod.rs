@@ -57,7 +57,7 @@ impl Machine for Memory {
         self.read(address).map(u64::from_le_bytes).ok_or(ABORT)
     }
 
-    /// A signed pointer holds in its upper half the modifier plus one for key A, or plus two for key B.
+    /// Authenticates a pointer whose upper half is the modifier plus one for key A, or plus two for key B.
     fn authenticate(&self, key: Key, pointer: u64, modifier: u64) -> Result<u64, u64> {
         let sum = modifier + if key == Key::A { 1 } else { 2 };
         if pointer >> 32 == sum & 0xffff_ffff { Ok(pointer & 0xffff_ffff) } else { Err(FAILED) }

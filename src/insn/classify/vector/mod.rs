@@ -27,7 +27,7 @@ const DOUBLEWORDS: u8 = 0b1000_1000;
 const FLOAT: u8 = 0b0011_0001;
 const FLOAT_HIGH: u8 = 0b1100_0100;
 
-/// Whether `set` has the size of `word`, for short vectors and scalars or long ones.
+/// Returns whether `set` contains the size of `word`: for short vectors and scalars, or for long vectors.
 const fn has(set: u8, word: u32, long: bool) -> bool {
     (set >> (field(word, 23, 22) + 4 * long as u32)) & 1 != 0
 }
@@ -216,7 +216,7 @@ const fn half_two_registers(u: bool, a: bool, opcode: u32, vector: bool) -> bool
     }
 }
 
-/// Advanced SIMD copy: imm5 has the size as its lowest set bit, and what is above it is the lane.
+/// Advanced SIMD copy: the lowest set bit of imm5 is the size, and the bits above it are the lane.
 const fn copy(word: u32) -> bool {
     let (q, imm5, imm4) = (bit(word, 30), field(word, 20, 16), field(word, 14, 11));
     // 0 for bytes to 3 for doublewords.
