@@ -1,8 +1,8 @@
-//! Reads and changes values of maps, as the functions of a table do it: with the bucket held, for which the task that reads it
-//! looks.
+//! Reading and changing values of maps, with the bucket's lock held as in `hit::lookup`. The lock also excludes a task
+//! that reads the map.
 //!
-//! What takes more than a few instructions is left to the kernel's routine, aside: where another CPU holds the bucket, and where
-//! a key is new, or behind its home.
+//! Unusual cases are left to the kernel's routine, in code after the clause: another CPU holds the lock, or the key is
+//! new or in a bucket after its home.
 
 use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condition};
@@ -13,23 +13,23 @@ use super::{BUCKET, HOLDER, ONE, OTHER, RIGHT, ROW, SLOT, TAKEN, THIRD, ZERO, lo
 use crate::code::{Arithmetic, Operand, Word};
 use crate::store::{HEAD, MIX, Store};
 
-/// The most words of a key that are compared by instructions.
+/// The largest number of words in a key that instructions compare.
 const KEY_WORDS_MAX: usize = 2;
 
-/// Where a value is.
+/// The location of a value.
 #[derive(Clone, Copy)]
 pub(super) struct Value {
     /// The register with the address.
     pub base: u8,
-    /// In bytes from there.
+    /// The offset from that address, in bytes.
     pub offset: u16,
 }
 
-/// A table as instructions know it.
+/// The properties of a table that instructions depend on.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     map: u8,
-    /// The address of the one table; none if each CPU has its own.
+    /// The address of the single table; `None` if each CPU has its own.
     pub alone: Option<u64>,
     pub key_words: usize,
     pub value_words: usize,
@@ -37,19 +37,19 @@ pub(super) struct Shape {
     pub home_bits: u32,
 }
 
-/// The places of an op that is not done as usual.
+/// Where an op that accesses a table continues in its different cases.
 #[derive(Clone, Copy)]
 pub(super) struct Ways {
-    /// To the routine: nothing has been done.
+    /// Calls the routine; nothing has been done yet.
     pub aside: Label,
-    /// The key has no value in its home, which is held.
+    /// The key is not in its home, whose lock is held.
     pub missing: Label,
     /// The next op.
     pub done: Label,
 }
 
 impl Shape {
-    /// That of the tables of a map, if their values are found by instructions.
+    /// Returns the shape of a map's tables; `None` if instructions cannot find values in them.
     pub fn of(store: &Store, map: u8) -> Option<Self> {
         let tables = store.tables.get(usize::from(map))?;
         let first = tables.first()?;
@@ -60,29 +60,29 @@ impl Shape {
         fits.then_some(Self { map, alone, key_words, value_words, ways, home_bits })
     }
 
-    /// The bytes of a slot.
+    /// Returns the size of a slot in bytes.
     pub fn slot_bytes(&self) -> usize {
         8 * (self.key_words + self.value_words)
     }
 
-    /// The bytes of a bucket.
+    /// Returns the size of a bucket in bytes.
     pub fn bucket_bytes(&self) -> usize {
         8 * HEAD + self.ways * self.slot_bytes()
     }
 }
 
 impl Emitter<'_> {
-    /// The tables of a map, if their values are found by instructions.
+    /// Returns the shape of a map's tables; `None` if instructions cannot find values in them.
     pub fn shape(&self, map: u8) -> Option<Shape> {
         Shape::of(self.store, map)
     }
 
-    /// The places for op `number`.
+    /// Makes the labels for an op.
     pub fn ways(&mut self) -> Ways {
         Ways { aside: self.assembler.label(), missing: self.assembler.label(), done: self.assembler.label() }
     }
 
-    /// Holds the bucket of the key, and finds its value.
+    /// Locks the home bucket of the key, and finds the key's value.
     pub fn hold(&mut self, number: usize, shape: Shape, key: Word, ways: Ways) -> Value {
         let mut keys = [RIGHT, THIRD];
         let keys = keys.get_mut(..shape.key_words).unwrap_or_default();
@@ -100,7 +100,7 @@ impl Emitter<'_> {
         let assembler = &mut self.assembler;
         assembler.push(a64::load_exclusive(HOLDER, BUCKET));
         assembler.branch(Branch::NotZero(HOLDER), ways.aside);
-        // Anything but 0.
+        // Any number except 0 marks the bucket as locked.
         assembler.push(a64::store_exclusive(OTHER, BUCKET, BUCKET));
         assembler.branch(Branch::NotZeroWord(OTHER), ways.aside);
         assembler.push(load(TAKEN, BUCKET, 8));
@@ -130,7 +130,7 @@ impl Emitter<'_> {
         Value { base: SLOT, offset: 8 * shape.key_words as u16 }
     }
 
-    /// From the first bucket to the home of the key: see `Table::home`.
+    /// Moves `BUCKET` from the first bucket to the home of the key: see `Table::home`.
     fn home(&mut self, keys: &[u8], shape: Shape) {
         if shape.home_bits == 0 {
             return;
@@ -154,19 +154,19 @@ impl Emitter<'_> {
         assembler.push(a64::multiply_add(BUCKET, TAKEN, SLOT, BUCKET));
     }
 
-    /// Lets others have the bucket.
+    /// Unlocks the bucket.
     pub fn release(&mut self) {
         self.assembler.push(a64::store_release(ZERO, BUCKET));
     }
 
-    /// Ends op `number`, which has been done as usual here; a key that is not in its home is the routine's.
+    /// Ends op `number` after its usual case. A key that is not in its home is left to the routine.
     pub fn or_perform(&mut self, number: usize, ways: Ways) {
         self.assembler.bind(ways.done);
         self.put_aside(Aside::Release { from: ways.missing });
         self.put_aside(Aside::Perform { op: number, from: ways.aside, back: ways.done, ready: self.ready });
     }
 
-    /// The value of a map, 0 if the key has none.
+    /// Loads the value of a key, or 0 if the map does not have the key.
     pub fn get(&mut self, number: usize, to: Word, map: u8, key: Word) {
         let Some(shape) = self.shape(map).filter(|shape| shape.value_words == 1) else { return self.perform(number) };
         let ways = self.ways();
@@ -183,7 +183,7 @@ impl Emitter<'_> {
         self.put_aside(Aside::Perform { op: number, from: ways.aside, back: ways.done, ready: self.ready });
     }
 
-    /// Gives a map a value for a key.
+    /// Sets the value of a key.
     pub fn put(&mut self, number: usize, map: u8, key: Word, from: Word) {
         let Some(shape) = self.shape(map).filter(|shape| shape.value_words == 1) else { return self.perform(number) };
         let ways = self.ways();
@@ -194,7 +194,7 @@ impl Emitter<'_> {
         self.or_perform(number, ways);
     }
 
-    /// Computes with the value of a map.
+    /// Computes with the value of a key.
     #[expect(clippy::too_many_arguments, reason = "the fields of the op")]
     pub fn modify(&mut self, number: usize, to: Word, map: u8, key: Word, how: Arithmetic, by: Operand, after: bool) {
         let Some(shape) = self.shape(map).filter(|shape| shape.value_words == 1) else { return self.perform(number) };

@@ -1,6 +1,6 @@
-//! Words that are being written: places in them that branches lead to before they are known, and numbers behind them.
+//! The assembler: it collects words, branches to labels that are placed later, and literals after the words.
 //!
-//! The words lead to each other by distances alone, so they run wherever they are put, at a multiple of 8.
+//! The words refer to each other only by distances. So they run at any address that is a multiple of 8.
 
 use alloc::vec::Vec;
 
@@ -10,11 +10,11 @@ use fallible::OutOfMemory;
 
 use super::Refused;
 
-/// A place in the words.
+/// A position among the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label(usize);
 
-/// The words that have `rd`, which is not 31, hold `value`, in `room`.
+/// Returns the words that load `value` into `rd`, which is not 31, without literals. They are built in `room`.
 pub(super) fn moves(rd: u8, value: u64, room: &mut [u32; 4]) -> &[u32] {
     let mut count = 0;
     encode::constant(rd, value, |word| {
@@ -26,37 +26,37 @@ pub(super) fn moves(rd: u8, value: u64, room: &mut [u32; 4]) -> &[u32] {
     room.get(..count).unwrap_or(&[])
 }
 
-/// The words, as far as they are written.
+/// The words assembled so far.
 #[derive(Default)]
 pub(super) struct Assembler {
     words: Vec<u32>,
-    /// For each label, the number of the word that it is before.
+    /// The number of the word that each label stands before.
     labels: Vec<Option<usize>>,
-    /// The numbers of the words that are yet to be written, what they are, and where they lead.
+    /// The branches to be written: the number of the word, the kind, and the target.
     branches: Vec<(usize, Branch, Label)>,
     literals: Vec<(u64, Label)>,
-    /// There was no memory for something: what is written is not whole.
+    /// Whether memory ran out, so that the words are incomplete.
     is_out_of_memory: bool,
 }
 
 impl Assembler {
-    /// How many words there are.
+    /// Returns the number of words.
     pub fn length(&self) -> usize {
         self.words.len()
     }
 
-    /// Adds a word.
+    /// Appends a word.
     pub fn push(&mut self, word: u32) {
         let outcome = fallible::push(&mut self.words, word);
         self.need(outcome);
     }
 
-    /// Has [`finish`](Self::finish) give an error if there was no memory.
+    /// Notes a failed allocation, so that [`finish`](Self::finish) returns an error.
     pub fn need(&mut self, outcome: Result<(), OutOfMemory>) {
         self.is_out_of_memory |= outcome.is_err();
     }
 
-    /// The `items` in a list, which is not whole if [`finish`](Self::finish) gives an error.
+    /// Returns `items` as a list. The list is incomplete if [`finish`](Self::finish) is going to return an error.
     pub fn list<T>(&mut self, items: impl Iterator<Item = T>) -> Vec<T> {
         let mut list = Vec::new();
         let outcome = fallible::extend(&mut list, items);
@@ -64,7 +64,7 @@ impl Assembler {
         list
     }
 
-    /// A place that is yet to be.
+    /// Makes a label that is placed later.
     pub fn label(&mut self) -> Label {
         let label = Label(self.labels.len());
         let outcome = fallible::push(&mut self.labels, None);
@@ -72,21 +72,22 @@ impl Assembler {
         label
     }
 
-    /// The place is here.
+    /// Places a label here.
     pub fn bind(&mut self, label: Label) {
         if let Some(place) = self.labels.get_mut(label.0) {
             *place = Some(self.words.len());
         }
     }
 
-    /// Adds a branch to a place.
+    /// Appends a branch to a label.
     pub fn branch(&mut self, branch: Branch, to: Label) {
         let outcome = fallible::push(&mut self.branches, (self.words.len(), branch, to));
         self.need(outcome);
         self.push(0);
     }
 
-    /// Has `rd`, which is not 31, hold `value`: by a word or two, or from behind the words. Changes nothing else.
+    /// Loads `value` into `rd`, which is not 31, by one or two words or from a literal. Changes no other register and
+    /// no flags.
     pub fn constant(&mut self, rd: u8, value: u64) {
         let mut room = [0; 4];
         let moves = moves(rd, value, &mut room);
@@ -106,11 +107,11 @@ impl Assembler {
         self.branch(Branch::Literal(rd), label);
     }
 
-    /// All the words, and how many of them are instructions; behind those are numbers.
+    /// Returns all words, and the number of instructions among them, which literals follow.
     ///
     /// # Errors
     ///
-    /// There was no memory, or a branch does not reach its target.
+    /// Fails if there was no memory, or if a branch cannot reach its target.
     pub fn finish(mut self) -> Result<(Vec<u32>, usize), Refused> {
         let instructions = self.words.len();
         let literals = core::mem::take(&mut self.literals);

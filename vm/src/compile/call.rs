@@ -1,4 +1,4 @@
-//! Calls, and what is known of a hit, which may be one.
+//! Calls of the kernel's routine, and loads of properties of a hit, which may need such a call.
 
 use core::convert::Infallible;
 
@@ -11,21 +11,21 @@ use super::places::{Place, each};
 use super::{Call, FRAME, HIT, LEFT, ONE, OTHER, ROW, Source, THIRD, load};
 use crate::code::{Builtin, Operand, Word};
 
-/// What is on the stack around a call: x29 and x30, at which x29 points, x0 and x1.
+/// The bytes of stack around a call: x29 and x30, which x29 points to, x0 and x1.
 pub(super) const STACK: usize = 32;
 
-/// x29 and x30.
+/// The numbers of x29 and x30.
 const RECORD: u8 = 29;
 const LINK: u8 = 30;
 
-/// Saves what a call loses.
+/// Saves the registers that a call does not preserve.
 pub(super) const ENTER: [u32; 3] = [
     encode::store_pair_before(RECORD, LINK, encode::SP, -(STACK as i16)),
     encode::add(RECORD, encode::SP, 0),
     encode::store_pair(HIT, ROW, encode::SP, 16),
 ];
 
-/// Takes it back.
+/// Restores the registers that [`ENTER`] saved, and reloads the frame.
 pub(super) const LEAVE: [u32; 3] = [
     encode::load_pair(HIT, ROW, encode::SP, 16),
     encode::load_pair_after(RECORD, LINK, encode::SP, STACK as i16),
@@ -33,7 +33,7 @@ pub(super) const LEAVE: [u32; 3] = [
 ];
 
 impl Emitter<'_> {
-    /// Calls the routine of the kernel for op `number`.
+    /// Calls the kernel's routine for op `number`.
     pub fn perform(&mut self, number: usize) {
         self.frame();
         let touched = self.touched(number);
@@ -71,7 +71,7 @@ impl Emitter<'_> {
         self.assembler.push(a64::call_register(THIRD));
     }
 
-    /// Something of the hit.
+    /// Loads a property of the hit.
     pub fn load(&mut self, number: usize, to: Word, what: Builtin) {
         let kernel = self.kernel;
         let source = match what {
@@ -100,7 +100,7 @@ impl Emitter<'_> {
         self.keep(number, to);
     }
 
-    /// Nanoseconds since `start`.
+    /// Loads the nanoseconds since `start`.
     fn time(&mut self, number: usize, to: Word, start: u64) {
         let Some(clock) = self.kernel.nanoseconds else { return self.perform(number) };
         let target = self.target(number, to);
@@ -119,7 +119,7 @@ impl Emitter<'_> {
         self.keep(number, to);
     }
 
-    /// The name of the task, whose two words are in the frame.
+    /// Loads the name of the task; its two words go to the frame.
     pub fn comm(&mut self, number: usize, to: Word) {
         let Some(path) = self.kernel.comm else { return self.perform(number) };
         self.frame();
@@ -139,7 +139,7 @@ impl Emitter<'_> {
         );
     }
 
-    /// The operand, in a register that op `number` may use as it likes, or in its own.
+    /// Returns a register with the operand: its own, or a temporary one of op `number`.
     pub fn value(&mut self, number: usize, value: Operand) -> u8 {
         self.operand(number, value, LEFT)
     }

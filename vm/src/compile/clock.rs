@@ -1,27 +1,27 @@
-//! The time: what the generic timer's virtual counter says, as nanoseconds.
+//! The time: the generic timer's virtual counter, converted to nanoseconds.
 
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary};
 
-/// How the kernel has nanoseconds of CNTVCT_EL0: less what it was at the start of the machine, times a number, by 2³². All CPUs have
-/// the same counter. It may be read earlier than the program says (Arm ARM, D12.2).
+/// The conversion of CNTVCT_EL0 to nanoseconds: subtract the counter at the start of the machine, multiply, and divide
+/// by 2³². All CPUs have the same counter. The counter may be read earlier than in program order (Arm ARM, D12.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// What the counter was.
+    /// The counter at the start of the machine.
     pub start: u64,
-    /// Nanoseconds of a tick, times 2³².
+    /// The nanoseconds per tick, times 2³².
     pub per_tick: u64,
 }
 
-/// What reading the time takes.
+/// A part of the code that reads the time.
 pub(super) enum Part {
     /// An instruction.
     Word(u32),
-    /// Has this register hold a number.
+    /// Load this number into this register.
     Number(u8, u64),
 }
 
 impl Clock {
-    /// Has `target` hold the time, by what `add` is called with; `one` and `other` are changed.
+    /// Reads the time into `target`, with the parts that `add` is called with. They also change `one` and `other`.
     pub(super) fn read<E>(
         self,
         target: u8,
@@ -37,7 +37,7 @@ impl Clock {
             return if shift > 0 { add(Part::Word(a64::shift_left(target, target, shift))) } else { Ok(()) };
         }
         add(Part::Number(one, self.per_tick))?;
-        // The middle of a product of 128 bits.
+        // Take the middle 64 bits of the 128-bit product.
         add(Part::Word(a64::compute(Binary::MultiplyHigh, other, target, one)))?;
         add(Part::Word(a64::compute(Binary::Multiply, target, target, one)))?;
         add(Part::Word(a64::shift_right(target, target, 32)))?;

@@ -1,4 +1,4 @@
-//! Collects values, as the interpreter's `add` does it.
+//! Adding values to aggregations, as `add` of the interpreter does.
 
 use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condition};
@@ -9,7 +9,7 @@ use super::{LEFT, ONE, OTHER, RIGHT, SLOT, TAKEN, ZERO, load};
 use crate::code::{Aggregate, Kept, Operand, Word, rows};
 
 impl Emitter<'_> {
-    /// Collects a value, on this CPU.
+    /// Adds a value to an aggregation, on this CPU.
     pub fn collect(&mut self, number: usize, map: u8, key: Word, value: Operand) {
         let kept = self.code.maps.get(usize::from(map)).map(|map| map.value);
         let (Some(Kept::Aggregate(aggregate)), Some(shape)) = (kept, self.shape(map)) else {
@@ -26,7 +26,7 @@ impl Emitter<'_> {
         self.or_perform(number, ways);
     }
 
-    /// Adds to what has been collected at `place`. The bucket is held.
+    /// Adds to the aggregation at `place`, whose bucket is locked.
     fn add(&mut self, aggregate: Aggregate, place: Value, value: u8) {
         let Value { base, offset } = place;
         match aggregate {
@@ -41,7 +41,8 @@ impl Emitter<'_> {
                 self.assembler.push(encode::add(ONE, ONE, 1));
                 self.assembler.push(a64::compute(Binary::Add, OTHER, OTHER, value));
                 self.assembler.push(encode::store_pair(ONE, OTHER, base, offset.cast_signed()));
-                // The upper half of the sum: the carry of the lower, and of a value below 0 its sign.
+                // The upper half of the sum changes by the carry of the lower half and, for a value below 0, by its
+                // sign.
                 self.assembler.push(load(ONE, base, offset + 16));
                 self.assembler.push(a64::compute(Binary::SubtractFlags, ZERO, OTHER, value));
                 self.assembler.push(a64::set_if(Condition::Lo, TAKEN));
@@ -66,7 +67,7 @@ impl Emitter<'_> {
                 self.row_of(place);
             }
             Aggregate::Linear { least, most, step } => {
-                // The key and what slots are taken are not needed any more.
+                // The registers of the key and of the used slots are free by now.
                 self.assembler.constant(ONE, least.cast_unsigned());
                 self.assembler.constant(OTHER, step.unsigned_abs());
                 self.assembler.push(a64::compute(Binary::Subtract, RIGHT, value, ONE));
@@ -89,13 +90,13 @@ impl Emitter<'_> {
         self.assembler.push(encode::store(OTHER, base, offset));
     }
 
-    /// Adds 1 to the row that `ONE` is the number of.
+    /// Adds 1 to the row whose number is in `ONE`.
     fn row_of(&mut self, place: Value) {
         self.assembler.push(a64::add_shifted(SLOT, place.base, ONE, 3));
         self.increase(SLOT, place.offset);
     }
 
-    /// Keeps a value, unless there is one already, and the condition holds of the new with that.
+    /// Stores a value, unless there is one already and `unless` holds when the new value is compared with it.
     fn best(&mut self, place: Value, value: u8, unless: Condition) {
         let Value { base, offset } = place;
         let (better, kept) = (self.assembler.label(), self.assembler.label());

@@ -1,4 +1,4 @@
-//! Computes with numbers and strings, and decides by them.
+//! Computations and comparisons of numbers and strings, and branches on them.
 
 use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condition};
@@ -7,7 +7,7 @@ use super::emit::Emitter;
 use super::{LEFT, ONE, OTHER, RIGHT, ZERO};
 use crate::code::{Arithmetic, Comparison, Operand, Word};
 
-/// The condition of a comparison of two registers, the left with the right.
+/// Returns the condition of a comparison of two registers, the left with the right.
 pub(super) fn condition(how: Comparison) -> Condition {
     match how {
         Comparison::Equal => Condition::Eq,
@@ -23,7 +23,7 @@ pub(super) fn condition(how: Comparison) -> Condition {
     }
 }
 
-/// The constant that an instruction can hold.
+/// Returns a constant as an immediate of an instruction; `None` if it does not fit.
 pub(super) fn immediate(operand: Operand) -> Option<u16> {
     match operand {
         Operand::Constant(value @ 0..4096) => Some(value as u16),
@@ -31,7 +31,7 @@ pub(super) fn immediate(operand: Operand) -> Option<u16> {
     }
 }
 
-/// The instruction of a computation; of a remainder, that of the quotient.
+/// Returns the instruction of a computation; for a remainder, that of the quotient.
 pub(super) fn binary(how: Arithmetic) -> Binary {
     match how {
         Arithmetic::Add => Binary::Add,
@@ -53,7 +53,7 @@ pub(super) fn is_remainder(how: Arithmetic) -> bool {
 }
 
 impl Emitter<'_> {
-    /// Sets the flags by `left` and `right`.
+    /// Sets the flags by comparing `left` with `right`.
     pub fn compare(&mut self, number: usize, left: Operand, right: Operand) {
         let left = self.operand(number, left, LEFT);
         match immediate(right) {
@@ -77,7 +77,7 @@ impl Emitter<'_> {
         self.go_to(branch, target);
     }
 
-    /// Has `target` hold what is computed of two operands of op `number`.
+    /// Computes with two operands of op `number`, into `target`.
     pub fn arithmetic(&mut self, number: usize, target: u8, how: Arithmetic, left: Operand, right: Operand) {
         let one = self.operand(number, left, LEFT);
         let word = match (how, right) {
@@ -98,7 +98,7 @@ impl Emitter<'_> {
         self.registers(target, how, one, other);
     }
 
-    /// Has `target` hold what is computed of two registers.
+    /// Computes with two registers, into `target`.
     pub fn registers(&mut self, target: u8, how: Arithmetic, left: u8, right: u8) {
         let binary = binary(how);
         if is_remainder(how) {
@@ -109,7 +109,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// 0 if the first bytes are the same: the words but the last as they are, of the last those that count.
+    /// Compares the first bytes of two strings: all words except the last completely, and the bytes that count of the
+    /// last. The result is 0 if they are equal.
     pub fn differ(&mut self, number: usize, to: Word, left: Word, right: Word, bytes: u8) {
         let words = bytes.div_ceil(8);
         for word in 0..words {

@@ -1,4 +1,4 @@
-//! Writes the instructions of each op.
+//! The code generator: writes the instructions of each op.
 
 use alloc::vec::Vec;
 
@@ -16,26 +16,27 @@ use super::{
 use crate::code::{Code, Op, Operand, Routine, Touched, Word};
 use crate::store::Store;
 
-/// What has been found on every way to where the code is.
+/// The registers that are loaded on every path to the current position.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ready {
-    /// The row of this CPU is in its register.
+    /// Whether the row of this CPU is in its register.
     pub row: bool,
-    /// So is its frame.
+    /// Whether the frame of this CPU is in its register.
     pub frame: bool,
 }
 
-/// What is done where it is not as usual, behind all the rest.
+/// Code for an unusual case, written after the clause.
 pub(super) enum Aside {
-    /// The bucket that is held has not been changed; others may have it. Goes on with the next of these.
+    /// Unlocks the bucket, which has not been changed. Continues with the next of these.
     Release { from: Label },
-    /// The bucket has not the key: its value is 0, unless it is behind. Goes on with the next of these then.
+    /// Returns to `back` if no key of this home is in a later bucket, so that the key's value is 0. Otherwise unlocks
+    /// the bucket, and continues with the next of these.
     Nothing { from: Label, back: Label },
-    /// The op is done by the routine of the kernel.
+    /// Calls the kernel's routine for the op.
     Perform { op: usize, from: Label, back: Label, ready: Ready },
 }
 
-/// A clause that is being compiled.
+/// The state of the compilation of a clause.
 pub(super) struct Emitter<'a> {
     pub assembler: Assembler,
     pub code: &'a Code,
@@ -48,9 +49,9 @@ pub(super) struct Emitter<'a> {
     pub ready: Ready,
     asides: Vec<Aside>,
     pub calls: Vec<Call>,
-    /// For each op, and for the end, where it begins.
+    /// The position of each op, and of the end.
     labels: Vec<Label>,
-    /// Likewise, what is found on the jumps that lead there, if some do.
+    /// For each op and the end, what is loaded on all jumps there; `None` if there are none.
     found: Vec<Option<Ready>>,
 }
 
@@ -84,7 +85,7 @@ impl<'a> Emitter<'a> {
         })
     }
 
-    /// The whole clause.
+    /// Writes the whole clause.
     pub fn emit(mut self) -> Result<Compiled, Refused> {
         self.over();
         let mut falls = true;
@@ -111,7 +112,7 @@ impl<'a> Emitter<'a> {
         Ok(Compiled { words, instructions, stack_bytes, calls: self.calls })
     }
 
-    /// Has `aside` be done behind all the rest.
+    /// Schedules `aside` to be written after the clause.
     pub fn put_aside(&mut self, aside: Aside) {
         let outcome = fallible::push(&mut self.asides, aside);
         self.assembler.need(outcome);
@@ -138,7 +139,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Ends at once where the program has asked to end, as it may.
+    /// Ends the clause at once if the program has asked to end. Writes nothing if the program never does.
     fn over(&mut self) {
         let asks = self.code.routines.iter().any(|routine| routine.ops.contains(&Op::Exit));
         if asks && !self.routine.runs_after_exit {
@@ -148,7 +149,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Where op `number` begins. Whether anything leads there.
+    /// Begins op `number`. Returns whether any path leads there.
     fn arrive(&mut self, number: usize, falls: bool) -> bool {
         if let Some(&label) = self.labels.get(number) {
             self.assembler.bind(label);
@@ -162,7 +163,7 @@ impl<'a> Emitter<'a> {
         falls || jumps.is_some()
     }
 
-    /// A branch to op `target`.
+    /// Writes a branch to op `target`.
     pub fn go_to(&mut self, branch: Branch, target: usize) {
         let (Some(&label), Some(found)) = (self.labels.get(target), self.found.get_mut(target)) else { return };
         let Ready { row, frame } = found.unwrap_or(self.ready);
@@ -170,17 +171,17 @@ impl<'a> Emitter<'a> {
         self.assembler.branch(branch, label);
     }
 
-    /// What an op touches, which is one that keeps the rules.
+    /// Returns the words that an op touches. The op is known to keep the rules.
     pub fn touched(&self, number: usize) -> Touched {
         self.routine.ops.get(number).and_then(|op| self.code.touched(*op).ok()).unwrap_or_default()
     }
 
-    /// Where a word is, in bytes from the address of the frame.
+    /// Returns the offset of a word from the address of the frame, in bytes.
     pub fn offset(word: usize) -> u16 {
         8 * word as u16
     }
 
-    /// The register that has `word` for op `number`: its own, or `otherwise`.
+    /// Returns the register with `word` for op `number`: its own, or `otherwise`, into which the word is loaded.
     pub fn word(&mut self, number: usize, word: Word, otherwise: u8) -> u8 {
         let word = usize::from(word.0);
         match self.places.before(word, number) {
@@ -192,7 +193,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The register that has the operand of op `number`: its own, or `otherwise`; the zero register for 0.
+    /// Returns the register with an operand of op `number`: its own, or `otherwise`, into which it is loaded; the zero
+    /// register for 0.
     pub fn operand(&mut self, number: usize, operand: Operand, otherwise: u8) -> u8 {
         match operand {
             Operand::Word(word) => self.word(number, word, otherwise),
@@ -204,7 +206,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The register that op `number` is to have its value `to` in, before [`keep`](Self::keep).
+    /// Returns the register into which op `number` must put its result `to`. [`keep`](Self::keep) must follow.
     pub fn target(&self, number: usize, to: Word) -> u8 {
         match self.places.after(to.0.into(), number) {
             Place::Register(register) => register,
@@ -212,7 +214,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Puts `to` where it belongs, from the register of [`target`](Self::target).
+    /// Moves `to` from the register of [`target`](Self::target) to its place, if that is in memory.
     pub fn keep(&mut self, number: usize, to: Word) {
         if self.places.after(to.0.into(), number) == Place::Memory {
             self.assembler.push(encode::store(ONE, FRAME, Self::offset(to.0.into())));
@@ -309,7 +311,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Finds the row of this CPU.
+    /// Loads the row of this CPU.
     pub fn row(&mut self) {
         if !self.ready.row {
             self.follow(ROW, self.kernel.cpu);
@@ -319,7 +321,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Finds the frame of this CPU.
+    /// Loads the frame of this CPU.
     pub fn frame(&mut self) {
         if !self.ready.frame {
             self.row();
@@ -328,7 +330,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Has `rd` hold what `path` leads to.
+    /// Loads the word at the end of `path` into `rd`.
     pub fn follow(&mut self, rd: u8, path: super::Path) {
         let mut base = match path.base {
             super::Base::Hit => HIT,

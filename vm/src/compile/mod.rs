@@ -1,24 +1,27 @@
-//! The compiler: from the checked form to A64 instructions, which do what the interpreter does.
+//! The compiler: from the checked form to A64 instructions that do what the interpreter does.
 //!
-//! Each clause becomes a function, a handler, that is called with the address of what is known of a hit in x0 (AAPCS64). What
-//! that is, and where the rest is found, the kernel says in a [`Kernel`]; the words and what they lead to are a [`Compiled`].
+//! Each clause becomes a function, a handler, which is called with the address of the kernel's description of a hit in
+//! x0 (AAPCS64). A [`Kernel`] tells the compiler what that address points to, and where everything else is found. The
+//! instructions, and the calls that they make, are a [`Compiled`].
 //!
 //! # What is compiled, and what is called
 //!
-//! Computations, comparisons, jumps, loads of what is known of a hit, and what changes or reads a value of one word in a map
-//! whose key has at most two words, are instructions. The rest is a call of the kernel's routine, which does the same op by
-//! [`hit::perform`](crate::hit::perform): reads of memory, stacks, output, strings in maps, sums over all CPUs; and, of what
-//! is compiled, what is not usual: a new key, one that is behind its home, and a value that another CPU is changing.
+//! Computations, comparisons, jumps and loads of properties of a hit are instructions. So are reads and changes of
+//! one-word values in maps with keys of at most two words. For everything else the handler calls the kernel's routine,
+//! which does the same op by [`hit::perform`](crate::hit::perform): reads of memory, stacks, output, strings in maps,
+//! aggregations over all CPUs. It also calls the routine for the unusual cases of compiled ops: a new key, a key in a
+//! bucket after its home, and a value that another CPU is changing.
 //!
 //! # Registers and memory
 //!
-//! A handler saves nothing unless it calls. The registers that it uses need not be preserved by a function: x0 is the hit, x1
-//! the row of this CPU (see [`Directory`]) and x2 its frame, both found where they are needed first; x3 to x8 are values, as
-//! `places` gives them, and x9 to x17 are for a single op. Around a call, values are in the frame, as the interpreter has
-//! them. So the stack has 32 bytes at most: a frame record, x0 and x1.
+//! A handler saves nothing unless it calls. It uses only registers that a function need not preserve: x0 is the hit; x1
+//! is the row of this CPU (see [`Directory`]) and x2 its frame, both loaded where they are first needed; x3 to x8 are
+//! values, as `places` assigns them; and x9 to x17 are temporary within an op. Around a call, values are in the frame,
+//! where the interpreter has them. So the stack holds at most 32 bytes: a frame record, x0 and x1.
 //!
-//! It writes nothing but these, the store, and its frame in the store. Control goes forward, but for the search in a bucket,
-//! which has a bit for each of its slots. That all this is so is looked over once more in the finished words (`verify`, `reach`).
+//! A handler writes only that part of the stack, the store, and its frame in the store. Control goes forward, except in
+//! the search of a bucket, which has a bit for each slot. `verify` and `reach` check all of this again in the finished
+//! words.
 
 mod access;
 mod assembler;
@@ -50,30 +53,30 @@ pub use snippet::{At, InStub, Key, Part, in_stub};
 use crate::code::{Code, Op, Register};
 use crate::store::Store;
 
-/// The hit.
+/// The register with the hit.
 const HIT: u8 = 0;
-/// The row of this CPU.
+/// The register with the row of this CPU.
 const ROW: u8 = 1;
-/// Its frame.
+/// The register with the frame of this CPU.
 const FRAME: u8 = 2;
-/// What values are in.
+/// The registers for values.
 const VARIABLES: RangeInclusive<u8> = 3..=8;
-/// The bucket.
+/// The register with the address of the bucket.
 const BUCKET: u8 = 9;
-/// What holds it, and the number that its keys are mixed with.
+/// The register with the bucket's lock word; before that, the factor of the hash.
 const HOLDER: u8 = 10;
-/// Which of its slots are taken.
+/// The register with the mask of used slots.
 const TAKEN: u8 = 11;
-/// One of them.
+/// The register with the address of a slot.
 const SLOT: u8 = 12;
-/// What an op computes.
+/// Registers for the results of an op.
 const ONE: u8 = 13;
 const OTHER: u8 = 14;
-/// The operands of an op, where they are not in registers.
+/// Registers for the operands of an op that are not in registers of their own.
 const LEFT: u8 = 15;
 const RIGHT: u8 = 16;
 const THIRD: u8 = 17;
-/// The zero register.
+/// The number of the zero register.
 const ZERO: u8 = 31;
 
 /// `ldr xt, [xn, #offset]`.
@@ -81,80 +84,84 @@ const fn load(rt: u8, rn: u8, offset: u16) -> u32 {
     encode::load(Literal::Doubleword, rt, rn, offset)
 }
 
-/// The most words of a clause: a branch by a bit reaches 32 KiB.
+/// The largest number of words in a compiled clause: a branch on a bit reaches 32 KiB.
 pub const WORDS_MAX: usize = 8191;
 
-/// From where an address is followed.
+/// The start of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// What x0 holds.
+    /// The address in x0.
     Hit,
-    /// What TPIDR_EL1 holds.
+    /// The address in TPIDR_EL1.
     Thread,
 }
 
-/// A word of 64 bits in memory: the address at an offset from the base, the one at an offset from that, and so on.
+/// The path to a word of 64 bits in memory: load at the first offset from the base, then at the second offset from the
+/// loaded address, and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// Where it begins.
+    /// The start.
     pub base: Base,
-    /// In bytes, each a multiple of 8 below 32,768, and at least one.
+    /// The offsets in bytes. Each is a multiple of 8 below 32,768, and there is at least one.
     pub offsets: &'static [u16],
 }
 
-/// How a word of 64 bits is had.
+/// Where a word of 64 bits comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// It is this.
+    /// A constant.
     Constant(u64),
-    /// It is there.
+    /// A word in memory.
     Path(Path),
 }
 
-/// What compiled code is told of the kernel. For what is `None`, [`perform`](Self::perform) is called.
+/// What the compiler must know of the kernel. For a field that is `None`, the handler calls [`perform`](Self::perform).
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel {
-    /// Where a register of the interrupted code is, in bytes from the address in x0: a multiple of 8 below 32,768.
+    /// Returns the offset of a register of the interrupted code from the address in x0, in bytes: a multiple of 8 below
+    /// 32,768.
     pub register: fn(Register) -> Option<u16>,
-    /// [`Machine::function`](crate::hit::Machine::function).
+    /// The source of [`Machine::function`](crate::hit::Machine::function).
     pub function: Option<Source>,
-    /// [`Machine::caller`](crate::hit::Machine::caller).
+    /// The source of [`Machine::caller`](crate::hit::Machine::caller).
     pub caller: Option<Source>,
-    /// [`Machine::site`](crate::hit::Machine::site).
+    /// The source of [`Machine::site`](crate::hit::Machine::site).
     pub site: Option<Source>,
-    /// [`Machine::cpu`](crate::hit::Machine::cpu).
+    /// The source of [`Machine::cpu`](crate::hit::Machine::cpu).
     pub cpu: Path,
-    /// How many CPUs there are: the number of each is below that.
+    /// The number of CPUs. The number of each CPU is below it.
     pub cpus: usize,
-    /// [`Machine::task`](crate::hit::Machine::task).
+    /// The source of [`Machine::task`](crate::hit::Machine::task).
     pub task: Option<Source>,
-    /// [`Machine::comm`](crate::hit::Machine::comm): the first of its two words.
+    /// The source of the first of the two words of [`Machine::comm`](crate::hit::Machine::comm).
     pub comm: Option<Path>,
-    /// [`Machine::nanoseconds`](crate::hit::Machine::nanoseconds).
+    /// The clock of [`Machine::nanoseconds`](crate::hit::Machine::nanoseconds).
     pub nanoseconds: Option<Clock>,
-    /// The virtual address of a function that calls [`hit::perform`](crate::hit::perform), as a handler may be called (AAPCS64):
-    /// x0 is that of the handler; in x1 are the number of the op, and from bit 16 on that of the clause; x2 is `context`.
+    /// The virtual address of a function that calls [`hit::perform`](crate::hit::perform) and may be called from a
+    /// handler (AAPCS64). Its x0 is that of the handler; x1 has the number of the op, and from bit 16 on that of the
+    /// clause; x2 is `context`.
     pub perform: u64,
-    /// What is in x2 then.
+    /// The value of x2 in that call.
     pub context: u64,
 }
 
-/// Where what each CPU has of a store is, in a row of words for each: the addresses of its frame, and of its table of each map.
+/// The addresses of each CPU's data in a store: one row of words per CPU, with the address of its frame and of its
+/// table of each map.
 ///
-/// Compiled code has the address of this in it.
+/// Compiled code contains the address of the directory.
 #[derive(Debug)]
 pub struct Directory {
     words: Box<[u64]>,
-    /// How many words a row has, as a power of 2.
+    /// The number of words in a row, as a power of 2.
     shift: u8,
 }
 
 impl Directory {
-    /// Of `store`, which stays where it is as long as this is used.
+    /// Makes the directory of `store`, which must stay in place as long as the directory is used.
     ///
     /// # Errors
     ///
-    /// There is no memory for it.
+    /// Fails if there is no memory for it.
     pub fn new(store: &Store) -> Result<Self, OutOfMemory> {
         let row = (1 + store.tables.len()).next_power_of_two();
         let rows = store.lanes.iter().enumerate().flat_map(|(cpu, lane)| {
@@ -174,49 +181,50 @@ impl Directory {
 /// A call in compiled code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The number of the word that is BLR.
+    /// The number of the word with the BLR.
     pub word: usize,
-    /// The virtual address of what is called.
+    /// The virtual address that is called.
     pub to: u64,
 }
 
-/// A clause as instructions.
+/// A compiled clause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
-    /// To be put at a multiple of 8, anywhere, where branch targets are not checked. The handler begins with the first.
+    /// The words. They run at any multiple of 8, if branch targets are not checked there. The handler begins with the
+    /// first word.
     pub words: Vec<u32>,
-    /// How many of the words are instructions; numbers follow.
+    /// The number of words that are instructions; literals follow.
     pub instructions: usize,
-    /// The most bytes of the stack that it takes, besides those of what it calls.
+    /// The bytes of stack that it needs, without those of the functions that it calls.
     pub stack_bytes: usize,
-    /// All its calls.
+    /// All calls in it.
     pub calls: Vec<Call>,
 }
 
-/// Why a clause is not compiled. The interpreter can run it.
+/// Why a clause is not compiled. The interpreter can still run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There is no clause of this number.
+    /// No clause has this number.
     NoClause(usize),
-    /// It would have more words than [`WORDS_MAX`].
+    /// The clause would have more words than [`WORDS_MAX`].
     Long,
-    /// It has a loop.
+    /// The clause has a loop.
     Loop,
-    /// What has been made of it breaks a rule of handlers. There is a flaw in the compiler.
+    /// The compiled words break a rule of handlers, because of a flaw in the compiler.
     Flaw {
         /// The number of the word.
         word: usize,
-        /// The rule, as what is wrong.
+        /// The broken rule, as a predicate about the word.
         what: &'static str,
     },
-    /// The store is made for fewer CPUs than there are.
+    /// The store was made for fewer CPUs than the kernel has.
     Cpus {
-        /// For how many it is made.
+        /// The number of CPUs of the store.
         store: usize,
-        /// How many there are.
+        /// The number of CPUs of the kernel.
         kernel: usize,
     },
-    /// There is no memory to compile it.
+    /// There is no memory to compile the clause.
     OutOfMemory,
 }
 
@@ -243,14 +251,16 @@ impl fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// Compiles a clause of `code`, by its number, to run with `store`, which was made for `code`. `directory` is that of the store.
+/// Compiles the clause of `code` with this number, to run with `store`, which was made for `code`, and with the store's
+/// `directory`.
 ///
-/// The words are good to be executed, with interrupts masked, as long as `store` and `directory` are where they are now, and with
-/// what `kernel` says being so.
+/// The words may be executed, with interrupts masked, as long as `store` and `directory` stay in place and everything
+/// in `kernel` remains true.
 ///
 /// # Errors
 ///
-/// If it is too long, has a loop, or is not there, if a CPU has no part in the store, or if there is no memory.
+/// Fails if the clause does not exist, is too long or has a loop; if a CPU has no part in the store; or if there is no
+/// memory.
 pub fn compile(
     code: &Code,
     clause: usize,
@@ -262,7 +272,7 @@ pub fn compile(
     if store.lanes.len() < kernel.cpus {
         return Err(Refused::Cpus { store: store.lanes.len(), kernel: kernel.cpus });
     }
-    // Where values are is found out along ways that go forward.
+    // The places of values are found along paths that only go forward.
     if routine.ops.iter().any(|op| matches!(op, Op::Again { .. })) {
         return Err(Refused::Loop);
     }

@@ -1,11 +1,12 @@
-//! Where each value of a clause is: in a register, or in its word of the frame.
+//! The places of values: for each value of a clause, a register or its word of the frame.
 //!
-//! Control goes forward alone, so it is enough to look at the ops in their order: a word has a value *behind* an op if one that
-//! can be reached from there, by going on or by a jump over it, reads what is in it now. The ops in a row behind which a word has
-//! a value are a *span*, which has one place; nothing goes from one span to another. Registers are given to spans in the order in
-//! which they begin; if there are not enough, the span that ends last has none.
+//! Control only goes forward, so one pass over the ops in their order is enough. A word has a value *after* an op if
+//! an op that can be reached from there, by falling through or by a jump over it, reads its present contents.
+//! Consecutive ops after which a word has a value are a *span*. A span has one place, and no value goes from one span
+//! to another. Registers are assigned to spans in the order in which they begin; if there are not enough, the span that
+//! ends last is in the frame.
 //!
-//! Strings are in the frame, and what is in a register has its word there to be put into for a call.
+//! Strings are in the frame. A value in a register also has its word in the frame, where it is stored for a call.
 
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
@@ -14,22 +15,22 @@ use fallible::OutOfMemory;
 
 use crate::code::{Code, FRAME_WORDS, Op, Word};
 
-/// Where a value is.
+/// The place of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the register of that number.
+    /// A register, by its number.
     Register(u8),
-    /// In its word of the frame.
+    /// The word of the frame.
     Memory,
-    /// It is never read.
+    /// No place: the value is never read.
     Nowhere,
 }
 
-/// A word, the ops between which it has a value, and where.
+/// A span: a word, the ops after which it has a value, and its place.
 #[derive(Debug)]
 struct Span {
     word: usize,
-    /// The number of the op that gives it, and of the last behind which it is.
+    /// The number of the op that writes the word, and of the last op after which it has the value.
     first: usize,
     last: usize,
     place: Place,
@@ -69,12 +70,12 @@ impl Words {
     }
 }
 
-/// The words in rows, one by one.
+/// Returns each word of ranges of words.
 pub(super) fn each(rows: impl Iterator<Item = (Word, usize)>) -> impl Iterator<Item = usize> {
     rows.flat_map(|(Word(first), count)| usize::from(first)..usize::from(first) + count)
 }
 
-/// Where an op may go on besides the next, and whether it may go on there.
+/// Returns the op that an op may jump to, and whether control may fall through to the next op.
 pub(super) fn ways(op: Op) -> (Option<usize>, bool) {
     match op {
         Op::Branch { target, .. } => (Some(target.into()), true),
@@ -84,11 +85,12 @@ pub(super) fn ways(op: Op) -> (Option<usize>, bool) {
 }
 
 impl Places {
-    /// The places of the values of `ops`, which are of `code` and keep the rules of its form, in these registers.
+    /// Assigns places to the values of `ops`, which are part of `code` and keep the rules of the form. The registers
+    /// are `registers`.
     ///
     /// # Errors
     ///
-    /// There is no memory for them.
+    /// Fails if there is no memory for the places.
     pub fn new(code: &Code, ops: &[Op], registers: RangeInclusive<u8>) -> Result<Self, OutOfMemory> {
         let of = fallible::collect((0..FRAME_WORDS).map(|_| Vec::new()))?;
         let mut places = Self { spans: Vec::new(), of };
@@ -112,7 +114,7 @@ impl Places {
                 *place = words;
             }
         }
-        // For each word, up to which op a jump takes a value of it.
+        // For each word, the last op to which a jump carries a value of the word.
         let mut until = [0; FRAME_WORDS];
         for (number, op) in ops.iter().enumerate() {
             let Ok(touched) = code.touched(*op) else { continue };
@@ -133,7 +135,7 @@ impl Places {
         Ok(())
     }
 
-    /// A word has a value behind an op, in memory if it must be.
+    /// Notes that a word has a value after an op, in memory if `in_memory`.
     fn extend(&mut self, word: usize, op: usize, in_memory: bool) -> Result<(), OutOfMemory> {
         let Some(of) = self.of.get_mut(word) else { return Ok(()) };
         let known = of.last().and_then(|&last| self.spans.get_mut(last)).filter(|span| span.last + 1 == op);
@@ -155,9 +157,9 @@ impl Places {
         Ok(())
     }
 
-    /// Gives registers to spans, which are in the order in which they begin.
+    /// Assigns registers to spans, which are in the order in which they begin.
     fn assign(&mut self, registers: RangeInclusive<u8>) -> Result<(), OutOfMemory> {
-        // Each register is in one of these: there is room for all in both.
+        // Each register is in one of these lists, and each has room for all.
         let mut free = fallible::collect(registers.rev())?;
         let mut active: Vec<(usize, u8)> = Vec::new();
         active.try_reserve_exact(free.len())?;
@@ -194,27 +196,27 @@ impl Places {
         spans.take_while(|span| span.first <= op).find(|span| op <= span.last)
     }
 
-    /// Where op `number` finds `word`.
+    /// Returns the place where op `number` finds `word`.
     pub fn before(&self, word: usize, number: usize) -> Place {
         number.checked_sub(1).and_then(|op| self.behind(word, op)).map_or(Place::Nowhere, |span| span.place)
     }
 
-    /// Where op `number` puts `word`.
+    /// Returns the place where op `number` puts `word`.
     pub fn after(&self, word: usize, number: usize) -> Place {
         self.behind(word, number).map_or(Place::Nowhere, |span| span.place)
     }
 
-    /// The last op behind which `word` has the value that op `number` gives it.
+    /// Returns the last op after which `word` has the value that op `number` writes.
     pub fn last(&self, word: usize, number: usize) -> usize {
         self.behind(word, number).map_or(number, |span| span.last)
     }
 
-    /// Whether no value is ever in `register`.
+    /// Whether `register` never holds a value.
     pub fn has_no_value_in(&self, register: u8) -> bool {
         self.spans.iter().all(|span| span.place != Place::Register(register))
     }
 
-    /// The words that have a value before op `number` and behind it, and are in registers.
+    /// Returns the words in registers that have a value both before and after op `number`.
     pub fn across(&self, number: usize) -> impl Iterator<Item = (usize, u8)> {
         let spans = self.spans.iter().filter(move |span| span.first < number && number <= span.last);
         spans.filter_map(|span| match span.place {

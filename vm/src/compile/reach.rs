@@ -1,12 +1,13 @@
-//! Where the stores of instructions go. What registers hold is followed through the words, along every way, from the first on.
+//! The check of where stores go: it follows the contents of registers through the words, along every path, from the
+//! first word on.
 //!
-//! A store through anything but the address of something that a clause has is refused, and so is one past the end of that, and one
-//! to a bucket, or a slot of it, that is not held. A bucket is taken by one sequence of words, and is let go of on every way,
-//! before a call and before the end.
+//! A store is refused if its address is not inside something that the clause owns, if it goes past the end of that, or
+//! if it goes to a bucket, or a slot in it, whose lock is not held. Only one sequence of words may lock a bucket, and
+//! every path must unlock it before a call and before the end.
 //!
-//! This is taken for granted: the number of the CPU, where the kernel says that it is, is below that of the rows of the directory;
-//! the rows hold the addresses of what the store has; the word in a bucket tells of no more slots than there are. Loads are not
-//! looked at: they go where the kernel has said that something is found.
+//! The check assumes that the number of the CPU, at the place that the kernel names, is below the number of rows in the
+//! directory; that the rows hold the addresses of the store's data; and that the mask in a bucket has no bits beyond
+//! its slots. Loads are not checked: they go to the places that the kernel has named.
 
 mod value;
 
@@ -21,19 +22,19 @@ use super::{BUCKET, Base, Compiled, Directory, HIT, HOLDER, ONE, OTHER, Path, RO
 use crate::store::Store;
 use value::{Area, Value};
 
-/// How a rule is broken.
+/// The rule that is broken, as a predicate about the word.
 type Broken = &'static str;
 const NOT_ITS_OWN: Broken = "writes what is not its own";
 
-/// What is known before a word.
+/// What is known before a word is executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     registers: [Value; 18],
-    /// The registers that the flags compare.
+    /// The registers whose comparison the flags hold.
     compared: Option<(u8, u8)>,
-    /// What `HIT` and `ROW` held before a call.
+    /// The values of `HIT` and `ROW` before a call.
     saved: [Value; 2],
-    /// The map whose bucket, at `BUCKET`, is held.
+    /// The map whose bucket, at `BUCKET`, is locked.
     held: Option<u8>,
 }
 
@@ -56,13 +57,13 @@ impl State {
         Ok(())
     }
 
-    /// Nothing is known any more of slots.
+    /// Forgets everything about slots.
     fn forget_slots(&mut self) {
         let slots = self.registers.iter_mut().filter(|value| value.is_of_slots());
         slots.for_each(|value| *value = Value::Any);
     }
 
-    /// Keeps what is known of another state, too.
+    /// Keeps only what is also known in `other`.
     fn join(&mut self, other: &Self) -> Result<(), Broken> {
         let values = self.registers.iter_mut().chain(&mut self.saved);
         values.zip(other.registers.iter().chain(&other.saved)).for_each(|(value, other)| *value = value.join(*other));
@@ -70,7 +71,7 @@ impl State {
         if self.held == other.held { Ok(()) } else { Err("holds a bucket or not, by how it came there") }
     }
 
-    /// What is known where a search goes on from here with the next slot; none if there may be no such slot.
+    /// Returns what is known where a search continues with the next slot; `None` if such a slot may not exist.
     fn searched(&self) -> Option<Self> {
         let (Value::Taken(map), Value::Next(of)) = (self.get(TAKEN), self.get(SLOT)) else { return None };
         let mut next = self.clone();
@@ -78,29 +79,29 @@ impl State {
         (map == of).then_some(next)
     }
 
-    /// Whether all that is known here holds in `other`.
+    /// Whether everything that is known here also holds in `other`.
     fn holds_in(&self, other: &Self) -> bool {
         let mut both = self.clone();
         both.join(other).is_ok() && both == *self
     }
 }
 
-/// What a clause has.
+/// The data that a clause may use.
 #[derive(Clone, Copy)]
 pub(super) struct Reach<'a> {
     pub store: &'a Store,
     pub directory: &'a Directory,
-    /// The path to the number of this CPU.
+    /// The path to the number of the CPU.
     pub cpu: Path,
 }
 
 impl Reach<'_> {
-    /// Follows the words in `order`, in which each comes behind all that lead to it, but for the ends of searches; `ways` tells
-    /// where each leads besides.
+    /// Follows the words in `order`, in which each word comes after all that lead to it, except for the ends of
+    /// searches. `ways` returns the words that a word leads to.
     ///
     /// # Errors
     ///
-    /// The first word that breaks a rule, and how; or there is no memory.
+    /// Returns the first word that breaks a rule, with the rule, or fails if there is no memory.
     pub fn check<W: Iterator<Item = usize>>(
         &self,
         compiled: &Compiled,
@@ -122,18 +123,18 @@ impl Reach<'_> {
         if let Some(place) = states.first_mut() {
             *place = Some(fallible::boxed(first)?);
         }
-        // What is known where searches begin, by the numbers of their first words.
+        // What is known at the beginnings of searches, each identified by its first word.
         let heads = order.iter().filter_map(|&at| searches_from(words, at));
         let mut searches: Vec<(usize, Option<State>)> = fallible::collect(heads.map(|head| (head, None)))?;
         searches.sort_unstable_by_key(|(head, _)| *head);
         searches.dedup_by_key(|(head, _)| *head);
         for &at in order {
-            // What nothing leads to is not executed.
+            // A word that nothing leads to is never executed.
             let Some(mut state) = states.get_mut(at).and_then(Option::take) else { continue };
             let broken = |what| Refused::Flaw { word: at, what };
             let found = searches.binary_search_by_key(&at, |(head, _)| *head);
             if let Some((_, head)) = found.ok().and_then(|found| searches.get_mut(found)) {
-                // The search changes these; where it goes on, all else has to be as it is here.
+                // The search changes these registers. Where it continues, everything else must be as it is here.
                 state.set(ONE, Value::Any).and(state.set(OTHER, Value::Any)).map_err(broken)?;
                 state.compared = None;
                 *head = Some(State::clone(&state));
@@ -163,8 +164,8 @@ impl Reach<'_> {
         Ok(())
     }
 
-    /// Word `at` stores exclusively. Checks that it does so in the sequence that takes a bucket: `ldaxr`, `cbnz`, `stxr`, `cbnz`;
-    /// no way leads into it but from its beginning.
+    /// Word `at` is an exclusive store. Checks that it is part of the sequence that locks a bucket: `ldaxr`, `cbnz`,
+    /// `stxr`, `cbnz`. Control may enter the sequence only at its beginning.
     fn take(&self, state: &State, words: &[u32], leading: &[usize], at: usize) -> Result<(), Broken> {
         let sequence =
             at.checked_sub(2).and_then(|start| Some((words.get(start..at + 2)?, leading.get(start + 1..at + 2)?)));
@@ -179,7 +180,7 @@ impl Reach<'_> {
         if takes { Ok(()) } else { Err("takes no bucket") }
     }
 
-    /// What word `at` changes in what is known, and whether it may.
+    /// Updates what is known by executing word `at`, and checks the word's rules.
     fn execute(&self, state: &mut State, words: &[u32], at: usize) -> Result<(), Broken> {
         let word = words.get(at).copied().unwrap_or(0);
         let (d, n, second) = (register(word, 0), register(word, 5), register(word, 10));
@@ -244,7 +245,7 @@ impl Reach<'_> {
         state.set(d, value)
     }
 
-    /// Whether `words` words may be stored at the address in register `base`, `offset` words behind.
+    /// Checks that `words` words may be stored at `offset` words after the address in register `base`.
     fn store(&self, state: &State, base: u8, offset: u64, words: u64) -> Result<(), Broken> {
         let (area, most) = self.area(state.get(base)).ok_or(NOT_ITS_OWN)?;
         let (bytes, map) = self.writable(area).ok_or(NOT_ITS_OWN)?;
@@ -255,10 +256,10 @@ impl Reach<'_> {
     }
 }
 
-/// The word that marks a free bucket as held: any number but 0 does.
+/// The word that locks a free bucket: any number except 0 does.
 const TAKE: u32 = a64::store_exclusive(OTHER, BUCKET, BUCKET);
 
-/// The number of the first word of the search that word `at` ends, if it does.
+/// Returns the first word of the search that word `at` ends; `None` if it ends none.
 fn searches_from(words: &[u32], at: usize) -> Option<usize> {
     let word = words.get(at).filter(|word| *word & 0xff00_001f == SEARCHES)?;
     target(*word, at, 5, 19).filter(|&head| head <= at)

@@ -1,16 +1,16 @@
-//! A clause as code that stands in the stubs of its probes, if all that it usually does takes no call.
+//! Snippets: a clause as code in the stubs of its probes, if everything that it usually does needs no call.
 //!
-//! That is so for what computes with arguments, decides by them, and collects for keys that are known when the probe is
-//! registered: none, numbers, the function, the probe. There is a word for each such key at a known distance from the state of
-//! every CPU (see `store::fixed`), so that a count is an addition to it. Values of maps are read, changed and deleted in their
-//! tables (see `tables`). All else has a handler, and no snippet.
+//! A snippet can compute with arguments, branch on them, and collect for keys that are known when the probe is
+//! registered: no key, numbers, the function, the probe. Each such key has words at a known distance from the state of
+//! every CPU (see `store::fixed`), so counting is an addition to a word. Values of maps are read, changed and deleted
+//! in their tables (see `tables`). Everything else needs a handler.
 //!
-//! The same serves as the code of a return, but for what is known of a hit there.
+//! The same code serves at a return, except for the properties of a hit that are unknown there.
 //!
-//! What is unusual is found out before anything is changed that others look at: then all is left to the handler.
+//! Unusual cases are detected before anything visible to others is changed. Then everything is left to the handler.
 //!
-//! Values are in the registers that a [`Snippet`](aarch64_kprobes::probe::Snippet) leaves to its steps; what the probed code has
-//! in a register is read there. Where a clause has more values than there are registers, it has no snippet.
+//! Values are in the registers that a [`Snippet`](aarch64_kprobes::probe::Snippet) leaves to its steps. Registers of
+//! the probed code are read in place. A clause with more values than registers has no snippet.
 
 mod collect;
 mod tables;
@@ -30,29 +30,29 @@ use super::{Base, Kernel, Source, ZERO, load};
 use crate::code::{Arithmetic, Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, Word};
 use crate::store::{NewWords, Store};
 
-/// What values are in.
+/// The registers for values.
 const VALUES: RangeInclusive<u8> = 13..=16;
-/// What they are in where there are ops on tables, which have the others.
+/// The registers for values in a clause with ops on tables, which use the others.
 const FEW_VALUES: RangeInclusive<u8> = 13..=14;
-/// What the snippet may have changed.
+/// The registers that the snippet may have changed.
 const CHANGED: RangeInclusive<u8> = 9..=17;
-/// What an op computes with.
+/// The temporary registers of an op.
 const ONE: u8 = 11;
 const OTHER: u8 = 12;
 
-/// Where a clause stands.
+/// Where a clause runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// In front of the stub of an instruction.
+    /// Before the stub of an instruction.
     Instruction,
-    /// Where a function has returned: its caller's address is in no register there.
+    /// At the return of a function, where no register holds the return address.
     Return,
 }
 
-/// A part of a key that is known before anything is hit.
+/// A part of a key that is known before any hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// This.
+    /// A number.
     Number(u64),
     /// The virtual address of the probed function.
     Function,
@@ -62,12 +62,12 @@ pub enum Part {
     Address,
 }
 
-/// For which key of a map a probe collects.
+/// The key of a map for which a probe collects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The number of the map.
     pub map: usize,
-    /// Its parts.
+    /// The parts of the key.
     pub parts: Vec<Part>,
 }
 
@@ -75,22 +75,23 @@ pub struct Key {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InStub {
     steps: Vec<Step>,
-    /// The steps, by their numbers, that have the distance of the words of a key, all of whose parts are numbers.
+    /// The steps that load the distance of a key's words, for keys whose parts are all numbers.
     fixed: Vec<(usize, Key)>,
-    /// The step, by its number, that has the address of the [slots](Store::slots) of a map, and which map.
+    /// The step that loads the address of the [slots](Store::slots) of a map, and the map.
     slots: Option<(usize, u8)>,
-    /// They run with interrupts masked.
+    /// Whether the steps run with interrupts masked.
     pub is_masked: bool,
-    /// The operand of each probe is the [distance](Store::distance) of the words of this key.
+    /// The key whose [distance](Store::distance) is the operand of each probe.
     pub operand: Option<Key>,
 }
 
 impl InStub {
-    /// The steps, with the words that all probes have in common, in `store`, where they are those of `new` if there are none yet.
+    /// Returns the steps, after filling in the words that all probes share. The words are in `store`, and come from
+    /// `new` if they do not exist yet.
     ///
     /// # Errors
     ///
-    /// There is no memory for the words.
+    /// Fails if there is no memory for the words.
     pub fn steps(mut self, code: &Code, store: &mut Store, new: NewWords<'_>) -> Result<Vec<Step>, OutOfMemory> {
         for (step, key) in &self.fixed {
             let numbers = key.parts.iter().filter_map(|part| match part {
@@ -112,18 +113,18 @@ impl InStub {
     }
 }
 
-/// What is known of a word of the frame.
+/// What the compiler knows of a word of the frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
-    /// It is in this register.
+    /// The word is equal to this register.
     In(u8),
-    /// It is this.
+    /// The word is equal to this part.
     Is(Part),
 }
 
 /// Why there is no snippet.
 enum No {
-    /// The clause does more.
+    /// The clause does something that a snippet cannot do.
     Snippet,
     Memory,
 }
@@ -134,12 +135,12 @@ impl From<OutOfMemory> for No {
     }
 }
 
-/// The clause of `code` with this number as a snippet that stands there, where CPUs have `atomics` or have not; nothing if it has
-/// none. The steps are good as long as `store` is where it is now.
+/// Compiles the clause of `code` with this number to a snippet that runs at `at`. `atomics` says whether the CPUs have
+/// atomic additions. `None` if the clause cannot be a snippet. The steps are valid as long as `store` stays in place.
 ///
 /// # Errors
 ///
-/// There is no memory.
+/// Fails if there is no memory.
 pub fn in_stub(
     code: &Code,
     clause: usize,
@@ -180,7 +181,8 @@ pub fn in_stub(
     }
 }
 
-/// Whether a map is only collected in while the program runs: what is asked for at hits is found in tables alone.
+/// Whether hits only add to a map, and never ask for its contents. A hit would look only into tables, and miss what
+/// stubs collect elsewhere.
 fn is_only_collected(code: &Code, map: u8) -> bool {
     !code.routines.iter().flat_map(|routine| &routine.ops).any(|op| {
         matches!(
@@ -202,22 +204,22 @@ struct Lowering<'a> {
     at: At,
     kernel: &'a Kernel,
     atomics: bool,
-    /// What values are in.
+    /// The registers for values.
     values: RangeInclusive<u8>,
     places: Places,
-    /// And which op has given it.
+    /// What is known of each word, and the op that wrote it.
     known: [Option<(Known, usize)>; FRAME_WORDS],
-    /// At which step each op begins.
+    /// The step at which each op begins.
     starts: Vec<usize>,
     steps: Vec<Step>,
-    /// The steps, by their numbers, that branch within an op.
+    /// The steps that branch within an op.
     within: Vec<usize>,
     fixed: Vec<(usize, Key)>,
     slots: Option<(usize, u8)>,
     operand: Option<Key>,
-    /// Something has been changed that others look at.
+    /// Whether something visible to others has been changed.
     has_collected: bool,
-    /// The op, by its number, that deletes the key whose bucket is held.
+    /// The op that deletes the key whose bucket is locked.
     held: Option<usize>,
 }
 
@@ -228,7 +230,7 @@ impl Lowering<'_> {
             fallible::push(&mut self.starts, self.steps.len())?;
             self.op(number, op)?;
         }
-        // Branches lead to ops so far.
+        // So far, the targets of branches are ops.
         let end = self.steps.len();
         for (number, step) in self.steps.iter_mut().enumerate() {
             if let Step::Branch(_, target) = step
@@ -237,7 +239,7 @@ impl Lowering<'_> {
                 *target = self.starts.get(*target).copied().unwrap_or(end);
             }
         }
-        // What does nothing but count its hits needs no snippet.
+        // A clause that only counts its hits needs no snippet.
         if self.has_collected { Ok(()) } else { Err(No::Snippet) }
     }
 
@@ -249,7 +251,7 @@ impl Lowering<'_> {
         self.push(Step::Instruction(word))
     }
 
-    /// Ends at once where the program has asked to end.
+    /// Ends the clause at once if the program has asked to end.
     fn over(&mut self) -> Result<(), No> {
         if self.code.routines.iter().any(|routine| routine.ops.contains(&Op::Exit)) {
             if self.routine.runs_after_exit {
@@ -262,7 +264,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The register that has `word` before op `number`.
+    /// Returns the register with `word` before op `number`.
     fn word(&self, number: usize, word: Word) -> Result<u8, No> {
         match (self.places.before(word.0.into(), number), self.known(word)) {
             (_, Some(Known::In(register))) => Ok(register),
@@ -275,7 +277,7 @@ impl Lowering<'_> {
         self.known.get(usize::from(word.0)).copied().flatten().map(|(known, _)| known)
     }
 
-    /// What `operand` is, if that is a number.
+    /// Returns `operand` if it is a known number.
     fn number_of(&self, operand: Operand) -> Option<u64> {
         match operand {
             Operand::Constant(value) => Some(value),
@@ -286,7 +288,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The register that has `operand`: its own, or `otherwise`; the zero register for 0.
+    /// Returns the register with `operand`: its own, or `otherwise`, into which it is loaded; the zero register for 0.
     fn operand(&mut self, number: usize, operand: Operand, otherwise: u8) -> Result<u8, No> {
         match (self.number_of(operand), operand) {
             (Some(0), _) => Ok(ZERO),
@@ -299,7 +301,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The register that op `number` is to have `to` in; nothing if it is never read.
+    /// Returns the register for the result `to` of op `number`; `None` if it is never read.
     fn target(&self, number: usize, to: Word) -> Result<Option<u8>, No> {
         match self.places.after(to.0.into(), number) {
             Place::Register(register) => Ok(Some(register)),
@@ -308,13 +310,14 @@ impl Lowering<'_> {
         }
     }
 
-    /// Remembers what `to` is behind op `number`, if no other op gives it a value up to where it is read last.
+    /// Notes that `to` is `known` after op `number`. Returns false if another op writes the word before it is last
+    /// read; then nothing is noted.
     fn remember(&mut self, number: usize, to: Word, known: Known) -> bool {
         let last = self.places.last(to.0.into(), number);
         let others = self.routine.ops.get(number + 1..=last).unwrap_or_default();
         let is_written =
             |op: &Op| self.code.touched(*op).is_ok_and(|of| each(of.written()).any(|word| word == to.0.into()));
-        // A jump over it may bring another value along.
+        // A jump over the op may carry another value of the word.
         let is_first = self.places.before(to.0.into(), number) == Place::Nowhere;
         let is_only = is_first && !others.iter().any(is_written);
         if let (true, Some(place)) = (is_only, self.known.get_mut(usize::from(to.0))) {
@@ -363,7 +366,7 @@ impl Lowering<'_> {
                         continue;
                     }
                     let from = self.word(number, from)?;
-                    // What is read behind this may be what is written here.
+                    // A later copy of this op may read what this one writes.
                     if words > 1 && from != target {
                         return Err(No::Snippet);
                     }
@@ -409,7 +412,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Something of the hit.
+    /// Loads a property of the hit.
     fn load(&mut self, number: usize, to: Word, what: Builtin) -> Result<(), No> {
         let Some(target) = self.target(number, to)? else { return Ok(()) };
         let part = match what {
@@ -446,7 +449,7 @@ impl Lowering<'_> {
         if self.remember(number, to, Known::Is(part)) { Ok(()) } else { Err(No::Snippet) }
     }
 
-    /// Has `target` hold nanoseconds since `start`.
+    /// Loads the nanoseconds since `start` into `target`.
     fn time(&mut self, target: u8, start: u64) -> Result<(), No> {
         let clock = self.kernel.nanoseconds.ok_or(No::Snippet)?;
         clock.read(target, [ONE, OTHER], |part| {
@@ -462,7 +465,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Sets the flags by `left` and `right`.
+    /// Sets the flags by comparing `left` with `right`.
     fn compare(&mut self, number: usize, left: Operand, right: Operand) -> Result<(), No> {
         let left = self.operand(number, left, ONE)?;
         let small = self.number_of(right).map(Operand::Constant).and_then(immediate);
@@ -498,7 +501,7 @@ impl Lowering<'_> {
         }
         let other = self.operand(number, right, OTHER)?;
         if is_remainder(how) {
-            // The quotient must not be where an operand is.
+            // The quotient must not replace an operand.
             let quotient = if one == ONE { target } else { ONE };
             if quotient == other || quotient == one {
                 return Err(No::Snippet);

@@ -1,5 +1,5 @@
-//! Instructions that break a rule are told, and what cannot be compiled is refused. What the instructions of programs are is for
-//! the tests of a front end, and what they do is tested on the target.
+//! Words that break a rule are reported, and clauses that cannot be compiled are refused. The tests of a front end
+//! check the instructions of programs, and tests on the target check what they do.
 
 use std::string::{String, ToString};
 use std::vec;
@@ -34,7 +34,7 @@ const KERNEL: Kernel = Kernel {
     context: 0x6000,
 };
 
-/// Code of one clause, with these maps, and one action.
+/// Makes code of one clause, with these maps, and one action.
 fn code(ops: Vec<Op>, maps: Vec<Map>) -> Code {
     Code { routines: vec![Routine { ops, runs_after_exit: false }], maps, actions: 1, stack_frames: 0 }
 }
@@ -74,7 +74,7 @@ fn a_clause_is_compiled_or_there_is_no_memory() {
     assert!(allocations > 20, "{allocations}");
 }
 
-/// Any clause, compiled, that has calls, searches and branches.
+/// A compiled clause with calls, searches and branches.
 struct Any {
     code: Code,
     store: Store,
@@ -128,7 +128,7 @@ impl Any {
         Reach { store: &self.store, directory: &self.directory, cpu: KERNEL.cpu }
     }
 
-    /// What is wrong with the instructions when `change` has been made.
+    /// Returns the flaw of the instructions after `change`.
     fn flaw(&self, change: impl FnOnce(&mut Compiled)) -> Result<(), &'static str> {
         let mut wrong = self.compiled.clone();
         change(&mut wrong);
@@ -139,7 +139,7 @@ impl Any {
     }
 }
 
-/// What the handler may call.
+/// Whether the handler may call this address.
 fn may_be_called(to: u64) -> bool {
     to == 0x5000
 }
@@ -184,7 +184,7 @@ fn instructions_that_break_a_rule_are_told() {
     assert_eq!(what(&|compiled| compiled.words[search - 1] = ours), Err("may be executed again and again"));
 }
 
-/// The numbers of the words of that form.
+/// Returns the numbers of the words of this form.
 fn of_form(compiled: &Compiled, mask: u32, value: u32) -> Vec<usize> {
     let words = compiled.words[..compiled.instructions].iter().enumerate();
     words.filter(|(_, word)| **word & mask == value).map(|(at, _)| at).collect()
@@ -196,7 +196,7 @@ fn stores_go_where_a_clause_has_something() {
     let right = &any.compiled;
     assert_eq!(any.flaw(|_| ()), Ok(()));
     let (lost, past) = ("writes what is not its own", "writes past the end of what it has");
-    // `str x14` to a row, of a histogram by powers of two, of one by steps, and to a value alone: anywhere else.
+    // `str x14` to a row of a histogram by powers of two or by steps, and to a single value: redirected anywhere else.
     let mut stores = of_form(right, 0xffc0_001f, 0xf900_000e);
     stores.retain(|&at| right.words[at] >> 5 & 31 != u32::from(FRAME));
     assert!(stores.len() >= 2);
@@ -214,7 +214,7 @@ fn stores_go_where_a_clause_has_something() {
             );
         }
     }
-    // What bounds the row: `clz`, the number that it is taken from, the comparison, and the choice by it.
+    // The words that bound the row: `clz`, the number that it is subtracted from, the comparison, and the selection.
     let is_refused = |at: usize, word: u32| {
         let found = any.flaw(|wrong| wrong.words[at] = word);
         assert!(found == Err(lost) || found == Err(past), "{at}, {word:#x}: {found:?}");
@@ -255,7 +255,7 @@ fn buckets_are_held_where_they_are_changed_and_let_go_of() {
         }
         let other = a64::store_exclusive(OTHER, ZERO, BUCKET);
         assert_eq!(any.flaw(|wrong| wrong.words[at] = other), Err("takes no bucket"));
-        // Behind these it is held: the first word is that which tells what slots are taken.
+        // After these the lock is held. The first word after them loads the mask of used slots.
         assert_eq!(any.flaw(|wrong| wrong.words[at + 2] = a64::RETURN), Err("keeps the bucket that it holds"));
         let lost = a64::copy(BUCKET, SLOT);
         assert_eq!(any.flaw(|wrong| wrong.words[at + 2] = lost), Err("loses the bucket that it holds"));
@@ -263,7 +263,7 @@ fn buckets_are_held_where_they_are_changed_and_let_go_of() {
     for &at in &released {
         assert!(any.flaw(|wrong| wrong.words[at] = nothing).is_err(), "{at}");
     }
-    // A search that does not stop behind the last slot, or goes on by another length.
+    // A search that does not stop after the last slot, or advances by another distance.
     for at in of_form(right, u32::MAX, a64::shift_right(TAKEN, TAKEN, 1)) {
         assert!(any.flaw(|wrong| wrong.words[at - 1] += 8 << 10).is_err(), "{at}");
         assert!(any.flaw(|wrong| wrong.words[at] = nothing).is_err(), "{at}");

@@ -1,10 +1,10 @@
-//! Whether instructions keep the rules of handlers. The compiler makes no others; this says so of each clause, by its words alone,
-//! before it may run.
+//! The check of the rules of handlers. The compiler should only make instructions that keep them; this verifies every
+//! clause, from its words alone, before it may run.
 //!
-//! The words are of few forms, none of which touches floating point, waits, or takes an exception. Branches lead to instructions,
-//! and nothing is executed twice but the search in a bucket, which forgets a slot each time. Registers that a function preserves
-//! are touched around a call only, by the words for that. Calls lead where the kernel has said. Where stores go is looked at by
-//! `reach`.
+//! The words have few forms, none of which uses floating point, waits, or takes an exception. Branches lead to
+//! instructions, and nothing is executed twice, except the search of a bucket, which drops a slot in each turn.
+//! Registers that a function must preserve are touched only around calls, by fixed words. Calls go to the address that
+//! the kernel has named. `reach` checks where stores go.
 
 use alloc::vec::Vec;
 
@@ -19,19 +19,20 @@ use super::{Compiled, Refused, TAKEN, THIRD};
 /// What a word writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Writes {
-    /// The flags, if anything.
+    /// At most the flags.
     Nothing,
     /// The register in bits 4 to 0.
     D,
-    /// That, and the one in bits 14 to 10.
+    /// The register in bits 4 to 0, and the one in bits 14 to 10.
     T,
     /// Memory.
     M,
-    /// The same, and the register in bits 20 to 16.
+    /// Memory, and the register in bits 20 to 16.
     S,
 }
 
-/// Forms of words: the bits that say so, what they are, and what such a word writes. The encodings are those of `encode`.
+/// The allowed forms of words: a mask, the value under the mask, and what such a word writes. The encodings are those
+/// of `encode`.
 const FORMS: [(u32, u32, Writes); 35] = [
     (0xffc0_0000, 0x9100_0000, Writes::D), // add, sub (immediate)
     (0xffc0_0000, 0xd100_0000, Writes::D),
@@ -70,20 +71,21 @@ const FORMS: [(u32, u32, Writes); 35] = [
     (0xffff_ffe0, 0xd53b_e040, Writes::D),
 ];
 
-/// Where a word may go on.
+/// Where control may go after a word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// Behind it.
+    /// To the next word.
     Falls,
-    /// At the number of a word, and behind it.
+    /// To this word or to the next.
     Either(usize),
-    /// At the number of a word.
+    /// To this word.
     Goes(usize),
     /// Nowhere.
     Ends,
 }
 
-/// The field of `bits` bits from bit `low` on, as a distance in words from word `at`.
+/// Returns the target of a branch: the field of `bits` bits at bit `low` is the signed distance from word `at`, in
+/// words.
 pub(super) fn target(word: u32, at: usize, low: u32, bits: u32) -> Option<usize> {
     let away = 32 - bits;
     at.checked_add_signed(((word >> low << away).cast_signed() >> away) as isize)
@@ -93,7 +95,8 @@ pub(super) fn register(word: u32, low: u32) -> u8 {
     (word >> low & 31) as u8
 }
 
-/// What a word does, if it is of a form that is allowed by itself.
+/// Returns where control may go after a word. Fails if the word has no allowed form, or writes a register that it must
+/// not.
 fn look(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static str> {
     const ELSEWHERE: &str = "leads out of the instructions";
     if word == a64::RETURN {
@@ -115,7 +118,7 @@ fn look(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static
         _ => {
             let form = FORMS.iter().find(|(mask, value, _)| word & mask == *value);
             let &(_, value, writes) = form.ok_or("is no word of a handler")?;
-            // 31 is the stack pointer where an immediate is added.
+            // Where an immediate is added, register 31 is the stack pointer.
             let may = |number: u8| number < 18 || number == 31 && !matches!(value, 0x9100_0000 | 0xd100_0000);
             let is_right = match writes {
                 Writes::Nothing | Writes::M => true,
@@ -133,11 +136,12 @@ fn look(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static
 }
 
 impl Compiled {
-    /// Checks the rules; `may` says of a virtual address if it may be called, and `reach` what a clause has.
+    /// Checks the rules. `may` says whether a virtual address may be called, and `reach` describes what the clause may
+    /// use.
     ///
     /// # Errors
     ///
-    /// The first that is broken; or there is no memory.
+    /// Returns the first broken rule, or fails if there is no memory.
     pub(super) fn verify(&self, may: impl Fn(u64) -> bool, reach: Reach<'_>) -> Result<(), Refused> {
         let flaw = |word, what| Refused::Flaw { word, what };
         let instructions = self.words.get(..self.instructions).ok_or(flaw(0, "has fewer words than instructions"))?;
@@ -150,7 +154,7 @@ impl Compiled {
             return Err(flaw(instructions.len(), "runs out of its end"));
         }
         self.calls(instructions, &all, may)?;
-        // How many ways lead to each word; a search is gone through once.
+        // The number of words that lead to each word. The branch back of a search is left out.
         let forgets = |at: usize| {
             let before = at.checked_sub(1).and_then(|before| instructions.get(before));
             before == Some(&a64::shift_right(TAKEN, TAKEN, 1))
@@ -171,7 +175,7 @@ impl Compiled {
                 *count += 1;
             }
         }
-        // Each word comes into both once at most.
+        // Each word is in both lists at most once.
         let (mut ready, mut order) = (Vec::new(), Vec::new());
         for list in [&mut ready, &mut order] {
             list.try_reserve_exact(all.len()).map_err(OutOfMemory::from)?;
@@ -193,7 +197,8 @@ impl Compiled {
         reach.check(self, &order, ways)
     }
 
-    /// Checks that calls are what they are said to be, with the words around them that save what a call loses, and none besides.
+    /// Checks that all calls are listed, that the fixed words around a call save what it does not preserve, and that
+    /// these words are nowhere else.
     fn calls(&self, instructions: &[u32], all: &[Next], may: impl Fn(u64) -> bool) -> Result<(), Refused> {
         let flaw = |word, what| Refused::Flaw { word, what };
         let mut calls = self.calls.iter();
@@ -239,7 +244,7 @@ impl Compiled {
         Ok(())
     }
 
-    /// What the words before word `at` have the register for calls hold.
+    /// Returns the number that the words before word `at` load into the register for calls.
     fn loaded(&self, at: usize) -> Option<u64> {
         let before = self.words.get(..at)?;
         let last = *before.last()?;
@@ -253,12 +258,12 @@ impl Compiled {
     }
 }
 
-/// Whether it is one of the words around a call that have to do with the stack.
+/// Whether the word is one of those around a call that use the stack.
 fn touches_stack(word: u32) -> bool {
     ENTER.contains(&word) || LEAVE.iter().take(2).any(|leave| *leave == word)
 }
 
-/// BLR, as it is here.
+/// The only allowed form of BLR.
 pub(super) const CALLS: u32 = a64::call_register(THIRD);
-/// `cbnz` of the slots that are left to be searched, without its distance.
+/// The `cbnz` at the end of a search, on the slots that are left, without its distance.
 pub(super) const SEARCHES: u32 = 0xb500_0000 | TAKEN as u32;

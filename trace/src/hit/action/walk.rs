@@ -52,8 +52,8 @@ impl<'a> Walk<'a> {
         if record == 0 || !record.is_multiple_of(16) {
             return None;
         }
-        // SAFETY: frame records lie on stacks, and loads from a stack have no side effect. Code that uses x29 for something
-        // else makes this read whatever x29 points to (README.md, Limits).
+        // SAFETY: frame records lie on stacks, and loads from a stack have no side effect. Code that uses x29 for
+        // something else makes this read whatever x29 points to (README.md, Limits).
         let (next, address): (u64, u64) = unsafe { (nofault::read(record).ok()?, nofault::read(record + 8).ok()?) };
         // The last record of a task has no next one, and its address is not a return address.
         if next == 0 {

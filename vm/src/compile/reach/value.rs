@@ -1,4 +1,4 @@
-//! What registers hold: a number with a bound, the address of something that a clause has, or nothing that is known.
+//! Values of registers in the check: a number with a bound, the address of something that the clause owns, or unknown.
 
 use core::ops::Range;
 
@@ -11,42 +11,42 @@ use super::{Reach, State};
 use crate::code::FRAME_WORDS;
 use crate::store::HEAD;
 
-/// What may be written.
+/// An area that a clause may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Area {
     /// The frame of this CPU.
     Frame,
-    /// A bucket of that map.
+    /// A bucket of this map.
     Bucket(u8),
-    /// A slot of the bucket of that map that is held.
+    /// A slot in the locked bucket of this map.
     Slot(u8),
 }
 
-/// What a register holds.
+/// The contents of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// Nothing that is known.
+    /// Unknown.
     Any,
-    /// A number that is not greater.
+    /// A number that is not above this one.
     UpTo(u64),
     /// This number.
     Is(u64),
-    /// What so many offsets of the path to the number of this CPU lead to; all of them, to the number.
+    /// The address after this many loads along the path to the number of the CPU; after all of them, that number.
     Path(usize),
     /// The address of the row of this CPU.
     Row,
-    /// That of the first bucket of a map for this CPU.
+    /// The address of the first bucket of a map for this CPU.
     Table(u8),
-    /// An address up to so many bytes behind the beginning of an area.
+    /// An address at most this many bytes after the start of an area.
     In(Area, u64),
-    /// Which slots of a bucket of that map are taken, from the one in `SLOT` on.
+    /// The mask of used slots in a bucket of this map, from the slot in `SLOT` on.
     Taken(u8),
-    /// The address of the slot behind one, if [`Value::Taken`] is not 0.
+    /// The address of the slot after that in `SLOT`, which exists if [`Value::Taken`] is not 0.
     Next(u8),
 }
 
 impl Value {
-    /// The greatest number that it can be.
+    /// Returns the largest number that the value can be; `None` if it is not a number.
     fn most(self) -> Option<u64> {
         match self {
             Self::UpTo(most) | Self::Is(most) => Some(most),
@@ -54,12 +54,12 @@ impl Value {
         }
     }
 
-    /// Whether it is about slots of a bucket.
+    /// Whether the value is about slots of a bucket.
     pub(super) fn is_of_slots(self) -> bool {
         matches!(self, Self::In(Area::Slot(_), _) | Self::Taken(_) | Self::Next(_))
     }
 
-    /// What is known if it is one or the other.
+    /// Returns what is known of a value that is one or the other.
     pub(super) fn join(self, other: Self) -> Self {
         match (self.most(), other.most()) {
             _ if self == other => self,
@@ -74,7 +74,7 @@ impl Reach<'_> {
         Shape::of(self.store, map)
     }
 
-    /// The map whose first bucket for this CPU is at that address.
+    /// Returns the map whose first bucket for this CPU is at this address.
     fn table(&self, value: Value) -> Option<u8> {
         match value {
             Value::Table(map) => Some(map),
@@ -84,7 +84,7 @@ impl Reach<'_> {
         }
     }
 
-    /// What that address is in, and how many bytes from the beginning at most.
+    /// Returns the area that contains this address, and the largest offset of the address in it.
     pub(super) fn area(&self, value: Value) -> Option<(Area, u64)> {
         match value {
             Value::In(area, most) => Some((area, most)),
@@ -92,7 +92,7 @@ impl Reach<'_> {
         }
     }
 
-    /// The map of which a bucket begins at that address.
+    /// Returns the map that has a bucket at this address.
     pub(super) fn bucket(&self, value: Value) -> Option<u8> {
         match self.area(value) {
             Some((Area::Bucket(map), 0)) => Some(map),
@@ -100,20 +100,20 @@ impl Reach<'_> {
         }
     }
 
-    /// The bytes of an area that may be written, and the map that they belong to.
+    /// Returns the bytes of an area that may be written, and the map that they belong to.
     pub(super) fn writable(&self, area: Area) -> Option<(Range<u64>, Option<u8>)> {
         let (Area::Bucket(map) | Area::Slot(map)) = area else { return Some((0..8 * FRAME_WORDS as u64, None)) };
         let shape = self.shape(map)?;
         let bytes = match area {
             Area::Slot(_) => 8 * shape.key_words..shape.slot_bytes(),
-            // Its only slot.
+            // The only slot of the bucket.
             _ if shape.key_words == 0 => 8 * HEAD..shape.bucket_bytes(),
             _ => 0..0,
         };
         Some((bytes.start as u64..bytes.end as u64, Some(map)))
     }
 
-    /// What word `at`, which stores nothing, has its register hold.
+    /// Returns the result of word `at`, which is not a store.
     pub(super) fn computed(&self, state: &State, words: &[u32], at: usize) -> Value {
         let word = words.get(at).copied().unwrap_or(0);
         let (d, n, m) = (register(word, 0), register(word, 5), register(word, 16));
@@ -194,7 +194,7 @@ impl Reach<'_> {
         }
     }
 
-    /// What register `to` holds when it is loaded from `offset` bytes behind `base`.
+    /// Returns the value of register `to` after a load from `offset` bytes after `base`.
     fn loaded(&self, base: Value, offset: u64, to: u8) -> Value {
         match base {
             Value::Path(steps) if self.cpu.offsets.get(steps).is_some_and(|&of| u64::from(of) == offset) => {
@@ -207,7 +207,7 @@ impl Reach<'_> {
         }
     }
 
-    /// What is `bytes` behind what register `n` holds.
+    /// Returns the value of register `n` plus `bytes`.
     fn moved(&self, state: &State, n: u8, bytes: u64) -> Value {
         let value = state.get(n);
         match self.area(value) {

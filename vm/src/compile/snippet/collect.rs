@@ -1,4 +1,4 @@
-//! Collects in words whose distance from the state of the CPU is known.
+//! Collecting in words at a known distance from the state of the CPU.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use crate::code::{Aggregate, Kept, Operand, Word, rows};
 use crate::store::{Cached, Layout, MIX, SHIFT};
 
 impl Lowering<'_> {
-    /// Collects a value for a key that is known.
+    /// Adds a value to an aggregation, for a known key.
     pub(super) fn collect(&mut self, number: usize, map: u8, key: Word, value: Operand) -> Result<(), No> {
         let of = self.code.maps.get(usize::from(map)).ok_or(No::Snippet)?;
         let (Kept::Aggregate(aggregate), Some(layout)) = (of.value, Layout::of(of.value)) else {
@@ -31,7 +31,7 @@ impl Lowering<'_> {
         }
         self.has_collected = true;
         let key = Key { map: map.into(), parts };
-        // What comes first is in `ONE`, and the distance in `OTHER`.
+        // The value or row goes to `ONE`, and the distance to `OTHER`.
         let value = match layout {
             Layout::Count => ZERO,
             Layout::Sum => self.operand(number, value, ONE)?,
@@ -59,7 +59,7 @@ impl Lowering<'_> {
                 self.instruction(encode::add_to(value, OTHER))
             }
             (Layout::Sum, false) => {
-                // A register besides those of the value and the address.
+                // A register other than those of the value and the address.
                 let sum =
                     self.values.clone().rev().find(|&register| register != value && !self.is_used(number, register));
                 let sum = sum.ok_or(No::Snippet)?;
@@ -83,7 +83,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Collects a value for a key in a register, if that has its slot.
+    /// Adds a value to a cached aggregation, if the key, which is in a register, has its slot.
     fn collect_cached(&mut self, number: usize, map: u8, key: Word, value: Operand, layout: Layout) -> Result<(), No> {
         let is_usual = matches!(layout, Layout::Count | Layout::Sum) && self.kernel.cpu.base == Base::Thread;
         if !is_usual || self.has_collected || self.held.is_some() {
@@ -130,12 +130,12 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Whether a register has a value that is read behind op `number`.
+    /// Whether a register has a value that is read after op `number`.
     fn is_used(&self, number: usize, register: u8) -> bool {
         self.places.across(number).any(|(_, of)| of == register)
     }
 
-    /// Has `OTHER` hold the distance to the words of `key`.
+    /// Loads the distance of the words of `key` into `OTHER`.
     fn words(&mut self, key: Key) -> Result<(), No> {
         if key.parts.iter().all(|part| matches!(part, Part::Number(_))) {
             fallible::push(&mut self.fixed, (self.steps.len(), key))?;
@@ -148,7 +148,7 @@ impl Lowering<'_> {
         self.push(Step::Operand(OTHER))
     }
 
-    /// Has `ONE` hold the number of the row of a value, as `hit::maps::linear_row` finds it.
+    /// Computes the number of a value's row into `ONE`, as `hit::maps::linear_row` does.
     fn linear(&mut self, value: u8, least: i64, most: i64, step: i64) -> Result<(), No> {
         let row =
             self.values.clone().rev().find(|&register| register != value && self.places.has_no_value_in(register));
@@ -158,7 +158,7 @@ impl Lowering<'_> {
         self.instruction(a64::compute(Binary::SubtractFlags, ZERO, value, OTHER))?;
         self.push(Step::Number(OTHER, step.unsigned_abs()))?;
         self.instruction(a64::compute(Binary::Divide, row, row, OTHER))?;
-        // The flags are those of the comparison with the least still: `divide` and moves leave them.
+        // The flags are still those of the comparison with `least`: `divide` and moves do not change them.
         self.instruction(a64::set_if(Condition::Ge, ONE))?;
         self.push(Step::Number(OTHER, rows(least, most, step) as u64))?;
         self.instruction(a64::compute(Binary::SubtractFlags, ZERO, row, OTHER))?;

@@ -1,16 +1,16 @@
-//! Reads, changes and deletes the values of maps, in the tables that the interpreter uses: with the bucket held in which the key
-//! belongs, and interrupts masked.
+//! Ops on tables in snippets: reading, changing and deleting values of maps in the tables that the interpreter uses,
+//! with the lock of the key's home held and interrupts masked.
 //!
-//! No other CPU looks at a bucket that is held, and on this one nothing else runs: what `hit::lookup` says of buckets holds here. It
-//! is taken with acquire order and let go of with release order, so all that was stored in it before is seen (Arm ARM, B2.3.11).
-//! One is held at a time, and nobody waits: where another CPU holds it, where the key is not in its home but may be behind it, and
-//! where a new key finds its home in use, the handler has to do all that the clause does. So this stands before anything is
-//! changed that others look at.
+//! No other CPU looks at a locked bucket, and nothing else runs on this CPU, so the invariants of `hit::lookup` hold
+//! here. Locking has acquire order and unlocking release order, so all earlier stores to the bucket are seen (Arm ARM,
+//! B2.3.11). A snippet holds one lock at a time, and never waits. It leaves the whole clause to the handler if another
+//! CPU holds the lock, if the key is not in its home but may be in a later bucket, or if a new key finds slots of its
+//! home in use. Therefore these ops must come before anything visible to others is changed.
 //!
-//! A value that is read, and deleted by an op further on, stays held in between: the key is looked for once, and there is nothing
-//! unusual left to be met when it is deleted.
+//! If a value is read and a later op deletes it, the lock is held from the read to the deletion. Then the key is
+//! searched only once, and the deletion has no unusual case left.
 //!
-//! How many keys a table has is not counted here: a map of which a clause asks for that is left to the handler.
+//! Snippets do not count the keys of a table. A map whose number of keys a clause asks for is left to the handler.
 
 use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condition};
@@ -24,27 +24,27 @@ use super::{Lowering, No, ONE, OTHER};
 use crate::code::{Arithmetic, Builtin, Op, Operand, Word};
 use crate::store::{HEAD, MIX};
 
-/// The bucket that is held.
+/// The register with the address of the locked bucket.
 const BUCKET: u8 = 15;
-/// One of its slots.
+/// The register with the address of a slot.
 const SLOT: u8 = 16;
-/// The slots that are taken, those before that one left away.
+/// The register with the mask of used slots, from that slot on.
 const TAKEN: u8 = OTHER;
 
-/// Where the words of a bucket are, in bytes.
+/// The offsets of the words of a bucket, in bytes.
 const TAKEN_AT: u16 = 8;
 const FURTHEST_AT: u16 = 16;
 const SLOTS_AT: u16 = 8 * HEAD as u16;
 
-/// Whether an op is on the table of a map.
+/// Whether an op accesses the table of a map.
 pub(super) fn is_on_table(op: Op) -> bool {
     matches!(op, Op::Get { .. } | Op::Has { .. } | Op::Put { .. } | Op::Modify { .. } | Op::Delete { .. })
 }
 
-/// A key that is looked for.
+/// A key to search for.
 struct Wanted {
     shape: Shape,
-    /// The registers that it is in.
+    /// The registers with the words of the key.
     key: [u8; 2],
 }
 
@@ -53,14 +53,14 @@ impl Wanted {
         self.key.get(..self.shape.key_words).unwrap_or_default()
     }
 
-    /// The register with an address, and how many bytes from there the value is that has been found.
+    /// Returns where the value of the found key is: a register with an address, and the offset from there in bytes.
     fn value(&self) -> (u8, u16) {
         if self.key().is_empty() { (BUCKET, SLOTS_AT) } else { (SLOT, 8 * self.shape.key_words as u16) }
     }
 }
 
 impl Lowering<'_> {
-    /// Adds a branch within an op, to where [`lead_here`](Self::lead_here) says.
+    /// Adds a branch within an op; [`lead_here`](Self::lead_here) sets its target.
     fn branch_on(&mut self, branch: Branch) -> Result<usize, No> {
         let number = self.steps.len();
         fallible::push(&mut self.within, number)?;
@@ -75,18 +75,18 @@ impl Lowering<'_> {
         }
     }
 
-    /// Lets others have the bucket.
+    /// Unlocks the bucket.
     fn release(&mut self) -> Result<(), No> {
         self.instruction(a64::store_release(ZERO, BUCKET))
     }
 
-    /// Lets others have it, and leaves all to the handler.
+    /// Unlocks the bucket, and leaves the whole clause to the handler.
     fn leave(&mut self) -> Result<(), No> {
         self.release()?;
         self.push(Step::Call(Branch::Always))
     }
 
-    /// Holds the bucket of the key, and finds out which of its slots are taken.
+    /// Locks the home bucket of the key, and loads the mask of its used slots.
     fn hold(&mut self, number: usize, map: u8, key: Word) -> Result<Wanted, No> {
         let counts = |op: &Op| matches!(*op, Op::Keys { map: of, .. } if of == map);
         let shape = Shape::of(self.store, map).ok_or(No::Snippet)?;
@@ -124,7 +124,7 @@ impl Lowering<'_> {
         Ok(wanted)
     }
 
-    /// Goes on where the branch that is returned leads to, if the key has a slot; otherwise behind this.
+    /// Searches the key. The returned branch is taken if the key has a slot; otherwise control continues after this.
     fn find(&mut self, wanted: &Wanted) -> Result<usize, No> {
         let [first, rest @ ..] = wanted.key() else { return self.branch_on(Branch::NotZero(TAKEN)) };
         self.instruction(encode::add(SLOT, BUCKET, SLOTS_AT))?;
@@ -143,7 +143,8 @@ impl Lowering<'_> {
         Ok(found)
     }
 
-    /// Goes on behind this if the key has no value; leaves all to the handler if it may be behind its home.
+    /// Continues after this if the key has no value. Leaves the clause to the handler if the key may be in a bucket
+    /// after its home.
     fn is_absent(&mut self, wanted: &Wanted) -> Result<(), No> {
         if wanted.key().is_empty() {
             return Ok(());
@@ -155,7 +156,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The value of a map, 0 if the key has none. Where it is deleted further on, the bucket stays held up to there.
+    /// Loads the value of a key, or 0 if the map does not have the key. If a later op deletes the key, the lock stays
+    /// held until then.
     pub(super) fn get(&mut self, number: usize, to: Word, map: u8, key: Word) -> Result<(), No> {
         let target = self.target(number, to)?;
         let deleted = self.deleted_at(number, map, key);
@@ -181,7 +183,7 @@ impl Lowering<'_> {
         self.release()
     }
 
-    /// 1 if a map has a value for a key, 0 if not.
+    /// Tests whether a map has a key.
     pub(super) fn has(&mut self, number: usize, to: Word, map: u8, key: Word) -> Result<(), No> {
         let Some(target) = self.target(number, to)? else { return Ok(()) };
         let wanted = self.hold(number, map, key)?;
@@ -195,7 +197,7 @@ impl Lowering<'_> {
         self.release()
     }
 
-    /// Gives a map a value for a key. A new key has its home for itself.
+    /// Sets the value of a key. A new key is added only if its home is empty.
     pub(super) fn put(&mut self, number: usize, map: u8, key: Word, from: Word) -> Result<(), No> {
         let wanted = self.hold(number, map, key)?;
         self.has_collected = true;
@@ -234,7 +236,7 @@ impl Lowering<'_> {
         self.release()
     }
 
-    /// Computes with the value of a map.
+    /// Computes with the value of a key.
     pub(super) fn modify(
         &mut self,
         number: usize,
@@ -270,7 +272,7 @@ impl Lowering<'_> {
         self.release()
     }
 
-    /// Takes a key out of a map.
+    /// Removes a key from a map.
     pub(super) fn delete(&mut self, number: usize, map: u8, key: Word) -> Result<(), No> {
         if self.held == Some(number) {
             let shape = Shape::of(self.store, map).ok_or(No::Snippet)?;
@@ -290,12 +292,13 @@ impl Lowering<'_> {
         self.release()
     }
 
-    /// The slot that has been found is taken no more.
+    /// Frees the slot that was found.
     fn clear(&mut self, shape: Shape) -> Result<(), No> {
         if shape.key_words == 0 {
             return self.instruction(encode::store(ZERO, BUCKET, TAKEN_AT));
         }
-        // The slots begin where a slot before the first would end, or a part of one: the quotient is one more than its number.
+        // The words before the slots are at least as long as one slot and shorter than two, so the quotient is one more
+        // than the number of the slot.
         const { assert!(HEAD == 3) };
         self.instruction(a64::compute(Binary::Subtract, ONE, SLOT, BUCKET))?;
         if shape.slot_bytes().is_power_of_two() {
@@ -311,7 +314,7 @@ impl Lowering<'_> {
         self.instruction(encode::store(ONE, BUCKET, TAKEN_AT))
     }
 
-    /// The register that has 1: `otherwise`, if there is none already.
+    /// Returns a register with 1: the one that snippets have, or `otherwise`, into which it is loaded.
     fn one(&mut self, otherwise: u8) -> Result<u8, No> {
         if self.atomics {
             return Ok(Snippet::ONE);
@@ -320,8 +323,8 @@ impl Lowering<'_> {
         Ok(otherwise)
     }
 
-    /// The op, by its number, that deletes from `map` what op `number` reads for `key`, if nothing in between leads elsewhere,
-    /// looks at a table, or may be left to the handler.
+    /// Returns the op that deletes from `map` the `key` that op `number` reads. `None` if an op in between jumps,
+    /// accesses a table, or may be left to the handler.
     fn deleted_at(&self, number: usize, map: u8, key: Word) -> Option<usize> {
         let words = self.code.maps.get(usize::from(map))?.key_words() as u8;
         let behind = self.routine.ops.get(number + 1..)?;
@@ -336,15 +339,15 @@ impl Lowering<'_> {
         (of == map && is_same && !self.routine.ops.iter().any(is_target)).then_some(at)
     }
 
-    /// The op that gives `word` its value before op `number`, if that gives the same wherever it stands in the clause; with no word
-    /// for it to go to.
+    /// Returns the op that writes `word` before op `number`, with its destination cleared. `None` unless the op has the
+    /// same result anywhere in the clause.
     fn meaning(&self, word: Word, number: usize) -> Option<Op> {
         let before = self.routine.ops.get(..number)?;
         let is_written = |op: &Op| {
             self.code.touched(*op).is_ok_and(|of| each(of.written()).any(|written| written == usize::from(word.0)))
         };
         let last = before.iter().rposition(is_written)?;
-        // No jump leads past it.
+        // No jump may skip the op.
         let leads_past = |op: &Op| ways(*op).0.is_some_and(|target| target > last);
         if before.get(..last)?.iter().any(leads_past) {
             return None;
@@ -359,7 +362,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether an op goes on at the next alone, and is not left to the handler.
+/// Whether control always goes from an op to the next, and the op is never left to the handler.
 fn leads_on(op: Op) -> bool {
     matches!(
         op,
