@@ -1,4 +1,4 @@
-//! Lets the linker scripts of kernels have `INCLUDE kprobes-tables.x`.
+//! Makes `kprobes-tables.x` available to `INCLUDE` in the linker scripts of kernels.
 
 fn main() {
     println!("cargo::rerun-if-changed=kprobes-tables.x");

@@ -12,15 +12,15 @@ use crate::case::{Armed, Case, Work};
 use crate::measure::arm_in_mode;
 use crate::target::{self, Target};
 
-/// The time for which the CPUs call, and the number of runs. The fastest run counts, because the host may have been
-/// busy during the others.
+/// The time of a run, and the number of runs. The fastest run counts, because the host may have been busy during the
+/// others.
 const TIME: Duration = Duration::from_millis(200);
 const TIMES: usize = 3;
 /// The number of calls between checks for the end of a run.
 const CALLS: usize = 100;
 
-/// Makes `cpus` CPUs call `functions` functions, which are distributed over the CPUs, and prints the sum of the calls
-/// per second. Without a case, the functions have no probes.
+/// Makes `cpus` CPUs call `functions` functions, which are distributed over the CPUs, and prints the sum of their calls
+/// in the fastest run with its time. Without a case, the functions have no probes.
 pub fn run(case: Option<&Case>, cpus: usize, functions: usize) {
     let running: Vec<usize> = smp::running().take(cpus).collect();
     if running.len() < cpus {

@@ -40,8 +40,8 @@ pub fn resize_rings(bytes: usize) -> Result<(), ResizeError> {
 /// Returns the errors of [`resize_rings`].
 pub fn resize_rings_of(cpu: Option<usize>, bytes: usize) -> Result<(), ResizeError> {
     let mut hold = |action: &mut dyn FnMut()| platform::hold_cpus(&mut || masked(action));
-    // SAFETY: the code that runs within `hold` cannot be hit: `masked` guarantees this for this CPU (see
-    // [`Host`](crate::host::Host)), and `hold_cpus` holds every other CPU at a point where it handles no hit.
+    // SAFETY: the code that runs within `hold` cannot be hit: `Host::masked` guarantees this for this CPU, and
+    // `hold_cpus` holds every other CPU at a point where it handles no hit.
     unsafe { rings().resize_of(cpu, bytes, memory_to_spare(), &mut hold) }
 }
 
@@ -65,7 +65,8 @@ impl Symbols for Names {
         symbol::lookup(address as usize).map(function)
     }
 
-    /// A named function is assumed to be entered by calls, unless the engine finds otherwise in its code.
+    /// Takes every named function to be reached only by calls under the procedure call standard, unless the engine
+    /// finds otherwise in the code.
     fn is_call(&self, address: u64) -> bool {
         self.lookup(address).is_some_and(|function| function.address == address)
     }

@@ -13,7 +13,7 @@ use crate::words::{Failure, Words};
 pub struct Typed {
     /// The program or the glob.
     pub text: String,
-    /// The column of the text, in characters from 0. It is meaningful only for text without quoting.
+    /// The column of the text, in characters from 0. It is exact only if the text stands in the line unchanged.
     pub column: usize,
     /// The command after `-c`.
     pub command: Option<String>,

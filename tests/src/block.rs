@@ -1,4 +1,4 @@
-//! The disk: many tasks at once, and every way in which a request can end.
+//! The disk: requests of many tasks at once, and every way in which a request can end.
 
 use alloc::vec;
 use alloc::vec::Vec;

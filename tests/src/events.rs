@@ -486,8 +486,8 @@ test!(
 test!(
     fn returns_are_recorded_alike_by_code_and_by_the_handler() {
         let address = many as *const () as usize;
-        // The function leaves every register above x0 unchanged. The last number tells whether code records the event;
-        // such code records until its filter cannot be evaluated.
+        // The function leaves every register above x0 unchanged. The code at the return also fetches the last argument,
+        // unless its memory cannot be read.
         for (arguments, filter, kept, in_code) in [
             ("r=$retval h=%x1 m=+0(%x2) sp=%sp f=%x29 k=%x19", "0", 8, 1),
             ("r=$retval wild=+8(%x1)", "0", 8, 1),

@@ -104,7 +104,7 @@ test!(
         HITS.store(0, Relaxed);
         compare(fixture::BAD_LITERAL, 0, 1);
         HITS.store(0, Relaxed);
-        // Where the instruction is undefined, the state that the kernel sees was never in the CPU's registers.
+        // Where the instruction is undefined, the engine synthesizes the exception: the CPU has never taken it.
         if has_pointer_authentication() {
             enable_keys();
         }

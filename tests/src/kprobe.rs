@@ -165,8 +165,8 @@ test!(
             let is_right = runtime::backtrace::current().addresses().any(|address| address == next);
             SEEN.fetch_add(u64::from(is_right), Relaxed);
         }
-        // The assembly calls the post-handler of a single probe. For several probes, the Rust code behind it calls the
-        // post-handlers.
+        // The assembly itself calls the post-handler of a single probe. For several probes it calls Rust code, which
+        // calls the post-handlers.
         let probe = || Kprobe::at(fixture::REGISTERS.address()).post(look).register().unwrap();
         let _first = probe();
         fixture::REGISTERS.call(1);

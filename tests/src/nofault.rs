@@ -1,4 +1,4 @@
-//! Loads that may fail.
+//! Loads that may fault, and report this instead.
 
 use core::mem::MaybeUninit;
 

@@ -141,8 +141,8 @@ impl Places {
             Probe::Entry { glob } => {
                 for function in symbol::functions(glob) {
                     let name = self.name(Probe::Entry { glob: symbol::path(&function)? })?;
-                    // An address that is not entered by calls like a function cannot be probed this way: see
-                    // `tracing::Names`.
+                    // An entry probe assumes the procedure call standard. Functions with another calling convention
+                    // cannot be probed: see `tracing::Names`.
                     let way = if wants.registers { Way::Instruction } else { Way::Entry };
                     self.push(way, clause, name, &function, 0, &wants)?;
                 }

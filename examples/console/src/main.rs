@@ -207,8 +207,7 @@ mod probes {
     // SAFETY: `run` sets TPIDR_EL1 to the address of a `Context` before the first probe can be hit.
     unsafe impl kprobes_trace::host::Host for Kernel {}
 
-    // SAFETY: PSTATE.DAIF, which the default `masked` sets, masks all interrupts. The kernel has one CPU, with number
-    // 0.
+    // SAFETY: the default `masked` sets PSTATE.DAIF, which masks all interrupts. The only CPU has number 0.
     unsafe impl Host for Kernel {
         fn write(&self, text: fmt::Arguments<'_>) {
             let _ = Uart.write_fmt(text);

@@ -1,4 +1,4 @@
-//! Compiles values.
+//! Compiles expressions to values.
 
 use kprobes_vm::code::{Arithmetic, Builtin, COMM_WORDS, Comparison, Op, Operand, Register, STACK_MAX, Type, Word};
 use kprobes_vm::hit::extend;

@@ -73,7 +73,7 @@ pub fn numbered(path: &str) -> (&str, Option<usize>) {
 ///
 /// # Errors
 ///
-/// There is no memory for it.
+/// There is no memory for the path.
 pub fn plain_path(name: &str) -> Result<String, OutOfMemory> {
     let mut plain = String::new();
     plain.try_reserve_exact(name.len())?;

@@ -1,4 +1,4 @@
-//! Every instruction.
+//! Probes on every instruction.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
