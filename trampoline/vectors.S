@@ -18,7 +18,7 @@
 // Called, all as `extern "C"`, with PSTATE.DAIF masked, on the stack of the interrupted code unless it says otherwise:
 //   kprobes_exception                                              the engine's, in hit.S: the usual hits of probes
 //   runtime_el1_sync(frame: *mut TrapFrame, esr: u64, far: u64)    returns to resume at the frame
-//   runtime_el1_irq(frame: *mut TrapFrame)                         returns to resume at the frame, maybe after other tasks
+//   runtime_el1_irq(frame: *mut TrapFrame)                         returns to resume at the frame; tasks may switch
 //   runtime_el1_fiq(frame: *mut TrapFrame)                         returns to resume at the frame
 //   runtime_unexpected(frame, vector: u64, esr: u64, far: u64) -> ! vector = 0 to 15, as in the table
 //   runtime_stack_overflow(frame, esr: u64, far: u64) -> !         on the emergency stack

@@ -9,7 +9,8 @@
 //! A function may go on in another one, and ends with the values that the other leaves. So if a function is seen to
 //! have such results, the functions that it calls or ends in may have them, too. Callers that call by a register, or
 //! branch with a return address that they made themselves, cannot be seen, and are assumed to follow the standard. If
-//! the callers of a function cannot all be judged, the functions that it calls or ends in are also assumed to follow it.
+//! the callers of a function cannot all be judged, the functions that it calls or ends in are also assumed to follow
+//! it.
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -150,7 +150,6 @@ pub struct Memory {
 ///
 /// The task that owns `calls` does not run, and never will again: a call that is still in progress would return to the
 /// return address of another call.
-/// call came from.
 pub unsafe fn task_exited(calls: &TaskCalls) {
     // SAFETY: the caller guarantees that the task never runs again (see # Safety); `with_masked` masks interrupts.
     interrupts::with_masked(|| unsafe { returns::task_exited(calls) });

@@ -41,7 +41,6 @@ pub fn origin(address: usize) -> Option<usize> {
 ///
 /// The task that owns `calls` runs on this CPU, or it runs on no CPU until this returns, as for
 /// [`true_return_address`](super::true_return_address).
-/// [`true_return_address`](super::true_return_address).
 pub unsafe fn recover(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(usize) -> Option<u64>) -> bool {
     let read = |address: u64| read(address as usize);
     let pc = frame.pc as usize;

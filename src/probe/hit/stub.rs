@@ -4,7 +4,6 @@
 //! interrupts, calls the common routine of its form in `trampoline/hit.S`, undoes both, and goes on in the copy of the
 //! instruction, which leads back to the probed code. No interrupt is taken during the call. So a stub is unused if no
 //! interrupted task is in it and no CPU is handling a hit.
-//! CPU is in a hit, is unused.
 
 use super::cpu::Cpu;
 use super::entry::Entry;
