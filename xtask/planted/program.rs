@@ -1,5 +1,5 @@
-//! A program with a hit path of three functions, the last of which breaks a rule of it: which one, `--cfg planted="…"`
-//! says. The tests of the audit compile and link it for the target, and audit it.
+//! A program with a hit path of three functions, the last of which breaks a rule of the audit. `--cfg planted="…"` says
+//! which rule. The tests of the audit compile and link the program for the target, and audit it.
 
 #![no_std]
 #![no_main]
@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 struct NoMemory;
 
-// SAFETY: null says that there is no memory.
+// SAFETY: `alloc` always returns null, which means that there is no memory. So `dealloc` is never called.
 unsafe impl GlobalAlloc for NoMemory {
     unsafe fn alloc(&self, _: Layout) -> *mut u8 {
         core::ptr::null_mut()
@@ -30,7 +30,7 @@ fn panic(_: &core::panic::PanicInfo) -> ! {
 }
 
 static COUNTER: AtomicU64 = AtomicU64::new(0);
-/// Exported, so that the compiler does not know who else stores to it.
+/// Exported, so that the compiler cannot assume that nothing else stores to it.
 #[unsafe(no_mangle)]
 pub static LOCKED: AtomicBool = AtomicBool::new(false);
 #[allow(dead_code)]
@@ -78,7 +78,8 @@ fn culprit(argument: u64) -> u64 {
     #[cfg(planted = "floating")]
     {
         let result: u64;
-        // SAFETY: fmov d0, x0 and fmov x0, d0, as words, since the target has no floating point.
+        // SAFETY: fmov d0, x0 and fmov x0, d0, as words, since the target has no floating point. They change no
+        // register but x0 and d0, which the compiler does not use.
         unsafe { core::arch::asm!(".inst 0x9e670000", ".inst 0x9e660000", inout("x0") argument => result) };
         return result;
     }
@@ -86,7 +87,7 @@ fn culprit(argument: u64) -> u64 {
     #[cfg(planted = "status")]
     {
         let result: u64;
-        // SAFETY: mrs x0, fpsr, as a word.
+        // SAFETY: mrs x0, fpsr, as a word, which changes only x0.
         unsafe { core::arch::asm!(".inst 0xd53b4420", out("x0") result) };
         return result + argument;
     }
@@ -116,7 +117,7 @@ fn culprit(argument: u64) -> u64 {
 
     #[cfg(planted = "trap")]
     {
-        // SAFETY: a breakpoint exception.
+        // SAFETY: a breakpoint exception, in a program that is never run.
         unsafe { core::arch::asm!("brk #1") };
         return argument;
     }
@@ -129,7 +130,7 @@ fn callee(argument: u64) -> u64 {
     black_box(argument)
 }
 
-/// In the region, and reached from no root.
+/// In the region, and not reached from any root.
 #[cfg(planted = "forgotten")]
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.forgotten")]

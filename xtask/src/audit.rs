@@ -1,6 +1,5 @@
-//! The hit path is closed, and this is what shows it: the linked image is read, instruction by instruction, from
-//! everything that can run while a probe is being handled to everything that it calls. `docs/audit.md` says what is
-//! checked, and how.
+//! Shows that the hit path is closed. The linked image is read, instruction by instruction, from all code that can run
+//! while a probe is being handled to all code that it calls. `docs/audit.md` says what is checked, and how.
 
 mod control;
 mod declarations;
@@ -31,28 +30,28 @@ use walk::{Graph, Violation};
 
 use crate::{setup, workspace};
 
-/// The declarations of the engine, for every image; of its way in for vectors of a kernel of its own; of the kernel; and of the
-/// tests, in the repository.
+/// The declarations of the repository: of the engine, for every image; of its entry for kernels with vectors of their
+/// own; of the kernel; and of the tests.
 const ENGINE: &str = "audit/engine.toml";
 const VECTOR: &str = "audit/vector.toml";
 const RUNTIME: &str = "audit/runtime.toml";
 const TESTS: &str = "audit/tests.toml";
-/// What is different where the compiler inlines less, or more.
+/// More declarations, for profiles with which the compiler inlines less, or more.
 const PROFILES: &str = "audit/profiles.toml";
 
-/// What is audited.
+/// The program to audit.
 #[derive(clap::Args)]
 pub struct Options {
     /// A linked program; the runtime is built if none is given.
     #[arg(long, value_name = "ELF", conflicts_with = "tests")]
     image: Option<PathBuf>,
-    /// What is declared about the program, besides what the engine declares itself.
+    /// Files of declarations about the program, in addition to those of the engine.
     #[arg(long, value_name = "FILE", requires = "image")]
     declarations: Vec<PathBuf>,
     /// The image of the on-target tests.
     #[arg(long)]
     tests: bool,
-    /// Where a picture of the graph goes, in the language of Graphviz.
+    /// The file for a picture of the graph, in the language of Graphviz.
     #[arg(long, value_name = "FILE")]
     dot: Option<PathBuf>,
 }
@@ -67,7 +66,7 @@ pub enum Image {
 }
 
 impl Image {
-    /// What its audit is called among the tests.
+    /// The name of its audit among the tests.
     pub fn test_name(self) -> &'static str {
         match self {
             Self::Kernel => "audit::kernel",
@@ -83,7 +82,8 @@ impl Image {
         }
     }
 
-    /// The files of its declarations. Every file is checked for declarations that apply to nothing in one image.
+    /// The files of its declarations, and whether a declaration that applies to nothing is an error in this image.
+    /// Every file is checked so in one image.
     fn declarations(self) -> &'static [(&'static str, bool)] {
         match self {
             Self::Kernel => &[(ENGINE, true), (RUNTIME, true)],
@@ -158,7 +158,7 @@ fn load(elf: &Path) -> Result<Program> {
     Program::parse(&bytes).with_context(|| format!("{} cannot be audited", elf.display()))
 }
 
-/// What an audit has found.
+/// The findings of an audit.
 struct Findings {
     graph: Graph,
     depths: Depths,
@@ -212,7 +212,7 @@ impl Findings {
         Self { graph, depths, violations, stack }
     }
 
-    /// The functions that may take a lock or wait, by the reason why they may.
+    /// Returns the functions that may take a lock or wait, by the reason why they may.
     fn waiting(&self, program: &Program) -> BTreeMap<String, Vec<String>> {
         let mut waiting = BTreeMap::<String, Vec<String>>::new();
         for (&entry, node) in &self.graph.nodes {
@@ -224,7 +224,7 @@ impl Findings {
         waiting
     }
 
-    /// The counts, and the deepest stack.
+    /// Returns the counts, and the deepest stack.
     fn summary(&self, program: &Program) -> String {
         let nodes = &self.graph.nodes;
         let mut functions: Vec<_> =
@@ -243,7 +243,7 @@ impl Findings {
         )
     }
 
-    /// What is wrong, each with the path that leads there.
+    /// Returns the violations, each with the path that leads there.
     fn report(&self) -> String {
         let mut text = String::new();
         for Violation { what, path } in &self.violations {

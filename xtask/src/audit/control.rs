@@ -1,14 +1,15 @@
-//! Where control goes within the functions of a program, for who asks nothing else of it.
+//! The control flow within the functions of a program, for code that needs no other part of the audit.
 
 use std::collections::BTreeMap;
 
 use super::{declarations::Declarations, program::Program, walk::Returning};
 
-/// What finds out of a function, by its virtual address, the instructions that are reached from its entry, each with those in the
-/// function that control may go to from it: behind a call, if it may come back. None if no symbol says where it ends.
+/// Finds the control flow of a function by its virtual address: the instructions that are reached from its entry, each
+/// with those in the function that control may go to from it. After a call these are included if the call may return.
+/// `None` if no symbol says where the function ends.
 pub type Control<'a> = dyn Fn(u64) -> Option<BTreeMap<u64, Vec<u64>>> + 'a;
 
-/// Calls `act` with what finds it out for the functions of `program`.
+/// Calls `act` with the [`Control`] of `program`.
 pub fn with_control<T>(program: &Program, act: impl FnOnce(&Control<'_>) -> T) -> T {
     let declarations = Declarations::default();
     let returning = Returning::new(program, &declarations);

@@ -1,7 +1,8 @@
-//! What cannot be read from an image, and is declared: where paths begin and end, what indirect calls may reach, which
-//! locks are allowed. `docs/audit.md` describes the files.
+//! Facts that cannot be read from an image are declared: where paths begin and end, the targets of indirect calls, the
+//! allowed locks. `docs/audit.md` describes the files.
 //!
-//! Every declaration has a reason, and one that applies to nothing is an error: a list that is not pruned is not read.
+//! Every declaration has a reason. A declaration that applies to nothing is an error, because nobody reads a list that
+//! is not pruned.
 
 use std::{
     cell::Cell,
@@ -16,7 +17,7 @@ use serde::Deserialize;
 
 use super::program::Function;
 
-/// A file, as it is written.
+/// The text of a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
@@ -109,7 +110,7 @@ struct StackText {
     reason: String,
 }
 
-/// A number of bytes, as it is written or as a symbol of the image has it.
+/// A number of bytes, written as a number or as a symbol of the image.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Size {
@@ -122,13 +123,13 @@ pub enum Size {
 pub struct Entry<T> {
     /// The pattern, with the wildcards `*` and `?`.
     pub pattern: String,
-    /// What is declared.
+    /// The declared property.
     pub value: T,
     /// The table of the file that it is in, for messages.
     table: &'static str,
-    /// Why.
+    /// The reason for the declaration.
     pub reason: String,
-    /// The file that it is in.
+    /// The index of the file that it is in.
     file: usize,
     is_used: Cell<bool>,
 }
@@ -139,30 +140,30 @@ impl<T> Entry<T> {
         function.names.iter().any(|name| glob_match(&self.pattern, name))
     }
 
-    /// Notes that it applies to something.
+    /// Marks it as applying to something.
     pub fn is_needed(&self) {
         self.is_used.set(true);
     }
 }
 
-/// The first of `entries` about `function`, which is noted to apply.
+/// Returns the first of `entries` about `function`, and marks it as applying.
 pub fn applying<'a, T>(entries: &'a [Entry<T>], function: &Function) -> Option<&'a Entry<T>> {
     entries.iter().find(|entry| entry.matches(function)).inspect(|entry| entry.is_needed())
 }
 
-/// What an indirect call may reach.
+/// The targets of indirect calls.
 #[derive(Debug)]
 pub struct Indirect {
     /// How many such calls there are in the functions that match.
     pub sites: usize,
-    /// The patterns of what they reach; `@NAME` is a group.
+    /// The patterns of the targets; `@NAME` is a group.
     pub reaches: Vec<String>,
 }
 
-/// How functions are called by code that is not in the image, as it is written while the kernel runs.
+/// Calls of functions by generated code, which is not in the image because it is written while the kernel runs.
 #[derive(Debug)]
 pub struct Generated {
-    /// The code is a member of this group.
+    /// The group of which the generated code is a member.
     pub group: String,
     /// The bytes of stack that it has in use when it calls.
     pub bytes: i64,
@@ -171,9 +172,9 @@ pub struct Generated {
 /// The stacks of the kernel.
 #[derive(Clone, Debug)]
 pub struct Stack {
-    /// Bytes in a stack.
+    /// The size of a stack.
     pub size: Size,
-    /// How many of them every task leaves free wherever a probe can be hit.
+    /// How many bytes of it every task leaves free wherever a probe can be hit.
     pub margin: i64,
 }
 
@@ -182,9 +183,9 @@ pub struct Stack {
 pub struct Declarations {
     /// Their files, with whether a declaration that applies to nothing is an error in them.
     files: Vec<(PathBuf, bool)>,
-    /// Where paths begin: the distance between the entries of a table, or 0 where there is one entry.
+    /// Where paths begin. The value is the distance between the entries of a table, or 0 for a single entry.
     pub roots: Vec<Entry<u64>>,
-    /// Functions behind the call of which the path ends.
+    /// Functions after whose call the path ends.
     pub abandons: Vec<Entry<()>>,
     /// Functions at which the path ends.
     pub ends: Vec<Entry<()>>,
@@ -206,18 +207,18 @@ pub struct Declarations {
     pub recursion: Vec<Entry<i64>>,
     /// How many exceptions can be nested on one stack.
     pub nesting: Option<i64>,
-    /// What the deepest path is checked against.
+    /// The limit of the deepest path.
     pub stack: Option<Stack>,
 }
 
 impl Declarations {
-    /// Adds those of a file. One that applies to nothing is an error if `is_checked`.
+    /// Adds the declarations of a file. A declaration that applies to nothing is an error if `is_checked`.
     pub fn read(&mut self, path: &Path, is_checked: bool) -> Result<()> {
         let text = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
         self.add(path, &text, is_checked).with_context(|| format!("{} declares nothing", path.display()))
     }
 
-    /// Adds those of the text of a file.
+    /// Adds the declarations of the text of a file.
     pub fn add(&mut self, path: &Path, text: &str, is_checked: bool) -> Result<()> {
         let text: File = toml::from_str(text)?;
         let file = self.files.len();
@@ -268,13 +269,13 @@ impl Declarations {
         Ok(())
     }
 
-    /// Whether `entry` is held to what is in the image: that of an image of yours may lack functions of the engine, which were not
-    /// used, or were inlined.
+    /// Whether `entry` must apply to something in the image. A foreign image may lack functions of the engine that it
+    /// does not use, or that were inlined.
     pub fn is_checked<T>(&self, entry: &Entry<T>) -> bool {
         self.files[entry.file].1
     }
 
-    /// The declarations that apply to nothing, as sentences.
+    /// Returns the declarations that apply to nothing, as sentences.
     pub fn stale(&self) -> Vec<String> {
         fn of<T>(declarations: &Declarations, entries: &[Entry<T>]) -> Vec<String> {
             let stale = entries.iter().filter(|entry| !entry.is_used.get() && declarations.is_checked(entry));

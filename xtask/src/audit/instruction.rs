@@ -1,33 +1,33 @@
-//! What the audit asks of one instruction: where control goes from it, whether it touches floating point, and whether
+//! Classifies one instruction for the audit: where control goes from it, whether it touches floating point, and whether
 //! it takes part in synchronisation. Pure.
 //!
-//! Where control goes is what the engine's own classification says, so that there is one decoder of branches. Section
-//! numbers are those of the Arm Architecture Reference Manual, DDI 0487 issue I.a.
+//! The flow of control follows from the engine's own classification, so that there is only one decoder of branches.
+//! Section numbers are those of the Arm Architecture Reference Manual, DDI 0487 issue I.a.
 
 use aarch64_kprobes::insn::{Indirect, Op, Reason, Verdict, classify};
 
-/// Where control goes from an instruction.
+/// Where control goes from an instruction. Distances are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// To the next one.
+    /// To the next instruction.
     Next,
-    /// Always to another, so many bytes away.
+    /// Always to the instruction at this distance.
     Jump(i64),
-    /// To the next one, or to another.
+    /// To the next instruction, or to that at this distance.
     Condition(i64),
-    /// To a function, and back.
+    /// To the function at this distance, and back.
     Call(i64),
-    /// To the address in a register.
+    /// To the address in this register.
     JumpRegister(u8),
-    /// To the function whose address is in a register, and back.
+    /// To the function whose address is in this register, and back.
     CallRegister(u8),
-    /// Back to the caller, or to what was interrupted.
+    /// Back to the caller, or to the interrupted code.
     Return,
-    /// Into an exception, for the reason given.
+    /// Into an exception, for this reason.
     Exception(&'static str),
 }
 
-/// Where control goes from the instruction `word`.
+/// Returns where control goes from the instruction `word`.
 pub fn flow(word: u32) -> Flow {
     match classify(word) {
         Verdict::Simulate(operation) => match operation {
@@ -51,18 +51,18 @@ pub fn flow(word: u32) -> Flow {
     }
 }
 
-/// Whether the instruction, one of FEAT_PAuth_LR, is RETAASPPC or RETABSPPC, with the offset in the instruction or in
-/// a register (C6.2).
+/// Whether the instruction, one of FEAT_PAuth_LR, is RETAASPPC or RETABSPPC, with the offset in the instruction or in a
+/// register (C6.2).
 fn returns_authenticated(word: u32) -> bool {
     word & 0xffc0_001f == 0x5500_001f || word & 0xffff_fbe0 == 0xd65f_0be0
 }
 
 /// Whether the instruction reads or writes the floating-point or vector registers, their status or their control.
 ///
-/// By the encoding index (C4.1): data processing of scalar floating point and SIMD is the group x111 in bits 28 to 25,
-/// loads and stores of its registers are those with V, bit 26, set in the group x1x0, and SVE and SME are 0010 and, with
-/// bit 31, 0000. What is left are the system registers: FPCR, FPSR and FPMR (S3_3_C4_C4_0 to 2), SVCR (S3_3_C4_C2_2,
-/// also written by MSR with an immediate, that is SMSTART and SMSTOP), and FPEXC32_EL2 (S3_4_C5_C3_0).
+/// By the encoding index (C4.1): data processing of scalar floating point and SIMD is the group x111 in bits 28 to 25;
+/// loads and stores of its registers are those with V, bit 26, set in the group x1x0; SVE and SME are 0010 and, with
+/// bit 31, 0000. The others are the system registers: FPCR, FPSR and FPMR (S3_3_C4_C4_0 to 2), SVCR (S3_3_C4_C2_2, also
+/// written by MSR with an immediate, that is SMSTART and SMSTOP), and FPEXC32_EL2 (S3_4_C5_C3_0).
 pub fn is_floating(word: u32) -> bool {
     let group = word >> 25 & 0b1111;
     if group & 0b0111 == 0b0111 || group & 0b0111 == 0b0110 || group == 0b0010 || group == 0 && word >> 31 == 1 {
@@ -76,28 +76,28 @@ pub fn is_floating(word: u32) -> bool {
     [(3, 3, 4, 4, 0), (3, 3, 4, 4, 1), (3, 3, 4, 4, 2), (3, 3, 4, 2, 2), (3, 4, 5, 3, 0)]
         .into_iter()
         .any(|(op0, op1, crn, crm, op2)| system == register(op0, op1, crn, crm, op2))
-        // MSR (immediate) of SVCR: op1 is 3, op2 is 3, CRm says what is switched.
+        // MSR (immediate) of SVCR: op1 is 3, op2 is 3, CRm selects the switched parts.
         || word & 0xffff_f0ff == 0xd503_407f
 }
 
-/// What an instruction has to do with other CPUs.
+/// The part that an instruction takes in synchronisation with other CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Synchronization {
-    /// A load-exclusive; whether it has acquire semantics.
+    /// A load-exclusive, and whether it has acquire semantics.
     LoadExclusive { acquire: bool },
     /// A store-exclusive, with the register of its status.
     StoreExclusive { status: u8 },
-    /// An atomic read-modify-write of FEAT_LSE; whether it has acquire semantics, or compares.
+    /// An atomic read-modify-write of FEAT_LSE, and whether it has acquire semantics, or compares.
     Atomic { acquires: bool },
     /// A load-acquire.
     LoadAcquire,
-    /// What a loop that waits does in between: YIELD, WFE, WFI and their kin, or ISB.
+    /// An instruction that a waiting loop executes: YIELD, WFE, WFI and their kin, or ISB.
     Pause,
     /// A data barrier.
     Barrier,
 }
 
-/// What the instruction `word` has to do with other CPUs.
+/// Returns the part that the instruction `word` takes in synchronisation. `None` if it takes none.
 pub fn synchronization(word: u32) -> Option<Synchronization> {
     match classify(word) {
         // C4.1.94, Load/store exclusive: o0, bit 15, is acquire or release; the status is Rs, bits 20 to 16.
@@ -113,7 +113,7 @@ pub fn synchronization(word: u32) -> Option<Synchronization> {
     if word & 0x3fa0_7c00 == 0x08a0_7c00 || word & 0xbfa0_7c00 == 0x0820_7c00 {
         return Some(Synchronization::Atomic { acquires: true });
     }
-    // Atomic memory operations: A is bit 23; LDAPR is one of them by its place (o3 = 1, opc = 100).
+    // Atomic memory operations: A is bit 23. LDAPR is encoded among them (o3 = 1, opc = 100).
     if word & 0x3b20_0c00 == 0x3820_0000 {
         return Some(match word & 0x3fe0_fc00 {
             0x38a0_c000 => Synchronization::LoadAcquire,

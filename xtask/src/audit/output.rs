@@ -1,4 +1,4 @@
-//! The audit's result for people: a tree, a picture, and what is wrong.
+//! The audit's result for people: a tree, a picture, and the violations.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use super::{
     walk::{Graph, Node},
 };
 
-/// The tree of all that the roots reach. A function is followed where it is shown first.
+/// The tree of all functions that the roots reach. The callees of a function are shown where it comes first.
 pub struct Tree<'a> {
     pub program: &'a Program,
     pub graph: &'a Graph,
@@ -25,7 +25,7 @@ impl fmt::Display for Tree<'_> {
         let mut roots = self.graph.roots.iter().copied().peekable();
         while let Some(root) = roots.next() {
             self.branch(f, root, 0, &mut shown)?;
-            // The entries of a table of vectors, most of which are alike.
+            // Most entries of a table of vectors are alike.
             let mut alike = 0;
             while roots.next_if(|&next| self.are_alike(root, next)).is_some() {
                 alike += 1;
@@ -65,7 +65,7 @@ impl Tree<'_> {
     }
 }
 
-/// What is told of a function.
+/// Returns the remarks about a function.
 fn remarks(node: &Node, deepest: i64) -> Vec<String> {
     let mut remarks = vec![format!("frame {}", node.body.frame)];
     if deepest > node.body.frame {
@@ -83,7 +83,7 @@ fn remarks(node: &Node, deepest: i64) -> Vec<String> {
     remarks
 }
 
-/// The graph in the language of Graphviz.
+/// Returns the graph in the language of Graphviz.
 pub fn dot(program: &Program, graph: &Graph, depths: &Depths) -> String {
     let mut text = String::from("digraph hit_path {\n    rankdir=LR;\n    node [shape=box];\n");
     let deepest = graph.roots.iter().copied().max_by_key(|&root| depths.get(root).bytes);

@@ -1,4 +1,4 @@
-//! The linked program, as the audit reads it: bytes by address, and functions by the symbols that cover them.
+//! The linked program as the audit reads it: bytes by address, and functions by the symbols that cover them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,17 +12,17 @@ use object::{
     read::elf::{ElfFile64, FileHeader},
 };
 
-/// The bounds of the region in which no probe is accepted, as `linker.ld` names them.
+/// The symbols of `linker.ld` for the bounds of the region in which no probe is accepted.
 const REGION: [&str; 2] = ["__kprobes_text_start", "__kprobes_text_end"];
-/// The bounds of the part of the region in which handlers of probes are.
+/// The symbols for the bounds of the part of the region that has the handlers of probes.
 const HANDLERS: [&str; 2] = ["__kprobes_handlers_start", "__kprobes_handlers_end"];
 
-/// A function, or what is told apart like one: what a symbol of type `STT_FUNC` with a size covers.
+/// A function: the range of a symbol of type `STT_FUNC` with a size.
 #[derive(Debug)]
 pub struct Function {
     /// The virtual addresses of its instructions.
     pub range: Range<u64>,
-    /// Its demangled names without hashes, the shortest first: equal functions may have been merged.
+    /// Its demangled names without hashes, the shortest first. Merged equal functions have several.
     pub names: Vec<String>,
 }
 
@@ -32,8 +32,9 @@ impl Function {
         &self.names[0]
     }
 
-    /// Whether LLVM's machine outliner made it, of instructions without a branch that functions have in common. It does not return
-    /// with the stack pointer that it was called with, and preserves what its instructions do.
+    /// Whether LLVM's machine outliner made it, from instructions without a branch that functions have in common. Such
+    /// a function may return with another stack pointer than it was called with, and preserves the registers that its
+    /// instructions do not write.
     pub fn is_outlined(&self) -> bool {
         self.names.iter().any(|name| name.starts_with("OUTLINED_FUNCTION_"))
     }
@@ -46,18 +47,18 @@ pub struct Program {
     sections: BTreeMap<u64, Vec<u8>>,
     /// The functions, by their address.
     functions: BTreeMap<u64, Function>,
-    /// The addresses that instructions make, of what lies there: the next of them behind a table is its end.
+    /// The addresses of objects that instructions compute. The next of them after a jump table is the table's end.
     objects: BTreeSet<u64>,
     /// The values of the other symbols, by name.
     values: BTreeMap<String, u64>,
     /// The virtual addresses of the region in which no probe is accepted.
     pub region: Range<u64>,
-    /// The virtual addresses of the part of it in which handlers are; empty if the layout has none.
+    /// The virtual addresses of the part of it that has handlers. Empty if the layout has none.
     pub handlers: Range<u64>,
 }
 
 impl Program {
-    /// Reads an ELF file.
+    /// Parses an ELF file.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let file =
             ElfFile64::<Endianness>::parse(bytes).map_err(|error| anyhow!("it is not a 64-bit ELF file: {error}"))?;
@@ -104,40 +105,40 @@ impl Program {
         Ok(Self { sections, functions, objects, values, region, handlers })
     }
 
-    /// The function that covers the virtual address `address`.
+    /// Returns the function that covers the virtual address `address`.
     pub fn function(&self, address: u64) -> Option<&Function> {
         let (_, function) = self.functions.range(..=address).next_back()?;
         function.range.contains(&address).then_some(function)
     }
 
-    /// Whether the address of what lies at `address` is made by an instruction.
+    /// Whether an instruction computes `address`, so that an object begins there.
     pub fn begins_object(&self, address: u64) -> bool {
         self.objects.contains(&address)
     }
 
-    /// All functions, in the order of their addresses.
+    /// Returns all functions, in the order of their addresses.
     pub fn functions(&self) -> impl Iterator<Item = &Function> {
         self.functions.values()
     }
 
-    /// The value of the symbol `name`, which is no function.
+    /// Returns the value of the symbol `name`, which is not a function.
     pub fn value(&self, name: &str) -> Option<u64> {
         self.values.get(name).copied()
     }
 
-    /// `length` bytes at the virtual address `address`, if the program has contents there.
+    /// Returns `length` bytes at the virtual address `address`, if the program has contents there.
     pub fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
         let (start, contents) = self.sections.range(..=address).next_back()?;
         let offset = usize::try_from(address - start).ok()?;
         contents.get(offset..offset.checked_add(length)?)
     }
 
-    /// The instruction at the virtual address `address`.
+    /// Returns the instruction at the virtual address `address`.
     pub fn word(&self, address: u64) -> Option<u32> {
         Some(u32::from_le_bytes(self.bytes(address, 4)?.try_into().ok()?))
     }
 
-    /// How the virtual address `address` in a function is shown.
+    /// Formats the virtual address `address` as a place in its function.
     pub fn describe(&self, address: u64) -> String {
         match self.function(address) {
             Some(function) if function.range.start == address => function.name().to_owned(),
@@ -147,9 +148,9 @@ impl Program {
     }
 }
 
-/// The addresses that pairs of ADRP and ADD (immediate), and ADR, make in `text`.
+/// Returns the addresses that pairs of ADRP and ADD (immediate), and ADR, compute in `text`.
 fn objects(sections: &BTreeMap<u64, Vec<u8>>, text: Range<u64>) -> Vec<u64> {
-    /// How far apart the two of a pair may be, in instructions.
+    /// The largest distance between the two of a pair, in instructions.
     const APART: usize = 4;
     let Some(contents) = sections.get(&text.start) else { return Vec::new() };
     let words: Vec<u32> = contents.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
@@ -171,7 +172,7 @@ fn objects(sections: &BTreeMap<u64, Vec<u8>>, text: Range<u64>) -> Vec<u64> {
 
 #[cfg(test)]
 impl Program {
-    /// A program of these functions, each at an address and of some words, all of them in the region.
+    /// Creates a program of these functions, each with its address and its words. All of them are in the region.
     pub fn of(functions: &[(&str, u64, &[u32])]) -> Self {
         let mut program = Self {
             sections: BTreeMap::new(),
@@ -190,7 +191,7 @@ impl Program {
         program
     }
 
-    /// Has an instruction make the address of something else.
+    /// Adds an object whose address an instruction computes.
     pub fn with_object(mut self, address: u64) -> Self {
         self.objects.insert(address);
         self

@@ -1,26 +1,27 @@
-//! What is known of the registers at an instruction: how far the stack pointer is from where it was at the entry, and
-//! the addresses that a jump table is read with. Everything else is unknown.
+//! Tracks the values of registers at an instruction: how far the stack pointer is from its value at the entry, and the
+//! addresses by which jump tables are read. Everything else is unknown.
 //!
-//! An instruction that is not known here makes unknown what its encoding says that it may write, which is more than it
-//! does write. Section numbers are those of the Arm Architecture Reference Manual, DDI 0487 issue I.a.
+//! An instruction that is not known here makes all registers unknown that its encoding could write, which are more than
+//! it does write. Section numbers are those of the Arm Architecture Reference Manual, DDI 0487 issue I.a.
 
 use aarch64_kprobes::insn::{Op, Verdict, classify};
 
-/// What is known of a register.
+/// The known value of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
     Unknown,
-    /// The stack pointer at the entry, plus so many bytes; at least so many, where it has been aligned downwards.
+    /// The stack pointer at the entry, plus this many bytes. If it was aligned downwards, the smallest value that it
+    /// can have.
     Stack(i64),
     /// This number, mostly an address.
     Constant(u64),
-    /// An entry of the jump table at an address.
+    /// An entry of this jump table.
     Entry(Table),
-    /// What a jump table leads to: a base plus an entry.
+    /// The target of a jump table's entry: a base plus the entry.
     Target {
-        /// What the entry, shifted, is added to.
+        /// The address that the shifted entry is added to.
         base: u64,
-        /// How far the entry is shifted.
+        /// How many bits the entry is shifted.
         shift: u32,
         /// The table.
         table: Table,
@@ -32,32 +33,32 @@ pub enum Value {
 pub struct Table {
     /// Its virtual address.
     pub address: u64,
-    /// Bytes in an entry.
+    /// The size of an entry in bytes.
     pub size: usize,
     /// Whether entries are signed.
     pub signed: bool,
 }
 
-/// What is known of all registers; number 31 is the stack pointer.
+/// The known values of all registers. Number 31 is the stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers([Value; 32]);
 
 const SP: u8 = 31;
 
 impl Registers {
-    /// At the entry of a function.
+    /// The values at the entry of a function.
     pub fn at_entry() -> Self {
         let mut values = [Value::Unknown; 32];
         values[usize::from(SP)] = Value::Stack(0);
         Self(values)
     }
 
-    /// What is known of register `number`.
+    /// Returns the value of register `number`.
     pub fn get(&self, number: u8) -> Value {
         self.0[usize::from(number)]
     }
 
-    /// How many bytes of stack are in use since the entry, if that is known.
+    /// Returns how many bytes of stack are in use since the entry. `None` if this is unknown.
     pub fn depth(&self) -> Option<i64> {
         match self.get(SP) {
             Value::Stack(offset) => Some(-offset),
@@ -65,7 +66,8 @@ impl Registers {
         }
     }
 
-    /// What is known where this and `other` come together. Returns whether that is less than before.
+    /// Merges with the values of another path to the same instruction. Returns whether fewer values are known than
+    /// before.
     pub fn join(&mut self, other: &Self) -> bool {
         let before = *self;
         for (value, other) in self.0.iter_mut().zip(&other.0) {
@@ -76,14 +78,15 @@ impl Registers {
         *self != before
     }
 
-    /// After a call: what a called function preserves is known as before (AAPCS64, section 6.1.1).
+    /// Updates the values for a call: registers that a called function preserves keep their values (AAPCS64, section
+    /// 6.1.1).
     pub fn call(&mut self) {
         for number in (0..=18).chain([30]) {
             self.set(number, Value::Unknown);
         }
     }
 
-    /// After the instruction `word` at the virtual address `address`, which is no branch.
+    /// Updates the values for the instruction `word` at the virtual address `address`, which is not a branch.
     pub fn execute(&mut self, address: u64, word: u32) {
         match classify(word) {
             Verdict::Simulate(Op::Address { rd, offset }) => {
@@ -134,8 +137,8 @@ impl Registers {
             };
             return if sets_flags { self.set_general(rd, Value::Unknown) } else { self.set(rd, sum) };
         }
-        // AND (immediate), 64 bits, of what is known of the stack pointer, with the mask of an alignment: N is 1, imms
-        // the number of ones less 1, immr that of ones at the top (C3.4.2).
+        // AND (immediate), 64 bits, of a known distance from the stack pointer, with the mask of an alignment: N is 1,
+        // imms the number of ones less 1, immr that of ones at the top (C3.4.2).
         if word & 0xffc0_0000 == 0x9240_0000 {
             let (immr, ones) = (word >> 16 & 0x3f, (word >> 10 & 0x3f) + 1);
             if let (Value::Stack(offset), true) = (self.get(rn), immr == ones) {
@@ -143,8 +146,8 @@ impl Registers {
                 return self.set(rd, Value::Stack(offset - (alignment - 1)));
             }
         }
-        // AND, ORR and EOR (immediate), and ADDG, SUBG and the 32-bit forms, may write the stack pointer; ANDS,
-        // ADDS and SUBS have no such form; neither has anything else.
+        // AND, ORR and EOR (immediate), and ADDG, SUBG and the 32-bit forms, may write the stack pointer. ANDS, ADDS
+        // and SUBS have no such form, nor has any other instruction.
         let logical = word & 0x1f80_0000 == 0x1200_0000 && word >> 29 & 0b11 != 0b11;
         let arithmetic = word & 0x1f00_0000 == 0x1100_0000 && !sets_flags;
         if logical || arithmetic { self.set(rd, Value::Unknown) } else { self.set_general(rd, Value::Unknown) }
@@ -211,7 +214,7 @@ impl Registers {
             }
             return;
         }
-        // One register, with a register for an offset: what jump tables are read by.
+        // One register, with a register for an offset: the form by which jump tables are read.
         if word & 0x3b20_0c00 == 0x3820_0800 && !vector {
             let entry = |size, signed| match self.get(rn) {
                 Value::Constant(address) => Value::Entry(Table { address, size, signed }),
@@ -257,7 +260,7 @@ impl Registers {
     }
 }
 
-/// Whether a load or store that is neither of one register nor of a pair may write its base register.
+/// Whether a load or store may write its base register. `word` is neither a form of one register nor of a pair.
 fn writes_back(word: u32) -> bool {
     let structures = word & 0xbe80_0000 == 0x0c80_0000;
     let authenticated = word & 0xff20_0c00 == 0xf820_0c00;
@@ -267,7 +270,7 @@ fn writes_back(word: u32) -> bool {
     structures || authenticated || tags || copies || ordered
 }
 
-/// The number of the register in the field of `word` that begins at bit `low`.
+/// Returns the number of the register in the field of `word` that begins at bit `low`.
 fn register(word: u32, low: u32) -> u8 {
     (word >> low & 0x1f) as u8
 }

@@ -1,5 +1,5 @@
-//! One function, read by following its control flow from an entry: what it calls and how deep in its stack, what it
-//! does that must not be done, and whether it returns.
+//! Reads one function by following its control flow from an entry: its calls and the depth of its stack there, its
+//! forbidden instructions, and whether it returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,21 +10,21 @@ use super::{
     waiting,
 };
 
-/// More entries than this has no jump table; it bounds what is read of one whose end cannot be seen.
+/// The most entries of a jump table. It bounds the reading of a table whose end cannot be seen.
 const LONGEST_TABLE: usize = 1 << 16;
 
-/// A place from which control leaves a function, to come back or not.
+/// A place where control leaves a function, whether or not it comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The virtual address of the instruction.
     pub at: u64,
-    /// Where it leads, if it says so.
+    /// The target. `None` if it is in a register.
     pub target: Option<u64>,
     /// How many bytes of the stack the function has in use there.
     pub depth: i64,
 }
 
-/// What a function does, from one of its entries on.
+/// The properties of a function, from one of its entries on.
 #[derive(Debug, Default)]
 pub struct Body {
     /// The calls and the tail calls, by address.
@@ -37,23 +37,23 @@ pub struct Body {
     pub unknown_stack: Option<u64>,
     /// The instructions that use floating point.
     pub floating: Vec<u64>,
-    /// The instructions that cannot be gone on from, and why.
+    /// The instructions after which control cannot go on, with the reasons.
     pub exceptions: Vec<(u64, &'static str)>,
     /// The first instruction by which the function may wait for another CPU, or take a lock, and why.
     pub synchronizes: Option<(u64, &'static str)>,
     /// Calls of functions at which the path ends.
     pub ended: BTreeSet<u64>,
-    /// The instructions that are reached, each with those in the function that control may go to from it.
+    /// The reached instructions, each with those in the function that control may go to from it.
     pub successors: BTreeMap<u64, Vec<u64>>,
 }
 
-/// What has to be known of other functions to read one.
+/// Properties of other functions that reading a function depends on.
 pub trait Callees {
     /// Whether control may come back from the function at the virtual address `entry`.
     fn returns(&self, entry: u64) -> bool;
     /// Whether the path ends with a call of the function at the virtual address `entry`.
     fn ends_path(&self, entry: u64) -> bool;
-    /// The bytes of stack that the function around `entry` is declared to use, where it sets its stack pointer freely.
+    /// Returns the declared bytes of stack of the function around `entry`, if it sets its stack pointer freely.
     fn declared_frame(&self, entry: u64) -> Option<i64>;
 }
 
@@ -153,7 +153,7 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
             body.exceptions.push((at, why));
         }
     }
-    // A site that was first seen with less known of the stack pointer has been replaced by the last.
+    // A site may be seen several times, with less and less known of the stack pointer. The last one counts.
     body.sites = sites.into_values().collect();
     for Site { at, target, depth } in indirect_in_outlined {
         match body.sites.iter_mut().find(|site| site.at == at) {
@@ -166,16 +166,17 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
     Some(body)
 }
 
-/// Whether the function at `entry` is outlined, and so a part of what calls it; or a read that may fault, the inline assembly of
-/// which names what it changes, so that its callers rely on the rest.
+/// Whether the function at `entry` is treated as a part of its caller. This is so for outlined functions, and for a
+/// read that may fault: the inline assembly around it names the registers that it changes, so its callers rely on the
+/// others.
 fn outlined(program: &Program, entry: u64) -> bool {
     const READS: &str = "kprobes_nofault_load";
     let is_part = |function: &Function| function.is_outlined() || function.name().starts_with(READS);
     program.function(entry).is_some_and(|function| function.range.start == entry && is_part(function))
 }
 
-/// Executes the outlined function at `entry`, which was called with what `state` knows. The indirect calls in it are those of its
-/// caller, which declarations name.
+/// Executes the outlined function at `entry` with the values in `state`. Returns its indirect calls, which count as the
+/// caller's, because declarations name the caller.
 fn execute_outlined(program: &Program, entry: u64, state: &mut Registers) -> Vec<Site> {
     let mut indirect = Vec::new();
     let mut at = entry;
@@ -194,7 +195,7 @@ fn execute_outlined(program: &Program, entry: u64, state: &mut Registers) -> Vec
                 indirect.extend(Some(site(number)).filter(|site| site.target.is_none()));
                 state.call();
             }
-            // It ends with a call, behind which its caller goes on.
+            // The outlined function ends with a call, after which its caller goes on.
             Flow::JumpRegister(number) => {
                 indirect.extend(Some(site(number)).filter(|site| site.target.is_none()));
                 state.call();
@@ -222,12 +223,14 @@ fn constant(value: Value) -> Option<u64> {
     }
 }
 
-/// Where the jump table leads to that the branch at `at`, to `value`, uses, in the function at `range`.
+/// Returns the targets of the jump table of the branch at `at` to `value`, in the function at `range`. `None` if it is
+/// not a jump table.
 ///
-/// The table has no end that could be read, but it ends where something else lies whose address is made anywhere, and at the first
-/// entry that leads out of the function at the latest, as all of its own stay within; or to the branch, or the load and the
-/// addition before it, or to the ADR of itself that the base is had by, as none leads into the block that reads it. What is read
-/// behind its end only adds to what is taken to be reached.
+/// The table has no marked end. It ends where another object begins whose address is computed anywhere. It ends at the
+/// latest at the first entry that leads out of the function, because its own entries stay within; or at an entry that
+/// leads to the branch, to the load or the addition before it, or to the ADR of itself that gives the base, because no
+/// entry leads into the block that reads the table. Entries that are read after its true end only add to the
+/// instructions that count as reached.
 fn jump_table(program: &Program, range: &std::ops::Range<u64>, at: u64, value: Value) -> Option<BTreeSet<u64>> {
     let Value::Target { base, shift, table: Table { address, size, signed } } = value else { return None };
     let has_own_base = program.word(base).is_some_and(|word| word & !31 == 0x1000_0000);
@@ -251,7 +254,7 @@ fn jump_table(program: &Program, range: &std::ops::Range<u64>, at: u64, value: V
     (!targets.is_empty()).then_some(targets)
 }
 
-/// Whether an instruction takes part in synchronisation at all.
+/// Returns the part of the instruction at `at` in synchronisation. `None` if it has none.
 pub fn kind(program: &Program, at: u64) -> Option<Synchronization> {
     synchronization(program.word(at)?)
 }

@@ -1,4 +1,4 @@
-//! The deepest stack that a path uses, by the frames of the functions on it.
+//! Computes the deepest stack of a path, from the frames of the functions on it.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +11,28 @@ use super::{
 /// The deepest use of the stack from a function on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
-    /// In bytes, from the entry of the function.
+    /// The number of bytes, from the entry of the function.
     pub bytes: i64,
-    /// The call that leads there, if it is not the function's own frame.
+    /// The call that leads there. `None` if it is the function's own frame.
     pub by: Option<u64>,
 }
 
 /// The deepest uses of all functions of a graph.
 #[derive(Debug, Default)]
 pub struct Depths {
-    /// Those that hold wherever the function is called.
+    /// The uses that hold wherever the function is called.
     known: BTreeMap<u64, Use>,
-    /// The last of every function, which in a loop of calls may be that of the part which was left to follow.
+    /// The last computed use of every function. In a loop of calls this may be the use of the part that remained to be
+    /// followed.
     last: BTreeMap<u64, Use>,
     /// The functions that are being followed now.
     path: Vec<u64>,
-    /// The loops of calls that nothing bounds.
+    /// The loops of calls without a declared bound.
     pub violations: Vec<Violation>,
 }
 
 impl Depths {
-    /// Finds out the deepest uses from all roots of `graph`.
+    /// Computes the deepest uses from all roots of `graph`.
     pub fn of(program: &Program, declarations: &Declarations, graph: &Graph) -> Self {
         let mut depths = Self::default();
         for &root in &graph.roots {
@@ -40,7 +41,7 @@ impl Depths {
         depths
     }
 
-    /// The deepest use from `entry` on, and how far up the path the calls lead back that were left out.
+    /// Returns the deepest use from `entry` on, and the lowest place in the path that an omitted call leads back to.
     fn follow(&mut self, program: &Program, declarations: &Declarations, graph: &Graph, entry: u64) -> (Use, usize) {
         if let Some(&known) = self.known.get(&entry) {
             return (known, usize::MAX);
@@ -69,13 +70,13 @@ impl Depths {
             }
         }
         self.path.pop();
-        // Each time that it is on a path, it uses no more than all that it leads to, but for itself.
+        // Each time that it is on a path, it uses no more than everything that it leads to, except itself.
         let bound = program
             .function(entry)
             .and_then(|function| declarations.recursion.iter().find(|bound| bound.matches(function)));
         deepest.bytes *= bound.map_or(1, |bound| bound.value);
         self.last.insert(entry, deepest);
-        // What a call back to a function above has left out is counted there, and only there.
+        // A call back to a function above was omitted. It is counted at that function, and only there.
         if back >= place {
             self.known.insert(entry, deepest);
             back = usize::MAX;
@@ -83,12 +84,12 @@ impl Depths {
         (deepest, back)
     }
 
-    /// The deepest use from the function at `entry` on.
+    /// Returns the deepest use from the function at `entry` on.
     pub fn get(&self, entry: u64) -> Use {
         self.last.get(&entry).copied().unwrap_or_default()
     }
 
-    /// The functions on the deepest path from `entry`.
+    /// Returns the functions on the deepest path from `entry`.
     pub fn path(&self, entry: u64) -> Vec<u64> {
         std::iter::successors(Some(entry), |&at| self.get(at).by).collect()
     }

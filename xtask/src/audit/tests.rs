@@ -1,4 +1,4 @@
-//! The audit of programs in which something is planted: each rule has one that breaks it.
+//! Audits programs with planted errors: each rule has a program that breaks it.
 
 mod declared;
 mod planted;
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::{Findings, declarations::Declarations, program::Program};
 
-/// What is found in a program with these declarations, each as the path and the sentence.
+/// Returns the violations in a program with these declarations, each as the path and the sentence.
 fn audit(program: &Program, declared: &str) -> Vec<String> {
     let mut declarations = Declarations::default();
     declarations.add(Path::new("test.toml"), declared, true).expect("the declarations can be read");

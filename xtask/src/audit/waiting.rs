@@ -1,17 +1,17 @@
 //! Finds out whether a function may wait for another CPU, or take a lock.
 //!
-//! What a lock is cannot be read from instructions; how one is taken can. To take one, code needs an atomic access that
-//! acquires what the last holder released, and to wait for one, a loop that looks at memory again and again. So a
-//! function is suspected that has
+//! Locks cannot be recognized in instructions, but the ways to take one can. To take a lock, code needs an atomic
+//! access that acquires what the last holder released; to wait for one, it needs a loop that looks at memory again and
+//! again. So a function is suspected if it has
 //!
 //! - an atomic read-modify-write with acquire semantics: LDAXR and its kin, or an LSE atomic with A;
 //! - one that compares: CAS, or a branch between a load-exclusive and its store;
-//! - a loop, other than the retry of a store-exclusive that failed, in which there is a load-acquire, or an instruction
-//!   that pauses (YIELD, WFE, ISB), or an atomic access that a barrier in the function makes an acquire;
+//! - a loop, other than the retry of a failed store-exclusive, with a load-acquire in it, or an instruction that pauses
+//!   (YIELD, WFE, ISB), or an atomic access that a barrier in the function makes an acquire;
 //! - a loop that only reads, and reads the same addresses in every turn.
 //!
-//! A counter (LDXR, ADD, STXR, and again if that failed) is none of these. A function that is suspected has to be declared: as a
-//! lock, or as free of locks.
+//! A counter (LDXR, ADD, STXR, and again if that failed) is none of these. A suspected function has to be declared: as
+//! a lock, or as free of locks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ use super::{
 /// The edges between the instructions of a function.
 type Edges = BTreeMap<u64, Vec<u64>>;
 
-/// The first instruction, by address, that makes the function a suspect, and why.
+/// Returns the first instruction, by address, that makes the function a suspect, and why.
 pub fn find(program: &Program, successors: &Edges, states: &BTreeMap<u64, Registers>) -> Option<(u64, &'static str)> {
     let atomics: BTreeMap<u64, Synchronization> =
         states.keys().filter_map(|&at| Some((at, kind(program, at)?))).collect();
@@ -79,8 +79,8 @@ fn waiting_loop(
     None
 }
 
-/// The edges without those that repeat an exclusive pair because its store has failed: CBNZ of the status, right behind
-/// the store, back to the load or to the instructions before it that compute nothing but the address.
+/// Returns the edges without those that repeat an exclusive pair after a failed store: CBNZ of the status, directly
+/// after the store, back to the load or to the instructions before it that compute nothing but the address.
 fn without_retries(program: &Program, successors: &Edges, atomics: &BTreeMap<u64, Synchronization>) -> Edges {
     let mut edges = successors.clone();
     for (&store, atomic) in atomics {
@@ -100,10 +100,10 @@ fn without_retries(program: &Program, successors: &Edges, atomics: &BTreeMap<u64
     edges
 }
 
-/// The loops: sets of instructions each of which leads to every other, the largest there are.
+/// Returns the loops: the largest sets of instructions each of which leads to every other.
 fn cycles(edges: &Edges) -> Vec<BTreeSet<u64>> {
-    // Kosaraju's algorithm: in the reverse order in which the search finishes with them, the instructions find their
-    // component along the edges turned round.
+    // Kosaraju's algorithm: the instructions are taken in the reverse order in which the search finishes with them, and
+    // each finds its component along the reversed edges.
     let mut order = Vec::new();
     let mut seen = BTreeSet::new();
     for &start in edges.keys() {
@@ -140,7 +140,7 @@ fn cycles(edges: &Edges) -> Vec<BTreeSet<u64>> {
     components
 }
 
-/// The first load of a loop that does nothing but read addresses that do not change in it.
+/// Returns the first load of a loop that only reads addresses that do not change in it. `None` for other loops.
 fn rereads(program: &Program, states: &BTreeMap<u64, Registers>, members: &BTreeSet<u64>) -> Option<u64> {
     let mut loads = Vec::new();
     let mut written = BTreeSet::new();

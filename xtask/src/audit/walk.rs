@@ -1,4 +1,4 @@
-//! From the roots to everything that they reach, and what is wrong there.
+//! Walks from the roots to all functions that they reach, and collects violations.
 
 use std::{
     cell::{Cell, RefCell},
@@ -15,57 +15,58 @@ use super::{
     scan::{Body, Callees, Site, scan},
 };
 
-/// The name of the group that handlers of probes belong to, by their place in the image.
+/// The group of the handlers of probes, by their place in the image.
 const HANDLERS: &str = "handlers";
 
-/// Functions of the standard library that a panic goes through, one of them at the end.
+/// Functions of the standard library that a panic goes through. The last two are at its end.
 const PANICS: [&str; 3] = ["core::panicking::", "__rustc::rust_begin_unwind", "rust_begin_unwind"];
-/// How the names of functions begin that allocate or free.
+/// The prefixes of the names of functions that allocate or free.
 const ALLOCATORS: [&str; 4] = ["alloc::", "<alloc::", "__rustc::__r", "__rust_"];
 
-/// A function that is reached, from the entry that it is reached by.
+/// A reached function, from the entry by which it is reached.
 #[derive(Debug)]
 pub struct Node {
-    /// What it does.
+    /// The properties of its code.
     pub body: Body,
-    /// The caller that it is reached from first; none if it is a root.
+    /// The first caller that it was reached from. `None` if it is a root.
     from: Option<u64>,
-    /// Whom it leads to, and how many bytes of its stack are in use then, in the order of the sites.
+    /// The functions that it leads to, with the bytes of its stack that are then in use, in the order of the sites.
     pub leads_to: Vec<(u64, i64)>,
-    /// How many indirect calls it has.
+    /// The number of its indirect calls.
     pub indirect: usize,
-    /// It takes a lock, or waits, and why it may.
+    /// The reason why it may take a lock or wait, if it does.
     pub waits: Option<String>,
 }
 
-/// Something that must not be, and the path to it.
+/// A violation of the rules, and the path to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What it is, as a sentence.
+    /// The violation, as a sentence.
     pub what: String,
-    /// The functions from a root to where it is.
+    /// The functions from a root to the violation.
     pub path: Vec<String>,
 }
 
-/// What the roots reach.
+/// Everything that the roots reach.
 #[derive(Debug, Default)]
 pub struct Graph {
     /// The entries where paths begin.
     pub roots: Vec<u64>,
-    /// The functions, by the entry that they are reached by.
+    /// The functions, by the entry by which they are reached.
     pub nodes: BTreeMap<u64, Node>,
-    /// What must not be.
+    /// The violations.
     pub violations: Vec<Violation>,
 }
 
-/// Which functions may come back to their callers, as far as it has been asked.
+/// Computes, on demand, which functions may come back to their callers.
 ///
-/// A function is taken not to return until a way back is found, as what calls itself forever does not return.
+/// A function counts as not returning until a way back is found, because a function that only calls itself does not
+/// return.
 pub(super) struct Returning<'a> {
     program: &'a Program,
     declarations: &'a Declarations,
     known: RefCell<BTreeMap<u64, bool>>,
-    /// Something was asked that is not known.
+    /// Whether an unknown function was asked for.
     asked: Cell<bool>,
 }
 
@@ -93,19 +94,19 @@ impl Callees for Returning<'_> {
 }
 
 impl<'a> Returning<'a> {
-    /// Nothing is known yet.
+    /// Creates an empty set of results.
     pub fn new(program: &'a Program, declarations: &'a Declarations) -> Self {
         Self { program, declarations, known: RefCell::new(BTreeMap::new()), asked: Cell::new(false) }
     }
 
-    /// Asks for all functions at once: for who reads them all, that is less work than one after the other.
+    /// Asks for all functions at once. A caller that reads all of them saves work by this.
     pub fn ask_for_all(&self) {
         let entries = self.program.functions().map(|function| (function.range.start, false));
         self.known.borrow_mut().extend(entries);
         self.settle();
     }
 
-    /// Finds out which of the functions that were asked for return.
+    /// Computes which of the asked functions return.
     fn settle(&self) {
         loop {
             self.asked.set(false);
@@ -123,7 +124,7 @@ impl<'a> Returning<'a> {
         }
     }
 
-    /// What the function at `entry` does, with all known that it depends on.
+    /// Reads the function at `entry`, with everything known that it depends on.
     pub fn read(&self, entry: u64) -> Option<Body> {
         loop {
             self.asked.set(false);
@@ -178,7 +179,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Adds the function at `entry` to what is to be visited, unless it may not be reached.
+    /// Schedules the function at `entry` for a visit, unless it must not be reached.
     fn reach(&mut self, entry: u64, from: Option<u64>) -> bool {
         let Some(function) = self.program.function(entry) else {
             let what = format!("goes to {entry:#x}, where no symbol says that there is a function");
@@ -196,12 +197,13 @@ impl Walk<'_> {
         true
     }
 
-    /// Why `function` may not be reached.
+    /// Returns why `function` must not be reached. `None` if it may.
     fn forbidden(&self, function: &Function) -> Option<&'static str> {
         let begins = |beginnings: &[&str]| {
             function.names.iter().any(|name| beginnings.iter().any(|beginning| name.starts_with(beginning)))
         };
-        // A function of the region may bear the name of what it is an instance of; only calls out of it allocate.
+        // A function in the region may have the name of the generic function that it is an instance of. Only calls out
+        // of the region allocate.
         let is_outside = !self.program.region.contains(&function.range.start);
         if is_outside && begins(&ALLOCATORS) {
             return Some("uses the allocator");
@@ -230,7 +232,7 @@ impl Walk<'_> {
                 .any(|callee| self.panics(callee, seen))
     }
 
-    /// Reads the function at `entry` and reaches what it calls.
+    /// Reads the function at `entry`, and reaches the functions that it calls.
     fn visit(&mut self, entry: u64) {
         let Some(body) = self.returning.read(entry) else { return };
         let Some(function) = self.program.function(entry) else { return };
@@ -262,7 +264,7 @@ impl Walk<'_> {
 
         let mut leads_to = Vec::new();
         let mut indirect = 0;
-        // What an outlined function calls by a register its callers call.
+        // Calls by a register in an outlined function count as its callers' calls.
         let own = |site: &&Site| site.target.is_some() || !function.is_outlined();
         for &Site { at, target, depth } in body.sites.iter().filter(own) {
             let targets = match target {
@@ -287,8 +289,8 @@ impl Walk<'_> {
         }
     }
 
-    /// What the indirect call at `at`, in the function that was reached by `entry`, is declared to reach, each with the bytes of
-    /// stack that code has in use which is between and not in the image.
+    /// Returns the declared targets of the indirect call at `at`, in the function that was reached by `entry`. Each
+    /// comes with the bytes of stack of generated code in between.
     fn indirect(&mut self, entry: u64, function: &Function, at: u64) -> Vec<(u64, i64)> {
         let Some(declared) = applying(&self.declarations.indirect, function) else {
             let what = format!(
@@ -316,7 +318,7 @@ impl Walk<'_> {
         targets
     }
 
-    /// The functions of a group, and those that generated code of the group calls.
+    /// Returns the functions of a group, and those that generated code of the group calls.
     fn members(&self, group: &str) -> Vec<(u64, i64)> {
         let declared = self.declarations.groups.iter().filter(|member| member.value == group);
         let declared = declared.flat_map(|member| {
@@ -333,7 +335,7 @@ impl Walk<'_> {
         declared.chain(placed).map(|start| (start, 0)).chain(generated).collect()
     }
 
-    /// Every declaration of indirect calls tells how many they are, so that a new one is noticed.
+    /// Checks that every declaration of indirect calls has the right number of them, so that a new one is noticed.
     fn check_indirect_counts(&mut self) {
         for declared in &self.declarations.indirect {
             let mut sites = BTreeSet::new();
@@ -359,14 +361,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Everything in the region is on a path, or declared not to be: so that no root is forgotten.
+    /// Checks that every function in the region is on a path, or declared not to be, so that no root is forgotten.
     fn check_region(&mut self) {
         let reached: BTreeSet<u64> =
             self.graph.nodes.keys().filter_map(|&entry| Some(self.program.function(entry)?.range.start)).collect();
         for function in self.program.functions() {
             let start = function.range.start;
             let is_inside = self.program.region.contains(&start);
-            // Which functions call one that is outlined is not in its name, so all of them are in the region.
+            // The name of an outlined function does not tell its callers, so all outlined functions are in the region.
             let is_missing = is_inside && !reached.contains(&start) && !function.is_outlined();
             if is_missing && applying(&self.declarations.elsewhere, function).is_none() {
                 let what = format!(
@@ -378,7 +380,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Reports what the function at `entry` does, or the roots themselves are.
+    /// Reports a violation in the function at `entry`, or in the roots themselves.
     fn violation(&mut self, what: String, entry: Option<u64>) {
         let path = self.graph.path(self.program, entry);
         let violation = Violation { what, path };
@@ -389,7 +391,7 @@ impl Walk<'_> {
 }
 
 impl Graph {
-    /// The shortest path from a root to the function at `entry`.
+    /// Returns the shortest path from a root to the function at `entry`.
     fn path(&self, program: &Program, entry: Option<u64>) -> Vec<String> {
         let mut path = Vec::new();
         let mut at = entry;

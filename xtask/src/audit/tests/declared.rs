@@ -1,4 +1,4 @@
-//! Declarations: each does what `docs/audit.md` says, and none lingers.
+//! Declarations: each has the effect that `docs/audit.md` describes, and one without effect is an error.
 
 use std::path::Path;
 
@@ -78,13 +78,13 @@ fn what_applies_to_nothing_is_reported() {
 
 #[test]
 fn a_path_ends_where_it_is_declared_to() {
-    // What follows the call of `stop` is a trap, and so is `stop` itself.
+    // The instruction after the call of `stop` is a trap, and so is `stop` itself.
     let root = [call(0x100), BRK];
     let functions: [(&str, u64, &[u32]); 2] = [("root", 0, &root), ("stop", 0x100, &[BRK])];
     let program = Program::of(&functions);
     assert_eq!(audit(&program, ROOT), ["root → stop: cannot go on at 0x100 (stop): it generates an exception"]);
     assert_eq!(audit(&program, &format!("{ROOT}[ends]\nstop = \"test\"\n[elsewhere]\nstop = \"test\"\n")), [""; 0]);
-    // Behind a function that leaves the path it ends, but the function itself is on it.
+    // A path ends after a function that leaves it, but the function itself is on it.
     let program = Program::of(&[("root", 0, &root), ("leave", 0x100, &[RET])]);
     assert_eq!(audit(&program, ROOT), ["root: cannot go on at 0x4 (root+0x4): it generates an exception"]);
     assert_eq!(audit(&program, &format!("{ROOT}[abandons]\nleave = \"test\"\n")), [""; 0]);

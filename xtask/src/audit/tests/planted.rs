@@ -8,7 +8,7 @@ use crate::{audit::program::Program, workspace};
 const ROOT: &str = "[roots]\nplanted_root = \"the hit path that something is planted in\"\n";
 const PATH: &str = "planted_root → program::middle → program::culprit: ";
 
-/// The program in which `what` is planted.
+/// Builds the program in which `what` is planted.
 fn program(what: &str) -> Program {
     // Beside the program of these tests, which Cargo has a place for.
     let out = env::current_exe().expect("a test is a program").with_file_name(format!("planted-{what}"));
@@ -29,14 +29,14 @@ fn program(what: &str) -> Program {
     Program::parse(&fs::read(&out).expect("it has been linked")).expect("it is a program for the target")
 }
 
-/// Audits the program in which `what` is planted; exactly one thing is wrong with it: what is returned.
+/// Audits the program in which `what` is planted. There must be exactly one violation, which is returned.
 fn violation(what: &str) -> String {
     let found = audit(&program(what), ROOT);
     assert_eq!(found.len(), 1, "{found:#?}");
     found[0].clone()
 }
 
-/// The same, found in the function at the end of the path from the root.
+/// Returns the only violation, without its path, which must be that from the root to the function at the end.
 fn culprit(what: &str) -> String {
     let violation = violation(what);
     violation.strip_prefix(PATH).unwrap_or_else(|| panic!("not on the path: {violation}")).to_owned()
@@ -73,7 +73,7 @@ fn a_function_pointer() {
     let found = audit(&program, ROOT);
     assert!(found[0].starts_with(&format!("{PATH}has an indirect call at ")), "{found:#?}");
     assert!(found[0].ends_with("that is not declared in [[indirect]]"), "{found:#?}");
-    // What only the pointer leads to is not on any known path.
+    // The function that only the pointer leads to is not on any known path.
     assert!(found[1].starts_with(": program::callee is in the region, and no root reaches it"), "{found:#?}");
 
     let declared = |sites: u32, callee: &str| {
@@ -123,7 +123,7 @@ fn a_stack_too_deep() {
             ),
         )
     };
-    // Two times the frame of 4096 bytes, and what else the functions save.
+    // Two times the frame of 4096 bytes, and the registers that the functions save.
     assert_eq!(stack(9000), [""; 0]);
     let found = stack(8192);
     assert_eq!(found.len(), 1, "{found:#?}");

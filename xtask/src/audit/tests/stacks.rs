@@ -1,4 +1,4 @@
-//! The depth of the stack, on functions that are put together here.
+//! The depth of the stack, in functions that are written here as words.
 
 use super::audit;
 use crate::audit::{declarations::Declarations, program::Program, stack::Depths, walk::walk};
@@ -15,24 +15,24 @@ const UP: u32 = 0x9101_03ff;
 /// `blr x8`.
 const BLR: u32 = 0xd63f_0100;
 
-/// `bl`, so many bytes away.
+/// Returns a `bl` over this many bytes.
 pub fn call(offset: i32) -> u32 {
     0x9400_0000 | (offset >> 2).cast_unsigned() & 0x03ff_ffff
 }
 
-/// `b`, so many bytes away.
+/// Returns a `b` over this many bytes.
 pub fn jump(offset: i32) -> u32 {
     0x1400_0000 | (offset >> 2).cast_unsigned() & 0x03ff_ffff
 }
 
-/// `cbz x0`, so many bytes away.
+/// Returns a `cbz x0` over this many bytes.
 fn branch_if_zero(offset: i32) -> u32 {
     0xb400_0000 | ((offset >> 2).cast_unsigned() & 0x7_ffff) << 5
 }
 
 const ROOT: &str = "[roots]\nroot = \"test\"\n";
 
-/// The deepest stack from `root` on.
+/// Returns the deepest stack from `root` on.
 fn deepest(functions: &[(&str, u64, &[u32])], declared: &str) -> i64 {
     let program = Program::of(functions);
     assert_eq!(audit(&program, &format!("{ROOT}{declared}")), [""; 0]);
@@ -47,7 +47,7 @@ fn frames_add_up_along_the_calls() {
     let root = [PUSH, call(0x100 - 4), DOWN, call(0x200 - 12), UP, POP, RET];
     let deep = [DOWN, DOWN, UP, UP, RET];
     let shallow = [DOWN, UP, RET];
-    // 32 + 128 at the first call, 96 + 64 at the second; and one more than the other either way.
+    // 32 + 128 at the first call, 96 + 64 at the second. If either is one more, it is the deepest.
     assert_eq!(deepest(&[("root", 0, &root), ("one", 0x100, &deep), ("other", 0x200, &shallow)], ""), 160);
     let deeper = [DOWN, DOWN, DOWN, UP, UP, UP, RET];
     assert_eq!(deepest(&[("root", 0, &root), ("one", 0x100, &deeper), ("other", 0x200, &shallow)], ""), 224);
@@ -56,7 +56,7 @@ fn frames_add_up_along_the_calls() {
 
 #[test]
 fn an_outlined_function_is_a_part_of_its_caller() {
-    // It leaves the stack pointer elsewhere, which its caller counts on; what it calls by a register its caller calls.
+    // It leaves the stack pointer elsewhere, which its caller relies on. Its calls by a register are its caller's.
     let root = [call(0x100), DOWN, call(0x200 - 8), UP, call(0x300 - 16), RET];
     let push = ("OUTLINED_FUNCTION_0", 0x100, &[PUSH, RET][..]);
     let pop = ("OUTLINED_FUNCTION_1", 0x300, &[POP, RET][..]);
@@ -126,7 +126,7 @@ fn where_ways_with_different_depths_meet_the_depth_is_unknown() {
 
 #[test]
 fn a_call_that_does_not_return_ends_a_function() {
-    // What lies behind the call is another function's, and is not fallen into.
+    // The code after the call belongs to another function, and is not fallen into.
     let root = [PUSH, call(0x100 - 4)];
     let never = [DOWN, jump(0)];
     let next = [0xd420_0020];
@@ -155,7 +155,7 @@ fn every_entry_of_a_table_of_vectors_is_a_root() {
     let table = [DOWN, RET, nop, nop, DOWN, DOWN, RET, nop, RET, nop, nop, 0xd420_0020];
     let program = Program::of(&[("root", 0, &table)]);
     let declared = "[roots]\nroot = { every = 16, reason = \"test\" }\n";
-    // What no entry leads to is not looked at.
+    // Code that no entry leads to is not looked at.
     assert_eq!(audit(&program, declared), [""; 0]);
     let mut declarations = Declarations::default();
     declarations.add("test.toml".as_ref(), declared, true).unwrap();

@@ -1,4 +1,4 @@
-//! What is taken for a lock, and what is not.
+//! Which functions are suspected of a lock, and which are not.
 
 use super::{
     audit,
@@ -16,12 +16,12 @@ const STXR: u32 = 0xc80a_7d28;
 const LOAD: u32 = 0xf940_0008;
 const LOAD_ACQUIRE: u32 = 0x88df_fc08;
 
-/// `cbnz` of a 32-bit register, so many bytes away.
+/// Returns a `cbnz` of a 32-bit register, over this many bytes.
 fn branch_if_not(register: u32, offset: i32) -> u32 {
     0x3500_0000 | ((offset >> 2).cast_unsigned() & 0x7_ffff) << 5 | register
 }
 
-/// Why the function is a suspect, if it is one.
+/// Returns why the function is suspected. `None` if it is not.
 fn suspected(words: &[u32]) -> Option<String> {
     let found = audit(&Program::of(&[("root", 0, words)]), "[roots]\nroot = \"test\"\n");
     assert!(found.len() < 2, "{found:#?}");
@@ -32,11 +32,11 @@ fn suspected(words: &[u32]) -> Option<String> {
 #[test]
 fn a_counter_is_no_lock() {
     assert_eq!(suspected(&[LDXR, ADD, STXR, branch_if_not(10, -12), RET]), None);
-    // Nor are counters in a loop.
+    // Counters in a loop are not suspected.
     assert_eq!(suspected(&[LDXR, ADD, STXR, branch_if_not(10, -12), branch_if_not(1, -16), RET]), None);
-    // Nor is one before a barrier: dmb ishld.
+    // A counter before a barrier is not suspected: dmb ishld.
     assert_eq!(suspected(&[LDXR, ADD, STXR, branch_if_not(10, -12), 0xd503_39bf, RET]), None);
-    // A load-acquire alone takes nothing.
+    // A load-acquire alone takes no lock.
     assert_eq!(suspected(&[LOAD_ACQUIRE, RET]), None);
 }
 
@@ -71,15 +71,15 @@ fn a_loop_that_looks_at_memory_again_and_again_waits() {
     assert_eq!(suspected(&[LOAD_ACQUIRE, branch_if_not(8, -4), RET]).as_deref(), Some(acquire));
     let rereads = "0x0 (root) reads the same address in every turn of a loop that stores nothing";
     assert_eq!(suspected(&[LOAD, branch_if_not(8, -4), RET]).as_deref(), Some(rereads));
-    // With a limit to the turns, too: sub w1, w1, #1.
+    // Also with a limit to the turns: sub w1, w1, #1.
     assert_eq!(suspected(&[LOAD, 0x5100_0421, branch_if_not(1, -8), RET]).as_deref(), Some(rereads));
-    // With the address made anew in every turn: adr x0, .+4096.
+    // Also with the address computed anew in every turn: adr x0, .+4096.
     let found = suspected(&[0x1000_8000, LOAD, branch_if_not(8, -8), RET]);
     assert_eq!(
         found.as_deref(),
         Some("0x4 (root+0x4) reads the same address in every turn of a loop that stores nothing")
     );
-    // wfe; isb; forever, too.
+    // wfe; isb; also in an endless loop.
     for pause in [0xd503_205f, 0xd503_3fdf] {
         assert_eq!(suspected(&[pause, jump(-4)]).as_deref(), Some("0x0 (root) pauses in a loop"));
     }
@@ -93,6 +93,6 @@ fn a_loop_that_goes_through_memory_does_not_wait() {
     assert_eq!(suspected(&[0xf940_0000, branch_if_not(0, -4), RET]), None);
     // ldrb w11, [x9, x8]; add x8, x8, #1.
     assert_eq!(suspected(&[0x3868_692b, ADD, branch_if_not(11, -8), RET]), None);
-    // str x8, [x1]: what it stores may be what it reads.
+    // str x8, [x1]: the stored value may be the one that is read.
     assert_eq!(suspected(&[LOAD, 0xf900_0028, branch_if_not(8, -8), RET]), None);
 }

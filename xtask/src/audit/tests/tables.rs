@@ -1,4 +1,4 @@
-//! Jump tables: where they lead is read, and what is no table is an indirect call.
+//! Jump tables: their targets are read, and a branch by a register without a table is an indirect call.
 
 use super::{audit, stacks::RET};
 use crate::audit::program::Program;
@@ -11,7 +11,8 @@ const BASE: u32 = 0x1000_008a;
 const BRANCH: u32 = 0xd61f_0140;
 const ROOT: &str = "[roots]\nroot = \"test\"\n";
 
-/// A function with a jump table of these bytes at 0x1000; only its last instructions are traps.
+/// Returns the violations in a function with a jump table of these bytes at 0x1000. Only its last instructions are
+/// traps.
 fn found(load: u32, add: u32, table: &[u8]) -> Vec<String> {
     let words = [TABLE, BASE, load, add, BRANCH, RET, RET, BRK, BRK];
     audit(&Program::of(&[("root", 0, &words)]).with_data(0x1000, table), ROOT)
@@ -35,11 +36,11 @@ fn tables_of_every_width_are_read() {
     assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([0, 4, 4000])), [""; 0]);
     assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([0, 8, 4000])), [TRAP]);
     assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([-20, 4, 4000])), [LOOP]);
-    // What leads to the branch is none of its entries.
+    // An entry does not lead into the code before the branch.
     assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([4, -4, 8])), [""; 0]);
     assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([4, -12, 8])), [""; 0]);
     assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([4, -16, 8])), [TRAP, LOOP]);
-    // Nor is what leads to `adr x10, .`, where entries count from that.
+    // An entry does not lead to `adr x10, .`, if entries are relative to it.
     let words = [TABLE, 0x1000_000a, 0xb8a8_792b, 0x8b0b_014a, BRANCH, RET, RET, BRK, BRK];
     let found = |last| {
         let entries = table([16, last, 24]);
@@ -62,7 +63,7 @@ fn a_branch_by_anything_else_is_an_indirect_call() {
     let undeclared = "root: has an indirect call at 0x10 (root+0x10) that is not declared in [[indirect]]";
     // ldr x10, [x9]: a pointer from memory.
     assert_eq!(found(0xd503_201f, 0xf940_012a, &[0; 8]), [undeclared]);
-    // A table the first entry of which leads elsewhere is none.
+    // If its first entry leads elsewhere, it is not a jump table.
     assert_eq!(found(0x3868_692b, 0x8b0b_094a, &[200]), [undeclared]);
 }
 

@@ -1,4 +1,4 @@
-//! Single instructions.
+//! The classification of single instructions.
 
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Operand};
@@ -46,7 +46,7 @@ fn floating_point_is_known() {
     }
 }
 
-/// A decoder that was written independently names the registers of a word, of most words.
+/// An independent decoder names the registers of most words.
 #[test]
 fn floating_point_is_what_another_decoder_says() {
     let decoder = InstDecoder::default();
