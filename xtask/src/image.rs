@@ -1,6 +1,6 @@
-//! A boot loader copies one file to memory and jumps to its start. So the image is the linked program as it
-//! lies in memory, zeroed data included, with its symbols and types behind it; the header, which the linker cannot
-//! finish because it knows nothing of the symbols, is told the whole length (Linux,
+//! Makes bootable images. A boot loader copies one file to memory and jumps to its start. So the image is the linked
+//! program as it lies in memory, zeroed data included, followed by its symbols and types. The linker cannot finish the
+//! header, because it does not know the length of the tables; the whole length is filled in here (Linux,
 //! Documentation/arch/arm64/booting.rst).
 
 mod inlined;
@@ -21,21 +21,21 @@ use object::{
     read::elf::{ElfFile64, ElfSymbol64, FileHeader},
 };
 
-/// The image is padded to whole pages.
+/// The image is padded to a multiple of this many bytes.
 const PAGE: usize = 4096;
-/// Where the header has the length of the image, 8 bytes.
+/// The offset in the header of the length of the image, 8 bytes.
 pub const IMAGE_SIZE_AT: usize = 16;
-/// Where the header has its magic number.
+/// The offset in the header of its magic number.
 const MAGIC_AT: usize = 56;
 const MAGIC: &[u8] = b"ARM\x64";
-/// What the names of constants begin with that only the compiler knows.
+/// The prefix of the names of constants that only the compiler knows.
 const ANONYMOUS: &str = "anon.";
-/// Half of what the offsets in tables reach.
+/// Half of the reach of offsets in tables, in bytes.
 const REACH: u64 = 2 << 30;
-/// More than this is a broken link, not an image.
+/// A larger image is the result of a broken link.
 const LARGEST: u64 = 256 << 20;
 
-/// Makes the image of the program `elf` in the file `out`, which appears whole or not at all. Returns its length.
+/// Makes the image of the program `elf` in the file `out`, which appears completely or not at all. Returns its length.
 pub fn write(elf: &Path, out: &Path) -> Result<usize> {
     let image = whole(elf)?;
     write_bytes(&image, out)?;
@@ -51,12 +51,13 @@ pub fn whole(elf: &Path) -> Result<Vec<u8>> {
     })
 }
 
-/// Makes the bytes of an image without the tables of inlined copies and of types, which are half of what goes over a serial line.
+/// Makes the bytes of an image without the tables of inlined copies and of types, which are half of the bytes on a
+/// serial line.
 pub fn without_copies(elf: &Path) -> Result<Vec<u8>> {
     make(elf, |file| with_tables(file, &[], None))
 }
 
-/// How long the table of types of the program `elf` is, and what it has, as text.
+/// Describes the table of types of the program `elf`: its length and its contents, as text.
 pub fn describe_types(elf: &Path) -> Result<String> {
     let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
     let file = parse(&program)?;
@@ -66,22 +67,22 @@ pub fn describe_types(elf: &Path) -> Result<String> {
     Ok(types::describe(&contents, &table))
 }
 
-/// The same for a program that has no use for symbols.
+/// Makes the image, like [`write()`], of a program that has no use for symbols.
 pub fn write_plain(elf: &Path, out: &Path) -> Result<usize> {
     let image = make(elf, |file| Ok(contents(file)?.0))?;
     write_bytes(&image, out)?;
     Ok(image.len())
 }
 
-/// Fills in the tables of the program `elf`, for which its linker script has set room aside by `kprobes-tables.x`, and writes it to
-/// the file `out`, which appears whole or not at all. Returns how many bytes they have, and for how many there is room; nothing if it
-/// has set none aside.
+/// Fills in the tables of the program `elf`, for which its linker script has reserved room by `kprobes-tables.x`, and
+/// writes the program to the file `out`, which appears completely or not at all. Returns the length of the tables and
+/// of the room. `None` if the script has reserved no room.
 pub fn fill_in(elf: &Path, out: &Path) -> Result<Option<(usize, usize)>> {
     let mut program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
     let filled = fill(&mut program).with_context(|| format!("{} cannot be given its tables", elf.display()))?;
     if filled.is_some() {
         write_bytes(&program, out)?;
-        // As executable as it was.
+        // The result is as executable as the program.
         fs::set_permissions(out, fs::metadata(elf)?.permissions())?;
     }
     Ok(filled)
@@ -99,8 +100,8 @@ fn fill(program: &mut [u8]) -> Result<Option<(usize, usize)>> {
         (end.checked_sub(segment.address())? <= length).then_some(at + offset)
     });
     let place = usize::try_from(place.context("no segment of it has the section .kprobes.tables")?)?;
-    // What the tables are about lies from here on. A part of the kernel that runs elsewhere, as before it has its mappings, is out of
-    // their reach.
+    // The tables describe the addresses from here on. A part of the kernel that runs elsewhere, for example before the
+    // kernel has its mappings, is out of their reach.
     let is_near = |address: &u64| start.checked_sub(*address).is_some_and(|distance| distance < REACH);
     let base = file.segments().map(|segment| segment.address()).filter(is_near).min().unwrap_or(start);
     let mut tables = symbols(&file, base, &inlined::copies(&file)?)?;
@@ -124,7 +125,7 @@ fn make(elf: &Path, image: impl Fn(&ElfFile64<'_>) -> Result<Vec<u8>>) -> Result
     parse(&program).and_then(|file| image(&file)).with_context(|| format!("no image can be made of {}", elf.display()))
 }
 
-/// Puts these bytes into the file `out`, which appears whole or not at all.
+/// Writes these bytes to the file `out`, which appears completely or not at all.
 pub fn write_bytes(bytes: &[u8], out: &Path) -> Result<()> {
     let mut unfinished = out.as_os_str().to_owned();
     unfinished.push(format!(".{}", process::id()));
@@ -134,7 +135,7 @@ pub fn write_bytes(bytes: &[u8], out: &Path) -> Result<()> {
         .with_context(|| format!("{} cannot be written", out.display()))
 }
 
-/// Makes the image of the program `elf` beside it.
+/// Makes the image of the program `elf` beside it, and returns its path.
 pub fn write_beside(elf: &Path) -> Result<PathBuf> {
     let mut out = elf.as_os_str().to_owned();
     out.push(".img");
@@ -142,7 +143,7 @@ pub fn write_beside(elf: &Path) -> Result<PathBuf> {
     Ok(out.into())
 }
 
-/// Where the image of the program `elf` has its symbols, in bytes from its start.
+/// Returns the offset of the symbols in the image of the program `elf`, in bytes.
 pub fn symbols_at(elf: &Path) -> Result<usize> {
     let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
     let file = ElfFile64::<Endianness>::parse(&*program)?;
@@ -150,7 +151,7 @@ pub fn symbols_at(elf: &Path) -> Result<usize> {
     length.and_then(|length| usize::try_from(length).ok()).context("__image_end is before __image_start")
 }
 
-/// A linked program.
+/// Parses a linked program.
 fn parse(program: &[u8]) -> Result<ElfFile64<'_>> {
     let file =
         ElfFile64::<Endianness>::parse(program).map_err(|error| anyhow!("it is not a 64-bit ELF file: {error}"))?;
@@ -159,7 +160,7 @@ fn parse(program: &[u8]) -> Result<ElfFile64<'_>> {
     Ok(file)
 }
 
-/// The image of a linked program, with its symbols, these inlined copies of functions, and this table of types.
+/// Makes the image of a linked program, with its symbols, these inlined copies of functions, and this table of types.
 fn with_tables(file: &ElfFile64<'_>, copies: &[Inlined], types: Option<Vec<u8>>) -> Result<Vec<u8>> {
     let (mut image, start) = contents(file)?;
     image.extend(symbols(file, start, copies)?);
@@ -171,7 +172,7 @@ fn with_tables(file: &ElfFile64<'_>, copies: &[Inlined], types: Option<Vec<u8>>)
     Ok(image)
 }
 
-/// What a linked program is in memory, and its link address.
+/// Returns the bytes of a linked program in memory, and its link address.
 fn contents(file: &ElfFile64<'_>) -> Result<(Vec<u8>, u64)> {
     let (start, end) = (address_of(file, "__image_start")?, address_of(file, "__image_end")?);
     ensure!(
@@ -204,7 +205,7 @@ fn address_of(file: &ElfFile64<'_>, name: &str) -> Result<u64> {
     Ok(symbol.address())
 }
 
-/// The table of all functions and statics of the program, and of these inlined copies of functions.
+/// Makes the table of all functions and statics of the program, and of these inlined copies of functions.
 fn symbols(file: &ElfFile64<'_>, base: u64, copies: &[Inlined]) -> Result<Vec<u8>> {
     let is_in = |symbol: &ElfSymbol64<'_, '_>, is_wanted: fn(SectionKind) -> bool| {
         let section = symbol.section_index().and_then(|index| file.section_by_index(index).ok());
@@ -223,9 +224,9 @@ fn symbols(file: &ElfFile64<'_>, base: u64, copies: &[Inlined]) -> Result<Vec<u8
             _ => continue,
         };
         let name = symbol.name().context("the name of a symbol is not valid")?;
-        // Constants that the compiler has named.
+        // Constants that the compiler has named are left out.
         if !name.starts_with(ANONYMOUS) {
-            // The short form: without the hashes that tell apart crates of the same name.
+            // The short form, without the hashes that tell apart crates of the same name.
             symbols.push((format!("{:#}", rustc_demangle::demangle(name)), symbol.address(), symbol.size()));
         }
     }
@@ -236,8 +237,9 @@ fn symbols(file: &ElfFile64<'_>, base: u64, copies: &[Inlined]) -> Result<Vec<u8
     Ok(kprobes_symbols::write(base, &Contents { functions, statics, data, copies })?)
 }
 
-/// The virtual addresses in sections of instructions from each mapping symbol of data to the next of instructions (ELF for the Arm
-/// 64-bit Architecture, section 5.7: `$d` and `$x`, each with or without a suffix from a dot on).
+/// Returns the ranges of data: the virtual addresses in sections of instructions from each mapping symbol of data to
+/// the next of instructions (ELF for the Arm 64-bit Architecture, section 5.7: `$d` and `$x`, each with or without a
+/// suffix from a dot on).
 fn data_in_text(file: &ElfFile64<'_>) -> Result<Vec<Range<u64>>> {
     let mut data = Vec::new();
     for section in file.sections().filter(|section| section.kind() == SectionKind::Text) {
@@ -250,7 +252,7 @@ fn data_in_text(file: &ElfFile64<'_>) -> Result<Vec<Range<u64>>> {
                 _ => {}
             }
         }
-        // Where both are at one address, nothing lies between them: the instructions count.
+        // If both are at one address, no data lies between them: the instructions count.
         marks.sort_unstable_by_key(|&(address, is_data)| (address, !is_data));
         let ends = marks.iter().skip(1).map(|&(address, _)| address).chain([section.address() + section.size()]);
         data.extend(marks.iter().zip(ends).filter(|((_, is_data), _)| *is_data).map(|(&(start, _), end)| start..end));

@@ -1,5 +1,5 @@
-//! The copies of functions that the compiler has put into others, from the debugging information of a linked program (DWARF 4,
-//! section 3.3.8, and 5).
+//! Finds the copies of functions that the compiler has inlined into others, in the debugging information of a linked
+//! program (DWARF 4, section 3.3.8, and 5).
 
 use std::collections::{BTreeMap, HashMap};
 use std::iter;
@@ -16,26 +16,26 @@ use crate::audit::{Program, with_control};
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = DebuggingInformationEntry<Bytes<'a>>;
 
-/// What the entry of a function says of its name; entries are known by where they are in `.debug_info`.
+/// The name of a function in its entry. Entries are identified by their offset in `.debug_info`.
 #[derive(Default)]
 struct Named {
     linkage_name: Option<String>,
     name: Option<String>,
-    /// Another entry, which says the rest.
+    /// Another entry, which has the rest.
     completes: Option<usize>,
 }
 
-/// A copy.
+/// A copy in the debugging information.
 struct Found {
     /// The entry of the function.
     of: usize,
-    /// The entry of the function that it was copied into, if that is itself a copy.
+    /// The entry of the function that it was inlined into, if that is itself a copy.
     caller: Option<usize>,
     /// The virtual addresses of its instructions.
     ranges: Vec<Range<u64>>,
 }
 
-/// All copies in the program, if it has debugging information.
+/// Returns all copies in the program. Empty if it has no debugging information.
 pub fn copies(file: &ElfFile64<'_>) -> Result<Vec<Inlined>> {
     if file.section_by_name(".debug_info").is_none() {
         return Ok(Vec::new());
@@ -45,7 +45,7 @@ pub fn copies(file: &ElfFile64<'_>) -> Result<Vec<Inlined>> {
     let program = Program::parse(file.data())?;
     let mut by_function: BTreeMap<u64, Vec<Found>> = BTreeMap::new();
     for copy in found {
-        // What the linker has thrown away is at no address.
+        // Functions that the linker has removed have no address.
         let first = copy.ranges.first();
         if let Some(function) = first.and_then(|range| program.function(range.start)) {
             by_function.entry(function.range.start).or_default().push(copy);
@@ -73,7 +73,7 @@ pub fn copies(file: &ElfFile64<'_>) -> Result<Vec<Inlined>> {
     })
 }
 
-/// A copy in the function at `start`.
+/// Describes a copy in the function at `start`.
 fn inlined(name: String, caller: Option<String>, start: u64, region: Region) -> Inlined {
     let address = |number: usize| start + 4 * number as u64;
     let passages = |all: Vec<(usize, _)>| {
@@ -91,16 +91,16 @@ fn inlined(name: String, caller: Option<String>, start: u64, region: Region) -> 
     }
 }
 
-/// The names of functions as symbols have them; most are asked for again and again.
+/// The names of functions as symbols have them, cached because most are needed many times.
 struct Demangled<'a> {
     names: &'a HashMap<usize, Named>,
     known: HashMap<&'a str, String>,
 }
 
 impl Demangled<'_> {
-    /// The name that an entry has.
+    /// Returns the name of an entry's function.
     fn name(&mut self, of: usize) -> Option<String> {
-        /// How many entries complete one another at most: a copy, a definition and a declaration.
+        /// The longest chain of entries that complete one another: a copy, a definition and a declaration.
         const ENTRIES_MAX: usize = 3;
         let first = self.names.get(&of)?;
         let all = iter::successors(Some(first), |named| self.names.get(&named.completes?)).take(ENTRIES_MAX);
@@ -111,7 +111,7 @@ impl Demangled<'_> {
     }
 }
 
-/// The names of all functions, and all copies, from the contents of sections by their names.
+/// Reads the names of all functions, and all copies. `contents` returns the contents of a section by its name.
 fn read<'a>(contents: impl Fn(&str) -> &'a [u8]) -> gimli::Result<(HashMap<usize, Named>, Vec<Found>)> {
     let section =
         |id: SectionId| -> gimli::Result<Bytes<'a>> { Ok(EndianSlice::new(contents(id.name()), LittleEndian)) };
@@ -122,7 +122,7 @@ fn read<'a>(contents: impl Fn(&str) -> &'a [u8]) -> gimli::Result<(HashMap<usize
     while let Some(header) = headers.next()? {
         let unit = dwarf.unit(header)?;
         let mut entries = unit.entries();
-        // The copies that an entry is in, with their depths.
+        // The copies around an entry, with their depths.
         let mut within: Vec<(isize, Option<usize>)> = Vec::new();
         while let Some(entry) = entries.next_dfs()? {
             while within.last().is_some_and(|&(depth, _)| depth >= entry.depth()) {
@@ -161,12 +161,12 @@ fn read<'a>(contents: impl Fn(&str) -> &'a [u8]) -> gimli::Result<(HashMap<usize
     Ok((names, found))
 }
 
-/// Where a unit begins in `.debug_info`.
+/// Returns the offset of a unit in `.debug_info`.
 fn header_offset(unit: &Unit<Bytes<'_>>) -> usize {
     unit.header.offset().0
 }
 
-/// The entry that an attribute of another refers to.
+/// Returns the entry that an attribute of another refers to.
 fn refers(unit: &Unit<Bytes<'_>>, entry: &Entry<'_>, at: gimli::DwAt) -> Option<usize> {
     match entry.attr_value(at)? {
         AttributeValue::UnitRef(offset) => Some(header_offset(unit) + offset.0),

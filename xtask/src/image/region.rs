@@ -1,17 +1,18 @@
-//! Where a copy of a function is entered and left that the compiler has put into another.
+//! Finds out where a copy of a function that the compiler has inlined into another is entered and left.
 //!
-//! What is known of a copy is which instructions are of it. The compiler moves these among others, so to come to one of them does
-//! not mean that a call begins. What counts as the copy here is therefore its instructions and all that lies between them: every
-//! instruction that control can pass on the way from one of them to another without passing the first of them again. The first is
-//! the one by which all others are reached, that is, which dominates them. A copy is entered where control comes from outside of
-//! that, and left where it goes out, so it is left as often as it is entered, unless it never ends.
+//! The debugging information tells which instructions belong to a copy. The compiler mixes these with others, so
+//! reaching one of them does not mean that a call begins. Therefore the copy here is its instructions and everything
+//! between them: every instruction that control can pass on the way from one of them to another without passing the
+//! first of them again. The first is the one by which all others are reached, that is, which dominates them. A copy is
+//! entered where control comes from outside of it, and left where control goes out. So it is left as often as it is
+//! entered, unless it never ends.
 //!
-//! Where there are instructions of others in between, or not one first instruction but several, on ways that part before the copy
-//! begins, that may be more or less than the calls of the source: such a copy is in pieces.
+//! If other instructions lie in between, or if there are several first instructions, on paths that part before the copy
+//! begins, the number of entries may differ from the number of calls in the source. Such a copy is in pieces.
 //!
-//! A passage is probed at the instruction that it leads to, if nothing else leads there; otherwise at the one that it comes from,
-//! where a condition tells whether it is taken. If neither can be, because a call lies there, or an exclusive sequence, then it is
-//! not known where the copy is entered, or left. Pure.
+//! A passage is probed at the instruction that it leads to, if nothing else leads there. Otherwise it is probed at the
+//! instruction that it comes from, where a condition tells whether it is taken. If neither can be probed, because a
+//! call or an exclusive sequence lies there, it is not known where the copy is entered, or left. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,19 +21,19 @@ use kprobes_symbols::When;
 
 use crate::audit::{Flow, flow};
 
-/// A function, whose instructions have numbers from 0 on.
+/// A function, whose instructions are numbered from 0.
 pub struct Function {
     flows: Vec<Flow>,
     successors: Vec<Vec<usize>>,
     predecessors: Vec<Vec<usize>>,
-    /// Of each instruction that is reached, where it comes in the tree of dominators, in which what it dominates follows it, and
-    /// where the last of that is.
+    /// For each reached instruction, its place in the tree of dominators, in which the instructions that it dominates
+    /// follow it, and the place of the last of these.
     dominated: Vec<Option<(usize, usize)>>,
-    /// Whether a probe can be there.
+    /// Whether each instruction can be probed.
     is_probed: Vec<bool>,
 }
 
-/// Where a copy begins, and how control passes into it and out of it.
+/// The first instruction of a copy, and the passages of control into it and out of it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Region {
     pub first: usize,
@@ -42,8 +43,8 @@ pub struct Region {
 }
 
 impl Function {
-    /// The function of these words at the virtual address `start`, with the instructions that are reached, and those that control
-    /// may go to from each, by their addresses.
+    /// Creates a function from its words, its virtual address `start`, and its control flow: the addresses of the
+    /// reached instructions, and of the instructions that control may go to from each.
     pub fn new(start: u64, words: Vec<u32>, control: &BTreeMap<u64, Vec<u64>>) -> Self {
         let number = |address: u64| ((address - start) / 4) as usize;
         let mut successors = vec![Vec::new(); words.len()];
@@ -70,7 +71,7 @@ impl Function {
         Self { flows, successors, predecessors, dominated, is_probed }
     }
 
-    /// The copy that has these instructions, if any of them is reached.
+    /// Returns the copy that has these instructions. `None` if none of them is reached.
     pub fn region(&self, copy: &[usize]) -> Option<Region> {
         let place = |&at: &usize| self.dominated.get(at).copied().flatten();
         let mut members: Vec<usize> = copy.iter().copied().filter(|at| place(at).is_some()).collect();
@@ -89,7 +90,7 @@ impl Function {
             }
             inside[member] = true;
         }
-        // Everything between them: whatever leads to one of them, up to the first.
+        // Everything between the copy's instructions: all instructions that lead to one of them, up to the first.
         let its_own = members.len();
         while let Some(at) = pending.pop() {
             for &before in &self.predecessors[at] {
@@ -108,7 +109,7 @@ impl Function {
         })
     }
 
-    /// Where control passes into `members`, which are what is inside.
+    /// Returns where control passes into `members`, which `inside` marks. `None` if this cannot be probed.
     fn entries(&self, members: &[usize], inside: &[bool]) -> Option<Vec<(usize, When)>> {
         let mut passages = Vec::new();
         let mut by_sources = BTreeSet::new();
@@ -133,7 +134,7 @@ impl Function {
         Some(passages)
     }
 
-    /// Where control passes out of `members`, which are what is inside.
+    /// Returns where control passes out of `members`, which `inside` marks. `None` if this cannot be probed.
     fn exits(&self, members: &[usize], inside: &[bool]) -> Option<Vec<(usize, When)>> {
         let mut by_targets = BTreeSet::new();
         let mut by_sources = BTreeSet::new();
@@ -159,12 +160,12 @@ impl Function {
         Some(passages)
     }
 
-    /// Whether control comes to the instruction only out of what is inside, and a probe there tells.
+    /// Whether control comes to the instruction only from inside, so that a probe there shows the exit.
     fn is_left_to(&self, target: usize, inside: &[bool]) -> bool {
         target > 0 && self.is_probed[target] && self.predecessors[target].iter().all(|&from| inside[from])
     }
 
-    /// Where control goes from an instruction that is reached: nowhere in the function, if there is none.
+    /// Returns where control goes from a reached instruction. `None` stands for outside the function.
     fn targets(&self, from: usize) -> Vec<Option<usize>> {
         let within = || self.successors[from].iter().copied().map(Some);
         match self.flows[from] {
@@ -177,12 +178,13 @@ impl Function {
         }
     }
 
-    /// The instruction so many bytes from another, if it is in the function.
+    /// Returns the instruction at this distance in bytes from another. `None` if it is not in the function.
     fn at(&self, from: usize, offset: i64) -> Option<usize> {
         from.checked_add_signed((offset / 4) as isize).filter(|&at| at < self.flows.len())
     }
 
-    /// When control goes from `source` to one of `targets`, if a probe there tells.
+    /// Returns the condition under which control goes from `source` to one of `targets`. `None` if a probe there cannot
+    /// tell.
     fn when(&self, source: usize, targets: &BTreeSet<Option<usize>>) -> Option<When> {
         if !self.is_probed[source] {
             return None;
@@ -200,15 +202,16 @@ impl Function {
             Flow::JumpRegister(_) => {
                 self.targets(source).iter().all(|target| targets.contains(target)).then_some(When::Always)
             }
-            // The passage is behind the call, which may never come to it.
+            // The passage comes after the call, which may never return.
             Flow::Call(_) | Flow::CallRegister(_) | Flow::Exception(_) => None,
         }
     }
 }
 
-/// Of each instruction that is reached from the first, its place in the tree of dominators, and that of the last that it dominates.
+/// Returns, for each instruction that is reached from the first, its place in the tree of dominators, and the place of
+/// the last that it dominates.
 fn dominated(successors: &[Vec<usize>], predecessors: &[Vec<usize>]) -> Vec<Option<(usize, usize)>> {
-    // Each before those that follow it, but for loops.
+    // Each instruction before its successors, except for loops.
     let mut order = Vec::new();
     let mut is_seen = vec![false; successors.len()];
     let mut pending = vec![(0, 0)];
@@ -228,7 +231,8 @@ fn dominated(successors: &[Vec<usize>], predecessors: &[Vec<usize>]) -> Vec<Opti
     order.reverse();
     let mut rank = vec![usize::MAX; successors.len()];
     order.iter().enumerate().for_each(|(number, &at)| rank[at] = number);
-    // By rank, the nearest dominator of each (Cooper, Harvey and Kennedy, A Simple, Fast Dominance Algorithm).
+    // By rank, the nearest dominator of each instruction (Cooper, Harvey and Kennedy, A Simple, Fast Dominance
+    // Algorithm).
     let mut nearest: Vec<Option<usize>> = vec![None; order.len()];
     nearest.first_mut().into_iter().for_each(|first| *first = Some(0));
     let mut is_changed = true;

@@ -1,4 +1,4 @@
-//! Images of a small program that is put together here, byte by byte, so that every part of it can be wrong.
+//! Images of a small program that is assembled here, byte by byte, so that every part of it can be made wrong.
 
 use anyhow::Result;
 use kprobes_symbols::SymbolTable;
@@ -15,12 +15,12 @@ fn image(program: &[u8]) -> Result<Vec<u8>> {
     with_tables(&parse(program)?, &[], None)
 }
 
-/// A program; the fields are what the tests vary.
+/// A program, with the parts that the tests vary.
 struct Program {
     machine: u16,
-    /// Of every segment the address, the bytes and the length in memory.
+    /// For each segment: the address, the bytes and the length in memory.
     segments: Vec<(u64, Vec<u8>, u64)>,
-    /// Of every symbol the name, the type, the section, the address and the size.
+    /// For each symbol: the name, the type, the section, the address and the size.
     symbols: Vec<(&'static str, u8, u16, u64, u64)>,
 }
 
@@ -53,7 +53,7 @@ impl Program {
         }
     }
 
-    /// The ELF file: header, program headers, segments, names, symbols, section headers.
+    /// Returns the ELF file: header, program headers, segments, names, symbols, section headers.
     fn elf(&self) -> Vec<u8> {
         let mut bytes = vec![0; 64 + 56 * self.segments.len()];
         let mut headers = Vec::new();
@@ -173,7 +173,7 @@ fn a_plain_image_is_what_is_in_memory() {
     let elf = Program::new().elf();
     let (plain, start) = contents(&parse(&elf).unwrap()).unwrap();
     assert_eq!((plain.len(), start), (0x2000, START));
-    // Of the header, only the length differs from that of an image with symbols.
+    // In the header, only the length differs from that of an image with symbols.
     assert_eq!(plain[24..], image(&elf).unwrap()[24..0x2000]);
 }
 

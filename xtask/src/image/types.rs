@@ -1,6 +1,6 @@
-//! The table of types of a linked program, from its debugging information: the arguments of every function by name, where a call
-//! passes them, and the layouts that lead from them to values. What is not said there is not guessed: the table says that it is not
-//! known, and why.
+//! Makes the table of types of a linked program from its debugging information: the arguments of every function by
+//! name, their places in a call, and the layouts that lead from them to values. Missing information is not guessed: the
+//! table says that it is unknown, and why.
 
 mod convention;
 mod entries;
@@ -20,7 +20,7 @@ use convention::Convention;
 use entries::{Entries, Index};
 use layout::Layouts;
 
-/// What there is to say of a program; nothing if it has no debugging information about types.
+/// Reads the contents of the table. `None` if the program has no debugging information about types.
 pub fn read(file: &ElfFile64<'_>) -> Result<Option<Contents>> {
     let section = |name: &str| file.section_by_name(name).and_then(|section| section.data().ok()).unwrap_or_default();
     if section(".debug_info").is_empty() {
@@ -28,7 +28,8 @@ pub fn read(file: &ElfFile64<'_>) -> Result<Option<Contents>> {
     }
     let entries = Entries::read(section).map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
     let program = Program::parse(file.data())?;
-    // Functions that the compiler has found equal are one, but their types are not: it has kept those of one of them.
+    // Equal functions that were merged may have different types, and the debugging information has those of one of
+    // them. So nothing is said of merged functions.
     let is_alone =
         |address| program.function(address).is_some_and(|of| of.range.start == address && of.names.len() == 1);
     let mut contents = contents(&entries, &is_alone);
@@ -38,15 +39,15 @@ pub fn read(file: &ElfFile64<'_>) -> Result<Option<Contents>> {
     Ok((says_types || !contents.rows.is_empty()).then_some(contents))
 }
 
-/// The table of these contents for an image that begins at the virtual address `base`.
+/// Makes the table of these contents for an image that begins at the virtual address `base`.
 pub fn table(contents: &Contents, base: u64) -> Result<Vec<u8>> {
     Ok(write(base, contents)?)
 }
 
-/// What the parts of a table have.
+/// The parts of a table.
 const PARTS: [&str; 8] = ["functions", "arguments", "types", "layouts", "names", "blocks of lines", "lines", "files"];
 
-/// How long the table is, part by part, and how many arguments it has, by what it knows of their places.
+/// Describes the length of the table, part by part, and the number of its arguments, by what is known of their places.
 pub fn describe(contents: &Contents, table: &[u8]) -> String {
     let mut lines = Vec::new();
     for (name, length) in PARTS.iter().zip(lengths(table)) {
@@ -82,10 +83,10 @@ pub fn describe(contents: &Contents, table: &[u8]) -> String {
     lines.join("\n")
 }
 
-/// What the entries say of the functions at the addresses that are `wanted`.
+/// Returns what the entries say about the functions at the addresses that are `wanted`.
 fn contents(entries: &Entries<'_>, wanted: &dyn Fn(u64) -> bool) -> Contents {
     let mut layouts = Layouts::new(entries);
-    // Of functions that the linker has found equal, one has the address.
+    // If the linker has merged equal functions, only one has the address.
     let mut functions = BTreeMap::new();
     for function in entries.functions() {
         let Some(address) = entries[function].start.filter(|&address| wanted(address)) else { continue };
@@ -94,7 +95,7 @@ fn contents(entries: &Entries<'_>, wanted: &dyn Fn(u64) -> bool) -> Contents {
     unique(layouts.types, functions.into_values().collect())
 }
 
-/// A function, and where its arguments are.
+/// Returns a function with the places of its arguments.
 fn function(layouts: &mut Layouts<'_>, function: Index, address: u64) -> Function {
     let parameters = layouts.entries.parameters(function);
     let convention = Convention::of(layouts, function, &parameters);
@@ -114,9 +115,9 @@ fn function(layouts: &mut Layouts<'_>, function: Index, address: u64) -> Functio
     Function { address, arguments, returned }
 }
 
-/// The same functions, where types that are the same in all that can be seen of them are one. Compilation units do not share
-/// the descriptions of types, and a type may refer to itself: two are the same unless something tells them apart, here or in
-/// what they refer to.
+/// Merges equal types, and returns the functions with the merged types. Compilation units do not share descriptions of
+/// types, and a type may refer to itself. So two types are equal unless something distinguishes them, in themselves or
+/// in the types that they refer to.
 fn unique(types: Vec<Type>, functions: Vec<Function>) -> Contents {
     let mut classes = vec![0; types.len()];
     let mut count = 1;

@@ -1,4 +1,4 @@
-//! Debugging information that is put together here, byte by byte: two functions, and what was inlined into one of them.
+//! Debugging information that is assembled here, byte by byte: two functions, and copies in one of them.
 
 use std::collections::HashMap;
 
@@ -6,8 +6,8 @@ use super::{Demangled, Found, Named, read};
 
 const START: u64 = 0xffff_ffc0_0000_1000;
 
-/// Forms of entries (DWARF 4, section 7.5): of each the number, the tag, whether there are entries within, and the attributes with
-/// their forms.
+/// Forms of entries (DWARF 4, section 7.5): for each the number, the tag, whether it has children, and the attributes
+/// with their forms.
 const ABBREVIATIONS: &[u8] = &[
     1, 0x11, 1, 0, 0, // A unit.
     2, 0x2e, 0, 0x6e, 0x08, 0, 0, // A function by its linkage name.
@@ -20,7 +20,7 @@ const ABBREVIATIONS: &[u8] = &[
     0,
 ];
 
-/// A unit of these entries.
+/// Returns a unit of these entries.
 fn unit(entries: &[u8]) -> Vec<u8> {
     let mut bytes = (entries.len() as u32 + 7).to_le_bytes().to_vec();
     bytes.extend([4, 0, 0, 0, 0, 0, 8]);
@@ -28,12 +28,12 @@ fn unit(entries: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Where the entries of the functions are.
+/// The offsets of the entries of the functions.
 const FIRST: u32 = 12;
 const SECOND: u32 = FIRST + 20;
 const THIRD: u32 = SECOND + 8;
 
-/// The information, and ranges.
+/// Returns the entries, and ranges.
 fn sections() -> (Vec<u8>, Vec<u8>) {
     let mut entries = vec![1];
     entries.extend([&[2], &b"_RNvC6kernel5first\0"[..]].concat());

@@ -1,4 +1,5 @@
-//! Copies in functions of few words: where each is entered and left, and that any way through a function passes in as often as out.
+//! Copies in functions of a few words: where each is entered and left, and that any path through a function passes in
+//! as often as out.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +11,23 @@ use crate::audit::{Flow, flow};
 const START: u64 = 0xffff_ffc0_0000_1000;
 const NOP: u32 = 0xd503_201f;
 const RET: u32 = 0xd65f_03c0;
-/// BL, by 16 words.
+/// BL over 16 words.
 const CALL: u32 = 0x9400_0010;
 const LDXR: u32 = 0xc85f_7c20;
 const STXR: u32 = 0xc802_7c20;
 const BR: u32 = 0xd61f_0200;
 
-/// CBZ x0, by so many words.
+/// CBZ x0 over this many words.
 const fn cbz(words: i32) -> u32 {
     0xb400_0000 | (words as u32 & 0x7_ffff) << 5
 }
 
-/// B, by so many words.
+/// B over this many words.
 const fn b(words: i32) -> u32 {
     0x1400_0000 | words as u32 & 0x3ff_ffff
 }
 
-/// Where control goes in these words, if calls come back; a branch to a register goes to all of `table`.
+/// Returns the control flow of these words, if calls return. A branch to a register goes to all of `table`.
 fn control(words: &[u32], table: &[usize]) -> BTreeMap<u64, Vec<u64>> {
     let address = |at: usize| START + 4 * at as u64;
     let mut control = BTreeMap::new();
@@ -76,7 +77,7 @@ fn a_copy_is_entered_at_its_first_instruction_and_left_behind_its_last() {
 #[test]
 fn instructions_of_others_in_between_belong_to_it() {
     assert_eq!(region(&[NOP, NOP, NOP, NOP, RET], &[1, 3]), in_pieces(1, &[(1, Always)], &[(4, Always)]));
-    // The second part is on one of two ways: on the other it is over where they part.
+    // The second part is on one of two paths. On the other path the copy ends where the two part.
     let words = [NOP, NOP, cbz(3), NOP, NOP, RET];
     assert_eq!(region(&words, &[1, 4]), in_pieces(1, &[(1, Always)], &[(5, Always)]));
 }
@@ -95,7 +96,7 @@ fn a_loop_within_it_does_not() {
     assert_eq!(region(&words, &[3, 4]), whole(3, &[(0, Taken)], &[(4, NotTaken)]));
     let words = [cbz(4), NOP, cbz(-1), NOP, RET];
     assert_eq!(region(&words, &[1, 2]), whole(1, &[(0, NotTaken)], &[(3, Always)]));
-    // Before the first instruction of a function there is none.
+    // There is no instruction before the first of a function.
     let entered = region(&[NOP, cbz(-1), RET], &[0, 1]);
     assert_eq!((entered.entries, entered.exits), (None, Some(vec![(2, Always)])));
 }
@@ -106,7 +107,7 @@ fn a_place_that_others_lead_to_says_nothing() {
     assert_eq!(region(&words, &[1]), whole(1, &[(1, Always)], &[(2, Always)]));
     let words = [cbz(3), cbz(2), NOP, RET];
     assert_eq!(region(&words, &[1]), whole(1, &[(1, Always)], &[(2, Always), (1, Taken)]));
-    // A call comes back to where others lead to: it may not come back.
+    // Other paths lead to where a call returns, and it may not return.
     let words = [cbz(2), CALL, RET];
     assert_eq!(region(&words, &[1]).exits, None);
     assert_eq!(region(&[NOP, CALL, RET], &[1]), whole(1, &[(1, Always)], &[(2, Always)]));
@@ -114,7 +115,7 @@ fn a_place_that_others_lead_to_says_nothing() {
 
 #[test]
 fn nothing_is_probed_within_an_exclusive_sequence() {
-    // The loop of an atomic addition, which is all of the copy.
+    // The loop of an atomic addition, which is the whole copy.
     let words = [NOP, LDXR, STXR, 0x35ff_ffc2, RET];
     assert_eq!(region(&words, &[1, 2, 3]), whole(1, &[(0, Always)], &[(4, Always)]));
     let words = [CALL, LDXR, STXR, 0x35ff_ffc2, RET];
@@ -141,7 +142,7 @@ fn what_is_not_reached_is_no_copy() {
     assert_eq!(function(&[RET, NOP], &[]).region(&[]), None);
 }
 
-/// Numbers that are the same each time.
+/// A deterministic generator of random numbers.
 struct Random(u64);
 
 impl Random {
@@ -153,7 +154,7 @@ impl Random {
     }
 }
 
-/// How often a probe tells on the way from an instruction to another, by a condition that is `is_taken` if it has one.
+/// Returns how many of the passages a probe at the instruction `at` reports, if the branch there `is_taken` or not.
 fn told(passages: &[(usize, When)], at: usize, is_taken: bool) -> usize {
     let holds = |when| match when {
         Always => true,
@@ -184,7 +185,7 @@ fn any_way_through_a_function_passes_in_as_often_as_out() {
         let mut was_member = false;
         for _ in 0..200 {
             let is_taken = random.below(2) == 0;
-            // What is told at one instruction is of one way: out of the copy before into it again.
+            // If both are reported at one instruction, the path goes out of the copy first and then into it again.
             outs += told(exits, at, is_taken);
             ins += told(entries, at, is_taken);
             assert!(ins == outs || ins == outs + 1, "{words:x?} {copy:?} {region:?}: {ins} in, {outs} out");
@@ -195,7 +196,8 @@ fn any_way_through_a_function_passes_in_as_often_as_out() {
                 Flow::Condition(bytes) if is_taken => at.wrapping_add_signed(bytes as isize / 4),
                 Flow::Return => {
                     assert_eq!(ins, outs, "{words:x?} {copy:?} {region:?}");
-                    // A copy that is not in pieces is entered whenever control comes to an instruction of it from another.
+                    // A copy that is not in pieces is entered whenever control comes to an instruction of it from
+                    // another.
                     assert!(region.is_in_pieces || ins == members, "{words:x?} {copy:?} {region:?}: {members}");
                     walked += 1;
                     entered += ins;

@@ -1,18 +1,21 @@
-//! How a call passes arguments, and how a function returns: the calling convention that Rust 1.95 has for its own functions
-//! (`rustc_ty_utils::abi`, of what LLVM then makes AAPCS64, section 6.8), held against what the debugging information says.
+//! The places of arguments in a call, and of a function's result: the calling convention of Rust 1.95 for its own
+//! functions (`rustc_ty_utils::abi`, of which LLVM then makes AAPCS64, section 6.8), checked against the debugging
+//! information.
 //!
-//! A value that is a number to the compiler is in a register, and one that is two numbers is in two. Any other of 8 bytes or less
-//! is in a register as if it were a number; of more it is in memory, at an address in a register, and what is returned so is
-//! written to where x8 points at the entry. DWARF does not say which of them a value is, but its layout does: see [`Passing`].
+//! A value that is a number to the compiler is passed in a register, and one that is two numbers in two. Any other
+//! value of 8 bytes or less is passed in a register as if it were a number. A larger one is in memory, with its address
+//! in a register; a result of this kind is written to the memory that x8 points to at the entry. DWARF does not say
+//! which of these a value is, but its layout does: see [`Passing`].
 //!
-//! The location of a parameter at the entry is taken if the convention passes values of the type in that way. A parameter that
-//! has a location only further on, as most have that are kept in the frame, is where the convention puts it, but only
+//! The location of a parameter at the entry is used if the convention passes values of its type in that way. Many
+//! parameters have a location only further on, as most that are kept in the frame do. Such a parameter is where the
+//! convention puts it, but only
 //!
 //! - if LLVM has not changed how the function is called, and
-//! - if a declaration, or a parameter behind it that has a location, confirms the count. What is taken apart in the list of
-//!   parameters, as in `fn f((a, b): (u8, u8))`, is no parameter to DWARF, and moves those behind it.
+//! - if a declaration, or a later parameter with a location, confirms the count. A pattern in the list of parameters,
+//!   as in `fn f((a, b): (u8, u8))`, is no parameter to DWARF, and shifts the later ones.
 //!
-//! A parameter without any location is in no register that can be relied on: callers leave out what is not used.
+//! A parameter without any location may be in no register: callers leave out unused arguments.
 
 use kprobes_types::{Part, Place, Source, Unknown};
 
@@ -20,47 +23,47 @@ use super::entries::Index;
 use super::layout::Layouts;
 use super::location::{Location, Piece};
 
-/// Registers that arguments are passed in.
+/// The number of registers that arguments are passed in.
 const REGISTERS: u32 = 8;
-/// The register that has the address for a value that is returned in memory.
+/// The register with the address of a result that is returned in memory.
 const RESULT: u8 = 8;
 
-/// A number to the compiler.
+/// A value that is a number to the compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Scalar {
     bytes: u64,
     is_float: bool,
 }
 
-/// What a value is to the compiler, as far as calls depend on it.
+/// The kind of a value to the compiler, as far as calls depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passing {
     /// It has no bytes.
     Nothing,
     /// A number.
     Scalar(Scalar),
-    /// Two, with the offset of the second.
+    /// Two numbers, with the offset of the second.
     Pair(Scalar, Scalar, u64),
-    /// Anything else, of so many bytes.
+    /// Any other value, with its size in bytes.
     Memory(u64),
 }
 
-/// What the calls of a function pass.
+/// How calls of a function pass the arguments.
 pub struct Convention {
     passing: Vec<Option<Passing>>,
-    /// Where each is, if those before it are all there are.
+    /// The expected place of each parameter, if DWARF has all parameters before it.
     expected: Vec<Option<Place>>,
-    /// Only what the debugging information says counts.
+    /// Whether LLVM has changed how the function is called, so that only the debugging information counts.
     is_changed: bool,
-    /// The compiler has left out arguments or results that nobody uses.
+    /// Whether the compiler has left out unused arguments or results.
     is_lessened: bool,
-    /// It is called as Rust does.
+    /// Whether the function has Rust's calling convention.
     is_rust: bool,
-    /// A declaration confirms that these are all parameters.
+    /// Whether a declaration confirms that these are all parameters.
     is_counted: bool,
 }
 
-/// Hands out registers, and words on the stack behind them.
+/// Allocates registers, and then words on the stack.
 #[derive(Default)]
 struct Words {
     registers: u32,
@@ -77,7 +80,8 @@ impl Words {
         Source::Stack(self.stack - 8)
     }
 
-    /// Two words for a number of 128 bits: a register of an even number and the next, or an aligned place on the stack.
+    /// Allocates two words for a number of 128 bits: a register of an even number and the next, or an aligned place on
+    /// the stack.
     fn two(&mut self) -> [Source; 2] {
         self.registers = self.registers.next_multiple_of(2);
         if self.registers >= REGISTERS {
@@ -86,7 +90,7 @@ impl Words {
         [self.next(), self.next()]
     }
 
-    /// Where a value is; `None` if that takes more words than are told.
+    /// Returns the place of a value. `None` if that takes more words than the table can describe.
     fn place(&mut self, passing: Passing) -> Option<Place> {
         let part = |offset: u64, bytes: u64, source| Part { offset: offset as u32, bytes: bytes as u8, source };
         let one = |first| Place::Words { first, second: None };
@@ -117,7 +121,7 @@ impl Words {
 }
 
 impl Convention {
-    /// What the calls of `function` pass, with these parameters.
+    /// Returns how calls of `function`, with these parameters, pass the arguments.
     pub fn of(layouts: &Layouts<'_>, function: Index, parameters: &[Index]) -> Self {
         let entries = layouts.entries;
         let passing: Vec<_> = parameters.iter().map(|&one| passing(layouts, entries.type_of(one)?)).collect();
@@ -130,7 +134,7 @@ impl Convention {
         let expected = passing.iter().map(place).collect();
         let declared = entries.declared_parameters(function);
         let is_counted = declared.is_some();
-        // What has no mangled name is called as C calls it, which differs for all but numbers.
+        // Functions without a mangled name have the C calling convention, which differs for all types but numbers.
         let is_rust =
             entries.inherited(function, |entry| entry.linkage_name).is_some_and(|name| name.starts_with(b"_R"));
         let is_lessened = entries[function].is_changed;
@@ -138,9 +142,9 @@ impl Convention {
         Self { passing, expected, is_changed, is_lessened, is_rust, is_counted }
     }
 
-    /// How the function returns a value of this type, as a place.
+    /// Returns how the function returns a value of this type, as a place.
     pub fn result(&self, layouts: &Layouts<'_>, of: Index) -> Place {
-        // What no caller uses is not returned.
+        // A result that no caller uses is not returned.
         if self.is_lessened {
             return Place::Unknown(Unknown::Contradiction);
         }
@@ -153,7 +157,7 @@ impl Convention {
         }
     }
 
-    /// Where the parameters are at the entry, which is at `address`.
+    /// Returns the places of the parameters at the entry, whose address is `address`.
     pub fn places(&self, layouts: &Layouts<'_>, address: u64, parameters: &[Index]) -> Vec<Place> {
         let locations = |one: Index| &layouts.entries[one].locations;
         let said: Vec<Option<&Location>> = parameters
@@ -161,7 +165,8 @@ impl Convention {
             .map(|&one| locations(one).iter().find(|(range, _)| range.contains(&address)).map(|(_, location)| location))
             .collect();
         let read: Vec<Option<Place>> = said.iter().zip(&self.passing).map(|(said, of)| read((*said)?, *of)).collect();
-        // Up to where parameters are counted rightly: one that is where it is expected has no others before it than those known.
+        // The last parameter that confirms the count: if it is where it is expected, the parameters before it are all
+        // known.
         let confirmed = (0..parameters.len()).rev().find(|&number| {
             matches!(read[number], Some(Place::Words { .. } | Place::At(_))) && read[number] == self.expected[number]
         });
@@ -181,8 +186,8 @@ impl Convention {
             let Some(expected) = self.expected[number].filter(|_| !self.is_changed) else {
                 return unknown;
             };
-            // A location further on can say where the value was at the entry, or still be that, if there are no parameters before it
-            // that are not known.
+            // A location further on can name the place at the entry, or be still the same place, if all parameters
+            // before it are known.
             let is_counted = self.is_counted || confirmed.is_some_and(|last| number < last);
             let is_said = all.iter().any(|(_, location)| {
                 (is_of_entry(location) || is_counted) && read_entry(location, of) == Some(expected)
@@ -196,8 +201,8 @@ impl Convention {
         parameters.iter().enumerate().map(place).collect()
     }
 
-    /// Whether a parameter can be where the debugging information says: in the same way as expected, and in no register that those
-    /// before it take.
+    /// Whether the place that the debugging information gives is possible: passed in the expected way, and in no
+    /// register that earlier parameters take.
     fn agrees(&self, number: usize, place: Place) -> bool {
         let order = |place: &Place| match *place {
             Place::Words { first: Part { source, .. }, .. } | Place::At(source) => match source {
@@ -217,7 +222,8 @@ impl Convention {
     }
 }
 
-/// How a function of Rust returns a value that is passed so, as a place; `None` if that takes more words than are told.
+/// Returns how a function of Rust returns a value of this kind, as a place. `None` if that takes more words than the
+/// table can describe.
 fn result(of: Passing) -> Option<Place> {
     let memory = Place::At(Source::Register(RESULT));
     match of {
@@ -227,8 +233,8 @@ fn result(of: Passing) -> Option<Place> {
     }
 }
 
-/// The place that a location at the entry is, of a value that is passed so. `None` if it says nothing of the entry: the frame is
-/// made after that.
+/// Converts a location at the entry to a place, for a value of this kind. `None` if the location says nothing about the
+/// entry: the frame is made after the entry.
 fn read(location: &Location, of: Option<Passing>) -> Option<Place> {
     let Location::Parts(parts) = location else { return None };
     let whole = match of? {
@@ -239,7 +245,7 @@ fn read(location: &Location, of: Option<Passing>) -> Option<Place> {
     };
     let register = |piece| match piece {
         Piece::Register(register) | Piece::Entry(register) => Some(Source::Register(register)),
-        // Of a value in parts, those that are always the same are not passed.
+        // If a value is in parts, its constant parts are not passed.
         Piece::Lost | Piece::Constant(_) => Some(Source::Lost),
         _ => None,
     };
@@ -263,7 +269,7 @@ fn read(location: &Location, of: Option<Passing>) -> Option<Place> {
         found.push(Part { offset, bytes: bytes as u8, source: register(piece)? });
         offset += bytes as u32;
     }
-    // Between the parts of a pair there may be bytes of nothing.
+    // There may be padding between the parts of a pair.
     let (first, second) = match (of?, found.as_slice()) {
         (Passing::Pair(_, _, at), &[first, .., second])
             if u64::from(second.offset) == at
@@ -282,38 +288,38 @@ fn read(location: &Location, of: Option<Passing>) -> Option<Place> {
     (!is_lost).then_some(Place::Words { first, second })
 }
 
-/// The place that a location further on names, in registers as they were at the entry, or still are.
+/// Returns the place that a later location names, in registers as they were at the entry, or still are.
 fn read_entry(location: &Location, of: Passing) -> Option<Place> {
     let Location::Parts(parts) = location else { return None };
     let is_place = |&(piece, _): &(Piece, u64)| !matches!(piece, Piece::Lost | Piece::Constant(_));
     if parts.iter().all(is_place) { read(location, Some(of)) } else { None }
 }
 
-/// Whether a location names what registers held at the entry.
+/// Whether a location refers to the values of registers at the entry.
 fn is_of_entry(location: &Location) -> bool {
     let Location::Parts(parts) = location else { return false };
     parts.iter().all(|(piece, _)| matches!(piece, Piece::Entry(_) | Piece::EntryMemory(..)))
 }
 
-/// Whether the value is in the frame of the function: it was written there, so it was needed.
+/// Whether the value is in the frame of the function: it was stored there, so callers must have passed it.
 fn is_framed(location: &Location) -> bool {
     let Location::Parts(parts) = location else { return false };
     parts.iter().all(|(piece, _)| *piece == Piece::Frame)
 }
 
-/// That a value is not known at the entry, but in this range of addresses.
+/// Returns the reason that a value is not known at the entry, but in this range of addresses.
 fn elsewhere(range: &std::ops::Range<u64>, address: u64) -> Unknown {
     let offset = |at: u64| at.checked_sub(address).and_then(|offset| u32::try_from(offset).ok());
     match (offset(range.start), offset(range.end)) {
         (Some(from @ 1..), Some(to)) => Unknown::Elsewhere { from, to },
-        // Where it is said to be at the entry, nothing can be read.
+        // The location at the entry exists, but cannot be read.
         (Some(0), Some(_)) => Unknown::OptimizedOut,
-        // In the frame, wherever that is.
+        // In the frame, whatever its range.
         _ => Unknown::Unsaid,
     }
 }
 
-/// What a value of a type is to the compiler (`rustc_abi::layout`); `None` if its layout does not tell.
+/// Returns the kind of a type's values to the compiler (`rustc_abi::layout`). `None` if its layout does not tell.
 fn passing(layouts: &Layouts<'_>, of: Index) -> Option<Passing> {
     let entries = layouts.entries;
     let bytes = layouts.size(of)?;
@@ -328,7 +334,7 @@ fn passing(layouts: &Layouts<'_>, of: Index) -> Option<Passing> {
             Passing::Scalar(Scalar { bytes, is_float: false })
         }
         gimli::DW_TAG_array_type => Passing::Memory(bytes),
-        // Whether it is a number depends on all its fields; of these 8 bytes are in a register in either case.
+        // Whether it is a number depends on all its fields. Up to 8 bytes are in a register in either case.
         gimli::DW_TAG_union_type if bytes <= 8 => Passing::Memory(bytes),
         gimli::DW_TAG_structure_type => match entries.children(of, gimli::DW_TAG_variant_part).next() {
             None => fields(layouts, &layouts.members(of), bytes, layouts.alignment(of)?)?,
@@ -338,7 +344,7 @@ fn passing(layouts: &Layouts<'_>, of: Index) -> Option<Passing> {
     })
 }
 
-/// A member that has bytes: its offset and its type.
+/// Returns the offset and the type of each member that has bytes.
 fn filled(layouts: &Layouts<'_>, members: &[Index]) -> Option<Vec<(u64, Index)>> {
     let mut all = Vec::new();
     for &member in members {
@@ -351,7 +357,7 @@ fn filled(layouts: &Layouts<'_>, members: &[Index]) -> Option<Vec<(u64, Index)>>
     Some(all)
 }
 
-/// A struct of these members, this size and alignment.
+/// Returns the kind of a struct with these members, this size and alignment.
 fn fields(layouts: &Layouts<'_>, members: &[Index], bytes: u64, alignment: u64) -> Option<Passing> {
     let memory = Some(Passing::Memory(bytes));
     match *filled(layouts, members)?.as_slice() {
@@ -368,14 +374,14 @@ fn fields(layouts: &Layouts<'_>, members: &[Index], bytes: u64, alignment: u64) 
     }
 }
 
-/// Of two numbers side by side the offset of the second, the size and the alignment.
+/// Lays out two numbers side by side. Returns the offset of the second, the size and the alignment.
 fn pair(one: Scalar, other: Scalar) -> (u64, u64, u64) {
     let alignment = one.bytes.max(other.bytes);
     let offset = one.bytes.next_multiple_of(other.bytes);
     (offset, (offset + other.bytes).next_multiple_of(alignment), alignment)
 }
 
-/// An enum with fields, of this size and alignment.
+/// Returns the kind of an enum with fields, of this size and alignment.
 fn variants(layouts: &Layouts<'_>, part: Index, bytes: u64, alignment: u64) -> Option<Passing> {
     let entries = layouts.entries;
     let memory = Some(Passing::Memory(bytes));
@@ -394,7 +400,7 @@ fn variants(layouts: &Layouts<'_>, part: Index, bytes: u64, alignment: u64) -> O
     let (tag_offset, tag) =
         (entries[tag].offset, Scalar { bytes: layouts.size(entries.type_of(tag)?)?, is_float: false });
     if let Some((_, members)) = all.iter().find(|(value, _)| value.is_none()) {
-        // The tag is where this variant has values that it does not use; others have room beside it, or nothing.
+        // The tag uses values that this variant's field never has. Other variants have their fields beside it, or none.
         let mut others = all.iter().filter(|(value, _)| value.is_some());
         let is_alone = others.all(|(_, members)| filled(layouts, members).is_some_and(|all| all.is_empty()));
         return if is_alone { fields(layouts, members, bytes, alignment) } else { memory };
@@ -402,7 +408,7 @@ fn variants(layouts: &Layouts<'_>, part: Index, bytes: u64, alignment: u64) -> O
     if tag_offset == 0 && tag.bytes == bytes {
         return Some(Passing::Scalar(tag));
     }
-    // Beside the tag the same number in all variants that have one.
+    // Beside the tag, all variants that have a field have the same number.
     let mut common: Option<(u64, Scalar)> = None;
     for (_, members) in &all {
         match filled(layouts, members)?.as_slice() {

@@ -1,5 +1,5 @@
-//! The entries of the debugging information that types and arguments are about (DWARF 4, sections 3.3 and 5), with those references
-//! resolved that lead from one to another.
+//! Reads the entries of the debugging information about types and arguments (DWARF 4, sections 3.3 and 5), and resolves
+//! the references between them.
 
 use std::collections::HashMap;
 use std::ops;
@@ -13,7 +13,7 @@ pub type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 /// The number of an entry.
 pub type Index = usize;
 
-/// An entry, of what is needed of it.
+/// The needed parts of an entry.
 #[derive(Default)]
 pub struct Entry<'a> {
     pub tag: Option<DwTag>,
@@ -24,25 +24,26 @@ pub struct Entry<'a> {
     pub size: Option<u64>,
     pub alignment: Option<u64>,
     pub encoding: Option<gimli::DwAte>,
-    /// Where a member is, in bytes.
+    /// The offset of a member in bytes.
     pub offset: u64,
-    /// The value of an enumerator, or of the tag of a variant: its bits.
+    /// The value of an enumerator, or of the tag of a variant, as bits.
     pub value: Option<u64>,
-    /// How many elements an array has.
+    /// The number of elements of an array.
     pub count: Option<u64>,
-    /// Where the code of a function begins.
+    /// The address at which the code of a function begins.
     pub start: Option<u64>,
-    /// The compiler has changed how the function is called.
+    /// Whether the compiler has changed how the function is called.
     pub is_changed: bool,
-    /// Where the value of a parameter is, and from where to where in the function; empty if nowhere.
+    /// The locations of a parameter, each with the range of addresses where it holds. Empty if it has none.
     pub locations: Vec<(ops::Range<u64>, Location)>,
-    /// By where they are in `.debug_info`: its type, the entry that has what it does not say, and the member that is the tag.
+    /// References, by offset in `.debug_info`: the type; the entry that has the missing parts; and the member that is
+    /// the tag.
     of: Option<usize>,
     origin: Option<usize>,
     tag_member: Option<usize>,
 }
 
-/// All of them.
+/// All needed entries.
 pub struct Entries<'a> {
     all: Vec<Entry<'a>>,
     by_offset: HashMap<usize, Index>,
@@ -80,7 +81,7 @@ fn is_needed(tag: DwTag) -> bool {
 }
 
 impl<'a> Entries<'a> {
-    /// Reads them from the contents of sections, by their names.
+    /// Reads the entries. `contents` returns the contents of a section by its name.
     pub fn read(contents: impl Fn(&str) -> &'a [u8]) -> gimli::Result<Self> {
         let section =
             |id: SectionId| -> gimli::Result<Bytes<'a>> { Ok(EndianSlice::new(contents(id.name()), LittleEndian)) };
@@ -96,14 +97,14 @@ impl<'a> Entries<'a> {
 
     fn read_unit(&mut self, dwarf: &Dwarf<Bytes<'a>>, unit: &Unit<Bytes<'a>>) -> gimli::Result<()> {
         let mut cursor = unit.entries();
-        // The entries around this one that are needed, with their depths; `None` for what is around nothing that is needed.
+        // The needed entries around this one, with their depths. `None` for entries around which nothing is needed.
         let mut around: Vec<(isize, Option<Index>)> = Vec::new();
         while let Some(entry) = cursor.next_dfs()? {
             while around.last().is_some_and(|&(depth, _)| depth >= entry.depth()) {
                 around.pop();
             }
             let parent = around.last().copied();
-            // What is in a block or a copy of a function is no argument; types may be in blocks.
+            // A parameter in a block or in a copy of a function is not an argument. Types may be in blocks.
             let is_argument = entry.tag() == gimli::DW_TAG_formal_parameter;
             if !is_needed(entry.tag()) || is_argument && parent.is_some_and(|(depth, _)| depth + 1 != entry.depth()) {
                 continue;
@@ -121,63 +122,66 @@ impl<'a> Entries<'a> {
         Ok(())
     }
 
-    /// The functions that have code.
+    /// Returns the functions that have code.
     pub fn functions(&self) -> impl Iterator<Item = Index> {
         let is_function = |entry: &Entry<'_>| entry.tag == Some(gimli::DW_TAG_subprogram) && entry.start.is_some();
         (0..self.all.len()).filter(move |&index| is_function(&self.all[index]))
     }
 
-    /// The children of an entry that have this tag.
+    /// Returns the children of an entry that have this tag.
     pub fn children(&self, of: Index, tag: DwTag) -> impl Iterator<Item = Index> {
         self[of].children.iter().copied().filter(move |&child| self[child].tag == Some(tag))
     }
 
-    /// The entry that has what this one does not say: that of the declaration, or of a function that this is a copy of.
+    /// Returns the entry that has the missing parts of this one: the declaration, or the function that this is a copy
+    /// of.
     pub fn origin(&self, of: Index) -> Option<Index> {
         self.by_offset.get(&self[of].origin?).copied()
     }
 
-    /// What `get` gives of an entry, or of those that complete it.
+    /// Returns the first result of `get` for an entry and the entries that complete it.
     pub fn inherited<T>(&self, of: Index, get: impl Fn(&Entry<'a>) -> Option<T>) -> Option<T> {
-        /// How many entries complete one another at most: a copy, a definition and a declaration.
+        /// The longest chain of entries that complete one another: a copy, a definition and a declaration.
         const ENTRIES_MAX: usize = 3;
         std::iter::successors(Some(of), |&entry| self.origin(entry))
             .take(ENTRIES_MAX)
             .find_map(|entry| get(&self[entry]))
     }
 
-    /// The type of an entry; `None` for what has none, as the result of a function that returns nothing.
+    /// Returns the type of an entry. `None` if it has none, like a function that returns nothing.
     pub fn type_of(&self, of: Index) -> Option<Index> {
         self.by_offset.get(&self.inherited(of, |entry| entry.of)?).copied()
     }
 
-    /// The member that is the tag of a part with variants.
+    /// Returns the member that is the tag of a part with variants.
     pub fn tag_member(&self, of: Index) -> Option<Index> {
         self.by_offset.get(&self[of].tag_member?).copied()
     }
 
-    /// The parameters of a function in the order of its declaration, as the entry of its code has them, which has their locations.
-    /// One that is only in the declaration of a function that was also copied into others is nowhere in this one.
+    /// Returns the parameters of a function in the order of its declaration, as the entries of its code, which have
+    /// their locations. A parameter that is only in the declaration of a function that was also inlined has no location
+    /// in this one.
     pub fn parameters(&self, of: Index) -> Vec<Index> {
         let own: Vec<Index> = self.children(of, gimli::DW_TAG_formal_parameter).collect();
         let Some(origin) = self.origin(of) else { return own };
         let of_own = |abstract_one: Index| own.iter().copied().find(|&one| self.origin(one) == Some(abstract_one));
         let all: Vec<Index> = self.children(origin, gimli::DW_TAG_formal_parameter).collect();
-        // Those of a declaration have no names, and nothing refers to them.
+        // The parameters of a declaration have no names, and nothing refers to them.
         match own.iter().any(|&one| self[one].origin.is_some()) {
             true => all.into_iter().map(|one| of_own(one).unwrap_or(one)).collect(),
             false => own,
         }
     }
 
-    /// How many parameters the declaration of a function says that it has, if it has one that is not that of its code.
+    /// Returns how many parameters the declaration of a function has. `None` if it has no declaration apart from its
+    /// code.
     pub fn declared_parameters(&self, of: Index) -> Option<usize> {
         let declaration = std::iter::successors(self.origin(of), |&entry| self.origin(entry)).last()?;
         let all: Vec<Index> = self.children(declaration, gimli::DW_TAG_formal_parameter).collect();
         (all.iter().all(|&one| self[one].name.is_none())).then_some(all.len())
     }
 
-    /// The names of the modules around an entry, joined.
+    /// Returns the names of the modules around an entry, joined.
     pub fn module(&self, of: Index) -> String {
         let names = std::iter::successors(self[of].parent, |&parent| self[parent].parent);
         let mut names: Vec<_> = names

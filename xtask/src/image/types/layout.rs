@@ -1,4 +1,4 @@
-//! From entries to types: what a value of each looks like in memory, and what of it is shown.
+//! Converts entries to types: the layout of their values in memory, and the parts that are shown.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use kprobes_types::{Flavor, Form, Kind, Tag};
 
 use super::entries::{Entries, Index};
 
-/// The types that were described up to now, with the entries that they are of.
+/// The types that were described so far, with their entries.
 pub struct Layouts<'a> {
     pub entries: &'a Entries<'a>,
     pub types: Vec<Type>,
@@ -22,9 +22,9 @@ impl<'a> Layouts<'a> {
         Self { entries, types: Vec::new(), known: HashMap::new() }
     }
 
-    /// The number of the type that an entry describes; of `()` for none.
+    /// Returns the number of the type that an entry describes. `None` is `()`.
     pub fn of(&mut self, entry: Option<Index>) -> usize {
-        // References are followed in a list, as they can be as deep as there are types.
+        // References are followed with a list, because they can be nested as deep as there are types.
         let mut pending = Vec::new();
         let number = self.number(entry, &mut pending);
         while let Some((entry, number)) = pending.pop() {
@@ -55,7 +55,7 @@ impl<'a> Layouts<'a> {
         Type { name: self.short_name(entry), module, size, shape }
     }
 
-    /// The name that a type is shown by. Arrays have none of their own.
+    /// Returns the name that a type is shown by. Arrays have none in the debugging information.
     fn short_name(&self, entry: Index) -> String {
         let entries = self.entries;
         match (entries[entry].tag, entries.type_of(entry), self.count(entry)) {
@@ -66,7 +66,7 @@ impl<'a> Layouts<'a> {
         }
     }
 
-    /// The size of a type in bytes.
+    /// Returns the size of a type in bytes.
     pub fn size(&self, entry: Index) -> Option<u64> {
         let entries = self.entries;
         match entries[entry].tag? {
@@ -76,7 +76,7 @@ impl<'a> Layouts<'a> {
         }
     }
 
-    /// The alignment of a type in bytes.
+    /// Returns the alignment of a type in bytes.
     pub fn alignment(&self, entry: Index) -> Option<u64> {
         let entries = self.entries;
         match entries[entry].tag? {
@@ -88,23 +88,23 @@ impl<'a> Layouts<'a> {
         }
     }
 
-    /// How many elements an array has.
+    /// Returns the number of elements of an array.
     fn count(&self, array: Index) -> Option<u64> {
         let range = self.entries.children(array, gimli::DW_TAG_subrange_type).next()?;
         self.entries[range].count
     }
 
-    /// The members of a struct.
+    /// Returns the members of a struct.
     pub fn members(&self, of: Index) -> Vec<Index> {
         self.entries.children(of, gimli::DW_TAG_member).collect()
     }
 
-    /// The member of this name.
+    /// Returns the member of this name.
     fn member(&self, of: Index, name: &str) -> Option<Index> {
         self.members(of).into_iter().find(|&member| self.entries[member].name == Some(name.as_bytes()))
     }
 
-    /// What these members lead to, one within the other: the offset, and the type.
+    /// Follows members by these names, each inside the one before. Returns the offset and the type of the last.
     fn path(&self, of: Index, names: &[&str]) -> Option<(u64, Index)> {
         names.iter().try_fold((0, of), |(offset, of), name| {
             let member = self.member(of, name)?;
@@ -154,7 +154,7 @@ impl<'a> Layouts<'a> {
         }
     }
 
-    /// An enum with fields.
+    /// Returns the shape of an enum with fields.
     fn variants(&mut self, part: Index, pending: &mut Vec<(Index, usize)>) -> Option<Shape> {
         let entries = self.entries;
         let tag = match entries.tag_member(part) {
@@ -174,7 +174,7 @@ impl<'a> Layouts<'a> {
                 (Some(value), Some(tag)) => Some(masked(value, tag.bytes.into())?),
                 _ => None,
             };
-            // A struct of the whole size: the fields are at their places in the enum.
+            // A struct of the whole size: its fields have their offsets in the enum.
             let of = entries.type_of(member).filter(|_| entries[member].offset == 0)?;
             variants.push((entries.name(member), value, self.number(Some(of), pending)));
         }
@@ -189,7 +189,7 @@ impl<'a> Layouts<'a> {
         if let (Some(data), Some(length)) = (self.member(entry, "data_ptr"), self.member(entry, "length")) {
             let bare = ["&mut ", "&", "*const ", "*mut ", "alloc::boxed::Box<"];
             let bare = bare.iter().find_map(|prefix| name.strip_prefix(prefix))?;
-            // As of any raw pointer, nobody promises that something is there.
+            // As for any raw pointer, there may be nothing at the address.
             if name.starts_with('*') {
                 return Some(Kind::Dynamic { data: offset(data)?, vtable: offset(length)? });
             }
@@ -226,8 +226,8 @@ impl<'a> Layouts<'a> {
         Some(Kind::Struct { form, members })
     }
 
-    /// A type of the standard library that stands for a value that it has within, or leads to, if it is one of these and has the
-    /// members that lead there.
+    /// Returns the shape of a type of the standard library that stands for a value inside it, or leads to one. `None`
+    /// if it is another type, or does not have the expected members.
     fn of_library(&mut self, entry: Index, name: &str, pending: &mut Vec<(Index, usize)>) -> Option<Shape> {
         const FIRST: [&str; 4] = ["buf", "inner", "ptr", "pointer"];
         let entries = self.entries;
@@ -278,7 +278,7 @@ impl<'a> Layouts<'a> {
         Some(Kind::Wrapper { target: self.number(Some(target), pending), at: at.try_into().ok()? })
     }
 
-    /// The one member of a struct that has bytes.
+    /// Returns the only member of a struct that has bytes.
     pub fn only(&self, of: Index) -> Option<Index> {
         let has_bytes =
             |&member: &Index| self.entries.type_of(member).and_then(|of| self.size(of)).is_none_or(|size| size > 0);
@@ -286,10 +286,10 @@ impl<'a> Layouts<'a> {
         members.next().filter(|_| members.next().is_none())
     }
 
-    /// Of a vector the type of its elements, and where the address of the first and their number are.
+    /// Returns the type of a vector's elements, and the offsets of their address and of their number.
     fn vector(&self, of: Index, first: &[&str]) -> Option<(Index, u64, u64)> {
         let (data, pointer) = self.path(of, first)?;
-        // Of `Unique`, which is of bytes whatever the elements are, and in that `NonNull`.
+        // In `Unique`, which is of bytes whatever the elements are, and in that `NonNull`.
         let data = match self.entries[pointer].tag? {
             gimli::DW_TAG_pointer_type => data,
             _ => data + self.path(pointer, &["pointer"])?.0,
@@ -298,7 +298,7 @@ impl<'a> Layouts<'a> {
         Some((self.entries.type_of(element)?, data, self.path(of, &["len"])?.0))
     }
 
-    /// An `Rc` or `Arc` of a value that has a known size; `value` is what it is called beside the counts.
+    /// Returns the shape of an `Rc` or `Arc` of a value with a known size. `value` is the member beside the counts.
     fn shared(&mut self, of: Index, value: &str, pending: &mut Vec<(Index, usize)>) -> Option<Shape> {
         let (0, pointer) = self.path(of, &["ptr", "pointer"])? else { return None };
         if self.entries[pointer].tag? != gimli::DW_TAG_pointer_type {
@@ -310,7 +310,7 @@ impl<'a> Layouts<'a> {
     }
 }
 
-/// The lower bytes of a value.
+/// Returns the lower bytes of a value.
 fn masked(value: u64, bytes: u64) -> Option<u64> {
     match bytes {
         8 => Some(value),
@@ -319,7 +319,7 @@ fn masked(value: u64, bytes: u64) -> Option<u64> {
     }
 }
 
-/// The name of a type without the paths of modules, and without the allocator that everything has.
+/// Returns the name of a type without the paths of modules, and without the default allocator.
 fn shortened(name: &str) -> String {
     let name = name.replace(", alloc::alloc::Global>", ">");
     let mut short = String::new();
@@ -337,7 +337,7 @@ fn shortened(name: &str) -> String {
             word = short.len();
         }
     }
-    // What C++ needed before it could tell `> >` from a shift.
+    // The space is from C++, which could once not tell `> >` from a shift.
     short.replace("> >", ">>")
 }
 

@@ -1,7 +1,8 @@
-//! The lines of source of a linked program, from its line tables (DWARF 4, section 6.2), as the table of an image has them.
+//! Reads the lines of source of a linked program from its line tables (DWARF 4, section 6.2), for the table of an
+//! image.
 //!
-//! What a table has of places on the machine that built the program is left out: a file is known by its path from the workspace, from
-//! the directory of its crate in the registry, or from the source of the standard library.
+//! Directories of the machine that built the program are left out. A file has its path from the workspace, from the
+//! directory of its crate in the registry, or from the source of the standard library.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ use kprobes_types::Row;
 use super::entries::Bytes;
 use crate::audit::Program;
 
-/// The rows of a program in ascending order of address, and the files that they name by where they are in the list.
+/// The rows of a program in ascending order of address, and the files that the rows refer to by index.
 #[derive(Default)]
 pub struct Lines {
     pub rows: Vec<Row>,
@@ -20,13 +21,13 @@ pub struct Lines {
     known: HashMap<String, u32>,
 }
 
-/// Rows without a gap, up to where the last ends.
+/// Rows without a gap, up to the end of the last.
 struct Sequence {
     rows: Vec<Row>,
     end: u64,
 }
 
-/// The lines of `program`, of which `section` gives the debugging information.
+/// Reads the lines of `program`. `section` returns the debugging information.
 pub fn read<'a>(section: impl Fn(&str) -> &'a [u8], program: &Program) -> Result<Lines> {
     let mut lines = Lines::default();
     let mut sequences = Vec::new();
@@ -34,7 +35,7 @@ pub fn read<'a>(section: impl Fn(&str) -> &'a [u8], program: &Program) -> Result
     sequences.sort_by_key(|sequence| sequence.rows.first().map_or(0, |row| row.address));
     let mut end = 0;
     for sequence in sequences {
-        // Of functions that the linker has found equal, one is there.
+        // If the linker has merged equal functions, only one is there.
         if sequence.rows.first().is_none_or(|row| row.address < end) {
             continue;
         }
@@ -47,8 +48,8 @@ pub fn read<'a>(section: impl Fn(&str) -> &'a [u8], program: &Program) -> Result
     Ok(lines)
 }
 
-/// Adds a row, if it tells anything: instructions of one line in a row are one, and those that the compiler says to be from none count
-/// to the line before. The last row of an address is right.
+/// Adds a row, if it has new information. Consecutive instructions of one line are one row, and instructions that the
+/// compiler attributes to no line count to the line before. Of several rows with one address, the last is right.
 fn push_known(rows: &mut Vec<Row>, row: Row) {
     if row.line > 0 {
         push(rows, row);
@@ -84,7 +85,7 @@ impl Lines {
                 let address = row.address();
                 if row.end_sequence() {
                     let rows = std::mem::take(&mut rows);
-                    // What the linker has thrown away is at no address.
+                    // Functions that the linker has removed have no address.
                     let is_there = rows.first().is_some_and(|row| program.function(row.address).is_some());
                     if is_there {
                         sequences.push(Sequence { rows, end: address });
@@ -108,7 +109,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The number of a file.
+    /// Returns the number of a file.
     fn file(&mut self, path: String) -> u32 {
         *self.known.entry(path).or_insert_with_key(|path| {
             self.files.push(path.clone());
@@ -117,7 +118,7 @@ impl Lines {
     }
 }
 
-/// The path of a file, as far as it tells which it is.
+/// Returns the path of a file, as far as it identifies the file.
 fn path(
     dwarf: &Dwarf<Bytes<'_>>,
     unit: &Unit<Bytes<'_>>,
@@ -136,12 +137,12 @@ fn path(
     Ok(plain(&path, &workspace))
 }
 
-/// A path without what is only so on the machine that built the program, where a unit was compiled in the directory `workspace`: that
-/// of the crate, for one of the registry.
+/// Removes from a path the directories of the machine that built the program. The unit was compiled in the directory
+/// `workspace`, which is that of the crate for a crate of the registry.
 fn plain(path: &str, workspace: &str) -> String {
     let whole = if path.starts_with('/') { path.to_owned() } else { format!("{workspace}/{path}") };
     let path = whole.as_str();
-    // In the registry a directory of the index precedes that of the crate, and in the source of Rust its version.
+    // In the registry, a directory of the index precedes that of the crate; in the source of Rust, its version.
     for before in ["/registry/src/", "/rustc/"] {
         if let Some((_, rest)) = path.split_once(before) {
             return rest.split_once('/').map_or(rest, |(_, rest)| rest).into();

@@ -1,45 +1,45 @@
-//! Where a value is, as the expressions of DWARF say it (DWARF 4, section 2.6).
+//! The location of a value, decoded from DWARF expressions (DWARF 4, section 2.6).
 
 use gimli::{Encoding, Expression, Operation};
 
 use super::entries::Bytes;
 
-/// Registers of the AAPCS64 that DWARF numbers: x0 to x30, and sp (DWARF for the Arm 64-bit Architecture, section 4.1).
+/// The AAPCS64 registers that DWARF numbers x0 to x30, and sp (DWARF for the Arm 64-bit Architecture, section 4.1).
 const STACK_POINTER: u16 = 31;
 
-/// Where a value is, of the ways to say it that can be of use at the entry of a function.
+/// The location of a value, in the forms that can be of use at the entry of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// In parts, each with its size in bytes; one part of no size is the whole value.
+    /// In parts, each with its size in bytes. One part of size 0 is the whole value.
     Parts(Vec<(Piece, u64)>),
-    /// Said in another way.
+    /// In another form.
     Other,
 }
 
-/// Where a part of a value is.
+/// The location of a part of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// Nowhere.
     Lost,
-    /// In a register.
+    /// In this register.
     Register(u8),
-    /// It was in that register at the entry.
+    /// In this register at the entry.
     Entry(u8),
-    /// In memory, so many bytes above the address in a register.
+    /// In memory, at this offset from the address in a register.
     Memory(u8, i64),
     /// In the lower bits of a register, if `DW_OP_and` and `DW_OP_stack_value` follow.
     Masked(u8),
-    /// In memory, above the address that was in that register at the entry.
+    /// In memory, at this offset from the address that was in a register at the entry.
     EntryMemory(u8, i64),
     /// In the frame of the function, which is made after the entry.
     Frame,
-    /// It is this number.
+    /// This number.
     Constant(u64),
-    /// Said in another way.
+    /// In another form.
     Other,
 }
 
-/// What an expression says.
+/// Decodes an expression.
 pub fn decode(expression: Expression<Bytes<'_>>, encoding: Encoding) -> Location {
     let mut operations = expression.operations(encoding);
     let (mut parts, mut piece) = (Vec::new(), None);
@@ -71,7 +71,7 @@ pub fn decode(expression: Expression<Bytes<'_>>, encoding: Encoding) -> Location
             }
             (Operation::StackValue, Some(Piece::EntryMemory(register, 0))) => Piece::Entry(register),
             (Operation::StackValue, Some(Piece::Memory(register, 0))) => Piece::Register(register),
-            // A bool is a bit to LLVM, and a byte here.
+            // A bool is one bit to LLVM, and a byte here.
             (Operation::UnsignedConstant { value: 1 | 0xff }, Some(Piece::Memory(register, 0))) => {
                 Piece::Masked(register)
             }
@@ -92,7 +92,7 @@ pub fn decode(expression: Expression<Bytes<'_>>, encoding: Encoding) -> Location
     }
 }
 
-/// A general register, by the number that DWARF has for it.
+/// Returns the general register with this DWARF number.
 fn register_of(number: u16) -> Option<u8> {
     u8::try_from(number).ok().filter(|&number| number <= 30)
 }
@@ -103,7 +103,7 @@ mod tests {
 
     use super::{Encoding, Location, Piece, decode};
 
-    /// What an expression of these bytes says (DWARF 4, section 7.7.1).
+    /// Decodes an expression of these bytes (DWARF 4, section 7.7.1).
     fn decoded(bytes: &[u8]) -> Location {
         let encoding = Encoding { address_size: 8, format: Format::Dwarf32, version: 4 };
         decode(Expression(EndianSlice::new(bytes, LittleEndian)), encoding)
@@ -123,7 +123,7 @@ mod tests {
         // `DW_OP_GNU_entry_value` of x2, as a value and as an address.
         assert_eq!(decoded(&[0xf3, 0x01, 0x52, 0x9f]), one(Piece::Entry(2)));
         assert_eq!(decoded(&[0xf3, 0x01, 0x52]), one(Piece::EntryMemory(2, 0)));
-        // Nothing, and x0: of a string only the length.
+        // Nowhere, and x0: only the length of a string.
         let parts = vec![(Piece::Lost, 8), (Piece::Register(0), 8)];
         assert_eq!(decoded(&[0x93, 0x08, 0x50, 0x93, 0x08]), Location::Parts(parts));
         assert_eq!(decoded(&[0x93, 0x08, 0x50]), Location::Other);
