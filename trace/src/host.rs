@@ -82,7 +82,8 @@ impl Context {
 
 #[cfg(target_os = "none")]
 impl Context {
-    /// Returns the number of this CPU. Valid only while a hit is handled, when the task cannot move to another CPU.
+    /// Returns the number of this CPU. Valid only while a hit is handled or interrupts are masked, so that the task
+    /// stays on this CPU.
     #[inline(always)]
     #[doc(hidden)]
     #[must_use]
@@ -100,7 +101,8 @@ impl Context {
         cpu
     }
 
-    /// Returns the context of this CPU, now. Valid only while a hit is handled.
+    /// Returns the context of this CPU, now. Valid only while a hit is handled or interrupts are masked, so that the
+    /// task stays on this CPU.
     #[inline(always)]
     #[doc(hidden)]
     #[must_use]

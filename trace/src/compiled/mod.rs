@@ -71,7 +71,8 @@ impl Compiled {
     pub(crate) fn new(code: Code) -> Result<Self, OutOfMemory> {
         // SAFETY: the steps access four kinds of memory. The ring of this CPU is never freed. The histogram belongs to
         // the trigger that `code` keeps. The recorder, whose plan they check, outlives the probe. The task data is
-        // where the implementation of `Host` promises it. They write rings and histograms only with interrupts masked.
+        // where the implementation of `Host` promises it. They change words with interrupts masked, or by a single
+        // atomic instruction.
         let snippet = unsafe {
             match code.is_of_returns {
                 true => Snippet::of_returns(&code.steps),

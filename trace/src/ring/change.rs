@@ -74,8 +74,8 @@ impl Rings {
         self.sizes().next().unwrap_or(0)
     }
 
-    /// Gives each ring at least `bytes` bytes, if the new pages take no more than `free` bytes in total or if the rings
-    /// shrink. The old pages are freed after the new ones are in use. The newest records stay, as many as fit.
+    /// Gives each ring at least `bytes` bytes, if the new pages take no more than `free` bytes in total or if no ring
+    /// grows. The old pages are freed after the new ones are in use. The newest records stay, as many as fit.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 //! `events/header_event` describe. Programs that read Linux's rings can read these pages (kernel/trace/ring_buffer.c).
 //!
 //! ```text
-//! page   u64 time in ns │ u64 commit: bytes of data, flags │ event │ event │ … │ [u64 how many are missing before it] │ 0
+//! page   u64 time in ns │ u64 commit: bytes of data, flags │ event │ event │ … │ [u64 count of missing records] │ 0
 //! event  u32: bits 0–4 type_len, bits 5–31 ns since the event before │ [u32 length] │ the record's own bytes
 //! ```
 //!

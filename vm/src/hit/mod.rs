@@ -93,8 +93,8 @@ pub trait Machine {
     /// Returns the nanoseconds since the start of the machine.
     fn nanoseconds(&self) -> u64;
 
-    /// Reads `bytes` bytes (1, 2, 4 or 8) at the virtual address `address`, extended by zeros. `None` if they cannot be
-    /// read.
+    /// Reads `bytes` bytes (1, 2, 4 or 8) at the virtual address `address`, into the lowest bytes of the result. `None`
+    /// if they cannot be read.
     fn read(&self, address: u64, bytes: u8) -> Option<u64>;
 
     /// Stores the virtual addresses of the stack in `frames`, the innermost first, as many as fit. Returns their

@@ -68,7 +68,8 @@ impl Limits {
         }
     }
 
-    /// Returns limits with room for `keys` keys in each map, however long its values are, and for twice as many stacks.
+    /// Returns limits with room for `keys` keys in each map, however long its values are, and for as many stacks, in
+    /// twice as many places.
     #[must_use]
     pub const fn with_keys(self, keys: usize) -> Self {
         let keys = if keys < KEYS_MAX { keys.next_power_of_two() } else { KEYS_MAX };

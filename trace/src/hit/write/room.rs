@@ -100,11 +100,12 @@ impl Ring {
         }
         let page = pages.get(number.checked_rem(count)? as usize)?;
         self.begun.store(number, Ordering::Relaxed);
-        // Another hit may interrupt this one here.
+        // An atomic swap, because another hit may interrupt this one at any moment.
         let interrupting = self.interrupting.swap(0, Ordering::Relaxed);
         let refused = self.refused.load(Ordering::Relaxed).wrapping_add(interrupting);
         self.refused.store(0, Ordering::Relaxed);
-        // Release: `begun` is visible before all words of the new page, and before the number that they are counted in.
+        // Release: `begun` becomes visible before the words of the new page, and `refused` before the number that it is
+        // added to.
         fence(Ordering::Release);
         let first = self.number.load(Ordering::Relaxed).wrapping_add(refused);
         self.number.store(first, Ordering::Relaxed);
