@@ -93,7 +93,7 @@ impl Intervals {
     }
 }
 
-/// Runs each clause that is due once. Periods that were missed up to the end of the program are not made up for, but
+/// Runs once each clause that is due. Periods that were missed up to the end of the program are not made up for, but
 /// counted. Returns how long to wait until the next call at most, or `None` if the program has ended.
 fn run_due(shared: &Shared, intervals: &mut [Interval]) -> Option<Duration> {
     let end = shared.end();

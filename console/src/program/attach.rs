@@ -60,9 +60,9 @@ impl From<OutOfMemory> for Unattached {
     }
 }
 
-// SAFETY: a site points to a `Shared`, which all CPUs may use, and is never changed.
+// SAFETY: a site is never changed, and points to a `Shared`, which all CPUs may use.
 unsafe impl Send for Site {}
-// SAFETY: a site points to a `Shared`, which all CPUs may use, and is never changed.
+// SAFETY: a site is never changed, and points to a `Shared`, which all CPUs may use.
 unsafe impl Sync for Site {}
 
 /// Registers disarmed probes that run the clauses of `shared` at all `places` that can be probed. Clauses are compiled,

@@ -71,7 +71,7 @@ const KEPT: usize = 64;
 /// Returns the value of a function that has copies.
 fn value(function: &InlinedFunction<'_>) -> u64 {
     let address = symbol::find(&function.name).next().map(|symbol| symbol.address);
-    // The numbers of functions are distinct offsets in the table, because each function takes more than a byte there.
+    // The sum is an address within the table, because each function takes more than a byte there.
     address.unwrap_or_else(|| (symbol::table_address() + function.number) as u64)
 }
 

@@ -25,7 +25,7 @@ pub(super) enum Way {
     Instruction,
     /// With all registers, if the instruction leaves its function.
     Exit(Exit),
-    /// At the return of the function whose entry the instruction is.
+    /// At the returns of the function that begins with the instruction.
     Return,
 }
 

@@ -44,7 +44,7 @@ impl Free {
         Some(start..start + bytes)
     }
 
-    /// Returns a range to the free memory; it may be new, or empty. Uses up one reservation.
+    /// Gives a range back to the free memory. The range may be new, or empty. Uses up one reservation.
     fn give(&mut self, Range { start, end }: Range<usize>) {
         self.forgo(1);
         if start == end {
@@ -96,8 +96,8 @@ mod target {
         pub fn new(words: &[u32]) -> Result<Self, OutOfMemory> {
             let bytes = size_of_val(words).next_multiple_of(ALIGNMENT);
             let range = find(bytes)?;
-            // SAFETY: `find` returned the range, which has been allocated by `allocate_executable`, is large enough and
-            // aligned, and belongs to nobody else.
+            // SAFETY: `find` returned the range: executable memory from `allocate_executable` that is large enough,
+            // aligned, and has no other owner.
             unsafe { probe::write_instructions(range.start, words) };
             Ok(Self(range))
         }

@@ -48,7 +48,7 @@ struct Turns {
     breaks: Vec<usize>,
 }
 
-/// The kinds of values that all probes of a clause allow.
+/// The features that all probes of a clause allow.
 #[derive(Clone, Copy)]
 pub(super) struct Allowed {
     /// Registers, functions and stacks, which exist only at a hit.

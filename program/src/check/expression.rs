@@ -218,7 +218,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// Returns `problem` if the probes of this clause do not allow it.
+    /// Returns `problem` as an error unless `allowed`, which tells whether the probes of this clause permit a feature.
     pub fn allow(&self, allowed: bool, problem: Problem, span: Span) -> Result<(), Error> {
         if allowed { Ok(()) } else { Err(span.error(problem)) }
     }

@@ -269,7 +269,7 @@ impl Clause<'_, '_> {
         self.push(Op::ReadBytes { to: first, words, address, length: Operand::Constant(bytes.into()) }, span)
     }
 
-    /// Assembles a value that is passed in registers: puts its parts where they would be in memory.
+    /// Assembles a value that is passed in registers or on the stack: puts its parts where they would be in memory.
     fn gather(&mut self, spot: Spot, bytes: u32, first: Word, span: Span) -> Result<(), Error> {
         let Spot::Passed(place, from) = spot else { return Ok(()) };
         let parts = match place {

@@ -44,7 +44,7 @@ use watch::OFFENCES;
 
 /// The number of rounds. Between rounds no CPU hits a probe, and all counts are compared.
 const ROUNDS: u64 = 8;
-/// The interval between calls that a task makes and exits in the middle of.
+/// One call of this many is made by a task that exits in the middle of it.
 const SELDOM: u64 = 64;
 
 /// Whether the tasks of this round should end.

@@ -13,7 +13,7 @@ use super::functions::{FUNCTIONS, Function, Group};
 
 /// The maximum number of probes at a time.
 const WATCHES: usize = 256;
-/// The interval between hits in which the handlers of some probes call a probed function.
+/// The handlers of some probes call a probed function at one hit of this many.
 const SELDOM: u64 = 16;
 
 /// The records for one probe.
@@ -121,7 +121,7 @@ pub extern "C" fn before(hit: &mut Hit<'_>) {
     armed_watch(hit.data()).before.fetch_add(1, Relaxed);
 }
 
-/// A handler before the first instruction of a function that sees what a call passes.
+/// A handler before the instruction that sees what a call passes, where the instruction is the first of a function.
 pub extern "C" fn at_entry(entry: &Entry) {
     armed_watch(entry.data()).before.fetch_add(1, Relaxed);
 }
