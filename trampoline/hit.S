@@ -194,7 +194,7 @@ kprobes_hit_condition:
     csel    x9, x9, x11, ne
     and     x1, x1, #~(0b11 << 10)
     b       kprobes_hit_finish
-// In: x10 = a bit, x9 = the pc if that bit is set in the register at the third operand, x11 = the pc otherwise.
+// In: x10 = a mask, x9 = the pc if any of its bits is set in the register at the third operand, x11 = the pc otherwise.
 kprobes_hit_test:
     ldr     x12, [x21, #{POINT_OPERANDS} + 16]
     ldr     x12, [sp, x12]

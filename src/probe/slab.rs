@@ -1,10 +1,10 @@
 //! A slab allocator for values of which there is one for each probe or point. A value never moves.
 //!
-//! A block is a header followed by a page of values; the header is found from the address of any of them. Allocating
-//! and freeing a place takes a few instructions, whatever allocator the kernel has. An empty block is returned to that
-//! allocator.
+//! A block is a page with a header, followed by values; the header is found from the address of any of them.
+//! Allocating and freeing a place takes a few instructions, whatever allocator the kernel has. An empty block is
+//! returned to that allocator.
 //!
-//! A block is a little smaller than a page, because most allocators keep a few bytes of their own beside each
+//! A block ends a little before the end of its page, because most allocators keep a few bytes of their own beside each
 //! allocation. Blocks of whole pages would then take every second page, and leave gaps that are too small for another
 //! block.
 

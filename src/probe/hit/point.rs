@@ -150,8 +150,8 @@ impl Point {
     /// [`shortcut`](Self::shortcut): go on at [`slot`](Self::slot) if the bit of `operands[0]` is set whose number is
     /// the flags (N in bit 3 to V in bit 0); otherwise at `operands[1]`.
     pub(crate) const CONDITION: u64 = 16;
-    /// [`shortcut`](Self::shortcut): go on at [`slot`](Self::slot) if a bit of `operands[0]` is set in the frame at
-    /// offset `operands[2]`; otherwise at `operands[1]`.
+    /// [`shortcut`](Self::shortcut): go on at [`slot`](Self::slot) if any bit of `operands[0]` is set in the frame
+    /// at offset `operands[2]`; otherwise at `operands[1]`.
     pub(crate) const TEST: u64 = 32;
     /// [`shortcut`](Self::shortcut): load the doubleword at the address `operands[0]`, which is known to be readable,
     /// store it in the frame at offset `operands[1]`, and go on at [`slot`](Self::slot).
