@@ -98,8 +98,9 @@ pub(crate) struct Ring {
     reader: Mutex<Reader>,
 }
 
-// SAFETY: only the hit that has entered the ring accesses `page`, on the ring's own CPU. `pages` changes only while no
-// CPU writes, by the holder of `reader`. Everything else is atomic.
+// SAFETY: only the hit that is recording accesses `page` and `bench`, on the ring's own CPU, and only one hit records
+// there at a time. `pages` changes only while no CPU writes, by the holder of `reader`. Everything else is atomic or
+// behind a lock.
 unsafe impl Sync for Ring {}
 // SAFETY: the only part that is not `Send` is the pointer `page`, which points into `pages` and moves with it.
 unsafe impl Send for Ring {}
