@@ -4,6 +4,7 @@
 //! The steps of a kernel compute and store. The engine adds words of its own: a prologue before them, which finds the
 //! state of the CPU, and the words after them that count the hit. As the code of a return, to which `kretprobe_lean`
 //! leads, a snippet lies in a cell of its return probe:
+//!
 //! ```text
 //! +-----------+----------+----------+-------+-------------------+----------------------+-- ... --+----------+
 //! | counts,   | numbers  | what the | hit   | to                | to                   |         | where it |
@@ -225,8 +226,8 @@ impl Snippet {
     ///
     /// # Errors
     ///
-    /// A [`SnippetError`] if the steps break a rule that can be checked: the snippet ends, no step changes a register
-    /// that it may not change, and interrupts that are masked are unmasked on every path.
+    /// A [`SnippetError`] if the steps break a rule that can be checked: every run of the snippet ends, no step changes
+    /// a register that it may not change, and interrupts that are masked are unmasked on every path.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! The call of a function, as a handler sees it that wants its probe to cost little.
+//! The call of a function, as seen by the handlers of probes that are to cost little.
 //!
 //! At the first instruction of a function, x9 to x17 and the flags hold no value that is needed (AAPCS64, section 6.1),
 //! unless the code shows otherwise ([`Live`](crate::insn::Live)), and any handler preserves x19 to x28, as every

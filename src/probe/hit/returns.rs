@@ -313,7 +313,7 @@ called_by_assembly! {
     }
 }
 
-/// Bytes of stack that a stub takes that only follows calls.
+/// Bytes of stack that a stub takes if it only follows calls.
 pub(crate) const FOLLOW_SIZE: usize = 48;
 
 /// Follows a call, in the cases that `kprobes_follow` does not handle: the slot of this CPU is empty, a hit is being

@@ -168,9 +168,9 @@ impl Registry {
 }
 
 impl Entry {
-    /// Decides how the instruction is executed from now on, and makes the new point, or null if no probe is enabled. If
-    /// a new cell is needed, it is filled last. A cell that is no longer needed is added to `replaced`. Returns `None`,
-    /// with nothing changed, if there is no memory.
+    /// Decides how the instruction is executed from now on, and makes the new point, or null if no probe is enabled. A
+    /// new cell, if one is needed, is written at the end of the change. A cell that is no longer needed is added to
+    /// `replaced`. Returns `None`, with nothing changed, if there is no memory.
     fn stage(&mut self, arena: &mut Arena, points: &mut Slab<Point>, replaced: &mut Vec<Used>) -> Option<*mut Point> {
         let Some(wanted) = self.wanted_mode() else {
             replaced.extend(self.cell());
