@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `Box::new(value)` | [`boxed(value)?`](boxed) |
 //! | `Arc::new(value)` | [`Arc::try_new(value)?`](Arc::try_new) |
-//! | `list.push(value)`, `list.extend(items)` | [`push(&mut list, value)?`](push), [`extend(&mut list, items)?`](extend) |
+//! | `list.push(value)` | [`push(&mut list, value)?`](push) |
+//! | `list.extend(items)` | [`extend(&mut list, items)?`](extend) |
 //! | `text.push(character)` | [`push_char(&mut text, character)?`](push_char) |
 //! | `items.collect::<Vec<_>>()` | [`collect(items)?`](collect), [`collect_results(items)?`](collect_results) |
 //! | `items.collect::<Box<[_]>>()` | [`boxed_slice(items)?`](boxed_slice) |

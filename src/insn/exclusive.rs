@@ -18,7 +18,7 @@
 //! | a path from a call to a store-exclusive, without a load-exclusive | the call begins the sequence |
 //! | a path from the entry to a store-exclusive, without a load-exclusive or a call | a caller begins it |
 //! | no branch from a load-exclusive to the end of the function | a caller ends it |
-//! | a call of a function in which a store-exclusive comes before any branch and any load-exclusive | the call ends it |
+//! | a call of a function in which a store-exclusive precedes every branch and load-exclusive | the call ends it |
 //!
 //! One case is not visible: a function without an exclusive of its own that calls one function which begins a sequence
 //! and another which ends it.

@@ -125,7 +125,8 @@ const fn is_only_read(register: Name) -> bool {
 /// Returns whether a copy of an instruction may write `register`, and also read it.
 const fn has_harmless_writes(register: Name) -> bool {
     match register {
-        // The trace unit; the branch records BRBCR_EL1, BRBFCR_EL1, BRBTS_EL1; BRBINFINJ_EL1, BRBSRCINJ_EL1, BRBTGTINJ_EL1.
+        // The trace unit; the branch records BRBCR_EL1, BRBFCR_EL1, BRBTS_EL1; BRBINFINJ_EL1, BRBSRCINJ_EL1,
+        // BRBTGTINJ_EL1.
         (2, 1, 0..=7, _, _) | (2, 1, 9, 0 | 1, 0..=2)
         // CPACR_EL1, RGSR_EL1, GCR_EL1; ZCR_EL1, TRFCR_EL1, TRCITECR_EL1, SMPRI_EL1, SMCR_EL1.
         | (3, 0, 1, 0, 2 | 5 | 6) | (3, 0, 1, 2, 0 | 1 | 3 | 4 | 6)
@@ -133,7 +134,8 @@ const fn has_harmless_writes(register: Name) -> bool {
         | (3, 0, 2, 1 | 2, 0..=3) | (3, 0, 2, 3, 0 | 1)
         // SP_EL0; PAN, UAO; ICC_PMR_EL1.
         | (3, 0, 4, 1, 0) | (3, 0, 4, 2, 3 | 4) | (3, 0, 4, 6, 0)
-        // ERRSELR_EL1; ERXCTLR_EL1, ERXSTATUS_EL1, ERXADDR_EL1, ERXPFGCTL_EL1, ERXPFGCDN_EL1; ERXMISC0_EL1 to ERXMISC3_EL1.
+        // ERRSELR_EL1; ERXCTLR_EL1, ERXSTATUS_EL1, ERXADDR_EL1, ERXPFGCTL_EL1, ERXPFGCDN_EL1; ERXMISC0_EL1 to
+        // ERXMISC3_EL1.
         | (3, 0, 5, 3, 1) | (3, 0, 5, 4, 1..=3 | 5 | 6) | (3, 0, 5, 5, 0..=3)
         // TFSR_EL1, TFSRE0_EL1; PAR_EL1.
         | (3, 0, 5, 6, 0 | 1) | (3, 0, 7, 4, 0)
@@ -191,7 +193,8 @@ pub(super) const fn operate(operation: Name, has_result: bool) -> Option<Reason>
         | (_, 0, 7, 8, 0..=3) | (_, 0, 7, 9, 0..=2)
         // DC CSW, CGSW, CGDSW; DC CISW, CIGSW, CIGDSW; DC CIVAPS, CIGDVAPS.
         | (_, 0, 7, 10 | 14, 2 | 4 | 6) | (_, 0, 7, 15, 1 | 5)
-        // TLBI VMALLE1, VAE1, ASIDE1, VAAE1, VALE1, VAALE1; TLBI RVAE1, RVAAE1, RVALE1, RVAALE1; all of them nXS as well.
+        // TLBI VMALLE1, VAE1, ASIDE1, VAAE1, VALE1, VAALE1; TLBI RVAE1, RVAAE1, RVALE1, RVAALE1; their nXS forms as
+        // well.
         | (_, 0, 8 | 9, 1 | 3 | 7, 0..=3 | 5 | 7) | (_, 0, 8 | 9, 2 | 5 | 6, 1 | 3 | 5 | 7)
         // BRB IALL, BRB INJ; TRCIT; CFP RCTX, DVP RCTX, COSP RCTX, CPP RCTX.
         | (_, 1, 7, 2, 4 | 5) | (_, 3, 7, 2, 7) | (_, 3, 7, 3, 4..=7)

@@ -165,8 +165,8 @@ fn system_register(first: Operand, second: Operand) -> Expected {
         ((3, 0, 4, 2, 0), true) => Reason::StackSelection,
         // ALLINT, PM.
         ((3, 0, 4, 3, 0 | 1), true) => Reason::ExceptionMasks,
-        // SCTLR_EL1, SCTLR2_EL1, and by their other names; TTBR0_EL1, TTBR1_EL1, TCR_EL1, TCR2_EL1, and the latter by their
-        // other names; PRBAR_EL1, PRLAR_EL1; MAIR, PIR, POR and AMAIR.
+        // SCTLR_EL1, SCTLR2_EL1, and by their other names; TTBR0_EL1, TTBR1_EL1, TCR_EL1, TCR2_EL1, and the latter by
+        // their other names; PRBAR_EL1, PRLAR_EL1; MAIR, PIR, POR and AMAIR.
         (
             (3, 0, 1, 0, 0 | 3)
             | (3, 0, 1, 4, 6 | 7)

@@ -155,8 +155,8 @@ impl fmt::Display for HitInSlot<'_> {
 
 /// The outcome of a `brk #0x4`.
 //
-// The variants without a fault hold nothing, rather than a `bool`: values of different widths in one place are moved by a
-// call of memcpy, which can be probed.
+// The variants without a fault hold nothing, rather than a `bool`: values of different widths in one place are moved by
+// a call of memcpy, which can be probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breakpoint {
     /// The breakpoint belongs to a probe, and has been handled.
