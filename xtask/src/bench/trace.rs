@@ -71,8 +71,8 @@ impl Trace {
 
 /// The addresses of the executed instructions.
 ///
-/// `Trace 0: 0x7f… [FLAGS/PC/…] NAME` announces an instruction. If it is not executed after all, `Stopped execution of
-/// TB chain before …` follows.
+/// `Trace 0: 0x7f… [FLAGS/PC/…] NAME` announces an instruction. If it is not executed after all,
+/// `Stopped execution of TB chain before …` follows.
 struct Addresses<R> {
     log: R,
     line: String,

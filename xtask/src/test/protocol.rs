@@ -23,8 +23,8 @@ pub struct Test {
 }
 
 impl Test {
-    /// Parses a line of the list: `test NAME`, and then, if present, ` depends: TRAITS`, ` needs: WHAT` and ` stops:
-    /// TEXT`. `None` if it is another line. The error is a sentence about a line with unknown parts.
+    /// Parses a line of the list: `test NAME`, and then, if present, ` depends: TRAITS`, ` needs: WHAT` and
+    /// ` stops: TEXT`. `None` if it is another line. The error is a sentence about a line with unknown parts.
     fn parse(line: &str) -> Option<Result<Self, String>> {
         let test = line.strip_prefix("test ")?;
         let (test, stops) = cut(test, " stops: ");
