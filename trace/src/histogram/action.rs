@@ -25,8 +25,9 @@ use crate::definition::synthetic::TEXT_SIZE;
 use crate::format::{Base, Field};
 use crate::recorder::Recorder;
 
-/// The largest number of actions of a trigger. An action has up to [`PARAMETERS_MAX`] parameters.
+/// The largest number of actions of a trigger (`HIST_ACTIONS_MAX`).
 pub(super) const ACTIONS_MAX: usize = 8;
+/// The largest number of parameters of an action (`SYNTH_FIELDS_MAX`). The name of the event in `trace` does not count.
 const PARAMETERS_MAX: usize = 64;
 
 /// When an action is carried out.
@@ -171,14 +172,15 @@ impl<'a> Typed<'a> {
         if self.parameters.text.is_empty() && self.name.text.starts_with("snapshot") {
             return Ok(parameters);
         }
+        let most = PARAMETERS_MAX + usize::from(self.name.text.starts_with("trace"));
         for part in self.parameters.split(',') {
+            if parameters.len() == most {
+                return Err(Error { problem: Problem::TooManyParameters, column: 0, before: None });
+            }
             let blanks = part.text.len() - part.text.trim_ascii_start().len();
             let part = part.slice(blanks, blanks + part.text.trim_ascii().len());
             if part.text.len() < 2 {
                 return Err(parser.error(Problem::InvalidParameter, part.text));
-            }
-            if parameters.len() > PARAMETERS_MAX {
-                return Err(Error { problem: Problem::TooManyParameters, column: 0, before: None });
             }
             fallible::push(&mut parameters, part)?;
         }

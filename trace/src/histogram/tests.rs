@@ -8,6 +8,7 @@ use crate::trigger::settings::Settings;
 use crate::trigger::{Plan, Request};
 use alloc::format;
 use alloc::string::ToString;
+use alloc::vec;
 
 pub(crate) struct Names;
 
@@ -306,4 +307,24 @@ fn what_is_wrong_is_pointed_at() {
     assert_eq!(refused("keys=u:sort=u.up"), (Problem::InvalidSortModifier, 14));
     assert_eq!(refused("keys=u:sort=hitcount.up"), (Problem::InvalidSortModifier, 21));
     assert_eq!(refused("keys=u.log2:sort=u.log2.up"), (Problem::InvalidSortModifier, 19));
+}
+
+/// `trace` has the name of its event besides its parameters.
+#[test]
+fn an_action_takes_at_most_64_parameters() {
+    let problem = |action: &str, first: &str, count: usize| {
+        let parameters = vec!["common_pid"; count].join(",");
+        let text = format!("keys=u:vv=s:onmax($vv).{action}({first}{parameters})");
+        definition(&text).err().map(|error| (error.problem, error.column))
+    };
+    assert_eq!(problem("save", "", 64), None);
+    assert_eq!(problem("save", "", 65), Some((Problem::TooManyParameters, 0)));
+    assert_eq!(problem("save", "", 66), Some((Problem::TooManyParameters, 0)));
+    for (action, first) in [("late", ""), ("trace", "late,")] {
+        let unknown = problem(action, first, 64).map(|(problem, _)| problem);
+        assert_eq!(unknown, Some(Problem::SyntheticNotFound), "{action}");
+        assert_eq!(problem(action, first, 65), Some((Problem::TooManyParameters, 0)), "{action}");
+    }
+    let crowded = format!("{}x", "common_pid,".repeat(64));
+    assert_eq!(problem("save", &crowded, 0), Some((Problem::TooManyParameters, 0)), "before it is looked at");
 }
