@@ -8,7 +8,7 @@ use core::ops::Range;
 
 /// A mistake in the embedding. The text of its [`Display`](fmt::Display) says how to correct it. Addresses are
 /// virtual.
-// 64-bit discriminant, as in `insn::Op`: the value is moved word by word.
+// The discriminant is as wide as the widest field, as in `insn::Op`, so that the value is moved word by word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum EmbeddingError {

@@ -61,7 +61,7 @@
 //! }
 //! ```
 //!
-//! The modules that depend only on their arguments also build for the host, where they are tested.
+//! The crate also builds for the host, where the modules that need no hardware are tested.
 
 #![cfg_attr(not(test), no_std)]
 

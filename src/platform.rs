@@ -398,7 +398,7 @@ pub(crate) mod identity {
 
 pub(crate) use identity::{calls, calls_offset, cpu, cpu_offset};
 
-/// Returns the virtual addresses of the platform functions that are called while a probe is handled.
+/// Returns the virtual addresses of the platform functions that are called while a probe is handled or text is written.
 #[cfg(target_os = "none")]
 pub(crate) fn at_a_hit() -> [usize; 3] {
     [stack as *const () as usize, fatal as *const () as usize, with_writable as *const () as usize]

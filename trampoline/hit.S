@@ -34,8 +34,8 @@
     .set    kprobes_syndrome_stepped, 0x6 << 7 | 0x3c << 1 | 1
 
 // Counts a hit, and calls a handler.
-// In: \point = the point, in a register other than x9, x11, x12 and x20, which is not changed; at \point + \pair, the
-// handler and the counts; sp = the frame; PSTATE.DAIF masked.
+// In: \point = the point, in a register other than x9, x11, x12 and x20, not changed before the call; at
+// \point + \pair, the handler and the counts; sp = the frame; PSTATE.DAIF masked.
 // Out: x20 = this CPU's state, and `written` in the frame. Goes to `\busy`, with nothing done, if a hit is already
 // being handled.
 // Clobbers: what a call may.

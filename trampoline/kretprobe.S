@@ -4,11 +4,11 @@
 // `ReturnProbe`, CPU_NUMBER in `Cpu`, LEAN_DISTANCE between the two trampolines, in which only one bit is set, and
 // those of hit.S.
 //
-// The entry probe has replaced the true return address by the address of one of the trampolines, so a RET arrives here
-// with the caller's stack pointer. `kretprobe_trampoline` saves the whole register file, finds the true return address
-// (which goes to frame.pc, and to frame.x30, where a RET leaves it), runs the handlers, and restores the registers. The
-// assembly handles the usual case: the newest call of the task has returned, and no other. It leaves the rest to
-// `kprobes_function_returned` in src/probe/hit/returns.rs, which is the reference.
+// The hit at the entry has replaced the true return address by the address of one of the trampolines, so a RET arrives
+// here with the caller's stack pointer. `kretprobe_trampoline` saves the whole register file, finds the true return
+// address (which goes to frame.pc, and to frame.x30, where a RET leaves it), runs the handlers, and restores the
+// registers. The assembly handles the usual case: the newest call of the task has returned, and no other. It leaves
+// the rest to `kprobes_function_returned` in src/probe/hit/returns.rs, which is the reference.
 //
 // A function whose return probe has a snippet may return to `kretprobe_lean` instead, which saves nothing.
 //
@@ -86,7 +86,7 @@ kretprobe_lean_recycle:
     .size   kretprobe_lean, . - kretprobe_lean
     .org    kretprobe_lean + {LEAN_DISTANCE}
 
-// The trampoline of all other return probes.
+// The trampoline of all other return probes, and of the unusual cases of `kretprobe_lean`.
 // In: sp and all registers as the function returned them. Out: at the true return address, with the same registers
 // except those that handlers have changed. If a handler has set frame.pc to another value than frame.x30, x16 is lost,
 // as it may be across any procedure call (AAPCS64, section 6.1.1). Unless a handler has asked to write the frame, only

@@ -206,7 +206,7 @@ mod tests {
             0x1000_00a9, // adr x9, 5
             0x3868_6948, // ldrb w8, [x10, x8]
             0x8b08_0929, // add x9, x9, x8, lsl #2
-            0xf940_0129, // [x9]: reads at the sum
+            0xf940_0129, // ldr x9, [x9]: reads at the sum
             0xd61f_0120, // br x9
             NOP,
             RET,

@@ -271,9 +271,9 @@ fn begins_with_store(at: u64, read: impl Fn(u64) -> Option<u32>) -> bool {
     false
 }
 
-/// Returns false for most words that are neither a load-exclusive nor a store-exclusive, by one test: the groups of
-/// exclusives, ordered accesses and unprivileged accesses with o2 clear (C4.1.94). The oracle calls it for every word.
-/// A function for whose words it returns false has no sequences.
+/// Returns true for every load-exclusive and store-exclusive, and false for most other words, by one test: the groups
+/// of exclusives, ordered accesses and unprivileged accesses with o2 clear (C4.1.94). The oracle calls it for every
+/// word. So a function for whose words it returns false has no sequences.
 #[must_use]
 pub const fn may_be_load(word: u32) -> bool {
     word & 0x3e80_0000 == 0x0800_0000

@@ -102,7 +102,8 @@ const DEPTH: usize = 3;
 const WAYS: usize = 128;
 const WAYS_BEYOND: usize = 16;
 
-/// BRK #1 of LLVM and BRK #1000 of GCC. Like UDF, compilers put them where execution must not get. A path ends there.
+/// BRK #1 of LLVM and BRK #1000 of GCC. Compilers put these, and UDF, where execution must not get. A path ends
+/// there.
 const TRAPS: [u32; 2] = [0xd420_0020, 0xd420_7d00];
 
 /// Returns the instruction at an address, as it is without probes; `None` outside the text.

@@ -60,8 +60,8 @@ pub enum Modifier {
 ///
 /// Offsets are in bytes from the instruction; register number 31 is the zero register. The masks of DAIF are in
 /// the order of their instruction's immediate: D is bit 3, F is bit 0.
-// The discriminant is as wide as a word, so that the fields are moved word by word; after a byte they would be moved by
-// memcpy.
+// The discriminant is 32 bits wide, so that the fields after it are moved word by word; after a byte they would be
+// moved by memcpy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 #[allow(missing_docs, reason = "the fields are the operands of the instruction that each variant names")]

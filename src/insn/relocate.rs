@@ -44,7 +44,7 @@ pub struct Place {
     pub from: u64,
     /// The address of the first word of the copy.
     pub to: u64,
-    /// Whether branch targets are checked in the page of the instruction, and in the memory of the copy.
+    /// How branch targets are checked in the page of the instruction, and in the memory of the copy.
     pub guard: Guard,
     /// Addresses that are known to be mapped as normal, untagged, readable memory for as long as the copy is used: the
     /// text.
@@ -214,7 +214,7 @@ const fn is_landing_pad(word: u32) -> bool {
 
 /// Why an instruction has no copy that does its work. The text of its [`Display`](fmt::Display) continues a sentence
 /// after "because".
-// 64-bit discriminant, as in `Op`: the value is moved word by word.
+// The discriminant is as wide as the widest field, as in `Op`, so that the value is moved word by word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum NotRelocatable {

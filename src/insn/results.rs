@@ -59,7 +59,7 @@ impl ScratchResults {
     }
 
     /// Returns why a value that the function at the virtual address `function` leaves in x9 to x17 or the flags may be
-    /// used by its callers; `None` if no caller uses one.
+    /// used by its callers; `None` if the callers that were found use none, and all of them could be judged.
     #[must_use]
     pub fn by(&self, function: u64) -> Option<Live> {
         let index = self.0.binary_search_by_key(&function, |&(function, _)| function).ok()?;

@@ -7,12 +7,13 @@ use crate::embedding::EmbeddingError;
 use crate::insn::Reason;
 
 /// The reason why a probe could not be registered. Addresses are virtual.
-// 64-bit discriminant, as in `insn::Op`: results of registrations are moved word by word.
+// The discriminant is as wide as the widest field, as in `insn::Op`, so that results of registrations are moved word
+// by word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(u64)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// The address is not a multiple of 4, where A64 instructions lie (Arm ARM, B1.4).
+    /// The address is not a multiple of 4, as that of every A64 instruction is (Arm ARM, B1.4).
     Misaligned {
         /// The requested address.
         address: usize,
@@ -90,7 +91,7 @@ pub enum ProbeError {
         /// The address of the instruction that writes x30 before any instruction has read it.
         writer: usize,
     },
-    /// The limit of calls in progress is not from 1 to [`MAX_ACTIVE`](super::MAX_ACTIVE).
+    /// The limit of calls in progress is not between 1 and [`MAX_ACTIVE`](super::MAX_ACTIVE), inclusive.
     MaxActive {
         /// The requested limit.
         maxactive: u32,

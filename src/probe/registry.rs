@@ -79,7 +79,7 @@ struct Entry {
     execution: Option<Execution>,
     /// The mode that the probes wanted when `execution` was decided.
     wanted: Mode,
-    /// The first two of the probes whose code lies in front of the stub, if there is such code.
+    /// The probes, one or two, whose code lies in front of the stub, if there is such code.
     front: [Option<ProbeRef>; 2],
     /// Why `execution` has a slower mode than `wanted`.
     fallback: Option<Fallback>,

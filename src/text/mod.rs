@@ -144,6 +144,6 @@ fn mark(places: &mut [impl Place], pc: usize) {
 /// Reads the instruction at the virtual address `address`, which is a multiple of 4 and in readable text.
 pub(crate) fn read(address: usize) -> u32 {
     // SAFETY: the callers have checked that the address lies in the text that the kernel has declared. Other tasks may
-    // write it, holding the registry's lock and one whole word at a time; hence the volatile load.
+    // write it, with the registry's lock held, one whole word at a time; hence the volatile load.
     u32::from_le(unsafe { ptr::with_exposed_provenance::<u32>(address).read_volatile() })
 }

@@ -98,7 +98,7 @@ impl<'a> Hit<'a> {
         &self.frame
     }
 
-    /// Returns the registers of the probed code, for changes.
+    /// Returns the registers of the probed code, for modification.
     ///
     /// # Safety
     ///
@@ -306,7 +306,7 @@ called_by_assembly! {
 /// probe has been counted already.
 #[inline(always)]
 fn call_each(hit: &mut Hit<'_>, is_called: impl Fn(&Watcher) -> bool, mut is_counted: bool) {
-    // SAFETY: this is the hit path, and this handler is only called for the first watcher of a point.
+    // SAFETY: this is the hit path, and the handlers that call this run only for the first watcher of a point.
     let point = unsafe { Point::beginning_with(Watcher::place(hit)) };
     let cpu = Cpu::current();
     returns::note(hit.frame.x[30]);
@@ -333,7 +333,7 @@ fn call_each(hit: &mut Hit<'_>, is_called: impl Fn(&Watcher) -> bool, mut is_cou
 }
 
 called_by_assembly! {
-    /// The pre-handler of a probe without one.
+    /// The pre-handler of a probe that has none: does nothing.
     pub(crate) fn call_nobody(_: &mut Hit<'_>) {}
 }
 

@@ -1,13 +1,13 @@
 //! Return probes: from the entry of a function to its return, in one task.
 //!
-//! At the entry, x30 holds the return address. The entry probe stores it in an instance, and puts into x30 the address
-//! of `kretprobe_trampoline`, or of `kretprobe_lean` if the probe has code for its returns. The instances of the calls
+//! At the entry, x30 holds the return address. The hit there stores it in an instance, and puts into x30 the address of
+//! `kretprobe_trampoline`, or of `kretprobe_lean` if the probe has code for its returns. The instances of the calls
 //! that a task is in form a list of the task, newest first. Only the task itself changes it. On one stack, the newest
 //! call ends first, so a call that returns is nearly always at the head.
 //!
 //! The stack pointer tells *which* calls a return ends: it is the same at the entry of a function and after its return
 //! (AAPCS64, section 6.4.5.1). Several instances have the same stack pointer if a function has several return probes,
-//! or leaves by a tail call to another probed function. All but the oldest of these have found the address of the
+//! or leaves by a tail call to another probed function. All but the oldest of these have found the address of a
 //! trampoline in x30, and all of them end at once.
 //!
 //! Newer instances than those are of two kinds:
@@ -104,8 +104,9 @@ impl<'a> Call<'a> {
         &self.frame
     }
 
-    /// Returns the registers, for changes. At the entry, x30 still holds the return address. A handler may change it,
-    /// and the function then returns to the new address; the trampoline's address is put there after the handler.
+    /// Returns the registers, for modification. At the entry, x30 still holds the return address. A handler may change
+    /// it, and the function then returns to the new address; the address of a trampoline is put there after the
+    /// handler.
     ///
     /// # Safety
     ///
@@ -124,7 +125,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the virtual address that the function returns to. At the entry of a function that was reached by a tail
-    /// call from another return-probed function, it is the address of the trampoline.
+    /// call from another return-probed function, it is the address of a trampoline.
     #[inline]
     #[must_use]
     pub fn return_address(&self) -> usize {
@@ -160,7 +161,7 @@ impl<'a> Call<'a> {
         unsafe { &*instance.owner().pool.data(instance) }
     }
 
-    /// Returns the private words of this call, for changes.
+    /// Returns the private words of this call, for modification.
     #[inline]
     #[must_use]
     pub fn instance_data_mut(&mut self) -> &mut [u64] {
@@ -265,7 +266,7 @@ impl ReturnProbe {
 }
 
 called_by_assembly! {
-    /// The handler of a probe without one.
+    /// The handler of a probe that has none: does nothing.
     fn call_nobody(_: &mut Call<'_>) {}
 }
 

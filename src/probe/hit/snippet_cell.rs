@@ -2,9 +2,9 @@
 //! a full stub.
 //!
 //! The branch that replaces the probed instruction leads to the snippet. The snippet makes no call and uses no stack.
-//! It counts and collects in registers that are dead there, and then runs a copy of the instruction. In an unusual case
-//! it goes on at the stub that follows it, before it has changed anything that other code looks at. The stub then calls
-//! the handler of the probe, as if there were no snippet.
+//! It counts and collects, using only registers that are dead there, and then goes on in a copy of the instruction. In
+//! an unusual case it goes on at the stub that follows it, before it has changed anything that other code looks at. The
+//! stub then calls the handler of the probe, as if there were no snippet.
 //!
 //! ```text
 //! +-----------+----------+----------+----------+-------+------+--------+-- ... --+------+------+
@@ -17,8 +17,8 @@
 //! No handler runs, so none can be running already: a hit while another handler runs on the CPU is not missed. If the
 //! CPUs can add to a word by one instruction (FEAT_LSE), interrupts are not masked either. A task that migrates in the
 //! middle of a snippet then adds to the words of the CPU that it came from, so all code that adds to such words uses
-//! such instructions. A snippet that does more than add, such as writing a record, masks interrupts for that, and is
-//! then the only one on its CPU.
+//! such instructions. A snippet that does more than add, such as writing a record, masks interrupts for that:
+//! nothing else then runs on its CPU.
 
 use super::origin;
 use crate::exception::TrapFrame;
