@@ -6,8 +6,8 @@
 //! Each clause is a [`Routine`]: a flat list of [`Op`]s. Control goes from one op to the next, or jumps **forward**:
 //! the target is after the jump, at most at the end of the list, which ends the clause. Only [`Op::Again`] jumps back,
 //! as the last op of a loop, and only while the run has ops left for that. So a routine ends after at most its number
-//! of ops plus [`TURNS_MAX`]. Basic blocks begin at the targets of jumps and after jumps; there are no other block
-//! boundaries.
+//! of ops plus [`TURNS_MAX`]. Basic blocks begin at the targets of jumps and after jumps, and nowhere else. Only the
+//! first block of a loop is entered by a jump back.
 //!
 //! The values of a clause are in a frame of [`FRAME_WORDS`] words of 64 bits, each identified by its number, a
 //! [`Word`]. A number takes one word. A string takes several consecutive words, with its bytes in ascending order, the

@@ -17,7 +17,7 @@ use crate::code::{Aggregate, HISTOGRAM_WORDS, Kept, Map};
 
 /// A block of [`WORDS`] words on every CPU, which start at 0.
 pub trait Words: fmt::Debug + Send + Sync {
-    /// Returns the distance from the engine's state of a CPU to the word with this number.
+    /// Returns the distance in bytes from the engine's state of a CPU to the word with this number.
     fn distance(&self, index: usize) -> u64;
 
     /// Returns the sum of the word over all CPUs.
@@ -102,8 +102,8 @@ pub(crate) struct Fixed {
 }
 
 impl Fixed {
-    /// Returns the distance from the engine's state of a CPU to the words for `key` of map number `map`, which must
-    /// have a [`Layout`].
+    /// Returns the distance in bytes from the engine's state of a CPU to the words for `key` of map number `map`, which
+    /// must have a [`Layout`].
     pub fn distance(&mut self, map: usize, of: &Map, key: &[u64], new: NewWords<'_>) -> Result<u64, OutOfMemory> {
         // Searching the last 64 is enough: the requests for one function come together, and others are rare.
         let known = self.cells.iter().rev().take(64).find(|cell| cell.map == map && *cell.key == *key);

@@ -346,9 +346,9 @@ impl Store {
         Ok(cached.as_ref().map(Cached::places))
     }
 
-    /// Returns the distance from the engine's state of a CPU to the words that code in the stub adds to, for `key` of a
-    /// map of `code`. If the key has no words yet, it gets some, from `new` if needed. `None` if the map cannot have
-    /// such words.
+    /// Returns the distance in bytes from the engine's state of a CPU to the words that code in the stub adds to, for
+    /// `key` of a map of `code`. If the key has no words yet, it gets some, from `new` if needed. `None` if the map
+    /// cannot have such words.
     ///
     /// # Errors
     ///
