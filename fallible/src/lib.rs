@@ -212,7 +212,7 @@ pub fn copy(text: &str) -> Result<String, OutOfMemory> {
 /// # Errors
 ///
 /// [`OutOfMemory`] if there is no memory for the text, or if an implementation of `Display` in it fails, for example
-/// because it allocates.
+/// because it allocates and finds no memory.
 pub fn format(arguments: fmt::Arguments<'_>) -> Result<String, OutOfMemory> {
     let mut text = Text::default();
     match fmt::Write::write_fmt(&mut text, arguments) {

@@ -113,7 +113,7 @@ loader_leave:
 1:  msr     sctlr_el1, x2
     msr     vbar_el1, x3
 2:  isb
-    ic      iallu                           // drops what was fetched speculatively during the copy
+    ic      iallu                           // drops what was fetched speculatively while the kernel was stored
     dsb     sy
     isb
     mov     x1, #0

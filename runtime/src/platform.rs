@@ -18,8 +18,8 @@ struct Runtime;
 aarch64_kprobes::platform!(Runtime);
 
 // SAFETY: trampoline/vectors.S passes breakpoint exceptions to the engine on the stack of the interrupted code, with
-// PSTATE.DAIF masked as the CPU does on every exception. TPIDR_EL1 points to the task that runs, which holds the state
-// of its CPU. The functions that the methods call keep the rest of the contract.
+// PSTATE.DAIF masked as the CPU does on every exception. TPIDR_EL1 points to the task that runs, which holds the
+// address of its CPU's state. The functions that the methods call keep the rest of the contract.
 unsafe impl Platform for Runtime {
     const CPUS: usize = MAX_CPUS;
     const CPU_OFFSET: usize = task::CPU_OFFSET;

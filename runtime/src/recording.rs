@@ -45,9 +45,9 @@ const DEPTH: usize = 2;
 const VERSION_1: u64 = 1 << 32;
 
 impl Channel {
-    /// Initialises the device.
+    /// Initializes the device.
     fn new(mut transport: MmioTransport<'static>) -> virtio_drivers::Result<Self> {
-        // The initialisation sequence of Virtio 1.2, 3.1.1.
+        // The initialization sequence of Virtio 1.2, 3.1.1.
         let known = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
         transport.set_status(DeviceStatus::empty());
         transport.set_status(known);

@@ -24,7 +24,7 @@ pub enum VirtioError {
     Map(MapError),
     /// The driver does not know this kind of register interface.
     Transport(u64, MmioError),
-    /// The driver failed to initialise the device.
+    /// The driver failed to initialize the device.
     Driver(u64, virtio_drivers::Error),
 }
 

@@ -1,7 +1,7 @@
 //! Framing: messages travel on the UART between text, and both may be damaged.
 //!
 //! So a message is a frame with a checksum, between two zeros and without a zero inside (consistent overhead byte
-//! stuffing). A receiver that has lost synchronisation finds it again at the next zero. Bytes that form no message are
+//! stuffing). A receiver that has lost synchronization finds it again at the next zero. Bytes that form no message are
 //! text.
 
 use serde::{Deserialize, Serialize};

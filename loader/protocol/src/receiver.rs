@@ -55,7 +55,8 @@ impl Receiver {
         }
     }
 
-    /// Gives the transfer up. The host has to announce it again.
+    /// Gives the transfer up. The host has to announce it again, and to send all its blocks again, unless the whole
+    /// packed image is in memory undamaged.
     pub fn refuse(&mut self, id: u32, refusal: Refusal) -> Reply {
         self.current = None;
         Reply::Refused { id, refusal }

@@ -38,7 +38,7 @@ pub(super) struct Queue {
 unsafe impl Send for Queue {}
 
 impl Queue {
-    /// Initialises the device.
+    /// Initializes the device.
     pub(super) fn new(transport: MmioTransport<'static>) -> Result<Self, Error> {
         let device = VirtIOBlk::new(transport)?;
         assert!(usize::from(device.virt_queue_size()) <= DEPTH);

@@ -77,7 +77,7 @@ register_structs! {
 
 /// The bank of the basic interrupts in the device tree's numbering, and the mask of its interrupts. Its pending
 /// register is the first, but its enable and disable registers are the last. The upper bits of its pending register
-/// summarise the other banks.
+/// summarize the other banks.
 const BASIC: usize = 0;
 const BASIC_INTERRUPTS: u32 = 0xff;
 
@@ -198,7 +198,7 @@ impl Bcm2836 {
     }
 }
 
-/// Waits until all accesses before this are complete. No later access starts earlier (Arm ARM, B2.3.12).
+/// Waits until all accesses before this are complete. No later access starts before that (Arm ARM, B2.3.12).
 fn complete() {
     barrier::dsb(barrier::SY);
 }

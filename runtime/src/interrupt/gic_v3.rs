@@ -186,7 +186,7 @@ fn is_group0_accessible() -> bool {
     is_kept
 }
 
-/// The distributor, and the redistributors of the CPUs that have been initialised.
+/// The distributor, and the redistributors of the CPUs that have been initialized.
 pub(super) struct GicV3 {
     distributor: Mmio<Distributor>,
     regions: Vec<Registers, 4>,

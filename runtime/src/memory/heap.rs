@@ -22,7 +22,7 @@ static HEAP: IrqLock<Talc<Manual, DefaultBinning>> = IrqLock::new(Talc::new(Manu
 #[derive(Debug)]
 pub struct Heap;
 
-// SAFETY: Talc fulfils the contract of `GlobalAlloc`, and the lock serialises its calls.
+// SAFETY: Talc fulfils the contract of `GlobalAlloc`, and the lock serializes its calls.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller guarantees that the size of the layout is not 0.

@@ -66,7 +66,7 @@ pub(super) struct Card {
 unsafe impl Send for Card {}
 
 impl Card {
-    /// Initialises the device, and gives it buffers to receive into.
+    /// Initializes the device, and gives it buffers to receive into.
     pub(super) fn new(transport: MmioTransport<'static>) -> Result<Self, Error> {
         let driver = Box::new(VirtIONetRaw::new(transport)?);
         let free: Vec<_> = (0..DEPTH).map(|_| Buffer::new()).collect();

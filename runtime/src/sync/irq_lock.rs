@@ -45,7 +45,7 @@ impl<T> IrqLock<T> {
     pub(crate) fn with_inlined<R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
         let mask = IrqMask::new();
         let result = look(SpinMutexGuard::leak(self.data.lock()));
-        // SAFETY: the guard was leaked above, so this is the only release, and `look` has returned its reference.
+        // SAFETY: the guard was leaked above, so this is the only release, and the reference that `look` got has ended.
         unsafe { self.data.force_unlock() };
         mask.end();
         result

@@ -25,9 +25,9 @@ use crate::task;
 
 /// The state that a task needs to unmask interrupts.
 ///
-/// Only the task itself and the exceptions that it takes access it. A breakpoint may come between any two accesses, and
-/// it restores whatever it finds half done: the masks are written after the count says that they are taken, and read
-/// while it still says so.
+/// Only the task itself and the exceptions that it takes access it. A breakpoint may come between any two accesses. Its
+/// handlers leave `depth` as they found it, and write `found` only if `depth` was 0. So `found` is written after
+/// `depth` says that interrupts are masked, and read while it still says so.
 pub(crate) struct Nesting {
     /// The number of [`IrqMask`]s that live.
     depth: AtomicU32,
@@ -57,8 +57,8 @@ pub struct IrqMask {
 
 impl IrqMask {
     /// Masks interrupts.
-    // Not inlined, because that would enlarge every lock. In the section that refuses probes, because instructions are
-    // patched with interrupts masked.
+    // Not inlined, because inlining would enlarge every lock. In the section that refuses probes, because instructions
+    // are patched with interrupts masked.
     #[inline(never)]
     #[unsafe(link_section = ".kprobes.text.irq_mask_new")]
     #[must_use]

@@ -4,7 +4,7 @@
 //!
 //! | lock | masks | for data accessed by | waits by | held for |
 //! |---|---|---|---|---|
-//! | [`IrqLock`] | interrupts | also handlers, the scheduler or the rendezvous | spinning | a few instructions |
+//! | [`IrqLock`] | interrupts | also interrupt handlers, scheduler or rendezvous | spinning | a few instructions |
 //! | [`PreemptLock`] | preemption | only tasks | spinning, interruptibly | as long as an interrupt may take, or longer |
 //! | `MaskedLock` | nothing: the caller has masked interrupts | a CPU's scheduler | spinning | a switch |
 //!

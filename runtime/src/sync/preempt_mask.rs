@@ -54,7 +54,7 @@ pub struct PreemptMask {
 
 impl PreemptMask {
     /// Masks preemption.
-    // Not inlined, because that would enlarge every lock.
+    // Not inlined, because inlining would enlarge every lock.
     #[inline(never)]
     #[must_use]
     pub fn new() -> Self {

@@ -64,7 +64,7 @@ impl ContextCell {
 
     /// Returns the registers as they were saved last. They are valid only while the task does not run.
     pub fn read(&self) -> Context {
-        // SAFETY: the context holds plain integers that are always initialised. If the task is switched meanwhile, the
+        // SAFETY: the context holds plain integers that are always initialized. If the task is switched meanwhile, the
         // values may be torn; the walk that starts from them checks every address.
         unsafe { self.0.get().read_volatile() }
     }

@@ -133,7 +133,7 @@ extern "C" fn compressor() -> CompressorOxide {
 fn pack(text: &[u8]) -> Option<Vec<u8>> {
     let mut compressor = Box::new_uninit();
     make(&mut compressor);
-    // SAFETY: `make` has just initialised it.
+    // SAFETY: `make` has just initialized it.
     let mut compressor = unsafe { compressor.assume_init() };
     let mut packed = vec![0; text.len()];
     let (status, _, length) = compress(&mut compressor, text, &mut packed, TDEFLFlush::Finish);
