@@ -57,7 +57,7 @@ pub enum Type {
 }
 
 impl Type {
-    /// Whether words of this type can be used as words of `other`.
+    /// Returns whether words of this type can be used as words of `other`.
     #[must_use]
     pub fn fits_as(self, other: Self) -> bool {
         self.words() == other.words() && (self == other || !matches!(self, Self::Tuple { .. } | Self::Known { .. }))

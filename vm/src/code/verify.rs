@@ -87,7 +87,7 @@ impl Code {
     ///
     /// # Errors
     ///
-    /// Returns the first broken rule, or fails if there is no memory for the check.
+    /// [`LoadError::Flaw`] with the first broken rule; [`LoadError::OutOfMemory`] if there is no memory for the check.
     pub fn verify(&self) -> Result<(), LoadError> {
         for (routine, ops) in self.routines.iter().map(|routine| &routine.ops).enumerate() {
             let mut states: Vec<Written> = fallible::collect((0..=ops.len()).map(|_| None))?;

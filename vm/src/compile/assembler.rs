@@ -111,7 +111,8 @@ impl Assembler {
     ///
     /// # Errors
     ///
-    /// Fails if there was no memory, or if a branch cannot reach its target.
+    /// [`Refused::OutOfMemory`] if memory ran out since the assembler was made; [`Refused::Long`] if a branch
+    /// cannot reach its target.
     pub fn finish(mut self) -> Result<(Vec<u32>, usize), Refused> {
         let instructions = self.words.len();
         let literals = core::mem::take(&mut self.literals);

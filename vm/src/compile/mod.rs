@@ -161,7 +161,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for it.
+    /// [`OutOfMemory`] if there is no memory for the directory.
     pub fn new(store: &Store) -> Result<Self, OutOfMemory> {
         let row = (1 + store.tables.len()).next_power_of_two();
         let rows = store.lanes.iter().enumerate().flat_map(|(cpu, lane)| {
@@ -259,8 +259,7 @@ impl core::error::Error for Refused {}
 ///
 /// # Errors
 ///
-/// Fails if the clause does not exist, is too long or has a loop; if a CPU has no part in the store; or if there is no
-/// memory.
+/// [`Refused`], with the reason. The interpreter can still run the clause.
 pub fn compile(
     code: &Code,
     clause: usize,

@@ -90,7 +90,7 @@ impl Places {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the places.
+    /// [`OutOfMemory`] if there is no memory for the places.
     pub fn new(code: &Code, ops: &[Op], registers: RangeInclusive<u8>) -> Result<Self, OutOfMemory> {
         let of = fallible::collect((0..FRAME_WORDS).map(|_| Vec::new()))?;
         let mut places = Self { spans: Vec::new(), of };
@@ -211,7 +211,7 @@ impl Places {
         self.behind(word, number).map_or(number, |span| span.last)
     }
 
-    /// Whether `register` never holds a value.
+    /// Returns whether `register` never holds a value.
     pub fn has_no_value_in(&self, register: u8) -> bool {
         self.spans.iter().all(|span| span.place != Place::Register(register))
     }

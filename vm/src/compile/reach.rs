@@ -79,7 +79,7 @@ impl State {
         (map == of).then_some(next)
     }
 
-    /// Whether everything that is known here also holds in `other`.
+    /// Returns whether everything that is known here also holds in `other`.
     fn holds_in(&self, other: &Self) -> bool {
         let mut both = self.clone();
         both.join(other).is_ok() && both == *self
@@ -101,7 +101,8 @@ impl Reach<'_> {
     ///
     /// # Errors
     ///
-    /// Returns the first word that breaks a rule, with the rule, or fails if there is no memory.
+    /// [`Refused::Flaw`] with the first word that breaks a rule, and the rule; [`Refused::OutOfMemory`] if there is no
+    /// memory for the check.
     pub fn check<W: Iterator<Item = usize>>(
         &self,
         compiled: &Compiled,

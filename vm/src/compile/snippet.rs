@@ -91,7 +91,7 @@ impl InStub {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the words.
+    /// [`OutOfMemory`] if there is no memory for the words.
     pub fn steps(mut self, code: &Code, store: &mut Store, new: NewWords<'_>) -> Result<Vec<Step>, OutOfMemory> {
         for (step, key) in &self.fixed {
             let numbers = key.parts.iter().filter_map(|part| match part {
@@ -140,7 +140,7 @@ impl From<OutOfMemory> for No {
 ///
 /// # Errors
 ///
-/// Fails if there is no memory.
+/// [`OutOfMemory`] if there is no memory to compile the clause.
 pub fn in_stub(
     code: &Code,
     clause: usize,
@@ -181,8 +181,8 @@ pub fn in_stub(
     }
 }
 
-/// Whether hits only add to a map, and never ask for its contents. A hit would look only into tables, and miss what
-/// stubs collect elsewhere.
+/// Returns whether hits only add to a map, and never ask for its contents. A hit would look only into tables, and miss
+/// what stubs collect elsewhere.
 fn is_only_collected(code: &Code, map: u8) -> bool {
     !code.routines.iter().flat_map(|routine| &routine.ops).any(|op| {
         matches!(

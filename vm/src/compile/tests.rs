@@ -139,7 +139,7 @@ impl Any {
     }
 }
 
-/// Whether the handler may call this address.
+/// Returns whether the handler may call this address.
 fn may_be_called(to: u64) -> bool {
     to == 0x5000
 }

@@ -141,7 +141,7 @@ impl Compiled {
     ///
     /// # Errors
     ///
-    /// Returns the first broken rule, or fails if there is no memory.
+    /// [`Refused::Flaw`] with the first broken rule; [`Refused::OutOfMemory`] if there is no memory for the check.
     pub(super) fn verify(&self, may: impl Fn(u64) -> bool, reach: Reach<'_>) -> Result<(), Refused> {
         let flaw = |word, what| Refused::Flaw { word, what };
         let instructions = self.words.get(..self.instructions).ok_or(flaw(0, "has fewer words than instructions"))?;
@@ -258,7 +258,7 @@ impl Compiled {
     }
 }
 
-/// Whether the word is one of those around a call that use the stack.
+/// Returns whether the word is one of those around a call that use the stack.
 fn touches_stack(word: u32) -> bool {
     ENTER.contains(&word) || LEAVE.iter().take(2).any(|leave| *leave == word)
 }

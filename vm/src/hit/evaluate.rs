@@ -33,7 +33,7 @@ impl Arithmetic {
 }
 
 impl Comparison {
-    /// Whether the comparison holds.
+    /// Returns whether the comparison holds.
     //
     // Not inlined, for the same reason as `Arithmetic::apply`.
     #[inline(never)]

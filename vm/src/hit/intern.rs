@@ -58,7 +58,7 @@ impl Stacks {
         hash.wrapping_add(away as u64) as usize & self.count.wrapping_sub(1)
     }
 
-    /// Whether the stack with this number is `stack`.
+    /// Returns whether the stack with this number is `stack`.
     #[inline]
     fn is(&self, number: usize, stack: &Cells) -> bool {
         let Some((count, frames)) = self.slot(number) else { return false };

@@ -82,7 +82,7 @@ impl<M: Machine> Run<'_, M> {
         true
     }
 
-    /// Whether a map has a key, on any CPU.
+    /// Returns whether a map has a key, on any CPU.
     #[inline]
     pub(super) fn has(&self, map: u8, key: Word) -> bool {
         let Some(tables) = self.store.tables.get(usize::from(map)) else { return false };

@@ -46,7 +46,7 @@ pub(crate) fn widened(value: u64, signed: bool) -> u128 {
     if signed { i128::from(value.cast_signed()).cast_unsigned() } else { value.into() }
 }
 
-/// Whether `new` replaces `old` as the least or the greatest value.
+/// Returns whether `new` replaces `old` as the least or the greatest value.
 #[inline]
 pub(crate) fn is_better(aggregate: &Aggregate, signed: bool, new: u64, old: u64) -> bool {
     let less = if signed { new.cast_signed() < old.cast_signed() } else { new < old };

@@ -30,7 +30,7 @@ use crate::atomic::AtomicU64;
 use crate::code::{Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, TURNS_MAX, Word};
 use crate::store::{Cells, Lane, MIX, Store, Table};
 
-/// Whether `holds` is true of each pair of elements at the same index, as far as both slices go.
+/// Returns whether `holds` is true of each pair of elements at the same index, as far as both slices go.
 ///
 /// This module walks pairs of slices by patterns. At some levels of optimization `Iterator::zip` is a call of a
 /// function in `core`, which can be probed.
@@ -322,7 +322,7 @@ impl<'a, M: Machine> Run<'a, M> {
         }
     }
 
-    /// Whether two strings differ in their first `bytes`.
+    /// Returns whether two strings differ in their first `bytes`.
     #[inline]
     fn differ(&self, left: Word, right: Word, bytes: u8) -> bool {
         let words = usize::from(bytes).div_ceil(8);

@@ -31,7 +31,7 @@ impl Entries {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for a copy.
+    /// [`OutOfMemory`] if there is no memory for a copy.
     pub(crate) fn read(tables: &[Table], kept: Kept, masked: Masked<'_>) -> Result<Self, OutOfMemory> {
         let (key_words, value_words) = tables.first().map_or((0, 1), |table| (table.key_words(), table.value_words()));
         let row_words = (key_words + value_words).max(1);
@@ -59,7 +59,7 @@ impl Entries {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the merge.
+    /// [`OutOfMemory`] if there is no memory for the merge.
     pub fn change_keys(&mut self, change: impl Fn(&mut [u64])) -> Result<(), OutOfMemory> {
         for row in self.rows.chunks_exact_mut(self.row_words) {
             change(&mut row[..self.key_words]);
@@ -117,7 +117,7 @@ impl Entries {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the numbers.
+    /// [`OutOfMemory`] if there is no memory for the numbers.
     pub fn sort_by_number(&mut self, number: impl Fn(&[u64]) -> i128) -> Result<(), OutOfMemory> {
         let values = self.rows.chunks_exact(self.row_words).map(|row| &row[self.key_words..]);
         let numbers = fallible::collect(values.map(number))?;

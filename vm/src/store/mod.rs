@@ -185,7 +185,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Fails if the code breaks a rule of the checked form, or if there is no memory.
+    /// [`LoadError::Flaw`] if the code breaks a rule of the checked form; [`LoadError::OutOfMemory`] if there is no
+    /// memory for the program's data.
     pub fn new(code: &Code, limits: &Limits, start: u64) -> Result<Self, LoadError> {
         code.verify()?;
         let lane = |cpu: usize| -> Result<_, OutOfMemory> {
@@ -217,7 +218,7 @@ impl Store {
         })
     }
 
-    /// Whether the program has asked to end. Then only clauses run that also run after the end.
+    /// Returns whether the program has asked to end. Then only clauses run that also run after the end.
     #[inline(always)]
     #[must_use]
     pub fn is_over(&self) -> bool {
@@ -246,7 +247,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the list.
+    /// [`OutOfMemory`] if there is no memory for the list.
     pub fn output_ends(&self) -> Result<Vec<u64>, OutOfMemory> {
         fallible::collect(self.lanes.iter().map(|lane| lane.ring.end()))
     }
@@ -257,7 +258,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the record. The record then stays the earliest.
+    /// [`OutOfMemory`] if there is no memory for the record. The record then stays the earliest.
     pub fn take_record(&self, ends: &[u64]) -> Result<Option<Record>, OutOfMemory> {
         let unread = self.lanes.iter().zip(ends).filter(|(lane, end)| !lane.ring.is_read(**end));
         let timed = unread.filter_map(|(lane, _)| Some((lane.ring.next_time()?, lane)));
@@ -315,7 +316,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for a copy.
+    /// [`OutOfMemory`] if there is no memory for a copy.
     pub fn read(&self, map: usize, kept: Kept, masked: Masked<'_>) -> Result<Entries, OutOfMemory> {
         let mut entries = Entries::read(self.tables.get(map).map_or(&[], |tables| tables), kept, masked)?;
         entries.add(|value_words, rows| self.fixed.read(map, value_words, rows))?;
@@ -337,7 +338,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the slots.
+    /// [`OutOfMemory`] if there is no memory for the slots.
     pub fn slots(&mut self, code: &Code, map: usize) -> Result<Option<u64>, OutOfMemory> {
         let (Some(of), Some(cached)) = (code.maps.get(map), self.cached.get_mut(map)) else { return Ok(None) };
         if cached.is_none() {
@@ -352,7 +353,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the words.
+    /// [`OutOfMemory`] if there is no memory for the words.
     pub fn distance(
         &mut self,
         code: &Code,

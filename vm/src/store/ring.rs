@@ -52,7 +52,7 @@ impl Ring {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Whether everything up to `end`, the end of a record, has been read.
+    /// Returns whether everything up to `end`, the end of a record, has been read.
     pub fn is_read(&self, end: u64) -> bool {
         self.read.load(Ordering::Relaxed) == end
     }
@@ -69,7 +69,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the record. The record then stays the next.
+    /// [`OutOfMemory`] if there is no memory for the record. The record then stays the next.
     pub fn take(&self) -> Result<Option<Record>, OutOfMemory> {
         let Some(time) = self.next_time() else { return Ok(None) };
         let read = self.read.load(Ordering::Relaxed);

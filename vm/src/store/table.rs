@@ -163,7 +163,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the copy.
+    /// [`OutOfMemory`] if there is no memory for the copy.
     pub fn read(&self, number: usize, masked: Masked<'_>, rows: &mut Vec<u64>) -> Result<(), OutOfMemory> {
         let (slot, start) = (self.key_words + self.value_words, rows.len());
         rows.try_reserve(self.ways * slot)?;

@@ -54,7 +54,7 @@ impl Value {
         }
     }
 
-    /// Whether the value is about slots of a bucket.
+    /// Returns whether the value is about slots of a bucket.
     pub(super) fn is_of_slots(self) -> bool {
         matches!(self, Self::In(Area::Slot(_), _) | Self::Taken(_) | Self::Next(_))
     }

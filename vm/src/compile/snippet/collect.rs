@@ -130,7 +130,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Whether a register has a value that is read after op `number`.
+    /// Returns whether a register has a value that is read after op `number`.
     fn is_used(&self, number: usize, register: u8) -> bool {
         self.places.across(number).any(|(_, of)| of == register)
     }

@@ -36,7 +36,7 @@ const TAKEN_AT: u16 = 8;
 const FURTHEST_AT: u16 = 16;
 const SLOTS_AT: u16 = 8 * HEAD as u16;
 
-/// Whether an op accesses the table of a map.
+/// Returns whether an op accesses the table of a map.
 pub(super) fn is_on_table(op: Op) -> bool {
     matches!(op, Op::Get { .. } | Op::Has { .. } | Op::Put { .. } | Op::Modify { .. } | Op::Delete { .. })
 }
@@ -362,7 +362,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether control always goes from an op to the next, and the op is never left to the handler.
+/// Returns whether control always goes from an op to the next, and the op is never left to the handler.
 fn leads_on(op: Op) -> bool {
     matches!(
         op,
