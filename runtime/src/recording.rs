@@ -102,7 +102,7 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no memory for the task or its buffers.
+    /// [`OutOfMemory`] if there is no memory for the task or its buffers.
     pub fn begin() -> Result<Self, OutOfMemory> {
         let is_ending = Arc::try_new(AtomicBool::new(false))?;
         let outcome = Arc::try_new(PreemptLock::new(Outcome::default()))?;

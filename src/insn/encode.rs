@@ -31,7 +31,8 @@ pub const fn brk(comment: u16) -> u32 {
 ///
 /// # Errors
 ///
-/// If `to` is further than a branch reaches (-128 MiB to +128 MiB - 4), or the distance is not a number of words.
+/// [`OutOfRange`] if `to` is further than a branch reaches (-128 MiB to +128 MiB - 4), or if the distance is not a
+/// whole number of words.
 pub const fn branch(from: u64, to: u64) -> Result<u32, OutOfRange> {
     match redirect::<26>(0x1400_0000, from, to) {
         Some(word) => Ok(word),

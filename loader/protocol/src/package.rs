@@ -7,7 +7,9 @@ use crate::{CHECKSUM, Refusal, Transfer};
 /// Unpacks the packed image of `transfer` to the start of `image`.
 ///
 /// # Errors
-/// Returns an error if the checksum of `packed`, the length of the image, or its checksum is not the one in `transfer`.
+///
+/// [`Refusal::Damaged`] if the checksum of `packed` is not the one in `transfer`; [`Refusal::NotUnpackable`] if
+/// `packed` cannot be unpacked, or if the length or the checksum of the image is not the one in `transfer`.
 pub fn unpack(transfer: &Transfer, packed: &[u8], image: &mut [u8]) -> Result<(), Refusal> {
     if CHECKSUM.checksum(packed) != transfer.id {
         return Err(Refusal::Damaged);

@@ -88,7 +88,7 @@ pub fn of_frame(frame: &TrapFrame) -> Backtrace {
 ///
 /// # Errors
 ///
-/// Returns an error if there is no such task, or if it runs on another CPU.
+/// [`TraceError::NoTask`] if there is no such task; [`TraceError::Running`] if it runs on another CPU.
 pub fn of_task(id: u64) -> Result<Backtrace, TraceError> {
     if id == task::current_task_number() {
         return Ok(current());

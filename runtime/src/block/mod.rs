@@ -109,8 +109,8 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// Returns an error if the buffer is empty or not a whole number of sectors, if sectors are not on the disk, or if
-    /// a write goes to a read-only disk.
+    /// [`BlockError::Length`] if the buffer is empty or not a whole number of sectors; [`BlockError::PastTheEnd`] if
+    /// sectors are not on the disk; [`BlockError::ReadOnly`] if a write goes to a read-only disk.
     pub fn submit(&self, operation: Operation, sector: u64, buffer: Box<[u8]>) -> Result<Pending, BlockError> {
         let length = buffer.len();
         if length == 0 || !length.is_multiple_of(SECTOR) {
@@ -132,7 +132,7 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`submit`](Self::submit), and an error if the disk fails.
+    /// The errors of [`submit`](Self::submit), and [`BlockError::Device`] if the disk fails.
     // Not inlined, so that it can be probed at every level of optimization.
     #[inline(never)]
     pub fn read(&self, sector: u64, count: usize) -> Result<Box<[u8]>, BlockError> {
@@ -145,7 +145,7 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`submit`](Self::submit), and an error if the disk fails.
+    /// The errors of [`submit`](Self::submit), and [`BlockError::Device`] if the disk fails.
     pub fn write(&self, sector: u64, buffer: Box<[u8]>) -> Result<Box<[u8]>, BlockError> {
         self.submit(Operation::Write, sector, buffer)?.wait()
     }
@@ -162,7 +162,7 @@ impl Pending {
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk has failed.
+    /// [`BlockError::Device`] if the disk has failed.
     pub fn wait(self) -> Result<Box<[u8]>, BlockError> {
         let request = self.completion.wait();
         match request.status() {

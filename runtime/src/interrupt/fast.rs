@@ -99,7 +99,7 @@ pub(super) fn initialize_cpu(controller: &Controller) {
 ///
 /// # Errors
 ///
-/// Returns the reason why it does not.
+/// A [`FastError`] with the reason why it does not.
 pub fn check() -> Result<(), FastError> {
     AVAILABILITY.here().get().copied().unwrap_or(Err(FastError::NoController))
 }
@@ -129,7 +129,7 @@ pub unsafe fn set_handler(handler: Handler) {
 ///
 /// # Errors
 ///
-/// Returns an error if the CPU takes no fast interrupts, or if there is no handler.
+/// A [`FastError`] in the same cases as for [`check`], or [`FastError::NoHandler`].
 #[inline]
 pub fn arm(ticks: u64) -> Result<(), FastError> {
     without(|| {

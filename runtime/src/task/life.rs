@@ -46,7 +46,7 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> JoinHandle {
 ///
 /// # Errors
 ///
-/// Returns an error if there is no memory for the task or for its stack.
+/// [`OutOfMemory`] if there is no memory for the task or for its stack.
 ///
 /// # Panics
 ///

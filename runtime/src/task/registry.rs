@@ -26,7 +26,7 @@ fn place(tasks: &[Arc<Task>], id: u64) -> Result<usize, usize> {
 ///
 /// # Errors
 ///
-/// Returns an error if there is no memory for a longer list.
+/// [`OutOfMemory`] if there is no memory for a longer list.
 pub fn add(task: Arc<Task>) -> Result<(), OutOfMemory> {
     let mut tasks = TASKS.lock();
     let more = if tasks.capacity() == 0 { ROOM } else { 1 };
@@ -67,7 +67,7 @@ pub struct TaskInfo {
 ///
 /// # Errors
 ///
-/// Returns an error if there is no memory for the list.
+/// [`OutOfMemory`] if there is no memory for the list.
 pub fn list() -> Result<Vec<TaskInfo>, OutOfMemory> {
     let tasks = fallible::collect(TASKS.lock().iter().cloned())?;
     let infos = idle::all().map(Task::info).chain(tasks.iter().map(|task| task.info()));

@@ -13,7 +13,7 @@ use crate::{task, time};
 ///
 /// # Errors
 ///
-/// Returns an error if there is no memory for the tasks. Tasks that have begun end after an iteration. A workload that
+/// [`OutOfMemory`] if there is no memory for the tasks. Tasks that have begun end after an iteration. A workload that
 /// itself lacks memory is not covered.
 pub fn run(
     workload: &'static Workload,
