@@ -54,7 +54,7 @@ pub enum Work {
 
 type Registered = Box<dyn Deref<Target = Registration>>;
 
-/// Registered probes.
+/// Registered probes, which are unregistered when this is dropped.
 pub struct Armed {
     /// The probes on the measured instruction.
     pub probes: Vec<Registered>,
@@ -281,8 +281,9 @@ impl Deref for OneProbe {
 /// The body of the programs that are measured both compiled and interpreted.
 const COUNT: &str = "{ @ = count(); }";
 
-/// Probes on all functions, and on all their inlined copies.
+/// A program with probes on all functions.
 const ALL_FUNCTIONS: &str = "kprobe:* { @[func] = count(); }";
+/// Probes at the entry of every inlined copy.
 const ALL_COPIES: &str = "inline:*:entry";
 
 /// Returns 1, for a figure that is for the whole change.

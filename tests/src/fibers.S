@@ -31,8 +31,8 @@ fibers_begin:
     brk     #1
     .size   fibers_begin, . - fibers_begin
 
-// Returns x0 + 1 to the x30 of its call, with the stack pointer 32 bytes lower. No single instruction contains the
-// number 32 and the stack pointer.
+// Returns x0 + 1 to the x30 of its call, with the stack pointer 32 bytes lower. The instruction that changes the stack
+// pointer does not contain the number 32.
     .balign 16
     .global fibers_push
     .type   fibers_push, %function

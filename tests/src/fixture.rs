@@ -13,7 +13,7 @@ macro_rules! fixtures {
             unsafe extern "C" {
                 safe fn $symbol(argument: u64) -> u64;
             }
-            /// Calls a function of `fixtures.S`, which describes it.
+            /// A function of `fixtures.S`, which describes it.
             pub const $name: Fixture = Fixture($symbol);
         )*
     };

@@ -20,6 +20,8 @@ static CALLS: AtomicU64 = AtomicU64::new(0);
 fn counted(number: u64) -> u64 {
     // Each copy begins with this instruction. The addition may begin with a loop of exclusives, whose first instruction
     // is executed again when a store fails.
+    //
+    // SAFETY: NOP has no effect.
     unsafe { core::arch::asm!("nop") };
     CALLS.fetch_add(1, Relaxed);
     let mut bits = 0;

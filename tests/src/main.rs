@@ -57,8 +57,8 @@ use runtime::{power, print, println};
 pub struct Test {
     name: &'static str,
     run: fn(),
-    /// The traits of the machine that can affect the test. The host runs the test once for each value of these traits,
-    /// and once otherwise.
+    /// The traits of the machine that can affect the test. The host runs the test for each value of these traits, or
+    /// once if there are none (`docs/testing.md`).
     depends: &'static [&'static str],
     needs: Option<Need>,
     stops: Option<&'static str>,

@@ -31,7 +31,7 @@ static LIMITED: AtomicUsize = AtomicUsize::new(0);
 /// The number of further allocations of that task that succeed.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns whether this allocation fails.
+/// Counts an allocation of the limited task, and returns whether it fails.
 fn fails() -> bool {
     let limited = LIMITED.load(Relaxed);
     limited != 0

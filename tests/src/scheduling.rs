@@ -1,6 +1,6 @@
 //! Tasks on several CPUs: none is overlooked, lost, run twice at a time or left behind, however the tasks move.
 //!
-//! Most of the tests also hold on one CPU. Some defects show as a hang, which the host ends by a timeout.
+//! Most of the tests also make sense on one CPU. Some defects show as a hang, which the host ends by a timeout.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -283,7 +283,7 @@ test!(
         extern "C" fn dawdle_after(_: &mut Call<'_>) {
             dawdle();
         }
-        // The probe delays the step between the check for a waiting task and its consequence.
+        // The probe delays an idle CPU between its check for waiting tasks and what it does as a result.
         let look = symbol::find("runtime::task::scheduler::somebody_waits_elsewhere").next().expect("a function");
         let probe = Kretprobe::at(look.address as usize).handler(dawdle_after).register().expect("it can be probed");
         let occupying = (2..cpus()).map(|cpu| task::spawn_on(cpu, "occupying", || keep_until(|| OVER.load(SeqCst))));

@@ -270,7 +270,7 @@ test!(
 /// Checks a pair of snippets. Runs on one CPU: if an instance was returned on another CPU, the handler is used instead.
 fn do_or_leave_both() {
     let words = CpuWords::new().unwrap();
-    // The stub stops following the call if its snippet is left to the handler, or if its load faults.
+    // If the snippet leaves the hit to the handler, or its load faults, the stub undoes what it did to follow the call.
     let good = (&raw const CALLED).addr() as u64;
     // A readable address, an odd one, and an unreadable one.
     let numbers = [good & !3, good | 1, 0xffff_ff7f_dead_bee0, good & !3];

@@ -56,7 +56,8 @@ fn handle(frame: &mut TrapFrame, esr: u64, _: u64) -> bool {
 #[inline(always)]
 pub fn run<R>(each: Each, program: impl FnOnce() -> R) -> R {
     *EACH.lock() = Some(each);
-    // SAFETY: the handler only changes the state of stepping, and continues where it was called.
+    // SAFETY: the handler changes only the state of stepping, and continues after a breakpoint or at the next
+    // instruction. The functions that are passed as `each` leave the registers as they are.
     unsafe { exception::set_fault_handler(handle) };
     let _mask = IrqMask::new();
     // SAFETY: `handle` continues after the breakpoint, with all registers unchanged.

@@ -59,9 +59,9 @@ random_pads_above:
     .endr
     .size   random_pads_above, . - random_pads_above
 
-// Loads the registers and the state in `in` of random_run_state, and continues there. Returns when a pad is reached,
-// with the registers of that moment in `out`: pc is the low half of the pad's address, and pstate has NZCV and DAIF.
-// Clobbers: the caller-saved registers. Stack: 96 bytes, and the stack that random_run_state names.
+// Loads the registers and the state in `before` of random_run_state, and continues there. Returns when a pad is
+// reached, with the registers of that moment in `after`: pc is the low half of the pad's address, and pstate has NZCV
+// and DAIF. Clobbers: the caller-saved registers. Stack: 96 bytes, and the stack that random_run_state names.
     .balign 16
     .global random_run
     .type   random_run, %function

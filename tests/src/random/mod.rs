@@ -63,6 +63,7 @@ struct Seen(UnsafeCell<[TrapFrame; 2]>);
 unsafe impl Sync for Seen {}
 
 static SEEN: Seen = Seen(UnsafeCell::new([TrapFrame::ZERO; 2]));
+/// The numbers of calls of the pre-handler and of the post-handler.
 static CALLS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 fn see(which: usize, hit: &Hit<'_>) {
@@ -76,6 +77,8 @@ fn see(which: usize, hit: &Hit<'_>) {
 #[inline(always)]
 pub fn lose_registers() {
     // A handler may use any of these registers, so a register that the exception does not restore stays overwritten.
+    //
+    // SAFETY: the assembly changes only registers that a call may change, and declares them.
     unsafe {
         asm!(
             ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18",
@@ -96,8 +99,8 @@ extern "C" fn after(hit: &mut Hit<'_>) {
     see(1, hit);
 }
 
-/// The first register, and the number of registers, that a called function may change and that a probe of this kind
-/// does not restore.
+/// The first register, and the number of registers, that a called function may change and that a probe does not restore
+/// if its handler sees only what a call passes.
 const LOST: (usize, usize) = (9, 9);
 /// The bits of PSTATE that are compared for such a probe.
 const KEPT: u64 = COMPARED & !TrapFrame::FLAGS;

@@ -5,7 +5,7 @@
 pub struct Sequence(u64);
 
 impl Sequence {
-    /// Creates the sequence that begins with `seed`.
+    /// Creates the sequence of `seed`.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }

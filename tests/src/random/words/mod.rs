@@ -36,7 +36,7 @@ pub struct Place<'a> {
     pub address: usize,
 }
 
-/// The requirement of a word for the registers.
+/// The requirement of a word on the registers.
 #[derive(Clone, Copy, Debug)]
 pub enum Need {
     Nothing,
@@ -150,7 +150,7 @@ impl Place<'_> {
                 before.set_register(rn, self.arena.pad(self.sequence, self.address, usize::MAX) as u64);
             }
             Need::Access(access) => {
-                // sp is aligned down below, which moves the access down, too.
+                // sp will be rounded down, which moves the access down, too.
                 let slack = if access.rn == 31 { 16 } else { 0 };
                 // The access must not leave the stack upwards either, where no trap frame is expected.
                 let up = if access.rn == 31 { (access.writeback - access.offset).max(0).unsigned_abs() } else { 0 };
