@@ -36,7 +36,7 @@ pub unsafe trait Host {
     const NAME_OFFSET: usize = Place::NAME;
 }
 
-/// The offsets of the image's [`Host`] as values, for code that stubs are compiled from.
+/// The offsets of the image's [`Host`] as values, which are compiled into stubs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offsets {
     /// The offset of the number of the CPU.

@@ -14,7 +14,8 @@ const TABLE: u8 = 11;
 const HASH: u8 = 12;
 const FACTOR: u8 = 14;
 
-/// The size of a counter or a key, in bytes.
+/// The size of a counter or a part of a key, in bytes. A cell holds the number of hits, the key, and the values; an
+/// entry holds the parts of the key, the number of hits, and the values.
 const WORD: usize = 8;
 
 impl Steps {

@@ -54,8 +54,8 @@ pub trait Armed: Sized {
     type Error: fmt::Display;
 
     /// Registers a probe of `kind` and `form` at the virtual address `address`, which records with `recorder` and is
-    /// not armed. If the engine can, it compiles `insertion` into the stub, which then does its work instead of the
-    /// handler.
+    /// not armed. If the engine can, it puts the snippet of `insertion` into the stub, which then handles the hits that
+    /// the snippet does not leave to the handler.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ pub struct Error {
     pub before: Option<(Problem, usize)>,
 }
 
-/// A problem of a histogram. `Display` writes the text of Linux's `error_log`.
+/// A problem of a histogram. `Display` writes the text of Linux's `error_log`, or a similar one if Linux logs nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// There are no keys.
@@ -56,7 +56,7 @@ pub enum Problem {
     MissingOperand,
     /// A time in microseconds is combined with a value in another unit.
     TimestampMismatch,
-    /// A text is not a number where one is needed.
+    /// An operand begins like a number, but is none.
     ExpectNumber,
     /// `-(…)` is part of an expression.
     UnaryMinus,
@@ -82,7 +82,7 @@ pub enum Problem {
     WatchedNotFound,
     /// There is a second `save`.
     TooManySaves,
-    /// An argument of `save` is not a field.
+    /// A parameter of `save` cannot be saved.
     FieldVariable,
     /// A parameter is not a field.
     FieldParse,

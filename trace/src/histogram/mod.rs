@@ -142,7 +142,8 @@ impl Tally {
 }
 
 impl Histogram {
-    /// Makes an empty histogram with a table for each of `cpus` CPUs. Its action `snapshot()` is about `rings`.
+    /// Makes an empty histogram with a table for each of `cpus` CPUs. Its action `snapshot()` preserves the records of
+    /// `rings`.
     ///
     /// # Errors
     ///

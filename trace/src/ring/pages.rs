@@ -31,7 +31,7 @@ const TYPE_LEN_MAX: usize = 28;
 const TIME_EXTEND: u32 = 30;
 const DELTA_BITS: u32 = 27;
 const DELTA_MASK: u64 = (1 << DELTA_BITS) - 1;
-/// The number of a ring's pages that are taken at a time, so small that there is always memory for them.
+/// The number of a ring's pages that are taken at a time, which bounds the memory that a call needs.
 const AT_ONCE: u64 = 16;
 
 /// The pages that one call takes.

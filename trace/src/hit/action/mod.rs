@@ -45,8 +45,8 @@ impl PlanCell {
     /// Returns the plan; `None` means record every hit. The reference is valid while the hit is handled.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<&Plan> {
-        // SAFETY: the pointer is null or came from a box. A replaced plan is dropped only after all hits that may have
-        // loaded it.
+        // SAFETY: the pointer is null or came from the box that `replace` was given. A replaced plan is dropped only
+        // when no CPU handles a hit that may have loaded it, which `replace` requires of its callers.
         unsafe { self.0.load(Acquire).as_ref() }
     }
 }

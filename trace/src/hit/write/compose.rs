@@ -422,7 +422,8 @@ impl Extract {
     }
 }
 
-/// Dereferences: loads a number at `value + offset`. `None` if `value` is, or if the memory cannot be read.
+/// Dereferences: loads a number at `value + offset`. Returns `None` if `value` is `None`, or if the memory cannot be
+/// read.
 #[inline(always)]
 fn follow(value: Option<u64>, offset: i64, width: Width) -> Option<u64> {
     read(value?.wrapping_add_signed(offset), width)
