@@ -4,8 +4,8 @@ use alloc::borrow::Cow;
 
 use kprobes_program::syntax::numbered;
 
-/// The maximum length of the shorter of two compared words, in bytes. The edit distance uses a row of this size on the
-/// stack.
+/// The size of the row that the edit distance keeps on the stack. The shorter of two compared words must have fewer
+/// bytes than this.
 const LONGEST: usize = 256;
 
 /// Returns the word in `known` with the smallest edit distance from `word`; `None` if the distance is more than half

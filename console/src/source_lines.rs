@@ -15,6 +15,10 @@ pub(crate) fn table() -> Result<Lines<'static>, LineError<'static>> {
 
 /// Returns the virtual addresses of the instructions that begin line `line` of the file that `path` names; there is at
 /// least one.
+///
+/// # Errors
+///
+/// The image has no such table, no file or several files have this path, or no instruction begins the line.
 pub(crate) fn places(path: &str, line: u32) -> Result<impl Iterator<Item = u64> + Clone, LineError<'static>> {
     table()?.places(path, line)
 }

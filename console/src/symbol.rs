@@ -1,7 +1,8 @@
 //! The names of the functions and statics of this image, from the table that is appended to the image after the link.
 //!
-//! The table is checked once, in [`init`]. A lookup never waits for the check, because a fault may be reported at any
-//! time: before the check, and without a valid table, there are no names, and addresses are shown as numbers.
+//! The table is checked once, in [`init`](crate::init). A lookup never waits for the check, because a fault may be
+//! reported at any time: before the check, and without a valid table, there are no names, and addresses are shown as
+//! numbers.
 
 use alloc::string::String;
 use core::fmt;

@@ -518,9 +518,9 @@ pub enum Problem {
         /// The maximum.
         most: usize,
     },
-    /// More live values than the frame has room for.
+    /// More values at a time than there is room for, in the frame, in a tuple or in a key.
     Room {
-        /// The size of the frame, in words of 64 bits.
+        /// The maximum, in words of 64 bits.
         most: usize,
     },
     /// Too many maps, outputs or clauses.

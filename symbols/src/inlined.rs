@@ -61,7 +61,7 @@ pub struct Passage {
     pub when: When,
 }
 
-/// A function that has inlined copies, or that has other copies inside its own.
+/// A function that has inlined copies, or that contains copies of others.
 #[derive(Clone, Debug)]
 pub struct InlinedFunction<'a> {
     /// The number among all such functions, in ascending order of name.
@@ -244,8 +244,8 @@ impl<'a> Stored<'a> {
 }
 
 impl InlinedCopies {
-    /// Returns every function that has copies, or that has other copies inside its own, in ascending order of name. If
-    /// there is no memory for a name, the last item is an error.
+    /// Returns every function that has copies, or that contains copies of others, in ascending order of name. If there
+    /// is no memory for a name, the last item is an error.
     pub fn functions(&self) -> impl Iterator<Item = Result<InlinedFunction<'_>, OutOfMemory>> {
         self.functions_where(|_, _| true)
     }

@@ -194,7 +194,7 @@ pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
     Ok(table)
 }
 
-/// Writes `all` rows in blocks.
+/// Writes the rows `all` in blocks.
 fn put_rows(base: u64, all: &[Row], blocks: &mut Vec<u8>, rows: &mut Vec<u8>) -> Result<(), WriteError> {
     for block in all.chunks(BLOCK) {
         let address = block.first().map_or(0, |row| row.address);

@@ -15,7 +15,7 @@ pub enum Class {
     Simulated(Simulation),
     /// The instruction runs while a probe is handled.
     Blacklisted,
-    /// The instruction lies between a load-exclusive and its store-exclusive.
+    /// The instruction lies strictly between a load-exclusive and its store-exclusive.
     Exclusive,
     /// The word is data that an instruction of the same function reads.
     Data,

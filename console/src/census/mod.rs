@@ -53,8 +53,8 @@ struct Found {
 }
 
 impl Census {
-    /// Counts a function in the text. It begins at the virtual address `start` and consists of `words`, without the
-    /// breakpoints of probes. `has_data` is the kernel's answer for a range of addresses.
+    /// Counts a function in the text. It begins at the virtual address `start` and consists of `words`, as they are
+    /// without probes. `has_data` is the kernel's answer for a range of addresses.
     ///
     /// # Errors
     ///

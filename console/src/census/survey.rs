@@ -8,8 +8,8 @@ use aarch64_kprobes::probe::Site;
 use fallible::OutOfMemory;
 
 /// Returns the answers of [`check`](aarch64_kprobes::probe::check) for the instructions of a function in the text. The
-/// function begins at the virtual address `start` and consists of `words`, without the breakpoints of probes.
-/// `has_data` is the kernel's answer for a range of addresses.
+/// function begins at the virtual address `start` and consists of `words`, as they are without probes. `has_data` is
+/// the kernel's answer for a range of addresses.
 ///
 /// # Errors
 ///

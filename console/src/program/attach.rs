@@ -36,7 +36,7 @@ pub(super) struct Attached {
     pub refused: Refused,
 }
 
-/// The events that the probes have missed.
+/// Numbers of hits and returns that no handler has seen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unseen {
     /// The number of missed hits.

@@ -1,7 +1,7 @@
 //! Finds the instructions that leave a function: every RET, and every branch out of it, which is a tail call. A pure
 //! computation.
 //!
-//! A function leaves as often as it is entered, even if it is recursive or makes tail calls. A probe on each of these
+//! A function is left as often as it is entered, even if it is recursive or makes tail calls. A probe on each of these
 //! instructions therefore sees every return, at any depth, without any record of the call.
 
 use core::ops::Range;

@@ -58,7 +58,7 @@ pub(super) struct Copies {
 pub(super) struct Table(OnceCell<Result<Unpacked, Problem>>);
 
 /// The unpacked table. Unpacking takes a hundred times as long as reading, so the table is kept for the next program,
-/// unless it would take more than a [`KEPT`]th of the memory to spare.
+/// unless it would take more than one part in [`KEPT`] of the memory to spare.
 enum Unpacked {
     Kept(&'static InlinedCopies),
     Once(InlinedCopies),

@@ -28,6 +28,7 @@ pub(super) struct Clause<'c, 's> {
     pub guessed: bool,
     /// The jumps to the end of the clause.
     pub ends: Vec<usize>,
+    /// The enclosing loops, the innermost last.
     loops: Vec<Turns>,
     pub allowed: Allowed,
     /// The kind of the probes, if all have the same kind.

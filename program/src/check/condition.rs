@@ -123,8 +123,8 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// Returns a comparison that tells whether `address` is in one of the functions that the string `path` names. `at`
-    /// is the place of the string.
+    /// Returns a comparison that holds if `address` is (`==`) or is not (`!=`) in one of the functions that the string
+    /// `path` names. `at` is the place of the string.
     fn within(
         &mut self,
         operator: Operator,

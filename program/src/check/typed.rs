@@ -526,8 +526,8 @@ impl Clause<'_, '_> {
     }
 }
 
-/// The smallest range that contains the tags of all variants: its first number, and its length. The range may wrap
-/// around at the size of the tag.
+/// The smallest range that contains the tags of all variants that have their own: its first number, and its length. The
+/// range may wrap around at the size of the tag.
 pub(super) struct Tags {
     pub first: u64,
     pub span: u64,

@@ -1,5 +1,5 @@
-//! Output and maps as JSON, an object on each line, for programs on the host. The objects are those that `bpftrace -f
-//! json` prints.
+//! Output and maps as JSON, an object on each line, for programs on the host. The objects are those that
+//! `bpftrace -f json` prints.
 //!
 //! bpftrace writes numbers that a double cannot hold as strings, because many JSON readers keep all numbers in doubles.
 

@@ -68,8 +68,8 @@ pub fn numbered(path: &str) -> (&str, Option<usize>) {
 }
 
 /// Returns the demangled path `name` without what distinguishes the copies of one function: generic arguments, and
-/// suffixes like `.cold`. `<a::B<u8>>::f::<u32>` becomes `a::B::f`, and `<a::B<u8> as c::D<u8>>::f` becomes `<a::B as
-/// c::D>::f`.
+/// suffixes like `.cold`. `<a::B<u8>>::f::<u32>` becomes `a::B::f`, and `<a::B<u8> as c::D<u8>>::f` becomes
+/// `<a::B as c::D>::f`.
 ///
 /// # Errors
 ///
