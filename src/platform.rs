@@ -287,7 +287,7 @@ mod identity {
     macro_rules! absolute {
         ($symbol:literal) => {{
             let value: u64;
-            // SAFETY: computes a number.
+            // SAFETY: the instructions only compute the value of the symbol in the output register.
             unsafe {
                 core::arch::asm!(
                     "mov {0}, #0",

@@ -117,8 +117,8 @@ impl Loader {
         }
         self.uart.finish();
         let State { tree, control, vectors } = self.state;
-        // SAFETY: the whole image is in memory and in no cache, and `state` is what the firmware left of this CPU's
-        // state. No code of the loader runs after the jump.
+        // SAFETY: `unpack` has written the whole image to memory and dropped its cache lines, and `state` is what the
+        // firmware left of this CPU's state. No code of the loader runs after the jump.
         unsafe { loader_leave(tree, self.memory.kernel.as_ptr(), control, vectors) }
     }
 

@@ -83,7 +83,7 @@ struct Preserving {
     call: u64,
     /// The registers that the function preserves.
     preserved: Registers,
-    /// Those of the preserved registers that are read after the call.
+    /// The preserved registers that are read after the call.
     kept: Registers,
 }
 

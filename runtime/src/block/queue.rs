@@ -96,7 +96,7 @@ impl Queue {
         let Flight { header, answer, request } = unsafe { &mut *flight };
         let operation = request.operation();
         let bytes = request.segment();
-        // SAFETY: all three stay in place, and the driver does not access them, until `land`, after the device has
+        // SAFETY: all three stay in place, and only the device accesses them, until `land`, after the device has
         // answered.
         let token = unsafe {
             match operation {

@@ -128,7 +128,7 @@ impl Card {
     /// Gives the device a buffer to receive into.
     pub(super) fn offer(&mut self, buffer: Buffer) -> Result<(), Error> {
         let buffer = Box::into_raw(buffer.0);
-        // SAFETY: the pointer comes from the box above. The buffer stays in place, and the driver does not access it,
+        // SAFETY: the pointer comes from the box above. The buffer stays in place, and only the device accesses it,
         // until `take_received`, after the device has finished with it.
         match unsafe { self.driver.receive_begin(&mut *buffer) } {
             Ok(token) => {
@@ -165,8 +165,8 @@ impl Card {
     pub(super) fn send(&mut self, buffer: Buffer, length: usize) -> Result<(), Error> {
         let length = HEADER + length.min(PACKET_MAX);
         let buffer = Box::into_raw(buffer.0);
-        // SAFETY: the pointer comes from the box above. The buffer stays in place, and the driver does not write to it,
-        // until `reclaim`, after the device has finished with it.
+        // SAFETY: the pointer comes from the box above. The buffer stays in place, and nothing writes to it, until
+        // `reclaim`, after the device has finished with it.
         match unsafe { self.driver.transmit_begin(&(&*buffer)[..length]) } {
             Ok(token) => {
                 self.sending[usize::from(token)] = (buffer, length);
