@@ -442,7 +442,7 @@ pub enum Problem {
         /// The reason.
         why: Unknown,
     },
-    /// A part of a value that the compiler optimised out.
+    /// A part of a value that the compiler optimized out.
     Lost,
     /// A result that is known at `kretprobe:` only: at `return:` the function may continue in another one by a tail
     /// call, and the address of a result in memory is known only from the entry.

@@ -51,7 +51,7 @@ pub enum Place {
 /// Why the location of a value is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unknown {
-    /// The compiler has optimised the value out of the whole function.
+    /// The compiler has optimized the value out of the whole function.
     OptimizedOut,
     /// The debugging information locates the value not at the entry, but in this range of offsets in the function.
     Elsewhere {
