@@ -150,7 +150,7 @@ fn remove(probes: &mut Vec<Kprobe>) {
 /// Disarms the probes together, or one by one if there is no memory for a list of them.
 fn disarm(probes: &[Kprobe]) {
     if Registration::set_all_enabled(registrations(probes), false).is_err() {
-        // Disarming a single probe takes no memory, and does not mask interrupts.
+        // This does not fail: disarming a single probe takes no memory, and interrupts are not masked here.
         probes.iter().for_each(|probe| _ = probe.disable());
     }
 }

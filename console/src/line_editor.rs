@@ -285,7 +285,7 @@ impl LineEditor {
         let place = self.cell(start);
         self.line.text.drain(start..end);
         if self.line.text.is_empty() {
-            // An empty line has lost nothing of its input.
+            // Nothing is left of a line whose input was refused.
             self.line.refusal = None;
         }
         self.redraw(place, start, start, out)

@@ -132,7 +132,7 @@ impl Keys {
     fn character(&mut self, mut bytes: [u8; 4], length: usize, byte: u8) -> (Option<Noise>, Option<Key>) {
         bytes[length] = byte;
         match str::from_utf8(&bytes[..=length]) {
-            // Terminals treat the characters up to U+009F as controls.
+            // Terminals obey control characters, the last of which is U+009F.
             Ok(text) => match text.chars().find(|character| !character.is_control()) {
                 Some(character) => known(Some(Key::Character(character))),
                 None => known(None),

@@ -56,7 +56,8 @@ pub(super) fn count(kind: &str, name: &str, count: u64, out: &mut dyn Write) -> 
 
 /// Writes a number, in quotes if a double cannot hold it.
 fn number(value: i128, out: &mut dyn Write) -> fmt::Result {
-    // The number of bits in the significand of a double, from the highest set bit to the lowest.
+    // The number of bits in the significand of a double. The bits of a number from its highest set bit to its lowest
+    // must fit in it.
     const PRECISION: u32 = 53;
     let magnitude = value.unsigned_abs();
     let digits = u128::BITS - magnitude.leading_zeros() - magnitude.trailing_zeros().min(u128::BITS - 1);

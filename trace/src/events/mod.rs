@@ -152,7 +152,7 @@ impl<P: Armed> Event<P> {
         let compiled = code.map(Compiled::new).transpose()?;
         let insertion = compiled.as_ref().and_then(Compiled::insertion);
         // SAFETY: the caller keeps the returned probe with its code, and exchanges or drops it while this event exists.
-        // Both [`OtherProbe`] and `Event` drop the probe before the code, and `Event` drops it before the recorder.
+        // Both `OtherProbe` and `Event` drop the probe before the code, and `Event` drops it before the recorder.
         let probe = unsafe { P::register(kind, self.form, self.address, &self.recorder, insertion) };
         // The place has a probe already, so lack of memory is the only reason left.
         probe.map(|probe| Some(OtherProbe { probe, compiled })).map_err(|_| OutOfMemory)
