@@ -268,7 +268,7 @@ pub enum Problem {
     OpenBracket,
     /// An offset that is not a number of bytes divisible by 4.
     Offset,
-    /// An offset, or `inline:` copies, for more than one function.
+    /// An offset into more than one function.
     GlobOffset,
     /// Something other than one function or one glob.
     OneGlob,
@@ -500,7 +500,7 @@ pub enum Problem {
     },
     /// An offset past the end of the function.
     NoInstruction,
-    /// Functions that never return.
+    /// Functions that no instruction leaves, so that they never return.
     NoExit,
     /// An `inline:` probe on a function that has no inlined copies.
     NoInlined,

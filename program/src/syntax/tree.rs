@@ -94,9 +94,9 @@ pub enum Probe {
         /// The offset from the entry, in bytes; `None` for every instruction of the function.
         offset: Option<u64>,
     },
-    /// `inline:FUNC:entry` and `inline:FUNC:return`: at every inlined copy of a function.
+    /// `inline:GLOB:entry` and `inline:GLOB:return`: at every inlined copy of a matching function.
     Inline {
-        /// The function.
+        /// The glob for the functions.
         function: String,
         /// Whether the probe is at the exits of the copies instead of their entries.
         exit: bool,
