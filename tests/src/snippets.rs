@@ -14,7 +14,7 @@ use aarch64_kprobes::insn::{Literal, encode};
 use aarch64_kprobes::probe::{self, CpuWords, Entry, Insertion, Mode, Registration, Snippet, Step};
 use aarch64_kprobes::{Call, Kprobe, Kretprobe};
 use kprobes_console::program::Program;
-use runtime::sync::IrqMask;
+use runtime::sync::{IrqMask, WaitQueue};
 use runtime::task;
 use runtime::task::JoinHandle;
 
@@ -26,6 +26,10 @@ const CALLERS: u64 = 10;
 static CALLED: AtomicU64 = AtomicU64::new(0);
 /// Whether the tasks that call forever should end.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
+/// Whether the tasks that call forever call now. Otherwise they wait.
+static MAY_CALL: AtomicBool = AtomicBool::new(true);
+/// Waits until [`MAY_CALL`] or [`IS_OVER`].
+static WAITING: WaitQueue = WaitQueue::new();
 
 #[inline(never)]
 fn target(number: u64) -> u64 {
@@ -39,10 +43,15 @@ fn callers(calls: u64) -> Vec<JoinHandle> {
     (0..CALLERS).map(|_| task::spawn("caller", caller)).collect()
 }
 
-/// Starts tasks that call `target` until [`IS_OVER`].
+/// Starts tasks that call `target` whenever they [may](MAY_CALL), until [`IS_OVER`].
 fn endless_callers() -> Vec<JoinHandle> {
     IS_OVER.store(false, Relaxed);
-    let caller = || (0..).take_while(|_| !IS_OVER.load(Relaxed)).for_each(|number| _ = target(black_box(number)));
+    let caller = || {
+        (0..).take_while(|_| !IS_OVER.load(Relaxed)).for_each(|number| match MAY_CALL.load(Relaxed) {
+            true => _ = target(black_box(number)),
+            false => WAITING.wait_until(|| (MAY_CALL.load(Relaxed) || IS_OVER.load(Relaxed)).then_some(())),
+        })
+    };
     (0..CALLERS).map(|_| task::spawn("caller", caller)).collect()
 }
 
@@ -173,21 +182,33 @@ test!(
         let texts = ["kprobe", "kretprobe"]
             .map(|probe| format!("{probe}:tests::snippets::target {{ @one = count(); @other = count(); }}"));
         for round in 0..ROUNDS {
+            // To read and compile a program takes far longer than to arm its probe, and ten times as long beside callers.
+            MAY_CALL.store(false, Relaxed);
             let program = Program::start(&texts[round as usize % 2]).unwrap();
+            MAY_CALL.store(true, Relaxed);
+            WAITING.wake_all();
             let probe = program.registrations().next().unwrap();
-            while probe.hits() <= round % 8 {
-                task::yield_now();
-            }
-            probe.disable().unwrap();
-            while probe.active() != 0 {
-                task::yield_now();
+            for is_last in [false, true] {
+                let before = probe.hits();
+                while probe.hits() <= before + round {
+                    task::yield_now();
+                }
+                probe.disable().unwrap();
+                while probe.active() != 0 {
+                    task::yield_now();
+                }
+                if !is_last {
+                    probe.enable().unwrap();
+                }
             }
             let hits = probe.hits();
+            MAY_CALL.store(false, Relaxed);
             let mut out = alloc::string::String::new();
             program.finish(&mut out).unwrap();
             assert_eq!(out, format!("@one: {hits}\n@other: {hits}\n"));
         }
         IS_OVER.store(true, Relaxed);
+        WAITING.wake_all();
         join(tasks);
     }
 );
