@@ -50,25 +50,12 @@ const HOST: [&str; 2] = ["--target", "host-tuple"];
 /// The packages with model-checked tests, and the flags to build these: see `models/`.
 const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-vm", "-p", "runtime"];
 const LOOM: [&str; 2] = ["--config", r#"target."cfg(all())".rustflags=["--cfg=loom"]"#];
-/// The profile for the tests of the pure parts. Most of them compare a few things once, so optimizing all of them would
-/// take longer than running them.
-const PURE: [&str; 10] = [
-    "--profile",
-    "pure",
-    "--config",
-    r#"profile.pure.inherits="release""#,
-    "--config",
-    "profile.pure.opt-level=1",
-    "--config",
-    "profile.pure.debug=false",
-    // This package is large, and little of its code runs often.
-    "--config",
-    "profile.pure.package.yaxpeax-arm.opt-level=0",
-];
-/// Does not optimize the tested package itself. Its dependencies are taken from the release profile.
-const UNOPTIMIZED: [&str; 2] = ["--config", "profile.release.package.xtask.opt-level=0"];
+/// The profile of what runs on the host (`Cargo.toml`).
+const PURE: [&str; 2] = ["--profile", "host"];
+/// Does not optimize the tested package itself. Its dependencies are those of the command that runs the tests.
+const UNOPTIMIZED: [&str; 2] = ["--config", "profile.host.package.xtask.opt-level=0"];
 /// A separate profile, so that the images of the release profile stay unchanged. Its program is linked, and not run.
-const WHOLE: [&str; 8] = [
+const WHOLE: [&str; 10] = [
     "--profile",
     "whole",
     "--config",
@@ -76,7 +63,9 @@ const WHOLE: [&str; 8] = [
     "--config",
     "profile.whole.lto=true",
     "--config",
-    "profile.whole.opt-level=1",
+    "profile.whole.opt-level=0",
+    "--config",
+    "profile.whole.debug=false",
 ];
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
@@ -97,7 +86,7 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
             [&["clippy", "--lib", "--profile", "test"], &HOST[..], &MODELS, &["-p", "kprobes-models"], &LOOM, &DENY]
                 .concat(),
         ),
-        ("check::clippy::xtask", [&["clippy", "--release", "-p", "xtask", "--all-targets"], &HOST[..], &DENY].concat()),
+        ("check::clippy::xtask", [&["clippy", "-p", "xtask", "--all-targets"], &PURE[..], &HOST, &DENY].concat()),
         ("check::examples_of_the_documentation", [&["test", "--doc"], &PURE[..], &HOST, &DOCUMENTED].concat()),
         // With LTO, the assembly of all crates is one file, in which every name may be defined only once.
         ("check::lto", [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
@@ -124,7 +113,7 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
         ("host::libraries", [&build, &PURE[..], &HOST, &["--lib"], &LIBRARIES].concat(), ""),
         // The other tests are in these programs, too, but they would use the atomics of the models outside a model.
         ("host::models", [&build, &PURE[..], &HOST, &["--lib"], &MODELS, &LOOM].concat(), "::models::"),
-        ("host::xtask", [&build, &["--release"][..], &UNOPTIMIZED, &HOST, &["--bins", "-p", "xtask"]].concat(), ""),
+        ("host::xtask", [&build, &PURE[..], &UNOPTIMIZED, &HOST, &["--bins", "-p", "xtask"]].concat(), ""),
     ] {
         pool.add(what, move |context| {
             if let Err(error) = setup::trees::get() {
