@@ -70,6 +70,8 @@ struct Qemu {
     /// QEMU's name of the machine.
     machine: String,
     cpu: String,
+    /// See [`Configuration::architecture`].
+    architecture: Option<String>,
     memory: String,
     /// The machine's interrupt controller.
     interrupts: Interrupts,
@@ -104,6 +106,8 @@ pub struct Card {
 pub struct Configuration {
     pub name: String,
     cpu: Option<String>,
+    /// The architecture that `cpu` implements, where several models of CPUs implement the same one.
+    architecture: Option<String>,
     /// The number of CPUs, if it differs from that of the board.
     smp: Option<u32>,
     interrupts: Option<Interrupts>,
@@ -244,9 +248,13 @@ impl Board {
     /// Returns the traits of this configuration that can make a difference to a test.
     pub fn traits(&self, configuration: &Configuration) -> Result<Traits> {
         let qemu = self.qemu()?;
+        let (cpu, architecture) = match &configuration.cpu {
+            Some(cpu) => (cpu, &configuration.architecture),
+            None => (&qemu.cpu, &qemu.architecture),
+        };
         Ok(Traits {
             cpus: self.cpus(configuration),
-            core: configuration.cpu.as_ref().unwrap_or(&qemu.cpu).clone(),
+            core: architecture.as_ref().unwrap_or(cpu).clone(),
             interrupts: configuration.interrupts.unwrap_or(qemu.interrupts),
             entry: configuration.entry.unwrap_or(qemu.entry),
             board: self.name.clone(),
@@ -325,6 +333,10 @@ mod tests {
         let [base, server] = &board.configurations[..] else { panic!("there are others") };
         let traits = board.traits(server).unwrap();
         assert_eq!((traits.cpus, traits.core.as_str(), traits.board.as_str()), (2, "neoverse-n1", "test"));
+        let named = TEXT.replace("cpu = \"neoverse-n1\"", "cpu = \"neoverse-n1\"\narchitecture = \"Armv8.2-A\"");
+        let named = Board::parse("test", &named).unwrap();
+        let cores = [0, 1].map(|index| named.traits(&named.configurations[index]).unwrap().core);
+        assert_eq!(cores, ["max", "Armv8.2-A"]);
         assert_eq!((traits.interrupts, traits.entry), (Interrupts::GicV3, Entry::El2));
         assert_eq!(board.traits(base).unwrap().entry, Entry::El1);
         assert_eq!((board.prefix(base), board.prefix(server)), ("test".into(), "test/server".into()));
