@@ -146,6 +146,20 @@ impl<'a> Call<'a> {
         self.instance().owner().data
     }
 
+    /// Calls `act` for each call in progress of this task whose probe has the return handler `handler`, newest first. `act` gets
+    /// the word that the probe was registered with, and returns whether to go on.
+    ///
+    /// At the entry of a function, these are the calls that contain it.
+    #[inline(always)]
+    pub fn each_outer(&self, handler: ReturnHandler, mut act: impl FnMut(usize) -> bool) {
+        for instance in platform::calls().0.iter() {
+            let owner = instance.owner();
+            if owner.handler.load(Relaxed) == handler as *mut () && !act(owner.data) {
+                break;
+            }
+        }
+    }
+
     /// Reads the instance as its only holder. The model fails if another thread holds it.
     #[cfg(all(test, loom))]
     pub(crate) fn exclusive(&self) {
