@@ -108,6 +108,12 @@ pub unsafe trait Host: Sync {
         &[]
     }
 
+    /// Returns whether the vectors of interrupts call the function at the virtual address `function`. The tracer
+    /// `function_graph` marks the beginning and the end of such a call.
+    fn is_interrupt_entry(&self, _function: usize) -> bool {
+        false
+    }
+
     /// Returns the number of heap bytes that the console may allocate, or `None` if it is unknown. If it is unknown,
     /// the console tries to allocate what it needs, and reports a failure.
     fn memory_to_spare(&self) -> Option<usize> {

@@ -87,6 +87,8 @@ pub mod time;
 #[cfg(target_os = "none")]
 mod trace;
 #[cfg(target_os = "none")]
+mod tracer;
+#[cfg(target_os = "none")]
 pub mod tracing;
 #[cfg(target_os = "none")]
 mod types;

@@ -14,6 +14,7 @@ use crate::host::host;
 use crate::input::Foreground;
 use crate::line_editor::{LineEditor, Refusal};
 use crate::screen::Screen;
+use crate::tracer::Tracing;
 use crate::words::{Failure, Words};
 use crate::{command, files, probes};
 use crate::{input, tracing};
@@ -29,6 +30,8 @@ pub struct Session {
     pub(crate) events: Events<Probe>,
     /// The settings of the events.
     pub(crate) controls: Controls,
+    /// The tracer that is set, with its settings.
+    pub(crate) tracing: Tracing,
     /// The probes that `everything` registered on every instruction.
     pub(crate) everything: Vec<Kprobe>,
     editor: LineEditor,
@@ -51,6 +54,7 @@ impl Session {
         Self {
             events: Events::new(tracing::rings()).expect("there is memory for what readers take"),
             controls: tracing::controls(),
+            tracing: Tracing::default(),
             everything: Vec::new(),
             editor: LineEditor::new(PROMPT),
             is_lent: false,

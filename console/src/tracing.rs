@@ -85,6 +85,14 @@ impl Symbols for Names {
         symbol::meant(name).for_each(|symbol| each(function(symbol)));
     }
 
+    fn is_trampoline(&self, address: u64) -> bool {
+        aarch64_kprobes::probe::is_trampoline(address as usize)
+    }
+
+    fn is_interrupt_entry(&self, function: u64) -> bool {
+        host().is_interrupt_entry(function as usize)
+    }
+
     fn nearest(&self, name: &str) -> Option<&str> {
         symbol::nearest(name)
     }

@@ -42,6 +42,7 @@ mod snippets;
 mod step;
 mod storm;
 mod task;
+mod tracer;
 mod typed;
 mod unwind;
 

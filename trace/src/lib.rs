@@ -12,6 +12,7 @@
 //! | [`filter`], [`histogram`], [`trigger`] | which hits count, and what else an event does at a hit |
 //! | `compiled` | the actions of an event as code for the stub of its probe, where that is possible |
 //! | [`errno`], [`error_log`] | why a write to a file was refused |
+//! | [`tracer`] | the tracers `function` and `function_graph`: every function that is called, in place of defined events |
 //! | [`text`] | records and counts as text |
 //! | `mark` | messages among the records; only for the bare-metal target |
 //! | [`options`] | how a trace is printed, and its clock |
@@ -50,4 +51,5 @@ pub mod options;
 pub mod recorder;
 pub mod ring;
 pub mod text;
+pub mod tracer;
 pub mod trigger;

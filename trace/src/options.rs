@@ -5,6 +5,8 @@
 
 use core::fmt::{self, Write};
 
+use crate::tracer::Tracer;
+
 /// An option of `trace_options`; each is also a file in `options/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -23,6 +25,22 @@ pub enum Flag {
     IrqInfo,
     /// `trace_marker` can be written to.
     Markers,
+    /// Tracer `function`: each record of a call is followed by one of the stack.
+    FunctionStackTrace,
+    /// Tracer `function_graph`: the column of the CPU.
+    GraphCpu,
+    /// Tracer `function_graph`: a mark at calls that took long.
+    GraphOverhead,
+    /// Tracer `function_graph`: the column of the task.
+    GraphTask,
+    /// Tracer `function_graph`: the column of the duration.
+    GraphDuration,
+    /// Tracer `function_graph`: the column of the time.
+    GraphTime,
+    /// Tracer `function_graph`: the calls of interrupt handlers are shown.
+    GraphInterrupts,
+    /// Tracer `function_graph`: the name of the function after its closing brace.
+    GraphTail,
 }
 
 impl Flag {
@@ -37,10 +55,34 @@ impl Flag {
         (Self::Markers, "markers"),
     ];
 
+    /// Returns the options of a tracer, in the order of Linux.
+    #[must_use]
+    pub const fn of(tracer: Tracer) -> &'static [(Self, &'static str)] {
+        match tracer {
+            Tracer::Nop => &[],
+            Tracer::Function => &[(Self::FunctionStackTrace, "func_stack_trace")],
+            Tracer::FunctionGraph => &[
+                (Self::GraphCpu, "funcgraph-cpu"),
+                (Self::GraphOverhead, "funcgraph-overhead"),
+                (Self::GraphTask, "funcgraph-proc"),
+                (Self::GraphDuration, "funcgraph-duration"),
+                (Self::GraphTime, "funcgraph-abstime"),
+                (Self::GraphInterrupts, "funcgraph-irqs"),
+                (Self::GraphTail, "funcgraph-tail"),
+            ],
+        }
+    }
+
+    /// Returns all options, including those of all tracers.
+    pub fn every() -> impl Iterator<Item = (Self, &'static str)> {
+        let of_tracers = Tracer::ALL.iter().flat_map(|(tracer, _)| Self::of(*tracer));
+        Self::ALL.iter().chain(of_tracers).copied()
+    }
+
     /// Returns the option of this name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, other)| *other == name).map(|(flag, _)| *flag)
+        Self::every().find(|(_, other)| *other == name).map(|(flag, _)| flag)
     }
 
     /// Parses an option as written to `trace_options`, where a prefix `no` turns it off. Returns the option, and
@@ -102,7 +144,9 @@ impl TraceClock {
 /// The settings of a trace: its options, its clock, and the size of `saved_cmdlines`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    bits: u8,
+    bits: u32,
+    /// The tracer that is set.
+    pub tracer: Tracer,
     /// The clock that times are printed by.
     pub clock: TraceClock,
     /// The number of tasks that `saved_cmdlines` names.
@@ -112,8 +156,11 @@ pub struct Options {
 /// The defaults of Linux.
 impl Default for Options {
     fn default() -> Self {
-        let mut options = Self { bits: 0, clock: TraceClock::Local, names: 128 };
+        let mut options = Self { bits: 0, tracer: Tracer::Nop, clock: TraceClock::Local, names: 128 };
         for flag in [Flag::ContextInfo, Flag::Overwrite, Flag::IrqInfo, Flag::Markers] {
+            options.set(flag, true);
+        }
+        for flag in [Flag::GraphCpu, Flag::GraphOverhead, Flag::GraphDuration, Flag::GraphInterrupts] {
             options.set(flag, true);
         }
         options
@@ -129,16 +176,19 @@ impl Options {
 
     /// Turns an option on or off.
     pub fn set(&mut self, flag: Flag, on: bool) {
-        self.bits = self.bits & !(1 << flag as u8) | u8::from(on) << flag as u8;
+        self.bits = self.bits & !(1 << flag as u8) | u32::from(on) << flag as u8;
     }
 
-    /// Writes the contents of the file `trace_options`.
+    /// Writes the contents of the file `trace_options`: the options that apply to the tracer that is set.
     ///
     /// # Errors
     ///
     /// Returns the error of `out`.
     pub fn write(self, out: &mut dyn Write) -> fmt::Result {
-        Flag::ALL.iter().try_for_each(|&(flag, name)| writeln!(out, "{}{name}", if self.is(flag) { "" } else { "no" }))
+        Flag::ALL
+            .iter()
+            .chain(Flag::of(self.tracer))
+            .try_for_each(|&(flag, name)| writeln!(out, "{}{name}", if self.is(flag) { "" } else { "no" }))
     }
 }
 
@@ -150,11 +200,11 @@ mod tests {
     #[test]
     fn every_option_can_be_turned_on_and_off_by_its_name() {
         let mut options = Options::default();
-        for (flag, name) in Flag::ALL {
+        for (flag, name) in Flag::every() {
             assert_eq!(Flag::parse(&alloc::format!(" {name}\n")), Some((flag, true)));
             assert_eq!(Flag::parse(&alloc::format!("no{name}")), Some((flag, false)));
             let others =
-                |options: Options| Flag::ALL.iter().filter(|(other, _)| *other != flag && options.is(*other)).count();
+                |options: Options| Flag::every().filter(|(other, _)| *other != flag && options.is(*other)).count();
             let before = others(options);
             for on in [true, false, true] {
                 options.set(flag, on);
@@ -170,7 +220,13 @@ mod tests {
     fn the_files_are_those_of_linux() {
         let mut text = String::new();
         Options::default().write(&mut text).unwrap();
-        assert_eq!(text, "nosym-offset\nnosym-addr\ncontext-info\noverwrite\nnodisable_on_free\nirq-info\nmarkers\n");
+        let general = "nosym-offset\nnosym-addr\ncontext-info\noverwrite\nnodisable_on_free\nirq-info\nmarkers\n";
+        assert_eq!(text, general);
+        text.clear();
+        Options { tracer: Tracer::FunctionGraph, ..Options::default() }.write(&mut text).unwrap();
+        let graph = "funcgraph-cpu\nfuncgraph-overhead\nnofuncgraph-proc\nfuncgraph-duration\nnofuncgraph-abstime\n\
+            funcgraph-irqs\nnofuncgraph-tail\n";
+        assert_eq!(text.strip_prefix(general), Some(graph));
         for (name, expected) in
             [("local", "[local] global counter mono\n"), (" counter\n", "local global [counter] mono\n")]
         {

@@ -18,6 +18,12 @@ pub(crate) const COMPOSED: usize = (RECORD_MAX - RECORD_HEADER) / 8;
 /// The longest text in a record, in bytes, including the terminating zero. A longer text is cut.
 pub const TEXT_MAX: usize = 512;
 
+/// The number of the event that a record of the tracer `function` is of, as in Linux (`TRACE_FN`).
+pub const FUNCTION_EVENT: u16 = 1;
+/// The number of the event that a return is of in the tracer `function_graph`, as in Linux (`TRACE_GRAPH_RET`).
+pub const GRAPH_RETURN_EVENT: u16 = 10;
+/// The number of the event that a call is of in the tracer `function_graph`, as in Linux (`TRACE_GRAPH_ENT`).
+pub const GRAPH_ENTRY_EVENT: u16 = 11;
 /// The event number of stack records, as in Linux (`TRACE_STACK`). No defined event has it.
 pub const STACK_EVENT: u16 = 4;
 /// Bytes of a stack record before its addresses: the common fields, and the number of addresses, an int in a word of

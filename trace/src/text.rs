@@ -10,8 +10,9 @@ use fallible::OutOfMemory;
 use crate::format::{Base, Field, Format, Shape, Width};
 use crate::host::{Clock, Function, Symbols};
 use crate::options::{Flag, Options, TraceClock};
-use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER, STACK_EVENT, STACK_HEADER};
+use crate::recorder::{FUNCTION_EVENT, Flags, PRINT_EVENT, PRINT_HEADER, STACK_EVENT, STACK_HEADER};
 use crate::ring::Record;
+use crate::tracer::{PARENT, Tracer, graph};
 
 /// Why records or a histogram cannot be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,10 @@ pub fn write_header(out: &mut dyn Write, present: u64, written: u64, cpus: usize
     if !options.is(Flag::ContextInfo) {
         return Ok(());
     }
-    out.write_str("# tracer: nop\n#\n")?;
+    writeln!(out, "# tracer: {}\n#", options.tracer.name())?;
+    if options.tracer == Tracer::FunctionGraph {
+        return graph::write_header(out, options);
+    }
     writeln!(out, "# entries-in-buffer/entries-written: {present}/{written}   #P:{cpus}\n#")?;
     out.write_str(if options.is(Flag::IrqInfo) { COLUMNS } else { FEW_COLUMNS })
 }
@@ -69,6 +73,9 @@ pub fn write_header(out: &mut dyn Write, present: u64, written: u64, cpus: usize
 pub fn write_lost(out: &mut dyn Write, cpu: usize, count: u64) -> fmt::Result {
     writeln!(out, "CPU:{cpu} [LOST {count} EVENTS]")
 }
+
+/// The name and the format of an event, unless it is gone.
+pub(crate) type Described<'a> = Option<(&'a str, &'a Format)>;
 
 /// Writes the line of `record` in `trace`, after a line with the number of records lost before it, if any. `event` is
 /// the name and the format of the event; `None` if the event was removed.
@@ -79,7 +86,7 @@ pub fn write_lost(out: &mut dyn Write, cpu: usize, count: u64) -> fmt::Result {
 pub fn write_record(
     out: &mut dyn Write,
     record: &Record<'_>,
-    event: Option<(&str, &Format)>,
+    event: Described<'_>,
     symbols: &dyn Symbols,
     clock: Clock,
     options: Options,
@@ -98,12 +105,57 @@ pub fn write_record(
             _ => write!(out, " {}: ", Time(clock.microseconds(record.time)))?,
         }
     }
-    if record.event() == STACK_EVENT {
-        return write_stack(out, record, symbols, options);
+    match record.event() {
+        STACK_EVENT => write_stack(out, record, symbols, options),
+        PRINT_EVENT => write_print(out, record, symbols, options),
+        FUNCTION_EVENT => write_call(out, record, symbols, options),
+        _ => write_event(out, record, event, symbols, options),
     }
+}
+
+/// Writes what `record` says, without where and when: of a text, the text alone.
+pub(crate) fn write_message(
+    out: &mut dyn Write,
+    record: &Record<'_>,
+    event: Described<'_>,
+    symbols: &dyn Symbols,
+    options: Options,
+) -> fmt::Result {
     if record.event() == PRINT_EVENT {
-        return write_print(out, record, symbols, options);
+        return write_lossy(out, print_text(record));
     }
+    write_event(out, record, event, symbols, options)
+}
+
+/// Writes a call of the tracer `function`: the function, and who called it.
+fn write_call(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols, options: Options) -> fmt::Result {
+    let (function, parent) = (record.word(8), record.word(PARENT));
+    match options.is(Flag::SymOffset) {
+        true => write_offset(out, function, symbols)?,
+        false => write_name(out, function, symbols)?,
+    }
+    write_address(out, function, options)?;
+    out.write_str(" <-")?;
+    match lookup_on_stack(parent, true, symbols) {
+        _ if symbols.is_trampoline(parent) => out.write_str("[unknown/kretprobe'd]")?,
+        Some(caller) if options.is(Flag::SymOffset) => {
+            write!(out, "{}+{:#x}/{:#x}", caller.name, parent - caller.address, caller.size)?;
+        }
+        Some(caller) => out.write_str(caller.name)?,
+        None => write!(out, "{parent:#x}")?,
+    }
+    write_address(out, parent, options)?;
+    out.write_char('\n')
+}
+
+/// Writes a record of an event, without where and when.
+fn write_event(
+    out: &mut dyn Write,
+    record: &Record<'_>,
+    event: Described<'_>,
+    symbols: &dyn Symbols,
+    options: Options,
+) -> fmt::Result {
     let Some((name, format)) = event else {
         return writeln!(out, "Unknown type {}", record.event());
     };
@@ -189,8 +241,13 @@ fn write_print(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols, 
         }
     }
     out.write_str(": ")?;
+    write_lossy(out, print_text(record))
+}
+
+/// The text of a record of [`PRINT_EVENT`].
+fn print_text<'a>(record: &Record<'a>) -> &'a [u8] {
     let text = record.bytes.get(PRINT_HEADER..).unwrap_or_default();
-    write_lossy(out, text.strip_suffix(&[0]).unwrap_or(text))
+    text.strip_suffix(&[0]).unwrap_or(text)
 }
 
 /// The contents of the file `format` for [`PRINT_EVENT`].

@@ -2,6 +2,7 @@
 //! texts. Each file is an entry of `tracefs::NODES`: its path, and the functions that read and write it.
 
 pub mod path;
+pub(crate) mod patterns;
 
 #[cfg(target_os = "none")]
 mod command;
@@ -17,6 +18,8 @@ mod settings;
 mod synthetic;
 #[cfg(target_os = "none")]
 mod tracefs;
+#[cfg(target_os = "none")]
+mod tracer;
 
 #[cfg(target_os = "none")]
 pub(super) use command::{cat, echo, ls, truncate};

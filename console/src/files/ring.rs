@@ -14,8 +14,13 @@ const PIPE_PERIOD: Duration = Duration::from_millis(20);
 
 /// Returns the number of the CPU for a directory of `per_cpu`, if the CPU has a ring.
 pub(super) fn cpu_of(name: &str) -> Option<usize> {
-    let digits = name.strip_prefix("cpu").filter(|digits| *digits == "0" || !digits.starts_with(['0', '+']))?;
-    digits.parse().ok().filter(|&cpu| cpu < tracing::rings().cpus())
+    cpu_number(name.strip_prefix("cpu")?)
+}
+
+/// The number that `digits` are, if a CPU with a ring has it.
+pub(super) fn cpu_number(digits: &str) -> Option<usize> {
+    let is_plain = digits == "0" || !digits.starts_with(['0', '+']);
+    digits.parse().ok().filter(|_| is_plain).filter(|&cpu| cpu < tracing::rings().cpus())
 }
 
 /// Returns the CPU of a file; `None` if the file is about all CPUs.

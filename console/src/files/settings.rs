@@ -14,7 +14,7 @@ use kprobes_trace::host::Context;
 
 use super::tracefs::{Fault, number, switch};
 use crate::session::Session;
-use crate::tracing;
+use crate::{tracer, tracing};
 
 /// The content of `README`. Programs, such as Linux's self-tests, search it for features, so its lines about features
 /// are those of Linux.
@@ -22,17 +22,6 @@ const README: &str = include_str!("readme.txt");
 
 pub(super) fn read_me(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     Ok(out.write_str(README)?)
-}
-
-/// The only tracer: it records events only.
-const TRACER: &str = "nop";
-
-pub(super) fn read_tracer(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
-    Ok(writeln!(out, "{TRACER}")?)
-}
-
-pub(super) fn write_tracer(_: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
-    if text.trim_ascii() == TRACER { Ok(()) } else { Err(Errno::Invalid) }
 }
 
 /// The layout of a page of `trace_pipe_raw`.
@@ -114,8 +103,7 @@ pub(super) fn read_options(session: &Session, _: &[&str], out: &mut dyn Write) -
 
 pub(super) fn write_options(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     let (flag, on) = Flag::parse(text).ok_or(Errno::Invalid)?;
-    session.events.set_option(flag, on);
-    Ok(())
+    Ok(tracer::set_option(session, flag, on)?)
 }
 
 /// Returns the option that `options/NAME` names.
@@ -128,8 +116,7 @@ pub(super) fn read_option(session: &Session, parts: &[&str], out: &mut dyn Write
 }
 
 pub(super) fn write_option(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
-    session.events.set_option(option(parts)?, switch(text)?);
-    Ok(())
+    Ok(tracer::set_option(session, option(parts)?, switch(text)?)?)
 }
 
 /// The maximum number of names that Linux keeps (`PID_MAX_DEFAULT`).

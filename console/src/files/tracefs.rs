@@ -11,7 +11,7 @@ use kprobes_trace::options::Flag;
 use kprobes_trace::text::ShowError;
 
 use super::path::{self, Fit};
-use super::{event, kprobes, ring, settings, synthetic};
+use super::{event, kprobes, ring, settings, synthetic, tracer};
 use crate::command::is_narrow;
 use crate::session::Session;
 use crate::words::{Failure, Word};
@@ -50,15 +50,16 @@ const fn read_only(path: &'static str, read: Read) -> Node {
     Node { path, read: Some(read), empty: None, write: None }
 }
 
-static NODES: [Node; 48] = [
+static NODES: [Node; 56] = [
     read_only("README", settings::read_me),
     read_only("available_events", event::read_events),
     read_only("available_filter_functions", kprobes::read_functions),
-    read_only("available_tracers", settings::read_tracer),
+    read_only("available_tracers", tracer::read_available),
     file("buffer_size_kb", ring::read_size, ring::write_size),
     read_only("buffer_total_size_kb", ring::read_total_size),
-    file("current_tracer", settings::read_tracer, settings::write_tracer),
+    file("current_tracer", tracer::read_current, tracer::write_current),
     emptied("dynamic_events", synthetic::read_all, synthetic::remove_all, synthetic::write_any),
+    read_only("enabled_functions", tracer::read_enabled),
     emptied("error_log", ring::read_errors, ring::clear_errors, ring::pass_over),
     file("events/enable", event::read_all_enabled, event::write_all_enabled),
     read_only("events/ftrace/print/format", settings::read_print_format),
@@ -79,6 +80,8 @@ static NODES: [Node; 48] = [
     file("kprobes/enabled", kprobes::read_armed, kprobes::write_armed),
     read_only("kprobes/list", kprobes::read_list),
     write_only("free_buffer", Some(settings::free), settings::free_more),
+    file("function_profile_enabled", tracer::read_profiling, tracer::write_profiling),
+    file("max_graph_depth", tracer::read_depth, tracer::write_depth),
     file("options/*", settings::read_option, settings::write_option),
     file("per_cpu/*/buffer_size_kb", ring::read_size, ring::write_size),
     read_only("per_cpu/*/stats", ring::read_stats),
@@ -90,6 +93,10 @@ static NODES: [Node; 48] = [
     emptied("set_event", event::read_set, event::disable_all, event::write_set),
     emptied("set_event_notrace_pid", settings::read_without, settings::clear_without, settings::write_without),
     emptied("set_event_pid", settings::read_only_tasks, settings::clear_only, settings::write_only_tasks),
+    emptied("set_ftrace_filter", tracer::read_functions, tracer::clear_functions, tracer::write_functions),
+    emptied("set_ftrace_notrace", tracer::read_functions, tracer::clear_functions, tracer::write_functions),
+    emptied("set_graph_function", tracer::read_functions, tracer::clear_functions, tracer::write_functions),
+    emptied("set_graph_notrace", tracer::read_functions, tracer::clear_functions, tracer::write_functions),
     file("snapshot", ring::read_snapshot, ring::write_snapshot),
     emptied("synthetic_events", synthetic::read, synthetic::remove_synthetic, synthetic::write),
     emptied("trace", ring::read_trace, ring::clear_trace, ring::pass_over),
@@ -97,6 +104,7 @@ static NODES: [Node; 48] = [
     write_only("trace_marker", None, settings::mark),
     file("trace_options", settings::read_options, settings::write_options),
     read_only("trace_pipe", ring::read_pipe),
+    read_only("trace_stat/*", tracer::read_profile),
     file("tracing_cpumask", settings::read_cpus, settings::write_cpus),
     file("tracing_on", ring::read_on, ring::write_on),
 ];
@@ -161,6 +169,7 @@ fn exists(session: &Session, parts: &[&str]) -> bool {
         _ if is_file => true,
         ["options", name] => Flag::find(name).is_some(),
         ["per_cpu", cpu, ..] => ring::cpu_of(cpu).is_some(),
+        ["trace_stat", name] => tracer::profile_cpu(name).is_some(),
         ["events", group] | ["events", group, "enable" | "filter"] => {
             events.iter().any(|event| event.definition().group == *group)
         }
@@ -180,6 +189,12 @@ pub(super) fn read(session: &Session, path: &str, out: &mut dyn Write) -> Result
 
 /// Opens the file for writing, at its end if `append`, and writes `text` unless it is empty.
 pub(super) fn write(session: &mut Session, path: &str, text: &str, append: bool) -> Result<(), WriteFault> {
+    let written = write_open(session, path, text, append);
+    // Changed settings of tracers take effect when the file is closed.
+    written.and(tracer::settle(session).map_err(|error| WriteFault::Write(error.into())))
+}
+
+fn write_open(session: &mut Session, path: &str, text: &str, append: bool) -> Result<(), WriteFault> {
     let parts = path::parts(path).map_err(|error| WriteFault::Open(error.into()))?;
     let node = find(session, &parts).map_err(WriteFault::Open)?;
     let write = node.write.ok_or(WriteFault::Open(Errno::NotPermitted))?;
@@ -206,7 +221,11 @@ pub(super) fn list(session: &Session, path: &str) -> Result<Vec<String>, Errno> 
 fn stars(session: &Session, parts: &[&str]) -> Result<Vec<String>, OutOfMemory> {
     let events = session.events.iter().map(|event| event.definition());
     match parts {
-        ["options"] => fallible::collect_results(Flag::ALL.iter().map(|(_, name)| fallible::copy(name))),
+        ["options"] => fallible::collect_results(Flag::every().map(|(_, name)| fallible::copy(name))),
+        ["trace_stat"] => {
+            let cpus = 0..session.events.rings().cpus();
+            fallible::collect_results(cpus.map(|cpu| fallible::format(format_args!("function{cpu}"))))
+        }
         ["per_cpu"] => {
             let cpus = 0..session.events.rings().cpus();
             fallible::collect_results(cpus.map(|cpu| fallible::format(format_args!("cpu{cpu}"))))
@@ -225,11 +244,16 @@ const HELP: [(&str, &str); NODES.len()] = [
     ("README", "what there is, in the words that programs look for"),
     ("available_events", "all events, GROUP:EVENT, as they are written to set_event"),
     ("available_filter_functions", "the functions that can be probed"),
-    ("available_tracers", "the tracers: nop, which records events only"),
+    ("available_tracers", "the tracers; nop records events only"),
     ("buffer_size_kb", "the size of each CPU's ring, X if they differ; written: a number of KiB"),
     ("buffer_total_size_kb", "the size of all rings"),
-    ("current_tracer", "nop; written: nop"),
+    (
+        "current_tracer",
+        "the tracer; written: nop, function, which records calls of functions,\n\
+         or function_graph, which records their returns as well; empties trace",
+    ),
     ("dynamic_events", "the definitions of kprobe_events and, with s:, of synthetic_events"),
+    ("enabled_functions", "the functions that are traced, with the hits that were missed"),
     ("error_log", "the last lines that were refused; `>` empties it"),
     ("events/enable", "whether all events are enabled; written: 0, 1"),
     ("events/ftrace/print/format", "how the record of a text of trace_marker is laid out"),
@@ -271,6 +295,16 @@ const HELP: [(&str, &str); NODES.len()] = [
     ("kprobes/list", "all probes: address, k or r, place, [DISABLED], [OPTIMIZED]"),
     ("free_buffer", "written: anything; gives the memory of the rings back, as far as it can be"),
     (
+        "function_profile_enabled",
+        "whether calls are counted and timed, as trace_stat/functionN shows;\n\
+         written: 0, 1, which begins anew",
+    ),
+    (
+        "max_graph_depth",
+        "how many calls one is within at most in function_graph, itself included;\n\
+         written: a number, 0 for all",
+    ),
+    (
         "options/*",
         "whether an option is on; written: 0, 1\n\
          sym-offset       functions of a stack have the offset in them\n\
@@ -279,7 +313,10 @@ const HELP: [(&str, &str); NODES.len()] = [
          overwrite        a full ring loses its oldest records, and discards no new ones\n\
          disable_on_free  free_buffer turns tracing off as well\n\
          irq-info         records have the five characters of the state of the CPU\n\
-         markers          trace_marker can be written to",
+         markers          trace_marker can be written to\n\
+         func_stack_trace function records the stack after each call\n\
+         funcgraph-X      function_graph shows X: cpu, overhead, proc, duration,\n\
+         \x20                abstime, irqs, tail",
     ),
     ("per_cpu/*/buffer_size_kb", "the size of the ring of one CPU; written: a number of KiB"),
     ("per_cpu/*/stats", "how many records are in the ring of one CPU, lost, and read"),
@@ -299,6 +336,14 @@ const HELP: [(&str, &str); NODES.len()] = [
     ),
     ("set_event_notrace_pid", "tasks whose hits are not recorded; written: their numbers"),
     ("set_event_pid", "the only tasks whose hits are recorded, if any; written: their numbers"),
+    (
+        "set_ftrace_filter",
+        "the functions that are traced; written: names and patterns with * and ?;\n\
+         `!` in front removes; `>` removes all others first; without any, all are",
+    ),
+    ("set_ftrace_notrace", "functions that are not traced; written as set_ftrace_filter"),
+    ("set_graph_function", "function_graph records calls in these; written as set_ftrace_filter"),
+    ("set_graph_notrace", "function_graph records no calls in these; written as set_ftrace_filter"),
     ("snapshot", "the trace as it was; written: 1 takes one, 0 frees it, 2 empties it"),
     (
         "synthetic_events",
@@ -314,6 +359,11 @@ const HELP: [(&str, &str); NODES.len()] = [
     ("trace_marker", "written: a text for the trace"),
     ("trace_options", "all options; written: NAME turns one on, noNAME off"),
     ("trace_pipe", "what is recorded, as it comes, until ^C"),
+    (
+        "trace_stat/*",
+        "calls of functions on one CPU: how many, how long they took in all and on\n\
+         average, and the variance",
+    ),
     ("tracing_cpumask", "the CPUs whose hits are recorded; written: a hexadecimal mask"),
     ("tracing_on", "whether hits are recorded; written: 0, 1"),
 ];

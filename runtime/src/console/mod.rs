@@ -13,6 +13,7 @@ use kprobes_console::command::Command;
 use kprobes_console::host::{Host, Spawn, Task};
 use kprobes_trace::host::Clock;
 
+use crate::exception;
 use crate::interrupt::{self, fast};
 use crate::memory::{self, layout};
 use crate::sync::IrqMask;
@@ -95,6 +96,10 @@ unsafe impl Host for Kernel {
 
     fn interrupts(&self) -> &'static [AtomicBool] {
         &interrupt::IN_HANDLER
+    }
+
+    fn is_interrupt_entry(&self, function: usize) -> bool {
+        exception::is_interrupt_entry(function)
     }
 
     fn memory_to_spare(&self) -> Option<usize> {

@@ -63,6 +63,12 @@ extern "C" fn runtime_el1_irq(frame: &mut TrapFrame) {
     task::preempt(frame.pc as usize);
 }
 
+/// Returns whether the vectors of interrupts call the function at this virtual address.
+pub(crate) fn is_interrupt_entry(function: usize) -> bool {
+    let entries: [extern "C" fn(&mut TrapFrame); 2] = [runtime_el1_irq, runtime_el1_fiq];
+    entries.iter().any(|&entry| entry as usize == function)
+}
+
 /// The number of the vector for fast interrupts from EL1 with SP_EL1.
 const FAST: u64 = 6;
 

@@ -18,6 +18,7 @@ mod entry;
 mod report;
 
 #[cfg(target_os = "none")]
+pub(crate) use entry::is_interrupt_entry;
 pub use entry::{FaultHandler, set_fault_handler};
 #[cfg(target_os = "none")]
 pub use report::fatal;

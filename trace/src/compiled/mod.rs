@@ -44,7 +44,7 @@ pub struct Compiled {
 struct Inserted {
     /// Dropped before the snippet, whose address it contains.
     insertion: AliasableBox<Insertion>,
-    _snippet: AliasableBox<Snippet>,
+    snippet: AliasableBox<Snippet>,
 }
 
 /// The steps of a stub.
@@ -87,7 +87,7 @@ impl Compiled {
         };
         let snippet = AliasableBox::new(fallible::boxed(snippet)?);
         let insertion = AliasableBox::new(fallible::boxed(Insertion::new(&snippet, 0))?);
-        Ok(Self { code, inserted: Some(Inserted { insertion, _snippet: snippet }) })
+        Ok(Self { code, inserted: Some(Inserted { insertion, snippet }) })
     }
 
     /// Returns the steps that the snippet was made from.
@@ -100,6 +100,13 @@ impl Compiled {
         self.code.trigger.is_some()
     }
 
+    /// Returns an insertion of this code, which has its address as the operand, for the probe at the virtual address `address`;
+    /// `None` if the code does not fit into a stub.
+    #[cfg_attr(not(target_os = "none"), expect(dead_code, reason = "the probes of tracers are made by the engine"))]
+    pub(crate) fn insertion_at(&self, address: u64) -> Option<Insertion> {
+        self.inserted.as_ref().map(|inserted| Insertion::new(&inserted.snippet, address))
+    }
+
     /// Returns what a probe is registered with; `None` if the code does not fit into a stub.
     #[must_use]
     pub fn insertion(&self) -> Option<&Insertion> {
@@ -107,12 +114,12 @@ impl Compiled {
     }
 }
 
-/// Compiles the code for the stub of `recorder` with this `plan`, at the instruction at the virtual address `address`.
-/// `None` if a stub cannot do it.
+/// Compiles the code for the stub of `recorder` with this `plan`, at the instruction at the virtual address `address`; without an
+/// address, at the instruction whose address is the operand of the insertion. `None` if a stub cannot do it.
 pub(crate) fn code(
     recorder: &Recorder,
     plan: Option<&Plan>,
-    address: u64,
+    address: Option<u64>,
     offsets: Offsets,
 ) -> Result<Option<Code>, OutOfMemory> {
     let is_of_returns = recorder.is_of_returns();
@@ -160,8 +167,8 @@ const LINK: u8 = 30;
 const ZERO: u8 = 31;
 
 struct Steps {
-    /// The virtual address of the probed instruction.
-    address: u64,
+    /// The virtual address of the probed instruction; `None` if it is the operand of the insertion.
+    address: Option<u64>,
     /// Whether the steps run at the return of the function.
     is_of_returns: bool,
     offsets: Offsets,
@@ -195,6 +202,11 @@ impl Steps {
         }
     }
 
+    /// Adds the step that loads the virtual address of the instruction into `to`.
+    fn address(&mut self, to: u8) -> Result<(), No> {
+        self.push(self.address.map_or(Step::Operand(to), |address| Step::Number(to, address)))
+    }
+
     /// Returns a register that holds the word: its own register if that can be stored, or `otherwise`, into which steps
     /// load it.
     fn word(&mut self, word: Word, otherwise: u8) -> Result<u8, No> {
@@ -206,7 +218,7 @@ impl Steps {
             return self.read(word, otherwise);
         }
         if word.register == Register::PC {
-            self.push(Step::Number(otherwise, self.address))?;
+            self.address(otherwise)?;
             return Ok(otherwise);
         }
         if word.register == Register::SP {

@@ -92,7 +92,7 @@ impl Steps {
             load(OTHER, THREAD, self.offsets.task),
             compute::or_shifted(SPARE, SPARE, OTHER, TASK),
         ])?;
-        self.push(Step::Number(OTHER, self.address))?;
+        self.address(OTHER)?;
         self.pair(SPARE, OTHER, RECORD_HEADER)
     }
 

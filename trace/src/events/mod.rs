@@ -33,9 +33,11 @@ use crate::format::{Base, Format, Shape};
 use crate::functions::Functions;
 use crate::host::{Clock, Offsets, Symbols};
 use crate::options::{Flag, Options, TraceClock};
-use crate::recorder::{PRINT_EVENT, Recorder};
+use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, PRINT_EVENT, Recorder};
 use crate::ring::{Counts, Pages, RECORD_HEADER, RECORD_MAX, Record, Rings, Snapshot, Stats};
 use crate::text::{self, ShowError};
+use crate::tracer::Tracer;
+use crate::tracer::graph::{Printer, Style};
 use crate::trigger::Plan;
 
 /// The registers that a probe saves.
@@ -132,7 +134,7 @@ pub(crate) struct OtherProbe<P> {
 /// cannot do it, or if there are no stubs.
 fn code<P: Armed>(recorder: &Recorder, plan: Option<&Plan>, address: u64) -> Result<Option<Code>, OutOfMemory> {
     match P::offsets() {
-        Some(offsets) => compiled::code(recorder, plan, address, offsets),
+        Some(offsets) => compiled::code(recorder, plan, Some(address), offsets),
         None => Ok(None),
     }
 }
@@ -309,6 +311,8 @@ struct Pipe {
     taken: Snapshot,
     /// The number of records already written. The next read of the file writes the rest.
     written: usize,
+    /// What the tracer `function_graph` knows from the records that were.
+    graph: Printer,
 }
 
 /// The contents of the file `snapshot`.
@@ -450,7 +454,8 @@ impl<P: Armed> Events<P> {
     /// Returns a number that neither an event nor a record has.
     fn free_number(&self) -> Option<u16> {
         let is_free = |number: &u16| {
-            self.events.iter().all(|event| event.number != *number)
+            !matches!(*number, GRAPH_ENTRY_EVENT | GRAPH_RETURN_EVENT)
+                && self.events.iter().all(|event| event.number != *number)
                 && self.removed.iter().all(|other| other.0 != *number)
         };
         (self.last.saturating_add(1)..=u16::MAX).chain(FIXED + 1..=self.last).find(is_free)
@@ -641,11 +646,12 @@ impl<P: Armed> Events<P> {
         let Kept { is_allocated, snapshot } = &*self.kept.lock();
         if snapshot.present() == 0 {
             let state = if *is_allocated { "allocated" } else { "freed" };
-            write!(out, "# tracer: nop\n#\n#\n# * Snapshot is {state} *\n#\n")?;
+            let tracer = self.options.tracer.name();
+            write!(out, "# tracer: {tracer}\n#\n#\n# * Snapshot is {state} *\n#\n")?;
             return Ok(out.write_str(SNAPSHOT_HELP)?);
         }
         text::write_header(out, snapshot.present(), snapshot.written(), cpus, self.options)?;
-        snapshot.records()?.try_for_each(|record| Ok(self.write_record(out, &record, symbols, clock)?))
+        self.write_records(out, snapshot, &|_, _| true, symbols, clock)
     }
 
     /// Empties the ring of `cpu`.
@@ -672,6 +678,12 @@ impl<P: Armed> Events<P> {
             Flag::Overwrite => self.rings.set_overwrites(on),
             _ => self.options.set(flag, on),
         }
+    }
+
+    /// Has records printed as those of `tracer`. As in Linux they are forgotten.
+    pub fn set_tracer(&mut self, tracer: Tracer) {
+        self.options.tracer = tracer;
+        self.clear_trace();
     }
 
     /// Sets the number of tasks that `saved_cmdlines` names.
@@ -834,8 +846,7 @@ impl<P: Armed> Events<P> {
         let snapshot = self.rings.snapshot()?;
         text::write_header(out, snapshot.present(), snapshot.written(), cpus, self.options)?;
         let skipped = (snapshot.present() as usize).saturating_sub(limit);
-        let mut records = snapshot.records()?.skip(skipped);
-        records.try_for_each(|record| Ok(self.write_record(out, &record, symbols, clock)?))
+        self.write_records(out, &snapshot, &|number, _| number >= skipped, symbols, clock)
     }
 
     /// Writes the file `per_cpu/cpuN/trace`: the records of `cpu`.
@@ -855,8 +866,7 @@ impl<P: Armed> Events<P> {
         let snapshot = self.rings.snapshot()?;
         let Counts { present, lost } = snapshot.counts().nth(cpu).unwrap_or_default();
         text::write_header(out, present, present + lost, cpus, self.options)?;
-        let mut records = snapshot.records()?.filter(|record| record.cpu == cpu);
-        records.try_for_each(|record| Ok(self.write_record(out, &record, symbols, clock)?))
+        self.write_records(out, &snapshot, &|_, record| record.cpu == cpu, symbols, clock)
     }
 
     /// Writes the file `per_cpu/cpuN/stats` of `cpu`; `now` is the system counter.
@@ -913,16 +923,16 @@ impl<P: Armed> Events<P> {
         let Some(pipe) = self.pipes.get(cpu.map_or(0, |cpu| cpu + 1)) else { return Ok(0) };
         let mut pipe = pipe.lock();
         if pipe.taken.records()?.nth(pipe.written).is_none() {
-            *pipe = Pipe { taken: self.rings.take_of(cpu)?, written: 0 };
+            (pipe.taken, pipe.written) = (self.rings.take_of(cpu)?, 0);
         }
-        let Pipe { taken, written } = &mut *pipe;
+        let Pipe { taken, written, graph } = &mut *pipe;
         let before = *written;
-        for record in taken.records()?.skip(before) {
-            self.write_record(out, &record, symbols, clock)?;
+        for (record, next) in taken.records_with_next()?.skip(before) {
+            self.write_record(out, &record, next.as_ref(), graph, symbols, clock)?;
             *written += 1;
         }
         let count = *written - before;
-        *pipe = Pipe::default();
+        (pipe.taken, pipe.written) = (Snapshot::default(), 0);
         Ok(count)
     }
 
@@ -936,14 +946,43 @@ impl<P: Armed> Events<P> {
         Ok(self.rings.take_pages(cpu, clock, &mut |_| Ok(()))?)
     }
 
+    /// Writes those records of `snapshot` that are `meant`, by their number in it and what they are.
+    fn write_records(
+        &self,
+        out: &mut dyn Write,
+        snapshot: &Snapshot,
+        is_meant: &dyn Fn(usize, &Record<'_>) -> bool,
+        symbols: &dyn Symbols,
+        clock: Clock,
+    ) -> Result<(), ShowError> {
+        let is_graph = self.options.tracer == Tracer::FunctionGraph;
+        let mut graph = if is_graph { Printer::of(snapshot.records()?, symbols)? } else { Printer::default() };
+        for (number, (record, next)) in snapshot.records_with_next()?.enumerate() {
+            if is_meant(number, &record) {
+                self.write_record(out, &record, next.as_ref(), &mut graph, symbols, clock)?;
+            } else if is_graph {
+                graph.pass_over(&record, symbols)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `record`, which `next` follows on its CPU.
     fn write_record(
         &self,
         out: &mut dyn Write,
         record: &Record<'_>,
+        next: Option<&Record<'_>>,
+        graph: &mut Printer,
         symbols: &dyn Symbols,
         clock: Clock,
-    ) -> fmt::Result {
-        text::write_record(out, record, self.described(record.event()), symbols, clock, self.options)
+    ) -> Result<(), ShowError> {
+        let (event, options) = (self.described(record.event()), self.options);
+        if options.tracer == Tracer::FunctionGraph {
+            let style = Style { symbols, clock, options, cpus: self.rings.cpus() };
+            return graph.write(out, record, next, event, style);
+        }
+        Ok(text::write_record(out, record, event, symbols, clock, options)?)
     }
 
     /// Returns the name and the format of the event with this number; `None` if it was removed and its format dropped.

@@ -10,12 +10,15 @@
 //! | `handler` | the handlers that the engine calls; only for the bare-metal target |
 //! | [`write`](mod@write) | writing a record to the ring of this CPU |
 //! | `action` | carrying out filters, triggers and histograms |
+//! | `tracer` | what the tracers do that records alone do not |
 //! | `registers` | the registers of the probed code |
 
 pub(crate) mod action;
 #[cfg(target_os = "none")]
 pub(crate) mod handler;
 mod registers;
+#[cfg(target_os = "none")]
+pub(crate) mod tracer;
 pub mod write;
 
 pub use registers::Registers;

@@ -286,15 +286,25 @@ impl Snapshot {
     ///
     /// Fails if there is no memory to merge the records of several CPUs.
     pub fn records(&self) -> Result<impl Iterator<Item = Record<'_>>, OutOfMemory> {
+        Ok(self.records_with_next()?.map(|(record, _)| record))
+    }
+
+    /// The records, oldest first, each with the one that follows it on its CPU.
+    ///
+    /// # Errors
+    ///
+    /// As of [`records`](Self::records).
+    pub fn records_with_next(&self) -> Result<impl Iterator<Item = (Record<'_>, Option<Record<'_>>)>, OutOfMemory> {
         let cpus = self.cpus.iter().enumerate();
         let mut next = fallible::collect(cpus.map(|(cpu, copied)| copied.records(cpu).peekable()))?;
         let mut count = self.cpus.iter().map(|copied| copied.first).sum::<u64>();
         Ok(core::iter::from_fn(move || {
             let times = next.iter_mut().enumerate().filter_map(|(cpu, records)| Some((records.peek()?.time, cpu)));
             let (_, cpu) = times.min()?;
-            let record = next.get_mut(cpu)?.next()?;
+            let records = next.get_mut(cpu)?;
+            let record = records.next()?;
             count += record.lost + 1;
-            Some(Record { count: count - 1, ..record })
+            Some((Record { count: count - 1, ..record }, records.peek().copied()))
         }))
     }
 

@@ -42,7 +42,7 @@ fn line(definition: &str, hit: &Hit<'_>, arguments: &[u8]) -> String {
     let shape = if definition.kind == Kind::Probe { Shape::Probe } else { Shape::Return };
     let fields = definition.arguments.iter().map(|argument| (argument.name.as_str(), argument.kind));
     let format = Format::new(shape, fields).unwrap();
-    let mut bytes: Vec<u8> = [1, 0, hit.flags, 0].into();
+    let mut bytes: Vec<u8> = [6, 0, hit.flags, 0].into();
     bytes.extend(hit.task.to_le_bytes());
     bytes.extend(hit.at.0.to_le_bytes());
     if shape == Shape::Return {

@@ -90,6 +90,18 @@ impl Plan {
     }
 }
 
+#[cfg(target_os = "none")]
+impl Plan {
+    /// Has every hit recorded with the stack, at the entries of functions.
+    pub(crate) fn of_stacks() -> Result<Self, OutOfMemory> {
+        let (taken, paused) = (AtomicU64::new(0), AtomicBool::new(false));
+        let name = fallible::copy("stacktrace")?;
+        let trigger = Trigger { action: Action::Stacktrace, filter: None, limit: u64::MAX, taken, paused, name };
+        let (trigger, recording) = (Arc::try_new(trigger)?, Arc::try_new(Switch::new(true))?);
+        Self::new(None, &[trigger], recording, Some(true), true, &|number| number)
+    }
+}
+
 impl Plan {
     /// Returns what a hit has to do, if a stub can do it.
     pub(crate) fn task(&self) -> Task<'_> {

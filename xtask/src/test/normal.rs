@@ -10,6 +10,9 @@
 //! | the number of KiB, in the last line of `list`: memory that was used before is kept | `N` |
 //! | a number of milliseconds, a time in a trace or in a log of errors | `TIME` |
 //! | in a trace, or as `common_pid` in a histogram, the number of a task, of a worker such as `sha256/2`, and of a CPU: the scheduler decides when and where tasks run | `N` |
+//! | the CPU, the duration and its mark, in a line of the tracer `function_graph` | `N`, `DURATION` |
+//! | the numbers of the tasks, where that says that a CPU has switched | `N` |
+//! | the times and the variance, in a row of `trace_stat/functionN` | `TIME` |
 //! | the number of CPUs, in `CPUs: … of … run` if all run, and after `#P:` in a trace | `N` |
 
 /// The start of a stack's lines in a histogram.
@@ -41,6 +44,9 @@ pub fn normal(line: &str) -> String {
         line = format!("{some} of COUNT functions");
     }
     if let Some(record) = trace_record(&line) {
+        line = record;
+    }
+    if let Some(record) = graph_record(&line).or_else(|| profile_row(&line)) {
         line = record;
     }
     if let Some(rest) = line.strip_prefix('[').and_then(|line| logged(line.trim_start())) {
@@ -174,6 +180,41 @@ fn trace_record(line: &str) -> Option<String> {
     Some(format!("{name}-N [N] {flags} TIME: {event}"))
 }
 
+/// Normalizes a line of the tracer `function_graph`, ` CPU) DURATION |  CALL` or ` CPU) TASK => TASK`. `None` if the line is not
+/// one.
+fn graph_record(line: &str) -> Option<String> {
+    let (cpu, rest) = line.strip_prefix(' ')?.split_once(") ")?;
+    if !is_number(cpu.trim_start()) {
+        return None;
+    }
+    if let Some((before, after)) = rest.split_once(" => ") {
+        let names = [before, after].map(|task| task.trim().rsplit_once('-').map(|(name, _)| name));
+        let [Some(before), Some(after)] = names else { return None };
+        return Some(format!(" N) {before}-N => {after}-N"));
+    }
+    let (duration, call) = rest.split_once('|')?;
+    let column = match duration.trim() {
+        "" => "",
+        arrow if arrow.ends_with(['>', '=']) => arrow,
+        _ => duration.trim_end().ends_with(" us").then_some("DURATION")?,
+    };
+    Some(format!(" N) {column}|{call}"))
+}
+
+/// Normalizes a row of `trace_stat/functionN`, `  NAME HITS TIME us TIME us VARIANCE us`. `None` if the line is not one.
+fn profile_row(line: &str) -> Option<String> {
+    let mut rest = line.strip_suffix(" us")?;
+    for _ in 0..2 {
+        rest = rest
+            .trim_end_matches(|digit: char| digit.is_ascii_digit() || digit == '.')
+            .trim_end()
+            .strip_suffix(" us")?;
+    }
+    let (before, _) = rest.rsplit_once(' ')?;
+    let before = before.trim_end();
+    is_number(before.rsplit(' ').next()?).then(|| format!("{before} TIME us TIME us TIME us"))
+}
+
 /// Replaces numbers of milliseconds, with the space that aligns them.
 fn milliseconds(line: &str) -> String {
     let Some((before, after)) = line.split_once(" ms").filter(|(_, after)| after.is_empty() || after.starts_with(' '))
@@ -221,6 +262,14 @@ mod tests {
                 "{ n: ~ 2^4 , common_pid: sha256/0        [         6] } hitcount:          1",
                 "{ n: ~ 2^4 , common_pid: sha256/N [N] } hitcount:          1",
             ),
+            (" 0) ! 102.352 us  |      sha2::f();", " N) DURATION|      sha2::f();"),
+            (" 11)               |  a() {", " N) |  a() {"),
+            (" 0)   ==========> |", " N) ==========>|"),
+            (" 3)     idle-1     =>     main-3    ", " N) idle-N => main-N"),
+            (
+                "  sha2::f                      4    36.604 us       9.151 us        143.281 us  ",
+                "  sha2::f                      4 TIME us TIME us TIME us",
+            ),
         ] {
             assert_eq!(normal(line), expected);
         }
@@ -238,6 +287,9 @@ mod tests {
             "atoms 3 msx",
             "some of 624 functions",
             "CPUs: 3 of 4 run",
+            " a) | b",
+            " 1) some | b",
+            "it took 4 us",
             "ms",
             "+0x",
             "é+0x1/ [é] -é",

@@ -1,0 +1,53 @@
+//! What is written to the files that name functions: patterns, with white space between them, each with `!` in front if what it
+//! means is to be taken out.
+//!
+//! A path of Rust may have blanks in it, between angle brackets: `<a::B as c::D>::f`. Those are no end of a pattern.
+
+/// A pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pattern<'a> {
+    /// The name of a function, or one with `*` and `?`.
+    pub glob: &'a str,
+    /// `!` precedes it.
+    pub is_removed: bool,
+}
+
+/// The patterns in `text`.
+pub(crate) fn of(text: &str) -> impl Iterator<Item = Pattern<'_>> {
+    let (mut depth, mut before) = (0_usize, ' ');
+    let words = text.split(move |character: char| {
+        match character {
+            '<' => depth += 1,
+            // The arrow of a function's type closes nothing.
+            '>' if before != '-' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        before = character;
+        depth == 0 && character.is_ascii_whitespace() || character == '\n'
+    });
+    words.filter(|word| !word.is_empty()).map(|word| match word.strip_prefix('!') {
+        Some(glob) => Pattern { glob, is_removed: true },
+        None => Pattern { glob: word, is_removed: false },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn patterns_are_words_but_for_what_is_in_angle_brackets() {
+        let found: Vec<_> =
+            of(" a::* !<b::C as d::E<fn() -> u8>>::f\t*x\n<y::Z").map(|p| (p.glob, p.is_removed)).collect();
+        let expected = [("a::*", false), ("<b::C as d::E<fn() -> u8>>::f", true), ("*x", false), ("<y::Z", false)];
+        assert_eq!(found, expected);
+        assert_eq!(of(" \n").next(), None);
+        assert_eq!(of("!").next(), Some(Pattern { glob: "", is_removed: true }));
+    }
+
+    #[test]
+    fn a_bracket_that_is_not_closed_ends_with_its_line() {
+        assert_eq!(of("<a b\nc d").map(|pattern| pattern.glob).collect::<Vec<_>>(), ["<a b", "c", "d"]);
+    }
+}

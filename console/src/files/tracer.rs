@@ -1,0 +1,125 @@
+//! The files about tracers: which one is set, the functions that it traces, and the profile of functions.
+
+use core::fmt::Write;
+
+use kprobes_trace::errno::Errno;
+use kprobes_trace::tracer::{Tracer, profile};
+
+use super::ring::cpu_number;
+use super::tracefs::{Fault, number};
+use crate::session::Session;
+use crate::tracer::{self, Functions, Settings};
+use crate::{symbol, time, tracing};
+
+pub(super) use tracer::settle;
+
+pub(super) fn read_available(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    for (at, (_, name)) in Tracer::ALL.iter().enumerate() {
+        write!(out, "{}{name}", if at > 0 { " " } else { "" })?;
+    }
+    Ok(out.write_str("\n")?)
+}
+
+pub(super) fn read_current(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{}", session.events.options().tracer.name())?)
+}
+
+pub(super) fn write_current(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    let tracer = Tracer::find(text).ok_or(Errno::Invalid)?;
+    Ok(tracer::set(session, tracer)?)
+}
+
+/// Returns the functions that a file names, and its text if there are none.
+fn named<'a>(settings: &'a Settings, parts: &[&str]) -> (&'a Functions, &'static str) {
+    const ALL: &str = "#### all functions enabled ####";
+    const NONE: &str = "#### no functions disabled ####";
+    match parts.last().copied() {
+        Some("set_ftrace_filter") => (&settings.filter, ALL),
+        Some("set_ftrace_notrace") => (&settings.notrace, NONE),
+        Some("set_graph_function") => (&settings.graph, ALL),
+        _ => (&settings.graph_notrace, NONE),
+    }
+}
+
+fn named_mut<'a>(settings: &'a mut Settings, parts: &[&str]) -> &'a mut Functions {
+    match parts.last().copied() {
+        Some("set_ftrace_filter") => &mut settings.filter,
+        Some("set_ftrace_notrace") => &mut settings.notrace,
+        Some("set_graph_function") => &mut settings.graph,
+        _ => &mut settings.graph_notrace,
+    }
+}
+
+pub(super) fn read_functions(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let (functions, none) = named(&session.tracing.settings, parts);
+    if functions.addresses().is_empty() {
+        return Ok(writeln!(out, "{none}")?);
+    }
+    for &address in functions.addresses() {
+        write_function(out, address as usize)?;
+        out.write_str("\n")?;
+    }
+    Ok(())
+}
+
+/// Writes the function as it can be written to a file that names functions.
+fn write_function(out: &mut dyn Write, address: usize) -> Result<(), Fault> {
+    match symbol::lookup(address) {
+        Some(function) => Ok(out.write_str(&symbol::path(&function).map_err(Errno::from)?)?),
+        None => Ok(write!(out, "{address:#x}")?),
+    }
+}
+
+pub(super) fn write_functions(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
+    tracer::change(session, |settings| named_mut(settings, parts).change(text))
+}
+
+pub(super) fn clear_functions(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
+    tracer::change(session, |settings| {
+        *named_mut(settings, parts) = Functions::default();
+        Ok(())
+    })
+}
+
+pub(super) fn read_depth(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{}", session.tracing.settings.max_depth)?)
+}
+
+pub(super) fn write_depth(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    let depth = u32::try_from(number(text)?).map_err(|_| Errno::Invalid)?;
+    tracer::change(session, |settings| {
+        settings.max_depth = depth;
+        Ok(())
+    })
+}
+
+/// Writes the traced functions, each with the number of calls and returns that were missed, if any were.
+pub(super) fn read_enabled(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    for (address, missed) in session.tracing.enabled() {
+        write_function(out, address)?;
+        out.write_str(" (1)")?;
+        if missed > 0 {
+            write!(out, "\tmissed: {missed}")?;
+        }
+        out.write_str("\n")?;
+    }
+    Ok(())
+}
+
+pub(super) fn read_profiling(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{}", u8::from(session.tracing.is_profiling()))?)
+}
+
+pub(super) fn write_profiling(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    Ok(session.tracing.set_profiling(number(text)? != 0)?)
+}
+
+/// Returns the CPU of `trace_stat/functionN`.
+pub(super) fn profile_cpu(name: &str) -> Option<usize> {
+    cpu_number(name.strip_prefix("function")?)
+}
+
+pub(super) fn read_profile(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let cpu = parts.last().and_then(|name| profile_cpu(name)).ok_or(Errno::NotFound)?;
+    Ok(profile::write(out, session.tracing.counts(), cpu, &tracing::Names, time::clock())?)
+}

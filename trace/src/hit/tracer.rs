@@ -1,0 +1,142 @@
+//! The handlers of tracers. With limits, the handler of a call decides whether the call belongs to the graph. For a profile, the
+//! handlers add up how long calls take.
+//!
+//! A call that does not belong to the graph is declined. The calls of a task in the engine's list that have these handlers are
+//! therefore the calls of the graph that the task is in.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use aarch64_kprobes::probe::{Call, Decision};
+
+use super::Registers;
+use super::write::Moment;
+use crate::host::Context;
+use crate::recorder::Recorder;
+use crate::tracer::profile::Counts;
+use fallible::Arc;
+
+/// The limits of the graph, with the recorders of its calls and returns.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    pub entry: Arc<Recorder>,
+    pub back: Arc<Recorder>,
+    /// The maximum number of calls of the graph that a task is in; no limit if it is 0.
+    pub max_depth: u32,
+    /// Whether the graph begins only with calls of functions with the role [`Role::Outermost`].
+    pub has_outermost: bool,
+}
+
+/// The role of a function in the graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A call belongs to the graph if it is in a call that does, or if the graph may begin anywhere.
+    Inner,
+    /// A call belongs to the graph wherever it is made.
+    Outermost,
+    /// Neither a call nor the calls in it are recorded.
+    Silent,
+}
+
+impl Role {
+    /// All of them, in their order.
+    pub const ALL: [Self; 3] = [Self::Inner, Self::Outermost, Self::Silent];
+}
+
+/// The data of the probes of all functions with one role.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub limits: *const Limits,
+    pub role: Role,
+}
+
+impl Site {
+    /// Returns the site of a probe that was registered with `data`, and its limits.
+    ///
+    /// # Safety
+    ///
+    /// `data` is the address of one, which stays with its limits as long as the references are used.
+    #[inline(always)]
+    unsafe fn at<'a>(data: usize) -> (&'a Self, &'a Limits) {
+        // SAFETY: by the caller.
+        unsafe {
+            let site = &*core::ptr::with_exposed_provenance::<Self>(data);
+            (site, &*site.limits)
+        }
+    }
+}
+
+impl Limits {
+    /// Returns whether `call`, of a function with this role, belongs to the graph.
+    #[inline(always)]
+    fn has(&self, role: Role, call: &Call<'_>) -> bool {
+        let mut depth = 0;
+        let mut is_silent = false;
+        // A task is in at most `max_depth` calls of the graph. Without a limit only the newest is looked at.
+        call.each_outer(graph_returned, |data| {
+            if depth == 0 {
+                // SAFETY: `Traced` registers this handler with sites alone, and drops them after the probes.
+                is_silent = unsafe { Site::at(data) }.0.role == Role::Silent;
+            }
+            depth += 1;
+            depth < self.max_depth
+        });
+        let is_begun = depth > 0 || !self.has_outermost || role == Role::Outermost;
+        is_begun && !is_silent && (self.max_depth == 0 || depth < self.max_depth)
+    }
+}
+
+/// Records that a function is called, if the call belongs to the graph.
+#[unsafe(link_section = ".kprobes.text.handlers.trace_graph_entered")]
+pub(crate) extern "C" fn graph_entered(call: &mut Call<'_>) -> Decision {
+    // SAFETY: `Traced` registers this handler with sites alone, and drops them after the probes.
+    let (site, limits) = unsafe { Site::at(call.data()) };
+    if !limits.has(site.role, call) {
+        return Decision::Decline;
+    }
+    if site.role != Role::Silent {
+        let (context, address) = (Context::here(), call.function() as u64);
+        let moment = Moment { context, address, return_address: None, entry: &[] };
+        // SAFETY: the hit is being handled on this CPU, with interrupts masked, and the event is one of calls.
+        unsafe { limits.entry.record(Registers::Frame(call.frame()), &moment) };
+    }
+    Decision::Follow
+}
+
+/// Records that a function has returned.
+#[unsafe(link_section = ".kprobes.text.handlers.trace_graph_returned")]
+pub(crate) extern "C" fn graph_returned(call: &mut Call<'_>) {
+    // SAFETY: `Traced` registers this handler with sites alone, and drops them after the probes.
+    let (site, limits) = unsafe { Site::at(call.data()) };
+    if site.role != Role::Silent {
+        let (context, address) = (Context::here(), call.function() as u64);
+        let moment = Moment { context, address, return_address: Some(call.return_address() as u64), entry: &[] };
+        // SAFETY: the hit is being handled on this CPU, with interrupts masked, and the event is one of returns.
+        unsafe { limits.back.record(Registers::Frame(call.frame()), &moment) };
+    }
+}
+
+/// Keeps when a function was called.
+#[unsafe(link_section = ".kprobes.text.handlers.trace_profile_entered")]
+pub(crate) extern "C" fn profile_entered(call: &mut Call<'_>) -> Decision {
+    if let Some(word) = call.instance_data_mut().first_mut() {
+        *word = Context::here().time;
+    }
+    Decision::Follow
+}
+
+/// Adds a call to those of its function on this CPU.
+#[unsafe(link_section = ".kprobes.text.handlers.trace_profile_returned")]
+pub(crate) extern "C" fn profile_returned(call: &mut Call<'_>) {
+    let context = Context::here();
+    // SAFETY: `Traced::profile` registers this handler with the counts of functions, which its caller keeps until the probes are
+    // dropped.
+    let counts = unsafe { &*core::ptr::with_exposed_provenance::<Counts>(call.data()) };
+    let began = call.instance_data().first().copied().unwrap_or(context.time);
+    let ticks = context.time.wrapping_sub(began);
+    if let Some(cell) = counts.cells.get(context.cpu) {
+        // Only this CPU adds to its cell, and nothing interrupts it.
+        cell.calls.store(cell.calls.load(Relaxed).wrapping_add(1), Relaxed);
+        cell.ticks.store(cell.ticks.load(Relaxed).wrapping_add(ticks), Relaxed);
+        cell.squares.store(cell.squares.load(Relaxed).wrapping_add(ticks.wrapping_mul(ticks)), Relaxed);
+    }
+}

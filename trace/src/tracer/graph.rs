@@ -1,0 +1,409 @@
+//! The text of the tracer `function_graph`, as Linux's `kernel/trace/trace_functions_graph.c` prints it.
+//!
+//! The text of a record depends on the records before it: the calls that its task is in, the task that the CPU ran, and
+//! whether an interrupt is being handled. A [`Printer`] keeps this from one record to the next.
+
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+
+use fallible::OutOfMemory;
+
+use super::PARENT;
+use super::calls::{self, Calls, Step};
+use crate::host::{Clock, Symbols};
+use crate::options::{Flag, Options};
+use crate::recorder::{FUNCTION_EVENT, GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, STACK_EVENT};
+use crate::ring::Record;
+use crate::text::{self, Described, ShowError};
+
+/// The state that the written records have left.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Printer {
+    calls: Calls,
+    cpus: Vec<Cpu>,
+}
+
+/// The state of a CPU.
+#[derive(Clone, Debug, Default)]
+struct Cpu {
+    /// The number and the name of the task of its last record.
+    task: Option<(u32, [u8; 16])>,
+    /// The indentation of comments, in steps.
+    comment: usize,
+    /// Whether its next record is a return that was written with its call, on one line.
+    skip: bool,
+    /// The depth at which an interrupt began whose calls are hidden.
+    interrupt: Option<usize>,
+}
+
+/// The parameters of all lines.
+#[derive(Clone, Copy)]
+pub(crate) struct Style<'a> {
+    pub symbols: &'a dyn Symbols,
+    pub clock: Clock,
+    pub options: Options,
+    /// The number of CPUs.
+    pub cpus: usize,
+}
+
+/// The contents of the duration column.
+#[derive(Clone, Copy)]
+enum Duration {
+    /// Blank: the call goes on, or it is unknown when it began.
+    None,
+    /// A number of nanoseconds.
+    Known(u64),
+}
+
+/// The first columns of the header, and what stands below them: the time, the CPU, the task, the duration.
+const COLUMNS: [(Flag, &str, &str); 4] = [
+    (Flag::GraphTime, "     TIME       ", "      |         "),
+    (Flag::GraphCpu, " CPU", " |  "),
+    (Flag::GraphTask, "  TASK/PID       ", "   |    |        "),
+    (Flag::GraphDuration, "  DURATION   ", "   |   |      "),
+];
+
+/// Writes the header.
+pub(crate) fn write_header(out: &mut dyn Write, options: Options) -> fmt::Result {
+    let line = |out: &mut dyn Write, of: &dyn Fn(&(Flag, &'static str, &'static str)) -> &'static str, last: &str| {
+        out.write_char('#')?;
+        COLUMNS.iter().filter(|(flag, ..)| options.is(*flag)).try_for_each(|column| out.write_str(of(column)))?;
+        writeln!(out, "{last}")
+    };
+    line(out, &|column| column.1, "               FUNCTION CALLS")?;
+    line(out, &|column| column.2, "               |   |   |   |")
+}
+
+/// Returns the change that `record` makes to the calls of its task. A call whose return address is a trampoline's is a tail
+/// call of a function that is followed to its return.
+fn kind(record: &Record<'_>, symbols: &dyn Symbols) -> Option<calls::Kind> {
+    match record.event() {
+        GRAPH_ENTRY_EVENT => Some(calls::Kind::Entry { is_tail: symbols.is_trampoline(record.word(PARENT)) }),
+        GRAPH_RETURN_EVENT => Some(calls::Kind::Return),
+        _ => None,
+    }
+}
+
+impl Printer {
+    /// Creates a printer of `records`, which knows the calls that contain the first of them.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory.
+    pub fn of<'a>(records: impl Iterator<Item = Record<'a>>, symbols: &dyn Symbols) -> Result<Self, OutOfMemory> {
+        Ok(Self { calls: Calls::before(records, |record| kind(record, symbols))?, cpus: Vec::new() })
+    }
+
+    /// Follows a record that is not written.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory.
+    pub fn pass_over(&mut self, record: &Record<'_>, symbols: &dyn Symbols) -> Result<(), OutOfMemory> {
+        match kind(record, symbols) {
+            Some(calls::Kind::Entry { is_tail }) => {
+                let step = self.calls.enter(record, is_tail);
+                self.calls.has_entered(record, step)
+            }
+            Some(calls::Kind::Return) => {
+                let step = self.calls.leave(record);
+                self.calls.has_left(record, step);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the lines of `record`, which `next` follows on its CPU. After an error the record can be written again.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `out`, or that there is no memory.
+    pub fn write(
+        &mut self,
+        out: &mut dyn Write,
+        record: &Record<'_>,
+        next: Option<&Record<'_>>,
+        event: Described<'_>,
+        style: Style<'_>,
+    ) -> Result<(), ShowError> {
+        let mut cpu = self.cpu(record.cpu)?.clone();
+        if core::mem::take(&mut cpu.skip) {
+            self.keep(record.cpu, cpu);
+            return Ok(());
+        }
+        if record.lost > 0 {
+            text::write_lost(out, record.cpu, record.lost)?;
+        }
+        match kind(record, style.symbols) {
+            Some(calls::Kind::Entry { is_tail }) => {
+                let step = self.calls.enter(record, is_tail);
+                let back = next.filter(|next| next.event() == GRAPH_RETURN_EVENT && next.task() == record.task());
+                let back = back.filter(|next| next.lost == 0 && next.word(8) == record.word(8));
+                cpu.write_entry(out, record, back, step, style)?;
+                self.calls.has_entered(record, step)?;
+                if let Some(back) = back {
+                    let step = self.calls.leave(back);
+                    self.calls.has_left(back, step);
+                }
+            }
+            Some(calls::Kind::Return) => {
+                let step = self.calls.leave(record);
+                cpu.write_return(out, record, step, style)?;
+                self.calls.has_left(record, step);
+            }
+            // As in Linux, these are no comments.
+            None if matches!(record.event(), STACK_EVENT | FUNCTION_EVENT) => {
+                let Style { symbols, clock, options, .. } = style;
+                text::write_record(out, &Record { lost: 0, ..*record }, event, symbols, clock, options)?;
+            }
+            None => cpu.write_comment(out, record, event, style)?,
+        }
+        self.keep(record.cpu, cpu);
+        Ok(())
+    }
+
+    fn cpu(&mut self, number: usize) -> Result<&Cpu, OutOfMemory> {
+        while self.cpus.len() <= number {
+            fallible::push(&mut self.cpus, Cpu::default())?;
+        }
+        self.cpus.get(number).ok_or(OutOfMemory)
+    }
+
+    fn keep(&mut self, number: usize, cpu: Cpu) {
+        if let Some(place) = self.cpus.get_mut(number) {
+            *place = cpu;
+        }
+    }
+}
+
+impl Cpu {
+    /// Writes the lines of a call, and of its return `back` if that is the next record.
+    fn write_entry(
+        &mut self,
+        out: &mut dyn Write,
+        record: &Record<'_>,
+        back: Option<&Record<'_>>,
+        step: Step,
+        style: Style<'_>,
+    ) -> fmt::Result {
+        let function = record.word(8);
+        let is_interrupt = style.symbols.is_interrupt_entry(function);
+        if !style.options.is(Flag::GraphInterrupts) {
+            if self.interrupt.is_some() {
+                return Ok(());
+            }
+            if is_interrupt {
+                self.interrupt = Some(step.depth);
+                return Ok(());
+            }
+        }
+        self.write_switch(out, record, style)?;
+        if is_interrupt {
+            write_interrupt(out, record, "==========>", style)?;
+        }
+        write_context(out, record, style)?;
+        match back {
+            Some(back) => {
+                let clock = style.clock;
+                let nanoseconds = clock.nanoseconds(back.time).saturating_sub(clock.nanoseconds(record.time));
+                write_duration(out, Duration::Known(nanoseconds), style.options)?;
+                indent(out, step.depth)?;
+                write_function(out, function, style)?;
+                out.write_str("();\n")?;
+                if is_interrupt {
+                    write_interrupt(out, back, "<==========", style)?;
+                }
+                self.comment = step.depth;
+                self.skip = true;
+            }
+            None => {
+                write_duration(out, Duration::None, style.options)?;
+                indent(out, step.depth)?;
+                write_function(out, function, style)?;
+                out.write_str("() {\n")?;
+                self.comment = step.depth + 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the lines of a return.
+    fn write_return(&mut self, out: &mut dyn Write, record: &Record<'_>, step: Step, style: Style<'_>) -> fmt::Result {
+        if !style.options.is(Flag::GraphInterrupts)
+            && let Some(depth) = self.interrupt
+        {
+            if step.depth <= depth {
+                self.interrupt = None;
+            }
+            return Ok(());
+        }
+        let function = record.word(8);
+        self.write_switch(out, record, style)?;
+        write_context(out, record, style)?;
+        let duration = step.began.map_or(Duration::None, |began| {
+            Duration::Known(style.clock.nanoseconds(record.time).saturating_sub(style.clock.nanoseconds(began)))
+        });
+        write_duration(out, duration, style.options)?;
+        indent(out, step.depth)?;
+        out.write_char('}')?;
+        // A brace does not tell what it closes where the call was not recorded.
+        if step.began.is_none() || style.options.is(Flag::GraphTail) {
+            out.write_str(" /* ")?;
+            write_function(out, function, style)?;
+            out.write_str(" */")?;
+        }
+        out.write_char('\n')?;
+        self.comment = step.depth;
+        if style.symbols.is_interrupt_entry(function) {
+            write_interrupt(out, record, "<==========", style)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a record of another kind as a comment.
+    fn write_comment(
+        &mut self,
+        out: &mut dyn Write,
+        record: &Record<'_>,
+        event: Described<'_>,
+        style: Style<'_>,
+    ) -> fmt::Result {
+        self.write_switch(out, record, style)?;
+        write_context(out, record, style)?;
+        write_duration(out, Duration::None, style.options)?;
+        // As in Linux, a comment in an outermost call is not indented.
+        indent(out, if self.comment > 1 { self.comment } else { 0 })?;
+        out.write_str("/* ")?;
+        let mut line = Line { out, is_ended: false };
+        text::write_message(&mut line, record, event, style.symbols, style.options)?;
+        out.write_str(" */\n")
+    }
+
+    /// Writes that the CPU has switched to another task, if it has since its last record.
+    fn write_switch(&mut self, out: &mut dyn Write, record: &Record<'_>, style: Style<'_>) -> fmt::Result {
+        const RULE: &str = " ------------------------------------------\n";
+        let now = (record.task(), record.name);
+        let before = self.task.replace(now);
+        match before {
+            Some(before) if before.0 != now.0 => {
+                out.write_str(RULE)?;
+                write_cpu(out, record.cpu, style)?;
+                write_task(out, before)?;
+                out.write_str(" => ")?;
+                write_task(out, now)?;
+                writeln!(out, "\n{RULE}")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Text without its last end of line.
+struct Line<'a> {
+    out: &'a mut dyn Write,
+    is_ended: bool,
+}
+
+impl Write for Line<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if text.is_empty() {
+            return Ok(());
+        }
+        if core::mem::take(&mut self.is_ended) {
+            self.out.write_char('\n')?;
+        }
+        let (text, is_ended) = text.strip_suffix('\n').map_or((text, false), |text| (text, true));
+        self.is_ended = is_ended;
+        self.out.write_str(text)
+    }
+}
+
+fn indent(out: &mut dyn Write, depth: usize) -> fmt::Result {
+    write!(out, "{:1$}", "", 2 * depth)
+}
+
+fn write_function(out: &mut dyn Write, function: u64, style: Style<'_>) -> fmt::Result {
+    text::write_name(out, function, style.symbols)
+}
+
+fn write_cpu(out: &mut dyn Write, cpu: usize, style: Style<'_>) -> fmt::Result {
+    let width = style.cpus.saturating_sub(1).checked_ilog10().unwrap_or(0) as usize + 1;
+    write!(out, " {cpu:width$}) ")
+}
+
+/// Writes a task in the middle of its column.
+fn write_task(out: &mut dyn Write, (number, name): (u32, [u8; 16])) -> fmt::Result {
+    const WIDTH: usize = 14;
+    const NAME: usize = 7;
+    let name = text::task_name(name.get(..NAME).unwrap_or(&name));
+    let length = name.chars().count() + 1 + number.checked_ilog10().unwrap_or(0) as usize + 1;
+    let spaces = WIDTH.saturating_sub(length);
+    write!(out, "{:2$}{name}-{number}{:3$}", "", "", spaces / 2, spaces - spaces / 2)
+}
+
+/// Writes the columns before the duration.
+fn write_context(out: &mut dyn Write, record: &Record<'_>, style: Style<'_>) -> fmt::Result {
+    let options = style.options;
+    if !options.is(Flag::ContextInfo) {
+        return Ok(());
+    }
+    if options.is(Flag::GraphTime) {
+        let microseconds = style.clock.nanoseconds(record.time) / 1000;
+        write!(out, "{} |  ", text::Time(microseconds))?;
+    }
+    if options.is(Flag::GraphCpu) {
+        write_cpu(out, record.cpu, style)?;
+    }
+    if options.is(Flag::GraphTask) {
+        write_task(out, (record.task(), record.name))?;
+        out.write_str(" | ")?;
+    }
+    Ok(())
+}
+
+/// Writes the line that says that an interrupt begins or ends.
+fn write_interrupt(out: &mut dyn Write, record: &Record<'_>, arrow: &str, style: Style<'_>) -> fmt::Result {
+    write_context(out, record, style)?;
+    let has_column = style.options.is(Flag::ContextInfo) && style.options.is(Flag::GraphDuration);
+    let (before, after) = if has_column { ("  ", " |") } else { ("", "") };
+    writeln!(out, "{before}{arrow}{after}")
+}
+
+/// Returns the mark of a duration (`trace_find_mark`).
+fn mark(nanoseconds: u64) -> char {
+    const MARKS: [(u64, char); 6] =
+        [(1_000_000_000, '$'), (100_000_000, '@'), (10_000_000, '*'), (1_000_000, '#'), (100_000, '!'), (10_000, '+')];
+    MARKS.iter().find(|(above, _)| nanoseconds > *above).map_or(' ', |(_, mark)| *mark)
+}
+
+/// Writes the column of the duration.
+fn write_duration(out: &mut dyn Write, duration: Duration, options: Options) -> fmt::Result {
+    if !options.is(Flag::GraphDuration) || !options.is(Flag::ContextInfo) {
+        return Ok(());
+    }
+    let Duration::Known(nanoseconds) = duration else { return out.write_str("              |  ") };
+    let mark = if options.is(Flag::GraphOverhead) { mark(nanoseconds) } else { ' ' };
+    write!(out, "{mark} {}|  ", Microseconds(nanoseconds))
+}
+
+/// Nanoseconds as Linux prints them in a column: microseconds, with as many digits after the point as there is room for.
+pub(super) struct Microseconds(pub u64);
+
+impl fmt::Display for Microseconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const WIDTH: usize = 8;
+        let (whole, rest) = (self.0 / 1000, self.0 % 1000);
+        let digits = whole.checked_ilog10().unwrap_or(0) as usize + 1;
+        write!(f, "{whole}")?;
+        // There is room for seven digits and the point.
+        let length = match (WIDTH - 1).checked_sub(digits).map(|room| room.min(3)) {
+            None | Some(0) => digits,
+            Some(decimals) => {
+                write!(f, ".{:0decimals$}", rest / 10_u64.pow(3 - decimals as u32))?;
+                digits + 1 + decimals
+            }
+        };
+        write!(f, " us {:1$}", "", WIDTH.saturating_sub(length))
+    }
+}

@@ -1,0 +1,106 @@
+//! The tracers `function` and `function_graph`, which record functions without a definition of an event (Linux:
+//! Documentation/trace/ftrace.rst).
+//!
+//! A tracer has probes on many functions at once. All of them share one recorder for each kind of record: the address of
+//! the function is the operand of its stub.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `calls` | the calls that each task is in, found from the records alone |
+//! | `graph` | the text of `function_graph` |
+//! | [`profile`] | how often functions were called, and how long they took |
+//! | `probes` | the probes, on many functions at once; for the bare-metal target only |
+//!
+//! **Nesting.** A call is recorded with its return address and its stack pointer, a return with its stack pointer. The reader
+//! finds the nesting from these: a call is within the calls of its task whose stack pointers are higher. A hit therefore
+//! keeps no depth, and a lost record changes only the lines of its own call.
+
+mod calls;
+pub(crate) mod graph;
+#[cfg(target_os = "none")]
+mod probes;
+pub mod profile;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use fallible::{Arc, OutOfMemory};
+
+use crate::fetch::{Fetch, Register, Source, Taken};
+use crate::format::{Base, Format, Shape, Type, Width};
+use crate::recorder::{FUNCTION_EVENT, GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, Recorder};
+use crate::ring::Rings;
+
+#[cfg(target_os = "none")]
+pub use probes::{Graph, Traced};
+
+/// A tracer: the records that are made besides those of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tracer {
+    /// The calls and returns of functions.
+    FunctionGraph,
+    /// The calls of functions.
+    Function,
+    /// Nothing.
+    Nop,
+}
+
+impl Tracer {
+    /// All tracers with their names, in the order of `available_tracers`.
+    pub const ALL: [(Self, &str); 3] =
+        [(Self::FunctionGraph, "function_graph"), (Self::Function, "function"), (Self::Nop, "nop")];
+
+    /// Returns the tracer of this name, which may have white space around it.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, other)| *other == name.trim_ascii()).map(|(tracer, _)| *tracer)
+    }
+
+    /// Returns its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(tracer, _)| *tracer == self).map_or("", |(_, name)| name)
+    }
+}
+
+/// A kind of record of a tracer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A call, in the tracer `function`: the function, and the return address.
+    Function,
+    /// A call, in the tracer `function_graph`: the function, the return address, the stack pointer.
+    Entry,
+    /// A return: the function, the return address, the stack pointer.
+    Return,
+}
+
+/// The place of the return address in a record of a call, in bytes.
+pub const PARENT: usize = 16;
+/// The place of the stack pointer in a record of the graph, in bytes.
+pub const STACK: usize = 24;
+
+impl Kind {
+    /// Returns the recorder of such records in `rings`, for all functions.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory.
+    pub fn recorder(self, rings: &'static Rings) -> Result<Arc<Recorder>, OutOfMemory> {
+        const WORD: Type = Type::one(Base::Hexadecimal(Width::W64));
+        const PARENT: (&str, Register) = ("parent_ip", Register::LINK);
+        const STACK: (&str, Register) = ("sp", Register::SP);
+        let (event, shape, fields): (_, _, &[_]) = match self {
+            Self::Function => (FUNCTION_EVENT, Shape::Probe, &[PARENT]),
+            Self::Entry => (GRAPH_ENTRY_EVENT, Shape::Probe, &[PARENT, STACK]),
+            Self::Return => (GRAPH_RETURN_EVENT, Shape::Return, &[STACK]),
+        };
+        let format = Format::new(shape, fields.iter().map(|(name, _)| (*name, WORD)))?;
+        let fetch =
+            |&(_, register)| Fetch { source: Source::Register(register), reads: Vec::new(), taken: Taken::Whole };
+        let fetches = fallible::collect(fields.iter().map(fetch))?;
+        Arc::try_new(Recorder::new(event, &format, &fetches, Box::default(), None, rings)?)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,272 @@
+//! The probes of a tracer, made by the engine. They are on many functions and are armed and disarmed together, because an armed
+//! probe could be hit by the code that arms the others.
+//!
+//! Where it is possible, a call is recorded in the stub of its probe, and a return in the code that the function returns to.
+//! The handlers of [`hit::tracer`](crate::hit::tracer) decide at a hit whether a call is followed, and count for a profile.
+
+use alloc::vec::Vec;
+use core::mem;
+use core::ops::Deref;
+
+use aarch64_kprobes::probe::{AliasableBox, Insertion, Registration};
+use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
+use fallible::{Arc, OutOfMemory};
+
+use super::Kind;
+use super::profile::Counts;
+use crate::compiled::{self, Compiled};
+use crate::hit::handler;
+use crate::hit::tracer::{self, Limits, Role, Site};
+use crate::host::Offsets;
+use crate::recorder::Recorder;
+use crate::ring::Rings;
+use crate::trigger::Plan;
+
+/// The number of probes that are registered at once. It bounds the lists of requests.
+const AT_ONCE: usize = 256;
+
+/// The probes of a tracer.
+#[derive(Debug)]
+pub struct Traced {
+    // Dropped before the fields that they use.
+    calls: Vec<Kprobe>,
+    returns: Vec<Kretprobe>,
+    _made: Vec<Made>,
+    _sites: Option<Sites>,
+}
+
+/// A recorder of one kind of record, with the insertions of its probes.
+#[derive(Debug)]
+struct Made {
+    insertions: AliasableBox<[Insertion]>,
+    _compiled: Option<Compiled>,
+    recorder: Arc<Recorder>,
+}
+
+/// The data of handlers that decide whether calls are followed.
+#[derive(Debug)]
+struct Sites {
+    _sites: AliasableBox<[Site]>,
+    _limits: AliasableBox<Limits>,
+}
+
+/// The limits of the graph.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Graph<'a> {
+    /// The maximum depth of recorded calls; 0 for any depth.
+    pub max_depth: u32,
+    /// Only calls of these functions are recorded, with the calls in them; all calls, if it is empty. In ascending order.
+    pub only: &'a [u64],
+    /// Neither calls of these functions nor the calls in them are recorded. In ascending order.
+    pub without: &'a [u64],
+}
+
+impl Graph<'_> {
+    fn is_plain(&self) -> bool {
+        self.max_depth == 0 && self.only.is_empty() && self.without.is_empty()
+    }
+
+    fn role(&self, function: u64) -> Role {
+        match (self.without.binary_search(&function), self.only.binary_search(&function)) {
+            (Ok(_), _) => Role::Silent,
+            (_, Ok(_)) => Role::Outermost,
+            _ => Role::Inner,
+        }
+    }
+}
+
+impl Made {
+    /// Creates the recorder of `kind` in `rings`, for `functions`. With `stacks`, a record of the stack follows each record.
+    fn new(kind: Kind, functions: &[u64], rings: &'static Rings, stacks: bool) -> Result<Self, OutOfMemory> {
+        let recorder = kind.recorder(rings)?;
+        if stacks {
+            drop(recorder.plan().replace(Some(fallible::boxed(Plan::of_stacks()?)?)));
+        }
+        let code = match stacks {
+            true => None,
+            false => compiled::code(&recorder, None, None, Offsets::of_host())?,
+        };
+        let compiled = code.map(Compiled::new).transpose()?;
+        let insertion = |function: &u64| compiled.as_ref().and_then(|compiled| compiled.insertion_at(*function));
+        let insertions =
+            AliasableBox::<[Insertion]>::new(fallible::boxed_slice(functions.iter().filter_map(insertion))?);
+        Ok(Self { insertions, _compiled: compiled, recorder })
+    }
+
+    /// Returns the word that probes are registered with.
+    fn data(&self) -> usize {
+        core::ptr::from_ref(&*self.recorder).expose_provenance()
+    }
+
+    /// Returns the insertion of the probe of function `number`.
+    fn insertion(&self, number: usize) -> Option<&Insertion> {
+        self.insertions.get(number)
+    }
+}
+
+/// Registers the request `probe(number)` for each number by `register`. Returns the registered probes and their numbers.
+fn registered<B, P>(
+    numbers: impl Iterator<Item = usize>,
+    probe: impl Fn(usize) -> B,
+    register: impl Fn(Vec<B>) -> Result<Vec<Result<P, ProbeError>>, ProbeError>,
+) -> Result<(Vec<usize>, Vec<P>), OutOfMemory> {
+    let numbers = fallible::collect(numbers)?;
+    let (mut found, mut probes) = (Vec::new(), Vec::new());
+    found.try_reserve_exact(numbers.len()).map_err(OutOfMemory::from)?;
+    probes.try_reserve_exact(numbers.len()).map_err(OutOfMemory::from)?;
+    for some in numbers.chunks(AT_ONCE) {
+        let outcomes =
+            register(fallible::collect(some.iter().map(|&number| probe(number)))?).map_err(|_| OutOfMemory)?;
+        for (&number, outcome) in some.iter().zip(outcomes) {
+            match outcome {
+                Ok(probe) => {
+                    found.push(number);
+                    probes.push(probe);
+                }
+                Err(ProbeError::OutOfMemory { .. }) => return Err(OutOfMemory),
+                // It cannot be probed.
+                Err(_) => {}
+            }
+        }
+    }
+    Ok((found, probes))
+}
+
+impl Traced {
+    /// Creates disarmed probes that record the calls of `functions` in `rings`, and with `stacks` the stack after each call.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory.
+    pub fn functions(functions: &[u64], rings: &'static Rings, stacks: bool) -> Result<Self, OutOfMemory> {
+        let made = Made::new(Kind::Function, functions, rings, stacks)?;
+        let calls = Self::calls(&made, functions, 0..functions.len())?.1;
+        Ok(Self { calls, returns: Vec::new(), _made: fallible::collect([made])?, _sites: None })
+    }
+
+    /// Creates disarmed probes that record the calls and returns of `functions` in `rings`, within the limits of `graph`.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory.
+    pub fn graph(functions: &[u64], rings: &'static Rings, graph: Graph<'_>) -> Result<Self, OutOfMemory> {
+        if !graph.is_plain() {
+            return Self::limited(functions, rings, graph);
+        }
+        let entry = Made::new(Kind::Entry, functions, rings, false)?;
+        let back = Made::new(Kind::Return, functions, rings, false)?;
+        let probe = |number: usize| {
+            let probe =
+                Kretprobe::at(functions[number] as usize).handler(handler::returned).data(back.data()).disabled();
+            match back.insertion(number) {
+                // SAFETY: `Traced` drops insertions, snippets and recorders after the probes.
+                Some(insertion) => unsafe { probe.snippet(insertion) },
+                None => probe,
+            }
+        };
+        let (followed, returns) = registered(0..functions.len(), probe, Kretprobe::register_all)?;
+        let calls = Self::calls(&entry, functions, followed.iter().copied())?.1;
+        Ok(Self { calls, returns, _made: fallible::collect([entry, back])?, _sites: None })
+    }
+
+    /// Creates the probes of a graph with limits: a handler decides at each call whether it is followed.
+    fn limited(functions: &[u64], rings: &'static Rings, graph: Graph<'_>) -> Result<Self, OutOfMemory> {
+        let (entry, back) = (Kind::Entry.recorder(rings)?, Kind::Return.recorder(rings)?);
+        let limits = Limits { entry, back, max_depth: graph.max_depth, has_outermost: !graph.only.is_empty() };
+        let limits = AliasableBox::new(fallible::boxed(limits)?);
+        let sites = Role::ALL.map(|role| Site { limits: core::ptr::from_ref(&*limits), role });
+        let sites = AliasableBox::<[Site]>::new(fallible::boxed_slice(sites)?);
+        let probe = |number: usize| {
+            let function = functions[number];
+            let site = core::ptr::from_ref(&sites[graph.role(function) as usize]).expose_provenance();
+            let probe = Kretprobe::at(function as usize).entry(tracer::graph_entered).handler(tracer::graph_returned);
+            probe.data(site).disabled()
+        };
+        let (_, returns) = registered(0..functions.len(), probe, Kretprobe::register_all)?;
+        Ok(Self {
+            calls: Vec::new(),
+            returns,
+            _made: Vec::new(),
+            _sites: Some(Sites { _sites: sites, _limits: limits }),
+        })
+    }
+
+    /// Creates disarmed probes that count the calls of functions and their durations.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory.
+    ///
+    /// # Safety
+    ///
+    /// `counts` stay where they are until the probes are dropped.
+    pub unsafe fn profile(counts: &[Counts]) -> Result<Self, OutOfMemory> {
+        let probe = |number: usize| {
+            let counts = &counts[number];
+            let data = core::ptr::from_ref(counts).expose_provenance();
+            let probe = Kretprobe::at(counts.function as usize).entry(tracer::profile_entered).data_words(1);
+            probe.handler(tracer::profile_returned).data(data).disabled()
+        };
+        let (_, returns) = registered(0..counts.len(), probe, Kretprobe::register_all)?;
+        Ok(Self { calls: Vec::new(), returns, _made: Vec::new(), _sites: None })
+    }
+
+    fn calls(
+        made: &Made,
+        functions: &[u64],
+        numbers: impl Iterator<Item = usize>,
+    ) -> Result<(Vec<usize>, Vec<Kprobe>), OutOfMemory> {
+        let probe = |number: usize| {
+            let probe = Kprobe::at(functions[number] as usize).entry(handler::called).data(made.data()).disabled();
+            match made.insertion(number) {
+                // SAFETY: `Traced` drops insertions, snippets and recorders after the probes.
+                Some(insertion) => unsafe { probe.snippet(insertion) },
+                None => probe,
+            }
+        };
+        registered(numbers, probe, Kprobe::register_all)
+    }
+
+    /// Arms or disarms all probes, at once.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory to arm them: none is armed.
+    pub fn set_enabled(&self, enabled: bool) -> Result<(), OutOfMemory> {
+        Registration::set_all_enabled(self.probes(), enabled).map_err(|_| OutOfMemory)
+    }
+
+    /// Returns the virtual addresses of the functions that are traced.
+    pub fn functions_traced(&self) -> impl Iterator<Item = usize> {
+        let (calls, returns) = (self.calls.iter().map(|probe| probe.address()), self.returns.iter());
+        let returns = returns.map(|probe| probe.address()).filter(|_| self.calls.is_empty());
+        calls.chain(returns)
+    }
+
+    /// Returns all probes.
+    pub fn probes(&self) -> impl Iterator<Item = &Registration> {
+        self.calls.iter().map(Deref::deref).chain(self.returns.iter().map(Deref::deref))
+    }
+
+    /// Returns the number of calls and returns that the probes have missed. Records that found no room in a ring are counted
+    /// there instead.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.probes().map(Registration::missed).sum()
+    }
+}
+
+impl Drop for Traced {
+    /// All at once: one by one, each would have all CPUs held.
+    fn drop(&mut self) {
+        // Without memory for a list of them they go armed.
+        let _ = self.set_enabled(false);
+        Kprobe::unregister_all(mem::take(&mut self.calls));
+        Kretprobe::unregister_all(mem::take(&mut self.returns));
+    }
+}
+
+// SAFETY: the sites point to the limits in the same struct, and neither changes.
+unsafe impl Send for Sites {}
+// SAFETY: the sites point to the limits in the same struct, and neither changes.
+unsafe impl Sync for Sites {}

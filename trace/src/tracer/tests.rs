@@ -1,0 +1,474 @@
+//! Lines as Linux's print functions lay them out, from records of a made-up call tree.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::graph::{Microseconds, Printer, Style};
+use super::profile::{self, Counts};
+use super::*;
+use crate::host::{Clock, Function, Symbols};
+use crate::options::{Flag, Options};
+use crate::recorder::{PRINT_EVENT, STACK_EVENT};
+use crate::ring::Record;
+use crate::text::{self, ShowError};
+
+const CLOCK: Clock = Clock { frequency: 1_000_000_000, origin: 0 };
+const TRAMPOLINE: u64 = 0x9000;
+/// Functions of 0x100 bytes, one behind the other from 0x1000 on.
+const NAMES: [&str; 5] = ["do_sys_open", "getname", "kmem_cache_alloc", "handle_irq", "schedule"];
+const OPEN: u64 = 0x1000;
+const GETNAME: u64 = 0x1100;
+const ALLOC: u64 = 0x1200;
+const IRQ: u64 = 0x1300;
+const SCHEDULE: u64 = 0x1400;
+
+struct Names;
+
+impl Symbols for Names {
+    fn lookup(&self, address: u64) -> Option<Function<'_>> {
+        let number = address.checked_sub(OPEN)? / 0x100;
+        let name = NAMES.get(number as usize)?;
+        Some(Function { name, address: OPEN + 0x100 * number, size: 0x100 })
+    }
+
+    fn is_trampoline(&self, address: u64) -> bool {
+        address == TRAMPOLINE
+    }
+
+    fn is_interrupt_entry(&self, function: u64) -> bool {
+        function == IRQ
+    }
+
+    fn find<'a>(&'a self, _: &str, _: &mut dyn FnMut(Function<'a>)) {}
+}
+
+/// A record, with the time in nanoseconds.
+#[derive(Clone)]
+struct Made {
+    cpu: usize,
+    lost: u64,
+    time: u64,
+    name: [u8; 16],
+    bytes: Vec<u8>,
+}
+
+impl Made {
+    fn new(event: u16, task: u32, time: u64, words: &[u64]) -> Self {
+        let common = u64::from(event) | u64::from(task) << 32;
+        let bytes = [common].iter().chain(words).flat_map(|word| word.to_le_bytes()).collect();
+        let mut name = [0; 16];
+        let text = format!("task{task}-of-many");
+        name[..text.len().min(16)].copy_from_slice(&text.as_bytes()[..text.len().min(16)]);
+        Self { cpu: 0, lost: 0, time, name, bytes }
+    }
+
+    fn on(self, cpu: usize) -> Self {
+        Self { cpu, ..self }
+    }
+
+    fn after_lost(self, lost: u64) -> Self {
+        Self { lost, ..self }
+    }
+
+    fn record(&self) -> Record<'_> {
+        let Self { cpu, lost, time, name, ref bytes } = *self;
+        Record { cpu, lost, time, count: 0, name, faults: 0, bytes }
+    }
+}
+
+/// A call at `time` by task `task`.
+fn call(task: u32, time: u64, function: u64, stack: u64) -> Made {
+    Made::new(GRAPH_ENTRY_EVENT, task, time, &[function, OPEN + 4, stack])
+}
+
+/// A call that another function ends with.
+fn tail_call(task: u32, time: u64, function: u64, stack: u64) -> Made {
+    Made::new(GRAPH_ENTRY_EVENT, task, time, &[function, TRAMPOLINE, stack])
+}
+
+fn back(task: u32, time: u64, function: u64, stack: u64) -> Made {
+    Made::new(GRAPH_RETURN_EVENT, task, time, &[function, OPEN + 4, stack])
+}
+
+fn of_tracer(tracer: Tracer) -> Options {
+    let mut options = Options::default();
+    options.tracer = tracer;
+    options
+}
+
+fn graph_options() -> Options {
+    of_tracer(Tracer::FunctionGraph)
+}
+
+/// The record that follows the one of this number on its CPU.
+fn next(records: &[Made], number: usize) -> Option<Record<'_>> {
+    records[number + 1..].iter().find(|next| next.cpu == records[number].cpu).map(Made::record)
+}
+
+fn shown_with(records: &[Made], options: Options) -> String {
+    let style = Style { symbols: &Names, clock: CLOCK, options, cpus: 4 };
+    let mut printer = Printer::of(records.iter().map(Made::record), &Names).unwrap();
+    let mut out = String::new();
+    for (number, made) in records.iter().enumerate() {
+        let next = next(records, number);
+        printer.write(&mut out, &made.record(), next.as_ref(), None, style).unwrap();
+    }
+    out
+}
+
+fn shown(records: &[Made]) -> String {
+    shown_with(records, graph_options())
+}
+
+#[test]
+fn a_call_tree_is_nested() {
+    let records = [
+        call(7, 1_000, OPEN, 0x800),
+        call(7, 2_000, GETNAME, 0x700),
+        call(7, 3_000, ALLOC, 0x600),
+        back(7, 4_382, ALLOC, 0x600),
+        back(7, 15_475, GETNAME, 0x700),
+        back(7, 200_000, OPEN, 0x800),
+    ];
+    let expected = "\
+\x200)               |  do_sys_open() {
+ 0)               |    getname() {
+ 0)   1.382 us    |      kmem_cache_alloc();
+ 0) + 13.475 us   |    }
+ 0) ! 199.000 us  |  }
+";
+    assert_eq!(shown(&records), expected);
+}
+
+#[test]
+fn the_header_has_the_columns_that_are_shown() {
+    let header = |options| {
+        let mut out = String::new();
+        text::write_header(&mut out, 3, 4, 1, options).unwrap();
+        out
+    };
+    let first = "# tracer: function_graph\n#\n";
+    let usual = "# CPU  DURATION                  FUNCTION CALLS\n# |     |   |                     |   |   |   |\n";
+    assert_eq!(header(graph_options()).strip_prefix(first), Some(usual));
+    let mut options = graph_options();
+    options.set(Flag::GraphTime, true);
+    options.set(Flag::GraphTask, true);
+    let all = "\
+#     TIME        CPU  TASK/PID         DURATION                  FUNCTION CALLS
+#      |          |     |    |           |   |                     |   |   |   |
+";
+    assert_eq!(header(options).strip_prefix(first), Some(all));
+    options.set(Flag::ContextInfo, false);
+    assert_eq!(header(options), "");
+}
+
+#[test]
+fn columns_are_shown_as_options_have_it() {
+    let records = [
+        call(7, 5_123_456_789, OPEN, 0x800),
+        call(7, 5_123_457_000, GETNAME, 0x700),
+        back(7, 5_123_667_000, GETNAME, 0x700),
+    ];
+    let mut options = graph_options();
+    options.set(Flag::GraphTime, true);
+    options.set(Flag::GraphTask, true);
+    let expected = "\
+\x20   5.123456 |   0)   task7-o-7    |               |  do_sys_open() {
+    5.123457 |   0)   task7-o-7    | ! 210.000 us  |    getname();
+";
+    assert_eq!(shown_with(&records, options), expected);
+    for flag in [Flag::GraphTime, Flag::GraphTask, Flag::GraphCpu, Flag::GraphOverhead] {
+        options.set(flag, false);
+    }
+    assert_eq!(shown_with(&records, options), "              |  do_sys_open() {\n  210.000 us  |    getname();\n");
+    options.set(Flag::GraphDuration, false);
+    assert_eq!(shown_with(&records, options), "do_sys_open() {\n  getname();\n");
+}
+
+#[test]
+fn durations_have_seven_digits_and_a_mark_above_each_limit() {
+    let text = |nanoseconds| format!("[{}]", Microseconds(nanoseconds));
+    for (nanoseconds, expected) in [
+        (0, "[0.000 us    ]"),
+        (999, "[0.999 us    ]"),
+        (12_345, "[12.345 us   ]"),
+        (1_234_567, "[1234.567 us ]"),
+        (12_345_678, "[12345.67 us ]"),
+        (123_456_789, "[123456.7 us ]"),
+        (1_234_567_890, "[1234567 us  ]"),
+        (12_345_678_901, "[12345678 us ]"),
+        (123_456_789_012, "[123456789 us ]"),
+    ] {
+        assert_eq!(text(nanoseconds), expected);
+    }
+    let limits =
+        [(10_000, '+'), (100_000, '!'), (1_000_000, '#'), (10_000_000, '*'), (100_000_000, '@'), (1_000_000_000, '$')];
+    let mut below = ' ';
+    for (limit, mark) in limits {
+        for (duration, expected) in [(limit, below), (limit + 1, mark)] {
+            let line = shown(&[call(7, 0, OPEN, 0x800), back(7, duration, OPEN, 0x800)]);
+            assert_eq!(line.chars().nth(4), Some(expected), "{duration}: {line}");
+        }
+        below = mark;
+    }
+}
+
+#[test]
+fn interrupts_nest_and_can_be_left_out() {
+    let records = [
+        call(7, 1_000, OPEN, 0x800),
+        call(7, 2_000, IRQ, 0x500),
+        call(7, 3_000, ALLOC, 0x400),
+        back(7, 3_500, ALLOC, 0x400),
+        back(7, 4_000, IRQ, 0x500),
+        call(7, 5_000, GETNAME, 0x700),
+        back(7, 5_100, GETNAME, 0x700),
+        back(7, 6_000, OPEN, 0x800),
+    ];
+    let expected = "\
+\x200)               |  do_sys_open() {
+ 0)   ==========> |
+ 0)               |    handle_irq() {
+ 0)   0.500 us    |      kmem_cache_alloc();
+ 0)   2.000 us    |    }
+ 0)   <========== |
+ 0)   0.100 us    |    getname();
+ 0)   5.000 us    |  }
+";
+    assert_eq!(shown(&records), expected);
+    let mut options = graph_options();
+    options.set(Flag::GraphInterrupts, false);
+    let expected = "\
+\x200)               |  do_sys_open() {
+ 0)   0.100 us    |    getname();
+ 0)   5.000 us    |  }
+";
+    assert_eq!(shown_with(&records, options), expected);
+    let alone = [call(7, 1_000, IRQ, 0x800), back(7, 1_200, IRQ, 0x800)];
+    assert_eq!(shown(&alone), " 0)   ==========> |\n 0)   0.200 us    |  handle_irq();\n 0)   <========== |\n");
+}
+
+#[test]
+fn a_switch_of_tasks_is_marked_and_each_task_has_its_own_nesting() {
+    let records = [
+        call(7, 1_000, OPEN, 0x800),
+        call(7, 2_000, SCHEDULE, 0x700),
+        call(1234, 3_000, GETNAME, 0x9800),
+        back(1234, 3_500, GETNAME, 0x9800),
+        // The task goes on elsewhere.
+        back(7, 4_000, SCHEDULE, 0x700).on(2),
+        back(7, 5_000, OPEN, 0x800).on(2),
+    ];
+    let expected = "\
+\x200)               |  do_sys_open() {
+ 0)               |    schedule() {
+ ------------------------------------------
+ 0)   task7-o-7    =>  task123-1234\x20
+ ------------------------------------------
+
+ 0)   0.500 us    |  getname();
+ 2)   2.000 us    |    }
+ 2)   4.000 us    |  }
+";
+    assert_eq!(shown(&records), expected);
+}
+
+#[test]
+fn a_tail_call_is_within_what_it_ends() {
+    let records = [
+        call(7, 1_000, OPEN, 0x800),
+        tail_call(7, 2_000, GETNAME, 0x800),
+        back(7, 3_000, GETNAME, 0x800),
+        back(7, 3_100, OPEN, 0x800),
+        // As deep, but by a caller.
+        call(7, 4_000, ALLOC, 0x800),
+        back(7, 4_500, ALLOC, 0x800),
+    ];
+    let expected = "\
+\x200)               |  do_sys_open() {
+ 0)   1.000 us    |    getname();
+ 0)   2.100 us    |  }
+ 0)   0.500 us    |  kmem_cache_alloc();
+";
+    assert_eq!(shown(&records), expected);
+}
+
+#[test]
+fn a_return_that_is_missing_changes_no_other_line() {
+    let records = [
+        call(7, 1_000, OPEN, 0x800),
+        // It never returns.
+        call(7, 2_000, GETNAME, 0x700),
+        call(7, 3_000, ALLOC, 0x700),
+        back(7, 3_500, ALLOC, 0x700),
+        call(7, 4_000, GETNAME, 0x6f0),
+        call(7, 4_100, ALLOC, 0x6e0),
+        back(7, 5_000, OPEN, 0x800),
+    ];
+    let expected = "\
+\x200)               |  do_sys_open() {
+ 0)               |    getname() {
+ 0)   0.500 us    |    kmem_cache_alloc();
+ 0)               |    getname() {
+ 0)               |      kmem_cache_alloc() {
+ 0)   4.000 us    |  }
+";
+    assert_eq!(shown(&records), expected);
+}
+
+#[test]
+fn returns_of_calls_that_are_missing_are_named_and_counted_in_the_nesting() {
+    let records = [
+        call(7, 1_000, ALLOC, 0x600),
+        back(7, 1_500, ALLOC, 0x600),
+        back(7, 2_000, GETNAME, 0x700).after_lost(3),
+        back(7, 3_000, OPEN, 0x800),
+    ];
+    let expected = "\
+\x200)   0.500 us    |      kmem_cache_alloc();
+CPU:0 [LOST 3 EVENTS]
+ 0)               |    } /* getname */
+ 0)               |  } /* do_sys_open */
+";
+    assert_eq!(shown(&records), expected);
+    let mut options = graph_options();
+    options.set(Flag::GraphTail, true);
+    let records =
+        [call(7, 0, OPEN, 0x800), call(7, 1, ALLOC, 0x700), back(7, 2, ALLOC, 0x700), back(7, 3, OPEN, 0x800)];
+    let last = shown_with(&records, options);
+    assert!(last.ends_with("|  } /* do_sys_open */\n"), "{last}");
+}
+
+#[test]
+fn a_return_after_lost_records_is_not_that_of_a_call_without_others() {
+    let records = [call(7, 1_000, OPEN, 0x800), back(7, 1_500, OPEN, 0x800).after_lost(2)];
+    let expected = " 0)               |  do_sys_open() {\nCPU:0 [LOST 2 EVENTS]\n 0)   0.500 us    |  }\n";
+    assert_eq!(shown(&records), expected);
+}
+
+#[test]
+fn other_records_are_comments_and_stacks_have_their_own_lines() {
+    let mut text = Made::new(PRINT_EVENT, 7, 3_000, &[0]);
+    text.bytes.extend(b"hello\n\0");
+    let records = [
+        call(7, 1_000, OPEN, 0x800),
+        text.clone(),
+        call(7, 2_000, GETNAME, 0x700),
+        text,
+        Made::new(STACK_EVENT, 7, 4_000, &[1, GETNAME]),
+    ];
+    let expected = "\
+\x200)               |  do_sys_open() {
+ 0)               |  /* hello */
+ 0)               |    getname() {
+ 0)               |      /* hello */
+   task7-of-many-7       [000] .....     0.000004: <stack trace>
+ => getname
+";
+    assert_eq!(shown(&records), expected);
+}
+
+/// Takes only so many writes.
+struct Short(usize, String);
+
+impl Write for Short {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 = self.0.checked_sub(1).ok_or(fmt::Error)?;
+        self.1.push_str(text);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_record_that_was_not_written_can_be_written_again() {
+    let records = [
+        call(7, 1_000, OPEN, 0x800),
+        tail_call(7, 2_000, GETNAME, 0x800),
+        call(8, 3_000, ALLOC, 0x700),
+        back(8, 3_500, ALLOC, 0x700),
+        back(7, 4_000, GETNAME, 0x800),
+        back(7, 5_000, OPEN, 0x800),
+    ];
+    let style = Style { symbols: &Names, clock: CLOCK, options: graph_options(), cpus: 4 };
+    let (mut printer, mut out) = (Printer::default(), String::new());
+    for (number, made) in records.iter().enumerate() {
+        for writes in 0.. {
+            let mut short = Short(writes, String::new());
+            match printer.write(&mut short, &made.record(), next(&records, number).as_ref(), None, style) {
+                Ok(()) => {
+                    out.push_str(&short.1);
+                    break;
+                }
+                Err(error) => assert_eq!(error, ShowError::Write(fmt::Error)),
+            }
+        }
+    }
+    assert_eq!(out, shown(&records));
+}
+
+#[test]
+fn a_call_of_the_tracer_function_has_its_caller() {
+    let line = |parent, options: Options| {
+        let made = Made::new(FUNCTION_EVENT, 7, 1_000, &[GETNAME, parent]);
+        let mut out = String::new();
+        text::write_record(&mut out, &made.record(), None, &Names, CLOCK, options).unwrap();
+        out
+    };
+    let options = of_tracer(Tracer::Function);
+    // The call is the last instruction of its function.
+    let expected = "   task7-of-many-7       [000] .....     0.000001: getname <-do_sys_open\n";
+    assert_eq!(line(OPEN + 0x100, options), expected);
+    assert!(line(TRAMPOLINE, options).ends_with(": getname <-[unknown/kretprobe'd]\n"));
+    assert!(line(0x10, options).ends_with(": getname <-0x10\n"));
+    let mut options = options;
+    options.set(Flag::SymOffset, true);
+    options.set(Flag::SymAddr, true);
+    let expected = ": getname+0x0/0x100 <0000000000001100> <-do_sys_open+0x10/0x100 <0000000000001010>\n";
+    assert!(line(OPEN + 0x10, options).ends_with(expected));
+}
+
+#[test]
+fn a_profile_has_the_longest_first_with_average_and_variance() {
+    let counts = Counts::of(&[OPEN, GETNAME, ALLOC], 2).unwrap();
+    for (function, calls) in [(0, &[3_000_u64, 5_000][..]), (1, &[100_000])] {
+        let cell = &counts[function].cells[1];
+        cell.calls.store(calls.len() as u64, Relaxed);
+        cell.ticks.store(calls.iter().sum(), Relaxed);
+        cell.squares.store(calls.iter().map(|ticks| ticks * ticks).sum(), Relaxed);
+    }
+    let shown = |cpu| {
+        let mut out = String::new();
+        profile::write(&mut out, &counts, cpu, &Names, CLOCK).unwrap();
+        out
+    };
+    let header = "\
+\x20 Function                               Hit    Time            Avg             s^2
+  --------                               ---    ----            ---             ---
+";
+    assert_eq!(shown(0), header);
+    let expected = "\
+\x20 getname                                  1    100.000 us      100.000 us      0.000 us   \x20
+  do_sys_open                              2    8.000 us        4.000 us        2.000 us   \x20
+";
+    assert_eq!(shown(1).strip_prefix(header), Some(expected));
+}
+
+#[test]
+fn tracers_have_the_names_of_linux() {
+    let names =
+        Tracer::ALL.map(|(tracer, name)| (Tracer::find(&format!("{name}\n")), tracer.name()) == (Some(tracer), name));
+    assert_eq!(names, [true; 3]);
+    assert_eq!(Tracer::find("wakeup"), None);
+}
+
+#[test]
+fn records_of_a_tracer_are_laid_out_as_they_are_read() {
+    use crate::recorder::Recorder;
+    let rings: &'static Rings = alloc::boxed::Box::leak(alloc::boxed::Box::new(Rings::new(1, 8192, &[]).unwrap()));
+    let size = |kind: Kind| kind.recorder(rings).map(|recorder| Recorder::is_of_a_call(&recorder)).unwrap();
+    assert_eq!([Kind::Function, Kind::Entry, Kind::Return].map(size), [true, true, false]);
+    assert_eq!((PARENT, STACK), (Shape::Return.size() - 8, Shape::Return.size()));
+}
