@@ -54,11 +54,11 @@ pub fn table() -> Option<&'static SymbolTable<'static>> {
 
 /// Returns the cache of the functions' plain paths. It is made at the first call and never freed. It is not made if it
 /// would take more than a 64th of the memory to spare.
-fn paths() -> Option<&'static Paths> {
-    static PATHS: Once<Option<Paths>> = Once::new();
+fn paths() -> Option<&'static Paths<'static>> {
+    static PATHS: Once<Option<Paths<'static>>> = Once::new();
     let make = || {
         let table = table()?;
-        Paths::new(|| table.iter(), host::memory_to_spare() / 64)
+        Paths::new(|| table.iter(), table.by_name(), host::memory_to_spare() / 64)
     };
     PATHS.call_once(make).as_ref()
 }
@@ -99,6 +99,9 @@ pub fn find(name: &str) -> impl Iterator<Item = Symbol<'static>> + use<> {
 /// Returns the number of `function` among the functions with its path, in the order of their addresses, from 1. Returns
 /// 0 if no other function has its path.
 pub(crate) fn number(function: &Symbol<'_>) -> usize {
+    if let Some(paths) = paths() {
+        return paths.number_of(function);
+    }
     let same = || find(function.name).filter(|other| other.size > 0);
     match same().count() {
         ..=1 => 0,

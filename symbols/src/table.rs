@@ -233,6 +233,12 @@ impl<'a> SymbolTable<'a> {
         self.functions.iter()
     }
 
+    /// Returns every function, in ascending order of name and, for one name, of address.
+    pub fn by_name(&self) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
+        let list = self.functions;
+        list.by_name.iter().filter_map(move |number| list.numbered(number))
+    }
+
     /// Returns every static, in ascending order of address.
     pub fn statics(&self) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
         self.statics.iter()
