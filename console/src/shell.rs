@@ -5,7 +5,7 @@
 //! of quotes, `\` quotes any character. `> FILE` or `>> FILE` may stand anywhere outside of quotes. `$?`, where the
 //! caller supplies it, tells whether the previous line was refused. There are no other variables and no patterns:
 //! `$retval` and `*` are ordinary characters. Characters that connect commands in a shell are refused: `|`, `&`, `;`
-//! and `<`.
+//! and `<`. So are those that begin a substitution, `` ` ``, `$(` and `${`, and a `\` at the end of the line.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -78,8 +78,8 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// A quote is not closed, a redirection has no file, or there are several redirections; a special character of the
-    /// shell is not quoted; or there is no memory for the words.
+    /// A quote is not closed, a redirection has no file, nothing follows a `\`, or there are several redirections; a
+    /// special character of the shell is not quoted; or there is no memory for the words.
     pub fn parse(text: &str) -> Result<Self, Error> {
         Self::of(tokens(text, None)?)
     }
@@ -136,6 +136,10 @@ fn tokens(text: &str, status: Option<char>) -> Result<Vec<(Token, usize)>, Error
                 let problem = "there are no pipes, lists and inputs here; in quotes this is just a character";
                 return Err(Error { problem, column });
             }
+            '$' | '`' if character == '`' || matches!(characters.peek(), Some((_, '(' | '{'))) => {
+                let problem = "there are no substitutions here; in quotes this is just a character";
+                return Err(Error { problem, column });
+            }
             _ if character.is_whitespace() => {
                 fallible::extend(&mut tokens, word.take().map(|(word, column)| (Token::Word(word), column)))?;
                 continue;
@@ -169,11 +173,10 @@ fn tokens(text: &str, status: Option<char>) -> Result<Vec<(Token, usize)>, Error
             {
                 fallible::push_char(word, status)?;
             }
-            '\\' => {
-                if let Some((_, escaped)) = characters.next() {
-                    fallible::push_char(word, escaped)?;
-                }
-            }
+            '\\' => match characters.next() {
+                Some((_, escaped)) => fallible::push_char(word, escaped)?,
+                None => return Err(Error { problem: "a character is missing behind this", column }),
+            },
             _ => fallible::push_char(word, character)?,
         }
     }
@@ -239,6 +242,9 @@ mod tests {
             assert!(refused(line) < 7, "{line}");
         }
         assert_eq!(words(r#"'a | b' "c;d" \& e\<"#), ["a | b", "c;d", "&", "e<"]);
+        assert_eq!(["echo a\\", "echo \\"].map(refused), [6, 5]);
+        assert_eq!(["echo `ls`", "echo a$(ls)", "echo ${a}"].map(refused), [5, 6, 5]);
+        assert_eq!(words(r#"'`a`' "$(b)" \${c} \` $ $x(y)"#), ["`a`", "$(b)", "${c}", "`", "$", "$x(y)"]);
     }
 
     /// 0 to 5 white space characters before, between and after the words.
