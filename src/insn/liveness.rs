@@ -355,6 +355,43 @@ impl<const N: usize> Places<N> {
     }
 }
 
+/// What follows an instruction on a path.
+enum Next {
+    /// The next instruction, before which these registers have no writer yet.
+    Instruction(Registers),
+    /// A branch.
+    Branch(Branch),
+    /// The path has ended. At a return, these registers have no writer yet; elsewhere there are none.
+    End(Registers),
+}
+
+/// A direct branch on a path.
+struct Branch {
+    target: u64,
+    /// The next instruction, if the branch is conditional.
+    next: Option<u64>,
+    unwritten: Registers,
+}
+
+/// The paths that branches have opened, and the targets of the branches so far.
+struct Ways<const N: usize> {
+    pending: Places<N>,
+    passed: Places<N>,
+}
+
+impl<const N: usize> Ways<N> {
+    const NONE: Self = Self { pending: Places::NONE, passed: Places::NONE };
+
+    /// Takes `branch`, and keeps the path past it for later. Returns `None` if a path has come to its target before with
+    /// the same registers.
+    fn take(&mut self, Branch { target, next, unwritten }: Branch) -> Result<Option<(u64, Registers)>, Live> {
+        if let Some(next) = next {
+            self.pending.push(next, unwritten).ok_or(Live::Lost { register: unwritten.first(), end: next })?;
+        }
+        Ok(self.passed.come_to(target, unwritten)?.map(|unwritten| (target, unwritten)))
+    }
+}
+
 impl<'a> Walk<'a> {
     pub(super) const fn new(read: Read<'a>, kept: &'a Kept) -> Self {
         Self { read, kept, steps: STEPS, writer: None, begin: Begin::Entry }
@@ -381,72 +418,86 @@ impl<'a> Walk<'a> {
     /// Follows all paths from the instruction at `from`. Returns the registers of `wanted` for which no writer was
     /// found on some path up to a return.
     fn follow<const N: usize>(&mut self, from: u64, wanted: Registers, depth: usize) -> Result<Registers, Live> {
-        let (mut pending, mut passed) = (Places::<N>::NONE, Places::<N>::NONE);
+        let (mut at, mut unwritten) = (from, wanted);
+        while !unwritten.is_empty() {
+            match self.step(at, unwritten, depth, depth == 0)? {
+                Next::Instruction(left) => (at, unwritten) = (at.wrapping_add(4), left),
+                Next::Branch(branch) => return self.follow_ways::<N>(branch, depth),
+                Next::End(returned) => return Ok(returned),
+            }
+        }
+        Ok(Registers::NONE)
+    }
+
+    /// Does the same as [`follow`](Self::follow), from the first branch on. Other paths need memory only from there on;
+    /// clearing that memory takes longer than most walks take to find all writers.
+    #[inline(never)]
+    fn follow_ways<const N: usize>(&mut self, first: Branch, depth: usize) -> Result<Registers, Live> {
+        let mut ways = Ways::<N>::NONE;
         let mut returned = Registers::NONE;
-        let mut way = Some((from, wanted)).filter(|_| !wanted.is_empty());
-        while let Some((mut at, mut unwritten)) = way.or_else(|| pending.pop()) {
-            way = None;
-            if self.steps == 0 {
-                return Err(Live::Lost { register: unwritten.first(), end: at });
-            }
-            self.steps -= usize::from(depth == 0 || passed.count > 0);
-            let Some(word) = (self.read)(at) else { continue };
-            let verdict = classify(word);
-            if TRAPS.contains(&word) || verdict == Verdict::Reject(Reason::PermanentlyUndefined) {
-                continue;
-            }
-            let Access { reads, writes } = Access::under(verdict, word);
-            let read = unwritten & reads;
-            if !read.is_empty() {
-                return Err(Live::Read { register: read.first(), reader: at });
-            }
-            unwritten = unwritten - writes;
-            if unwritten.is_empty() {
-                self.writer.get_or_insert(at);
-                continue;
-            }
-            let next = at.wrapping_add(4);
-            let target = |offset: i32| at.wrapping_add_signed(offset.into());
-            match verdict {
-                Verdict::Simulate(Op::Branch { offset }) => at = target(offset),
-                Verdict::Simulate(Op::BranchLink { offset }) => {
-                    let unwritten = self.call(target(offset), unwritten, depth)?;
-                    way = Some((next, unwritten)).filter(|_| !unwritten.is_empty());
-                    continue;
+        let mut way = ways.take(first)?;
+        while let Some((at, unwritten)) = way.or_else(|| ways.pending.pop()) {
+            way = match self.step(at, unwritten, depth, true)? {
+                Next::Instruction(left) => Some((at.wrapping_add(4), left)).filter(|_| !left.is_empty()),
+                Next::Branch(branch) => ways.take(branch)?,
+                Next::End(left) => {
+                    returned = returned | left;
+                    None
                 }
-                Verdict::Simulate(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => {
-                    let may_be_needed = match (self.begin, kind) {
-                        _ if depth > 0 => Registers::NONE,
-                        (Begin::Entry, _) | (_, Indirect::Call) | (Begin::Caller, Indirect::Return) => Registers::NONE,
-                        (Begin::Inside(_) | Begin::Caller, Indirect::Jump) => unwritten,
-                        (Begin::Inside(handed), Indirect::Return) => unwritten & handed,
-                    };
-                    if !may_be_needed.is_empty() {
-                        return Err(Live::Lost { register: may_be_needed.first(), end: at });
-                    }
-                    // A jump is a tail call. A function that is called by a register follows the standard, otherwise it
-                    // could not be called.
-                    if kind != Indirect::Call {
-                        returned = returned | unwritten;
-                    }
-                    continue;
-                }
-                Verdict::Simulate(
-                    Op::BranchConditional { offset, .. }
-                    | Op::CompareBranch { offset, .. }
-                    | Op::TestBranch { offset, .. },
-                ) => {
-                    pending.push(next, unwritten).ok_or(Live::Lost { register: unwritten.first(), end: next })?;
-                    at = target(offset);
-                }
-                _ => {
-                    way = Some((next, unwritten));
-                    continue;
-                }
-            }
-            way = passed.come_to(at, unwritten)?.map(|unwritten| (at, unwritten));
+            };
         }
         Ok(returned)
+    }
+
+    /// Looks at the instruction at `at`, before which `unwritten` have no writer yet. If `counts`, it takes one of the steps.
+    fn step(&mut self, at: u64, mut unwritten: Registers, depth: usize, counts: bool) -> Result<Next, Live> {
+        const END: Next = Next::End(Registers::NONE);
+        if self.steps == 0 {
+            return Err(Live::Lost { register: unwritten.first(), end: at });
+        }
+        self.steps -= usize::from(counts);
+        let Some(word) = (self.read)(at) else { return Ok(END) };
+        let verdict = classify(word);
+        if TRAPS.contains(&word) || verdict == Verdict::Reject(Reason::PermanentlyUndefined) {
+            return Ok(END);
+        }
+        let Access { reads, writes } = Access::under(verdict, word);
+        let read = unwritten & reads;
+        if !read.is_empty() {
+            return Err(Live::Read { register: read.first(), reader: at });
+        }
+        unwritten = unwritten - writes;
+        if unwritten.is_empty() {
+            self.writer.get_or_insert(at);
+            return Ok(END);
+        }
+        let target = |offset: i32| at.wrapping_add_signed(offset.into());
+        Ok(match verdict {
+            Verdict::Simulate(Op::Branch { offset }) => {
+                Next::Branch(Branch { target: target(offset), next: None, unwritten })
+            }
+            Verdict::Simulate(Op::BranchLink { offset }) => {
+                Next::Instruction(self.call(target(offset), unwritten, depth)?)
+            }
+            Verdict::Simulate(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => {
+                let may_be_needed = match (self.begin, kind) {
+                    _ if depth > 0 => Registers::NONE,
+                    (Begin::Entry, _) | (_, Indirect::Call) | (Begin::Caller, Indirect::Return) => Registers::NONE,
+                    (Begin::Inside(_) | Begin::Caller, Indirect::Jump) => unwritten,
+                    (Begin::Inside(handed), Indirect::Return) => unwritten & handed,
+                };
+                if !may_be_needed.is_empty() {
+                    return Err(Live::Lost { register: may_be_needed.first(), end: at });
+                }
+                // A jump is a tail call. A function that is called by a register follows the standard, otherwise it
+                // could not be called.
+                Next::End(if kind == Indirect::Call { Registers::NONE } else { unwritten })
+            }
+            Verdict::Simulate(
+                Op::BranchConditional { offset, .. } | Op::CompareBranch { offset, .. } | Op::TestBranch { offset, .. },
+            ) => Next::Branch(Branch { target: target(offset), next: Some(at.wrapping_add(4)), unwritten }),
+            _ => Next::Instruction(unwritten),
+        })
     }
 
     /// Returns those of the registers that a call of `function` preserves. Fails if the function reads one.

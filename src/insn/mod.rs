@@ -48,7 +48,7 @@ mod resolve;
 mod results;
 mod verdict;
 
-pub use classify::{classify, modifies_next};
+pub use classify::{classify, may_branch, modifies_next};
 pub use data::{Data, may_read_data};
 pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
 pub use exclusive::{Sequences, may_be_load};

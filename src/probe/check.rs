@@ -7,7 +7,7 @@ use fallible::OutOfMemory;
 
 use super::hit::table;
 use super::{NotEntry, ProbeError};
-use crate::insn::{self, Data, Kept, Live, Op, Reason, Registers, ScratchResults, Sequences, Verdict, encode};
+use crate::insn::{self, Data, Kept, Live, Reason, Registers, ScratchResults, Sequences, Verdict, encode};
 use crate::{interrupts, platform, text};
 
 /// The smallest translation granule.
@@ -133,10 +133,7 @@ impl Checker {
         let Range { start, end } = function;
         let (mut has_exclusive, mut has_reader, mut has_modifier) = (false, false, self.follows_modifier(start));
         for at in (start..end).step_by(4) {
-            let word = match text::read(at) {
-                word if is_armed(word) => (self.read)(at),
-                word => word,
-            };
+            let word = self.original(at);
             has_exclusive |= insn::may_be_load(word);
             has_reader |= insn::may_read_data(word);
             has_modifier |= insn::modifies_next(word);
@@ -197,12 +194,10 @@ impl Checker {
     /// Checks whether a return probe can be placed at the virtual address `address`, which has just been checked for a
     /// kprobe.
     pub(super) fn check_entry(&self, address: usize) -> Result<(), ProbeError> {
-        match self.not_entry(address) {
-            None => self.check_return(address),
+        match self.not_certainly_entry(address) {
+            None | Some(NotEntry::Jump { .. }) => self.check_return(address),
             Some(NotEntry::Inside { .. }) => Err(ProbeError::NotEntry { address, function: self.function.clone() }),
-            Some(NotEntry::Loop { branch } | NotEntry::Jump { branch }) => {
-                Err(ProbeError::EntryIsLoop { address, branch })
-            }
+            Some(NotEntry::Loop { branch }) => Err(ProbeError::EntryIsLoop { address, branch }),
         }
     }
 
@@ -219,24 +214,30 @@ impl Checker {
         }
     }
 
-    /// Returns why the instruction at the virtual address `address`, which has just been checked, is reached in another
-    /// way than by calls; `None` if it is not. Indirect branches are not considered.
-    pub(super) fn not_entry(&self, address: usize) -> Option<NotEntry> {
+    /// Returns why the instruction at the virtual address `address`, which has just been checked, may be reached in
+    /// another way than by calls; `None` if it cannot. An indirect branch may lead anywhere in its function, and is
+    /// returned only if no direct branch leads here.
+    pub(super) fn not_certainly_entry(&self, address: usize) -> Option<NotEntry> {
         let function = self.function.clone();
         if function.start != address {
             return Some(NotEntry::Inside { function: function.start });
         }
-        let branches_here = |branch: usize, operation: Op| {
-            operation.branch_offset().is_some_and(|offset| branch.wrapping_add_signed(offset as isize) == address)
-        };
-        self.find_operation(branches_here).map(|branch| NotEntry::Loop { branch })
-    }
-
-    /// Returns why the instruction at the virtual address `address`, which has just been checked, may be reached in
-    /// another way than by calls; `None` if it cannot. An indirect branch may lead anywhere in its function.
-    pub(super) fn not_certainly_entry(&self, address: usize) -> Option<NotEntry> {
-        let is_jump = |_, operation: Op| operation.is_jump();
-        self.not_entry(address).or_else(|| Some(NotEntry::Jump { branch: self.find_operation(is_jump)? }))
+        let mut jump = None;
+        for branch in function.step_by(4) {
+            let word = self.original(branch);
+            if !insn::may_branch(word) {
+                continue;
+            }
+            let Verdict::Simulate(operation) = insn::classify(word) else { continue };
+            let target = operation.branch_offset().map(|offset| branch.wrapping_add_signed(offset as isize));
+            if target == Some(address) {
+                return Some(NotEntry::Loop { branch });
+            }
+            if operation.is_jump() {
+                jump = jump.or(Some(NotEntry::Jump { branch }));
+            }
+        }
+        jump
     }
 
     /// Returns the functions whose callers rely on them to preserve registers that a call may change; `None` if there
@@ -276,17 +277,17 @@ impl Checker {
     /// Returns the instruction at the virtual address `address`; `None` if it is not in the text.
     fn word(&self, address: u64) -> Option<u32> {
         let address = address as usize;
-        self.text.contains(&address).then(|| (self.read)(address))
+        self.text.contains(&address).then(|| self.original(address))
     }
 
-    /// Returns the virtual address of the first instruction of the function that would be simulated, and for which
-    /// `wanted` returns true.
-    fn find_operation(&self, wanted: impl Fn(usize, Op) -> bool) -> Option<usize> {
-        let is_wanted = |&address: &usize| match insn::classify((self.read)(address)) {
-            Verdict::Simulate(operation) => wanted(address, operation),
-            _ => false,
-        };
-        self.function.clone().step_by(4).find(is_wanted)
+    /// Returns the original instruction at the virtual address `address`, which is in the text. Only a word that may have
+    /// replaced another one is looked up.
+    #[inline]
+    fn original(&self, address: usize) -> u32 {
+        match text::read(address) {
+            word if is_armed(word) => (self.read)(address),
+            word => word,
+        }
     }
 }
 

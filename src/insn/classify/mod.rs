@@ -58,6 +58,13 @@ pub const fn modifies_next(word: u32) -> bool {
     word == 0xd503_24ff
 }
 
+/// Returns false for most words that do not branch, by one test: all branches are in the group of branches, exception
+/// generating and system instructions (C4.1). The oracle calls it for every word.
+#[must_use]
+pub const fn may_branch(word: u32) -> bool {
+    word & 0x1c00_0000 == 0x1400_0000
+}
+
 const UNALLOCATED: Verdict = Verdict::Reject(Reason::Unallocated);
 
 /// Returns bits `high` to `low` of `word`, both included.

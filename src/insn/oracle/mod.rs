@@ -25,7 +25,7 @@ use differences::DIFFERENCES;
 use expected::{Decoder, Expected};
 
 use super::exclusive::may_be_load;
-use super::{Reason, Verdict, classify};
+use super::{Reason, Verdict, classify, may_branch};
 
 /// The number of words that a thread takes at a time.
 const CHUNK: u32 = 1 << 20;
@@ -83,6 +83,8 @@ impl Findings {
             Verdict::Reject(reason) => self.reject[reason as usize] += 1,
         }
         assert!(verdict != Verdict::Reject(Reason::LoadExclusive) || may_be_load(word), "{word:#010x}");
+        let branches = matches!(verdict, Verdict::Simulate(op) if op.branch_offset().is_some() || op.is_jump());
+        assert!(!branches || may_branch(word), "{word:#010x}");
         if !self.is_exhaustive && !is_compared_exactly(word) && !DESTINATIONS.contains(&(word & 31)) {
             return;
         }
