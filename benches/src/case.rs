@@ -4,8 +4,10 @@
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::fmt;
 use core::ops::Deref;
 
 use aarch64_kprobes::probe::{Entry, KprobeBuilder, KretprobeBuilder, Mode, Registration};
@@ -16,6 +18,7 @@ use kprobes_trace::definition::{self, Command};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::events::{self, Events};
+use kprobes_trace::tracer::{Graph, Traced};
 use kprobes_trace::trigger::controls::Controls;
 
 use crate::measure::Stopwatch;
@@ -119,6 +122,15 @@ pub static CASES: &[Case] = &[
             controls.set_filter(events, EVENT, "x==7")?;
             controls.set_enabled(events, None, None, true)
         })
+    }),
+    hit("tracer.function", target::add, Mode::Compiled, |at, _| {
+        traced(Traced::functions(&[at as u64], tracing::rings(), false))
+    }),
+    hit("tracer.graph", target::add, Mode::Compiled, |at, _| {
+        traced(Traced::graph(&[at as u64], tracing::rings(), Graph::default()))
+    }),
+    hit("tracer.graph.limited", target::add, Mode::Optimized, |at, _| {
+        traced(Traced::graph(&[at as u64], tracing::rings(), Graph { max_depth: 1, ..Graph::default() }))
     }),
     hit("hist.log2", target::add, Mode::Compiled, |at, _| {
         controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
@@ -265,6 +277,25 @@ fn controlled(line: &str, set: fn(&mut Controls, &mut Events<Probe>) -> Result<(
     events.define(definition, &tracing::Names).unwrap_or_else(|error| panic!("{line}: {error}"));
     set(&mut tracing::controls(), &mut events).unwrap_or_else(|error| panic!("{line}: {error}"));
     Armed { probes: vec![Box::new(Event(events))], counted: 1, _others: vec![] }
+}
+
+/// A probe of a tracer, as which it dereferences.
+struct TracedProbe(Arc<Traced>, usize);
+
+impl Deref for TracedProbe {
+    type Target = Registration;
+
+    fn deref(&self) -> &Registration {
+        self.0.probes().nth(self.1).expect("the tracer has as many probes")
+    }
+}
+
+/// Arms the probes of a tracer.
+fn traced(traced: Result<Traced, impl fmt::Debug>) -> Armed {
+    let traced = Arc::new(traced.expect("there is memory"));
+    traced.set_enabled(true).expect("there is memory");
+    let probe = |number| Box::new(TracedProbe(traced.clone(), number)) as Registered;
+    Armed { probes: (0..traced.probes().count()).map(probe).collect(), counted: 1, _others: vec![] }
 }
 
 /// A program with one probe, as which it dereferences.
