@@ -73,36 +73,37 @@ impl fmt::Display for EmbeddingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unoptimized => f.write_str(
-                "the engine is compiled at opt-level 0, where what runs at a hit calls functions that can be probed: set \
+                "the engine is compiled at opt-level 0, where the hit path calls functions that can be probed: set \
                  `opt-level = 2` in [profile.dev.package.aarch64-kprobes] or in the profile",
             ),
             Self::HitPathOutside { function, region } => write!(
                 f,
-                "the function at {function:#x} runs while probes are handled, but lies outside of {:#x}..{:#x}, where nothing is \
-                 probed: move `INCLUDE kprobes.x` in the linker script before the first pattern that matches `.text.*`",
+                "the function at {function:#x} runs while probes are handled, but lies outside of {:#x}..{:#x}, where \
+                 no probe can be placed: move `INCLUDE kprobes.x` in the linker script before the first pattern that \
+                 matches `.text.*`",
                 region.start, region.end
             ),
             Self::PlatformOutside { function, region } => write!(
                 f,
                 "the function of the platform at {function:#x} runs while probes are handled, but lies outside of \
-                 {:#x}..{:#x}, where nothing is probed: move `INCLUDE kprobes.x` in the linker script before the first pattern \
-                 that matches `.kprobes.text.*`",
+                 {:#x}..{:#x}, where no probe can be placed: move `INCLUDE kprobes.x` in the linker script before the \
+                 first pattern that matches `.kprobes.text.*`",
                 region.start, region.end
             ),
             Self::NoContext { register } => write!(
                 f,
-                "TPIDR_EL1 is {register:#x}, which leads to no `Context`: call `Context::install` on each CPU before its first \
-                 probe"
+                "TPIDR_EL1 is {register:#x}, which does not point to a `Context`: call `Context::install` on each CPU \
+                 before its first probe"
             ),
             Self::NotCpuState { address, word } => write!(
                 f,
-                "the word at {address:#x}, which TPIDR_EL1 and `Platform::CPU_OFFSET` lead to, is {word:#x}, and not the state of \
-                 a CPU: call `Context::install` on each CPU before its first probe, or store `CpuState::of(number)` there"
+                "the word at {address:#x}, at TPIDR_EL1 + `Platform::CPU_OFFSET`, is {word:#x}, not the state of a \
+                 CPU: call `Context::install` on each CPU before its first probe, or store `CpuState::of(number)` there"
             ),
             Self::NoVector { vectors } => write!(
                 f,
-                "the vectors at {vectors:#x} do not lead to the engine: have the vector of synchronous exceptions from EL1 with SP_EL1, \
-                 at {:#x}, be `b kprobes_vector`, or its handler call `exception::handle_sync` first",
+                "the vectors at {vectors:#x} do not call the engine: make the vector of synchronous exceptions from \
+                 EL1 with SP_EL1, at {:#x}, `b kprobes_vector`, or call `exception::handle_sync` first in its handler",
                 vectors + 0x200
             ),
             Self::Text { text } => write!(

@@ -47,7 +47,7 @@ pub struct OutOfMemory;
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("there is no memory left for it")
+        f.write_str("there is not enough memory")
     }
 }
 

@@ -63,10 +63,10 @@ impl fmt::Display for Live {
     /// Writes the rest of a sentence that begins with "because".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read { register, reader } => write!(f, "what is in {register} there is read at {reader:#x}"),
+            Self::Read { register, reader } => write!(f, "{register} is live there: it is read at {reader:#x}"),
             Self::Kept { register, call } => write!(f, "the call at {call:#x} relies on {register} being preserved"),
             Self::Lost { register, end } => {
-                write!(f, "where {register} is read cannot be told: the search ended at {end:#x}")
+                write!(f, "{register} may be live: the search for its next use ended at {end:#x}")
             }
         }
     }

@@ -250,11 +250,11 @@ impl fmt::Display for NotRelocatable {
         f.write_str(match self {
             Self::Refused(reason) => return write!(f, "it {reason}"),
             Self::OutOfRange(error) => return error.fmt(f),
-            Self::LandingPad => "it is a landing pad in a guarded page, and the branch in its place would be none",
-            Self::CallOfLink => "it calls the address in x30, and there is no other register to keep it in",
-            Self::CheckedCall => "a landing pad would take the call for a jump when it comes from a copy",
-            Self::AuthenticatedCall => "x30 would be lost when the address that it calls fails to authenticate",
-            Self::LoadOfZeroRegister => "it loads nothing, which leaves no register for the address of its literal",
+            Self::LandingPad => "it is a landing pad in a guarded page, and the branch that replaces it would not be one",
+            Self::CallOfLink => "it calls the address in x30, and no other register is free to hold that address",
+            Self::CheckedCall => "the landing pad of its callee would see a jump instead of a call if a copy called it",
+            Self::AuthenticatedCall => "x30 would be lost if the address that it calls failed to authenticate",
+            Self::LoadOfZeroRegister => "it loads nothing, so it has no register that could hold the address of its literal",
             Self::Literal { address } => {
                 return write!(
                     f,

@@ -143,15 +143,15 @@ impl fmt::Display for Reason {
             Self::HigherLevel => "belongs to a higher exception level, and probed code runs at EL1",
             Self::MemorySequence => "is part of a memory copy or set sequence, which is only restarted in place",
             Self::Transaction => "belongs to a transaction, which a breakpoint would abort",
-            Self::Scalable => "is a scalable vector or matrix instruction, which is not known here",
-            Self::ImplementationDefined => "is implementation defined: its effect is not known here",
+            Self::Scalable => "is a scalable vector or matrix instruction, which the engine does not decode",
+            Self::ImplementationDefined => "is implementation defined: its effect is unknown",
             Self::UnlistedSystem => {
                 "uses a system register or operation that is not known to be harmless in an out-of-line copy: it may be \
                  newer than this table"
             }
-            Self::UnknownHint => "is a hint that is not known here: a newer processor may give it a meaning",
-            Self::Newer => "is newer than this table of instructions: its effect is not known here",
-            Self::Unallocated => "is not an instruction that is known here: it is data, or of a newer architecture",
+            Self::UnknownHint => "is an unallocated hint: a newer processor may give it a meaning",
+            Self::Newer => "is newer than the engine's table of instructions: its effect is unknown",
+            Self::Unallocated => "is not a known instruction: it is data, or newer than the engine's table of instructions",
         })
     }
 }

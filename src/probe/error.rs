@@ -134,7 +134,7 @@ impl fmt::Display for ProbeError {
                 write!(f, "{address:#x} is not a multiple of 4, so no instruction begins there")
             }
             Self::NotText { address } => write!(f, "{address:#x} is not in the text of the image"),
-            Self::NoFunction { address } => write!(f, "{address:#x} is in no function that is known"),
+            Self::NoFunction { address } => write!(f, "{address:#x} is in no known function"),
             Self::Blacklisted { address } => {
                 write!(f, "{address:#x} runs while probes are being handled, so it cannot be probed itself")
             }
@@ -145,7 +145,7 @@ impl fmt::Display for ProbeError {
                 write!(f, "{address:#x} is data: the instruction at {reader:#x} reads it")
             }
             Self::Data { address, reader: None } => {
-                write!(f, "{address:#x} is data: the mapping symbols of the image say so")
+                write!(f, "{address:#x} is data: the mapping symbols of the image mark it so")
             }
             Self::Exclusive { address, load } => write!(
                 f,
@@ -167,12 +167,12 @@ impl fmt::Display for ProbeError {
             Self::MovesStack { address, moved } => write!(
                 f,
                 "the function at {address:#x} returns with its stack pointer moved by {moved} bytes, so a return probe \
-                 cannot tell its returns from those of others"
+                 cannot match its returns to its calls"
             ),
             Self::NotReturnAddress { address, writer } => write!(
                 f,
-                "the function at {address:#x} does not return to what is in x30 at its entry, where a return probe looks: \
-                 the instruction at {writer:#x} writes x30 before it is read"
+                "the function at {address:#x} does not return to the address that x30 holds at its entry, which a \
+                 return probe replaces: the instruction at {writer:#x} writes x30 before it is read"
             ),
             Self::MaxActive { maxactive } => {
                 write!(f, "a return probe can follow 1 to {} calls at a time, not {maxactive}", super::MAX_ACTIVE)
@@ -182,7 +182,7 @@ impl fmt::Display for ProbeError {
                 f,
                 "a probe at {address:#x} cannot be registered with interrupts masked, as they are in a handler"
             ),
-            Self::Embedding { address, error } => write!(f, "there is no probe at {address:#x} yet, as {error}"),
+            Self::Embedding { address, error } => write!(f, "the probe at {address:#x} is not placed: {error}"),
         }
     }
 }

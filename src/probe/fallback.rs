@@ -61,9 +61,9 @@ impl fmt::Display for Fallback {
             Self::NotEntry(NotEntry::Inside { function }) => {
                 write!(f, "it is not the first instruction of its function, which begins at {function:#x}")
             }
-            Self::NotEntry(NotEntry::Loop { branch }) => write!(f, "its function comes back to it, at {branch:#x}"),
+            Self::NotEntry(NotEntry::Loop { branch }) => write!(f, "its function branches back to it at {branch:#x}"),
             Self::NotEntry(NotEntry::Jump { branch }) => {
-                write!(f, "its function may come back to it by the register that it branches to at {branch:#x}")
+                write!(f, "its function may branch back to it by the indirect branch at {branch:#x}")
             }
             Self::Live(live) | Self::Snippet(live) => live.fmt(f),
             Self::Shared => f.write_str("there is another probe at the instruction"),

@@ -123,7 +123,7 @@ fn lock(address: usize) -> Result<SpinMutexGuard<'static, Registry, Yield>, Prob
 
 /// Takes the lock without changing a probe.
 fn lock_to_read() -> SpinMutexGuard<'static, Registry, Yield> {
-    assert!(!interrupts::are_masked(), "probes cannot be looked at with interrupts masked");
+    assert!(!interrupts::are_masked(), "probes cannot be read with interrupts masked");
     REGISTRY.lock()
 }
 

@@ -270,7 +270,7 @@ impl Snippet {
             used = used | step.writes();
         }
         if masks(steps, steps.len()) {
-            return Err(SnippetError::Step { step: steps.len(), what: "comes with interrupts masked" });
+            return Err(SnippetError::Step { step: steps.len(), what: "is reached with interrupts masked" });
         }
         if is_masked {
             used = used.with(Registers::x(MASKS));
@@ -533,45 +533,47 @@ impl Step {
     fn check(self, number: usize, steps: &[Self], is_of_returns: bool, is_alone: bool) -> Result<(), &'static str> {
         let is_scratch = |register: u8| (Registers::x(register) - SCRATCH).is_empty() && register < 31;
         match self {
-            Self::ReturnAddress(..) if !is_of_returns => Err("asks for what is known at a return alone"),
+            Self::ReturnAddress(..) if !is_of_returns => Err("uses the return address, which only a return probe has"),
             Self::ReturnAddress(rd, other) if is_scratch(rd) && is_scratch(other) && rd != other => Ok(()),
-            Self::ReturnAddress(..) => Err("writes a register that is not a snippet's"),
+            Self::ReturnAddress(..) => Err("writes a register that a snippet must preserve"),
             Self::Load(_) if steps.contains(&Self::Mask) && !masks(steps, number) => {
                 Err("may fault with interrupts unmasked")
             }
             Self::Load(_) if steps.iter().any(|step| matches!(step, Self::Hold(..))) => {
-                Err("may fault where something is held")
+                Err("may fault while a lock is held")
             }
             Self::Instruction(word) | Self::Load(word) => {
                 let verdict = insn::classify(word);
                 if verdict != Verdict::Slot {
-                    return Err("is no instruction that does the same anywhere");
+                    return Err("is not an instruction that runs unchanged anywhere");
                 }
                 if !(Access::of(word).writes - SCRATCH).is_empty() {
-                    return Err("writes a register that is not a snippet's");
+                    return Err("writes a register that a snippet must preserve");
                 }
                 if StackPointer::after(word) != StackPointer::Moved(0) {
                     return Err("moves the stack pointer");
                 }
                 Ok(())
             }
-            Self::Hold(..) if !is_alone => Err("holds with interrupts unmasked"),
+            Self::Hold(..) if !is_alone => Err("takes a lock with interrupts unmasked"),
             Self::Hold(base, was) if is_scratch(base) && is_scratch(was) && base != was => Ok(()),
-            Self::Hold(..) => Err("writes a register that is not a snippet's"),
-            Self::Turn(left, _) if !is_scratch(left) => Err("writes a register that is not a snippet's"),
-            Self::Turn(_, to) if to >= number => Err("does not lead further back"),
-            Self::Turn(_, to) if masks(steps, to) != masks(steps, number) => Err("leads to where masks are others"),
+            Self::Hold(..) => Err("writes a register that a snippet must preserve"),
+            Self::Turn(left, _) if !is_scratch(left) => Err("writes a register that a snippet must preserve"),
+            Self::Turn(_, to) if to >= number => Err("does not branch backwards"),
+            Self::Turn(_, to) if masks(steps, to) != masks(steps, number) => {
+                Err("branches to a step with other interrupt masks")
+            }
             Self::Turn(left, to) => {
                 let turned = steps.get(to..number).unwrap_or_default();
                 let is_counted = |step: &Self| {
                     (step.writes() & Registers::x(left)).is_empty()
                         && !matches!(step, Self::Turn(..) | Self::Mask | Self::Unmask)
                 };
-                if turned.iter().all(is_counted) { Ok(()) } else { Err("may be executed again and again") }
+                if turned.iter().all(is_counted) { Ok(()) } else { Err("may loop forever") }
             }
             Self::Operand(rd) | Self::Number(rd, _) if is_scratch(rd) => Ok(()),
-            Self::Operand(_) | Self::Number(..) => Err("writes a register that is not a snippet's"),
-            Self::Branch(Branch::Literal(_), _) | Self::Call(Branch::Literal(_)) => Err("is no branch"),
+            Self::Operand(_) | Self::Number(..) => Err("writes a register that a snippet must preserve"),
+            Self::Branch(Branch::Literal(_), _) | Self::Call(Branch::Literal(_)) => Err("is not a branch"),
             Self::Branch(
                 Branch::Zero(rt) | Branch::NotZero(rt) | Branch::NotZeroWord(rt) | Branch::BitClear(rt, _),
                 _,
@@ -579,13 +581,15 @@ impl Step {
             | Self::Call(Branch::Zero(rt) | Branch::NotZero(rt) | Branch::NotZeroWord(rt) | Branch::BitClear(rt, _))
                 if rt > 31 =>
             {
-                Err("asks for a register that there is not")
+                Err("names a register that does not exist")
             }
             Self::Branch(Branch::BitClear(_, bit), _) | Self::Call(Branch::BitClear(_, bit)) if bit > 31 => {
-                Err("asks for a bit that there is not")
+                Err("names a bit that does not exist")
             }
-            Self::Branch(_, to) if to <= number || to > steps.len() => Err("does not lead further on"),
-            Self::Branch(_, to) if masks(steps, to) != masks(steps, number) => Err("leads to where masks are others"),
+            Self::Branch(_, to) if to <= number || to > steps.len() => Err("does not branch forwards"),
+            Self::Branch(_, to) if masks(steps, to) != masks(steps, number) => {
+                Err("branches to a step with other interrupt masks")
+            }
             Self::Mask if masks(steps, number) => Err("masks interrupts that are masked"),
             Self::Unmask if !masks(steps, number) => Err("unmasks interrupts that are not masked"),
             Self::Branch(..) | Self::Call(_) | Self::Mask | Self::Unmask => Ok(()),

@@ -63,20 +63,20 @@ impl fmt::Display for SymbolError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Truncated { needed, present } => {
-                write!(out, "the symbol table is truncated: it needs {needed} bytes and {present} are there")
+                write!(out, "the symbol table is truncated: it needs {needed} bytes, and {present} are present")
             }
             Self::Misaligned { address } => {
-                write!(out, "the symbol table is at {address:#x}, which is no multiple of {ALIGNMENT}")
+                write!(out, "the symbol table is at {address:#x}, which is not a multiple of {ALIGNMENT}")
             }
-            Self::Magic => write!(out, "there is no symbol table behind the image"),
+            Self::Magic => write!(out, "there is no symbol table after the image"),
             Self::Version { found } => {
-                write!(out, "the symbol table is of version {found}, and only version {VERSION} is known")
+                write!(out, "the symbol table has version {found}, and only version {VERSION} is supported")
             }
             Self::Checksum { expected, found } => {
                 write!(out, "the symbol table is damaged: its checksum is {found:#010x} instead of {expected:#010x}")
             }
             Self::Inconsistent { part } => {
-                write!(out, "the symbol table contradicts itself in {part}")
+                write!(out, "the symbol table is inconsistent: {part}")
             }
         }
     }
@@ -173,7 +173,7 @@ impl<'a> SymbolTable<'a> {
         let base = u64::from(base_low) | u64::from(base_high) << 32;
         let (bytes, copies) = bytes
             .split_at_checked(inlined_at as usize)
-            .ok_or(SymbolError::Inconsistent { part: "where inlined copies begin" })?;
+            .ok_or(SymbolError::Inconsistent { part: "its start of inlined copies" })?;
         let inlined = Packed { base, count: inlined as usize, length: unpacked as usize, bytes: copies };
         let table = Self::split(bytes, [functions, statics, data].map(|number| number as usize), base, inlined)
             .map(|table| Self { length: length as usize, ..table })

@@ -50,7 +50,7 @@ impl fmt::Display for WriteError {
                 )
             }
             Self::NameTooLong { address } => {
-                write!(out, "the name of what is at {address:#x} is longer than 65535 bytes")
+                write!(out, "the name of the symbol at {address:#x} is longer than 65535 bytes")
             }
             Self::TooLong => write!(out, "there are more symbols than fit into a table"),
         }

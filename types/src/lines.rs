@@ -112,13 +112,13 @@ pub enum LineError<'a> {
 impl core::fmt::Display for LineError<'_> {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::NoLines => out.write_str("this image does not say which lines its instructions are from"),
-            Self::NoFile => out.write_str("no instruction is from a file of this name"),
+            Self::NoLines => out.write_str("this image has no table of source lines"),
+            Self::NoFile => out.write_str("no instruction comes from a file of this name"),
             Self::Files(one, other) => {
-                write!(out, "several files have this name, as {one} and {other}; give more of the path")
+                write!(out, "several files have this name, such as {one} and {other}; give more of the path")
             }
             Self::NoLine { file, before, after } => {
-                write!(out, "no instruction begins this line of {file}")?;
+                write!(out, "this line of {file} has no instruction of its own")?;
                 match (before, after) {
                     (Some(before), Some(after)) => write!(out, "; the nearest lines are {before} and {after}"),
                     (Some(nearest), None) | (None, Some(nearest)) => write!(out, "; the nearest line is {nearest}"),

@@ -78,9 +78,7 @@ impl fmt::Display for Unknown {
             }
             Self::Contradiction => "the debugging information contradicts the calling convention about this",
             Self::Layout => "the debugging information does not say how this is passed",
-            Self::Unsaid => {
-                "the debugging information does not say where this is before the function has made its frame"
-            }
+            Self::Unsaid => "the debugging information does not locate this before the function has set up its frame",
         })
     }
 }

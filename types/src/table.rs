@@ -50,20 +50,20 @@ pub enum TypesError {
 impl fmt::Display for TypesError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Absent => write!(out, "there is no table of types behind the symbols of this image"),
+            Self::Absent => write!(out, "there is no table of types after the symbols of the image"),
             Self::Truncated { needed, present } => {
-                write!(out, "the table of types is truncated: it needs {needed} bytes and {present} are there")
+                write!(out, "the table of types is truncated: it needs {needed} bytes, and {present} are present")
             }
             Self::Misaligned { address } => {
-                write!(out, "the table of types is at {address:#x}, which is no multiple of {ALIGNMENT}")
+                write!(out, "the table of types is at {address:#x}, which is not a multiple of {ALIGNMENT}")
             }
             Self::Version { found } => {
-                write!(out, "the table of types is of version {found}, and only version {VERSION} is known")
+                write!(out, "the table of types has version {found}, and only version {VERSION} is supported")
             }
             Self::Checksum { expected, found } => {
                 write!(out, "the table of types is damaged: its checksum is {found:#010x} instead of {expected:#010x}")
             }
-            Self::Inconsistent { part } => write!(out, "the table of types contradicts itself in {part}"),
+            Self::Inconsistent { part } => write!(out, "the table of types is inconsistent: {part}"),
         }
     }
 }

@@ -160,10 +160,10 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Self::TooLong { image, packed } => {
-                write!(f, "it is too long: there is room for {image} bytes, and for {packed} when it is packed")
+                write!(f, "it is too long: there is room for {image} bytes, and for {packed} bytes of a packed image")
             }
             Self::Damaged => {
-                write!(f, "its checksum is wrong after every block of it has come right: the memory is faulty")
+                write!(f, "its checksum is wrong although each block arrived intact: the memory is faulty")
             }
             Self::NotUnpackable => write!(f, "it cannot be unpacked"),
             Self::DeviceTree { address } => {

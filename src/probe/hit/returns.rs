@@ -441,7 +441,7 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "a function has returned to kretprobe_trampoline with sp {:#x}, and no return address is known for it",
+            "a function returned to kretprobe_trampoline with sp {:#x}, for which no return address is recorded",
             self.stack_pointer
         )
     }

@@ -193,7 +193,7 @@ fn lines_are_found_both_ways() {
     let refused = |path, line| lines.places(path, line).err().map(|error| error.to_string());
     let nearest = "no instruction begins this line of net/src/tcp/mod.rs; the nearest lines are 294 and 300";
     assert_eq!(refused("mod.rs", 299).as_deref(), Some(nearest));
-    assert_eq!(refused("main.rs", 1).as_deref(), Some("no instruction is from a file of this name"));
+    assert_eq!(refused("main.rs", 1).as_deref(), Some("no instruction comes from a file of this name"));
     let bare = write::write(BASE, &Contents { rows: vec![], ..contents() }).unwrap();
     assert_eq!(Types::parse(Aligned::new(&bare).bytes()).unwrap().lines(), None);
 }

@@ -238,11 +238,11 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoClause(number) => write!(f, "there is no clause {number}"),
-            Self::Long => write!(f, "the clause has more than {WORDS_MAX} words as instructions"),
+            Self::Long => write!(f, "the clause compiles to more than {WORDS_MAX} words"),
             Self::Loop => f.write_str("the clause has a loop"),
             Self::Flaw { word, what } => write!(f, "word {word} of the instructions {what}"),
             Self::Cpus { store, kernel } => {
-                write!(f, "there are {kernel} CPUs, and the program is loaded for {store}")
+                write!(f, "the kernel has {kernel} CPUs, but the program is loaded for {store}")
             }
             Self::OutOfMemory => f.write_str("there is no memory to compile the clause"),
         }

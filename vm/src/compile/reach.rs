@@ -24,7 +24,7 @@ use value::{Area, Value};
 
 /// The rule that is broken, as a predicate about the word.
 type Broken = &'static str;
-const NOT_ITS_OWN: Broken = "writes what is not its own";
+const NOT_ITS_OWN: Broken = "writes what it must not";
 
 /// What is known before a word is executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl State {
 
     fn set(&mut self, number: u8, value: Value) -> Result<(), Broken> {
         if number == BUCKET && self.held.is_some() {
-            return Err("loses the bucket that it holds");
+            return Err("overwrites the address of the bucket that it holds");
         }
         self.compared = self.compared.filter(|&(one, two)| one != number && two != number);
         if let Some(place) = self.registers.get_mut(usize::from(number)) {
@@ -68,7 +68,7 @@ impl State {
         let values = self.registers.iter_mut().chain(&mut self.saved);
         values.zip(other.registers.iter().chain(&other.saved)).for_each(|(value, other)| *value = value.join(*other));
         self.compared = self.compared.filter(|_| self.compared == other.compared);
-        if self.held == other.held { Ok(()) } else { Err("holds a bucket or not, by how it came there") }
+        if self.held == other.held { Ok(()) } else { Err("is reached both with and without a bucket") }
     }
 
     /// Returns what is known where a search continues with the next slot; `None` if such a slot may not exist.
@@ -178,7 +178,7 @@ impl Reach<'_> {
                 && leading == [1; 3]
         });
         let takes = is_whole && state.held.is_none() && self.bucket(state.get(BUCKET)).is_some();
-        if takes { Ok(()) } else { Err("takes no bucket") }
+        if takes { Ok(()) } else { Err("takes a bucket out of sequence") }
     }
 
     /// Updates what is known by executing word `at`, and checks the word's rules.
@@ -187,7 +187,7 @@ impl Reach<'_> {
         let (d, n, second) = (register(word, 0), register(word, 5), register(word, 10));
         let is = |mask: u32, value: u32| word & mask == value;
         if word == a64::RETURN || word == ENTER[0] {
-            return if state.held.is_none() { Ok(()) } else { Err("keeps the bucket that it holds") };
+            return if state.held.is_none() { Ok(()) } else { Err("does not release its bucket") };
         }
         if word == ENTER[1]
             || word == LEAVE[1]
@@ -212,7 +212,7 @@ impl Reach<'_> {
         if is(0xffff_fc00, 0xc89f_fc00) {
             state.forget_slots();
             let is_right = state.held.take().is_some() && word == a64::store_release(ZERO, BUCKET);
-            return if is_right { Ok(()) } else { Err("lets go of a bucket that it does not hold") };
+            return if is_right { Ok(()) } else { Err("releases a bucket that it does not hold") };
         }
         if is(0xffe0_fc00, 0xc800_7c00) {
             return state.set(register(word, 16), Value::Any);
@@ -251,7 +251,7 @@ impl Reach<'_> {
         let (area, most) = self.area(state.get(base)).ok_or(NOT_ITS_OWN)?;
         let (bytes, map) = self.writable(area).ok_or(NOT_ITS_OWN)?;
         if 8 * offset < bytes.start || most.saturating_add(8 * (offset + words)) > bytes.end {
-            return Err("writes past the end of what it has");
+            return Err("writes past the end of its memory");
         }
         if map.is_none() || map == state.held { Ok(()) } else { Err("changes a bucket that it does not hold") }
     }

@@ -62,7 +62,7 @@ fn what_cannot_be_compiled_is_refused() {
     assert_eq!(refused(0, &Kernel { cpus: 5, ..KERNEL }), Refused::Cpus { store: 4, kernel: 5 });
     assert_eq!(
         refused(0, &Kernel { cpus: 5, ..KERNEL }).to_string(),
-        "there are 5 CPUs, and the program is loaded for 4"
+        "the kernel has 5 CPUs, but the program is loaded for 4"
     );
 }
 
@@ -152,36 +152,36 @@ fn instructions_that_break_a_rule_are_told() {
     let what = |change: &dyn Fn(&mut Compiled)| any.flaw(change);
     let first = |word: u32| what(&|compiled| compiled.words[0] = word);
     for word in [0xd503_207f, 0xd420_0000, 0x1e60_4020, 0xd51b_4220, 0xd69f_03e0, 0xd61f_0120, 0, u32::MAX] {
-        assert_eq!(first(word), Err("is no word of a handler"), "{word:#x}");
+        assert_eq!(first(word), Err("is not an instruction of a handler"), "{word:#x}");
     }
     let (ours, theirs, stack, return_address) = (0xf940_0003, 0xf940_0013, 0x9100_43ff, 0xaa01_03fe);
     assert_eq!(first(ours), Ok(()));
     for word in [theirs, stack, return_address, 0xf900_0020, 0xf900_03e0, 0xa900_0420, 0xf900_0040, 0xf900_0120] {
-        assert_eq!(first(word), Err("writes what is not its own"), "{word:#x}");
+        assert_eq!(first(word), Err("writes what it must not"), "{word:#x}");
     }
-    assert_eq!(first(0xc80e_7d29), Err("takes no bucket"));
-    assert_eq!(first(0xc89f_fd3f), Err("lets go of a bucket that it does not hold"));
-    assert_eq!(first(0x17ff_ffff), Err("leads out of the instructions"));
-    assert_eq!(first(0x14ff_ffff), Err("leads out of the instructions"));
-    assert_eq!(first(0x5800_0023), Err("loads what is no literal"));
-    assert_eq!(first(0x1400_0000), Err("may be executed again and again"));
-    assert_eq!(what(&|compiled| compiled.words[4] = 0x17ff_fffd), Err("may be executed again and again"));
-    assert_eq!(what(&|compiled| compiled.instructions -= 1), Err("runs out of its end"));
-    assert_eq!(first(super::call::ENTER[0]), Err("touches the stack beside a call"));
-    assert_eq!(first(super::call::LEAVE[1]), Err("touches the stack beside a call"));
-    assert_eq!(first(0xd63f_0220), Err("touches the stack beside a call"));
+    assert_eq!(first(0xc80e_7d29), Err("takes a bucket out of sequence"));
+    assert_eq!(first(0xc89f_fd3f), Err("releases a bucket that it does not hold"));
+    assert_eq!(first(0x17ff_ffff), Err("branches out of the instructions"));
+    assert_eq!(first(0x14ff_ffff), Err("branches out of the instructions"));
+    assert_eq!(first(0x5800_0023), Err("loads from outside the literals"));
+    assert_eq!(first(0x1400_0000), Err("may loop forever"));
+    assert_eq!(what(&|compiled| compiled.words[4] = 0x17ff_fffd), Err("may loop forever"));
+    assert_eq!(what(&|compiled| compiled.instructions -= 1), Err("runs past its end"));
+    assert_eq!(first(super::call::ENTER[0]), Err("uses the stack outside of a call"));
+    assert_eq!(first(super::call::LEAVE[1]), Err("uses the stack outside of a call"));
+    assert_eq!(first(0xd63f_0220), Err("uses the stack outside of a call"));
     let call = right.calls[0];
-    let is_not = Err("is not the call that it is said to be");
+    let is_not = Err("is not the call that is declared for it");
     assert_eq!(what(&|compiled| compiled.words[call.word - 1] = 0xd280_0011), is_not);
     assert_eq!(what(&|compiled| compiled.words[call.word] = ours), is_not);
     assert_eq!(what(&|compiled| compiled.calls[0].word -= 1), is_not);
-    assert_eq!(what(&|compiled| compiled.calls[0].to = 8), Err("calls what it may not"));
-    assert_eq!(what(&|compiled| compiled.calls.truncate(1)), Err("calls what it may not"));
-    assert_eq!(what(&|compiled| compiled.calls.push(call)), Err("has fewer calls than it says"));
+    assert_eq!(what(&|compiled| compiled.calls[0].to = 8), Err("calls a function that it must not"));
+    assert_eq!(what(&|compiled| compiled.calls.truncate(1)), Err("calls a function that it must not"));
+    assert_eq!(what(&|compiled| compiled.calls.push(call)), Err("has fewer calls than are declared"));
     let last = right.calls.last().unwrap().word;
     assert_eq!(what(&|compiled| compiled.words[last - 3] = 0xb400_0021), Err("branches within a call"));
     let search = right.words.iter().position(|word| word & 0xff00_001f == 0xb500_000b).unwrap();
-    assert_eq!(what(&|compiled| compiled.words[search - 1] = ours), Err("may be executed again and again"));
+    assert_eq!(what(&|compiled| compiled.words[search - 1] = ours), Err("may loop forever"));
 }
 
 /// Returns the numbers of the words of this form.
@@ -195,7 +195,7 @@ fn stores_go_where_a_clause_has_something() {
     let any = Any::new();
     let right = &any.compiled;
     assert_eq!(any.flaw(|_| ()), Ok(()));
-    let (lost, past) = ("writes what is not its own", "writes past the end of what it has");
+    let (lost, past) = ("writes what it must not", "writes past the end of its memory");
     // `str x14` to a row of a histogram by powers of two or by steps, and to a single value: redirected anywhere else.
     let mut stores = of_form(right, 0xffc0_001f, 0xf900_000e);
     stores.retain(|&at| right.words[at] >> 5 & 31 != u32::from(FRAME));
@@ -234,7 +234,7 @@ fn stores_go_where_a_clause_has_something() {
     }
     let home = of_form(right, 0xffff_ffff, a64::multiply_add(BUCKET, TAKEN, SLOT, BUCKET))[0];
     let further = a64::shift_right(TAKEN, TAKEN, 30);
-    let takes = Err("takes no bucket");
+    let takes = Err("takes a bucket out of sequence");
     assert_eq!(any.flaw(|wrong| wrong.words[home] = a64::multiply_add(BUCKET, ONE, SLOT, BUCKET)), takes);
     assert_eq!(any.flaw(|wrong| wrong.words[home - 1] += 1 << 5), takes);
     assert_eq!(any.flaw(|wrong| wrong.words[home - 2] = further), takes);
@@ -254,11 +254,14 @@ fn buckets_are_held_where_they_are_changed_and_let_go_of() {
             assert!(any.flaw(|wrong| wrong.words[change] = word).is_err(), "{change}");
         }
         let other = a64::store_exclusive(OTHER, ZERO, BUCKET);
-        assert_eq!(any.flaw(|wrong| wrong.words[at] = other), Err("takes no bucket"));
+        assert_eq!(any.flaw(|wrong| wrong.words[at] = other), Err("takes a bucket out of sequence"));
         // After these the lock is held. The first word after them loads the mask of used slots.
-        assert_eq!(any.flaw(|wrong| wrong.words[at + 2] = a64::RETURN), Err("keeps the bucket that it holds"));
+        assert_eq!(any.flaw(|wrong| wrong.words[at + 2] = a64::RETURN), Err("does not release its bucket"));
         let lost = a64::copy(BUCKET, SLOT);
-        assert_eq!(any.flaw(|wrong| wrong.words[at + 2] = lost), Err("loses the bucket that it holds"));
+        assert_eq!(
+            any.flaw(|wrong| wrong.words[at + 2] = lost),
+            Err("overwrites the address of the bucket that it holds")
+        );
     }
     for &at in &released {
         assert!(any.flaw(|wrong| wrong.words[at] = nothing).is_err(), "{at}");

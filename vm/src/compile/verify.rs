@@ -98,7 +98,7 @@ pub(super) fn register(word: u32, low: u32) -> u8 {
 /// Returns where control may go after a word. Fails if the word has no allowed form, or writes a register that it must
 /// not.
 fn look(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static str> {
-    const ELSEWHERE: &str = "leads out of the instructions";
+    const ELSEWHERE: &str = "branches out of the instructions";
     if word == a64::RETURN {
         return Ok(Next::Ends);
     }
@@ -113,11 +113,11 @@ fn look(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static
         (0x36 | 0x37, _) => Next::Either(target(word, at, 5, 14).ok_or(ELSEWHERE)?),
         (0x58, _) if register(word, 0) < 18 => {
             let literal = target(word, at, 5, 19).filter(|literal| (words..all).contains(literal) && literal % 2 == 0);
-            return literal.map(|_| Next::Falls).ok_or("loads what is no literal");
+            return literal.map(|_| Next::Falls).ok_or("loads from outside the literals");
         }
         _ => {
             let form = FORMS.iter().find(|(mask, value, _)| word & mask == *value);
-            let &(_, value, writes) = form.ok_or("is no word of a handler")?;
+            let &(_, value, writes) = form.ok_or("is not an instruction of a handler")?;
             // Where an immediate is added, register 31 is the stack pointer.
             let may = |number: u8| number < 18 || number == 31 && !matches!(value, 0x9100_0000 | 0xd100_0000);
             let is_right = match writes {
@@ -126,7 +126,7 @@ fn look(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static
                 Writes::T => may(register(word, 0)) && may(register(word, 10)),
                 Writes::S => may(register(word, 16)),
             };
-            return if is_right { Ok(Next::Falls) } else { Err("writes what is not its own") };
+            return if is_right { Ok(Next::Falls) } else { Err("writes what it must not") };
         }
     };
     match next {
@@ -151,7 +151,7 @@ impl Compiled {
             all.push(look(word, at, instructions.len(), self.words.len()).map_err(|what| flaw(at, what))?);
         }
         if !matches!(all.last(), Some(Next::Ends | Next::Goes(_))) {
-            return Err(flaw(instructions.len(), "runs out of its end"));
+            return Err(flaw(instructions.len(), "runs past its end"));
         }
         self.calls(instructions, &all, may)?;
         // The number of words that lead to each word. The branch back of a search is left out.
@@ -192,7 +192,7 @@ impl Compiled {
             }
         }
         if let Some(at) = leading.iter().position(|count| *count > 0) {
-            return Err(flaw(at, "may be executed again and again"));
+            return Err(flaw(at, "may loop forever"));
         }
         reach.check(self, &order, ways)
     }
@@ -208,29 +208,29 @@ impl Compiled {
             let rest = instructions.get(at..).unwrap_or(&[]);
             if !rest.starts_with(&ENTER) {
                 if rest.first().is_some_and(|word| touches_stack(*word) || *word == CALLS) {
-                    return Err(flaw(at, "touches the stack beside a call"));
+                    return Err(flaw(at, "uses the stack outside of a call"));
                 }
                 at += 1;
                 continue;
             }
             let length =
-                rest.windows(LEAVE.len()).position(|words| words == LEAVE).ok_or(flaw(at, "does not come back"))?;
+                rest.windows(LEAVE.len()).position(|words| words == LEAVE).ok_or(flaw(at, "does not return"))?;
             let call = calls.next().filter(|call| call.word > at && call.word < at + length && may(call.to));
-            let call = call.ok_or(flaw(at, "calls what it may not"))?;
+            let call = call.ok_or(flaw(at, "calls a function that it must not"))?;
             let within = rest.get(ENTER.len()..length).unwrap_or(&[]);
             if within.iter().filter(|word| **word == CALLS).count() != 1
                 || instructions.get(call.word) != Some(&CALLS)
                 || within.iter().any(|word| touches_stack(*word))
                 || self.loaded(call.word) != Some(call.to)
             {
-                return Err(flaw(call.word, "is not the call that it is said to be"));
+                return Err(flaw(call.word, "is not the call that is declared for it"));
             }
             let end = at + length + LEAVE.len();
             inside.iter_mut().take(end).skip(at + 1).for_each(|inside| *inside = true);
             at = end;
         }
         if calls.next().is_some() {
-            return Err(flaw(instructions.len(), "has fewer calls than it says"));
+            return Err(flaw(instructions.len(), "has fewer calls than are declared"));
         }
         for (at, next) in all.iter().enumerate() {
             let to = match *next {

@@ -186,7 +186,7 @@ fn with_damaged_symbols(
     let mut corrupted = good.clone();
     corrupted[middle] ^= 0x10;
     let damaged = "the symbol table is damaged: its checksum is ${found} instead of ${expected}";
-    let truncated = "the symbol table is truncated: it needs ${needed} bytes and ${present} are there";
+    let truncated = "the symbol table is truncated: it needs ${needed} bytes, and ${present} are present";
     [
         ("truncated_symbols", with_length(middle), truncated),
         ("no_symbols", with_length(symbols), truncated),

@@ -45,14 +45,14 @@ const MISTAKES: [Mistake; 9] = [
         file: File::Source,
         from: INSTALL,
         to: "",
-        says: "TPIDR_EL1 is 0x0, which leads to no `Context`: call `Context::install`",
+        says: "TPIDR_EL1 is 0x0, which does not point to a `Context`: call `Context::install`",
     },
     Mistake {
         name: "without_the_state_of_a_cpu",
         file: File::Source,
         from: INSTALL,
         to: "unsafe { core::arch::asm!(\"msr tpidr_el1, {}\", in(reg) &raw const CONTEXT) };",
-        says: "is 0x0, and not the state of a CPU: call `Context::install`",
+        says: "is 0x0, not the state of a CPU: call `Context::install`",
     },
     Mistake {
         name: "without_the_vector",
@@ -66,7 +66,7 @@ const MISTAKES: [Mistake; 9] = [
         file: File::Source,
         from: VECTOR,
         to: "\"mrs x2, elr_el1\", \"add x2, x2, #4\", \"msr elr_el1, x2\", \"eret\",",
-        says: "do not lead to the engine: have the vector of synchronous exceptions from EL1",
+        says: "do not call the engine: make the vector of synchronous exceptions from EL1",
     },
     Mistake {
         name: "with_the_region_too_late",
