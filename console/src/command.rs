@@ -68,7 +68,7 @@ impl Command {
 }
 
 static COMMANDS: [Command; 20] = [
-    Command::new("trace", "[OPTIONS] PROGRAM", "run a program until ^C, or with a command", trace::trace).more(
+    Command::new("trace", "[OPTIONS] PROGRAM", "run a program until ^C or the end of a command", trace::trace).more(
         "PROGRAM: PROBE[, PROBE] [/PREDICATE/] { STATEMENTS } ...\n\
          PROBE: kprobe:GLOB kretprobe:GLOB return:GLOB kprobe:FUNC+OFFSET\n\
          \x20      kprobe:FILE.rs:LINE\n\
@@ -76,9 +76,9 @@ static COMMANDS: [Command; 20] = [
          STATEMENTS: @MAP[KEYS] = VALUE; $VARIABLE = VALUE; if (VALUE) { } else { }\n\
          \x20           unroll (N) { } return printf(\"FORMAT\", VALUES) print(@MAP)\n\
          \x20           clear(@MAP) zero(@MAP) delete(@MAP[KEYS]) exit()\n\
-         OPTIONS: -c COMMAND: run this meanwhile, and end with it; it comes last;\n\
-         \x20        -k KEYS: have room for so many keys and stacks; -i: interpret;\n\
-         \x20        -f json: put out JSON; -m: mark what a host is to read",
+         OPTIONS: -c COMMAND: trace while this command runs; must be the last option;\n\
+         \x20        -k KEYS: limit of keys per map and of stacks; -i: interpret;\n\
+         \x20        -f json: print JSON; -m: mark the output for a host",
     ),
     Command::new("funccount", "GLOB [-c COMMAND]", "how often each function is called", trace::count_functions),
     Command::new(
@@ -94,33 +94,33 @@ static COMMANDS: [Command; 20] = [
         trace::count_stacks,
     ),
     Command::new("list-probes", "[-v] PROBES", "what a probe matches, as in kprobe:blk::*", trace::list)
-        .more("-v: with the arguments of each function, as args.NAME has them"),
+        .more("-v: with the arguments of each function, for use as args.NAME"),
     Command::new("list", "", "all probes, with their hits and misses", probes::list),
     Command::new("ls", "[PATH]", "the files of Linux's tracefs", files::ls),
-    Command::new("cat", "PATH", "what is in a file", files::cat).more("cat trace N: the newest N hits"),
+    Command::new("cat", "PATH", "print a file", files::cat).more("cat trace N: the newest N hits"),
     Command::new("echo", "TEXT > PATH", "write a line to a file; `>>` appends", files::echo).more(
-        "`>` writes, `>>` appends; quotes are those of a shell; -n: without a line end;\n\
-         $?: 1 if the line before was refused, or else 0",
+        "`>` overwrites, `>>` appends; quotes as in a shell; -n: without a newline;\n\
+         $?: 1 if the previous line was refused, otherwise 0",
     ),
-    Command::new("clear", "trace", "forget the hits that were recorded", probes::clear),
+    Command::new("clear", "trace", "discard the recorded hits", probes::clear),
     Command::new("enable", "NAME", "arm an event again", probes::enable),
-    Command::new("disable", "NAME", "disarm an event, and keep its counts", probes::disable),
+    Command::new("disable", "NAME", "disarm an event; its counts stay", probes::disable),
     Command::new("why", "SYMBOL[+OFFSET]", "how an instruction is probed, or why not", why::why)
-        .more("without OFFSET, each instruction of the function in a line"),
+        .more("without OFFSET: a line for each instruction of the function"),
     Command::new("coverage", "[GLOB]", "how much of the image can be probed", coverage::coverage)
-        .more("GLOB: as for symbols; without it, all of the image"),
+        .more("GLOB: as for symbols; without it, the whole image"),
     Command::new("everything", "[on|off]", "probe every instruction that can be probed", everything::everything)
-        .more("on: probe all; off: remove these probes; nothing: how often they were hit"),
+        .more("on: probe all; off: remove these probes; no argument: their hits and misses"),
     Command::new("symbols", "[-v] GLOB", "functions and statics by their names", symbols::symbols).more(
-        "GLOB: * stands for any characters, ? for one; without them, a part of the name\n\
+        "GLOB: * matches any characters, ? one; without them: a part of the name\n\
          -v: with the arguments of each function, and their types",
     ),
     Command::new("lines", "FUNC|FILE.rs", "lines of source that can be probed", source::lines)
         .more("FUNC: its lines, with offsets; FILE.rs: its lines, with functions and offsets"),
     Command::new("console", "", "more commands until exit, while trace runs", session::lend)
         .more("as in trace PROGRAM -c console"),
-    Command::new("exit", "", "leave what console has begun", session::exit),
-    Command::new("help", "[NAME]", "this, or more about a command or a file", help::help),
+    Command::new("exit", "", "leave the console that `console` began", session::exit),
+    Command::new("help", "[NAME]", "this list, or help for a command or a file", help::help),
 ];
 
 /// Returns all commands: those of the console, then those of the kernel.

@@ -30,7 +30,7 @@ pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
     if census.instructions() == 0 {
         return Err(match symbol::nearest(&glob) {
             Some(meant) => Failure::at(column, format_args!("no function matches this; did you mean `{meant}`?")),
-            None => Failure::at(column, "no function matches this; `symbols GLOB` shows what does"),
+            None => Failure::at(column, "no function matches this; `symbols GLOB` shows what a pattern matches"),
         });
     }
     print!("{census}");

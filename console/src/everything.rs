@@ -55,8 +55,8 @@ pub(super) fn everything(session: &mut Session, words: &mut Words<'_>) -> Result
         None => show(&session.everything),
         Some(word) => match word.text {
             "on" if session.everything.is_empty() => session.everything = probe_everything()?,
-            "on" if is_armed(&session.everything) => return Err(word.failure("everything is probed already")),
-            "on" => return Err(word.failure("`everything off` was stopped: it has to be done first")),
+            "on" if is_armed(&session.everything) => return Err(word.failure("everything is already probed")),
+            "on" => return Err(word.failure("`everything off` was stopped before it ended: run it again first")),
             "off" => remove(&mut session.everything),
             _ => return Err(word.failure("`on`, `off` or nothing is expected here")),
         },
@@ -112,7 +112,7 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
             |address: &usize| matches!(checker.check(*address), Ok(_) | Err(ProbeError::OutOfMemory { .. }));
         let lacking = instructions(table).filter(|address| can_be_probed(address)).count() - probes.len();
         if lacking > 0 {
-            print!("{lacking} more are not: there is no memory for them");
+            print!("{lacking} more cannot be probed for lack of memory");
             match host().memory_to_spare() {
                 Some(bytes) => println!(" ({} KiB are free for probes)", bytes >> 10),
                 None => println!(),

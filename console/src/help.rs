@@ -23,7 +23,8 @@ const DEFINITIONS: [(&str, &str, &str); 3] = [
     (
         "r[MAXACTIVE][:NAME] PLACE [ARGS]",
         "probe the returns of a function",
-        "as p, at the entry of a function; $retval is what it returns\nMAXACTIVE: how many calls may be in progress",
+        "as p, on the entry of a function; $retval is the value that it returns\n\
+         MAXACTIVE: the number of calls that can be followed at a time",
     ),
     ("-:NAME", "remove an event", "-:[GROUP/]EVENT; -:GROUP/ removes all events of a group"),
 ];
@@ -50,7 +51,7 @@ pub(crate) fn help(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure
         let space = HELP_COLUMN - name.len() - 1;
         println!("{name} {arguments:<space$}{help}");
     }
-    println!("`help p` tells what PLACE and ARGS are; `help NAME` works for files, too.");
+    println!("`help p` explains PLACE and ARGS; `help NAME` also explains files.");
     let example = host().example();
     if !example.is_empty() {
         println!("An example:\n{example}");

@@ -71,10 +71,10 @@ impl fmt::Display for Refusal {
         match self {
             Self::TooLong => write!(f, "the line has more than {LINE_MAX} bytes"),
             Self::NotUtf8 => f.write_str("the line has bytes that are not UTF-8"),
-            Self::NoKey => f.write_str("the line has control characters that are no keys here"),
-            Self::OutOfMemory => f.write_str("there is no memory for all of the line"),
+            Self::NoKey => f.write_str("the line has control characters that are not editing keys"),
+            Self::OutOfMemory => f.write_str("there is not enough memory for the whole line"),
         }?;
-        f.write_str(", so it is not carried out")
+        f.write_str(", so it is not run")
     }
 }
 

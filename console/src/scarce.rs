@@ -29,7 +29,7 @@ fn a_name_a_program_and_a_command() {
     // The error is an out-of-memory error, and shows this if there is memory to show it.
     let is_memory = |failure: &Failure| {
         let mut text = String::new();
-        failure.write("", &mut text).is_ok() && text.contains("no memory")
+        failure.write("", &mut text).is_ok() && text.contains("not enough memory")
     };
     for line in ["f", "'f'"] {
         let (read, failures) = each_allocation(|| name(&mut Words::new(line)), is_memory);
@@ -69,7 +69,7 @@ fn a_line_that_does_not_fit_is_refused_whole() {
         read.find_map(|line| line)
     };
     let refused = feed(0, "list\r").unwrap().unwrap_err();
-    assert_eq!(refused.to_string(), "there is no memory for all of the line, so it is not carried out");
+    assert_eq!(refused.to_string(), "there is not enough memory for the whole line, so it is not run");
     assert_eq!(feed(usize::MAX, "list\r"), Some(Ok("list".into())));
     // If there is no memory to recall a line, the line that is being typed stays.
     assert_eq!(feed(usize::MAX, "p"), None);

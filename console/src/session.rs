@@ -87,7 +87,7 @@ pub fn run() -> ! {
 pub(crate) fn lend(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     words.end()?;
     if mem::replace(&mut session.is_lent, true) {
-        return Err(Failure::new("this is a console within a command already; `exit` leaves it"));
+        return Err(Failure::new("this is already a console within a command; `exit` leaves it"));
     }
     Foreground::lend(|| session.converse(|session| !session.is_lent));
     Ok(())
@@ -98,7 +98,7 @@ pub(crate) fn exit(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
     words.end()?;
     match mem::take(&mut session.is_lent) {
         true => Ok(()),
-        false => Err(Failure::new("there is nothing to leave")),
+        false => Err(Failure::new("`exit` leaves a console that `console` began, and there is none")),
     }
 }
 
@@ -108,7 +108,7 @@ struct Lost(u64);
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(least) = self;
-        write!(f, "input came faster than it was read (bytes lost: at least {least}), so this line is not carried out")
+        write!(f, "input came faster than it was read (bytes lost: at least {least}), so this line is not run")
     }
 }
 

@@ -116,7 +116,7 @@ impl Line {
 }
 
 fn no_file(column: usize) -> Error {
-    Error { problem: "the name of a file is missing behind this", column }
+    Error { problem: "the name of a file is missing after this", column }
 }
 
 /// Splits a line into tokens with their columns. `status` replaces `$?`.
@@ -133,7 +133,8 @@ fn tokens(text: &str, status: Option<char>) -> Result<Vec<(Token, usize)>, Error
                 continue;
             }
             '|' | '&' | ';' | '<' => {
-                let problem = "there are no pipes, lists and inputs here; in quotes this is just a character";
+                let problem =
+                    "pipes, lists and input redirections are not supported; quote this to use it as a character";
                 return Err(Error { problem, column });
             }
             '$' | '`' if character == '`' || matches!(characters.peek(), Some((_, '(' | '{'))) => {

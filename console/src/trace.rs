@@ -96,7 +96,7 @@ fn run(
 ) -> Result<(), Failure> {
     static IS_RUNNING: AtomicBool = AtomicBool::new(false);
     if IS_RUNNING.swap(true, Ordering::Relaxed) {
-        return Err(Failure::new("a program runs already, with this command"));
+        return Err(Failure::new("a program is already running, with this command"));
     }
     let outcome = run_alone(session, text, command, options, is_marked);
     IS_RUNNING.store(false, Ordering::Relaxed);
@@ -169,9 +169,9 @@ fn run_alone(
         // If ^C was pressed again, the rest is not shown.
         Err(fmt::Error) if !input::is_interrupted() => {
             drop(lines);
-            Err(Failure::new("there is no memory left for the rest of the output"))
+            Err(Failure::new("there is not enough memory for the rest of the output"))
         }
-        _ if lines.is_lost() => Err(Failure::new("there was no memory for a part of the output")),
+        _ if lines.is_lost() => Err(Failure::new("a part of the output is lost: there was not enough memory")),
         _ => {
             drop(lines);
             // The mark is printed even if ^C was pressed again.
@@ -205,7 +205,7 @@ fn describe(program: &Program, out: &mut dyn Write) -> fmt::Result {
         (None, _) => {}
         (Some(one), 0) => write!(out, "; 1 function cannot be probed: `why {one}`")?,
         (Some(first), others) => {
-            write!(out, "; {} functions cannot be probed, as `why {first}` tells of the first", 1 + others)?;
+            write!(out, "; {} functions cannot be probed: `why {first}` for the first", 1 + others)?;
         }
     }
     let instructions = program.refused_instructions();
@@ -217,10 +217,10 @@ fn describe(program: &Program, out: &mut dyn Write) -> fmt::Result {
     };
     match *instructions {
         [] => {}
-        [one] => write!(out, "; of functions that are, 1 instruction cannot be probed: `why {}`", place(one))?,
+        [one] => write!(out, "; 1 instruction of the probed functions cannot be probed: `why {}`", place(one))?,
         [first, ..] => write!(
             out,
-            "; of functions that are, {} instructions cannot be probed, as `why {}` tells of the first",
+            "; {} instructions of the probed functions cannot be probed: `why {}` for the first",
             instructions.len(),
             place(first)
         )?,
@@ -228,8 +228,11 @@ fn describe(program: &Program, out: &mut dyn Write) -> fmt::Result {
     writeln!(out)?;
     match program.untold() {
         0 => {}
-        1 => writeln!(out, "1 inlined copy is not probed: no instruction tells when control passes")?,
-        untold => writeln!(out, "{untold} inlined copies are not probed: no instruction tells when control passes")?,
+        1 => writeln!(out, "1 inlined copy is not probed: no instruction marks where it is entered or left")?,
+        untold => writeln!(
+            out,
+            "{untold} inlined copies are not probed: no instruction marks where they are entered or left"
+        )?,
     }
     program
         .interpreted()

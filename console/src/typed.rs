@@ -33,7 +33,7 @@ pub fn name(words: &mut Words<'_>) -> Result<(String, usize), Failure> {
     let line = Line::parse(rest.text).map_err(|error| error.failure(rest.column))?;
     match only_word(line) {
         Some(word) => Ok((word, rest.column + 1)),
-        None => Err(rest.failure("one name in quotes is expected here, and nothing behind it")),
+        None => Err(rest.failure("one quoted name is expected here, and nothing after it")),
     }
 }
 
@@ -63,10 +63,10 @@ pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
     let (text, command) = match (words.next(), words.next(), words.next(), words.next()) {
         (Some(text), None, ..) => (text, None),
         (Some(text), Some(option), Some(command), None) if option == "-c" => (text, Some(command)),
-        _ => return Err(rest.failure("one text in quotes is expected here, and perhaps -c 'COMMAND' behind it")),
+        _ => return Err(rest.failure("one quoted text is expected here, optionally followed by -c 'COMMAND'")),
     };
     if is_redirected {
-        return Err(rest.failure("the output of a program goes to the screen only"));
+        return Err(rest.failure("the output of a program cannot be redirected"));
     }
     Ok(Typed { text, column: rest.column + 1, command })
 }

@@ -52,7 +52,7 @@ fn show_instruction(address: usize, probes: &Probes<'_>) -> Result<(), ProbeErro
     println!("word         {word:#010x}");
     println!("instruction  {}", disassembly(address, word, 0..0));
     if probes.at(address).next().is_some() {
-        println!("probed       by {}; shown is what stood there before", Named { probes, address });
+        println!("probed       by {}; the original instruction is shown", Named { probes, address });
     }
     match checked {
         Ok(Site { verdict: Verdict::Simulate(op), .. }) => {
@@ -63,7 +63,9 @@ fn show_instruction(address: usize, probes: &Probes<'_>) -> Result<(), ProbeErro
         Ok(_) => {
             println!("verdict      accepted");
             println!("mode         boosted");
-            println!("reason       it does the same anywhere, so that a copy of it is executed in an out-of-line slot");
+            println!(
+                "reason       it does the same at any address, so a copy of it is executed in an out-of-line slot"
+            );
         }
         Err(error) => {
             println!("verdict      rejected");
@@ -106,16 +108,16 @@ fn disassembly(address: usize, word: u32, within: Range<u64>) -> Disassembly<'st
 /// Returns why an instruction is simulated instead of executed in a slot, as the predicate of a sentence about it.
 fn reason_to_simulate(op: Op) -> &'static str {
     match op {
-        Op::Nop => "has no effect that needs executing it",
+        Op::Nop => "has no architectural effect",
         Op::Address { .. } | Op::AddressOfPage { .. } => {
             "computes an address from its own, which a copy would not have"
         }
         Op::LoadLiteral { .. } => "loads from an address relative to its own, which a copy would not have",
         Op::ReadDaif { .. } | Op::WriteDaif { .. } | Op::SetDaif { .. } | Op::ClearDaif { .. } => {
-            "is about the interrupt masks, which are in the saved state while a probe is handled"
+            "reads or writes the interrupt masks, which a probe keeps in the saved state"
         }
         // All other simulated instructions are branches.
-        _ => "goes elsewhere, so that nothing behind a copy of it would be executed",
+        _ => "is a branch, which would leave the out-of-line slot",
     }
 }
 

@@ -7,7 +7,8 @@ use fallible::OutOfMemory;
 use kprobes_program::error::Indent;
 
 /// The message for a `>` after a command that cannot be redirected.
-pub const SCREEN_ONLY: &str = "the output of this goes to the screen only; `echo TEXT > FILE` writes to a file";
+pub const SCREEN_ONLY: &str =
+    "the output of this command cannot be redirected; only `echo TEXT > FILE` writes to a file";
 
 /// An iterator over the words of a line.
 #[derive(Clone, Debug)]
@@ -85,7 +86,7 @@ impl<'a> Words<'a> {
             text if text.starts_with(['|', '&', ';', '<'])
                 && text.trim_start_matches(['|', '&', ';', '<']).is_empty() =>
             {
-                Err(word.failure("there are no pipes, lists and inputs here"))
+                Err(word.failure("pipes, lists and input redirections are not supported"))
             }
             _ => Ok(()),
         })
@@ -147,7 +148,11 @@ impl Failure {
     ///
     /// Returns the errors of `out`.
     pub fn write(&self, line: &str, out: &mut dyn Write) -> fmt::Result {
-        writeln!(out, "error: {}", self.sentence.as_deref().unwrap_or("there is no memory left, not even to say why"))?;
+        writeln!(
+            out,
+            "error: {}",
+            self.sentence.as_deref().unwrap_or("there is not enough memory, not even for the reason")
+        )?;
         let Some(column) = self.column else { return Ok(()) };
         let (at, beyond) = match line.char_indices().nth(column) {
             Some((at, _)) => (at, 0),

@@ -136,7 +136,7 @@ impl fmt::Display for ProbeError {
             Self::NotText { address } => write!(f, "{address:#x} is not in the text of the image"),
             Self::NoFunction { address } => write!(f, "{address:#x} is in no known function"),
             Self::Blacklisted { address } => {
-                write!(f, "{address:#x} runs while probes are being handled, so it cannot be probed itself")
+                write!(f, "{address:#x} runs while probes are handled, so it cannot be probed")
             }
             Self::Instruction { address, word, reason } => {
                 write!(f, "the instruction {word:#010x} at {address:#x} {reason}")

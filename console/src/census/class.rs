@@ -110,7 +110,7 @@ impl fmt::Display for Class {
         match self {
             Self::Slot => f.write_str("run in a slot"),
             Self::Simulated(simulation) => simulation.fmt(f),
-            Self::Blacklisted => f.write_str("runs while probes are being handled"),
+            Self::Blacklisted => f.write_str("runs while probes are handled"),
             Self::Exclusive => f.write_str("lies between a load-exclusive and its store-exclusive"),
             Self::Data => f.write_str("is data that the function reads"),
             Self::Instruction(reason) => {

@@ -97,7 +97,11 @@ pub(crate) fn echo(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
 pub(crate) fn truncate(session: &mut Session, line: &str) -> Result<(), Failure> {
     let Line { words, output } = Line::parse(line).map_err(|error| error.failure(0))?;
     match (output, words.first()) {
-        (_, Some(word)) => return Err(Failure::new(format_args!("there is no command `{word}` to write from"))),
+        (_, Some(word)) => {
+            return Err(Failure::new(format_args!(
+                "the output of `{word}` cannot be redirected; only that of `echo` can"
+            )));
+        }
         (Some(output), None) => write(session, &output, ""),
         (None, None) => {}
     }

@@ -241,8 +241,8 @@ fn stars(session: &Session, parts: &[&str]) -> Result<Vec<String>, OutOfMemory> 
 
 /// The help text for each file: its content, and what can be written to it.
 const HELP: [(&str, &str); NODES.len()] = [
-    ("README", "what there is, in the words that programs look for"),
-    ("available_events", "all events, GROUP:EVENT, as they are written to set_event"),
+    ("README", "an overview, with the words that tools look for"),
+    ("available_events", "all events, as GROUP:EVENT, which set_event accepts"),
     ("available_filter_functions", "the functions that can be probed"),
     ("available_tracers", "the tracers; nop records events only"),
     ("buffer_size_kb", "the size of each CPU's ring, X if they differ; written: a number of KiB"),
@@ -254,30 +254,30 @@ const HELP: [(&str, &str); NODES.len()] = [
     ),
     ("dynamic_events", "the definitions of kprobe_events and, with s:, of synthetic_events"),
     ("enabled_functions", "the functions that are traced, with the hits that were missed"),
-    ("error_log", "the last lines that were refused; `>` empties it"),
+    ("error_log", "the last refused lines, with the reasons; `>` empties it"),
     ("events/enable", "whether all events are enabled; written: 0, 1"),
-    ("events/ftrace/print/format", "how the record of a text of trace_marker is laid out"),
-    ("events/ftrace/print/id", "the number of the event of such a record"),
-    ("events/header_event", "how trace_pipe_raw encodes a record in a page"),
-    ("events/header_page", "how trace_pipe_raw lays out a page of a ring"),
+    ("events/ftrace/print/format", "the layout of a record that trace_marker writes"),
+    ("events/ftrace/print/id", "the event number in a record that trace_marker writes"),
+    ("events/header_event", "the encoding of records in the pages of trace_pipe_raw"),
+    ("events/header_page", "the layout of the pages of trace_pipe_raw"),
     ("events/*/enable", "whether the events of a group are enabled; written: 0, 1"),
     ("events/*/*/enable", "whether an event is enabled; written: 0, 1"),
     (
         "events/*/filter",
-        "written: a filter for all events of a group, as for one; 0 removes it;\n\
-         of an event that cannot have it the file `filter` says so",
+        "written: a filter for all events of a group; 0 removes it;\n\
+         the `filter` of an event that cannot have it holds the error",
     ),
     (
         "events/*/*/filter",
         "which hits are recorded; written: a filter; 0 removes it\n\
          FIELD OP VALUE, with == != < <= > >= & ~ for OP, && || ! and brackets",
     ),
-    ("events/*/*/format", "how a record is laid out"),
-    ("events/*/*/hist", "what the histograms of the event have counted"),
+    ("events/*/*/format", "the layout of the event's records"),
+    ("events/*/*/hist", "the histograms of the event"),
     ("events/*/*/id", "the number of the event in its records"),
     (
         "events/*/*/trigger",
-        "what a hit does besides; written: a trigger; `!` in front removes it\n\
+        "the triggers of the event; written: a trigger; a leading `!` removes it\n\
          traceon, traceoff, snapshot, stacktrace [:COUNT] [if FILTER]\n\
          enable_event:GROUP:EVENT, disable_event:GROUP:EVENT [:COUNT] [if FILTER]\n\
          hist:keys=FIELD[,FIELD][:vals=FIELD][:sort=FIELD][:size=N] [if FILTER]\n\
@@ -286,14 +286,14 @@ const HELP: [(&str, &str); NODES.len()] = [
     ),
     (
         "kprobe_events",
-        "the definitions of events; written: p, r or - as `help p` tells, one a line\n\
-         `>>` adds; `>` removes all others first",
+        "the definitions of events; written: p, r or - (see `help p`), one per line\n\
+         `>>` adds; `>` removes all others",
     ),
     ("kprobe_profile", "each event with its hits and misses"),
     ("kprobes/blacklist", "the functions that run while a probe is handled"),
-    ("kprobes/enabled", "whether events are armed at all; written: 0, 1, n, y"),
+    ("kprobes/enabled", "whether events are armed; written: 0, 1, n, y"),
     ("kprobes/list", "all probes: address, k or r, place, [DISABLED], [OPTIMIZED]"),
-    ("free_buffer", "written: anything; gives the memory of the rings back, as far as it can be"),
+    ("free_buffer", "written: anything; frees the rings as far as possible"),
     (
         "function_profile_enabled",
         "whether calls are counted and timed, as trace_stat/functionN shows;\n\
@@ -301,64 +301,64 @@ const HELP: [(&str, &str); NODES.len()] = [
     ),
     (
         "max_graph_depth",
-        "how many calls one is within at most in function_graph, itself included;\n\
+        "the depth of calls that function_graph records, from the outermost;\n\
          written: a number, 0 for all",
     ),
     (
         "options/*",
         "whether an option is on; written: 0, 1\n\
-         sym-offset       functions of a stack have the offset in them\n\
-         sym-addr         functions have the address after them\n\
-         context-info     records have their task, CPU, state and time\n\
-         overwrite        a full ring loses its oldest records, and discards no new ones\n\
-         disable_on_free  free_buffer turns tracing off as well\n\
-         irq-info         records have the five characters of the state of the CPU\n\
+         sym-offset       stacks show offsets into functions\n\
+         sym-addr         functions are followed by their addresses\n\
+         context-info     records show their task, CPU, state and time\n\
+         overwrite        a full ring overwrites its oldest records and drops no new ones\n\
+         disable_on_free  free_buffer also turns tracing off\n\
+         irq-info         records show five characters for the CPU state\n\
          markers          trace_marker can be written to\n\
          func_stack_trace function records the stack after each call\n\
          funcgraph-X      function_graph shows X: cpu, overhead, proc, duration,\n\
          \x20                abstime, irqs, tail",
     ),
     ("per_cpu/*/buffer_size_kb", "the size of the ring of one CPU; written: a number of KiB"),
-    ("per_cpu/*/stats", "how many records are in the ring of one CPU, lost, and read"),
-    ("per_cpu/*/trace", "what was recorded on one CPU; `>` empties its ring"),
-    ("per_cpu/*/trace_pipe", "what is recorded on one CPU, as it comes, until ^C"),
+    ("per_cpu/*/stats", "the numbers of records in the ring of one CPU, lost, and read"),
+    ("per_cpu/*/trace", "the trace of one CPU; `>` empties its ring"),
+    ("per_cpu/*/trace_pipe", "the records of one CPU as they are written, until ^C; reading removes them"),
     (
         "per_cpu/*/trace_pipe_raw",
-        "the same as the pages that events/header_page describes, until ^C; the console\n\
+        "trace_pipe as pages that events/header_page describes, until ^C; the console\n\
          shows bytes as `hexdump -C` does; `record` sends them",
     ),
     ("saved_cmdlines", "the numbers and names of the tasks in the trace"),
-    ("saved_cmdlines_size", "how many of them saved_cmdlines has; written: 1 to 32768"),
+    ("saved_cmdlines_size", "the capacity of saved_cmdlines; written: 1 to 32768"),
     (
         "set_event",
         "the events that are enabled; written: GROUP:EVENT, GROUP:, :EVENT or NAME;\n\
-         `!` in front disables; `>` disables all others first",
+         a leading `!` disables; `>` disables all others",
     ),
     ("set_event_notrace_pid", "tasks whose hits are not recorded; written: their numbers"),
-    ("set_event_pid", "the only tasks whose hits are recorded, if any; written: their numbers"),
+    ("set_event_pid", "tasks whose hits alone are recorded (none: all); written: their numbers"),
     (
         "set_ftrace_filter",
         "the functions that are traced; written: names and patterns with * and ?;\n\
-         `!` in front removes; `>` removes all others first; without any, all are",
+         a leading `!` removes; `>` removes all others; if empty, all are traced",
     ),
     ("set_ftrace_notrace", "functions that are not traced; written as set_ftrace_filter"),
     ("set_graph_function", "function_graph records calls in these; written as set_ftrace_filter"),
     ("set_graph_notrace", "function_graph records no calls in these; written as set_ftrace_filter"),
-    ("snapshot", "the trace as it was; written: 1 takes one, 0 frees it, 2 empties it"),
+    ("snapshot", "a copy of the trace; written: 1 takes it, 0 frees it, 2 empties it"),
     (
         "synthetic_events",
-        "events that triggers record; written: NAME TYPE FIELD[; TYPE FIELD], !NAME\n\
-         `>>` adds; `>` removes all others first",
+        "events that triggers generate; written: NAME TYPE FIELD[; TYPE FIELD], !NAME\n\
+         `>>` adds; `>` removes all others",
     ),
-    ("trace", "what was recorded; `cat trace N`: the newest N; `>` empties it"),
+    ("trace", "the trace; `cat trace N`: its newest N records; `>` empties it"),
     (
         "trace_clock",
-        "the clocks, that of records in brackets; written: one of them; empties trace\n\
-         local, global and mono are one here; counter counts records",
+        "the clocks, the current one in brackets; written: one of them; empties trace\n\
+         local, global and mono are the same clock; counter counts records",
     ),
     ("trace_marker", "written: a text for the trace"),
     ("trace_options", "all options; written: NAME turns one on, noNAME off"),
-    ("trace_pipe", "what is recorded, as it comes, until ^C"),
+    ("trace_pipe", "the records as they are written, until ^C; reading removes them"),
     (
         "trace_stat/*",
         "calls of functions on one CPU: how many, how long they took in all and on\n\
@@ -386,7 +386,7 @@ pub(in super::super) fn describe(word: Word<'_>) -> Result<(), Failure> {
     let is_meant = |pattern: &str| if is_any_path { is_path(pattern) } else { is_last(pattern) };
     let mut found = HELP.iter().filter(|(pattern, _)| is_meant(pattern)).peekable();
     if found.peek().is_none() {
-        return Err(word.failure("there is no command and no file of this name; `help` and `ls` list them"));
+        return Err(word.failure("no command and no file has this name; `help` lists commands, `ls` files"));
     }
     found.for_each(|(pattern, help)| println!("{pattern}\n{help}"));
     Ok(())

@@ -175,7 +175,7 @@ impl Table {
             let host_name = symbol::lookup(host.start).map_or("", |symbol| symbol.name);
             let offset = address - host.start;
             let about = match sites {
-                None => ", which no instruction tells",
+                None => ", not marked by an instruction",
                 Some(_) if is_in_pieces => ", in pieces",
                 Some(_) => "",
             };

@@ -74,9 +74,7 @@ impl Refused {
         for (probe, count, error) in probes {
             let sentence = match count {
                 1 => fallible::format(format_args!("{error}"))?,
-                _ => {
-                    fallible::format(format_args!("none of {count} instructions can be probed; of the first: {error}"))?
-                }
+                _ => fallible::format(format_args!("none of {count} instructions can be probed; the first: {error}"))?,
             };
             fallible::push(&mut refused.probes, (probe, sentence))?;
         }
@@ -120,9 +118,8 @@ mod tests {
             (2, 0x2000, 0x2004, false),
         ]);
         assert_eq!(refused.functions, [0x1000, 0x2000]);
-        let one = "0x1000 runs while probes are being handled, so it cannot be probed itself";
-        let two = "none of 2 instructions can be probed; of the first: 0x2000 runs while probes are being handled, so it cannot be \
-                   probed itself";
+        let one = "0x1000 runs while probes are handled, so it cannot be probed";
+        let two = "none of 2 instructions can be probed; the first: 0x2000 runs while probes are handled, so it cannot be probed";
         assert_eq!(refused.probes.into_iter().collect::<Vec<_>>(), [(1, one.into()), (2, two.into())]);
     }
 }

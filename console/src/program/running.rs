@@ -105,9 +105,10 @@ impl From<OutOfMemory> for Refusal {
 impl From<Unattached> for Refusal {
     fn from(why: Unattached) -> Self {
         match why {
-            Unattached::Stopped => {
-                Self { is_stopped: true, ..Self::new(sentence(format_args!("the program was stopped before it ran"))) }
-            }
+            Unattached::Stopped => Self {
+                is_stopped: true,
+                ..Self::new(sentence(format_args!("the program was stopped before it started")))
+            },
             Unattached::OutOfMemory => OutOfMemory.into(),
         }
     }
@@ -136,7 +137,7 @@ impl Refusal {
     /// Returns the reason, without its full stop.
     #[must_use]
     pub fn sentence(&self) -> &str {
-        if self.sentence.is_empty() { "there is no memory left to say what is wrong" } else { &self.sentence }
+        if self.sentence.is_empty() { "there is not enough memory to show the error" } else { &self.sentence }
     }
 
     /// Returns the part of the text that is the cause.
@@ -184,7 +185,8 @@ fn check_memory(places: &[Place], kept: usize) -> Result<(), Refusal> {
     if kept > free {
         let (kept, free) = (kept >> 10, free >> 10);
         return Err(Refusal::new(sentence(format_args!(
-            "what the program keeps takes {kept} KiB, and {free} KiB are free for it: have fewer maps, or room for fewer keys"
+            "the maps and the output of the program take {kept} KiB, and {free} KiB are free: use fewer maps or a \
+             smaller -k"
         ))));
     }
     let free = free - kept;
@@ -194,7 +196,7 @@ fn check_memory(places: &[Place], kept: usize) -> Result<(), Refusal> {
     }
     let (probes, needed, free) = (places.len(), needed >> 10, free >> 10);
     Err(Refusal::new(sentence(format_args!(
-        "{probes} probes take about {needed} KiB, and {free} KiB are free for them: name fewer instructions"
+        "{probes} probes take about {needed} KiB, and {free} KiB are free: probe fewer instructions"
     ))))
 }
 
@@ -442,7 +444,7 @@ impl Detached {
         report::write_maps(&shared.program, &shared.store, &shared.known(), &host::masked, shared.format, out)?;
         let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Return { .. }));
         let or = if keeps_calls { ", or too many calls of the function were in progress" } else { "" };
-        let busy = fallible::format(format_args!("another was being handled on the same CPU{or}"))?;
+        let busy = fallible::format(format_args!("another hit was being handled on the same CPU{or}"))?;
         for (missed, what, why) in [
             (shared.late.load(Ordering::Relaxed), "interval", "the CPU was busy"),
             (unseen.hits, "hit", busy.as_str()),
@@ -452,7 +454,7 @@ impl Detached {
                 0 => {}
                 _ => {
                     let s = if missed == 1 { "" } else { "s" };
-                    let sentence = fallible::format(format_args!("Missed {missed} {what}{s}, as {why}"))?;
+                    let sentence = fallible::format(format_args!("Missed {missed} {what}{s}: {why}"))?;
                     shared.format.write_failure(&sentence, out)?;
                 }
             }

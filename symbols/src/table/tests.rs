@@ -311,7 +311,7 @@ fn errors_say_what_is_wrong() {
     assert_eq!(changed(data, 0x94).1, inconsistent("its ranges of data"), "the first touches the second");
     assert_eq!(changed(data + 4, 0).1, inconsistent("its ranges of data"), "the first is empty");
     assert_eq!(changed(data + 7, 0xff).1, inconsistent("its ranges of data"), "the first goes over the second");
-    assert_eq!(changed(38, 1).1, inconsistent("where inlined copies begin"));
+    assert_eq!(changed(38, 1).1, inconsistent("its start of inlined copies"));
     // The last function would end beyond the address space.
     let mut high = bytes.clone();
     high[24..32].copy_from_slice(&(u64::MAX - 0xc2).to_le_bytes());

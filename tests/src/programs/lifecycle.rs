@@ -150,7 +150,7 @@ test!(
         for before in ["", "BEGIN { } kprobe:tests::programs::target, "] {
             let text = format!("{before}kprobe:aarch64_kprobes::exception::handle_sync {{ @ = count(); }}");
             let why = refused(&text);
-            assert!(why.contains("runs while probes are being handled"), "{why}");
+            assert!(why.contains("runs while probes are handled"), "{why}");
             let caret = format!("\n  {:1$}{2}\n", "", before.len(), "^".repeat(46));
             assert!(why.ends_with(&caret), "{why}{caret}");
         }

@@ -27,8 +27,8 @@ test!(
         assert_eq!(left.len(), 151, "{out}");
         let missed = 151 - back.len();
         let sentence =
-            "as another was being handled on the same CPU, or too many calls of the function were in progress";
-        assert!(missed > 0 && out.ends_with(&format!("Missed {missed} hits, {sentence}\n")), "{out}");
+            "another hit was being handled on the same CPU, or too many calls of the function were in progress";
+        assert!(missed > 0 && out.ends_with(&format!("Missed {missed} hits: {sentence}\n")), "{out}");
     }
 );
 
@@ -54,7 +54,7 @@ test!(
         let out = finished(program);
         MAY_RETURN.store(true, Relaxed);
         tasks.into_iter().for_each(JoinHandle::join);
-        assert_eq!(out, "@in: 2\nMissed 2 returns, as the call was in progress when the program ended\n");
+        assert_eq!(out, "@in: 2\nMissed 2 returns: the call was in progress when the program ended\n");
     }
 );
 

@@ -250,7 +250,7 @@ fn lines_are_places_if_one_instruction_begins_them() {
     let places = "2 instructions begin this line, as a::b<c, d>+0xc and f+0x4; give one of them instead";
     assert_eq!((problem, &*reason), (Problem::Ambiguous, places));
     let (problem, reason) = refused("p b.rs:9", "  ^");
-    let nearest = "no instruction begins this line of a/b.rs; the nearest line is 8";
+    let nearest = "this line of a/b.rs has no instruction of its own; the nearest line is 8";
     assert_eq!((problem, &*reason), (Problem::NoFunction, nearest));
     assert_eq!(refused("p c.rs:9", "  ^").0, Problem::NoFunction);
 }

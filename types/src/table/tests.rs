@@ -191,7 +191,7 @@ fn lines_are_found_both_ways() {
     assert_eq!((lines.nearest(1, 299), lines.nearest(1, 9)), ([Some(294), Some(300)], [None, Some(102)]));
     assert_eq!(lines.places("mod.rs", 294).unwrap().collect::<Vec<_>>(), [BASE + 0x110c]);
     let refused = |path, line| lines.places(path, line).err().map(|error| error.to_string());
-    let nearest = "no instruction begins this line of net/src/tcp/mod.rs; the nearest lines are 294 and 300";
+    let nearest = "this line of net/src/tcp/mod.rs has no instruction of its own; the nearest lines are 294 and 300";
     assert_eq!(refused("mod.rs", 299).as_deref(), Some(nearest));
     assert_eq!(refused("main.rs", 1).as_deref(), Some("no instruction comes from a file of this name"));
     let bare = write::write(BASE, &Contents { rows: vec![], ..contents() }).unwrap();
