@@ -533,25 +533,25 @@ pub enum Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match *self {
-            Self::Character => "this character means nothing here",
+            Self::Character => "this character is not part of the language",
             Self::OpenComment => "this comment is not closed by `*/`",
             Self::OpenText => "this string is not closed by `\"`",
-            Self::Escape => "the escapes are \\n, \\t, \\r, \\\" and \\\\",
+            Self::Escape => "this escape is unknown; the escapes are \\n, \\t, \\r, \\\" and \\\\",
             Self::LongText { most } => return write!(f, "a string has at most {most} bytes here"),
             Self::Number => "a number is decimal, 0x1f, 1e6 or a time as 5ms (ns us ms s m h d), and fits into 64 bits",
             Self::VariableName => "a variable has a name, as in $x",
             Self::LongProgram { most } => return write!(f, "a program has at most {most} bytes"),
-            Self::OutOfMemory => "there is no memory left to read the program",
-            Self::Empty => "a program is probes and what is done there, as in kprobe:f { @ = count(); }",
+            Self::OutOfMemory => "there is not enough memory to read the program",
+            Self::Empty => "a program consists of probes and actions, as in kprobe:f { @ = count(); }",
             Self::ProbeKind => "a probe is kprobe:, kretprobe:, return:, insn:, inline:, interval:, BEGIN or END",
             Self::ProbeName => "a function is missing here",
             Self::OpenBracket => "this bracket is not closed",
             Self::Offset => "an offset is a number of bytes, as in 8 or 0x10, and a multiple of 4",
-            Self::GlobOffset => "this names instructions of one function, and cannot have a `*` or `?` in it",
-            Self::OneGlob => "one function is expected, or several by one name with `*` or `?`",
+            Self::GlobOffset => "a probe with an offset names one function, without `*` or `?`",
+            Self::OneGlob => "one name is expected here, possibly with `*` or `?`",
             Self::Interval => "an interval is interval:s:N, :ms:N, :us:N or :hz:N, with N from 1, or interval:5ms; hz:N is at most 1000000",
-            Self::InlineWhere => "what is inlined is probed at inline:FUNC:entry or inline:FUNC:return",
-            Self::Block => "a `{` and what is done here are expected",
+            Self::InlineWhere => "an inlined function is probed by inline:FUNC:entry or inline:FUNC:return",
+            Self::Block => "a block of actions in `{` and `}` is expected here",
             Self::OpenBlock => "this block is not closed by `}`",
             Self::Expected { sign } => return write!(f, "a `{sign}` is expected here"),
             Self::Statement => "a statement is expected here",
@@ -559,19 +559,19 @@ impl fmt::Display for Problem {
             Self::OpenPredicate => "this predicate is not closed by a `/` before the `{`",
             Self::Deep => "this is nested too deeply",
             Self::NoTarget => "only a $variable and a @map can be given a value",
-            Self::Useless => "this does nothing with its value",
-            Self::Word => "this word is not known",
-            Self::Function => "this function is not known",
+            Self::Useless => "this expression has no effect",
+            Self::Word => "this word is unknown",
+            Self::Function => "this function is unknown",
             Self::Foreign { name, why } => return write!(f, "bpftrace's `{name}` is not supported: {why}"),
             Self::ArgumentNumber => "the arguments that registers hold are arg0 to arg7",
-            Self::ArgumentAway => "arguments are known on the entry of a function only, by kprobe: without an offset",
-            Self::NoReturnValue => "retval is known where a function returns only, by kretprobe: and return:",
-            Self::NoHit => "this is known where code is probed only, not in BEGIN, END and interval:",
-            Self::ProbeKinds => "this clause has probes of several kinds, which clauses of their own can tell apart",
+            Self::ArgumentAway => "arguments are available only on the entry of a function: by kprobe: without an offset",
+            Self::NoReturnValue => "retval is available only where a function returns: by kretprobe: and return:",
+            Self::NoHit => "this is available only where code is probed, not in BEGIN, END and interval:",
+            Self::ProbeKinds => "this clause has probes of several kinds: write a clause for each kind",
             Self::LoopRange => "a loop is for ($i : 0..10) { … } or for ($kv : @x) { … }",
-            Self::NoLoop => "this is in no loop",
-            Self::LoopAtHit => "a map is gone through in BEGIN, END and interval: only, and at no hit",
-            Self::CollectedKeys => "each CPU collects for keys of its own, so their number is not known at a hit",
+            Self::NoLoop => "this is not inside a loop",
+            Self::LoopAtHit => "only BEGIN, END and interval: can loop over a map, not the clause of a hit",
+            Self::CollectedKeys => "the number of these keys is unknown at a hit, because each CPU has its own",
             Self::TimeFormat => "the conversions of a time are those of strftime, as in %H:%M:%S, and %f for microseconds",
             Self::Register => "a register is x0 to x30, sp, pc or pstate, as in reg(\"x9\")",
             Self::ArgumentCount { least, most } if least == most => {
@@ -580,82 +580,82 @@ impl fmt::Display for Problem {
             Self::ArgumentCount { least, most } => {
                 return write!(f, "this function takes {least} to {most} arguments");
             }
-            Self::Type { wanted, found } => return write!(f, "this is {found}, and {wanted} is wanted"),
-            Self::Types { left, right } => return write!(f, "{left} and {right} do not go together"),
+            Self::Type { wanted, found } => return write!(f, "this is {found}, but {wanted} is expected"),
+            Self::Types { left, right } => return write!(f, "{left} and {right} cannot be combined"),
             Self::Formats => "the two times have different formats",
             Self::Order => "strings, functions, probes, stacks, buffers and tuples can be compared by == and != only",
-            Self::NotAPointer => "only a pointer can be read, as in *(u32 *)arg0",
-            Self::NotLiteral => "this has to be written out as a string",
-            Self::NotConstant => "this has to be known before the program runs",
-            Self::Range { least, most } => return write!(f, "this is from {least} to {most}"),
-            Self::Unset => "this variable has no value yet in this block",
-            Self::UnknownMap => "this map is never given a value",
-            Self::NoKey => "this map has keys, and one is missing here",
+            Self::NotAPointer => "only a pointer can be dereferenced, as in *(u32 *)arg0",
+            Self::NotLiteral => "this has to be a string literal",
+            Self::NotConstant => "this has to be a constant",
+            Self::Range { least, most } => return write!(f, "this has to be from {least} to {most}"),
+            Self::Unset => "this variable is not set yet in this block",
+            Self::UnknownMap => "no statement sets this map",
+            Self::NoKey => "this map has keys: a key is missing here",
             Self::NotAMap => "a map is expected here, as in @x",
-            Self::KeyParts { wanted: 0 } => "this map has no keys elsewhere",
+            Self::KeyParts { wanted: 0 } => "this map is used without keys elsewhere",
             Self::KeyParts { wanted: 1 } => "the key of this map has 1 part elsewhere",
             Self::KeyParts { wanted } => return write!(f, "the key of this map has {wanted} parts elsewhere"),
             Self::KeyType { wanted, found } => {
-                return write!(f, "this is {found}, and {wanted} in the key of this map elsewhere");
+                return write!(f, "this is {found}, but {wanted} in the key of this map elsewhere");
             }
-            Self::MapKind => "this map is given values of another kind elsewhere",
-            Self::NoNumber => "what this map collects is no single number",
-            Self::AggregateAlone => "this is for a map alone, as in @x = count()",
-            Self::NotAValue => "this is done for itself, and has no value",
+            Self::MapKind => "this map is set to another type elsewhere",
+            Self::NoNumber => "the aggregation of this map is not a single number",
+            Self::AggregateAlone => "this can only be assigned to a map, as in @x = count()",
+            Self::NotAValue => "this has no value: use it as a statement",
             Self::Bounds { most } => {
-                return write!(f, "the bounds ascend, and are at most {most} steps, of 1 or more, apart");
+                return write!(f, "the bounds must ascend, with at most {most} steps of 1 or more");
             }
             Self::Conversion => "the conversions are %d %i %u %o %x %X %c %p %s %r %rx %rh and %%, with l, h, a width or flags",
             Self::Conversions { conversions, arguments } => {
-                return write!(f, "the format has {conversions} conversions, and {arguments} values follow it");
+                return write!(f, "the format has {conversions} conversions, but {arguments} values follow it");
             }
             Self::ConversionType { wanted, found } => {
-                return write!(f, "this is {found}, and its conversion is for {wanted}");
+                return write!(f, "this is {found}, but its conversion is for {wanted}");
             }
             Self::FieldName => "the name of a field is expected here",
-            Self::NoTypes => "this image has no table of types; see arg0 to arg7 and retval",
-            Self::NoSignature => "of this function the arguments are not known; see arg0 to arg7 and retval",
-            Self::NoArgument { names } if names.nth(0).is_none() => "the function has no arguments that have names",
+            Self::NoTypes => "this image has no table of types; use arg0 to arg7 and retval",
+            Self::NoSignature => "the arguments of this function are unknown; use arg0 to arg7 and retval",
+            Self::NoArgument { names } if names.nth(0).is_none() => "the function has no named arguments",
             Self::NoArgument { names } => {
-                return write!(f, "the function has no argument of this name, but {}", names);
+                return write!(f, "the function has no argument of this name; it has {}", names);
             }
-            Self::Differs => "the functions that the probe means have this in different places, or of different types",
+            Self::Differs => "the functions that the probe matches have this in different places or with different types",
             Self::Unknown { why } => return why.fmt(f),
             Self::Lost => "this part of the value is optimised out",
-            Self::KnownAtReturns => "this is known by kretprobe: only: where return: stands, the function may go on in another, and a result in memory has no address",
+            Self::KnownAtReturns => "only kretprobe: has this: at return:, the function may tail-call another, and the address of a result in memory is unknown",
             Self::NothingReturned => "the function returns nothing, or a value that has no bytes",
             Self::NoField { of, names } if names.nth(0).is_none() => return write!(f, "this is `{of}`, which has no fields"),
             Self::NoField { of, names } => {
-                return write!(f, "this is `{of}`, which has no field of this name, but {}", names);
+                return write!(f, "this is `{of}`, which has no field of this name; it has {}", names);
             }
             Self::FieldOfEnum { of } => {
-                return write!(f, "this is `{of}`, whose fields depend on the variant that it is");
+                return write!(f, "this is `{of}`, whose fields depend on its variant");
             }
-            Self::NotANumber { of } => return write!(f, "this is `{of}`, and not a number; print shows it, or name a field"),
-            Self::NotShown { of } => return write!(f, "this is `{of}`, whose layout is not known, or which is too large"),
+            Self::NotANumber { of } => return write!(f, "this is `{of}`, not a number; print it, or name a field"),
+            Self::NotShown { of } => return write!(f, "this is `{of}`, whose layout is unknown, or which is too large"),
             Self::NotAnEnum { of } => return write!(f, "this is `{of}`, which has no variants"),
             Self::NoVariant { of, names } => {
-                return write!(f, "`{of}` has no variant of this name, but {}", names);
+                return write!(f, "`{of}` has no variant of this name; it has {}", names);
             }
-            Self::Path => "a path is that of a variant that a value is compared with, as in args.state == State::Idle",
+            Self::Path => "a path names a variant to compare with, as in args.state == State::Idle",
             Self::DamagedTypes => "the table of types of this image is damaged",
-            Self::NoSymbol => "there is no function of this name",
-            Self::NoAddress => "there is no function or static of this name",
+            Self::NoSymbol => "no function has this name",
+            Self::NoAddress => "no function or static has this name",
             Self::NoMatch => "no function matches this",
             Self::NoMatchBut { meant } => return write!(f, "no function matches this; did you mean `{meant}`?"),
             Self::NoInstruction => "this is past the end of the function",
-            Self::NoExit => "no instruction leaves what this matches: it never returns",
+            Self::NoExit => "no function that matches this returns",
             Self::NoInlined => "no function that matches this is inlined anywhere",
-            Self::UntoldInlined => "no instruction tells when control passes here, in any of the copies",
+            Self::UntoldInlined => "no instruction marks where any of these copies is entered or left",
             Self::InlinedMemory { bytes } => {
-                return write!(f, "the table of inlined copies takes {bytes} bytes, which are not free");
+                return write!(f, "the table of inlined copies takes {bytes} bytes, and less memory is free");
             }
             Self::Line { why } => return why.fmt(f),
-            Self::LineNumber => "this is kprobe:FILE.rs:LINE, with a line from 1 on",
+            Self::LineNumber => "a line is probed by kprobe:FILE.rs:LINE, with LINE from 1",
             Self::InlinedDamaged => "the table of inlined copies of this image is damaged",
-            Self::LongCode { most } => return write!(f, "the program becomes longer than {most} instructions here"),
-            Self::Room { most } => return write!(f, "the values need more than {most} words here"),
-            Self::Many { most } => return write!(f, "there are at most {most} of these"),
+            Self::LongCode { most } => return write!(f, "the program exceeds {most} instructions here"),
+            Self::Room { most } => return write!(f, "the values exceed {most} words here"),
+            Self::Many { most } => return write!(f, "there can be at most {most} of these"),
         })
     }
 }

@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(refused("f, kprobe:g"), Span { start: 0, end: 11 }.error(Problem::OneGlob));
         assert_eq!(
             refused("f x").within("f x").to_string(),
-            "f x\n  ^\none function is expected, or several by one name with `*` or `?`"
+            "f x\n  ^\none name is expected here, possibly with `*` or `?`"
         );
     }
 

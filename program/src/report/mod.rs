@@ -156,14 +156,14 @@ pub fn write_maps(
     for (number, map) in program.code.maps.iter().enumerate() {
         let dropped = store.dropped(number);
         if dropped > 0 {
-            failed(format_args!("@{}: {dropped} values lost, as there was no room for more keys", map.name))?;
+            failed(format_args!("@{}: {dropped} values lost: the map was full", map.name))?;
         }
     }
     if store.stacks_dropped() > 0 {
-        failed(format_args!("{} stacks lost, as there was no room for more", store.stacks_dropped()))?;
+        failed(format_args!("{} stacks lost: the table of stacks was full", store.stacks_dropped()))?;
     }
     if store.cut() > 0 {
-        failed(format_args!("{} runs ended in a loop, after {TURNS_MAX} operations in loops", store.cut()))?;
+        failed(format_args!("{} runs were ended after {TURNS_MAX} operations in loops", store.cut()))?;
     }
     if store.faults() > 0 {
         failed(format_args!("{} reads of memory failed, and gave 0", store.faults()))?;

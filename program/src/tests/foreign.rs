@@ -79,32 +79,36 @@ fn a_refusal_names_what_comes_nearest() {
         (
             "kprobe:f { print(ustack); }",
             "                 ^^^^^^",
-            "bpftrace's `ustack` is not supported: there is no user space; see kaddr, ksym, kstack",
+            "bpftrace's `ustack` is not supported: there is no user space; use kaddr, ksym, kstack",
         ),
         (
             "kprobe:f { print(args); }",
             "                 ^^^^",
-            "bpftrace's `args` is not supported: one is args.NAME, or arg0 to arg7 by its register; list-probes -v lists names",
+            "bpftrace's `args` is not supported: use args.NAME, or arg0 to arg7 by register; list-probes -v lists \
+             names",
         ),
         (
             "kprobe:f { print(arg0->x); }",
             "                     ^^",
-            "bpftrace's `->` is not supported: args.NAME and retval have fields; other memory is read as integers, as in *(u32 *)(arg0 + 8)",
+            "bpftrace's `->` is not supported: args.NAME and retval have fields; read other memory as integers, as in \
+             *(u32 *)(arg0 + 8)",
         ),
         (
             "kprobe:f { print(((struct a *)arg0)->b); }",
             "                   ^^^^^^",
-            "bpftrace's `struct` is not supported: the types of the image are known: args.NAME.FIELD, and *(u32 *)(arg0 + 8) for the rest",
+            "bpftrace's `struct` is not supported: the types of the image are available: use args.NAME.FIELD, or *(u32 \
+             *)(arg0 + 8)",
         ),
         (
             "kprobe:f /arg0 == $1/ { }",
             "                  ^^",
-            "bpftrace's `$1` is not supported: a value is written into the program",
+            "bpftrace's `$1` is not supported: write the value into the program",
         ),
         (
             "profile:hz:99 { @[kstack] = count(); }",
             "^^^^^^^",
-            "bpftrace's `profile` is not supported: interval: runs periodically, in a task of its own; insn:FUNC:* sees each instruction",
+            "bpftrace's `profile` is not supported: use interval:, which runs periodically in its own task, or \
+             insn:FUNC:* for each instruction",
         ),
     ] {
         let shown = error(program).expect(program).within(program).to_string();

@@ -61,7 +61,7 @@ fn every_error_is_shown() {
         Useless,
         Word,
         Function,
-        Foreign { name: "ustack", why: "there is no user space; see kaddr, ksym, kstack" },
+        Foreign { name: "ustack", why: "there is no user space; use kaddr, ksym, kstack" },
         ArgumentNumber,
         ArgumentAway,
         NoReturnValue,
@@ -182,7 +182,7 @@ fn errors_that_no_line_of_the_console_is_long_enough_for() {
         shown.lines().skip(1).collect::<Vec<_>>().join("\n").trim_start().to_string()
     };
     assert_eq!(refused(&" ".repeat(PROGRAM_MAX + 1)), "^\na program has at most 4096 bytes");
-    assert_eq!(refused(&"BEGIN{}".repeat(257)), "^^^^^\nthere are at most 256 of these");
+    assert_eq!(refused(&"BEGIN{}".repeat(257)), "^^^^^\nthere can be at most 256 of these");
 }
 
 /// Returns the lines that were typed, each with its reply.

@@ -466,7 +466,7 @@ fn what_does_not_fit_is_counted_and_said() {
     assert!((16..=40).contains(&kept), "{text}");
     assert!(text.starts_with("0\n1\n2\n3\n4\n"), "{text}");
     assert!(text.contains("\nLost 95 events\n"), "{text}");
-    assert!(text.ends_with(&format!("@: {} values lost, as there was no room for more keys\n", 100 - kept)), "{text}");
+    assert!(text.ends_with(&format!("@: {} values lost: the map was full\n", 100 - kept)), "{text}");
 }
 
 #[test]
@@ -496,11 +496,11 @@ fn a_clause_of_a_cpu_that_is_not_counted_does_nothing() {
 fn an_error_is_a_line_a_mark_and_a_sentence() {
     assert_eq!(
         refused("kprobe:f { @x = foo(1); }"),
-        "kprobe:f { @x = foo(1); }\n                ^^^\nthis function is not known"
+        "kprobe:f { @x = foo(1); }\n                ^^^\nthis function is unknown"
     );
     assert_eq!(
         refused("BEGIN {\n\tprint($x);\n}"),
-        "\tprint($x);\n\t      ^^\nthis variable has no value yet in this block"
+        "\tprint($x);\n\t      ^^\nthis variable is not set yet in this block"
     );
 }
 
@@ -597,7 +597,8 @@ fn bytes_are_shown_as_characters_or_numbers() {
     }
     assert_eq!(
         refused("kprobe:f { printf(\"%r\", comm); }"),
-        "kprobe:f { printf(\"%r\", comm); }\n                        ^^^^\nthis is a string, and its conversion is for a buffer"
+        "kprobe:f { printf(\"%r\", comm); }\n                        ^^^^\nthis is a string, but its conversion is for \
+         a buffer"
     );
 }
 
@@ -657,12 +658,16 @@ fn tuples_are_values_keys_and_parts() {
 #[test]
 fn tuples_are_refused_where_they_are_wrong() {
     for (body, marks, sentence) in [
-        ("print((1, 2).2);", "      ^^^^^^^^", "this is from 0 to 1"),
-        ("print(5.0);", "      ^^^", "this is an integer, and a tuple is wanted"),
-        ("print((1, 2) + 1);", "      ^^^^^^", "this is a tuple, and an integer is wanted"),
-        ("print((1, 2) == (1, 2, 3));", "      ^^^^^^^^^^^^^^^^^^^", "a tuple and a tuple do not go together"),
-        ("@x = (1, 2); @x = (1, comm);", "             ^^", "this map is given values of another kind elsewhere"),
-        ("$x = (1, \"a\"); $x = (1, comm);", "                    ^^^^^^^^^", "this is a tuple, and a tuple is wanted"),
+        ("print((1, 2).2);", "      ^^^^^^^^", "this has to be from 0 to 1"),
+        ("print(5.0);", "      ^^^", "this is an integer, but a tuple is expected"),
+        ("print((1, 2) + 1);", "      ^^^^^^", "this is a tuple, but an integer is expected"),
+        ("print((1, 2) == (1, 2, 3));", "      ^^^^^^^^^^^^^^^^^^^", "a tuple and a tuple cannot be combined"),
+        ("@x = (1, 2); @x = (1, comm);", "             ^^", "this map is set to another type elsewhere"),
+        (
+            "$x = (1, \"a\"); $x = (1, comm);",
+            "                    ^^^^^^^^^",
+            "this is a tuple, but a tuple is expected",
+        ),
     ] {
         assert_eq!(
             refused(&format!("kprobe:f {{ {body} }}")),
@@ -696,7 +701,7 @@ fn loops_have_turns() {
 
 #[test]
 fn loops_end() {
-    let cut = "1 runs ended in a loop, after 65536 operations in loops\n";
+    let cut = "1 runs were ended after 65536 operations in loops\n";
     assert_eq!(once("while (1) { } print(1);", &[]), cut);
     assert_eq!(
         once("$i = 0; while (1) { $i++; @i = $i; if ($i == 7000) { break; } } print(1);", &[]),
@@ -727,28 +732,32 @@ fn maps_are_gone_through_where_there_is_time() {
 #[test]
 fn loops_are_refused_where_they_are_wrong() {
     for (program, marks, sentence) in [
-        ("kprobe:f { break; }", "           ^^^^^", "this is in no loop"),
-        ("kprobe:f { unroll (2) { continue; } }", "                        ^^^^^^^^", "this is in no loop"),
+        ("kprobe:f { break; }", "           ^^^^^", "this is not inside a loop"),
+        ("kprobe:f { unroll (2) { continue; } }", "                        ^^^^^^^^", "this is not inside a loop"),
         (
             "kprobe:f { @x[1] = 1; for ($kv : @x) { } }",
             "                                 ^^",
-            "a map is gone through in BEGIN, END and interval: only, and at no hit",
+            "only BEGIN, END and interval: can loop over a map, not the clause of a hit",
         ),
-        ("END { @x = 1; for ($kv : @x) { } }", "                         ^^", "this map has no keys elsewhere"),
+        (
+            "END { @x = 1; for ($kv : @x) { } }",
+            "                         ^^",
+            "this map is used without keys elsewhere",
+        ),
         (
             "END { @x[1] = hist(1); for ($kv : @x) { } }",
             "                                  ^^",
-            "what this map collects is no single number",
+            "the aggregation of this map is not a single number",
         ),
-        ("END { for ($kv : @x) { } }", "                 ^^", "this map is never given a value"),
+        ("END { for ($kv : @x) { } }", "                 ^^", "no statement sets this map"),
         ("END { for ($i : 5) { } }", "                ^", "a loop is for ($i : 0..10) { … } or for ($kv : @x) { … }"),
         ("END { for (@i : 0..5) { } }", "           ^^", "a loop is for ($i : 0..10) { … } or for ($kv : @x) { … }"),
         (
             "END { for ($i : 0..5) { } print($i); }",
             "                                ^^",
-            "this variable has no value yet in this block",
+            "this variable is not set yet in this block",
         ),
-        ("END { for ($i : 0..comm) { } }", "                   ^^^^", "this is a string, and an integer is wanted"),
+        ("END { for ($i : 0..comm) { } }", "                   ^^^^", "this is a string, but an integer is expected"),
     ] {
         assert_eq!(refused(program), format!("{program}\n{marks}\n{sentence}"));
     }

@@ -361,7 +361,8 @@ fn what_is_not_known_is_refused_where_it_is_named() {
     for (program, said) in [
         (
             "kprobe:blk::submit { print(args.nothing); }",
-            "                           ^^^^^^^^^^^^\nthe function has no argument of this name, but `header`, `name`, `level`, \
+            "                           ^^^^^^^^^^^^\nthe function has no argument of this name; it has `header`, \
+             `name`, `level`, \
              `last`, `message`, `letter`, `boxed` and `deep` …",
         ),
         ("kprobe:blk::submit { print(args.gone); }", "                           ^^^^^^^^^\nthis is optimised out"),
@@ -371,7 +372,8 @@ fn what_is_not_known_is_refused_where_it_is_named() {
         ),
         (
             "kprobe:blk::submit { print(args.header.size); }",
-            "                           ^^^^^^^^^^^^^^^^\nthis is `Header`, which has no field of this name, but `len`, `level`, \
+            "                           ^^^^^^^^^^^^^^^^\nthis is `Header`, which has no field of this name; it has \
+             `len`, `level`, \
              `state`, `last` and `next`",
         ),
         (
@@ -380,19 +382,23 @@ fn what_is_not_known_is_refused_where_it_is_named() {
         ),
         (
             "kprobe:blk::submit { print(args.header.next.len); }",
-            "                           ^^^^^^^^^^^^^^^^^^^^\nthis is `Option<&Header>`, whose fields depend on the variant that it is",
+            "                           ^^^^^^^^^^^^^^^^^^^^\nthis is `Option<&Header>`, whose fields depend on its \
+             variant",
         ),
         (
             "kprobe:blk::submit { @ = sum(args.header.next); }",
-            "                             ^^^^^^^^^^^^^^^^\nthis is `Option<&Header>`, and not a number; print shows it, or name a field",
+            "                             ^^^^^^^^^^^^^^^^\nthis is `Option<&Header>`, not a number; print it, or name \
+             a field",
         ),
         (
             "kprobe:blk::submit /args.header.state is Lost/ { @ = count(); }",
-            "                                         ^^^^\n`State` has no variant of this name, but `Idle`, `Busy` and `Gone`",
+            "                                         ^^^^\n`State` has no variant of this name; it has `Idle`, `Busy` \
+             and `Gone`",
         ),
         (
             "kprobe:blk::submit /args.header.state == Mode::Idle/ { @ = count(); }",
-            "                                         ^^^^^^^^^^\n`State` has no variant of this name, but `Idle`, `Busy` and `Gone`",
+            "                                         ^^^^^^^^^^\n`State` has no variant of this name; it has `Idle`, \
+             `Busy` and `Gone`",
         ),
         (
             "kprobe:blk::submit /args.level == State::Idle/ { @ = count(); }",
@@ -400,30 +406,28 @@ fn what_is_not_known_is_refused_where_it_is_named() {
         ),
         (
             "kprobe:blk::submit { print(State::Idle); }",
-            "                           ^^^^^^^^^^^\na path is that of a variant that a value is compared with, as in \
-             args.state == State::Idle",
+            "                           ^^^^^^^^^^^\na path names a variant to compare with, as in args.state == \
+             State::Idle",
         ),
         (
             "kprobe:blk::* { print(args.header.len); }",
-            "                      ^^^^^^^^^^^\nthe functions that the probe means have this in different places, or of different \
-             types",
+            "                      ^^^^^^^^^^^\nthe functions that the probe matches have this in different places or \
+             with different types",
         ),
         (
             "kprobe:main { print(args.x); }",
-            "                    ^^^^^^\nof this function the arguments are not known; see arg0 to arg7 and retval",
+            "                    ^^^^^^\nthe arguments of this function are unknown; use arg0 to arg7 and retval",
         ),
-        (
-            "kprobe:net::send { print(args.x); }",
-            "                         ^^^^^^\nthe function has no arguments that have names",
-        ),
+        ("kprobe:net::send { print(args.x); }", "                         ^^^^^^\nthe function has no named arguments"),
         (
             "return:blk::read { print(retval.0); }",
-            "                         ^^^^^^\nthis is known by kretprobe: only: where return: stands, the function may go on in another, and a result in memory has no address",
+            "                         ^^^^^^\nonly kretprobe: has this: at return:, the function may tail-call \
+             another, and the address of a result in memory is unknown",
         ),
         (
             "kretprobe:blk::submit { print(args.level); }",
-            "                              ^^^^^^^^^^\narguments are known on the entry of a function only, by kprobe: without \
-             an offset",
+            "                              ^^^^^^^^^^\narguments are available only on the entry of a function: by \
+             kprobe: without an offset",
         ),
     ] {
         let text = refused(program);

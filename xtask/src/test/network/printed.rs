@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn losses_are_kept_and_what_is_unknown_is_refused() {
-        let lossy = printed("@[f]: 1\n@[f]: 2\nMissed 2 hits: x\n@: 3 values lost, as y\n").unwrap();
+        let lossy = printed("@[f]: 1\n@[f]: 2\nMissed 2 hits: x\n@: 3 values lost: y\n").unwrap();
         assert_eq!((lossy.maps["@[f]"], lossy.losses.len()), (3, 2));
         for text in ["nothing\n", "@[f]: many\n", "[1, 2)  3 |  |\n"] {
             assert!(printed(text).is_err(), "{text}");
