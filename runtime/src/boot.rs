@@ -120,10 +120,10 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
     or_stop("emergency stack", set_emergency_stack());
     console::init();
     or_stop("interrupts", start_interrupts(&machine));
-    let mut devices = virtio::find(&machine, |error| println!("a device is not used: {error}"));
-    block::initialize(&mut devices, |error| println!("a disk is not used: {error}"));
-    network::initialize(&mut devices, |error| println!("a network card is not used: {error}"));
-    recording::initialize(&mut devices, |error| println!("the channel to the host is not used: {error}"));
+    let mut devices = virtio::find(&machine, |error| println!("a device is ignored: {error}"));
+    block::initialize(&mut devices, |error| println!("a disk is ignored: {error}"));
+    network::initialize(&mut devices, |error| println!("a network card is ignored: {error}"));
+    recording::initialize(&mut devices, |error| println!("the channel to the host is ignored: {error}"));
     drop(devices);
     smp::start_others(&machine);
     task::start("main", runtime_main)

@@ -36,7 +36,7 @@ impl fmt::Display for PsciError {
             -9 => "invalid address",
             _ => "an unknown error",
         };
-        write!(f, "PSCI answers {}, {meaning}", self.0)
+        write!(f, "PSCI returned {}, {meaning}", self.0)
     }
 }
 
@@ -115,7 +115,7 @@ fn end(what: &str, function: u64, by_watchdog: fn()) -> ! {
     let deadline = time::counter().saturating_add(time::ticks(PATIENCE));
     while watchdog::is_there() && time::counter() < deadline {}
     match psci {
-        None if watchdog::is_there() => machine::stop(format_args!("{what}: the watchdog does nothing")),
+        None if watchdog::is_there() => machine::stop(format_args!("{what}: the watchdog does not reset the machine")),
         None => machine::stop(format_args!("{what}: the device tree describes neither PSCI nor a watchdog")),
         Some(Err(error)) => machine::stop(format_args!("{what}: {error}")),
         Some(Ok(())) => machine::stop(format_args!("{what}: PSCI returned")),

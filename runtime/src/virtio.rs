@@ -32,7 +32,7 @@ impl fmt::Display for VirtioError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotCoherent(address) => {
-                write!(f, "the virtio device at {address:#x} is not said to be coherent with the caches")
+                write!(f, "the device tree does not mark the virtio device at {address:#x} as dma-coherent")
             }
             Self::Map(error) => error.fmt(f),
             Self::Transport(address, error) => {
@@ -140,13 +140,12 @@ unsafe impl Hal for Memory {
     }
 
     unsafe fn mmio_phys_to_virt(physical: PhysAddr, _: usize) -> NonNull<u8> {
-        panic!("no device is on a PCI bus, where its registers would be at {physical:#x}")
+        panic!("PCI devices are not supported: registers at {physical:#x}")
     }
 
     unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
         let address = buffer.cast::<u8>().addr().get();
-        dma::physical(address)
-            .unwrap_or_else(|| panic!("a device was to be given {address:#x}, not memory of the heap"))
+        dma::physical(address).unwrap_or_else(|| panic!("a device was given {address:#x}, which is not heap memory"))
     }
 
     unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}

@@ -248,7 +248,7 @@ impl fmt::Display for Faulty {
 }
 
 test!(
-    stops "another exception in a report: read from unmapped memory at 0x0000000000000000 (a null pointer) by ",
+    stops "an exception during a report: read from unmapped memory at 0x0000000000000000 (a null pointer) by ",
     fn a_report_that_faults_is_a_short_one() {
         panic!("on purpose: {Faulty}");
     }
@@ -288,7 +288,7 @@ test!(
 );
 
 test!(
-    stops "a write through an alias was begun within another one",
+    stops "a write through an alias began inside another one",
     fn an_alias_is_not_replaced() {
         let address = fixture::IDENTITY.address();
         memory::with_writable(address, 4, &mut |_| {

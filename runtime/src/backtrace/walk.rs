@@ -144,7 +144,7 @@ impl Backtrace {
         }
         match self.end {
             End::Complete => Ok(()),
-            End::Full => writeln!(f, "  and more, which are not shown"),
+            End::Full => writeln!(f, "  more calls, which are not shown"),
             End::Broken(record) => writeln!(f, "  broken: no frame record can be at {record:#018x}"),
         }
     }

@@ -56,10 +56,12 @@ pub enum BlockError {
 impl fmt::Display for BlockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length(length) => write!(f, "{length} bytes are no whole number of sectors of {SECTOR} bytes"),
-            Self::PastTheEnd(end, capacity) => write!(f, "the sectors end at {end}, and the disk at {capacity}"),
+            Self::Length(length) => write!(f, "{length} bytes are not a whole number of sectors of {SECTOR} bytes"),
+            Self::PastTheEnd(end, capacity) => {
+                write!(f, "the request ends at sector {end}, but the disk has {capacity} sectors")
+            }
             Self::ReadOnly => f.write_str("the disk cannot be written to"),
-            Self::Device(sector, status) => write!(f, "the disk has refused at sector {sector}: {status}"),
+            Self::Device(sector, status) => write!(f, "the disk failed a request at sector {sector}: {status}"),
         }
     }
 }

@@ -115,7 +115,7 @@ impl Queue {
     /// Takes the turn with this token back from the device, which has answered.
     fn land(&mut self, token: u16) {
         let flight = core::mem::replace(&mut self.flights[usize::from(token)], ptr::null_mut());
-        assert!(!flight.is_null(), "a disk has answered request {token}, which it was not given");
+        assert!(!flight.is_null(), "a disk answered request {token}, which was never sent");
         // SAFETY: `take_off` stored a pointer from a box here, and the device has finished with it.
         let mut flight = unsafe { Box::from_raw(flight) };
         let Flight { header, answer, request } = &mut *flight;

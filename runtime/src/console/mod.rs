@@ -140,19 +140,19 @@ impl Task for Started {
 }
 
 static COMMANDS: [Command; 8] = [
-    Command::new("record", "[on|off]", "send what is recorded to the host", record::record).more(
-        "on: send pages of the rings to the host as they fill, and what is there now;\n\
+    Command::new("record", "[on|off]", "send the recorded hits to the host", record::record).more(
+        "on: send the present records, and then each page of the rings as it fills;\n\
          off: send the rest, and end",
     ),
     Command::new("run", "WORKLOAD [N] [TASKS]", "N iterations of sha256, deflate or disk", system::run)
         .more("WORKLOAD: sha256, deflate or disk; N: iterations, 100; TASKS: 1 to 64, 4"),
-    Command::new("network", "", "all network interfaces, and what went through", network::network),
+    Command::new("network", "", "all network interfaces, with their traffic", network::network),
     Command::new("tasks", "", "all tasks", system::tasks),
-    Command::new("cpus", "", "all CPUs, and why one does not run", system::cpus),
-    Command::new("backtrace", "[-v] TASK", "where a task is, given by its number or name", system::backtrace)
-        .more("-v: with the lines of source"),
+    Command::new("cpus", "", "all CPUs, with the reason if one is off", system::cpus),
+    Command::new("backtrace", "[-v] TASK", "the functions that a task is in", system::backtrace)
+        .more("TASK: its number or name; -v: with source lines"),
     Command::new("poweroff", "", "switch the machine off", system::power_off),
-    Command::new("reboot", "", "reset the machine, which boots again", system::reboot),
+    Command::new("reboot", "", "reset the machine and boot again", system::reboot),
 ];
 
 /// Registers this kernel as the host of the console.

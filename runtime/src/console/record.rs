@@ -18,18 +18,21 @@ pub(super) fn record(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failu
     match word.map(|word| (word.text, word)) {
         None => println!("{}", if recording.is_some() { "on" } else { "off" }),
         Some(("on", word)) if recording.is_some() => {
-            return Err(word.failure("this goes on already; `record off` ends it"));
+            return Err(word.failure("a recording is already in progress; `record off` ends it"));
         }
         Some(("on", _)) => *recording = Some(Recording::begin()?),
         Some(("off", word)) => {
-            let recording = recording.take().ok_or_else(|| word.failure("nothing is being sent"))?;
+            let recording =
+                recording.take().ok_or_else(|| word.failure("no recording is in progress; `record on` begins one"))?;
             let Outcome { records, lost, unsent, is_short } = recording.end();
             println!("{records} records sent, {lost} lost");
             if unsent > 0 {
-                return Err(Failure::new(format_args!("the channel has not taken {unsent} frames")));
+                return Err(Failure::new(format_args!("the channel did not accept {unsent} frames")));
             }
             if is_short {
-                return Err(Failure::new("there was no memory for the last records, which are in the trace"));
+                return Err(Failure::new(
+                    "there was not enough memory to send the last records; they stay in the trace",
+                ));
             }
         }
         Some((_, word)) => return Err(word.failure("on or off is expected here")),

@@ -25,7 +25,11 @@ pub(super) fn run(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure>
     let Some(workload) = workload::find(name.text) else {
         return Err(match nearest(name.text, names.into_iter()) {
             Some(meant) => name.failure(format_args!("there is no workload `{}`; did you mean `{meant}`?", name.text)),
-            None => name.failure(format_args!("there is no workload `{}`, but {}", name.text, joined(&names, " and "))),
+            None => name.failure(format_args!(
+                "there is no workload `{}`; the workloads are {}",
+                name.text,
+                joined(&names, " and ")
+            )),
         });
     };
     if let Some(lack) = (workload.lacks)() {
@@ -61,7 +65,7 @@ pub(super) fn cpus(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure
             (0, _) => "boot loader",
             (_, Some(Start::Psci)) => "PSCI",
             (_, Some(Start::SpinTable(_))) => "spin table",
-            (_, None) => "nobody",
+            (_, None) => "none",
         };
         print!("{number:>8}  {affinity:#010x}  {method:<11}  ");
         match error {
@@ -70,10 +74,10 @@ pub(super) fn cpus(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure
         }
     }
     if smp::unwanted() > 0 {
-        println!("off, as the boot arguments ask for fewer: {}", smp::unwanted());
+        println!("off, because the boot arguments ask for fewer: {}", smp::unwanted());
     }
     if smp::surplus() > 0 {
-        println!("off, as there is no room for more: {}", smp::surplus());
+        println!("off, because the kernel has no room for more: {}", smp::surplus());
     }
     Ok(())
 }
@@ -89,7 +93,7 @@ pub(super) fn backtrace(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
         is_plain && wanted.text.parse() == Ok(id)
     };
     let mut named = tasks.iter().filter(|task| is_number_of(task.id) || task.name == wanted.text);
-    let task = named.next().ok_or_else(|| wanted.failure("there is no such task; `tasks` lists them"))?;
+    let task = named.next().ok_or_else(|| wanted.failure("no task has this number or name; `tasks` lists them"))?;
     if named.next().is_some() {
         return Err(wanted.failure("several tasks have this name; give the number of one of them"));
     }

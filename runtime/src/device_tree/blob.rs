@@ -122,7 +122,7 @@ fn close_up(structure: &mut [u8], strings: &[u8]) -> Result<(), (usize, &'static
                 (depth, properties) = (depth + 1, true);
                 contents + name.len() + 1
             }
-            END_NODE if depth == 0 => return wrong("a node ends that did not begin"),
+            END_NODE if depth == 0 => return wrong("a node ends without a beginning"),
             END_NODE => {
                 (depth, properties) = (depth - 1, false);
                 contents

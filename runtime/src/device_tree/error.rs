@@ -95,7 +95,7 @@ impl fmt::Display for DeviceTreeError {
                 write!(f, "the device tree's header says {size} bytes, which is not between 40 and 2097152",)
             }
             Self::Truncated { length, size } => {
-                write!(f, "the device tree is truncated: {length} of {size} bytes are there",)
+                write!(f, "the device tree is truncated: {length} of {size} bytes are present",)
             }
             Self::Block { block, offset, length } => {
                 write!(f, "the device tree's {block} block, {length} bytes at offset {offset:#x}, is misplaced",)

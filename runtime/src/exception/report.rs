@@ -63,7 +63,7 @@ pub fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {
 /// Begins a report. If a report on this CPU has failed already, stops the machine with one line instead.
 fn begin(frame: &TrapFrame, reason: &dyn fmt::Display) {
     if machine::begin_report() == Extent::Line {
-        machine::stop(format_args!("another exception in a report: {reason} {:#018x}", frame.pc));
+        machine::stop(format_args!("an exception during a report: {reason} {:#018x}", frame.pc));
     }
     println!();
 }

@@ -55,7 +55,7 @@ pub enum FastError {
 impl fmt::Display for FastError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(match self {
-            Self::NoTimer => "the device tree gives the physical timer no interrupt",
+            Self::NoTimer => "the device tree describes no interrupt of the physical timer",
             Self::NoController => "the interrupt controller has not been set up on this CPU",
             Self::Secure => "the interrupt controller keeps fast interrupts for secure state",
             Self::NoHandler => "fast interrupts have no handler",

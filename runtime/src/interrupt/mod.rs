@@ -96,8 +96,8 @@ pub enum InterruptError {
 impl fmt::Display for InterruptError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Self::None(device) => write!(f, "the device tree gives the {device} no interrupt that can be taken"),
-            Self::Taken(number) => write!(f, "interrupt {number} has a handler already"),
+            Self::None(device) => write!(f, "the device tree describes no usable interrupt of the {device}"),
+            Self::Taken(number) => write!(f, "interrupt {number} already has a handler"),
             Self::Map(error) => error.fmt(f),
             Self::NoSystemRegisters => f.write_str("the GIC's system registers are not accessible at EL1"),
             Self::NoRedistributor(affinity) => {

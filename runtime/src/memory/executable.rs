@@ -133,7 +133,7 @@ pub fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u
     let reason = match (entry, table::translate(address)) {
         // A valid entry is never replaced by another (Arm ARM, D8.17.1), and the outer call still uses this one.
         (Some(entry), _) if Descriptor(entry.load(Ordering::Relaxed)).is_valid() => {
-            "a write through an alias was begun within another one"
+            "a write through an alias began inside another one"
         }
         (Some(entry), Some(physical)) if length <= PAGE_SIZE - offset => {
             let page = alias(cpu);
@@ -145,7 +145,7 @@ pub fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u
             // speculatively.
             return tlb::invalidate_page(page);
         }
-        _ => "what was to be written through an alias is not mapped, or not within one page",
+        _ => "the target of a write through an alias is not mapped, or crosses a page",
     };
     // SAFETY: the panic stops the machine, and `_mask` keeps interrupts masked.
     unsafe { exception::abandon_cpu() };

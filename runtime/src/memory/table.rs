@@ -75,7 +75,7 @@ impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Self::OutOfMemory => f.write_str("no memory for a translation table"),
-            Self::Mapped(address) => write!(f, "{address:#x} is mapped already"),
+            Self::Mapped(address) => write!(f, "{address:#x} is already mapped"),
             Self::OutOfReach(address) => write!(f, "the physical address {address:#x} is too high to be mapped"),
         }
     }

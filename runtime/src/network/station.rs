@@ -41,7 +41,7 @@ pub(super) fn run(interface: &'static Interface) {
         }
         if interface.is_broken() {
             println!(
-                "{}: the card gives back what it was not given: the interface is not used any more",
+                "{}: the card returned a buffer that it was not given: the interface is out of use",
                 interface.name()
             );
             interface.set_address(None);

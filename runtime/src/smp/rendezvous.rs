@@ -66,7 +66,7 @@ static ROUND: Round<MAX_CPUS> = Round::new();
 /// Panics if interrupts or preemption are masked: a CPU that does not answer could be waiting for the caller.
 pub fn hold_cpus(action: &mut dyn FnMut()) {
     let depth = task::current_task().preempt_nesting.depth();
-    assert_eq!(depth, 0, "a task called for a rendezvous with preemption masked");
+    assert_eq!(depth, 0, "a task called hold_cpus with preemption masked");
     while HOLDING.swap(true, Ordering::Acquire) {
         task::yield_now();
     }
@@ -85,7 +85,7 @@ pub fn hold_cpus(action: &mut dyn FnMut()) {
 /// Holds one round. Returns the CPUs that are missing. If there are none, the action has been called.
 fn attempt(patience: Duration, action: &mut dyn FnMut()) -> Set {
     let mask = IrqMask::new();
-    assert!(mask.was_enabled(), "a task called for a rendezvous with interrupts masked");
+    assert!(mask.was_enabled(), "a task called hold_cpus with interrupts masked");
     let this = task::current_cpu();
     let others = RUNNING.load(Ordering::Acquire) & !(1 << this);
     let round = LAST_ROUND.load(Ordering::Relaxed) + 1;

@@ -101,12 +101,12 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Self::NoMethod => f.write_str("the device tree does not say how, or not in a way that is known"),
-            Self::NoPsci => f.write_str("it is to be started by PSCI, which the device tree does not describe"),
+            Self::NoMethod => f.write_str("the device tree gives no start method, or an unsupported one"),
+            Self::NoPsci => f.write_str("its start method is PSCI, which the device tree does not describe"),
             Self::Psci(error) => error.fmt(f),
             Self::ReleaseAddress(address) => write!(f, "its release address, {address:#x}, cannot be written to"),
             Self::OutOfMemory => f.write_str("there is no memory for its stacks"),
-            Self::Silent => write!(f, "it was started, and has not come within {} s", PATIENCE.as_secs()),
+            Self::Silent => write!(f, "it was started, but did not report within {} s", PATIENCE.as_secs()),
             Self::Interrupts(error) => write!(f, "it cannot take interrupts: {error}"),
         }
     }
@@ -179,7 +179,7 @@ pub(crate) fn start_others(machine: &Machine) {
         }
     }
     if cpus.surplus > 0 {
-        println!("CPUs of the device tree that stay off, as there is room for {MAX_CPUS}: {}", cpus.surplus);
+        println!("CPUs that stay off, because the kernel has room for {MAX_CPUS}: {}", cpus.surplus);
     }
 }
 

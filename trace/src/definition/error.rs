@@ -212,14 +212,12 @@ impl Problem {
     #[must_use]
     pub const fn advice(self) -> Option<&'static str> {
         Some(match self {
-            Self::NotADefinition => {
-                "a definition begins with `p:NAME`, `r:NAME` or `-:NAME`, and what is probed follows"
-            }
+            Self::NotADefinition => "a definition is `p:NAME PLACE`, `r:NAME PLACE` or `-:NAME`, as `help p` explains",
             Self::UnsupportedKind => {
                 "p:NAME FUNCTION is hit when the function is called, r:NAME FUNCTION when it returns"
             }
-            Self::MaxactiveOnProbe => "only a return probe (`r`) takes a number of instances",
-            Self::Maxactive | Self::MaxactiveTooBig => "the number of instances is from 1 to 4096",
+            Self::MaxactiveOnProbe => "only a return probe (`r`) has a maximum of active calls",
+            Self::Maxactive | Self::MaxactiveTooBig => "it is from 1 to 4096",
             Self::Place => {
                 "a symbol as `symbols` lists it, with an offset as in +8 or +0x10; or an address as in 0xffffffc000001000"
             }
@@ -228,7 +226,7 @@ impl Problem {
             Self::Variable => "$argN (at a function's entry or return), $retval (return), $stack, $stackN, $comm",
             Self::Register => "a register is %x0 to %x30, %sp, %pc or %pstate",
             Self::Argument => "one of %REG, @ADDRESS, $VARIABLE, NAME, +OFFSET(…), \\NUMBER",
-            Self::NoTypes => "arguments have names at the entry and the return of a function that is given by its name",
+            Self::NoTypes => "arguments can be named only in probes on the entry or the return of a named function",
             Self::Hyphen => "a field is NAME->FIELD or NAME.FIELD",
             Self::Type => {
                 "u, s or x with 8, 16, 32 or 64, as in x64; char, symbol, symstr, string, b<width>@<offset>/<size>; [N] for an array"

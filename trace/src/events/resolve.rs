@@ -88,8 +88,9 @@ fn line(file: &str, line: u32, symbols: &dyn Symbols) -> Result<u64, Refusal> {
         [only] => Ok(*only),
         [one, other, ..] => {
             let (one, other, count) = (place(one), place(other), all.len());
-            let reason =
-                format_args!("{count} instructions begin this line, as {one} and {other}; give one of them instead");
+            let reason = format_args!(
+                "this line has {count} instructions of its own, such as {one} and {other}; give one of them instead"
+            );
             Err(Refusal::new(Problem::Ambiguous, reason))
         }
         [] => Err(Refusal::new(Problem::NoFunction, LineError::NoFile)),

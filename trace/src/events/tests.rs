@@ -247,7 +247,7 @@ fn lines_are_places_if_one_instruction_begins_them() {
         (0x2008, "p:kprobes/line b.rs:7 arg1=%x1".to_string())
     );
     let (problem, reason) = refused("p b.rs:8", "  ^");
-    let places = "2 instructions begin this line, as a::b<c, d>+0xc and f+0x4; give one of them instead";
+    let places = "this line has 2 instructions of its own, such as a::b<c, d>+0xc and f+0x4; give one of them instead";
     assert_eq!((problem, &*reason), (Problem::Ambiguous, places));
     let (problem, reason) = refused("p b.rs:9", "  ^");
     let nearest = "this line of a/b.rs has no instruction of its own; the nearest line is 8";

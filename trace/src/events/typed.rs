@@ -164,7 +164,7 @@ fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Res
     }
     if arguments.is_empty() {
         let reason =
-            fallible::copy("each of its arguments is no single value, or not known here; `list-probes -v` shows them")?;
+            fallible::copy("none of its arguments is a single value that is known here; `list-probes -v` shows them")?;
         return Err(definition.error_in(at, 0, Problem::NoArgumentOfName, Some(reason)));
     }
     if definition.arguments.len() - 1 + arguments.len() > ARGUMENTS_MAX {
@@ -437,7 +437,7 @@ impl<'a> Signature<'a> {
                     of = variants.next().ok_or_else(|| Fault::bare(Problem::TypeInfo, at))?.of;
                 }
                 Shape::Variants { .. } => {
-                    let reason = format_args!("{} is an enum, whose fields may not be there", shape.name);
+                    let reason = format_args!("{} is an enum, whose fields depend on its variant", shape.name);
                     return Err(Fault::new(Problem::NoStruct, at, reason));
                 }
                 Shape::Pointer { target, at: behind, .. } => {
@@ -537,7 +537,7 @@ impl<'a> Signature<'a> {
             Some(Shape::Sequence { .. }) => {
                 no(&format_args!("{name} has several values; its fields are data_ptr and length"))
             }
-            _ => no(&format_args!("{name} is no single number or text")),
+            _ => no(&format_args!("{name} is not a single number or text")),
         }
     }
 
@@ -601,7 +601,7 @@ impl<'a> Signature<'a> {
         let (source, mut reads, bit) = self.read_part(spot, bytes, named, kept)?;
         if !outer.is_empty() || wants_text {
             if bytes != 8 {
-                return Err(Fault::new(Problem::NoStruct, named.at, format_args!("{} is no address", whole.name)));
+                return Err(Fault::new(Problem::NoStruct, named.at, format_args!("{} is not an address", whole.name)));
             }
             let zero = wants_text.then_some(0);
             fallible::extend(&mut reads, outer.iter().copied().chain(zero))?;

@@ -29,8 +29,7 @@ impl fmt::Display for ResizeError {
         match self {
             Self::TooLarge { cpus, needed, free } => write!(
                 f,
-                "each CPU has a ring of this size; for {cpus} CPUs they take {needed} bytes, and {free} bytes are free for \
-                 them: ask for smaller ones"
+                "the rings of {cpus} CPUs would take {needed} bytes, and {free} bytes are free: choose a smaller size"
             ),
             Self::Memory(error) => error.fmt(f),
         }

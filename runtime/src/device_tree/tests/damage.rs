@@ -44,7 +44,7 @@ fn headers_are_refused_with_a_reason() {
     );
     assert_eq!(
         error(&with_field(&blob, 1, size as u32 + 1)),
-        format!("the device tree is truncated: {size} of {} bytes are there", size + 1)
+        format!("the device tree is truncated: {size} of {} bytes are present", size + 1)
     );
     assert_eq!(
         error(&with_field(&blob, 5, 16)),
@@ -91,7 +91,7 @@ fn structures_are_refused_with_a_reason() {
     };
     check(&|_| {}, ": it ends within a node");
     check(&|tree| _ = tree.token(9), ": it ends within a node");
-    check(&|tree| _ = tree.token(2).token(2).token(9), ": a node ends that did not begin");
+    check(&|tree| _ = tree.token(2).token(2).token(9), ": a node ends without a beginning");
     check(&|tree| _ = tree.token(2).node("", |_| {}).token(9), ": there is a second root");
     check(&|tree| _ = tree.property("late", []).token(2).token(9), ": a property is outside the properties of a node");
     check(&|tree| _ = tree.token(5), ": an unknown token");

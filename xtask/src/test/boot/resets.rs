@@ -28,7 +28,7 @@ pub fn boot(machine: &[OsString], good: &[u8], image: &Path, directory: &Path) -
     let mut arguments = machine.to_vec();
     arguments.extend(loaded(image, Some(&tree.blob()), TREE, &loader(TREE), name, directory)?);
     let stops =
-        Stops { reason: "cannot set up interrupts: the device tree gives the timer no interrupt that can be taken" };
+        Stops { reason: "cannot set up interrupts: the device tree describes no usable interrupt of the timer" };
     let demands = Demands::on(&[Trait::Entry]);
     Ok(Boot { name, demands, arguments, subject: Ok(Box::new(Resets { stops, has_stopped: false })) })
 }
