@@ -202,7 +202,7 @@ impl Findings {
                     violations.push(Violation { what, path: Vec::new() });
                 }
             }
-            None => stack += " bytes; no [stack] is declared to check that against",
+            None => stack += " bytes; declare [stack] to check this",
         }
         let stale = declarations.stale().into_iter();
         violations.extend(stale.map(|what| Violation { what, path: Vec::new() }));

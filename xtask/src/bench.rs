@@ -74,7 +74,7 @@ pub fn bench(options: &Options) -> Result<()> {
     let bench = Bench::new(options)?;
     if let Some(case) = &options.profile {
         let figures = bench.measure(options.timeout, true, &|name| name == case)?;
-        let [figure] = &figures[..] else { bail!("there is no case {case:?}; `cargo xtask bench` names them") };
+        let [figure] = &figures[..] else { bail!("there is no case {case:?}; `cargo xtask bench` lists the cases") };
         print!("{}", table::profile(figure)?);
         return Ok(());
     }
@@ -139,7 +139,7 @@ impl Bench {
         arguments.extend(monitor.arguments());
         let mut session = Session::new(wanted, traces_changes, monitor, Symbols::read(&self.elf)?);
         let outcome = converse(&arguments, seconds, &mut session).map_err(anyhow::Error::msg)?;
-        outcome.map_err(|sentence| anyhow!("the image does not measure: {sentence}"))
+        outcome.map_err(|sentence| anyhow!("the image failed to measure: {sentence}"))
     }
 
     /// Returns how many calls the CPUs of a machine make per second in the wanted cases.

@@ -146,7 +146,7 @@ impl Board {
     fn parse(name: &str, text: &str) -> Result<Self> {
         let board = Self { name: name.into(), ..toml::from_str(text)? };
         let Some(qemu) = &board.qemu else {
-            ensure!(board.configurations.is_empty(), "it has configurations of QEMU, but no machine");
+            ensure!(board.configurations.is_empty(), "it has configurations of QEMU, but no `machine`");
             return Ok(board);
         };
         ensure!(
@@ -178,7 +178,7 @@ impl Board {
         }
         let counts = board.configurations.iter().filter_map(|configuration| configuration.smp);
         for smp in counts.chain([qemu.smp]) {
-            ensure!((1..=qemu.max_smp).contains(&smp), "{smp} CPUs are not between 1 and max-smp, {}", qemu.max_smp);
+            ensure!((1..=qemu.max_smp).contains(&smp), "smp is {smp}, but must be from 1 to max-smp, {}", qemu.max_smp);
         }
         Ok(board)
     }
@@ -210,7 +210,7 @@ impl Board {
     }
 
     fn qemu(&self) -> Result<&Qemu> {
-        self.qemu.as_ref().with_context(|| format!("QEMU has no machine that is the board {}", self.name))
+        self.qemu.as_ref().with_context(|| format!("QEMU does not emulate the board {}", self.name))
     }
 
     /// Returns QEMU's name of the machine. An error says that QEMU has none for the board.
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn a_board_without_a_machine_cannot_be_emulated() {
         let board = Board::parse("test", "device-tree = \"bcm2712-rpi-5-b.dtb\"").unwrap();
-        let sentence = "QEMU has no machine that is the board test";
+        let sentence = "QEMU does not emulate the board test";
         assert_eq!(board.machine().unwrap_err().to_string(), sentence);
         assert_eq!(board.configuration(super::BASE).err().unwrap().to_string(), sentence);
         let sentence = "the board test has no card, and no loader";

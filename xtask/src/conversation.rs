@@ -172,7 +172,7 @@ impl Conversation {
         match self.state {
             State::Leaving => format!("the machine did not end within {seconds} s, {}", self.place()),
             _ if !self.has_spoken => {
-                format!("the machine has said nothing within {seconds} s: is the image one for this board?")
+                format!("the machine printed nothing within {seconds} s: is the image built for this board?")
             }
             _ => format!("the machine gave no sign of life for {seconds} s, {}", self.place()),
         }
@@ -181,7 +181,9 @@ impl Conversation {
     /// Returns a message for the waiting user if a machine that lives has been replying for this many seconds.
     pub fn goes_on(&self, seconds: u64) -> Option<String> {
         let State::Answering(line) = &self.state else { return None };
-        Some(format!("`{line}` has gone on for {seconds} s and the machine lives: a script goes on when it ends"))
+        Some(format!(
+            "`{line}` has run for {seconds} s, and the machine still responds: each command of a script must end"
+        ))
     }
 
     fn place(&self) -> String {
@@ -255,7 +257,7 @@ mod tests {
     fn a_machine_that_never_speaks_is_told_of_soon() {
         let mut conversation = Conversation::new(POWER_OFF, false);
         assert_eq!((conversation.patience(60), conversation.patience(9)), (15, 9));
-        let sentence = "the machine has said nothing within 15 s: is the image one for this board?";
+        let sentence = "the machine printed nothing within 15 s: is the image built for this board?";
         assert_eq!(conversation.timed_out(15), sentence);
         conversation.output(b"booting");
         assert_eq!((conversation.patience(60), conversation.is_answered()), (60, false));
@@ -270,7 +272,8 @@ mod tests {
         assert_eq!(conversation.goes_on(60), None);
         conversation.script(Some("cat trace_pipe"));
         assert_eq!(conversation.output(b"kprobes> "), typed("cat trace_pipe"));
-        let sentence = "`cat trace_pipe` has gone on for 60 s and the machine lives: a script goes on when it ends";
+        let sentence =
+            "`cat trace_pipe` has run for 60 s, and the machine still responds: each command of a script must end";
         assert_eq!(conversation.goes_on(60), Some(sentence.into()));
         conversation.script(None);
         assert_eq!(conversation.output(b"\nkprobes> "), typed("poweroff"));

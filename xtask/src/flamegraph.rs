@@ -70,7 +70,7 @@ fn form(path: &Path) -> Result<Form> {
         () if name.ends_with(".svg") => Ok(Form::Picture),
         () if name.ends_with(".folded") => Ok(Form::Folded),
         () if name.ends_with(".speedscope.json") => Ok(Form::Speedscope),
-        () => bail!("{name} is none of FILE.svg, FILE.folded and FILE.speedscope.json"),
+        () => bail!("{name} must be FILE.svg, FILE.folded or FILE.speedscope.json"),
     }
 }
 
@@ -85,7 +85,7 @@ impl Stacks {
         let mut found: Vec<(String, Self)> = Vec::new();
         for (number, line) in output.lines().enumerate() {
             let object: Value = serde_json::from_str(line)
-                .with_context(|| format!("line {} is none that `cargo xtask trace -f json` prints", number + 1))?;
+                .with_context(|| format!("line {} is not output of `cargo xtask trace -f json`", number + 1))?;
             if object["type"] != "map" {
                 continue;
             }
@@ -219,7 +219,7 @@ mod tests {
         let refused = |output: &str, map| Stacks::read(output, map).unwrap_err().to_string();
         assert!(refused("", None).starts_with("no map has stacks"));
         assert!(refused(OUTPUT, Some("@n")).starts_with("no map has stacks"));
-        assert_eq!(refused("1 probe", None), "line 1 is none that `cargo xtask trace -f json` prints");
+        assert_eq!(refused("1 probe", None), "line 1 is not output of `cargo xtask trace -f json`");
         let two = OUTPUT.to_string() + &OUTPUT.replace("@s", "@t");
         assert_eq!(refused(&two, None), "several maps have stacks as keys: choose one by --map, of @s, @t");
         assert!(Stacks::read(&two, Some("@t")).is_ok());

@@ -99,7 +99,7 @@ fn fill(program: &mut [u8]) -> Result<Option<(usize, usize)>> {
         let offset = start.checked_sub(segment.address())?;
         (end.checked_sub(segment.address())? <= length).then_some(at + offset)
     });
-    let place = usize::try_from(place.context("no segment of it has the section .kprobes.tables")?)?;
+    let place = usize::try_from(place.context("none of its segments contains the section .kprobes.tables")?)?;
     // The tables describe the addresses from here on. A part of the kernel that runs elsewhere, for example before the
     // kernel has its mappings, is out of their reach.
     let is_near = |address: &u64| start.checked_sub(*address).is_some_and(|distance| distance < REACH);
@@ -110,7 +110,8 @@ fn fill(program: &mut [u8]) -> Result<Option<(usize, usize)>> {
     let room = usize::try_from(end - start)?;
     ensure!(
         tables.len() <= room,
-        "they have {} bytes, and there is room for {room}: have `__kprobes_tables_size = {:#x};` in its linker script",
+        "the tables have {} bytes, but the room for them has {room}: set `__kprobes_tables_size = {:#x};` in the \
+         linker script",
         tables.len(),
         tables.len().next_multiple_of(PAGE)
     );
@@ -122,7 +123,9 @@ fn fill(program: &mut [u8]) -> Result<Option<(usize, usize)>> {
 
 fn make(elf: &Path, image: impl Fn(&ElfFile64<'_>) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
     let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
-    parse(&program).and_then(|file| image(&file)).with_context(|| format!("no image can be made of {}", elf.display()))
+    parse(&program)
+        .and_then(|file| image(&file))
+        .with_context(|| format!("{} cannot be turned into an image", elf.display()))
 }
 
 /// Writes these bytes to the file `out`, which appears completely or not at all.

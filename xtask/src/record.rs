@@ -32,7 +32,7 @@ use pages::PAGE;
 /// The events to record, and the files.
 #[derive(clap::Args)]
 #[command(
-    after_help = "The exit status is 3 if an event is refused, 4 if the machine does not go on, and 5 if COMMAND is refused."
+    after_help = "The exit status is 3 if an event is refused, 4 if the machine stops responding, and 5 if COMMAND is refused."
 )]
 pub struct Options {
     #[command(flatten)]
@@ -149,7 +149,7 @@ impl std::fmt::Display for Recorded {
         write!(f, "{present} events of {} CPUs", self.pages.len())?;
         match self.is_whole {
             true => write!(f, ", {} lost on the machine", self.lost)?,
-            false => f.write_str("; the end of the recording has not come")?,
+            false => f.write_str("; the end of the recording is missing")?,
         }
         if self.missing + self.damaged > 0 {
             write!(f, ", {} frames missing and {} bytes damaged on the way", self.missing, self.damaged)?;

@@ -56,7 +56,7 @@ pub fn run(options: &Options) -> Result<()> {
 fn open(script: Option<&Path>) -> Result<Option<Box<dyn Read + Send>>> {
     match script {
         None if io::stdin().is_terminal() => return Ok(None),
-        None => eprintln!("standard input is not a terminal: it is typed line by line"),
+        None => eprintln!("standard input is not a terminal: its lines are typed one by one"),
         Some(path) if path.as_os_str() != "-" => {
             let text = fs::read(path).with_context(|| format!("the script {} cannot be read", path.display()))?;
             return Ok(Some(Box::new(Cursor::new(text))));

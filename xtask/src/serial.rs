@@ -138,7 +138,7 @@ fn give_back(line: &mut Line) {
     if await_loader(line, |_| ()) {
         return;
     }
-    eprintln!("the kernel comes to no prompt, and is stopped; it says:");
+    eprintln!("the kernel reached no prompt and was stopped; its report:");
     line.send(QUIT);
     await_loader(line, |text| eprint!("{}", printable(text)));
 }

@@ -38,7 +38,8 @@ pub fn everything() -> Result<()> {
     reader().unwrap_or_else(|error| eprintln!("setup: {error:#}"));
     let machines: Vec<_> = boards.iter().filter_map(|board| board.machine().ok()).collect();
     eprintln!(
-        "setup: everything is there: the Rust target {TARGET}, clippy, rustfmt, QEMU with {}, the device trees and the firmware of the Raspberry Pi, and programs that the tests need",
+        "setup: everything is installed: the Rust target {TARGET}, clippy, rustfmt, QEMU with {}, the device trees and \
+         the firmware of the Raspberry Pi, and programs that the tests need",
         machines.join(", ")
     );
     Ok(())
@@ -68,10 +69,7 @@ pub fn rust(components: &[&str]) -> Result<()> {
         let rustup = Step::run(&["rustup", kind, "add", name]);
         if text_of(workspace::command("rustup").arg("--version").stderr(Stdio::null())).is_err() {
             let version = text_of(workspace::command("rustc").arg("--version"))?;
-            bail!(
-                "the {kind} {name} of {} is missing, and there is no rustup to get it: install it, or rustup",
-                version.trim()
-            );
+            bail!("the {kind} {name} of {} is missing, and rustup is not installed: install either", version.trim());
         }
         eprintln!("setup: the Rust {kind} {name} is missing");
         rustup.take()?;
@@ -98,7 +96,7 @@ fn qemu(machines: &[&str]) -> Result<()> {
     }
     match lack_of(machines)? {
         Some(lack) => {
-            bail!("{lack}, although it was just installed: is there another {QEMU} in PATH?")
+            bail!("{lack}, although it was just installed: is another {QEMU} in PATH?")
         }
         None => Ok(()),
     }

@@ -35,7 +35,7 @@ const LINE_MAX: usize = 4094;
 /// The program to run, and how.
 #[derive(clap::Args)]
 #[command(
-    after_help = "The exit status is 3 if the program is refused, 4 if the machine does not go on, and 5 if COMMAND is refused."
+    after_help = "The exit status is 3 if the program is refused, 4 if the machine stops responding, and 5 if COMMAND is refused."
 )]
 pub struct Options {
     #[command(flatten)]
@@ -234,7 +234,7 @@ fn run_on(remote: &mut Remote, source: &Source, how: &How, out: Sink<'_>) -> Res
             remote.interrupt();
         }
     }
-    outcome.context("the program has not ended as it should: its last lines say why")
+    outcome.context("the program ended abnormally: its last lines say why")
 }
 
 /// How often ^C was pressed and not passed on.

@@ -45,7 +45,7 @@ impl fmt::Display for Failure {
                 "the loader on the card speaks version {version} of the protocol, and this command version {VERSION}: \
                  put the loader of this repository on the card"
             ),
-            Self::Refused(refusal) => write!(f, "the loader does not take the image: {refusal}"),
+            Self::Refused(refusal) => write!(f, "the loader refuses the image: {refusal}"),
         }
     }
 }

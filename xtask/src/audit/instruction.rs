@@ -45,8 +45,8 @@ pub fn flow(word: u32) -> Flow {
         Verdict::Reject(Reason::ExceptionReturn) => Flow::Return,
         Verdict::Reject(Reason::AuthenticatedAddress) if returns_authenticated(word) => Flow::Return,
         Verdict::Reject(Reason::ExceptionGenerating) => Flow::Exception("it generates an exception"),
-        Verdict::Reject(Reason::PermanentlyUndefined) => Flow::Exception("it is undefined: a trap"),
-        Verdict::Reject(Reason::Unallocated) if !is_floating(word) => Flow::Exception("it is no known instruction"),
+        Verdict::Reject(Reason::PermanentlyUndefined) => Flow::Exception("it is permanently undefined"),
+        Verdict::Reject(Reason::Unallocated) if !is_floating(word) => Flow::Exception("it is not a known instruction"),
         Verdict::Slot | Verdict::Reject(_) => Flow::Next,
     }
 }

@@ -31,7 +31,7 @@ impl fmt::Display for Tree<'_> {
                 alike += 1;
             }
             if alike > 0 {
-                writeln!(f, "  and the next {} of the table alike", count(alike, "root"))?;
+                writeln!(f, "  and the next {} of the table likewise", count(alike, "root"))?;
             }
         }
         Ok(())

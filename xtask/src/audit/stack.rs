@@ -58,7 +58,7 @@ impl Depths {
                 if again.is_none_or(|function| applying(&declarations.recursion, function).is_none()) {
                     let path: Vec<_> = self.path.iter().map(|&at| program.describe(at)).collect();
                     let again = program.describe(callee);
-                    let what = format!("calls {again} again, and [recursion] gives no bound");
+                    let what = format!("calls {again} recursively, and [recursion] gives no bound");
                     self.violations.push(Violation { what, path });
                 }
                 continue;

@@ -73,7 +73,7 @@ fn waiting_loop(
             return Some((*at, why));
         }
         if let Some(at) = rereads(program, states, &members) {
-            return Some((at, "reads the same address in every turn of a loop that stores nothing"));
+            return Some((at, "reads the same address in each iteration of a loop that stores nothing"));
         }
     }
     None

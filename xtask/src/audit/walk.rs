@@ -182,7 +182,7 @@ impl Walk<'_> {
     /// Schedules the function at `entry` for a visit, unless it must not be reached.
     fn reach(&mut self, entry: u64, from: Option<u64>) -> bool {
         let Some(function) = self.program.function(entry) else {
-            let what = format!("goes to {entry:#x}, where no symbol says that there is a function");
+            let what = format!("branches to {entry:#x}, which is not a function of the symbol table");
             self.violation(what, from);
             return false;
         };
@@ -239,7 +239,7 @@ impl Walk<'_> {
         let place = |at: u64| format!("{:#x} ({})", at, self.program.describe(at));
         let mut wrong: Vec<String> = Vec::new();
         wrong.extend(body.floating.iter().map(|&at| format!("uses floating point or SIMD at {}", place(at))));
-        wrong.extend(body.exceptions.iter().map(|&(at, why)| format!("cannot go on at {}: {why}", place(at))));
+        wrong.extend(body.exceptions.iter().map(|&(at, why)| format!("cannot be followed at {}: {why}", place(at))));
         if let Some(at) = body.unknown_stack
             && !function.is_outlined()
             && applying(&self.declarations.frames, function).is_none()
@@ -311,7 +311,7 @@ impl Walk<'_> {
                 }
             }
             if targets.len() == before && !pattern.starts_with('@') && self.declarations.is_checked(declared) {
-                let what = format!("is declared to call {pattern:?} indirectly, and there is no such function");
+                let what = format!("is declared to call {pattern:?} indirectly, but no function has this name");
                 self.violation(what, Some(entry));
             }
         }
@@ -351,7 +351,7 @@ impl Walk<'_> {
             let (found, expected) = (sites.len(), declared.value.sites);
             if entry.is_some() && (found > expected || found < expected && self.declarations.is_checked(declared)) {
                 let what = format!(
-                    "has {}, and [[indirect]] in {:?} declares {}",
+                    "has {}, but [[indirect]] in {:?} declares {}",
                     count(found, "indirect call"),
                     declared.pattern,
                     expected
@@ -372,7 +372,7 @@ impl Walk<'_> {
             let is_missing = is_inside && !reached.contains(&start) && !function.is_outlined();
             if is_missing && applying(&self.declarations.elsewhere, function).is_none() {
                 let what = format!(
-                    "{} is in the region, and no root reaches it: declare it in [roots] or [elsewhere]",
+                    "{} is in the region, but no root reaches it: declare it in [roots] or [elsewhere]",
                     function.name()
                 );
                 self.graph.violations.push(Violation { what, path: Vec::new() });

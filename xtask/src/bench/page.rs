@@ -57,7 +57,7 @@ impl Page {
         if doubts.is_empty() {
             return Ok(());
         }
-        Err(format!("{}\n`cargo xtask bench --update-page` writes the page anew", doubts.join("\n")))
+        Err(format!("{}\n`cargo xtask bench --update-page` updates the page", doubts.join("\n")))
     }
 
     fn doubts(&self, figures: &[Measured], comparison: &Comparison) -> Vec<String> {
@@ -69,19 +69,19 @@ impl Page {
             if let Some(most) = comparison.of(name).and_then(|known| known.at_most)
                 && value > most.into()
             {
-                doubts.push(format!("{name} takes {found} instructions, and is to take {most} at most"));
+                doubts.push(format!("{name} takes {found} instructions; its limit is {most}"));
             }
             let is_exact = *bare != 0;
             match self.rows().find(|(known, _)| known == name) {
                 None => doubts.push(format!("{PATH} has no {name}")),
                 Some((_, written)) if written == found => {}
                 Some((_, written)) if !is_exact && is_near(written, value) => {}
-                Some((_, written)) => doubts.push(format!("{PATH} says {written} of {name}, and it is {found}")),
+                Some((_, written)) => doubts.push(format!("{PATH} says {written} for {name}, but it is {found}")),
             }
         }
         let is_gone = |name: &str| figures.iter().all(|measured| measured.name != name);
         doubts.extend(
-            self.rows().filter(|(name, _)| is_gone(name)).map(|(name, _)| format!("{name} in {PATH} is no case")),
+            self.rows().filter(|(name, _)| is_gone(name)).map(|(name, _)| format!("{name} in {PATH} is not a case")),
         );
         doubts
     }
@@ -130,15 +130,15 @@ case of another table
         assert_eq!(compare(&[("kprobe.entry", 4922, 622), ("register.one", 593_800, 0)]), Ok(()));
         assert_eq!(compare(&[("kprobe.entry", 4922, 622), ("register.one", 600_000, 0)]), Ok(()), "changes vary");
         for (entry, register, sentence) in [
-            (5022, 593_800, "docs/benchmarks.md says 43 of kprobe.entry, and it is 44"),
-            (5222, 593_800, "kprobe.entry takes 46 instructions, and is to take 45 at most"),
-            (4922, 700_000, "docs/benchmarks.md says 5,938 of register.one, and it is 7,000"),
+            (5022, 593_800, "docs/benchmarks.md says 43 for kprobe.entry, but it is 44"),
+            (5222, 593_800, "kprobe.entry takes 46 instructions; its limit is 45"),
+            (4922, 700_000, "docs/benchmarks.md says 5,938 for register.one, but it is 7,000"),
         ] {
             let error = compare(&[("kprobe.entry", entry, 622), ("register.one", register, 0)]).unwrap_err();
             assert!(error.lines().any(|line| line == sentence), "{error}");
         }
         let error = compare(&[("kprobe.entry", 4922, 622), ("new", 100, 50)]).unwrap_err();
-        assert!(error.starts_with("docs/benchmarks.md has no new\nregister.one in docs/benchmarks.md is no case\n"));
+        assert!(error.starts_with("docs/benchmarks.md has no new\nregister.one in docs/benchmarks.md is not a case\n"));
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Subject<()> for Rehearsal {
                 Reply::Type("list".into())
             }
             Event::Prompt => match (self.current.take(), self.names.pop_front()) {
-                (Some(name), _) => Reply::Done(Err(format!("the image asks again without a result of {name}"))),
+                (Some(name), _) => Reply::Done(Err(format!("the image prompts again without a result of {name}"))),
                 (None, Some(name)) => {
                     let command = format!("{} {name}", if self.page.is_some() { "run" } else { "once" });
                     self.current = Some(name);
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(rehearse(&good), (["list", "once a", "once b"].map(String::from).to_vec(), Some(Ok(()))));
         for (stream, end) in [
             (good[..good.len() - 7].to_string(), None),
-            (good.replace(r#""b""#, r#""c""#), Some("the image asks again without a result of b")),
+            (good.replace(r#""b""#, r#""c""#), Some("the image prompts again without a result of b")),
             (good.replace(r#"{"name":"a"}"#, "machine stopped: panic"), Some("the machine stopped: panic")),
             ("bench> list\nbench> ".into(), Some("the image has no case")),
         ] {

@@ -46,7 +46,7 @@ impl Figure {
         let trace = self.trace.as_ref().filter(|_| is_hit_in_instructions)?;
         (trace.total() as f64 != self.value()).then(|| {
             format!(
-                "{}: the counter says {} instructions, and {} were logged",
+                "{}: the counter says {} instructions, but {} were logged",
                 self.measured.name,
                 self.value(),
                 trace.total()
@@ -95,7 +95,7 @@ impl<'a> Session<'a> {
     /// Returns the next thing to type.
     fn next(&mut self) -> Reply<Outcome> {
         if let Some(command) = &self.pending {
-            return Reply::Done(Err(format!("the image asks again without a result of `{command}`")));
+            return Reply::Done(Err(format!("the image prompts again without a result of `{command}`")));
         }
         if !mem::replace(&mut self.is_listed, true) {
             return Reply::Type("list".into());

@@ -189,7 +189,7 @@ case: the instructions of one hit, above the bare call, by function
         assert_eq!(figure("a", 28222, "instructions", Some(1)).doubt(), None);
         assert_eq!(figure("a", 28322, "cycles", Some(1)).doubt(), None);
         let doubt = figure("a", 28322, "instructions", Some(1)).doubt().unwrap();
-        assert_eq!(doubt, "a: the counter says 277 instructions, and 276 were logged");
+        assert_eq!(doubt, "a: the counter says 277 instructions, but 276 were logged");
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Trace {
                 Some(_) => trace.add(address, symbols),
             }
         }
-        Err("the log has no whole hit or change".into())
+        Err("the log has no complete hit or change".into())
     }
 
     fn add(&mut self, address: u64, symbols: &Symbols) {

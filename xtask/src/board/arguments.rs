@@ -108,7 +108,7 @@ impl Board {
     /// Returns the number of CPUs to run. An error says that the machine cannot have as many.
     fn wanted_cpus(&self, configuration: &Configuration, overrides: &Overrides) -> Result<u32> {
         let (smp, max) = (overrides.smp.unwrap_or(self.cpus(configuration)), self.qemu()?.max_smp);
-        ensure!((1..=max).contains(&smp), "the board {} has between 1 and {max} CPUs, not {smp}", self.name);
+        ensure!((1..=max).contains(&smp), "the board {} has 1 to {max} CPUs, not {smp}", self.name);
         Ok(smp)
     }
 }
@@ -182,6 +182,6 @@ mod tests {
         let board = Board::parse("test", TEXT).unwrap();
         let overrides = Overrides { smp: Some(9), ..Overrides::default() };
         let error = board.arguments(&board.configurations[0], &overrides, Path::new("k")).err().unwrap().to_string();
-        assert_eq!(error, "the board test has between 1 and 8 CPUs, not 9");
+        assert_eq!(error, "the board test has 1 to 8 CPUs, not 9");
     }
 }

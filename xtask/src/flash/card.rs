@@ -67,8 +67,8 @@ pub fn write_device(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut device =
         OpenOptions::new().write(true).open(&path).with_context(|| format!("{name} cannot be written to"))?;
     let size = device.seek(SeekFrom::End(0))?;
-    ensure!(size >= bytes.len() as u64, "{name} has {} MiB, and {} are needed", size >> 20, bytes.len() >> 20);
-    ensure!(io::stdin().is_terminal(), "whether {name} is to be overwritten has to be confirmed on a terminal");
+    ensure!(size >= bytes.len() as u64, "{name} has {} MiB, but {} are needed", size >> 20, bytes.len() >> 20);
+    ensure!(io::stdin().is_terminal(), "overwriting {name} has to be confirmed on a terminal");
     eprint!("Everything on {name}, {} MiB, will be lost. To go on, type its name: ", size >> 20);
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;

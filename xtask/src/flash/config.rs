@@ -15,9 +15,9 @@ pub fn with_section(config: &str, section: &str) -> Result<String> {
         match line.trim_end() {
             BEGIN if !is_inside => is_inside = true,
             END if is_inside => is_inside = false,
-            BEGIN | END => bail!(
-                "config.txt has a beginning or an end of the section of aarch64-kprobes too many: repair it by hand"
-            ),
+            BEGIN | END => {
+                bail!("config.txt has an unmatched marker of the section of aarch64-kprobes: repair it by hand")
+            }
             _ if is_inside => {}
             _ => text.push_str(line),
         }

@@ -33,11 +33,11 @@ pub fn write(board: &Board, directory: &Path, kernel: &[u8], force: bool) -> Res
     let (place, saved) = (directory.join(KERNEL), directory.join(SAVED));
     if place.exists() && !config::has_section(&before) {
         // The kernel is that of another system.
-        ensure!(!saved.exists(), "{} and {} are both there: one has to go", place.display(), saved.display());
+        ensure!(!saved.exists(), "{} and {} both exist: remove one of them", place.display(), saved.display());
         fs::copy(&place, &saved)
             .and_then(|_| File::open(&saved)?.sync_all())
             .with_context(|| format!("{} cannot be saved", place.display()))?;
-        println!("{} was there, and is {} now", place.display(), saved.display());
+        println!("the old {} was renamed to {}", place.display(), saved.display());
     }
     // The kernel comes first: it is not booted without the section.
     replace(&place, kernel)?;
@@ -54,7 +54,7 @@ fn check(board: &Board, directory: &Path) -> Result<()> {
     for file in &sd.firmware {
         ensure!(
             directory.join(file).is_file(),
-            "{name} has no {file}, without which {} does not boot: is it the boot partition? (--force writes there anyway)",
+            "{name} has no {file}, which {} needs to boot: is it the boot partition? (--force writes there anyway)",
             board.name
         );
     }

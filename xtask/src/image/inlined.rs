@@ -55,7 +55,7 @@ pub fn copies(file: &ElfFile64<'_>) -> Result<Vec<Inlined>> {
     with_control(&program, |control| {
         let mut copies = Vec::new();
         for (start, found) in by_function {
-            let function = program.function(start).context("a function is not where it was")?;
+            let function = program.function(start).context("a function has moved")?;
             let words = function.range.clone().step_by(4).map(|address| program.word(address).unwrap_or(0)).collect();
             let host = Function::new(start, words, &control(start).unwrap_or_default());
             for copy in found {

@@ -64,7 +64,7 @@ impl Load<'_> {
             }
             if let Some(part) = sender.part().filter(|part| *part != self.part) {
                 progress.end();
-                bail!("the board on {} is {} and not {}", line.name(), board_with(part), board_with(self.part));
+                bail!("the board on {} is {}, not {}", line.name(), board_with(part), board_with(self.part));
             }
             match sender.stage() {
                 Stage::Started => {
@@ -79,8 +79,8 @@ impl Load<'_> {
             let silence = if sender.stage() == Stage::Unpacking { Duration::ZERO } else { answered.elapsed() };
             if limit.is_some_and(|limit| silence > limit) {
                 progress.end();
-                ensure!(line.is_connected(), "the port {} is gone and does not come back", line.name());
-                bail!("no loader answers on {} within {} s{}", line.name(), silence.as_secs(), somebody.quoted());
+                ensure!(line.is_connected(), "the port {} disappeared and did not come back", line.name());
+                bail!("no loader answered on {} within {} s{}", line.name(), silence.as_secs(), somebody.quoted());
             }
         }
     }
@@ -122,9 +122,9 @@ impl Somebody {
     fn quoted(&self) -> String {
         let text = String::from_utf8_lossy(&self.said);
         match text.trim() {
-            "" => "; nothing at all comes from there: is the board on, and are RX and TX connected crosswise?".into(),
+            "" => "; nothing was received: is the board on, and are RX and TX crossed?".into(),
             text => format!(
-                "; what comes from there is {:?}: is the loader on the card, and the speed right?",
+                "; received {:?}: is the loader on the card, and is the speed right?",
                 text.lines().next_back().unwrap_or_default()
             ),
         }

@@ -43,9 +43,9 @@ impl Progress {
     /// Shows the progress at this stage.
     pub fn show(&mut self, stage: Stage, is_connected: bool) {
         let line = match stage {
-            _ if !is_connected => format!("{} is gone: it goes on when it is back", self.port),
-            Stage::Greeting => format!("waiting for the loader on {}: switch the board on, or reset it", self.port),
-            Stage::Beginning => "the loader is there".into(),
+            _ if !is_connected => format!("{} is gone; the transfer continues when it is back", self.port),
+            Stage::Greeting => format!("waiting for the loader on {}: switch the board on or reset it", self.port),
+            Stage::Beginning => "the loader answered".into(),
             Stage::Sending(index) => self.bar(index),
             Stage::Starting | Stage::Unpacking => format!("the loader unpacks {} KiB", self.length / 1024),
             Stage::Started => return,

@@ -41,7 +41,7 @@ pub fn interact(line: &mut Line, load: &Load) -> Result<()> {
         }
         if line.is_connected() != was_connected {
             was_connected = !was_connected;
-            let sentence = if was_connected { "is back" } else { "is gone; it is waited for" };
+            let sentence = if was_connected { "is back" } else { "is gone; waiting for it" };
             eprint!("\r\n{} {sentence}\r\n", line.name());
         }
         match keys.try_recv() {

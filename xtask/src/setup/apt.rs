@@ -65,7 +65,7 @@ fn plan(system: &System, candidate: Option<u32>, machines: &[&str], targets: &st
         let mut steps = Vec::new();
         if uri(targets, &backports).is_none() {
             let Some(mirror) = uri(targets, BACKPORTED) else {
-                bail!("apt has no source of {BACKPORTED}: configure one, and its mirror is used for {backports} too");
+                bail!("apt has no source for {BACKPORTED}: configure one; its mirror is then used for {backports} too");
             };
             let source =
                 format!("Types: deb\nURIs: {mirror}\nSuites: {backports}\nComponents: main\nSigned-By: {KEYRING}\n");
@@ -163,7 +163,7 @@ mod tests {
         let steps = shell(plan(&system, Some(7), &ALL, &configured).unwrap());
         assert_eq!(steps, ["sudo apt-get update", install]);
         let error = plan(&system, Some(7), &ALL, "").unwrap_err().to_string();
-        assert!(error.starts_with("apt has no source of bookworm"), "{error}");
+        assert!(error.starts_with("apt has no source for bookworm"), "{error}");
     }
 
     #[test]

@@ -158,8 +158,8 @@ impl Archive {
     /// Downloads the package, and returns its path.
     fn download(&self, package: &str) -> Result<PathBuf> {
         let stanza = self.stanza(package)?;
-        let path = stanza.field("Filename").with_context(|| format!("the index does not say where {package} is"))?;
-        let hash = stanza.field("SHA256").with_context(|| format!("the index has no checksum of {package}"))?;
+        let path = stanza.field("Filename").with_context(|| format!("the index gives no path of {package}"))?;
+        let hash = stanza.field("SHA256").with_context(|| format!("the index gives no checksum of {package}"))?;
         if let Some(bytes) = stanza.field("Size").and_then(|size| size.parse::<u64>().ok()) {
             eprintln!("setup: downloading {package}, {} MB", bytes.div_ceil(1_000_000));
         }
@@ -175,7 +175,7 @@ impl Archive {
             Index::Text(_) => fetch(&format!("{MIRROR}/{path}"), &file.to_string_lossy())?,
         }
         let found = checksum(&fs::read(&file).with_context(|| format!("{} cannot be read", file.display()))?);
-        ensure!(found == hash, "the package {package} has the checksum {found}, and {hash} in the index");
+        ensure!(found == hash, "the package {package} has the checksum {found}, but {hash} in the index");
         Ok(file)
     }
 }

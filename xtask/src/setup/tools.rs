@@ -34,7 +34,7 @@ fn install(tools: &[(&'static str, &'static str)], names: &str) -> Result<()> {
     let list = packages.join(" ");
     eprintln!("setup: programs that the tests need are missing: {list}");
     if text_of(Command::new("apt-get").arg("--version")).is_err() {
-        bail!("the tests need {names}: install what is missing of them, {list}");
+        bail!("the tests need {names}: install the missing ones, {list}");
     }
     let mut install = vec!["apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"];
     install.extend(&packages);
@@ -44,7 +44,7 @@ fn install(tools: &[(&'static str, &'static str)], names: &str) -> Result<()> {
         bail!("only root can install {list}; type\n{}", lines.join("\n"));
     }
     steps.iter().try_for_each(Step::take)?;
-    ensure!(missing(tools).is_empty(), "{} were installed, and are not in PATH", missing(tools).join(" "));
+    ensure!(missing(tools).is_empty(), "{} were installed, but are not in PATH", missing(tools).join(" "));
     Ok(())
 }
 

@@ -36,7 +36,7 @@ pub fn path(name: &str) -> PathBuf {
 /// Gets the trees, if they are not there.
 pub fn get() -> Result<()> {
     let Err(lack) = check() else { return Ok(()) };
-    eprintln!("setup: {lack}; the device trees are taken out of Debian's package of the kernel");
+    eprintln!("setup: {lack}; the device trees are extracted from Debian's kernel package");
     let archive = Archive::open(COMPONENT)?;
     let kernel = archive.dependency(PACKAGE, KERNEL)?;
     let names = names()?;
@@ -52,7 +52,7 @@ fn check() -> Result<()> {
 
 fn is_whole(file: &Path) -> Result<()> {
     let bytes = fs::read(file).with_context(|| format!("the device tree {} is missing", file.display()))?;
-    ensure!(has_its_length(&bytes), "{} is no device tree, or not a whole one", file.display());
+    ensure!(has_its_length(&bytes), "{} is not a complete device tree", file.display());
     Ok(())
 }
 

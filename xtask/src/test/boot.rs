@@ -262,13 +262,13 @@ impl Subject<()> for Stops {
     fn event(&mut self, event: Event) -> Reply<()> {
         match event {
             Event::Line(_) => Reply::Wait,
-            Event::Prompt => Reply::Done(Err("it booted, but was to stop".into())),
+            Event::Prompt => Reply::Done(Err("it booted, but was expected to stop".into())),
         }
     }
 
     fn stopped(&mut self, reason: &str) -> Result<(), String> {
         let difference = differ::compare(&[self.reason.into()], &[reason.into()], &mut Numbers::new());
-        difference.map_err(|difference| format!("{difference}the reason is another one"))
+        difference.map_err(|difference| format!("{difference}the machine stopped for another reason"))
     }
 }
 

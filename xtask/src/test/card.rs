@@ -73,7 +73,7 @@ fn image_is_right(board: &Board, kernel: &Path, seconds: u64) -> Result<()> {
     let config = String::from_utf8(copy(flash::CONFIG, &file("config.txt"))?)?;
     ensure!(config.contains("kernel=kernel8.img"), "config.txt is {config:?}");
     let taken: PathBuf = file("kernel8.img");
-    ensure!(copy(flash::KERNEL, &taken)? == kernel, "the kernel is another one than it was");
+    ensure!(copy(flash::KERNEL, &taken)? == kernel, "the kernel on the card differs");
 
     let arguments = board.arguments(board.configuration(BASE)?, &Overrides::default(), &taken)?;
     let session = "kprobes> run sha256 3 1\n...\n         3 calls of runtime::workload::sha256::iterate\n...\n";

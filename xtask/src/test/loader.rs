@@ -210,7 +210,7 @@ fn another_board(bed: &Bed) -> Result<()> {
     drop(station);
     let station = bed.open(other, &cable.port)?;
     let failure = station.with(&bed.kernel)?.start(Box::new(|_| ())).err().context("it was loaded")?.to_string();
-    let expected = format!("is {} and not {other}", bed.board.name);
+    let expected = format!("is {}, not {other}", bed.board.name);
     ensure!(failure.ends_with(&expected), "it says {failure:?}");
     Ok(())
 }
@@ -220,6 +220,6 @@ fn no_loader(bed: &Bed) -> Result<()> {
     let (_cable, mut station) = bed.station("none", Faults { noise: 1, until: u64::MAX, ..Faults::default() })?;
     station.patience = Duration::from_secs(2);
     let failure = station.with(&bed.kernel)?.start(Box::new(|_| ())).err().context("it was loaded")?.to_string();
-    ensure!(failure.contains("no loader answers") && failure.contains("nothing at all"), "it says {failure:?}");
+    ensure!(failure.contains("no loader answered") && failure.contains("nothing was received"), "it says {failure:?}");
     Ok(())
 }

@@ -197,7 +197,7 @@ impl<'a> Pool<'a> {
 /// Returns the message of a panic.
 fn sentence_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("the test command panicked: {}", text.unwrap_or("it does not say why"))
+    format!("the test command panicked: {}", text.unwrap_or("no message was given"))
 }
 
 #[cfg(test)]

@@ -205,7 +205,7 @@ fn json(remote: &mut Remote) -> Result<()> {
     ensure!(outcome == trace::Outcome::Done, "{outcome:?}: {output}");
     let objects: Vec<Value> = output
         .lines()
-        .map(|line| serde_json::from_str(line).with_context(|| format!("this is no JSON: {line}")))
+        .map(|line| serde_json::from_str(line).with_context(|| format!("this is not JSON: {line}")))
         .collect::<Result<_>>()?;
     let types: Vec<_> = objects.iter().filter_map(|object| object["type"].as_str()).collect();
     ensure!(types == ["attached_probes", "printf", "map", "stats", "hist", "map", "hist"], "{output}");

@@ -54,7 +54,7 @@ impl Session {
             }
         }
         match session.exchanges.iter().position(|exchange| exchange.typed == POWER_OFF) {
-            _ if session.exchanges.is_empty() => Err(format!("nothing follows a prompt, `{PROMPT}`")),
+            _ if session.exchanges.is_empty() => Err(format!("a prompt, `{PROMPT}`, is followed by no command")),
             Some(place) if place + 1 < session.exchanges.len() => Err(format!("it goes on after `{POWER_OFF}`")),
             _ => Ok(session),
         }
@@ -118,7 +118,7 @@ impl Player {
             return match greeting.is_empty() {
                 true => Ok(()),
                 false => differ::compare(greeting, &reply, &mut self.numbers)
-                    .map_err(|difference| format!("{difference}the greeting is another one")),
+                    .map_err(|difference| format!("{difference}the greeting differs")),
             };
         };
         let Exchange { typed, reply: expected } = &self.session.exchanges[last];
@@ -128,7 +128,7 @@ impl Player {
         }
         reply.remove(0);
         differ::compare(expected, &reply, &mut self.numbers)
-            .map_err(|difference| format!("{echo}\n{difference}\nthe reply to `{typed}` is another one"))?;
+            .map_err(|difference| format!("{echo}\n{difference}\nthe reply to `{typed}` differs"))?;
         match typed.strip_prefix('#').filter(|claim| claim.contains("${")) {
             Some(claim) => check_claim(claim, &self.numbers),
             None => Ok(()),
@@ -197,7 +197,7 @@ fn check_claim(claim: &str, numbers: &Numbers) -> Result<(), String> {
             Some(name) => numbers.get(name).copied(),
             None => text.parse().ok(),
         };
-        number.ok_or_else(|| format!("`{text}` is no number in `{}`", claim.trim()))
+        number.ok_or_else(|| format!("`{text}` is not a number in `{}`", claim.trim()))
     };
     let (sum, relation, right) = match (claim.split_once('='), claim.split_once('>')) {
         (Some((sum, right)), None) => (sum, '=', right),
@@ -238,8 +238,8 @@ mod tests {
             "hello\r\nkprobes> one\r\n1\r\nkprobes> two\r\na\r\nb\r\n3 times\r\nkprobes> # ${n} > 2\r\nkprobes> ";
         assert_eq!(play(TEXT, good), Ok(()));
         for (from, to, sentence) in [
-            ("hello", "hi", "- hello\n+ hi\nthe greeting is another one"),
-            ("\n1", "\n2", "kprobes> one\n- 1\n+ 2\n\nthe reply to `one` is another one"),
+            ("hello", "hi", "- hello\n+ hi\nthe greeting differs"),
+            ("\n1", "\n2", "kprobes> one\n- 1\n+ 2\n\nthe reply to `one` differs"),
             ("> two", "> tw", "`two` is not echoed"),
             ("3 times", "2 times", "`${n} > 2` does not hold: it is 2 > 2"),
             ("\n3 times", "\nmachine stopped: tired", "the machine stopped: tired"),

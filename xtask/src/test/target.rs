@@ -172,7 +172,7 @@ impl<'a> Targets<'a> {
         for session in sessions::all(&named.board.name, cpus, cpus == plain)? {
             match &profile {
                 Some(profile) if session.is_of_default_profile => {
-                    let reason = format!("it is of images of the default profile, and {profile} is set");
+                    let reason = format!("it is for images of the default profile, but {profile} is set");
                     let name = format!("console::{}", session.name);
                     let skipped = move || Ok(Outcome::Skipped(reason));
                     others.push(Candidate::new(index, name, session.demands.clone(), skipped));
@@ -249,7 +249,7 @@ impl<'a> Targets<'a> {
         if selected.is_empty() && (!self.is_thorough || !self.is_narrowed) {
             if self.wanted.has(&home) {
                 let need = demands.needs.unwrap_or_default();
-                let missing = format!("{name} runs nowhere: no configuration has what it needs, a {need}");
+                let missing = format!("{name} runs nowhere: no configuration has a {need}, which it needs");
                 match self.is_narrowed {
                     true if self.is_listing => context.results.list(missing, 0),
                     true => context.results.add(Finished::skipped(home, format!("no {need}"))),

@@ -86,7 +86,7 @@ impl Wanted {
     pub fn nothing(&self) -> String {
         let what = if self.is_exact { "is called" } else { "has a name with" };
         let filter = self.filter.as_deref().unwrap_or_default();
-        format!("no test {what} {filter:?}; `cargo xtask test --list` names them")
+        format!("no test {what} {filter:?}; `cargo xtask test --list` lists the tests")
     }
 }
 

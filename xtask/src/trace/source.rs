@@ -105,7 +105,7 @@ impl Source {
                     '\t' => quoted += "\\t",
                     '\r' => quoted += "\\r",
                     _ if c.is_control() => {
-                        let sentence = format!("{name} has the control character {c:?}, which no string can have");
+                        let sentence = format!("{name} has the control character {c:?}, which strings cannot contain");
                         return Err(Flaw { at, sentence });
                     }
                     _ => quoted.push(c),
@@ -119,7 +119,7 @@ impl Source {
         let is_number = digits.starts_with(|c: char| c.is_ascii_digit())
             && digits.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !is_number {
-            let sentence = format!("{name} is `{value}`, which is no number; str({name}) is it as a string");
+            let sentence = format!("{name} is `{value}`, which is not a number; str({name}) is its value as a string");
             return Err(Flaw { at, sentence });
         }
         // In `$x-$1` the sign and the operator before it would be read as `--`.
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(line("str($1) $x-$2", &["é→\\\t\r\n'", "-1"]), "\"é→\\\\\\t\\r\\n'\" $x-(-1)");
         assert!(read("str($1)", &["\u{1b}"]).unwrap_err().contains("$1 has the control character '\\u{1b}'"));
         let refused = read("BEGIN {\n  @ = $1;\n}", &["seven"]).unwrap_err();
-        let sentence = "f.bt:2:7: error: $1 is `seven`, which is no number; str($1) is it as a string";
+        let sentence = "f.bt:2:7: error: $1 is `seven`, which is not a number; str($1) is its value as a string";
         assert_eq!(refused, format!("{sentence}\n    @ = $1;\n        ^"));
         assert!(read("/* x", &[]).unwrap_err().starts_with("f.bt:1:1: error: this comment is not closed"));
     }

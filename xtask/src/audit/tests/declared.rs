@@ -62,7 +62,7 @@ fn what_applies_to_nothing_is_reported() {
     for what in expected {
         assert!(found.contains(&stale(what)), "{what}: {found:#?}");
     }
-    assert!(found.iter().any(|found| found.ends_with("has 0 indirect calls, and [[indirect]] in \"root\" declares 1")));
+    assert!(found.iter().any(|found| found.ends_with("has 0 indirect calls, but [[indirect]] in \"root\" declares 1")));
     assert_eq!(audit(&program, "[roots]\nroot = \"test\"\n[inlined]\ngone = \"test\"\n"), [""; 0]);
     let program = Program::of(&[("root", 0, &[RET]), ("new", 0x100, &[RET])]);
     assert_eq!(audit(&program, "[roots]\nroot = \"test\"\n[inlined]\nnew = \"test\"\n"), [""; 0]);
@@ -70,7 +70,7 @@ fn what_applies_to_nothing_is_reported() {
     assert_eq!(
         audit(&program, ""),
         [
-            ": root is in the region, and no root reaches it: declare it in [roots] or [elsewhere]",
+            ": root is in the region, but no root reaches it: declare it in [roots] or [elsewhere]",
             ": no root is declared",
         ]
     );
@@ -82,15 +82,15 @@ fn a_path_ends_where_it_is_declared_to() {
     let root = [call(0x100), BRK];
     let functions: [(&str, u64, &[u32]); 2] = [("root", 0, &root), ("stop", 0x100, &[BRK])];
     let program = Program::of(&functions);
-    assert_eq!(audit(&program, ROOT), ["root → stop: cannot go on at 0x100 (stop): it generates an exception"]);
+    assert_eq!(audit(&program, ROOT), ["root → stop: cannot be followed at 0x100 (stop): it generates an exception"]);
     assert_eq!(audit(&program, &format!("{ROOT}[ends]\nstop = \"test\"\n[elsewhere]\nstop = \"test\"\n")), [""; 0]);
     // A path ends after a function that leaves it, but the function itself is on it.
     let program = Program::of(&[("root", 0, &root), ("leave", 0x100, &[RET])]);
-    assert_eq!(audit(&program, ROOT), ["root: cannot go on at 0x4 (root+0x4): it generates an exception"]);
+    assert_eq!(audit(&program, ROOT), ["root: cannot be followed at 0x4 (root+0x4): it generates an exception"]);
     assert_eq!(audit(&program, &format!("{ROOT}[abandons]\nleave = \"test\"\n")), [""; 0]);
     let program = Program::of(&functions);
     let found = audit(&program, &format!("{ROOT}[abandons]\nstop = \"test\"\n"));
-    assert_eq!(found, ["root → stop: cannot go on at 0x100 (stop): it generates an exception"]);
+    assert_eq!(found, ["root → stop: cannot be followed at 0x100 (stop): it generates an exception"]);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn groups_grow_with_every_file() {
     assert_eq!(audit(&program, &format!("{ROOT}{indirect}{one}")), [""; 0]);
     let both = "[groups.callees]\none = \"test\"\nother = \"test\"\n";
     let found = audit(&program, &format!("{ROOT}{indirect}{both}"));
-    assert_eq!(found, ["root → other: cannot go on at 0x200 (other): it generates an exception"]);
+    assert_eq!(found, ["root → other: cannot be followed at 0x200 (other): it generates an exception"]);
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn an_image_is_not_held_to_what_the_engine_declares_of_others() {
     };
     assert_eq!(audit(false), [""; 0]);
     let held = [
-        "is declared to call \"gone\" indirectly, and there is no such function",
-        "has 1 indirect call, and [[indirect]] in \"root\" declares 2",
+        "is declared to call \"gone\" indirectly, but no function has this name",
+        "has 1 indirect call, but [[indirect]] in \"root\" declares 2",
     ];
     assert_eq!(audit(true), held);
 }

@@ -74,7 +74,7 @@ fn a_function_pointer() {
     assert!(found[0].starts_with(&format!("{PATH}has an indirect call at ")), "{found:#?}");
     assert!(found[0].ends_with("that is not declared in [[indirect]]"), "{found:#?}");
     // The function that only the pointer leads to is not on any known path.
-    assert!(found[1].starts_with(": program::callee is in the region, and no root reaches it"), "{found:#?}");
+    assert!(found[1].starts_with(": program::callee is in the region, but no root reaches it"), "{found:#?}");
 
     let declared = |sites: u32, callee: &str| {
         let declared = format!(
@@ -84,10 +84,10 @@ fn a_function_pointer() {
     };
     assert_eq!(declared(1, "program::callee"), [""; 0]);
     let found = declared(2, "program::callee");
-    assert_eq!(found, [format!("{PATH}has 1 indirect call, and [[indirect]] in \"program::culprit\" declares 2")]);
+    assert_eq!(found, [format!("{PATH}has 1 indirect call, but [[indirect]] in \"program::culprit\" declares 2")]);
     assert_eq!(
         declared(1, "program::callees")[0],
-        format!("{PATH}is declared to call \"program::callees\" indirectly, and there is no such function")
+        format!("{PATH}is declared to call \"program::callees\" indirectly, but no function has this name")
     );
 }
 
@@ -133,7 +133,7 @@ fn a_stack_too_deep() {
 
 #[test]
 fn a_recursion() {
-    let again = "calls program::middle again, and [recursion] gives no bound";
+    let again = "calls program::middle recursively, and [recursion] gives no bound";
     assert_eq!(violation("recursion"), format!("{PATH}{again}"));
     let bounded = format!("{ROOT}[recursion]\n\"program::middle\" = {{ depth = 3, reason = \"planted\" }}\n");
     assert_eq!(audit(&program("recursion"), &bounded), [""; 0]);
@@ -141,12 +141,12 @@ fn a_recursion() {
 
 #[test]
 fn a_trap() {
-    assert!(culprit("trap").starts_with("cannot go on at "));
+    assert!(culprit("trap").starts_with("cannot be followed at "));
 }
 
 #[test]
 fn a_function_of_the_region_that_no_root_reaches() {
-    let what = "planted_forgotten is in the region, and no root reaches it: declare it in [roots] or [elsewhere]";
+    let what = "planted_forgotten is in the region, but no root reaches it: declare it in [roots] or [elsewhere]";
     assert_eq!(violation("forgotten"), format!(": {what}"));
 }
 

@@ -133,7 +133,7 @@ fn a_call_that_does_not_return_ends_a_function() {
     assert_eq!(deepest(&[("root", 0, &root), ("never", 0x100, &never)], ""), 96);
     let program = Program::of(&[("root", 0, &root), ("next", 8, &next), ("never", 0x100, &never)]);
     let found = audit(&program, ROOT);
-    assert_eq!(found, [": next is in the region, and no root reaches it: declare it in [roots] or [elsewhere]"]);
+    assert_eq!(found, [": next is in the region, but no root reaches it: declare it in [roots] or [elsewhere]"]);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn recursion_is_counted_as_often_as_it_is_declared() {
     let other = [PUSH, call(0x100 - 0x204), POP, RET];
     let functions: [(&str, u64, &[u32]); 3] = [("root", 0, &root), ("one", 0x100, &one), ("other", 0x200, &other)];
     let found = audit(&Program::of(&functions), ROOT);
-    assert_eq!(found, ["root → one → other: calls one again, and [recursion] gives no bound"]);
+    assert_eq!(found, ["root → one → other: calls one recursively, and [recursion] gives no bound"]);
     let bounded = "[recursion]\none = { depth = 5, reason = \"test\" }\n";
     assert_eq!(deepest(&functions, bounded), 32 + 5 * (64 + 32));
 }
@@ -182,7 +182,7 @@ fn what_generated_code_calls_is_followed_with_its_stack() {
     assert_eq!(
         found,
         [
-            ": other is in the region, and no root reaches it: declare it in [roots] or [elsewhere]",
+            ": other is in the region, but no root reaches it: declare it in [roots] or [elsewhere]",
             ": test.toml: [generated] \"other\" applies to nothing"
         ]
     );

@@ -69,7 +69,7 @@ fn an_atomic_access_that_a_barrier_makes_an_acquire_may_be_a_lock() {
 fn a_loop_that_looks_at_memory_again_and_again_waits() {
     let acquire = "0x0 (root) is a load-acquire in a loop";
     assert_eq!(suspected(&[LOAD_ACQUIRE, branch_if_not(8, -4), RET]).as_deref(), Some(acquire));
-    let rereads = "0x0 (root) reads the same address in every turn of a loop that stores nothing";
+    let rereads = "0x0 (root) reads the same address in each iteration of a loop that stores nothing";
     assert_eq!(suspected(&[LOAD, branch_if_not(8, -4), RET]).as_deref(), Some(rereads));
     // Also with a limit to the turns: sub w1, w1, #1.
     assert_eq!(suspected(&[LOAD, 0x5100_0421, branch_if_not(1, -8), RET]).as_deref(), Some(rereads));
@@ -77,7 +77,7 @@ fn a_loop_that_looks_at_memory_again_and_again_waits() {
     let found = suspected(&[0x1000_8000, LOAD, branch_if_not(8, -8), RET]);
     assert_eq!(
         found.as_deref(),
-        Some("0x4 (root+0x4) reads the same address in every turn of a loop that stores nothing")
+        Some("0x4 (root+0x4) reads the same address in each iteration of a loop that stores nothing")
     );
     // wfe; isb; also in an endless loop.
     for pause in [0xd503_205f, 0xd503_3fdf] {

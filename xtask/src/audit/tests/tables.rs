@@ -18,10 +18,9 @@ fn found(load: u32, add: u32, table: &[u8]) -> Vec<String> {
     audit(&Program::of(&[("root", 0, &words)]).with_data(0x1000, table), ROOT)
 }
 
-const TRAP: &str = "root: cannot go on at 0x1c (root+0x1c): it generates an exception";
+const TRAP: &str = "root: cannot be followed at 0x1c (root+0x1c): it generates an exception";
 
-const LOOP: &str = "root: may take a lock or wait: the instruction at 0x8 (root+0x8) reads the same address in every turn of a \
-     loop that stores nothing; declare it in [locks] or [lock-free]";
+const LOOP: &str = "root: may take a lock or wait: the instruction at 0x8 (root+0x8) reads the same address in each iteration of a loop that stores nothing; declare it in [locks] or [lock-free]";
 
 #[test]
 fn tables_of_every_width_are_read() {
@@ -73,7 +72,7 @@ fn a_call_of_an_address_that_is_known_is_no_indirect_call() {
     let root = [0x1000_0808, 0xd63f_0100, RET];
     assert_eq!(audit(&Program::of(&[("root", 0, &root), ("callee", 0x100, &[RET])]), ROOT), [""; 0]);
     let found = audit(&Program::of(&[("root", 0, &root), ("callee", 0x100, &[BRK])]), ROOT);
-    assert_eq!(found, ["root → callee: cannot go on at 0x100 (callee): it generates an exception"]);
+    assert_eq!(found, ["root → callee: cannot be followed at 0x100 (callee): it generates an exception"]);
     let found = audit(&Program::of(&[("root", 0, &root)]), ROOT);
-    assert_eq!(found, ["root: goes to 0x100, where no symbol says that there is a function"]);
+    assert_eq!(found, ["root: branches to 0x100, which is not a function of the symbol table"]);
 }

@@ -21,7 +21,7 @@ const INTERRUPTS: &str = "interrupts";
 
 /// Returns the boot for QEMU's tree `good`.
 pub fn boot(machine: &[OsString], good: &[u8], image: &Path, directory: &Path) -> Result<Boot> {
-    let wrong = "QEMU's device tree is another one than this knows";
+    let wrong = "QEMU's device tree has an unexpected form";
     let mut tree = Tree::parse(good).context(wrong)?;
     let taken = tree.get(UART, INTERRUPTS).context(wrong)?.to_vec();
     tree.set(CARD, INTERRUPTS, taken).context(wrong)?;

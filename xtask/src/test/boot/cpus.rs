@@ -35,7 +35,7 @@ pub fn boots(
     if board.cpus(configuration) != CPUS {
         return Ok(Vec::new());
     }
-    let wrong = "QEMU's device tree is another one than this knows";
+    let wrong = "QEMU's device tree has an unexpected form";
     let changed = |change: &dyn Fn(&mut Tree) -> Option<()>| {
         let mut tree = Tree::parse(good).context(wrong)?;
         change(&mut tree).context(wrong)?;

@@ -20,7 +20,7 @@ const ROOT: &str = "";
 
 /// Returns the boot for QEMU's tree `good`, without its timer and with a name of that vendor.
 pub fn boot(machine: &[OsString], good: &[u8], image: &Path, directory: &Path) -> Result<Boot> {
-    let wrong = "QEMU's device tree is another one than this knows";
+    let wrong = "QEMU's device tree has an unexpected form";
     let mut tree = Tree::parse(good).context(wrong)?;
     tree.set(ROOT, "compatible", text("raspberrypi,none")).context(wrong)?;
     tree.set("timer", "compatible", text("none")).context(wrong)?;

@@ -51,7 +51,7 @@ impl Passed {
 pub fn read(file: &Path, hardware_address: &str, since: u64) -> Result<Vec<Packet>> {
     let bytes = fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
     let address: Result<Vec<u8>, _> = hardware_address.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect();
-    parse(&bytes, &address?, usize::try_from(since)?).with_context(|| format!("{} is no capture", file.display()))
+    parse(&bytes, &address?, usize::try_from(since)?).with_context(|| format!("{} is not a capture", file.display()))
 }
 
 fn parse(bytes: &[u8], address: &[u8], since: usize) -> Result<Vec<Packet>> {

@@ -74,7 +74,7 @@ pub fn echo(lines: &[Line]) -> Result<()> {
                     (connection.read_to_end(&mut returned).map(|_| returned), sending.join())
                 });
                 sending.map_err(|_| anyhow!("the sender has panicked"))??;
-                ensure!(returned? == sent, "other bytes come back than were sent");
+                ensure!(returned? == sent, "the echoed bytes differ from the sent ones");
                 Ok(())
             }
         }))
@@ -126,7 +126,7 @@ pub fn full(lines: &[Line]) -> Result<()> {
         match refused.read(&mut [0]) {
             Ok(0) => {}
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-            other => bail!("who comes when all connections are taken hears {other:?}"),
+            other => bail!("a client beyond the last connection is answered by {other:?}"),
         }
         served.iter_mut().try_for_each(|connection| ask(connection, REQUEST).map(drop))?;
         drop(served);
@@ -211,11 +211,11 @@ fn ask(connection: &mut BufReader<TcpStream>, request: &str) -> Result<Response>
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         if connection.read_line(&mut head)? == 0 {
-            bail!("the connection ends behind {head:?}");
+            bail!("the connection ends after {head:?}");
         }
     }
     let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")?.parse().ok());
-    let mut content = vec![0; length.with_context(|| format!("no length is told: {head:?}"))?];
+    let mut content = vec![0; length.with_context(|| format!("the response has no length: {head:?}"))?];
     connection.read_exact(&mut content)?;
     Ok(Response { head, content })
 }

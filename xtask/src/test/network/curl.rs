@@ -36,7 +36,7 @@ pub fn a_hundred_times(lines: &[Line]) -> Result<()> {
 /// Fetches the megabyte for some time, on all cards at once, twice in parallel on each.
 pub fn for_some_time(lines: &[Line]) -> Result<()> {
     let seconds = match env::var(SECONDS) {
-        Ok(text) => text.parse().with_context(|| format!("{SECONDS} is no number of seconds"))?,
+        Ok(text) => text.parse().with_context(|| format!("{SECONDS} is not a number of seconds"))?,
         Err(_) => DEFAULT_SECONDS,
     };
     let end = Instant::now() + Duration::from_secs(seconds);

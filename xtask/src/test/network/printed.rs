@@ -22,7 +22,7 @@ impl Printed {
         let mut printed = Self::default();
         let mut histogram = None;
         for line in lines.iter().filter(|line| !line.is_empty()) {
-            let unknown = || format!("{line:?} is no line of maps");
+            let unknown = || format!("{line:?} is not a line of a map");
             let (name, number): (String, u64) = if let Some(name) = line.strip_suffix(':') {
                 histogram = Some(name);
                 continue;

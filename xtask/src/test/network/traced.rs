@@ -180,7 +180,7 @@ impl Traced {
             }
             State::Ending(lengths) => {
                 if *lengths != self.host.lengths()? {
-                    return Err("packets have passed while the program was ended".into());
+                    return Err("packets were sent or received while the program ended".into());
                 }
                 let packets = self.host.packets(&self.interfaces, &self.since)?;
                 let names = self.interfaces.iter().map(|interface| interface.name.clone());
@@ -199,7 +199,7 @@ impl Traced {
     fn armed(&mut self) -> Result<(), String> {
         if let State::Arming(lengths) = &mut self.state {
             if *lengths != self.host.lengths()? {
-                return Err("packets have passed while the program was begun".into());
+                return Err("packets were sent or received while the program began".into());
             }
             self.since = mem::take(lengths);
             self.state = State::Visited(Visiting::begin(self.visit, self.host.lines()));
