@@ -1,6 +1,6 @@
 //! The registers, as declarations. Those for interrupts and FIFOs are public, because the kernel and the loader use
 //! them in different ways.
-#![expect(missing_docs, reason = "the macros make constants to which no text can be given")]
+#![expect(missing_docs, reason = "the macros generate constants that cannot be documented")]
 
 use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};
 use tock_registers::{register_bitfields, register_structs};

@@ -11,7 +11,7 @@ impl Random {
     }
 
     /// Returns the next number.
-    #[expect(clippy::should_implement_trait, reason = "there is always a next one")]
+    #[expect(clippy::should_implement_trait, reason = "the sequence has no end")]
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

@@ -165,7 +165,7 @@ test!(
 );
 
 #[inline(never)]
-#[expect(unconditional_recursion, reason = "that it does not end well is what the test shows")]
+#[expect(unconditional_recursion, reason = "the test shows how the recursion is reported")]
 fn grow(depth: u64) -> u64 {
     // The array is not copied, because a copy may be a call of another function, which would overflow the stack instead
     // of this one.

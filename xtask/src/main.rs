@@ -45,7 +45,7 @@ enum Command {
     Trace(trace::Options),
     /// Records events into a file for `trace-cmd report`, KernelShark or Perfetto.
     Record(record::Options),
-    /// Draws the stacks that a program has counted, from the JSON that `trace` prints.
+    /// Draws the stacks that a program counted, from the JSON output of `trace`.
     Flamegraph(flamegraph::Options),
     /// Runs the tests: style checks, host tests, and on-target tests, each in a machine of its own.
     Test(test::Options),

@@ -51,7 +51,7 @@ pub struct What {
     /// Defines an event as on the console, p:NAME PLACE ARGUMENTS, and enables it. May be given several times.
     #[arg(short, value_name = "EVENT")]
     pub event: Vec<String>,
-    /// Carries out this command of the console meanwhile, and ends the recording with it.
+    /// Runs this console command meanwhile, and ends the recording when it ends.
     #[arg(short, value_name = "COMMAND")]
     pub command: Option<String>,
     /// Ends the recording after this many seconds. Without this and a command, it goes on until ^C.

@@ -56,13 +56,13 @@ pub struct How {
     /// The format of the output.
     #[arg(short, long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     format: String,
-    /// Carries out this command of the console meanwhile, and ends the program with it.
+    /// Runs this console command meanwhile, and ends the program when it ends.
     #[arg(short, value_name = "COMMAND")]
     command: Option<String>,
     /// Ends the program after this many seconds. Without this and a command, it runs until `exit()` or ^C.
     #[arg(long, value_name = "N", conflicts_with = "command", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seconds: Option<u64>,
-    /// Has room for this many keys and stacks.
+    /// Limits the keys of each map, and the stacks, to this number.
     #[arg(short, value_name = "KEYS")]
     keys: Option<u64>,
 }

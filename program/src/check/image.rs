@@ -211,7 +211,7 @@ impl Clause<'_, '_> {
     }
 
     /// Adds the block that a reference leads to, and adds the values in it to `pending`.
-    #[expect(clippy::too_many_arguments, reason = "a reference, where it is, and what is planned")]
+    #[expect(clippy::too_many_arguments, reason = "the reference, its place, and the plan are separate values")]
     fn refer(
         &self,
         plan: &mut Plan,

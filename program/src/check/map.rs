@@ -174,7 +174,7 @@ impl Clause<'_, '_> {
     }
 
     /// Updates the value of a map by an operator. Returns the new value if `after`, and the old one otherwise.
-    #[expect(clippy::too_many_arguments, reason = "an operation, its operands, and where each was said")]
+    #[expect(clippy::too_many_arguments, reason = "the operation, its operands, and their places in the text")]
     pub fn modify(
         &mut self,
         map: u8,

@@ -27,7 +27,7 @@ fn read(tree: Tree) -> Machine {
 }
 
 #[test]
-#[expect(clippy::single_range_in_vec_init, reason = "the list of memory has one range")]
+#[expect(clippy::single_range_in_vec_init, reason = "the memory is one range")]
 fn qemu_virt() {
     let machine = read_blob(VIRT_GICV2).unwrap();
     assert_eq!(machine.memory, [0x4000_0000..0x5000_0000]);

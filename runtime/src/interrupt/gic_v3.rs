@@ -104,7 +104,7 @@ const REDISTRIBUTOR_SIZE: u64 = size_of::<Redistributor>() as u64;
 macro_rules! system_register {
     ($name:ident, $encoding:literal) => {
         mod $name {
-            #[allow(dead_code, reason = "some are written only, some read only")]
+            #[allow(dead_code, reason = "some registers are only read, some only written")]
             pub(super) fn read() -> u64 {
                 let value;
                 // SAFETY: this is a register of the GIC's CPU interface. Reading the acknowledge register has an effect
@@ -113,7 +113,7 @@ macro_rules! system_register {
                 value
             }
 
-            #[allow(dead_code, reason = "some are written only, some read only")]
+            #[allow(dead_code, reason = "some registers are only read, some only written")]
             pub(super) fn write(value: u64) {
                 // SAFETY: this is a register of the GIC's CPU interface. Writing it has no effect on memory.
                 unsafe { super::asm!(concat!("msr ", $encoding, ", {}"), in(reg) value, options(nostack)) };

@@ -44,7 +44,7 @@ const PRIORITY: u8 = 0xa0;
 /// priority. So an interrupt that waits for interrupts to be unmasked must not hold back the fast one.
 const FAST_PRIORITY: u8 = 0x80;
 
-#[expect(clippy::large_enum_variant, reason = "there is one, which never moves")]
+#[expect(clippy::large_enum_variant, reason = "there is one instance, which never moves")]
 enum Controller {
     V2(GicV2),
     V3(GicV3),

@@ -102,7 +102,7 @@ impl Regions {
 }
 
 #[cfg(test)]
-#[expect(clippy::single_range_in_vec_init, reason = "some lists of regions have one")]
+#[expect(clippy::single_range_in_vec_init, reason = "some lists have one range")]
 mod tests {
     use super::*;
 

@@ -121,7 +121,7 @@ fn make(place: &mut MaybeUninit<CompressorOxide>) {
     place.write(compressor());
 }
 
-#[expect(improper_ctypes_definitions, reason = "only what is returned where is relied on, and not how it is laid out")]
+#[expect(improper_ctypes_definitions, reason = "callers rely on where the result is returned, not on its layout")]
 extern "C" fn compressor() -> CompressorOxide {
     CompressorOxide::default()
 }

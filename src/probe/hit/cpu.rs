@@ -76,7 +76,7 @@ unsafe extern "Rust" {
     static kprobes_platform_states: CpuStates<0>;
 }
 #[cfg(not(target_os = "none"))]
-#[expect(non_upper_case_globals, reason = "it stands for the one above")]
+#[expect(non_upper_case_globals, reason = "named like the symbol that `platform!` defines")]
 static kprobes_platform_states: CpuStates<{ platform::HOST_CPUS }> = CpuStates::new();
 
 const _: () = {

@@ -82,7 +82,7 @@ mod routines {
 
 /// Stand-ins for the labels of the assembly: the host's tests cannot execute it, and do what it does by hand.
 #[cfg(not(target_os = "none"))]
-#[expect(non_upper_case_globals, reason = "they stand for labels")]
+#[expect(non_upper_case_globals, reason = "named like the labels of the assembly")]
 mod routines {
     pub static kretprobe_lean_unusual: u8 = 0;
     pub static kretprobe_lean_leave: u8 = 0;

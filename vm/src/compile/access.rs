@@ -195,7 +195,7 @@ impl Emitter<'_> {
     }
 
     /// Computes with the value of a key.
-    #[expect(clippy::too_many_arguments, reason = "the fields of the op")]
+    #[expect(clippy::too_many_arguments, reason = "the parameters are the fields of the op")]
     pub fn modify(&mut self, number: usize, to: Word, map: u8, key: Word, how: Arithmetic, by: Operand, after: bool) {
         let Some(shape) = self.shape(map).filter(|shape| shape.value_words == 1) else { return self.perform(number) };
         let ways = self.ways();

@@ -55,7 +55,7 @@ fn raspberry_pi_3() {
 }
 
 #[test]
-#[expect(clippy::single_range_in_vec_init, reason = "the list of memory has one range")]
+#[expect(clippy::single_range_in_vec_init, reason = "the memory is one range")]
 fn raspberry_pi_4() {
     // The memory node is empty until the firmware fills it in.
     let name = "bcm2711-rpi-4-b";
@@ -91,7 +91,7 @@ pub(super) fn with_memory(tree: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-#[expect(clippy::single_range_in_vec_init, reason = "the list of memory has one range")]
+#[expect(clippy::single_range_in_vec_init, reason = "the memory is one range")]
 fn raspberry_pi_5() {
     let mut machine = machine("bcm2712-rpi-5-b");
     assert!(machine.is_raspberry_pi);
