@@ -30,6 +30,13 @@ pub enum EmbeddingError {
         /// The region in which nothing is probed: [`probe::blacklist`](crate::probe::blacklist).
         region: Range<usize>,
     },
+    /// A static event happens in the region in which nothing is probed, where it would be told of a hit while one is handled.
+    EventInHitPath {
+        /// Where it happens.
+        site: usize,
+        /// The region: [`probe::blacklist`](crate::probe::blacklist).
+        region: Range<usize>,
+    },
     /// TPIDR_EL1 does not lead to readable memory, or leads to an address that is not a multiple of 8.
     NoContext {
         /// The value of TPIDR_EL1.
@@ -88,6 +95,12 @@ impl fmt::Display for EmbeddingError {
                 "the function of the platform at {function:#x} runs while probes are handled, but lies outside of \
                  {:#x}..{:#x}, where no probe can be placed: move `INCLUDE kprobes.x` in the linker script before the \
                  first pattern that matches `.kprobes.text.*`",
+                region.start, region.end
+            ),
+            Self::EventInHitPath { site, region } => write!(
+                f,
+                "a static event happens at {site:#x}, in {:#x}..{:#x}, which runs while probes are handled: move its `emit!` to \
+                 code outside",
                 region.start, region.end
             ),
             Self::NoContext { register } => write!(
@@ -156,6 +169,7 @@ mod target {
     use core::ops::Range;
 
     use super::EmbeddingError;
+    use crate::event::site;
     use crate::exception::nofault;
     use crate::probe::CpuState;
     use crate::{exception, interrupts, platform, probe};
@@ -169,6 +183,9 @@ mod target {
         }
         if let Some(function) = outside(&platform::at_a_hit(), &region) {
             return Err(EmbeddingError::PlatformOutside { function, region });
+        }
+        if let Some(site) = site::all().iter().map(site::EventSite::instruction).find(|site| region.contains(site)) {
+            return Err(EmbeddingError::EventInHitPath { site, region });
         }
         check_cpu()?;
         if !nofault::is_told_of_exceptions() {

@@ -20,6 +20,7 @@
 //! | [`platform`](mod@platform) | the trait that the embedding kernel implements |
 //! | [`embedding`] | checks of the embedding, made before the first probe |
 //! | [`insn`] | what an A64 instruction is: whether it can be probed, and how it is executed then |
+//! | [`event`](mod@event) | static events: a NOP until something listens |
 //! | [`exception`] | the trap frame, the dispatch of breakpoints, simulated instructions, loads that may fault |
 //! | [`probe`] | kprobes and kretprobes: registration, and the hit path in `probe::hit` |
 //! | `text` | patching instructions |
@@ -78,6 +79,7 @@ mod convention;
 mod atomic;
 mod context;
 pub mod embedding;
+pub mod event;
 pub mod exception;
 pub mod insn;
 mod interrupts;

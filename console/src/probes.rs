@@ -66,7 +66,8 @@ const EVENT_WIDTH: usize = 16;
 /// Runs the command `list`.
 pub(crate) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     words.end()?;
-    let longest = session.events.iter().map(|event| event.definition().event.len()).max().unwrap_or(0);
+    let listed = session.events.iter().filter(|event| event.probe().is_some());
+    let longest = listed.map(|event| event.definition().event.len()).max().unwrap_or(0);
     let width = longest.max(EVENT_WIDTH);
     println!("address           kind  mode       state     hits        missed      {:<width$}  function", "event");
     for ProbeInfo { address, kind, mode, fallback, enabled, hits, missed, data } in

@@ -12,6 +12,7 @@
 //! | [`network`] | network cards, and the services on them |
 //! | [`machine`] | the end: panics, and the line that every failure ends with |
 //! | [`task`], [`sync`], [`per_cpu`] | which task runs, and how tasks share data |
+//! | [`event`](mod@event) | the static events, under Linux's names |
 //! | [`exception`], [`backtrace`] | reports of exceptions: what, where, and the chain of callers |
 //! | `platform` | the engine's `Platform` trait, implemented |
 //! | `console`, `recording` | what the console needs from a kernel, and the commands about this kernel |
@@ -35,6 +36,8 @@ mod broadcom;
 #[cfg(target_os = "none")]
 pub mod console;
 pub mod device_tree;
+#[cfg(target_os = "none")]
+pub mod event;
 pub mod exception;
 #[cfg(target_os = "none")]
 pub mod interrupt;

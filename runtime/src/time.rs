@@ -11,7 +11,7 @@ use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{CNTFRQ_EL0, CNTV_CTL_EL0, CNTV_CVAL_EL0, CNTVCT_EL0, Readable, Writeable};
 
 use crate::device_tree::Interrupt;
-use crate::interrupt::{self, InterruptError};
+use crate::interrupt::{self, Handler, InterruptError};
 use crate::task;
 
 const NANOSECONDS: u128 = 1_000_000_000;
@@ -44,11 +44,15 @@ pub(crate) fn set_interrupt(timer: Interrupt) {
 pub(crate) fn initialize_cpu() -> Result<(), InterruptError> {
     clear_event();
     let timer = *INTERRUPT.get().ok_or(InterruptError::None("timer"))?;
-    interrupt::register(timer, || {
-        // Clearing the event deasserts the interrupt line until the next event is set.
-        clear_event();
-        task::timer_interrupt();
-    })
+    interrupt::register(timer, &HANDLER)
+}
+
+static HANDLER: Handler = Handler { name: "arch_timer", handle: handle_interrupt };
+
+fn handle_interrupt() {
+    // Clearing the event deasserts the interrupt line until the next event is set.
+    clear_event();
+    task::timer_interrupt();
 }
 
 /// Returns the virtual counter, which never goes backwards on any CPU. Safe to call from code that cannot be probed.

@@ -22,7 +22,7 @@ use spin::Once;
 use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
 
 use crate::device_tree::Device;
-use crate::interrupt::{self, InterruptError};
+use crate::interrupt::{self, Handler, InterruptError};
 use crate::memory::{MapError, Mmio};
 use crate::sync::{IrqMask, WaitQueue};
 use crate::{machine, task, time};
@@ -80,13 +80,15 @@ fn start(uart: Mmio<Pl011>, clock: Option<u32>) {
 pub(crate) fn enable_receive(device: &Device) -> Result<(), InterruptError> {
     let Some(uart) = UART.get() else { return Ok(()) };
     let interrupt = device.interrupt.ok_or(InterruptError::None("UART"))?;
-    interrupt::register(interrupt, handle_interrupt)?;
+    interrupt::register(interrupt, &HANDLER)?;
     uart.interrupt_mask.modify(Interrupts::RECEIVE::SET + Interrupts::RECEIVE_TIMEOUT::SET);
     // Bytes that came earlier are in the FIFO. They may already exceed the level whose crossing raises the interrupt
     // (3.4).
     receive(uart);
     Ok(())
 }
+
+static HANDLER: Handler = Handler { name: "uart-pl011", handle: handle_interrupt };
 
 fn handle_interrupt() {
     if let Some(uart) = UART.get() {

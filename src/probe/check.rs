@@ -7,6 +7,7 @@ use fallible::OutOfMemory;
 
 use super::hit::table;
 use super::{NotEntry, ProbeError};
+use crate::event::site;
 use crate::insn::{self, Data, Kept, Live, Reason, Registers, ScratchResults, Sequences, Verdict, encode};
 use crate::{interrupts, platform, text};
 
@@ -60,12 +61,12 @@ impl Checker {
     /// Makes a checker that knows no function yet.
     #[must_use]
     pub fn new() -> Self {
-        Self::reading(original_word)
+        Self::reading(flowing_word)
     }
 
     /// Makes a checker that knows no function yet, for use while the registry's lock is held.
     pub(super) fn locked() -> Self {
-        Self::reading(locked_original_word)
+        Self::reading(locked_flowing_word)
     }
 
     fn reading(read: fn(usize) -> u32) -> Self {
@@ -111,6 +112,9 @@ impl Checker {
         }
         if self.has_marked_data && platform::has_data(address..address + 4) {
             return Err(ProbeError::Data { address, reader: None });
+        }
+        if site::at(address).is_some() {
+            return Err(ProbeError::EventSite { address });
         }
         let word = (self.read)(address);
         let verdict = insn::classify(word);
@@ -319,12 +323,31 @@ fn original_word(address: usize) -> u32 {
 /// the registry's lock held, or with interrupts masked.
 fn locked_original_word(address: usize) -> u32 {
     match text::read(address) {
-        word if is_armed(word) => table::original(address).unwrap_or(word),
+        word if is_armed(word) => table::original(address).unwrap_or_else(|| match site::at(address) {
+            Some(_) => site::NOP,
+            None => word,
+        }),
         word => word,
     }
 }
 
-/// Returns whether `word` may have been written by a probe: an armed probe writes one of these two.
+/// Returns the instruction at `address` as control may flow from it. A site of a static event leads to the next
+/// instruction and to its block, because it will when a probe listens to the event.
+fn flowing_word(address: usize) -> u32 {
+    interrupts::with_masked(|| locked_flowing_word(address))
+}
+
+/// Does what [`flowing_word`] does, for a caller that holds the registry's lock or has masked interrupts.
+fn locked_flowing_word(address: usize) -> u32 {
+    let word = locked_original_word(address);
+    match word {
+        site::NOP => site::at(address).map_or(word, site::EventSite::either_way),
+        _ => word,
+    }
+}
+
+/// Returns whether `word` may have been written by the engine: an armed probe writes one of these two, and a site of a
+/// static event that a probe listens to holds a branch.
 fn is_armed(word: u32) -> bool {
     word == insn::BRK_KPROBE || encode::branch_target(word, 0).is_some()
 }

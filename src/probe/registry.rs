@@ -16,6 +16,7 @@ mod models;
 mod registers;
 mod shortcut;
 mod shown;
+mod sites;
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
@@ -370,7 +371,9 @@ impl Registry {
     fn change(&mut self, addresses: &mut Vec<usize>) -> Option<usize> {
         addresses.sort_unstable();
         addresses.dedup();
-        change::apply(self, addresses)
+        let failed = change::apply(self, addresses);
+        self.lead_sites(addresses.iter().copied());
+        failed
     }
 
     fn is_pending(&mut self, address: usize) -> bool {
@@ -396,6 +399,7 @@ impl Registry {
         for address in addresses {
             if self.is_pending(address) {
                 change::reduce(self, address);
+                self.lead_sites(core::iter::once(address));
             }
         }
     }

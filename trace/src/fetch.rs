@@ -198,6 +198,8 @@ pub(crate) struct Target {
 #[derive(Debug)]
 pub(crate) enum Program {
     Words(Box<[Word]>),
+    /// Words of memory, of which the first takes the place of the probe's address: those of a static event.
+    Block(Box<[Word]>),
     Ops(Ops),
 }
 
@@ -226,6 +228,16 @@ impl Program {
         }
         let (list, data) = (fallible::boxed_slice(program.0)?, fallible::boxed_slice(program.1)?);
         Ok(Self::Ops(Ops { list, data, functions }))
+    }
+}
+
+impl Program {
+    /// The same for the struct of a static event, which has no address of the probe before it.
+    pub fn of_static(arguments: &[Fetch], fields: &[Field]) -> Result<Self, OutOfMemory> {
+        Ok(match Self::new(arguments, fields, None)? {
+            Self::Words(words) => Self::Block(words),
+            other => other,
+        })
     }
 }
 

@@ -15,6 +15,7 @@
 //! | [`tracer`] | the tracers `function` and `function_graph`: every function that is called, in place of defined events |
 //! | [`text`] | records and counts as text |
 //! | `mark` | messages among the records; only for the bare-metal target |
+//! | [`print`](mod@print) | a static event as text, as its `print fmt` says it |
 //! | [`options`] | how a trace is printed, and its clock |
 //! | [`events`] | the defined events and their probes |
 //! | [`host`](mod@host) | the services that the kernel provides |
@@ -48,6 +49,7 @@ pub mod host;
 #[cfg(target_os = "none")]
 pub mod mark;
 pub mod options;
+pub mod print;
 pub mod recorder;
 pub mod ring;
 pub mod text;

@@ -8,7 +8,7 @@ use fallible::{Arc, OutOfMemory};
 
 use crate::fetch::{Fetch, Program, Register, Word};
 use crate::filter::Number;
-use crate::format::{Format, Shape};
+use crate::format::{Format, Parts, Shape};
 use crate::functions::Functions;
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
 use crate::trigger::PlanCell;
@@ -86,16 +86,37 @@ impl Recorder {
         rings: &'static Rings,
     ) -> Result<Self, OutOfMemory> {
         let program = Program::new(arguments, format.arguments(), functions)?;
-        let size = match program {
-            Program::Words(_) => RECORD_HEADER + format.size(),
-            Program::Ops(_) => format.size(),
-        };
         let word = |(argument, field)| Word::of(argument, field).map(|word| (field.offset as u16, word));
         let words = fallible::boxed_slice(arguments.iter().zip(format.arguments()).filter_map(word))?;
         let is_of_a_call = format.shape == Shape::Probe && arguments.iter().all(Fetch::is_of_a_call);
+        Ok(Self { words, is_of_a_call, entry, ..Self::with(event, format, program, rings) })
+    }
+
+    /// A recorder of the static event numbered `event`, whose records have this `format`: of the struct that it passes,
+    /// these `parts`.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for it.
+    pub(crate) fn of_static(
+        event: u16,
+        format: &Format,
+        (arguments, fields): &Parts,
+        rings: &'static Rings,
+    ) -> Result<Self, OutOfMemory> {
+        let program = Program::of_static(arguments, fields)?;
+        Ok(Self { is_of_a_call: true, ..Self::with(event, format, program, rings) })
+    }
+
+    fn with(event: u16, format: &Format, program: Program, rings: &'static Rings) -> Self {
+        let size = match program {
+            Program::Words(_) | Program::Block(_) => RECORD_HEADER + format.size(),
+            Program::Ops(_) => format.size(),
+        };
+        let (words, entry) = (Box::default(), Box::default());
         let plan = PlanCell::default();
         let (shape, armed) = (format.shape, AtomicBool::new(false));
-        Ok(Self { plan, rings, event, shape, size, program, words, is_of_a_call, entry, armed })
+        Self { plan, rings, event, shape, size, program, words, is_of_a_call: false, entry, armed }
     }
 
     /// Whether the event is a probe that a call handler can record. Such a handler gets only the registers that have a

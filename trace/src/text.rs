@@ -10,6 +10,7 @@ use fallible::OutOfMemory;
 use crate::format::{Base, Field, Format, Shape, Width};
 use crate::host::{Clock, Function, Symbols};
 use crate::options::{Flag, Options, TraceClock};
+use crate::print;
 use crate::recorder::{FUNCTION_EVENT, Flags, PRINT_EVENT, PRINT_HEADER, STACK_EVENT, STACK_HEADER};
 use crate::ring::Record;
 use crate::tracer::{PARENT, Tracer, graph};
@@ -162,9 +163,14 @@ fn write_event(
     if format.shape == Shape::Synthetic {
         return write_synthetic(out, record, name, format, symbols);
     }
+    if format.shape == Shape::Static {
+        write!(out, "{name}: ")?;
+        print::write(out, format, record.bytes, symbols)?;
+        return out.write_char('\n');
+    }
     write!(out, "{name}: (")?;
     match format.shape {
-        Shape::Synthetic => {}
+        Shape::Synthetic | Shape::Static => {}
         Shape::Probe => {
             write_offset(out, record.word(8), symbols)?;
             write_address(out, record.word(8), options)?;

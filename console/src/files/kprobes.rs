@@ -18,7 +18,7 @@ pub(super) fn read_definitions(session: &Session, _: &[&str], out: &mut dyn Writ
 /// Removes all probe events, unless one is in use.
 pub(super) fn remove_all(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
     let Session { events, controls, .. } = session;
-    if events.iter().any(|event| !event.is_synthetic() && controls.is_busy(event)) {
+    if events.iter().any(|event| event.is_of_probe() && controls.is_busy(event)) {
         return Err(Errno::Busy);
     }
     events.remove_all().map_err(Problem::errno)?;

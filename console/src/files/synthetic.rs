@@ -26,7 +26,7 @@ pub(super) fn remove_synthetic(session: &mut Session, _: &[&str]) -> Result<(), 
 /// Removes all events, unless one is in use.
 pub(super) fn remove_all(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
     let Session { events, controls, .. } = session;
-    if events.iter().any(|event| controls.is_busy(event)) {
+    if events.iter().any(|event| !event.is_static() && controls.is_busy(event)) {
         return Err(Errno::Busy);
     }
     remove_synthetic(session, parts)?;

@@ -21,7 +21,7 @@ use core::fmt;
 use spin::Once;
 use virtio_drivers::transport::DeviceType;
 
-use crate::interrupt;
+use crate::interrupt::{self, Handler};
 use crate::sync::IrqLock;
 use crate::virtio::{self, DeviceError, Found};
 use queue::Queue;
@@ -70,14 +70,14 @@ impl fmt::Display for BlockError {
 pub(crate) fn initialize(devices: &mut Vec<Found>, mut complain: impl FnMut(DeviceError)) {
     let queues = virtio::take(devices, DeviceType::Block, "disk", Queue::new, &mut complain);
     let (queues, interrupts): (Vec<_>, Vec<_>) = queues.into_iter().unzip();
-    let disk = |queue: Queue| Disk {
+    let disk = |(number, queue): (usize, Queue)| Disk {
         capacity: queue.capacity(),
         is_read_only: queue.is_read_only(),
-        queue: IrqLock::new(queue),
+        queue: IrqLock::new(queue.numbered(number as u32)),
     };
-    DISKS.call_once(|| queues.into_iter().map(disk).collect());
+    DISKS.call_once(|| queues.into_iter().enumerate().map(disk).collect());
     for interrupt in interrupts {
-        if let Err(error) = interrupt::register(interrupt, disk_interrupt) {
+        if let Err(error) = interrupt::register(interrupt, &HANDLER) {
             complain(DeviceError::Interrupt(error));
         }
     }
@@ -88,6 +88,8 @@ pub(crate) fn initialize(devices: &mut Vec<Found>, mut complain: impl FnMut(Devi
 pub fn disks() -> &'static [Disk] {
     DISKS.get().map_or(&[], Vec::as_slice)
 }
+
+static HANDLER: Handler = Handler { name: "virtio-blk", handle: disk_interrupt };
 
 /// Handles the interrupt of any disk.
 fn disk_interrupt() {

@@ -8,11 +8,15 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::ptr;
 
+use aarch64_kprobes::emit;
 use virtio_drivers::Error;
 use virtio_drivers::device::blk::{BlkReq, BlkResp, VirtIOBlk};
 use virtio_drivers::transport::mmio::MmioTransport;
 
+use super::SECTOR;
 use super::request::{Operation, Request, Status, end_request, update_request};
+use crate::event::{self, BlockRqComplete, BlockRqIssue};
+use crate::task::current_task;
 use crate::virtio::Memory;
 
 /// The most requests that the device has at a time. Their tokens are below this.
@@ -27,6 +31,8 @@ struct Flight {
 
 /// The requests of a disk, and the device.
 pub(super) struct Queue {
+    /// The place of the disk among the disks.
+    number: u32,
     device: VirtIOBlk<Memory, MmioTransport<'static>>,
     waiting: VecDeque<Box<Request>>,
     /// The turns that the device has, by token; null if the token is free. Each pointer comes from a `Box` and is owned
@@ -42,7 +48,12 @@ impl Queue {
     pub(super) fn new(transport: MmioTransport<'static>) -> Result<Self, Error> {
         let device = VirtIOBlk::new(transport)?;
         assert!(usize::from(device.virt_queue_size()) <= DEPTH);
-        Ok(Self { device, waiting: VecDeque::new(), flights: [ptr::null_mut(); DEPTH] })
+        Ok(Self { number: 0, device, waiting: VecDeque::new(), flights: [ptr::null_mut(); DEPTH] })
+    }
+
+    /// The same, of the disk with this number.
+    pub(super) fn numbered(self, number: u32) -> Self {
+        Self { number, ..self }
     }
 
     /// Returns the number of sectors on the disk.
@@ -96,6 +107,7 @@ impl Queue {
         let Flight { header, answer, request } = unsafe { &mut *flight };
         let operation = request.operation();
         let bytes = request.segment();
+        let length = bytes.len();
         // SAFETY: all three stay in place, and only the device accesses them, until `land`, after the device has
         // answered.
         let token = unsafe {
@@ -105,7 +117,18 @@ impl Queue {
             }
         };
         match token {
-            Ok(token) => self.flights[usize::from(token)] = flight,
+            Ok(token) => {
+                emit!(BlockRqIssue {
+                    dev: event::disk(self.number),
+                    sector: sector as u64,
+                    nr_sector: (length / SECTOR) as u32,
+                    bytes: length as u32,
+                    rwbs: letter(operation),
+                    comm: current_task().short_name(),
+                    cmd: "".into(),
+                });
+                self.flights[usize::from(token)] = flight;
+            }
             // SAFETY: the pointer comes from a box, and the device has not got it.
             Err(error) => return Err((error, unsafe { Box::from_raw(flight) }.request)),
         }
@@ -135,10 +158,27 @@ impl Queue {
             Err(_) => (Status::IoError, 0),
         };
         let mut request = flight.request;
+        emit!(BlockRqComplete {
+            dev: event::disk(self.number),
+            sector: request.next_sector(),
+            nr_sector: (length / SECTOR) as u32,
+            error: if status == Status::Ok { 0 } else { event::EIO },
+            rwbs: letter(operation),
+            cmd: "".into(),
+        });
         if update_request(&mut request, status, done) {
             self.waiting.push_front(request);
         } else {
             end_request(request);
         }
     }
+}
+
+/// Which way the bytes go, as Linux's events say it.
+fn letter(operation: Operation) -> [u8; 8] {
+    let letter = match operation {
+        Operation::Read => b'R',
+        Operation::Write => b'W',
+    };
+    [letter, 0, 0, 0, 0, 0, 0, 0]
 }

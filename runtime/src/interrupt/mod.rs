@@ -14,13 +14,15 @@ mod gic_v2;
 mod gic_v3;
 
 use core::fmt;
-use core::mem;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use aarch64_cpu::asm::barrier;
+use aarch64_kprobes::emit;
 use spin::Once;
 
 use crate::device_tree::{Interrupt, InterruptController};
+use crate::event::{IrqHandlerEntry, IrqHandlerExit};
 use crate::memory::MapError;
 use crate::per_cpu::MAX_CPUS;
 use crate::sync::IrqLock;
@@ -54,11 +56,20 @@ enum Controller {
 static CONTROLLER: Once<Controller> = Once::new();
 /// Held while the controller's shared registers are changed.
 static SETUP: IrqLock<()> = IrqLock::new(());
-/// The handlers by interrupt number: the address of a `fn()`, or 0.
-static HANDLERS: [AtomicUsize; SPECIAL as usize] = [const { AtomicUsize::new(0) }; SPECIAL as usize];
+/// The handlers by interrupt number; null where there is none.
+static HANDLERS: [AtomicPtr<Handler>; SPECIAL as usize] = [const { AtomicPtr::new(ptr::null_mut()) }; SPECIAL as usize];
 /// Which CPUs are in a handler, by dense number. Not a [`PerCpu`](crate::per_cpu::PerCpu), because indexing one may
 /// panic and the hit path reads this.
 pub(crate) static IN_HANDLER: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+
+/// What handles an interrupt.
+#[derive(Debug)]
+pub struct Handler {
+    /// What the device is called.
+    pub name: &'static str,
+    /// Called on the CPU that has taken the interrupt, with interrupts masked.
+    pub handle: fn(),
+}
 
 /// The purpose of an interrupt between CPUs: the number of a software-generated interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,11 +158,11 @@ pub(crate) fn initialize_cpu() -> Result<(), InterruptError> {
 
 /// Registers `handler` for an interrupt, and enables the interrupt: on this CPU if it is a private one, otherwise
 /// routed to this CPU.
-pub fn register(interrupt: Interrupt, handler: fn()) -> Result<(), InterruptError> {
+pub fn register(interrupt: Interrupt, handler: &'static Handler) -> Result<(), InterruptError> {
     let controller = CONTROLLER.get().ok_or(InterruptError::NoController)?;
     let slot = HANDLERS.get(interrupt.number as usize).ok_or(InterruptError::Taken(interrupt.number))?;
-    let handler = handler as *const () as usize;
-    match slot.compare_exchange(0, handler, Ordering::Release, Ordering::Relaxed) {
+    let handler = ptr::from_ref(handler).cast_mut();
+    match slot.compare_exchange(ptr::null_mut(), handler, Ordering::Release, Ordering::Relaxed) {
         Err(found) if found != handler => return Err(InterruptError::Taken(interrupt.number)),
         _ => {}
     }
@@ -209,11 +220,14 @@ pub(crate) fn dispatch(pc: usize) {
         end();
         answer(number, cpu, pc);
     } else {
-        match slot.load(Ordering::Acquire) {
-            // No code has enabled it. Or it is the fast one, which the controller requests again after this has ended.
-            0 => {}
-            // SAFETY: the value is not 0, so `register` has stored it, from a `fn()`.
-            handler => unsafe { mem::transmute::<usize, fn()>(handler)() },
+        // SAFETY: a pointer that is not null was stored by `register`, from a static.
+        let handler = unsafe { slot.load(Ordering::Acquire).as_ref() };
+        // Without a handler, no code has enabled it. Or it is the fast one, which the controller requests again after
+        // this has ended.
+        if let Some(handler) = handler {
+            emit!(IrqHandlerEntry { irq: number as i32, name: handler.name.into() });
+            (handler.handle)();
+            emit!(IrqHandlerExit { irq: number as i32, ret: 1 });
         }
         end();
     }

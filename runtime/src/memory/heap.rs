@@ -1,18 +1,31 @@
 //! The kernel heap, which backs `alloc`. Its size is fixed at boot.
 
 use core::alloc::{GlobalAlloc, Layout};
+use core::arch::asm;
 use core::ptr;
 
+use aarch64_kprobes::emit;
 use talc::base::Talc;
 use talc::base::binning::DefaultBinning;
 use talc::source::Manual;
 
+use crate::event::{Kfree, Kmalloc};
 use crate::sync::IrqLock;
 
 /// The heap's allocator. Its lock masks interrupts because interrupt handlers, and code that has masked interrupts,
 /// allocate and free, too. Masking also keeps the holder on its CPU, so no CPU or task waits for longer than an
 /// allocation takes.
 static HEAP: IrqLock<Talc<Manual, DefaultBinning>> = IrqLock::new(Talc::new(Manual));
+
+/// Where the function returns to that this is a part of: what has asked for memory, or given it back.
+#[inline(always)]
+fn call_site() -> u64 {
+    let address;
+    // SAFETY: the image is compiled with frame pointers, and the function around this makes calls: x29 is the address
+    // of its frame record, whose second word is the return address (AAPCS64, 6.4.6).
+    unsafe { asm!("ldr {}, [x29, #8]", out(reg) address, options(nostack, preserves_flags, readonly)) };
+    address
+}
 
 /// The allocator of a kernel.
 ///
@@ -26,10 +39,13 @@ pub struct Heap;
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller guarantees that the size of the layout is not 0.
-        unsafe { HEAP.lock().allocate(layout) }.map_or(ptr::null_mut(), ptr::NonNull::as_ptr)
+        let pointer = unsafe { HEAP.lock().allocate(layout) }.map_or(ptr::null_mut(), ptr::NonNull::as_ptr);
+        emit!(Kmalloc { call_site: call_site(), ptr: pointer, bytes_req: layout.size() });
+        pointer
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        emit!(Kfree { call_site: call_site(), ptr: pointer });
         // SAFETY: the caller guarantees that pointer and layout are those of an allocation from here.
         unsafe { HEAP.lock().deallocate(pointer, layout) }
     }

@@ -9,7 +9,10 @@ use core::fmt;
 use core::net::Ipv4Addr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use aarch64_kprobes::emit;
+
 use super::card::{Buffer, Card};
+use crate::event::{self, NetDevXmit, NetifReceiveSkb};
 use crate::sync::{IrqLock, Signal};
 
 /// The size in bytes of a name, including the final 0.
@@ -194,7 +197,14 @@ pub fn transmit(interface: &Interface, packet: &[u8]) {
         interface.card.lock().give_back(buffer);
         return interface.lose();
     }
-    match interface.card.lock().send(buffer, packet.len()) {
+    let sent = interface.card.lock().send(buffer, packet.len());
+    emit!(NetDevXmit {
+        skbaddr: packet.as_ptr(),
+        len: packet.len() as u32,
+        rc: if sent.is_ok() { 0 } else { event::EIO },
+        name: interface.name().into(),
+    });
+    match sent {
         Ok(()) => interface.transmitted.add(packet.len()),
         Err(_) => interface.lose(),
     }
@@ -204,5 +214,6 @@ pub fn transmit(interface: &Interface, packet: &[u8]) {
 // Not inlined, so that it can be traced as a function of the image.
 #[inline(never)]
 pub fn receive(interface: &Interface, packet: &[u8]) {
+    emit!(NetifReceiveSkb { skbaddr: packet.as_ptr(), len: packet.len() as u32, name: interface.name().into() });
     interface.received.add(packet.len());
 }

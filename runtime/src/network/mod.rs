@@ -45,9 +45,10 @@ mod target {
     use super::card::Card;
     use super::interface::Interface;
     use super::station;
+    use crate::interrupt::{self, Handler};
     use crate::sync::IrqMask;
+    use crate::task;
     use crate::virtio::{self, DeviceError, Found};
-    use crate::{interrupt, task};
 
     /// All interfaces, in the order of their numbers. Set once, at boot.
     static INTERFACES: Once<Vec<Interface>> = Once::new();
@@ -62,7 +63,7 @@ mod target {
         let _mask = IrqMask::new();
         let mut interfaces = Vec::new();
         for (card, interrupt) in cards {
-            match interrupt::register(interrupt, card_interrupt) {
+            match interrupt::register(interrupt, &HANDLER) {
                 Ok(()) => interfaces.push(Interface::new(interfaces.len(), card)),
                 // Without the interrupt, the interface would not learn of packets.
                 Err(error) => complain(DeviceError::Interrupt(error)),
@@ -70,6 +71,8 @@ mod target {
         }
         INTERFACES.call_once(|| interfaces);
     }
+
+    static HANDLER: Handler = Handler { name: "virtio-net", handle: card_interrupt };
 
     /// Handles the interrupt of any card.
     fn card_interrupt() {

@@ -136,6 +136,11 @@ impl Task {
         self.id.load(Ordering::Relaxed)
     }
 
+    /// As much of its name as a record has room for, filled up with zeros.
+    pub fn short_name(&self) -> [u8; 16] {
+        self.short_name
+    }
+
     /// Returns the dense number of the CPU that the task belongs to.
     #[inline(always)]
     pub fn cpu(&self) -> usize {

@@ -3,9 +3,11 @@
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
+use aarch64_kprobes::emit;
 use fallible::{Arc, OutOfMemory};
 
 use super::{State, Task, current_task, registry, scheduler};
+use crate::event::{PRIORITY, SchedProcessExit};
 use crate::memory::stack::Stack;
 use crate::sync::IrqMask;
 use crate::{smp, time};
@@ -99,6 +101,8 @@ pub fn sleep(duration: Duration) {
 /// Ends the current task. The values that its functions own are not dropped.
 pub fn exit() -> ! {
     let mask = scheduler::mask_to_switch();
+    let task = current_task();
+    emit!(SchedProcessExit { comm: task.short_name(), pid: task.id() as i32, prio: PRIORITY });
     drop(scheduler::leave_for(State::Exited, &mask));
     scheduler::reschedule(&mask);
     unreachable!("a task that has exited ran again");

@@ -42,6 +42,7 @@
 //! The state of a task says what becomes of it when it leaves the CPU. Code that wants the task to wait sets the state
 //! before it calls [`reschedule`], with interrupts masked in between.
 
+use aarch64_kprobes::emit;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use fallible::Arc;
@@ -49,6 +50,9 @@ use fallible::Arc;
 use super::line::{NOBODY, first_in_line, least_loaded};
 use super::run_queue::{Cpu, LEAVE_STUB, QUANTUM, Queues};
 use super::{State, Task, context, current_task, idle, reaper};
+use crate::event::{
+    self, HrtimerExpireEntry, HrtimerExpireExit, PRIORITY, SchedMigrateTask, SchedSwitch, SchedWakeup, SchedWakeupNew,
+};
 use crate::interrupt::{self, Ipi};
 use crate::sync::{IrqMask, MaskedGuard, MaskedLock};
 use crate::{smp, time};
@@ -105,6 +109,12 @@ pub(super) fn start(task: Arc<Task>) {
         let loads = smp::running().map(|cpu| (cpu, Cpu::of(cpu).load()));
         task.set_cpu(least_loaded(loads).unwrap_or_default());
     }
+    emit!(SchedWakeupNew {
+        comm: task.short_name(),
+        pid: task.id() as i32,
+        prio: PRIORITY,
+        target_cpu: task.cpu() as i32,
+    });
     let queues = Cpu::of(task.cpu()).lock(&mask);
     make_ready(task, queues, &mask);
 }
@@ -129,6 +139,12 @@ pub(crate) fn wake_sleeper(task: &Task) {
 
 /// Lets `task` keep the CPU if it has not left it yet; otherwise makes it ready. The task is in no queue any more.
 fn stay_or_make_ready(task: Arc<Task>, queues: MaskedGuard<'_, Queues>, mask: &IrqMask) {
+    emit!(SchedWakeup {
+        comm: task.short_name(),
+        pid: task.id() as i32,
+        prio: PRIORITY,
+        target_cpu: task.cpu() as i32,
+    });
     if queues.runs(&task) {
         task.set_state(State::Running);
     } else {
@@ -190,6 +206,13 @@ fn take_from_another(this: usize, mask: &IrqMask) -> Option<Arc<Task>> {
     let mut queues = other.lock(mask);
     let task = queues.pop_movable()?;
     other.publish(&queues);
+    emit!(SchedMigrateTask {
+        comm: task.short_name(),
+        pid: task.id() as i32,
+        prio: PRIORITY,
+        orig_cpu: task.cpu() as i32,
+        dest_cpu: this as i32,
+    });
     // Still under the lock of the other CPU, so that no code looks for the task there any more.
     task.set_cpu(this);
     Some(task)
@@ -278,6 +301,15 @@ pub(crate) fn reschedule(mask: &IrqMask) {
     MaskedLock::keep(guard);
     if !ptr::eq(previous, next) {
         next.turns.fetch_add(1, Ordering::Relaxed);
+        emit!(SchedSwitch {
+            prev_comm: previous.short_name(),
+            prev_pid: previous.id() as i32,
+            prev_prio: PRIORITY,
+            prev_state: left_as(previous),
+            next_comm: next.short_name(),
+            next_pid: next.id() as i32,
+            next_prio: PRIORITY,
+        });
         // SAFETY: `mask` shows that interrupts are masked. `next` is this CPU's idle task, which this CPU left, or
         // comes from a queue of this CPU, under its lock. So its registers are saved and no other CPU has it (see the
         // module header). The next task unlocks in `finish_switch`.
@@ -285,6 +317,16 @@ pub(crate) fn reschedule(mask: &IrqMask) {
     }
     // SAFETY: the previous task on this CPU, or this task itself if it is the next one, has left the CPU's lock locked.
     unsafe { finish_switch() };
+}
+
+/// How `task`, which leaves its CPU, is shown by [`SchedSwitch`].
+fn left_as(task: &Task) -> i64 {
+    match task.state() {
+        State::Ready | State::Running if task.preempted_at() != 0 => event::state::PREEMPTED,
+        State::Ready | State::Running => event::state::READY,
+        State::Sleeping | State::Waiting => event::state::WAITING,
+        State::Exited => event::state::EXITED,
+    }
 }
 
 /// Completes a switch. A task that runs again calls this first, on its own stack and with interrupts masked. Unlocks
@@ -311,7 +353,14 @@ pub fn timer_interrupt() {
     loop {
         let mut queues = here.lock(&mask);
         let Some(task) = queues.pop_sleeper(now) else { break };
-        make_ready(task, queues, &mask);
+        let sleeper: *const Task = Arc::as_ptr(&task);
+        emit!(HrtimerExpireEntry {
+            hrtimer: sleeper.cast(),
+            now: time::nanoseconds() as i64,
+            function: stay_or_make_ready as *const () as *const u8,
+        });
+        stay_or_make_ready(task, queues, &mask);
+        emit!(HrtimerExpireExit { hrtimer: sleeper.cast() });
     }
     let mut queues = here.lock(&mask);
     if queues.running.is_some() && queues.quantum_end <= now {

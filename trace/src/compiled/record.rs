@@ -24,7 +24,10 @@ const fn last_place(size: usize) -> u16 {
 impl Steps {
     /// Records a hit, unless recording is off. Masks interrupts for it, unless they are masked already.
     pub(super) fn record(&mut self, recorder: &Recorder, is_masked: bool) -> Result<(), No> {
-        let Program::Words(words) = &recorder.program else { return Err(No::Stub) };
+        let words = match &recorder.program {
+            Program::Words(words) | Program::Block(words) => words,
+            Program::Ops(_) => return Err(No::Stub),
+        };
         if !is_masked {
             self.push(Step::Mask)?;
         }
@@ -92,6 +95,9 @@ impl Steps {
             load(OTHER, THREAD, self.offsets.task),
             compute::or_shifted(SPARE, SPARE, OTHER, TASK),
         ])?;
+        if let Program::Block(_) = recorder.program {
+            return self.instructions([encode::store(SPARE, PLACE, 8 + RECORD_HEADER as u16)]);
+        }
         self.address(OTHER)?;
         self.pair(SPARE, OTHER, RECORD_HEADER)
     }

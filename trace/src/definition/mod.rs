@@ -111,6 +111,8 @@ pub enum Kind {
     },
     /// No probe: a trigger of another event records this one.
     Synthetic,
+    /// On the function of a static event of the kernel.
+    Static,
 }
 
 /// Where a probe is placed, with the columns of the line that say so.
@@ -271,7 +273,7 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
         (Kind::Return { .. }, Place { offset: 1.., .. } | Place { base: Base::Line(..), .. }) => {
             return Err(Fault { problem: Problem::ReturnOffset, column: place.column });
         }
-        (Kind::Return { .. } | Kind::Synthetic, _) => Site::Return,
+        (Kind::Return { .. } | Kind::Synthetic | Kind::Static, _) => Site::Return,
         (Kind::Probe, Place { base: Base::Symbol(_), offset: 0, .. }) => Site::Entry,
         (Kind::Probe, _) => Site::Inside,
     };
@@ -413,6 +415,16 @@ impl Definition {
     }
 }
 
+impl Definition {
+    /// Of a static event, whose function is at the virtual address `address`.
+    pub(crate) fn of_static(group: &str, event: &str, address: u64) -> Result<Self, OutOfMemory> {
+        let place = Place { base: Base::Address(address), offset: 0, column: 0, offset_column: 0 };
+        let (arguments, parts, bodies) = (Vec::new(), Vec::new(), Vec::new());
+        let (group, event) = (fallible::copy(group)?, fallible::copy(event)?);
+        Ok(Self { kind: Kind::Static, group, event, place, arguments, parts, bodies })
+    }
+}
+
 impl Removal {
     /// Whether the probe of `definition` is one of those to remove.
     #[must_use]
@@ -436,6 +448,7 @@ impl fmt::Display for Definition {
             Kind::Return { maxactive: None } => f.write_str("r")?,
             Kind::Return { maxactive: Some(maxactive) } => write!(f, "r{maxactive}")?,
             Kind::Synthetic => return write!(f, "s:{}/{}", self.group, self.event),
+            Kind::Static => return write!(f, "{}:{}", self.group, self.event),
         }
         write!(f, ":{}/{} {}", self.group, self.event, self.place)?;
         self.arguments.iter().try_for_each(|argument| write!(f, " {argument}"))

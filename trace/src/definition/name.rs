@@ -73,7 +73,7 @@ pub(super) fn automatic_name(kind: Kind, place: &Place) -> Result<String, OutOfM
     let letter = match kind {
         Kind::Probe => 'p',
         Kind::Return { .. } => 'r',
-        Kind::Synthetic => 's',
+        Kind::Synthetic | Kind::Static => 's',
     };
     let name = match &place.base {
         Base::Symbol(symbol) => fallible::format(format_args!("{letter}_{symbol}_{}", place.offset)),

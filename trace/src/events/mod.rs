@@ -11,6 +11,7 @@
 //! probing itself is tested on the host.
 
 mod resolve;
+mod statics;
 mod typed;
 
 use alloc::boxed::Box;
@@ -20,6 +21,7 @@ use core::fmt::{self, Write};
 use core::mem;
 use core::sync::atomic::Ordering::Relaxed;
 
+use aarch64_kprobes::event;
 use aarch64_kprobes::probe::Insertion;
 use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
@@ -107,7 +109,8 @@ pub trait Armed: Sized {
 /// A probe of an event.
 #[derive(Debug)]
 pub struct Event<P> {
-    /// Dropped first: afterwards nothing uses the fields below. A synthetic event has no probe.
+    /// Dropped first: afterwards nothing uses the fields below. A synthetic event has no probe, nor has a static event
+    /// while it is disarmed.
     probe: Option<P>,
     /// The code for the stub of the probe, if there is any.
     compiled: Option<Compiled>,
@@ -125,8 +128,8 @@ pub struct Event<P> {
 /// A probe to exchange with that of an event; after the exchange, the probe that the event had before.
 #[derive(Debug)]
 pub(crate) struct OtherProbe<P> {
-    /// Dropped first, because it uses the code.
-    probe: P,
+    /// Dropped first, because it uses the code. A static event that is not armed has none.
+    probe: Option<P>,
     compiled: Option<Compiled>,
 }
 
@@ -143,12 +146,12 @@ impl<P: Armed> Event<P> {
     /// Registers a probe to exchange with this one, not armed, if this `plan` needs other code in the stub. `None` if
     /// the code stays.
     pub(crate) fn other_probe(&self, plan: Option<&Plan>) -> Result<Option<OtherProbe<P>>, OutOfMemory> {
-        if self.probe.is_none() {
+        if self.is_synthetic() {
             return Ok(None);
         }
         let kind = self.definition.kind;
         let code = code::<P>(&self.recorder, plan, self.address)?;
-        if code.as_ref() == self.compiled.as_ref().map(Compiled::code) {
+        if self.probe.is_some() && code.as_ref() == self.compiled.as_ref().map(Compiled::code) {
             return Ok(None);
         }
         let compiled = code.map(Compiled::new).transpose()?;
@@ -156,34 +159,40 @@ impl<P: Armed> Event<P> {
         // SAFETY: the caller keeps the returned probe with its code, and exchanges or drops it while this event exists.
         // Both `OtherProbe` and `Event` drop the probe before the code, and `Event` drops it before the recorder.
         let probe = unsafe { P::register(kind, self.form, self.address, &self.recorder, insertion) };
-        // The place has a probe already, so lack of memory is the only reason left.
-        probe.map(|probe| Some(OtherProbe { probe, compiled })).map_err(|_| OutOfMemory)
+        // The place has a probe already, or is the function of a static event, so lack of memory is the only reason
+        // left.
+        probe.map(|probe| Some(OtherProbe { probe: Some(probe), compiled })).map_err(|_| OutOfMemory)
     }
 
     /// Exchanges the probe with `other`, and arms `other` if the probe was armed.
     pub(crate) fn exchange(&mut self, other: &mut OtherProbe<P>) -> Result<(), P::Error> {
-        let Some(probe) = &mut self.probe else { return Ok(()) };
-        if probe.is_enabled() {
-            probe.exchange(&other.probe)?;
+        match (&self.probe, &other.probe) {
+            (Some(probe), Some(other)) if probe.is_enabled() => probe.exchange(other)?,
+            _ => {}
         }
-        mem::swap(probe, &mut other.probe);
+        mem::swap(&mut self.probe, &mut other.probe);
         mem::swap(&mut self.compiled, &mut other.compiled);
         Ok(())
     }
 
-    /// Replaces the probe, which is not armed, by one without code, if its code refers to memory of a trigger. Returns
-    /// the old probe; `None` if there was nothing to replace or no memory.
+    /// Replaces the probe, which is not armed, by one without code, if its code refers to memory of a trigger. Takes
+    /// the probe of a static event away. Returns the old probe; `None` if there was nothing to replace or no memory.
     pub(crate) fn drop_code(&mut self) -> Option<OtherProbe<P>> {
+        if self.is_static() {
+            let probe = self.probe.take()?;
+            return Some(OtherProbe { probe: Some(probe), compiled: self.compiled.take() });
+        }
         self.compiled.as_ref().filter(|compiled| compiled.counts())?;
         // SAFETY: the recorder is dropped after the probe, as in `other_probe`; there is no code.
         let probe = unsafe { P::register(self.definition.kind, self.form, self.address, &self.recorder, None) };
-        let mut other = OtherProbe { probe: probe.ok()?, compiled: None };
+        let mut other = OtherProbe { probe: Some(probe.ok()?), compiled: None };
         self.exchange(&mut other).ok().map(|()| other)
     }
 
     /// Drops a probe that this event had before, and adds its counts to those of the event.
     pub(crate) fn retire(&mut self, other: OtherProbe<P>) {
-        let counts = [other.probe.hits(), other.probe.missed()];
+        let Some(probe) = &other.probe else { return };
+        let counts = [probe.hits(), probe.missed()];
         self.before.iter_mut().zip(counts).for_each(|(before, more)| *before += more);
     }
 
@@ -241,7 +250,8 @@ impl<P: Armed> Event<P> {
         self.probe.as_ref().map_or_else(|| self.recorder.armed.load(Relaxed), P::is_enabled)
     }
 
-    /// Arms or disarms the event.
+    /// Arms or disarms the event. A static event that has no probe is left as it is:
+    /// [`Controls`](crate::trigger::controls::Controls) places one.
     ///
     /// # Errors
     ///
@@ -249,6 +259,7 @@ impl<P: Armed> Event<P> {
     pub fn set_enabled(&self, enabled: bool) -> Result<(), P::Error> {
         match &self.probe {
             Some(probe) => probe.set_enabled(enabled),
+            None if self.is_static() => Ok(()),
             None => {
                 self.recorder.armed.store(enabled, Relaxed);
                 Ok(())
@@ -338,13 +349,13 @@ const SNAPSHOT_HELP: &str = "\
 type MakePlan<'a> = dyn Fn(&Recorder, u64) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
 
 impl<P: Armed> Events<P> {
-    /// Makes a list without events, whose records will go to `rings`.
+    /// Makes a list of the image's static events, whose records will go to `rings`.
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the state of the readers.
+    /// Fails if there is no memory for the events, or for the state of the readers.
     pub fn new(rings: &'static Rings) -> Result<Self, OutOfMemory> {
-        Ok(Self {
+        let mut events = Self {
             events: Vec::new(),
             removed: Vec::new(),
             last: FIXED,
@@ -353,7 +364,9 @@ impl<P: Armed> Events<P> {
             kept: Mutex::default(),
             options: Options::default(),
             functions: None,
-        })
+        };
+        event::all().try_for_each(|event| events.add_static(event))?;
+        Ok(events)
     }
 
     /// Returns the rings.
@@ -484,7 +497,7 @@ impl<P: Armed> Events<P> {
         let mut count = 0;
         let mut at = 0;
         while let Some(event) = self.events.get(at) {
-            if event.is_synthetic() || !removal.matches(&event.definition) {
+            if !event.is_of_probe() || !removal.matches(&event.definition) {
                 at += 1;
                 continue;
             }
@@ -513,7 +526,7 @@ impl<P: Armed> Events<P> {
     ///
     /// Returns [`Problem::Busy`] if one is enabled. Then none is removed.
     pub fn remove_all(&mut self) -> Result<(), Problem> {
-        if self.events.iter().any(|event| !event.is_synthetic() && event.is_enabled()) {
+        if self.events.iter().any(|event| event.is_of_probe() && event.is_enabled()) {
             return Err(Problem::Busy);
         }
         self.remove(&Removal { group: None, event: None, rest: Vec::new() }).map(|_| ())
@@ -726,7 +739,7 @@ impl<P: Armed> Events<P> {
     pub fn write_definitions(&self, out: &mut dyn Write) -> fmt::Result {
         self.events
             .iter()
-            .filter(|event| !event.is_synthetic())
+            .filter(|event| event.is_of_probe())
             .try_for_each(|event| writeln!(out, "{}", event.definition))
     }
 
@@ -749,7 +762,7 @@ impl<P: Armed> Events<P> {
     ///
     /// Returns the error of `out`.
     pub fn write_all_definitions(&self, out: &mut dyn Write) -> fmt::Result {
-        self.events.iter().try_for_each(|event| {
+        self.events.iter().filter(|event| !event.is_static()).try_for_each(|event| {
             write!(out, "{}", event.definition)?;
             if event.is_synthetic() {
                 out.write_char('\t')?;
@@ -825,7 +838,7 @@ impl<P: Armed> Events<P> {
     pub fn write_profile(&self, out: &mut dyn Write) -> fmt::Result {
         self.events
             .iter()
-            .filter(|event| !event.is_synthetic())
+            .filter(|event| event.is_of_probe())
             .try_for_each(|event| text::write_profile(out, &event.definition.event, event.hits(), event.missed()))
     }
 

@@ -19,6 +19,7 @@
 //!
 //! Code that filters, counts or prints records uses only the [`Field`]s and the bytes.
 
+mod fixed;
 mod kind;
 
 use alloc::borrow::Cow;
@@ -27,9 +28,11 @@ use core::fmt;
 
 use fallible::OutOfMemory;
 
+pub(crate) use fixed::Parts;
 pub use kind::{Base, Bits, Type, Width};
 
 use crate::definition::synthetic::{self, Synthetic};
+use crate::print;
 
 /// The size in bytes of the word that says which values of an array could not be read.
 const UNREAD: usize = 8;
@@ -69,6 +72,8 @@ pub enum Shape {
     Return,
     /// A synthetic event: no fields.
     Synthetic,
+    /// Of a static event: none.
+    Static,
 }
 
 /// The record of an event.
@@ -78,6 +83,8 @@ pub struct Format {
     pub shape: Shape,
     /// All fields: the [`COMMON`](Self::COMMON) ones, those of the shape, and the arguments.
     pub fields: Vec<Field>,
+    /// Of a static event: how it is printed, where it says so.
+    pub print: Option<&'static str>,
 }
 
 impl Field {
@@ -191,7 +198,7 @@ impl Format {
                     Field::new("__probe_ret_ip", "unsigned long", UNSIGNED_LONG, 16),
                 ],
             )?,
-            Shape::Synthetic => {}
+            Shape::Synthetic | Shape::Static => {}
         }
         let mut offset = shape.size();
         for (number, (name, kind)) in arguments.into_iter().enumerate() {
@@ -212,7 +219,7 @@ impl Format {
             field.unread = Some(offset);
             offset += UNREAD;
         }
-        Ok(Self { shape, fields })
+        Ok(Self { shape, fields, print: None })
     }
 
     fn common() -> Result<Vec<Field>, OutOfMemory> {
@@ -239,7 +246,7 @@ impl Format {
             offset += if base == Base::Characters { synthetic::TEXT_SIZE } else { WORD };
             fallible::push(&mut fields, field)?;
         }
-        Ok(Self { shape: Shape::Synthetic, fields })
+        Ok(Self { shape: Shape::Synthetic, fields, print: None })
     }
 
     /// Returns the fields of the arguments.
@@ -249,7 +256,7 @@ impl Format {
             + match self.shape {
                 Shape::Probe => 1,
                 Shape::Return => 2,
-                Shape::Synthetic => 0,
+                Shape::Synthetic | Shape::Static => 0,
             };
         self.fields.get(before..).unwrap_or(&[])
     }
@@ -269,7 +276,8 @@ impl Format {
             (Shape::Synthetic, _) => field.offset + WORD,
             _ => field.offset + field.size,
         };
-        self.fields.last().map_or(0, end) + UNREAD * arrays
+        let size = self.fields.last().map_or(0, end) + UNREAD * arrays;
+        if self.shape == Shape::Static { size.next_multiple_of(WORD) } else { size }
     }
 
     /// Writes the contents of the file `format` for the event numbered `id`.
@@ -285,14 +293,22 @@ impl Format {
             }
             write_field(out, field)?;
         }
-        out.write_str("\nprint fmt: \"")?;
+        out.write_str("\nprint fmt: ")?;
+        if self.shape == Shape::Static {
+            match self.print {
+                Some(print) => out.write_str(print)?,
+                None => print::write_default(out, self.arguments())?,
+            }
+            return out.write_char('\n');
+        }
+        out.write_char('"')?;
         if self.shape == Shape::Synthetic {
             return self.write_synthetic(out);
         }
         out.write_str(match self.shape {
             Shape::Probe => "(%lx)",
             Shape::Return => "(%lx <- %lx)",
-            Shape::Synthetic => "",
+            Shape::Synthetic | Shape::Static => "",
         })?;
         for field in self.arguments() {
             write!(out, " {}=", field.name)?;
@@ -309,7 +325,7 @@ impl Format {
         out.write_str(match self.shape {
             Shape::Probe => "\", REC->__probe_ip",
             Shape::Return => "\", REC->__probe_func, REC->__probe_ret_ip",
-            Shape::Synthetic => "\"",
+            Shape::Synthetic | Shape::Static => "\"",
         })?;
         for field in self.arguments() {
             let (before, after) = if field.kind.base.is_text() { ("__get_str(", ")") } else { ("REC->", "") };
@@ -364,7 +380,7 @@ impl Shape {
         match self {
             Self::Probe => 16,
             Self::Return => 24,
-            Self::Synthetic => 8,
+            Self::Synthetic | Self::Static => 8,
         }
     }
 }

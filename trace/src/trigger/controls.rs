@@ -622,7 +622,7 @@ impl Controls {
             let Some(entry) = entries.iter().find(|entry| entry.is_changed && is(event, entry)) else { continue };
             let restricted = self.restriction.with(&entry.settings, &event.format().fields)?;
             let plan = self.services.plan(&entry.settings, restricted.as_ref(), event.recorder(), event.address())?;
-            let is_to_be_armed = entry.settings.is_armed() && !disarmed;
+            let is_to_be_armed = entry.settings.is_armed() && (!disarmed || event.is_static());
             // The stub of a disarmed probe is compiled when the probe is armed.
             let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };
             let (is_exchanged, was_armed) = (false, event.is_enabled());
@@ -671,7 +671,7 @@ impl Controls {
     /// old one.
     pub fn reset<P: Armed>(&mut self, events: &Events<P>, meant: impl Fn(&Definition) -> bool) {
         for entry in &mut self.controls {
-            let mut probes = events.iter().filter(|event| is(event, entry)).peekable();
+            let mut probes = events.iter().filter(|event| !event.is_static() && is(event, entry)).peekable();
             if probes.peek().is_some() && probes.all(|event| meant(event.definition())) {
                 entry.settings.reset();
                 entry.is_changed = true;

@@ -47,12 +47,12 @@ impl Recorder {
             *return_address = address;
         }
         let length = match &self.program {
-            Program::Words(_) => self.size - RECORD_HEADER,
+            Program::Words(_) | Program::Block(_) => self.size - RECORD_HEADER,
             Program::Ops(_) => self.size,
         };
         let mut draft = Draft { words, length, faults: 0, slice: None };
         match &self.program {
-            Program::Words(words) => draft.fill(words, self.shape.size() / 8, registers),
+            Program::Words(words) | Program::Block(words) => draft.fill(words, self.shape.size() / 8, registers),
             Program::Ops(ops) => draft.carry_out(ops, registers, moment),
         }
         let Some(plan) = plan else { return draft.publish(ring, context) };

@@ -1,0 +1,212 @@
+//! The static events of this kernel, with the names, the fields and the texts of Linux's events (include/trace/events):
+//! what reads those of Linux reads these.
+//!
+//! A task has its number for a PID and no priority of its own: it shows that of a Linux task that asks for none. A
+//! sector has 512 bytes, and a disk has the number of its place in the device tree as its minor number.
+
+use aarch64_kprobes::event;
+use aarch64_kprobes::event::Text;
+
+/// The priority of every task, as Linux shows that of a task that asks for none.
+pub(crate) const PRIORITY: i32 = 120;
+
+/// The error of a device that does not do what it was asked for, as Linux numbers it.
+pub(crate) const EIO: i32 = -5;
+
+/// The `dev` of the disk with the number `number`: with the major number that Linux gives a virtio disk on many
+/// systems.
+pub(crate) const fn disk(number: u32) -> u32 {
+    const MAJOR: u32 = 254;
+    MAJOR << 20 | number
+}
+
+/// What `prev_state` of [`SchedSwitch`] holds, as Linux has it.
+pub(crate) mod state {
+    /// It goes on as soon as there is a CPU for it.
+    pub(crate) const READY: i64 = 0;
+    /// It waits, or sleeps.
+    pub(crate) const WAITING: i64 = 0x01;
+    /// It has exited.
+    pub(crate) const EXITED: i64 = 0x10;
+    /// An interrupt has preempted it.
+    pub(crate) const PREEMPTED: i64 = 0x100;
+}
+
+event! {
+    /// A CPU goes from one task to another.
+    pub struct SchedSwitch = sched:sched_switch {
+        prev_comm: [u8; 16],
+        prev_pid: i32 = "pid_t",
+        prev_prio: i32,
+        prev_state: i64,
+        next_comm: [u8; 16],
+        next_pid: i32 = "pid_t",
+        next_prio: i32,
+    }
+    print concat!(
+        r#""prev_comm=%s prev_pid=%d prev_prio=%d prev_state=%s%s ==> next_comm=%s next_pid=%d next_prio=%d", "#,
+        "REC->prev_comm, REC->prev_pid, REC->prev_prio, ",
+        "(REC->prev_state & ((((0x00000000 | 0x00000001 | 0x00000002 | 0x00000004 | 0x00000008 | 0x00000010 | 0x00000020 | ",
+        "0x00000040) + 1) << 1) - 1)) ? __print_flags(REC->prev_state & ((((0x00000000 | 0x00000001 | 0x00000002 | ",
+        "0x00000004 | 0x00000008 | 0x00000010 | 0x00000020 | 0x00000040) + 1) << 1) - 1), \"|\", { 0x00000001, \"S\" }, ",
+        "{ 0x00000002, \"D\" }, { 0x00000004, \"T\" }, { 0x00000008, \"t\" }, { 0x00000010, \"X\" }, { 0x00000020, \"Z\" }, ",
+        "{ 0x00000040, \"P\" }, { 0x00000080, \"I\" }) : \"R\", REC->prev_state & (((0x00000000 | 0x00000001 | 0x00000002 | ",
+        "0x00000004 | 0x00000008 | 0x00000010 | 0x00000020 | 0x00000040) + 1) << 1) ? \"+\" : \"\", ",
+        "REC->next_comm, REC->next_pid, REC->next_prio"
+    )
+}
+
+event! {
+    /// A task that waited can run.
+    pub struct SchedWakeup = sched:sched_wakeup {
+        comm: [u8; 16],
+        pid: i32 = "pid_t",
+        prio: i32,
+        target_cpu: i32,
+    }
+    print r#""comm=%s pid=%d prio=%d target_cpu=%03d", REC->comm, REC->pid, REC->prio, REC->target_cpu"#
+}
+
+event! {
+    /// A new task can run.
+    pub struct SchedWakeupNew = sched:sched_wakeup_new {
+        comm: [u8; 16],
+        pid: i32 = "pid_t",
+        prio: i32,
+        target_cpu: i32,
+    }
+    print r#""comm=%s pid=%d prio=%d target_cpu=%03d", REC->comm, REC->pid, REC->prio, REC->target_cpu"#
+}
+
+event! {
+    /// A CPU takes a task from another.
+    pub struct SchedMigrateTask = sched:sched_migrate_task {
+        comm: [u8; 16],
+        pid: i32 = "pid_t",
+        prio: i32,
+        orig_cpu: i32,
+        dest_cpu: i32,
+    }
+    print r#""comm=%s pid=%d prio=%d orig_cpu=%d dest_cpu=%d", REC->comm, REC->pid, REC->prio, REC->orig_cpu, REC->dest_cpu"#
+}
+
+event! {
+    /// A task ends.
+    pub struct SchedProcessExit = sched:sched_process_exit {
+        comm: [u8; 16],
+        pid: i32 = "pid_t",
+        prio: i32,
+    }
+    print r#""comm=%s pid=%d prio=%d", REC->comm, REC->pid, REC->prio"#
+}
+
+event! {
+    /// The handler of a device's interrupt begins.
+    pub struct IrqHandlerEntry<'a> = irq:irq_handler_entry {
+        irq: i32,
+        name: Text<'a>,
+    }
+    print r#""irq=%d name=%s", REC->irq, __get_str(name)"#
+}
+
+event! {
+    /// The handler of a device's interrupt ends.
+    pub struct IrqHandlerExit = irq:irq_handler_exit {
+        irq: i32,
+        ret: i32,
+    }
+    print r#""irq=%d ret=%s", REC->irq, REC->ret ? "handled" : "unhandled""#
+}
+
+event! {
+    /// A disk is given a request, or the next part of one.
+    pub struct BlockRqIssue<'a> = block:block_rq_issue {
+        dev: u32 = "dev_t",
+        sector: u64 = "sector_t",
+        nr_sector: u32,
+        bytes: u32,
+        rwbs: [u8; 8],
+        comm: [u8; 16],
+        cmd: Text<'a>,
+    }
+    print concat!(
+        r#""%d,%d %s %u (%s) %llu + %u [%s]", ((unsigned int) ((REC->dev) >> 20)), "#,
+        "((unsigned int) ((REC->dev) & ((1U << 20) - 1))), REC->rwbs, REC->bytes, __get_str(cmd), ",
+        "(unsigned long long)REC->sector, REC->nr_sector, REC->comm"
+    )
+}
+
+event! {
+    /// A disk has done with what it was given.
+    pub struct BlockRqComplete<'a> = block:block_rq_complete {
+        dev: u32 = "dev_t",
+        sector: u64 = "sector_t",
+        nr_sector: u32,
+        error: i32,
+        rwbs: [u8; 8],
+        cmd: Text<'a>,
+    }
+    print concat!(
+        r#""%d,%d %s (%s) %llu + %u [%d]", ((unsigned int) ((REC->dev) >> 20)), "#,
+        "((unsigned int) ((REC->dev) & ((1U << 20) - 1))), REC->rwbs, __get_str(cmd), ",
+        "(unsigned long long)REC->sector, REC->nr_sector, REC->error"
+    )
+}
+
+event! {
+    /// A network card was given a packet to send.
+    pub struct NetDevXmit<'a> = net:net_dev_xmit {
+        skbaddr: *const u8 = "void *",
+        len: u32,
+        rc: i32,
+        name: Text<'a>,
+    }
+    print r#""dev=%s skbaddr=%p len=%u rc=%d", __get_str(name), REC->skbaddr, REC->len, REC->rc"#
+}
+
+event! {
+    /// A packet has come from a network card.
+    pub struct NetifReceiveSkb<'a> = net:netif_receive_skb {
+        skbaddr: *const u8 = "void *",
+        len: u32,
+        name: Text<'a>,
+    }
+    print r#""dev=%s skbaddr=%p len=%u", __get_str(name), REC->skbaddr, REC->len"#
+}
+
+event! {
+    /// The heap has given memory out.
+    pub struct Kmalloc = kmem:kmalloc {
+        call_site: u64 = "unsigned long",
+        ptr: *const u8,
+        bytes_req: usize,
+    }
+    print r#""call_site=%pS ptr=%p bytes_req=%zu", (void *)REC->call_site, REC->ptr, REC->bytes_req"#
+}
+
+event! {
+    /// The heap was given memory back.
+    pub struct Kfree = kmem:kfree {
+        call_site: u64 = "unsigned long",
+        ptr: *const u8,
+    }
+    print r#""call_site=%pS ptr=%p", (void *)REC->call_site, REC->ptr"#
+}
+
+event! {
+    /// A deadline has come, and what it was set for begins.
+    pub struct HrtimerExpireEntry = timer:hrtimer_expire_entry {
+        hrtimer: *const u8 = "void *",
+        now: i64 = "s64",
+        function: *const u8 = "void *",
+    }
+    print r#""hrtimer=%p function=%ps now=%llu", REC->hrtimer, REC->function, (unsigned long long) REC->now"#
+}
+
+event! {
+    /// What a deadline was set for has been done.
+    pub struct HrtimerExpireExit = timer:hrtimer_expire_exit {
+        hrtimer: *const u8 = "void *",
+    }
+    print r#""hrtimer=%p", REC->hrtimer"#
+}

@@ -1,0 +1,405 @@
+//! Static events: places in a kernel's own code that say what happens there, and cost one NOP until something listens.
+//!
+//! A probe finds values where the compiler has left them. A static event has the values that its author chose, under
+//! names that stay when the code changes. A kernel needs the engine alone for it: [`event!`](crate::event) defines an
+//! event, and [`emit!`](crate::emit) stands where it happens.
+//!
+//! ```
+//! aarch64_kprobes::event! {
+//!     /// A job was taken out of its queue.
+//!     pub struct JobStart<'a> = jobs:job_start {
+//!         queue: u32,
+//!         name: aarch64_kprobes::event::Text<'a>,
+//!     }
+//! }
+//!
+//! fn start(queue: u32, name: &str) {
+//!     aarch64_kprobes::emit!(JobStart { queue: queue, name: name.into() });
+//! }
+//! ```
+//!
+//! # How it works
+//!
+//! - `event!` makes a struct of the fields, a description of it in the section `.kprobes.events`, and a function that takes a
+//!   reference to the struct and returns.
+//! - `emit!` places a NOP. The section `.kprobes.sites` has its address, and that of a block outside the usual path, which
+//!   evaluates the fields and calls the function.
+//! - While a probe is armed at the function, the engine has a branch to the block in the place of the NOP. Both words are in the set
+//!   that the architecture allows to be replaced while they execute (Arm ARM, B2.4.4). Every CPU has synchronised when
+//!   the change returns.
+//!
+//! So listening to an event is placing a [`Kprobe`](crate::Kprobe) at [`Event::address`], with all that is true of a
+//! probe: hits in a handler are counted as missed, interrupts are masked while a handler runs, and a snippet in the
+//! stub needs no handler. The first argument (x0) is the address of the struct.
+//!
+//! The linker puts both sections into the image, where `kprobes.x` names them: nothing is registered at run time. The
+//! NOP itself cannot be probed, and analyses of the code take it for a branch that may go either way.
+
+pub(crate) mod site;
+
+use core::fmt;
+use core::marker::PhantomData;
+
+/// A kind of static event, as [`event!`](crate::event) describes it.
+#[derive(Debug)]
+pub struct Event {
+    group: &'static str,
+    name: &'static str,
+    fields: &'static [Field],
+    print: Option<&'static str>,
+    function: Function,
+}
+
+/// The function that is called when an event happens.
+#[derive(Clone, Copy, Debug)]
+struct Function(*const ());
+
+// SAFETY: the address of code, which every CPU may call.
+unsafe impl Sync for Function {}
+
+/// A field of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// The name.
+    pub name: &'static str,
+    /// The type as the file `format` of Linux's tracefs has it, without the dimension of an array.
+    pub c_type: &'static str,
+    /// What the bytes mean.
+    pub kind: Kind,
+    /// The first byte in the struct.
+    pub offset: usize,
+    /// How many bytes there are.
+    pub size: usize,
+}
+
+/// What the bytes of a field mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A number without a sign.
+    Unsigned,
+    /// A number with a sign.
+    Signed,
+    /// The address of something.
+    Address,
+    /// A text, filled up with zeros.
+    Characters,
+    /// The address of a text, and then its length in bytes: a [`Text`].
+    Text,
+}
+
+/// A type that a field of an event can have.
+///
+/// # Safety
+///
+/// Every value consists of as many bytes as the type has, which mean what [`KIND`](Self::KIND) says. A number has 1, 2,
+/// 4 or 8 bytes.
+pub unsafe trait Value {
+    /// What the bytes mean.
+    const KIND: Kind;
+    /// The type in C.
+    const C_TYPE: &'static str;
+}
+
+macro_rules! values {
+    ($($type:ty: $kind:ident, $c_type:literal;)*) => {
+        $(
+            // SAFETY: an integer, a Boolean or a pointer has no padding, and the size of its bytes.
+            unsafe impl Value for $type {
+                const KIND: Kind = Kind::$kind;
+                const C_TYPE: &'static str = $c_type;
+            }
+        )*
+    };
+}
+
+values! {
+    u8: Unsigned, "unsigned char";
+    u16: Unsigned, "unsigned short";
+    u32: Unsigned, "unsigned int";
+    u64: Unsigned, "u64";
+    usize: Unsigned, "size_t";
+    i8: Signed, "signed char";
+    i16: Signed, "short";
+    i32: Signed, "int";
+    i64: Signed, "long";
+    isize: Signed, "ssize_t";
+    bool: Unsigned, "bool";
+}
+
+// SAFETY: a thin pointer has 8 bytes, which are an address.
+unsafe impl<T> Value for *const T {
+    const KIND: Kind = Kind::Address;
+    const C_TYPE: &'static str = "const void *";
+}
+
+// SAFETY: bytes, each of which is one of the text.
+unsafe impl<const N: usize> Value for [u8; N] {
+    const KIND: Kind = Kind::Characters;
+    const C_TYPE: &'static str = "char";
+}
+
+// SAFETY: the struct has the C representation of an address and a length.
+unsafe impl Value for Text<'_> {
+    const KIND: Kind = Kind::Text;
+    const C_TYPE: &'static str = "char[]";
+}
+
+/// A text of any length, which is read while the event happens.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Text<'a> {
+    start: *const u8,
+    length: usize,
+    _text: PhantomData<&'a str>,
+}
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self { start: text.as_ptr(), length: text.len(), _text: PhantomData }
+    }
+}
+
+impl fmt::Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: both are those of a `&str` that lives as long as this.
+        let bytes = unsafe { core::slice::from_raw_parts(self.start, self.length) };
+        // SAFETY: they are those of a `&str`.
+        fmt::Debug::fmt(unsafe { core::str::from_utf8_unchecked(bytes) }, f)
+    }
+}
+
+impl Field {
+    /// A field of type `T` at byte `offset`; `c_type` replaces the name that the type has in C.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new<T: Value>(name: &'static str, c_type: Option<&'static str>, offset: usize) -> Self {
+        let c_type = match c_type {
+            Some(c_type) => c_type,
+            None => T::C_TYPE,
+        };
+        Self { name, c_type, kind: T::KIND, offset, size: size_of::<T>() }
+    }
+}
+
+impl Event {
+    /// The largest struct of fields, in bytes.
+    pub const SIZE_MAX: usize = 256;
+    /// The most fields.
+    pub const FIELDS_MAX: usize = 31;
+
+    /// What [`event!`](crate::event) makes.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(
+        group: &'static str,
+        name: &'static str,
+        fields: &'static [Field],
+        print: Option<&'static str>,
+        function: *const (),
+    ) -> Self {
+        Self { group, name, fields, print, function: Function(function) }
+    }
+
+    /// The group that it belongs to.
+    #[must_use]
+    pub fn group(&self) -> &'static str {
+        self.group
+    }
+
+    /// The name, unique in the group.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The fields, in the order of their offsets.
+    #[must_use]
+    pub fn fields(&self) -> &'static [Field] {
+        self.fields
+    }
+
+    /// How the event is printed, as `print fmt` of Linux's file `format` says it: a conversion in quotes and its
+    /// arguments in C. `None` means each field by its name.
+    #[must_use]
+    pub fn print(&self) -> Option<&'static str> {
+        self.print
+    }
+
+    /// The virtual address of the function that is called when the event happens, with the address of the struct in x0.
+    /// A probe there listens to the event.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.function.0.addr()
+    }
+
+    /// How many places emit it.
+    #[must_use]
+    pub fn sites(&self) -> usize {
+        site::of(self.address()).count()
+    }
+}
+
+/// The events of the image, in the order in which the linker has put them there.
+#[cfg(target_os = "none")]
+pub fn all() -> impl Iterator<Item = &'static Event> + Clone {
+    unsafe extern "C" {
+        safe static __kprobes_events_start: usize;
+        safe static __kprobes_events_end: usize;
+    }
+    let start = (&raw const __kprobes_events_start).cast::<&'static Event>();
+    let end = (&raw const __kprobes_events_end).cast::<&'static Event>();
+    // SAFETY: `kprobes.x` has the section `.kprobes.events` between the two, and `event!` alone puts references there.
+    unsafe { core::slice::from_raw_parts(start, end.offset_from_unsigned(start)) }.iter().copied()
+}
+
+/// No events: the host's programs have no such section.
+#[cfg(not(target_os = "none"))]
+pub fn all() -> impl Iterator<Item = &'static Event> + Clone {
+    core::iter::empty()
+}
+
+/// Defines a static event: a struct of its fields, which [`emit!`](crate::emit) is given.
+///
+/// ```
+/// aarch64_kprobes::event! {
+///     /// A tank was filled.
+///     pub struct TankFilled = plant:tank_filled {
+///         name: [u8; 16],
+///         number: i32 = "pid_t",
+///         litres: u64,
+///     }
+///     print r#""%s (%d) has %lu l", REC->name, REC->number, REC->litres"#
+/// }
+/// ```
+///
+/// After the `=` stand the group and the name of the event. A field has a type that is a
+/// [`Value`](crate::event::Value); the text after it replaces the name of the type in `format`. `print` is optional.
+/// With a [`Text`](crate::event::Text) among the fields the struct has a lifetime.
+///
+/// An event that is larger than [`Event::SIZE_MAX`] or has more fields than [`Event::FIELDS_MAX`] is an error of the
+/// compiler.
+#[macro_export]
+macro_rules! event {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis struct $name:ident $(<$lifetime:lifetime>)? = $group:ident : $event:ident {
+            $($field:ident : $type:ty $(= $c_type:literal)?),* $(,)?
+        }
+        $(print $print:expr)?
+    ) => {
+        $(#[$attribute])*
+        #[allow(missing_docs, reason = "the names of the fields are those of the event")]
+        #[repr(C, align(8))]
+        $visibility struct $name $(<$lifetime>)? {
+            $(pub $field: $type,)*
+        }
+
+        impl $(<$lifetime>)? $name $(<$lifetime>)? {
+            /// What a probe is placed at to listen to the event.
+            #[cfg(all(target_os = "none", target_arch = "aarch64"))]
+            #[doc(hidden)]
+            #[unsafe(naked)]
+            pub extern "C" fn event(_: &Self) {
+                ::core::arch::naked_asm!("ret")
+            }
+
+            /// The host's programs have no probes.
+            #[cfg(not(all(target_os = "none", target_arch = "aarch64")))]
+            #[doc(hidden)]
+            pub extern "C" fn event(_: &Self) {}
+        }
+
+        impl $(<$lifetime>)? $name $(<$lifetime>)? {
+            const FIELDS: &'static [$crate::event::Field] = &[$(
+                $crate::event::Field::new::<$type>(
+                    ::core::stringify!($field),
+                    $crate::__optional!($($c_type)?),
+                    ::core::mem::offset_of!(Self, $field),
+                ),
+            )*];
+
+            /// The description of the event.
+            pub const EVENT: &'static $crate::event::Event = &$crate::event::Event::new(
+                ::core::stringify!($group),
+                ::core::stringify!($event),
+                Self::FIELDS,
+                $crate::__optional!($($print)?),
+                Self::event as *const (),
+            );
+        }
+
+        const _: () = {
+            assert!($name::FIELDS.len() <= $crate::event::Event::FIELDS_MAX, "an event has at most 31 fields");
+            assert!(::core::mem::size_of::<$name>() <= $crate::event::Event::SIZE_MAX, "an event has at most 256 bytes");
+
+            #[cfg_attr(target_os = "none", unsafe(link_section = ".kprobes.events"))]
+            #[used]
+            static DESCRIBED: &$crate::event::Event = $name::EVENT;
+        };
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __optional {
+    () => {
+        ::core::option::Option::None
+    };
+    ($value:expr) => {
+        ::core::option::Option::Some($value)
+    };
+}
+
+/// Says that an event happens: `emit!(TankFilled { name: name, number: 3, litres: tank.litres() })`.
+///
+/// The fields are evaluated only while something listens to the event; otherwise a NOP is executed. It may stand where
+/// probes may be hit: with interrupts masked, under locks, in interrupt handlers. It must not stand in code that runs
+/// while a probe is handled, and [`embedding`](crate::embedding) refuses an image in which it does.
+#[macro_export]
+macro_rules! emit {
+    ($($event:ident)::+ { $($fields:tt)* }) => {
+        if $crate::__is_listened_to!($($event)::+) {
+            $($event)::+::event(&$($event)::+ { $($fields)* });
+        }
+    };
+}
+
+/// Whether something listens to the event: the NOP of [`emit!`].
+//
+// A `break` out of the block of the label, so that what the caller evaluates is not in the `unsafe` block.
+#[cfg(all(target_os = "none", target_arch = "aarch64"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __is_listened_to {
+    ($event:path) => {
+        'listened: {
+            // SAFETY: a NOP, or a branch to the label, which the engine has put in its place. The section has an entry
+            // of `event::site::EventSite`.
+            unsafe {
+                ::core::arch::asm!(
+                    "771: nop",
+                    ".pushsection .kprobes.sites, \"a\", @progbits",
+                    ".balign 8",
+                    ".8byte 771b - .",
+                    ".8byte {listened} - .",
+                    ".8byte {function} - .",
+                    ".popsection",
+                    listened = label { break 'listened true },
+                    function = sym <$event>::event,
+                    options(nomem, nostack, preserves_flags)
+                );
+            }
+            false
+        }
+    };
+}
+
+/// Nothing listens in the host's programs.
+#[cfg(not(all(target_os = "none", target_arch = "aarch64")))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __is_listened_to {
+    ($event:path) => {
+        false
+    };
+}

@@ -1,0 +1,107 @@
+//! The places in the code at which static events happen, as `emit!` lists them in the section `.kprobes.sites`.
+
+use crate::insn;
+
+/// The hint that does nothing (C6.2, NOP), which stands at a site while nothing listens.
+pub(crate) const NOP: u32 = 0xd503_201f;
+/// BR XZR (C6.2): a branch to where an analysis of the code cannot tell.
+const BR_ZERO: u32 = 0xd61f_03e0;
+
+/// A place at which an event happens. Each word is the distance to an address from the word itself, so that the section
+/// needs no relocation when it is loaded.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct EventSite {
+    instruction: isize,
+    block: isize,
+    function: isize,
+}
+
+impl EventSite {
+    /// The virtual address of the NOP.
+    pub(crate) fn instruction(&self) -> usize {
+        target(&self.instruction)
+    }
+
+    /// The virtual address of the function that the block calls.
+    fn function(&self) -> usize {
+        target(&self.function)
+    }
+
+    /// The branch to the block, which replaces the NOP while something listens. Both are in one function, so the branch
+    /// reaches the block in every image that a linker accepts.
+    pub(crate) fn branch(&self) -> Option<u32> {
+        insn::branch(self.instruction() as u64, target(&self.block) as u64).ok()
+    }
+
+    /// What an analysis of the code takes the instruction for, whatever stands there: a branch that may be taken or
+    /// not, and reads no register.
+    pub(crate) fn either_way(&self) -> u32 {
+        let distance = target(&self.block).wrapping_sub(self.instruction()) as isize;
+        compare_zero_register(distance).unwrap_or(BR_ZERO)
+    }
+}
+
+/// CBZ XZR (C6.2), over so many bytes; nothing if the distance does not fit.
+const fn compare_zero_register(distance: isize) -> Option<u32> {
+    const CBZ_ZERO: u32 = 0xb400_001f;
+    const REACH: isize = 1 << 20;
+    if distance < -REACH || distance >= REACH {
+        return None;
+    }
+    Some(CBZ_ZERO | ((distance >> 2) as u32 & 0x7_ffff) << 5)
+}
+
+fn target(word: &isize) -> usize {
+    core::ptr::from_ref(word).addr().wrapping_add_signed(*word)
+}
+
+/// All sites of the image.
+#[cfg(target_os = "none")]
+pub(crate) fn all() -> &'static [EventSite] {
+    unsafe extern "C" {
+        safe static __kprobes_sites_start: EventSite;
+        safe static __kprobes_sites_end: EventSite;
+    }
+    let (start, end) = (&raw const __kprobes_sites_start, &raw const __kprobes_sites_end);
+    // SAFETY: `kprobes.x` has the section `.kprobes.sites` between the two, and `emit!` alone puts entries there.
+    unsafe { core::slice::from_raw_parts(start, end.offset_from_unsigned(start)) }
+}
+
+/// The host's programs have no sites.
+#[cfg(not(target_os = "none"))]
+pub(crate) fn all() -> &'static [EventSite] {
+    &[]
+}
+
+/// The sites of the event whose function is at the virtual address `function`.
+pub(crate) fn of(function: usize) -> impl Iterator<Item = &'static EventSite> {
+    all().iter().filter(move |site| site.function() == function)
+}
+
+/// The site whose instruction is at the virtual address `address`.
+pub(crate) fn at(address: usize) -> Option<&'static EventSite> {
+    all().iter().find(|site| site.instruction() == address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::insn::{Access, Op, Verdict, classify};
+
+    /// The analyses follow both ways from a site, and find no register that it reads or writes.
+    #[test]
+    fn a_site_is_a_branch_that_touches_nothing() {
+        for distance in [-(1 << 20), -4, 8, (1 << 20) - 4] {
+            let word = compare_zero_register(distance).unwrap();
+            let Verdict::Simulate(operation @ Op::CompareBranch { .. }) = classify(word) else { panic!("{word:#x}") };
+            assert_eq!(operation.branch_offset(), Some(distance as i32));
+            let access = Access::under(classify(word), word);
+            assert!(access.reads.is_empty() && access.writes.is_empty(), "{access:?}");
+        }
+        assert_eq!(compare_zero_register(1 << 20), None);
+        assert_eq!(compare_zero_register(-(1 << 20) - 4), None);
+        assert!(matches!(classify(BR_ZERO), Verdict::Simulate(Op::BranchRegister { .. })));
+        assert_eq!(classify(NOP), Verdict::Simulate(Op::Nop));
+    }
+}

@@ -1,0 +1,57 @@
+//! The static events of the kernel among the events.
+//!
+//! They are there from the start, each with a recorder and without a probe. A probe is placed at the function of one
+//! when it is armed, which has the engine lead its sites there, and is taken away when it is disarmed. So a static
+//! event costs no more than its NOPs until then, and no list of probes has it.
+
+use aarch64_kprobes::event;
+use fallible::{Arc, OutOfMemory};
+
+use super::{Armed, Event, Events, Form};
+use crate::definition::{Definition, Kind};
+use crate::format::Format;
+use crate::recorder::Recorder;
+use crate::ring::{RECORD_HEADER, RECORD_MAX};
+
+/// The number of the first: events that are defined later have lower ones, as long as there are so few.
+const FIRST: u16 = 256;
+
+const _: () = assert!(RECORD_HEADER + 8 + event::Event::SIZE_MAX <= RECORD_MAX);
+
+impl<P> Event<P> {
+    /// Whether it is one of the kernel's own, and so neither defined nor removed.
+    #[must_use]
+    pub fn is_static(&self) -> bool {
+        self.definition.kind == Kind::Static
+    }
+
+    /// Whether it was defined as a probe.
+    #[must_use]
+    pub fn is_of_probe(&self) -> bool {
+        matches!(self.definition.kind, Kind::Probe | Kind::Return { .. })
+    }
+}
+
+impl<P: Armed> Events<P> {
+    /// Adds a static event. Of several with one group and name, the first is taken.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for it.
+    pub fn add_static(&mut self, event: &'static event::Event) -> Result<(), OutOfMemory> {
+        let address = event.address() as u64;
+        let definition = Definition::of_static(event.group(), event.name(), address)?;
+        if self.events.iter().any(|other| other.is_sibling(&definition)) {
+            return Ok(());
+        }
+        let format = Format::of_static(event)?;
+        let numbers = self.events.iter().filter(|event| event.is_static()).map(|event| event.number);
+        let number = numbers.max().map_or(Some(FIRST), |last| last.checked_add(1)).ok_or(OutOfMemory)?;
+        let recorder = Recorder::of_static(number, &format, &format.parts(event)?, self.rings)?;
+        let recorder = Arc::try_new(recorder)?;
+        self.events.try_reserve(1).map_err(OutOfMemory::from)?;
+        let (probe, compiled, form, before) = (None, None, Form::Call, [0; 2]);
+        self.events.push(Event { probe, compiled, recorder, form, before, number, address, definition, format });
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! The records of static events: from a description of the engine to fields, and to what is fetched of the struct that
+//! the event passes.
+//!
+//! A record has the fields behind what every event has, each at a multiple of its size, as the compiler lays out the
+//! same struct in C. So the struct of an event without texts is a part of its record, word by word. A
+//! [`Text`](aarch64_kprobes::event::Text) is an address and a length in the struct, and a text behind the fields in the
+//! record.
+
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+
+use aarch64_kprobes::event::{self, Event, Kind};
+use fallible::OutOfMemory;
+
+use super::{Base, Field, Format, Shape, Type, Width};
+use crate::fetch::{Fetch, Register, Source, Taken};
+use crate::print;
+
+/// The bytes of a word.
+const WORD: usize = 8;
+
+/// What is fetched of the struct of an event, and to where in the record.
+pub(crate) type Parts = (Vec<Fetch>, Vec<Field>);
+
+impl Format {
+    /// The record of `event`.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the fields.
+    pub fn of_static(event: &Event) -> Result<Self, OutOfMemory> {
+        let mut fields = Self::common()?;
+        let mut offset = Shape::Static.size();
+        for described in event.fields() {
+            let field = field(described, &mut offset)?;
+            fallible::push(&mut fields, field)?;
+        }
+        let print = event.print().filter(|print| print::is_understood(print, &fields));
+        Ok(Self { shape: Shape::Static, fields, print })
+    }
+
+    /// What is fetched of the struct of `event`, whose record this is.
+    pub(crate) fn parts(&self, event: &Event) -> Result<Parts, OutOfMemory> {
+        let mut parts = (Vec::new(), Vec::new());
+        if event.fields().iter().all(|field| field.kind != Kind::Text) {
+            for offset in (0..self.size() - Shape::Static.size()).step_by(WORD) {
+                push_number(&mut parts, offset, Shape::Static.size() + offset, Width::W64)?;
+            }
+            return Ok(parts);
+        }
+        for (described, field) in event.fields().iter().zip(self.arguments()) {
+            match described.kind {
+                Kind::Text => push_text(&mut parts, described.offset, field)?,
+                _ => push_bytes(&mut parts, described.offset, field.offset, described.size)?,
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// The field of a record, at the next multiple of its size from `offset` on, which is where the one after it can begin
+/// then.
+fn field(described: &event::Field, offset: &mut usize) -> Result<Field, OutOfMemory> {
+    let event::Field { name, c_type, kind, size, .. } = *described;
+    let base = match kind {
+        Kind::Unsigned => Base::Unsigned(width(size)),
+        Kind::Signed => Base::Signed(width(size)),
+        Kind::Address => Base::Hexadecimal(Width::W64),
+        Kind::Characters => Base::Characters,
+        Kind::Text => Base::String,
+    };
+    let text = match kind {
+        Kind::Characters => Cow::Owned(fallible::format(format_args!("{c_type}[{size}]"))?),
+        Kind::Text => Cow::Owned(fallible::format(format_args!("__data_loc {c_type}"))?),
+        _ => Cow::Borrowed(c_type),
+    };
+    let size = if kind == Kind::Text { base.size() } else { size };
+    let start = offset.next_multiple_of(base.size());
+    *offset = start + size;
+    let (name, signed) = (Cow::Borrowed(name), kind == Kind::Signed);
+    Ok(Field { name, text, offset: start, size, signed, kind: Type::one(base), unread: None, fault: None })
+}
+
+const fn width(bytes: usize) -> Width {
+    match bytes {
+        1 => Width::W8,
+        2 => Width::W16,
+        4 => Width::W32,
+        _ => Width::W64,
+    }
+}
+
+/// The address of the struct.
+fn source() -> Source {
+    Register::x(0).map_or(Source::Immediate(0), Source::Register)
+}
+
+fn push_number((fetches, fields): &mut Parts, from: usize, to: usize, width: Width) -> Result<(), OutOfMemory> {
+    let reads = fallible::collect([from as i64])?;
+    fallible::push(fetches, Fetch { source: source(), reads, taken: Taken::Whole })?;
+    fallible::push(fields, Field::new("", "", Base::Unsigned(width), to))
+}
+
+/// Bytes, in the largest numbers that they consist of.
+fn push_bytes(parts: &mut Parts, from: usize, to: usize, size: usize) -> Result<(), OutOfMemory> {
+    let mut done = 0;
+    while done < size {
+        let width = match size - done {
+            8.. => Width::W64,
+            4.. => Width::W32,
+            2.. => Width::W16,
+            _ => Width::W8,
+        };
+        push_number(parts, from + done, to + done, width)?;
+        done += width.bytes();
+    }
+    Ok(())
+}
+
+fn push_text((fetches, fields): &mut Parts, from: usize, field: &Field) -> Result<(), OutOfMemory> {
+    let start = fallible::collect([from as i64])?;
+    let length = fallible::collect([(from + WORD) as i64])?;
+    fallible::push(fetches, Fetch { source: source(), reads: start, taken: Taken::Text(source(), length) })?;
+    fallible::push(fields, Field::new("", "", Base::String, field.offset))
+}

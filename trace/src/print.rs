@@ -1,0 +1,516 @@
+//! How a static event is printed: the `print fmt` of its file `format`, carried out on a record.
+//!
+//! That is a conversion in quotes as C's `printf` has it, and its arguments as expressions in C. A reader on another
+//! machine works on the same text (libtraceevent), so there is one statement of how an event looks. What is understood:
+//!
+//! | what | forms |
+//! |---|---|
+//! | conversions | `%d %i %u %x %X %c %s %p %px %ps %pS %%`, with flags, width and the lengths of C |
+//! | fields | `REC->FIELD`, `__get_str(FIELD)` |
+//! | operators | `?:`, `\|\| && \| ^ & == != < > <= >= << >> + - * ! ~ -`, casts, parentheses |
+//! | names of values | `__print_flags(VALUE, "SEPARATOR", { BITS, "NAME" }, …)`, `__print_symbolic(VALUE, { VALUE, "NAME" }, …)` |
+//!
+//! An event whose text has anything else prints each field by its name.
+
+use core::fmt::{self, Write};
+
+use crate::format::{Base, Field, Format};
+use crate::host::Symbols;
+use crate::text::{write_lossy, write_name, write_offset};
+
+/// How deep expressions may be in each other: deeper ones are not understood.
+const DEPTH_MAX: u32 = 16;
+
+/// What an expression comes to.
+#[derive(Clone, Copy)]
+enum Value<'a> {
+    Number(u64),
+    /// Of a field.
+    Bytes(&'a [u8]),
+    /// Between quotes.
+    Quoted(&'a str),
+    /// Names of a value, separated by this where they are those of its bits: the text from the first name on.
+    Names {
+        value: u64,
+        separator: Option<&'a str>,
+        names: &'a str,
+    },
+}
+
+/// Why nothing more is printed.
+enum Stop {
+    /// The text is not understood.
+    Text,
+    /// What is written to gives an error.
+    Write,
+}
+
+impl From<fmt::Error> for Stop {
+    fn from(_: fmt::Error) -> Self {
+        Self::Write
+    }
+}
+
+/// What is left of the text, and what its expressions look at.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    rest: &'a str,
+    fields: &'a [Field],
+    record: &'a [u8],
+    depth: u32,
+}
+
+/// Whether `print` is understood for events with these fields.
+#[must_use]
+pub fn is_understood(print: &str, fields: &[Field]) -> bool {
+    struct Nowhere;
+    impl Write for Nowhere {
+        fn write_str(&mut self, _: &str) -> fmt::Result {
+            Ok(())
+        }
+    }
+    struct Nameless;
+    impl Symbols for Nameless {
+        fn lookup(&self, _: u64) -> Option<crate::host::Function<'_>> {
+            None
+        }
+        fn find<'a>(&'a self, _: &str, _: &mut dyn FnMut(crate::host::Function<'a>)) {}
+    }
+    Reader { rest: print, fields, record: &[], depth: 0 }.print(&mut Nowhere, &Nameless).is_ok()
+}
+
+/// Writes the fields of `record` as the event's `print fmt` says it; without one, each by its name.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write(out: &mut dyn Write, format: &Format, record: &[u8], symbols: &dyn Symbols) -> fmt::Result {
+    let Some(print) = format.print else { return write_fields(out, format, record) };
+    match (Reader { rest: print, fields: &format.fields, record, depth: 0 }).print(out, symbols) {
+        Err(Stop::Write) => Err(fmt::Error),
+        // It was understood when the event was made known, whatever a record holds.
+        Ok(()) | Err(Stop::Text) => Ok(()),
+    }
+}
+
+fn write_fields(out: &mut dyn Write, format: &Format, record: &[u8]) -> fmt::Result {
+    for (number, field) in format.arguments().iter().enumerate() {
+        write!(out, "{}{}=", if number > 0 { " " } else { "" }, field.name)?;
+        let value = field.value(record, 0).unwrap_or(0);
+        match field.kind.base {
+            Base::Characters => write_lossy(out, field.characters(record))?,
+            Base::String => write_lossy(out, field.bytes(record, 0).unwrap_or(b"(fault)"))?,
+            Base::Signed(_) => write!(out, "{}", value as i64)?,
+            Base::Hexadecimal(_) => write!(out, "{value:016x}")?,
+            _ => write!(out, "{value}")?,
+        }
+    }
+    Ok(())
+}
+
+/// Writes the `print fmt` of an event that has none of its own.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write_default(out: &mut dyn Write, fields: &[Field]) -> fmt::Result {
+    out.write_char('"')?;
+    for (number, field) in fields.iter().enumerate() {
+        let conversion = match (field.kind.base, field.size) {
+            (Base::Characters | Base::String, _) => "%s",
+            (Base::Signed(_), 8) => "%ld",
+            (Base::Signed(_), _) => "%d",
+            (Base::Hexadecimal(_), _) => "%p",
+            (_, 8) => "%lu",
+            _ => "%u",
+        };
+        write!(out, "{}{}={conversion}", if number > 0 { " " } else { "" }, field.name)?;
+    }
+    out.write_char('"')?;
+    fields.iter().try_for_each(|field| match field.kind.base {
+        Base::String => write!(out, ", __get_str({})", field.name),
+        _ => write!(out, ", REC->{}", field.name),
+    })
+}
+
+impl<'a> Reader<'a> {
+    fn skip_blanks(&mut self) {
+        self.rest = self.rest.trim_start();
+    }
+
+    /// Takes `text`, if it comes next.
+    fn take(&mut self, text: &str) -> bool {
+        self.skip_blanks();
+        let rest = self.rest.strip_prefix(text);
+        rest.map(|rest| self.rest = rest).is_some()
+    }
+
+    fn expect(&mut self, text: &str) -> Result<(), Stop> {
+        if self.take(text) { Ok(()) } else { Err(Stop::Text) }
+    }
+
+    /// A text in quotes, as it is written between them.
+    fn quoted(&mut self) -> Result<&'a str, Stop> {
+        self.expect("\"")?;
+        let mut escaped = false;
+        let is_end = |character: char| {
+            let ends = character == '"' && !escaped;
+            escaped = character == '\\' && !escaped;
+            ends
+        };
+        let end = self.rest.find(is_end).ok_or(Stop::Text)?;
+        let (text, rest) = self.rest.split_at(end);
+        self.rest = &rest[1..];
+        Ok(text)
+    }
+
+    /// A name, if one comes next.
+    fn word(&mut self) -> Option<&'a str> {
+        self.skip_blanks();
+        let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
+        let end = self.rest.find(|character| !is_part(character)).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        if word.is_empty() || word.starts_with(|first: char| first.is_ascii_digit()) {
+            return None;
+        }
+        self.rest = rest;
+        Some(word)
+    }
+
+    fn print(&mut self, out: &mut dyn Write, symbols: &dyn Symbols) -> Result<(), Stop> {
+        let mut text = self.quoted()?;
+        while let Some(at) = text.find(['%', '\\']) {
+            let (before, rest) = text.split_at(at);
+            out.write_str(before)?;
+            if let Some(escaped) = rest.strip_prefix('\\') {
+                let mut characters = escaped.chars();
+                match characters.next().ok_or(Stop::Text)? {
+                    'n' => out.write_char('\n')?,
+                    't' => out.write_char('\t')?,
+                    other => out.write_char(other)?,
+                }
+                text = characters.as_str();
+                continue;
+            }
+            text = match rest[1..].strip_prefix('%') {
+                Some(rest) => {
+                    out.write_char('%')?;
+                    rest
+                }
+                None => {
+                    let (conversion, rest) = Conversion::read(&rest[1..]).ok_or(Stop::Text)?;
+                    self.expect(",")?;
+                    let value = self.expression()?;
+                    conversion.write(out, value, self, symbols)?;
+                    rest
+                }
+            };
+        }
+        out.write_str(text)?;
+        self.skip_blanks();
+        if self.rest.is_empty() { Ok(()) } else { Err(Stop::Text) }
+    }
+
+    fn expression(&mut self) -> Result<Value<'a>, Stop> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(Stop::Text);
+        }
+        let condition = self.binary(0)?;
+        let value = if self.take("?") {
+            let holds = condition.number()? != 0;
+            let first = self.expression()?;
+            self.expect(":")?;
+            let second = self.expression()?;
+            if holds { first } else { second }
+        } else {
+            condition
+        };
+        self.depth -= 1;
+        Ok(value)
+    }
+
+    /// Operators that bind at least as closely as `least`.
+    fn binary(&mut self, least: u8) -> Result<Value<'a>, Stop> {
+        let mut left = self.unary()?;
+        while let Some((operator, closeness)) = self.operator().filter(|(_, closeness)| *closeness >= least) {
+            self.expect(operator)?;
+            let right = self.binary(closeness + 1)?.number()?;
+            left = Value::Number(apply(operator, left.number()?, right));
+        }
+        Ok(left)
+    }
+
+    /// The operator that comes next, and how closely it binds, as in C.
+    fn operator(&mut self) -> Option<(&'static str, u8)> {
+        const OPERATORS: [(&str, u8); 16] = [
+            ("||", 0),
+            ("&&", 1),
+            ("==", 5),
+            ("!=", 5),
+            ("<<", 7),
+            (">>", 7),
+            ("<=", 6),
+            (">=", 6),
+            ("|", 2),
+            ("^", 3),
+            ("&", 4),
+            ("<", 6),
+            (">", 6),
+            ("+", 8),
+            ("-", 8),
+            ("*", 9),
+        ];
+        self.skip_blanks();
+        OPERATORS.into_iter().find(|(operator, _)| self.rest.starts_with(operator))
+    }
+
+    fn unary(&mut self) -> Result<Value<'a>, Stop> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(Stop::Text);
+        }
+        let value = if self.take("!") {
+            Value::Number(u64::from(self.unary()?.number()? == 0))
+        } else if self.take("~") {
+            Value::Number(!self.unary()?.number()?)
+        } else if self.take("-") {
+            Value::Number(self.unary()?.number()?.wrapping_neg())
+        } else if self.is_cast() {
+            let end = self.rest.find(')').ok_or(Stop::Text)?;
+            self.rest = &self.rest[end + 1..];
+            self.unary()?
+        } else {
+            self.primary()?
+        };
+        self.depth -= 1;
+        Ok(value)
+    }
+
+    /// Whether what comes next is the name of a type in parentheses.
+    fn is_cast(&mut self) -> bool {
+        const TYPES: [&str; 9] = ["unsigned", "signed", "int", "long", "short", "char", "void", "u64", "const"];
+        self.skip_blanks();
+        let mut inside = *self;
+        inside.take("(") && inside.word().is_some_and(|word| TYPES.contains(&word))
+    }
+
+    fn primary(&mut self) -> Result<Value<'a>, Stop> {
+        self.skip_blanks();
+        if self.take("(") {
+            let value = self.expression()?;
+            self.expect(")")?;
+            return Ok(value);
+        }
+        if self.rest.starts_with('"') {
+            return self.quoted().map(Value::Quoted);
+        }
+        match self.word() {
+            None => self.number().map(Value::Number),
+            Some("REC") => {
+                self.expect("->")?;
+                let name = self.word().ok_or(Stop::Text)?;
+                self.field(name)
+            }
+            Some("__get_str") => {
+                self.expect("(")?;
+                let name = self.word().ok_or(Stop::Text)?;
+                self.expect(")")?;
+                self.field(name)
+            }
+            Some("__print_flags") => self.names(true),
+            Some("__print_symbolic") => self.names(false),
+            Some(_) => Err(Stop::Text),
+        }
+    }
+
+    fn number(&mut self) -> Result<u64, Stop> {
+        let is_part = |character: char| character.is_ascii_alphanumeric();
+        let end = self.rest.find(|character| !is_part(character)).unwrap_or(self.rest.len());
+        let (digits, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        let digits = digits.trim_end_matches(['u', 'U', 'l', 'L']);
+        let number = match digits.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => digits.parse(),
+        };
+        number.map_err(|_| Stop::Text)
+    }
+
+    fn field(&self, name: &str) -> Result<Value<'a>, Stop> {
+        let field = self.fields.iter().find(|field| field.name == name).ok_or(Stop::Text)?;
+        Ok(match field.kind.base {
+            Base::Characters => Value::Bytes(field.characters(self.record)),
+            Base::String => Value::Bytes(field.bytes(self.record, 0).unwrap_or(b"(fault)")),
+            _ => Value::Number(field.value(self.record, 0).unwrap_or(0)),
+        })
+    }
+
+    /// The arguments of `__print_flags`, or of `__print_symbolic`.
+    fn names(&mut self, has_separator: bool) -> Result<Value<'a>, Stop> {
+        self.expect("(")?;
+        let value = self.expression()?.number()?;
+        self.expect(",")?;
+        let mut separator = None;
+        if has_separator {
+            separator = Some(self.quoted()?);
+            self.expect(",")?;
+        }
+        let names = self.rest;
+        while self.name()?.is_some() {}
+        self.expect(")")?;
+        Ok(Value::Names { value, separator, names })
+    }
+
+    /// `{ VALUE, "NAME" }`, and the comma after it, if one comes next.
+    fn name(&mut self) -> Result<Option<(u64, &'a str)>, Stop> {
+        if !self.take("{") {
+            return Ok(None);
+        }
+        let value = self.expression()?.number()?;
+        self.expect(",")?;
+        let name = self.quoted()?;
+        self.expect("}")?;
+        self.take(",");
+        Ok(Some((value, name)))
+    }
+
+    /// Writes the names of `value`, which `self` begins with; what has none as a number.
+    fn write_names(&mut self, out: &mut dyn Write, value: u64, separator: Option<&str>) -> Result<(), Stop> {
+        let (mut rest, mut is_first) = (value, true);
+        while let Some((bits, name)) = self.name()? {
+            match separator {
+                None if bits == value => return Ok(out.write_str(name)?),
+                Some(separator) if bits != 0 && rest & bits == bits => {
+                    write!(out, "{}{name}", if is_first { "" } else { separator })?;
+                    (rest, is_first) = (rest & !bits, false);
+                }
+                _ => {}
+            }
+        }
+        match separator {
+            Some(separator) if rest != 0 => write!(out, "{}{rest:#x}", if is_first { "" } else { separator })?,
+            Some(_) => {}
+            None => write!(out, "{value:#x}")?,
+        }
+        Ok(())
+    }
+}
+
+fn apply(operator: &str, left: u64, right: u64) -> u64 {
+    let (signed_left, signed_right) = (left as i64, right as i64);
+    match operator {
+        "||" => u64::from(left != 0 || right != 0),
+        "&&" => u64::from(left != 0 && right != 0),
+        "|" => left | right,
+        "^" => left ^ right,
+        "&" => left & right,
+        "==" => u64::from(left == right),
+        "!=" => u64::from(left != right),
+        "<" => u64::from(signed_left < signed_right),
+        ">" => u64::from(signed_left > signed_right),
+        "<=" => u64::from(signed_left <= signed_right),
+        ">=" => u64::from(signed_left >= signed_right),
+        "<<" => left.checked_shl(right as u32).unwrap_or(0),
+        ">>" => left.checked_shr(right as u32).unwrap_or(0),
+        "+" => left.wrapping_add(right),
+        "-" => left.wrapping_sub(right),
+        _ => left.wrapping_mul(right),
+    }
+}
+
+impl Value<'_> {
+    fn number(self) -> Result<u64, Stop> {
+        if let Self::Number(number) = self { Ok(number) } else { Err(Stop::Text) }
+    }
+}
+
+/// What stands between `%` and the end of a conversion.
+struct Conversion<'a> {
+    is_left: bool,
+    has_zeros: bool,
+    has_prefix: bool,
+    width: usize,
+    /// Lengths of C, which say how many bytes a number has.
+    length: &'a str,
+    letter: char,
+    /// What follows `p`.
+    of_pointer: Option<char>,
+}
+
+impl<'a> Conversion<'a> {
+    /// The conversion that `text` begins with, and what follows it.
+    fn read(text: &'a str) -> Option<(Self, &'a str)> {
+        let flags = text.len() - text.trim_start_matches(['-', '0', '#', '+', ' ']).len();
+        let (flags, text) = text.split_at(flags);
+        let digits = text.len() - text.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
+        let (width, text) = text.split_at(digits);
+        let text = text.strip_prefix(".*").unwrap_or(text);
+        let length = text.len() - text.trim_start_matches(['l', 'L', 'h', 'z', 'q']).len();
+        let (length, text) = text.split_at(length);
+        let mut characters = text.chars();
+        let letter = characters.next().filter(|letter| "diuxXcsp".contains(*letter))?;
+        let mut rest = characters.as_str();
+        let of_pointer = rest.chars().next().filter(|next| letter == 'p' && "sSx".contains(*next));
+        if of_pointer.is_some() {
+            rest = &rest[1..];
+        }
+        let width = if width.is_empty() { 0 } else { width.parse().ok().filter(|width| *width <= 64)? };
+        let is_left = flags.contains('-');
+        let (has_zeros, has_prefix) = (flags.contains('0') && !is_left, flags.contains('#'));
+        Some((Self { is_left, has_zeros, has_prefix, width, length, letter, of_pointer }, rest))
+    }
+
+    fn write(
+        &self,
+        out: &mut dyn Write,
+        value: Value<'_>,
+        reader: &Reader<'_>,
+        symbols: &dyn Symbols,
+    ) -> Result<(), Stop> {
+        let number = match value {
+            Value::Number(number) if self.letter != 's' => number,
+            Value::Bytes(bytes) if self.letter == 's' => return Ok(self.write_bytes(out, bytes)?),
+            Value::Quoted(text) if self.letter == 's' => return Ok(self.write_bytes(out, text.as_bytes())?),
+            Value::Names { value, separator, names } if self.letter == 's' => {
+                return Reader { rest: names, ..*reader }.write_names(out, value, separator);
+            }
+            _ => return Err(Stop::Text),
+        };
+        let bytes = if self.length.contains(['l', 'L', 'z', 'q']) { 8 } else { 4 };
+        let unused = 64 - 8 * bytes;
+        let signed = (number << unused) as i64 >> unused;
+        let unsigned = number << unused >> unused;
+        let Self { width, .. } = *self;
+        match (self.letter, self.of_pointer) {
+            ('p', Some('S')) => write_offset(out, number, symbols)?,
+            ('p', Some('s')) => write_name(out, number, symbols)?,
+            ('p', _) => write!(out, "{number:016x}")?,
+            ('c', _) => out.write_char(char::from(number as u8))?,
+            ('d' | 'i', _) if self.is_left => write!(out, "{signed:<width$}")?,
+            ('d' | 'i', _) if self.has_zeros => write!(out, "{signed:0width$}")?,
+            ('d' | 'i', _) => write!(out, "{signed:width$}")?,
+            ('u', _) if self.is_left => write!(out, "{unsigned:<width$}")?,
+            ('u', _) if self.has_zeros => write!(out, "{unsigned:0width$}")?,
+            ('u', _) => write!(out, "{unsigned:width$}")?,
+            ('x', _) if self.has_prefix => write!(out, "{unsigned:#x}")?,
+            ('x', _) if self.has_zeros => write!(out, "{unsigned:0width$x}")?,
+            ('x', _) => write!(out, "{unsigned:width$x}")?,
+            _ => write!(out, "{unsigned:0width$X}")?,
+        }
+        Ok(())
+    }
+
+    /// Writes a text, with blanks before or after it up to the width.
+    fn write_bytes(&self, out: &mut dyn Write, bytes: &[u8]) -> fmt::Result {
+        let blanks = self.width.saturating_sub(bytes.len());
+        if !self.is_left {
+            write!(out, "{:blanks$}", "")?;
+        }
+        write_lossy(out, bytes)?;
+        if self.is_left { write!(out, "{:blanks$}", "") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;
