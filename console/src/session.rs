@@ -44,15 +44,17 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates a session without events.
+    /// Creates a session with the static events of the image.
     ///
     /// # Panics
     ///
-    /// Panics if there is no memory for the rings.
+    /// Panics if there is no memory for the rings and the events.
     #[must_use]
     pub fn new() -> Self {
+        let mut events = Events::new(tracing::rings()).expect("there is memory for what readers take");
+        events.add_all_static().expect("there is memory for the events of the kernel");
         Self {
-            events: Events::new(tracing::rings()).expect("there is memory for what readers take"),
+            events,
             controls: tracing::controls(),
             tracing: Tracing::default(),
             everything: Vec::new(),

@@ -21,7 +21,6 @@ use core::fmt::{self, Write};
 use core::mem;
 use core::sync::atomic::Ordering::Relaxed;
 
-use aarch64_kprobes::event;
 use aarch64_kprobes::probe::Insertion;
 use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
@@ -349,13 +348,13 @@ const SNAPSHOT_HELP: &str = "\
 type MakePlan<'a> = dyn Fn(&Recorder, u64) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
 
 impl<P: Armed> Events<P> {
-    /// Makes a list of the image's static events, whose records will go to `rings`.
+    /// Makes a list without events, whose records will go to `rings`.
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the events, or for the state of the readers.
+    /// Fails if there is no memory for the state of the readers.
     pub fn new(rings: &'static Rings) -> Result<Self, OutOfMemory> {
-        let mut events = Self {
+        Ok(Self {
             events: Vec::new(),
             removed: Vec::new(),
             last: FIXED,
@@ -364,9 +363,7 @@ impl<P: Armed> Events<P> {
             kept: Mutex::default(),
             options: Options::default(),
             functions: None,
-        };
-        event::all().try_for_each(|event| events.add_static(event))?;
-        Ok(events)
+        })
     }
 
     /// Returns the rings.

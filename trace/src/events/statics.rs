@@ -1,6 +1,6 @@
 //! The static events of the kernel among the events.
 //!
-//! They are there from the start, each with a recorder and without a probe. A probe is placed at the function of one
+//! A session has them from the start, each with a recorder and without a probe. A probe is placed at the function of one
 //! when it is armed, which has the engine lead its sites there, and is taken away when it is disarmed. So a static
 //! event costs no more than its NOPs until then, and no list of probes has it.
 
@@ -33,6 +33,15 @@ impl<P> Event<P> {
 }
 
 impl<P: Armed> Events<P> {
+    /// Adds the static events of the image.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no memory for them.
+    pub fn add_all_static(&mut self) -> Result<(), OutOfMemory> {
+        event::all().try_for_each(|event| self.add_static(event))
+    }
+
     /// Adds a static event. Of several with one group and name, the first is taken.
     ///
     /// # Errors
