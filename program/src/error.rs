@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use aarch64_kprobes::event::Event;
 use fallible::OutOfMemory;
 use kprobes_types::{Kind, LineError, TypeId, Types, Unknown};
 use kprobes_vm::code::Type;
@@ -195,13 +196,29 @@ pub enum Listed {
     Fields(&'static Types<'static>, TypeId),
     /// The names of the variants of this enum.
     Variants(&'static Types<'static>, TypeId),
+    /// The names of the fields of this static event.
+    Event(Described),
 }
+
+/// A static event whose fields are listed.
+#[derive(Clone, Copy, Debug)]
+pub struct Described(pub &'static Event);
+
+/// Each event has one description.
+impl PartialEq for Described {
+    fn eq(&self, other: &Self) -> bool {
+        core::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for Described {}
 
 impl Listed {
     /// Returns the name with this index, from 0.
     fn nth(self, number: usize) -> Option<&'static str> {
         match self {
             Self::Names(names) => names.get(number).copied(),
+            Self::Event(Described(event)) => event.fields().get(number).map(|field| field.name),
             Self::Arguments(types, address) => {
                 let mut names = types.function(address)?.arguments().map(|argument| argument.name);
                 names.by_ref().filter(|name| !name.is_empty()).nth(number)
@@ -428,6 +445,20 @@ pub enum Problem {
         /// The arguments that the function has.
         names: Listed,
     },
+    /// A name that is no field of the static event.
+    NoEventField {
+        /// The fields that the event has.
+        names: Listed,
+    },
+    /// A probe that means no static event.
+    NoEvent,
+    /// A probe that means no static event, where one has a similar name.
+    NoEventBut {
+        /// The group and the name of that one.
+        meant: Described,
+    },
+    /// `tracepoint:` without a group and an event.
+    TracepointName,
     /// An argument or a result whose place or type differs between the functions of the probe.
     Differs,
     /// A line of source that cannot be probed.
@@ -619,6 +650,13 @@ impl fmt::Display for Problem {
             Self::NoArgument { names } => {
                 return write!(f, "the function has no argument of this name; it has {}", names);
             }
+            Self::NoEventField { names } => return write!(f, "the event has no field of this name, but {names}"),
+            Self::NoEvent => "no static event matches this; `list-probes tracepoint:*` shows them",
+            Self::NoEventBut { meant: Described(meant) } => {
+                let (group, name) = (meant.group(), meant.name());
+                return write!(f, "no static event matches this; did you mean `tracepoint:{group}:{name}`?");
+            }
+            Self::TracepointName => "a static event is probed at tracepoint:GROUP:EVENT",
             Self::Differs => "the functions that the probe matches have this in different places or with different types",
             Self::Unknown { why } => return why.fmt(f),
             Self::Lost => "this part of the value is optimised out",

@@ -62,7 +62,7 @@ static VALUES: [Refused; 28] = [
 static PROBES: [Refused; 8] = [
     refused("fentry f kfunc", "use kprobe:GLOB for the entry of a function"),
     refused("fexit fr kretfunc", "use kretprobe:GLOB or return:GLOB for the return of a function"),
-    refused("tracepoint t rawtracepoint rt", "use kprobe:GLOB, which probes any function"),
+    refused("rawtracepoint rt", "tracepoint:GROUP:EVENT probes the same events, and args.FIELD is a field"),
     refused("uprobe u uretprobe ur usdt U", "there is no user space"),
     refused(
         "profile p hardware h software s",

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::ops::Range;
 
+use aarch64_kprobes::event::{self, Event};
 use kprobes_program::check::Symbols;
 use kprobes_program::error::Problem;
 use kprobes_program::report::Names;
@@ -30,6 +31,10 @@ impl Symbols for Image<'_> {
             fallible::extend(&mut all, self.0.find(path)?.into_iter().map(|copies| copies..copies + 1))?;
         }
         Ok(all)
+    }
+
+    fn each_event(&self, each: &mut dyn FnMut(&'static Event)) {
+        event::all().for_each(each);
     }
 
     fn types(&self) -> Result<Option<&'static Types<'static>>, Problem> {

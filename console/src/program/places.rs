@@ -4,16 +4,18 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use aarch64_kprobes::event::{self, Event};
 use aarch64_kprobes::probe;
 use fallible::{OutOfMemory, TryClone};
-use kprobes_program::error::{Error, Problem, Span};
-use kprobes_program::syntax::{Probe, Spanned};
+use kprobes_program::error::{Described, Error, Problem, Span};
+use kprobes_program::syntax::{Probe, Spanned, matches};
 use kprobes_symbols::Symbol;
 use kprobes_vm::code::{Builtin, Op, Routine};
 
 use super::exits::{Exit, exit_at};
 use super::hit;
 use super::inlined::{Copies, Site, Table};
+use crate::nearest::nearest;
 use crate::{prologue, source_lines, symbol};
 
 /// The way to probe an instruction.
@@ -171,6 +173,23 @@ impl Places {
                     self.push(Way::Instruction, clause, name, &function, *offset as usize, &wants)?;
                 }
             }
+            Probe::Tracepoint { group, event } => {
+                let is_meant = |known: &&Event| matches(group, known.group()) && matches(event, known.name());
+                for known in event::all().filter(is_meant) {
+                    let (group, event) = (fallible::copy(known.group())?, fallible::copy(known.name())?);
+                    let name = self.name(Probe::Tracepoint { group, event })?;
+                    // Without symbols, no instruction can be probed.
+                    if let Some(function) = symbol::lookup(known.address()) {
+                        let way = if wants.registers { Way::Instruction } else { Way::Entry };
+                        self.push(way, clause, name, &function, 0, &wants)?;
+                    }
+                }
+                return match (self.places.len() > before, nearest_event(group, event)) {
+                    (true, _) => Ok(()),
+                    (false, Some(meant)) => Err(probe.span.error(Problem::NoEventBut { meant: Described(meant) })),
+                    (false, None) => Err(probe.span.error(Problem::NoEvent)),
+                };
+            }
             Probe::Line { file, line } => {
                 let places =
                     source_lines::places(file, *line).map_err(|why| probe.span.error(Problem::Line { why }))?;
@@ -284,4 +303,13 @@ impl Places {
 
 fn range(function: &Symbol<'_>) -> Range<usize> {
     function.address as usize..(function.address + function.size) as usize
+}
+
+/// Returns the static event that was probably meant: the one with the nearest name, in any group.
+fn nearest_event(group: &str, event: &str) -> Option<&'static Event> {
+    if group.contains(['*', '?']) || event.contains(['*', '?']) {
+        return None;
+    }
+    let name = nearest(event, event::all().map(Event::name))?;
+    event::all().find(|known| known.name() == name)
 }

@@ -6,6 +6,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 
+use aarch64_kprobes::event::{self, Event, Field, Kind};
 use aarch64_kprobes::probe::Registration;
 use fallible::{Arc, OutOfMemory};
 use kprobes_program::check::check;
@@ -478,6 +479,16 @@ pub fn list(text: &str, has_signatures: bool) -> Result<Vec<String>, Refusal> {
         }
         let mut all = Places::default();
         all.add(0, &routine, &probe, &table)?;
+        if let Probe::Tracepoint { .. } = probe.node {
+            for (name, place) in all.names.iter().zip(&all.places) {
+                fallible::push(&mut lines, fallible::format(format_args!("{name}"))?)?;
+                let known = event::all().find(|event| has_signatures && event.address() == place.address);
+                for field in known.map_or(&[][..], Event::fields) {
+                    fallible::push(&mut lines, field_line(field)?)?;
+                }
+            }
+            continue;
+        }
         for (number, name) in all.names.iter().enumerate() {
             fallible::push(&mut lines, fallible::format(format_args!("{name}"))?)?;
             let place = all.places.iter().find(|place| has_signatures && place.name == number);
@@ -487,4 +498,14 @@ pub fn list(text: &str, has_signatures: bool) -> Result<Vec<String>, Refusal> {
         }
     }
     Ok(lines)
+}
+
+/// Returns the line about a field of a static event, as bpftrace has it.
+fn field_line(field: &Field) -> Result<String, OutOfMemory> {
+    let Field { name, c_type, kind, size, .. } = field;
+    match kind {
+        Kind::Characters => fallible::format(format_args!("    {c_type} {name}[{size}]")),
+        Kind::Text => fallible::format(format_args!("    __data_loc {c_type} {name}")),
+        _ => fallible::format(format_args!("    {c_type} {name}")),
+    }
 }

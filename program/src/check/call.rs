@@ -164,6 +164,10 @@ impl Clause<'_, '_> {
             }
         }
         let value = self.value(pointer)?;
+        if let (Type::Text { .. }, None, true) = (value.of, length, self.is_at_events()) {
+            // A field of a static event is the string already.
+            return Ok(value);
+        }
         let address = number(value, pointer.span)?.at;
         let (words, length) = match length {
             None => (TEXT_WORDS, Operand::Constant(u64::from(TEXT_WORDS) * 8 - 1)),

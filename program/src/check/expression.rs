@@ -26,6 +26,7 @@ impl Clause<'_, '_> {
                 Ok(Value { at: Operand::Word(known.at), of: known.of })
             }
             ExpressionForm::Map(map) => self.read_map(map, span),
+            ExpressionForm::Field { .. } if let Some(value) = self.event_field(expression)? => Ok(value),
             ExpressionForm::Builtin(_)
             | ExpressionForm::Field { .. }
             | ExpressionForm::Part { .. }

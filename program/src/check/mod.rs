@@ -6,6 +6,7 @@
 mod call;
 mod clause;
 mod condition;
+mod event;
 mod expression;
 mod format;
 mod image;
@@ -18,6 +19,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use aarch64_kprobes::event::Event;
 use fallible::{OutOfMemory, TryClone};
 use kprobes_types::Types;
 use kprobes_vm::code::{Code, MANY_MAX, Routine, Type};
@@ -52,6 +54,9 @@ pub trait Symbols {
     fn types(&self) -> Result<Option<&'static Types<'static>>, Problem> {
         Ok(None)
     }
+
+    /// Calls `each` for every static event of the image.
+    fn each_event(&self, _each: &mut dyn FnMut(&'static Event)) {}
 }
 
 /// Checks a program, and lowers it to code.

@@ -131,6 +131,8 @@ impl Clause<'_, '_> {
                 found => found?,
             },
             ExpressionForm::Field { of, name } => match &*of.form {
+                // A field of a static event is no Rust value: see `event`.
+                ExpressionForm::Builtin(root) if root == "args" && self.is_at_events() => return Ok(None),
                 ExpressionForm::Builtin(root) if root == "args" => self.argument(name, span)?,
                 ExpressionForm::Builtin(root) if root == "retval" => {
                     let of = self.returned(of.span)?;

@@ -169,6 +169,18 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
                 _ => Err(rest.span().error(Problem::InlineWhere)),
             }
         }
+        "tracepoint" | "t" => {
+            let parts = rest.text.find(':').map(|at| rest.cut(at));
+            match parts.map(|(group, event)| (group.text, event.text)) {
+                Some((group, event)) if !group.is_empty() && !event.is_empty() && !event.contains(':') => {
+                    Ok(Probe::Tracepoint { group: fallible::copy(group)?, event: fallible::copy(event)? })
+                }
+                None if rest.text == "*" => {
+                    Ok(Probe::Tracepoint { group: fallible::copy("*")?, event: fallible::copy("*")? })
+                }
+                _ => Err(rest.span().error(Problem::TracepointName)),
+            }
+        }
         "interval" | "i" => interval(rest.text).ok_or(rest.span().error(Problem::Interval)),
         other => Err(kind.span().error(foreign::probe(other).unwrap_or(Problem::ProbeKind))),
     }

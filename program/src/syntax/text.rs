@@ -39,6 +39,7 @@ impl Display for Probe {
             Self::Line { file, line } => write!(f, "kprobe:{file}:{line}"),
             Self::Instruction { function, offset: Some(offset) } => write!(f, "insn:{function}:{offset:#x}"),
             Self::Instruction { function, offset: None } => write!(f, "insn:{function}:*"),
+            Self::Tracepoint { group, event } => write!(f, "tracepoint:{group}:{event}"),
             Self::Inline { function, exit: false } => write!(f, "inline:{function}:entry"),
             Self::Inline { function, exit: true } => write!(f, "inline:{function}:return"),
         }

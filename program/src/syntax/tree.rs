@@ -94,6 +94,13 @@ pub enum Probe {
         /// The offset from the entry, in bytes; `None` for every instruction of the function.
         offset: Option<u64>,
     },
+    /// `tracepoint:GROUP:EVENT`: where static events that match happen.
+    Tracepoint {
+        /// The group, a glob.
+        group: String,
+        /// The name, a glob.
+        event: String,
+    },
     /// `inline:GLOB:entry` and `inline:GLOB:return`: at every inlined copy of a matching function.
     Inline {
         /// The glob for the functions.
@@ -116,6 +123,9 @@ impl TryClone for Probe {
             Self::Line { file, line } => Self::Line { file: fallible::copy(file)?, line: *line },
             Self::Instruction { function, offset } => {
                 Self::Instruction { function: fallible::copy(function)?, offset: *offset }
+            }
+            Self::Tracepoint { group, event } => {
+                Self::Tracepoint { group: fallible::copy(group)?, event: fallible::copy(event)? }
             }
             Self::Inline { function, exit } => Self::Inline { function: fallible::copy(function)?, exit: *exit },
         })
@@ -185,6 +195,7 @@ impl Probe {
             Self::Return { .. } => "kretprobe",
             Self::Exit { .. } => "return",
             Self::Instruction { .. } => "insn",
+            Self::Tracepoint { .. } => "tracepoint",
             Self::Inline { .. } => "inline",
         }
     }
