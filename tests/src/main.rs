@@ -39,6 +39,7 @@ mod signal;
 mod simulated;
 mod smp;
 mod snippets;
+mod static_events;
 mod step;
 mod storm;
 mod task;

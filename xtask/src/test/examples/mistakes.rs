@@ -39,7 +39,9 @@ const VECTOR: &str = "\"b kprobes_vector\",";
 const TEXT: &str = "&raw const __text_start as usize..&raw const __text_end as usize";
 const PLATFORM: &str = "unsafe impl Platform for Minimal {";
 
-const MISTAKES: [Mistake; 9] = [
+const HANDLER: &str = "    extern \"C\" fn entered(hit: &mut Hit<'_>) {";
+
+const MISTAKES: [Mistake; 10] = [
     Mistake {
         name: "without_a_context",
         file: File::Source,
@@ -101,6 +103,16 @@ const MISTAKES: [Mistake; 9] = [
             write((address + 4096) as *mut u8);
         }",
         says: "but they are different memory",
+    },
+    Mistake {
+        name: "with_an_event_in_the_region",
+        file: File::Source,
+        from: HANDLER,
+        to: "    aarch64_kprobes::event! { struct Entered = minimal:entered { sum: u64 } }
+    #[unsafe(link_section = \".kprobes.text.handlers.entered\")]
+    extern \"C\" fn entered(hit: &mut Hit<'_>) {
+        aarch64_kprobes::emit!(Entered { sum: hit.frame().x[0] });",
+        says: "which runs while probes are handled: move its `emit!` to code outside",
     },
     Mistake {
         name: "with_interrupts_masked",
