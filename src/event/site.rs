@@ -24,7 +24,7 @@ impl EventSite {
     }
 
     /// The virtual address of the function that the block calls.
-    fn function(&self) -> usize {
+    pub(crate) fn function(&self) -> usize {
         target(&self.function)
     }
 

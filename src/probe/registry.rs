@@ -372,7 +372,7 @@ impl Registry {
         addresses.sort_unstable();
         addresses.dedup();
         let failed = change::apply(self, addresses);
-        self.lead_sites(addresses.iter().copied());
+        self.lead_sites(addresses);
         failed
     }
 
@@ -399,7 +399,7 @@ impl Registry {
         for address in addresses {
             if self.is_pending(address) {
                 change::reduce(self, address);
-                self.lead_sites(core::iter::once(address));
+                self.lead_sites(&[address]);
             }
         }
     }

@@ -1,47 +1,40 @@
-//! Has the sites of static events lead to their events exactly while a probe is armed there.
+//! Keeps the sites of static events leading to their events exactly while a probe is armed there.
 //!
-//! The order is that of a probe: an event's function is armed before a site leads to it, and the sites lead past it
-//! again after it was disarmed. The block that a site leads to calls a function that returns at once, so a CPU that is
-//! in it has nothing to be waited for, and nothing is freed. Neither takes memory.
+//! The order is that of a probe. The function of an event is armed before a site leads to it, and the sites lead past it
+//! again after it was disarmed. The block that a site leads to calls a function that returns at once, so no CPU in it has
+//! to be waited for, and nothing is freed. Neither direction takes memory.
 
 use super::{Registry, Used};
 use crate::event::site;
 use crate::text::{self, Word};
 
-/// Sites that are replaced while the other CPUs are held once.
+/// The number of sites that are replaced while the other CPUs are held once.
 const AT_ONCE: usize = 16;
 
 impl Registry {
-    /// Makes what has changed at `addresses` true of the sites of the events that are there.
-    pub(super) fn lead_sites(&mut self, addresses: impl Iterator<Item = usize>) {
-        if site::all().is_empty() {
-            return;
+    /// Makes the sites of the events at `addresses`, which are in ascending order, lead to their events if a probe is
+    /// armed there, and past them otherwise.
+    pub(super) fn lead_sites(&mut self, addresses: &[usize]) {
+        let (mut words, mut count) = ([Word { address: 0, words: [0] }; AT_ONCE], 0);
+        for site in site::all() {
+            let function = site.function();
+            if addresses.binary_search(&function).is_err() {
+                continue;
+            }
+            let is_armed = self.entries.get_mut(function).is_some_and(|entry| entry.execution.is_some());
+            let word = if is_armed { site.branch() } else { Some(site::NOP) };
+            let Some(word) = word.filter(|word| text::read(site.instruction()) != *word) else { continue };
+            if let Some(place) = words.get_mut(count) {
+                *place = Word { address: site.instruction(), words: [word] };
+                count += 1;
+            }
+            if count == AT_ONCE {
+                text::patch::<Used>(&words, &mut []);
+                count = 0;
+            }
         }
-        for address in addresses {
-            let is_armed = self.entries.get_mut(address).is_some_and(|entry| entry.execution.is_some());
-            lead(address, is_armed);
+        if let Some(rest @ [_, ..]) = words.get(..count) {
+            text::patch::<Used>(rest, &mut []);
         }
-    }
-}
-
-/// Has the sites of the event at the virtual address `function` lead to it, or past it.
-fn lead(function: usize, to_it: bool) {
-    let (mut words, mut count) = ([Word { address: 0, words: [0] }; AT_ONCE], 0);
-    for site in site::of(function) {
-        let Some(word) = (if to_it { site.branch() } else { Some(site::NOP) }) else { continue };
-        if text::read(site.instruction()) == word {
-            continue;
-        }
-        if let Some(place) = words.get_mut(count) {
-            *place = Word { address: site.instruction(), words: [word] };
-            count += 1;
-        }
-        if count == AT_ONCE {
-            text::patch::<Used>(&words, &mut []);
-            count = 0;
-        }
-    }
-    if let Some(rest @ [_, ..]) = words.get(..count) {
-        text::patch::<Used>(rest, &mut []);
     }
 }
