@@ -574,7 +574,7 @@ impl fmt::Display for Problem {
             Self::LongProgram { most } => return write!(f, "a program has at most {most} bytes"),
             Self::OutOfMemory => "there is not enough memory to read the program",
             Self::Empty => "a program consists of probes and actions, as in kprobe:f { @ = count(); }",
-            Self::ProbeKind => "a probe is kprobe:, kretprobe:, return:, insn:, inline:, interval:, BEGIN or END",
+            Self::ProbeKind => "a probe is kprobe:, kretprobe:, return:, insn:, inline:, tracepoint:, interval:, BEGIN or END",
             Self::ProbeName => "a function is missing here",
             Self::OpenBracket => "this bracket is not closed",
             Self::Offset => "an offset is a number of bytes, as in 8 or 0x10, and a multiple of 4",

@@ -33,13 +33,15 @@ impl<P> Event<P> {
 }
 
 impl<P: Armed> Events<P> {
-    /// Adds the static events of the image.
+    /// Adds the static events of the image, by group and name, whatever order the linker has put them in.
     ///
     /// # Errors
     ///
     /// Fails if there is no memory for them.
     pub fn add_all_static(&mut self) -> Result<(), OutOfMemory> {
-        event::all().try_for_each(|event| self.add_static(event))
+        let mut all = fallible::collect(event::all())?;
+        all.sort_unstable_by_key(|event| (event.group(), event.name()));
+        all.into_iter().try_for_each(|event| self.add_static(event))
     }
 
     /// Adds a static event. Of several with one group and name, the first is taken.
