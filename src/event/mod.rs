@@ -14,7 +14,7 @@
 //! }
 //!
 //! fn start(queue: u32, name: &str) {
-//!     aarch64_kprobes::emit!(JobStart { queue: queue, name: name.into() });
+//!     aarch64_kprobes::emit!(JobStart { queue, name: name.into() });
 //! }
 //! ```
 //!
@@ -350,7 +350,7 @@ macro_rules! __optional {
     };
 }
 
-/// Says that an event happens: `emit!(TankFilled { name: name, number: 3, litres: tank.litres() })`.
+/// Says that an event happens: `emit!(TankFilled { name, number: 3, litres: tank.litres() })`.
 ///
 /// The fields are evaluated only while something listens to the event; otherwise a NOP is executed. It may stand where
 /// probes may be hit: with interrupts masked, under locks, in interrupt handlers. It must not stand in code that runs

@@ -34,6 +34,8 @@ pub enum Reason {
     /// The instruction after PACM (FEAT_PAuth_LR). [`classify`](super::classify) sees only one word and never gives
     /// this reason; [`modifies_next`](super::modifies_next) tells whether the word before is PACM.
     AfterModifier,
+    /// The NOP of a static event, where [`emit!`](crate::emit) stands.
+    EventSite,
     /// LDR (literal, SIMD&FP).
     SimdLiteral,
     /// FEAT_CMPBR: CB, CBB and CBH with a condition.
@@ -78,7 +80,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::LoadExclusive,
         Self::StoreExclusive,
         Self::ExceptionGenerating,
@@ -86,6 +88,7 @@ impl Reason {
         Self::ExceptionReturn,
         Self::AuthenticatedAddress,
         Self::AfterModifier,
+        Self::EventSite,
         Self::SimdLiteral,
         Self::CompareAndBranch,
         Self::ExceptionState,
@@ -124,6 +127,7 @@ impl fmt::Display for Reason {
             Self::AfterModifier => {
                 "follows PACM, which may make it sign or authenticate with its own address: probe the instruction after it"
             }
+            Self::EventSite => "is where a static event happens: probe the event, by its name",
             Self::SimdLiteral => {
                 "loads a floating-point register relative to its address, and those are not in the trap frame"
             }

@@ -114,7 +114,7 @@ impl Checker {
             return Err(ProbeError::Data { address, reader: None });
         }
         if site::at(address).is_some() {
-            return Err(ProbeError::EventSite { address });
+            return Err(ProbeError::Instruction { address, word: site::NOP, reason: Reason::EventSite });
         }
         let word = (self.read)(address);
         let verdict = insn::classify(word);

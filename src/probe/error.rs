@@ -34,11 +34,6 @@ pub enum ProbeError {
         /// The requested address.
         address: usize,
     },
-    /// The instruction is the NOP of a static event, which the engine replaces while something listens to the event.
-    EventSite {
-        /// Where it is.
-        address: usize,
-    },
     /// The instruction itself cannot be probed.
     Instruction {
         /// The address of the instruction.
@@ -143,10 +138,6 @@ impl fmt::Display for ProbeError {
             Self::Blacklisted { address } => {
                 write!(f, "{address:#x} runs while probes are handled, so it cannot be probed")
             }
-            Self::EventSite { address } => write!(
-                f,
-                "the NOP at {address:#x} is where a static event happens, which is listened to by its name, and is not probed"
-            ),
             Self::Instruction { address, word, reason } => {
                 write!(f, "the instruction {word:#010x} at {address:#x} {reason}")
             }

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use aarch64_kprobes::event::{self, Event, Text};
+use aarch64_kprobes::event::{self, Text};
+use aarch64_kprobes::insn::Reason;
 use aarch64_kprobes::probe::{self, Entry};
 use aarch64_kprobes::{Kprobe, ProbeError, emit};
 use kprobes_console::symbol;
@@ -42,7 +43,7 @@ static EVALUATED: AtomicU64 = AtomicU64::new(0);
 #[inline(never)]
 fn add(left: u32, right: i16) -> i64 {
     let sum = i64::from(black_box(left)) + i64::from(black_box(right));
-    emit!(Sum { left: evaluated(left), right: right, sum: sum });
+    emit!(Sum { left: evaluated(left), right, sum });
     sum
 }
 
@@ -53,13 +54,14 @@ fn evaluated(left: u32) -> u32 {
 
 #[inline(never)]
 fn see(number: u8, name: &str) {
-    emit!(Seen { number: number, name: name.into(), label: *b"abcde" });
+    emit!(Seen { number, name: name.into(), label: *b"abcde" });
 }
 
 /// Returns the addresses of the sites in the function that begins at `function`.
 fn sites(function: usize) -> Vec<usize> {
     let function = symbol::function(function).expect("a function has a symbol");
-    let is_site = |at: &usize| matches!(probe::check(*at), Err(ProbeError::EventSite { .. }));
+    let is_site =
+        |at: &usize| matches!(probe::check(*at), Err(ProbeError::Instruction { reason: Reason::EventSite, .. }));
     function.step_by(4).filter(is_site).collect()
 }
 
@@ -133,7 +135,8 @@ test!(
         let [site] = sites(add as *const () as usize)[..] else { panic!("the function has one site") };
         extern "C" fn nothing(_: &mut aarch64_kprobes::Hit<'_>) {}
         let refused = Kprobe::at(site).pre(nothing).register().map(|_| ());
-        assert_eq!(refused, Err(ProbeError::EventSite { address: site }));
+        let (address, word, reason) = (site, NOP, Reason::EventSite);
+        assert_eq!(refused, Err(ProbeError::Instruction { address, word, reason }));
     }
 );
 
