@@ -1,7 +1,8 @@
-//! Static events: places in a kernel's own code that say what happens there, and cost one NOP until something listens.
+//! Static events: places in a kernel's code that report what happens there, at the cost of one NOP until a probe
+//! listens.
 //!
 //! A probe finds values where the compiler has left them. A static event has the values that its author chose, under
-//! names that stay when the code changes. A kernel needs the engine alone for it: [`event!`](crate::event) defines an
+//! names that stay when the code changes. A kernel needs only the engine for it: [`event!`](crate::event) defines an
 //! event, and [`emit!`](crate::emit) stands where it happens.
 //!
 //! ```
@@ -20,20 +21,19 @@
 //!
 //! # How it works
 //!
-//! - `event!` makes a struct of the fields, a description of it in the section `.kprobes.events`, and a function that takes a
-//!   reference to the struct and returns.
-//! - `emit!` places a NOP. The section `.kprobes.sites` has its address, and that of a block outside the usual path, which
-//!   evaluates the fields and calls the function.
-//! - While a probe is armed at the function, the engine has a branch to the block in the place of the NOP. Both words are in the set
-//!   that the architecture allows to be replaced while they execute (Arm ARM, B2.4.4). Every CPU has synchronised when
-//!   the change returns.
+//! - `event!` defines a struct of the fields, a description in the section `.kprobes.events`, and a function that takes
+//!   a reference to the struct and returns at once.
+//! - `emit!` places a NOP. An entry in the section `.kprobes.sites` has its address, and that of a block outside the
+//!   usual path. The block evaluates the fields and calls the function.
+//! - While a probe is armed at the function, a branch to the block stands in place of the NOP. The architecture allows
+//!   both words to be replaced while they execute (Arm ARM, B2.4.4). Every CPU has synchronised when the change returns.
 //!
-//! So listening to an event is placing a [`Kprobe`](crate::Kprobe) at [`Event::address`], with all that is true of a
-//! probe: hits in a handler are counted as missed, interrupts are masked while a handler runs, and a snippet in the
-//! stub needs no handler. The first argument (x0) is the address of the struct.
+//! A [`Kprobe`](crate::Kprobe) at [`Event::address`] listens to the event, with all that holds for a probe. Hits in a
+//! handler are counted as missed, interrupts are masked while a handler runs, and a snippet in the stub needs no
+//! handler. The first argument (x0) is the address of the struct.
 //!
-//! The linker puts both sections into the image, where `kprobes.x` names them: nothing is registered at run time. The
-//! NOP itself cannot be probed, and analyses of the code take it for a branch that may go either way.
+//! The linker collects both sections, so nothing is registered at run time. The NOP itself cannot be probed, and
+//! analyses of the code take it for a branch that may go either way.
 
 pub(crate) mod site;
 
@@ -330,7 +330,8 @@ macro_rules! event {
 
         const _: () = {
             assert!($name::FIELDS.len() <= $crate::event::Event::FIELDS_MAX, "an event has at most 31 fields");
-            assert!(::core::mem::size_of::<$name>() <= $crate::event::Event::SIZE_MAX, "an event has at most 256 bytes");
+            let size = ::core::mem::size_of::<$name>();
+            assert!(size <= $crate::event::Event::SIZE_MAX, "an event has at most 256 bytes");
 
             #[cfg_attr(target_os = "none", unsafe(link_section = ".kprobes.events"))]
             #[used]
