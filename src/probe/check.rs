@@ -113,7 +113,7 @@ impl Checker {
         if self.has_marked_data && platform::has_data(address..address + 4) {
             return Err(ProbeError::Data { address, reader: None });
         }
-        if site::at(address).is_some() {
+        if event_site(address, text::read(address)).is_some() {
             return Err(ProbeError::Instruction { address, word: site::NOP, reason: Reason::EventSite });
         }
         let word = (self.read)(address);
@@ -339,11 +339,18 @@ fn flowing_word(address: usize) -> u32 {
 
 /// Does what [`flowing_word`] does, for a caller that holds the registry's lock or has masked interrupts.
 fn locked_flowing_word(address: usize) -> u32 {
-    let word = locked_original_word(address);
-    match word {
-        site::NOP => site::at(address).map_or(word, site::EventSite::either_way),
-        _ => word,
+    let word = text::read(address);
+    match event_site(address, word) {
+        Some(site) => site.either_way(),
+        None if is_armed(word) => table::original(address).unwrap_or(word),
+        None => word,
     }
+}
+
+/// Returns the site of a static event at `address`, where `word` stands: a NOP, or a branch.
+fn event_site(address: usize, word: u32) -> Option<&'static site::EventSite> {
+    let may_be_site = word == site::NOP || word != insn::BRK_KPROBE && is_armed(word);
+    if may_be_site { site::at(address) } else { None }
 }
 
 /// Returns whether `word` may have been written by the engine: an armed probe writes one of these two, and a site of a
