@@ -111,7 +111,7 @@ test!(
         assert_eq!((EVALUATED.load(Relaxed), LEFT.load(Relaxed), probe.hits()), (1, 6, 1));
         // Every CPU executes the branch.
         let callers: Vec<_> =
-            smp::running().map(|cpu| task::spawn_on(cpu, "caller", || drop(black_box(add(1, 1))))).collect();
+            smp::running().map(|cpu| task::spawn_on(cpu, "caller", || assert_eq!(add(1, 1), 2))).collect();
         let cpus = callers.len() as u64;
         callers.into_iter().for_each(task::JoinHandle::join);
         assert_eq!((LEFT.load(Relaxed), probe.hits()), (6 + 4 * cpus, 1 + cpus));
@@ -140,8 +140,8 @@ test!(
     }
 );
 
-/// While probes are on all other instructions of a function, its event is told with the values that the code has computed:
-/// no stub changes a register that only the block of the site reads.
+// While probes are on all other instructions of a function, its event is told with the values that the code has computed:
+// no stub changes a register that only the block of the site reads.
 test!(
     depends(core),
     fn probes_around_a_site_leave_the_fields_alone() {

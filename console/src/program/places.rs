@@ -175,7 +175,9 @@ impl Places {
             }
             Probe::Tracepoint { group, event } => {
                 let is_meant = |known: &&Event| matches(group, known.group()) && matches(event, known.name());
-                for known in event::all().filter(is_meant) {
+                let mut meant = fallible::collect(event::all().filter(is_meant))?;
+                meant.sort_unstable_by_key(|known| (known.group(), known.name()));
+                for known in meant {
                     let (group, event) = (fallible::copy(known.group())?, fallible::copy(known.name())?);
                     let name = self.name(Probe::Tracepoint { group, event })?;
                     // Without symbols, no instruction can be probed.
