@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 use core::mem;
 
+use aarch64_kprobes::event;
 use aarch64_kprobes::probe::{self, AliasableBox};
 use fallible::{OutOfMemory, TryClone};
 use kprobes_symbols::Symbol;
@@ -60,7 +61,12 @@ struct Profile {
 /// Returns the functions that match `glob` and can be traced.
 fn traceable(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     let untraceable = probe::blacklist();
-    symbol::functions(glob).filter(move |function| !untraceable.contains(&(function.address as usize)))
+    // A probe at the function of a static event listens to the event.
+    let is_event = |address: usize| event::all().any(|event| event.address() == address);
+    symbol::functions(glob).filter(move |function| {
+        let address = function.address as usize;
+        !untraceable.contains(&address) && !is_event(address)
+    })
 }
 
 impl TryClone for Settings {
