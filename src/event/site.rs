@@ -96,7 +96,7 @@ mod tests {
             let word = compare_zero_register(distance).unwrap();
             let Verdict::Simulate(operation @ Op::CompareBranch { .. }) = classify(word) else { panic!("{word:#x}") };
             assert_eq!(operation.branch_offset(), Some(distance as i32));
-            let access = Access::under(classify(word), word);
+            let access = Access::of(word);
             assert!(access.reads.is_empty() && access.writes.is_empty(), "{access:?}");
         }
         assert_eq!(compare_zero_register(1 << 20), None);

@@ -9,7 +9,7 @@ use super::machine::Image;
 use crate::check::check;
 use kprobes_types::LineError;
 
-use crate::error::{Listed, Noun, Problem};
+use crate::error::{Described, Listed, Noun, Problem};
 use crate::syntax::{Operator, PROGRAM_MAX, parse};
 
 const ERRORS: &str = include_str!("../../../tests/console/program-errors.txt");
@@ -27,6 +27,12 @@ macro_rules! each_problem {
         }
         [$(Problem::$problem $({ $($field: $value),* })?),*]
     }};
+}
+
+aarch64_kprobes::event! {
+    struct SchedSwitch = sched:sched_switch {
+        prev_pid: i32,
+    }
 }
 
 #[test]
@@ -100,6 +106,10 @@ fn every_error_is_shown() {
         NoTypes,
         NoSignature,
         NoArgument { names: Listed::Names(&["state", "blocks"]) },
+        NoEventField { names: Listed::Names(&["comm", "pid", "prio"]) },
+        NoEvent,
+        NoEventBut { meant: Described(SchedSwitch::EVENT) },
+        TracepointName,
         Differs,
         Unknown { why: kprobes_types::Unknown::OptimizedOut },
         Lost,
@@ -199,7 +209,10 @@ fn errors_are_shown_as_they_are() {
         let program = program.strip_prefix('\'').and_then(|quoted| quoted.strip_suffix('\'')).unwrap_or(program);
         let Err(error) = parse(program).and_then(|tree| check(&tree, &Image)) else { continue };
         // Problems with Rust values in the real image do not occur in the test image.
-        if reply.contains("  Command: ") || error.problem == Problem::NoMatch || program.contains("retval.") {
+        if reply.contains("  Command: ")
+            || matches!(error.problem, Problem::NoMatch | Problem::NoEvent)
+            || program.contains("retval.")
+        {
             continue;
         }
         let mark = error.span.mark(program).to_string();
