@@ -285,11 +285,11 @@ impl Checker {
     }
 
     /// Returns the original instruction at the virtual address `address`, which is in the text. Only a word that may have
-    /// replaced another one is looked up.
+    /// replaced another one, or be the site of a static event, is looked up.
     #[inline]
     fn original(&self, address: usize) -> u32 {
         match text::read(address) {
-            word if is_armed(word) => (self.read)(address),
+            word if word == site::NOP || is_armed(word) => (self.read)(address),
             word => word,
         }
     }
