@@ -23,7 +23,11 @@ pub(crate) fn of(text: &str) -> impl Iterator<Item = Pattern<'_>> {
             _ => {}
         }
         before = character;
-        depth == 0 && character.is_ascii_whitespace() || character == '\n'
+        if character == '\n' {
+            depth = 0;
+            return true;
+        }
+        depth == 0 && character.is_ascii_whitespace()
     });
     words.filter(|word| !word.is_empty()).map(|word| match word.strip_prefix('!') {
         Some(glob) => Pattern { glob, is_removed: true },
