@@ -31,6 +31,8 @@ struct Task {
     unseen: usize,
     /// The recorded calls, outermost first.
     open: Vec<Call>,
+    /// The depth of the entry of an interrupt that the task is in.
+    interrupt: Option<usize>,
 }
 
 /// A task by its number. Task 0 is the idle task of each CPU, and has the CPU besides.
@@ -51,6 +53,8 @@ pub(crate) struct Step {
     pub depth: usize,
     /// For a return, the system counter at its call, if that was recorded.
     pub began: Option<u64>,
+    /// The depth of the interrupt entry that the call is, or is within.
+    pub interrupt: Option<usize>,
     /// The number of open calls that stay open.
     keep: usize,
     /// Whether it is the return of an unseen call.
@@ -82,8 +86,8 @@ impl Calls {
                     }
                     calls.has_left(&record, step);
                 }
-                Some(Kind::Entry { is_tail }) => {
-                    let step = calls.enter(&record, is_tail);
+                Some(Kind::Entry(entry)) => {
+                    let step = calls.enter(&record, entry);
                     calls.has_entered(&record, step)?;
                 }
                 None => {}
@@ -92,27 +96,34 @@ impl Calls {
         Ok(before)
     }
 
-    /// Computes the step of a call. `is_tail` says whether it is a tail call.
-    pub fn enter(&self, record: &Record<'_>, is_tail: bool) -> Step {
+    /// Computes the step of a call.
+    pub fn enter(&self, record: &Record<'_>, Entry { is_tail, is_interrupt }: Entry) -> Step {
         let stack = record.word(STACK);
-        let Some(task) = self.find(key(record)) else { return Step::first() };
+        let begun = |depth| is_interrupt.then_some(depth);
+        let Some(task) = self.find(key(record)) else { return Step { interrupt: begun(0), ..Step::first() } };
         let is_around = |call: &Call| call.stack > stack || is_tail && call.stack == stack;
         let keep = task.open.iter().rposition(is_around).map_or(0, |at| at + 1);
-        Step { depth: task.unseen + keep, began: None, keep, is_unseen: false }
+        let depth = task.unseen + keep;
+        let interrupt = task.interrupt.filter(|around| *around < depth).or(begun(depth));
+        Step { depth, began: None, interrupt, keep, is_unseen: false }
     }
 
     /// Computes the step of a return.
     pub fn leave(&self, record: &Record<'_>) -> Step {
         let (function, stack) = (record.word(8), record.word(STACK));
         let Some(task) = self.find(key(record)) else { return Step { is_unseen: true, ..Step::first() } };
+        // The return of the entry itself is part of the interrupt.
+        let interrupt = |depth| task.interrupt.filter(|entry| *entry <= depth);
         let is_own = |call: &Call| call.stack == stack && call.function == function;
         if let Some(at) = task.open.iter().rposition(is_own) {
             let began = task.open.get(at).map(|call| call.time);
-            return Step { depth: task.unseen + at, began, keep: at, is_unseen: false };
+            let depth = task.unseen + at;
+            return Step { depth, began, interrupt: interrupt(depth), keep: at, is_unseen: false };
         }
         let keep = task.open.iter().rposition(|call| call.stack >= stack).map_or(0, |at| at + 1);
         let unseen = if keep == 0 { task.unseen.saturating_sub(1) } else { task.unseen };
-        Step { depth: unseen + keep, began: None, keep, is_unseen: keep == 0 }
+        let depth = unseen + keep;
+        Step { depth, began: None, interrupt: interrupt(depth), keep, is_unseen: keep == 0 }
     }
 
     /// Makes the step of a call.
@@ -123,6 +134,7 @@ impl Calls {
     pub fn has_entered(&mut self, record: &Record<'_>, step: Step) -> Result<(), OutOfMemory> {
         let task = self.task(key(record))?;
         task.open.truncate(step.keep);
+        task.interrupt = step.interrupt;
         let call = Call { function: record.word(8), stack: record.word(STACK), time: record.time };
         fallible::push(&mut task.open, call)
     }
@@ -132,6 +144,7 @@ impl Calls {
         if let Some(at) = self.tasks.iter().position(|task| task.key == key(record)) {
             let task = &mut self.tasks[at];
             task.open.truncate(step.keep);
+            task.interrupt = step.interrupt.filter(|entry| *entry < step.depth);
             task.unseen = task.unseen.saturating_sub(usize::from(step.is_unseen));
         }
     }
@@ -146,7 +159,7 @@ impl Calls {
             Some(at) => self.tasks.swap(0, at),
             None => {
                 self.tasks.truncate(TASKS - 1);
-                fallible::push(&mut self.tasks, Task { key, unseen: 0, open: Vec::new() })?;
+                fallible::push(&mut self.tasks, Task { key, unseen: 0, open: Vec::new(), interrupt: None })?;
                 let last = self.tasks.len() - 1;
                 self.tasks.swap(0, last);
             }
@@ -158,7 +171,7 @@ impl Calls {
 impl Step {
     /// The step of a task of which nothing is known.
     const fn first() -> Self {
-        Self { depth: 0, began: None, keep: 0, is_unseen: false }
+        Self { depth: 0, began: None, interrupt: None, keep: 0, is_unseen: false }
     }
 }
 
@@ -166,10 +179,16 @@ impl Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A call.
-    Entry {
-        /// Whether it is a tail call.
-        is_tail: bool,
-    },
+    Entry(Entry),
     /// A return.
     Return,
+}
+
+/// A call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Whether it is a tail call.
+    pub is_tail: bool,
+    /// Whether it is the entry of an interrupt.
+    pub is_interrupt: bool,
 }

@@ -1,7 +1,7 @@
 //! The text of the tracer `function_graph`, as Linux's `kernel/trace/trace_functions_graph.c` prints it.
 //!
-//! The text of a record depends on the records before it: the calls that its task is in, the task that the CPU ran, and
-//! whether an interrupt is being handled. A [`Printer`] keeps this from one record to the next.
+//! The text of a record depends on the records before it: the calls that its task is in, whether one of these is the entry
+//! of an interrupt, and the task that the CPU ran. A [`Printer`] keeps this from one record to the next.
 
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -9,7 +9,7 @@ use core::fmt::{self, Write};
 use fallible::OutOfMemory;
 
 use super::PARENT;
-use super::calls::{self, Calls, Step};
+use super::calls::{self, Calls, Entry, Step};
 use crate::host::{Clock, Symbols};
 use crate::options::{Flag, Options};
 use crate::recorder::{FUNCTION_EVENT, GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, STACK_EVENT};
@@ -32,8 +32,6 @@ struct Cpu {
     comment: usize,
     /// Whether its next record is a return that was written with its call, on one line.
     skip: bool,
-    /// The depth at which an interrupt began whose calls are hidden.
-    interrupt: Option<usize>,
 }
 
 /// The parameters of all lines.
@@ -78,7 +76,10 @@ pub(crate) fn write_header(out: &mut dyn Write, options: Options) -> fmt::Result
 /// call of a function that is followed to its return.
 fn kind(record: &Record<'_>, symbols: &dyn Symbols) -> Option<calls::Kind> {
     match record.event() {
-        GRAPH_ENTRY_EVENT => Some(calls::Kind::Entry { is_tail: symbols.is_trampoline(record.word(PARENT)) }),
+        GRAPH_ENTRY_EVENT => Some(calls::Kind::Entry(Entry {
+            is_tail: symbols.is_trampoline(record.word(PARENT)),
+            is_interrupt: symbols.is_interrupt_entry(record.word(8)),
+        })),
         GRAPH_RETURN_EVENT => Some(calls::Kind::Return),
         _ => None,
     }
@@ -101,8 +102,8 @@ impl Printer {
     /// There is no memory.
     pub fn pass_over(&mut self, record: &Record<'_>, symbols: &dyn Symbols) -> Result<(), OutOfMemory> {
         match kind(record, symbols) {
-            Some(calls::Kind::Entry { is_tail }) => {
-                let step = self.calls.enter(record, is_tail);
+            Some(calls::Kind::Entry(entry)) => {
+                let step = self.calls.enter(record, entry);
                 self.calls.has_entered(record, step)
             }
             Some(calls::Kind::Return) => {
@@ -135,12 +136,15 @@ impl Printer {
         if record.lost > 0 {
             text::write_lost(out, record.cpu, record.lost)?;
         }
+        let is_hidden = |step: Step| step.interrupt.is_some() && !style.options.is(Flag::GraphInterrupts);
         match kind(record, style.symbols) {
-            Some(calls::Kind::Entry { is_tail }) => {
-                let step = self.calls.enter(record, is_tail);
+            Some(calls::Kind::Entry(entry)) => {
+                let step = self.calls.enter(record, entry);
                 let back = next.filter(|next| next.event() == GRAPH_RETURN_EVENT && next.task() == record.task());
                 let back = back.filter(|next| next.lost == 0 && next.word(8) == record.word(8));
-                cpu.write_entry(out, record, back, step, style)?;
+                if !is_hidden(step) {
+                    cpu.write_entry(out, record, back, step, style)?;
+                }
                 self.calls.has_entered(record, step)?;
                 if let Some(back) = back {
                     let step = self.calls.leave(back);
@@ -149,7 +153,9 @@ impl Printer {
             }
             Some(calls::Kind::Return) => {
                 let step = self.calls.leave(record);
-                cpu.write_return(out, record, step, style)?;
+                if !is_hidden(step) {
+                    cpu.write_return(out, record, step, style)?;
+                }
                 self.calls.has_left(record, step);
             }
             // As in Linux, these are no comments.
@@ -189,15 +195,6 @@ impl Cpu {
     ) -> fmt::Result {
         let function = record.word(8);
         let is_interrupt = style.symbols.is_interrupt_entry(function);
-        if !style.options.is(Flag::GraphInterrupts) {
-            if self.interrupt.is_some() {
-                return Ok(());
-            }
-            if is_interrupt {
-                self.interrupt = Some(step.depth);
-                return Ok(());
-            }
-        }
         self.write_switch(out, record, style)?;
         if is_interrupt {
             write_interrupt(out, record, "==========>", style)?;
@@ -230,14 +227,6 @@ impl Cpu {
 
     /// Writes the lines of a return.
     fn write_return(&mut self, out: &mut dyn Write, record: &Record<'_>, step: Step, style: Style<'_>) -> fmt::Result {
-        if !style.options.is(Flag::GraphInterrupts)
-            && let Some(depth) = self.interrupt
-        {
-            if step.depth <= depth {
-                self.interrupt = None;
-            }
-            return Ok(());
-        }
         let function = record.word(8);
         self.write_switch(out, record, style)?;
         write_context(out, record, style)?;

@@ -371,6 +371,33 @@ fn other_records_are_comments_and_stacks_have_their_own_lines() {
     assert_eq!(shown(&records), expected);
 }
 
+#[test]
+fn a_task_that_runs_within_a_hidden_interrupt_is_shown() {
+    let mut options = graph_options();
+    options.set(Flag::GraphInterrupts, false);
+    let records = [
+        call(7, 1_000, IRQ, 0x500),
+        // The interrupt switches to another task.
+        call(8, 2_000, OPEN, 0x9800),
+        call(8, 3_000, GETNAME, 0x9700),
+        back(8, 3_500, GETNAME, 0x9700),
+        back(8, 4_000, OPEN, 0x9800),
+        // The task goes on elsewhere, still in its interrupt.
+        call(7, 5_000, ALLOC, 0x400).on(2),
+        back(7, 5_500, ALLOC, 0x400).on(2),
+        back(7, 6_000, IRQ, 0x500).on(2),
+        call(7, 7_000, GETNAME, 0x700).on(2),
+        back(7, 7_500, GETNAME, 0x700).on(2),
+    ];
+    let expected = "\
+\x200)               |  do_sys_open() {
+ 0)   0.500 us    |    getname();
+ 0)   2.000 us    |  }
+ 2)   0.500 us    |  getname();
+";
+    assert_eq!(shown_with(&records, options), expected);
+}
+
 /// Takes only so many writes.
 struct Short(usize, String);
 
