@@ -8,8 +8,8 @@ use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
 
-use super::PARENT;
 use super::calls::{self, Calls, Entry, Step};
+use super::{PARENT, STACK};
 use crate::host::{Clock, Symbols};
 use crate::options::{Flag, Options};
 use crate::recorder::{FUNCTION_EVENT, GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, STACK_EVENT};
@@ -85,6 +85,11 @@ fn kind(record: &Record<'_>, symbols: &dyn Symbols) -> Option<calls::Kind> {
     }
 }
 
+/// Returns whether the return `back` is that of the call `entry` of the same task. A recursive call has another stack pointer.
+fn is_return_of(back: &Record<'_>, entry: &Record<'_>) -> bool {
+    (back.word(8), back.word(STACK)) == (entry.word(8), entry.word(STACK))
+}
+
 impl Printer {
     /// Creates a printer of `records`, which knows the calls that contain the first of them.
     ///
@@ -141,7 +146,7 @@ impl Printer {
             Some(calls::Kind::Entry(entry)) => {
                 let step = self.calls.enter(record, entry);
                 let back = next.filter(|next| next.event() == GRAPH_RETURN_EVENT && next.task() == record.task());
-                let back = back.filter(|next| next.lost == 0 && next.word(8) == record.word(8));
+                let back = back.filter(|next| next.lost == 0 && is_return_of(next, record));
                 if !is_hidden(step) {
                     cpu.write_entry(out, record, back, step, style)?;
                 }

@@ -398,6 +398,17 @@ fn a_task_that_runs_within_a_hidden_interrupt_is_shown() {
     assert_eq!(shown_with(&records, options), expected);
 }
 
+#[test]
+fn a_call_is_not_closed_by_the_return_of_its_recursive_caller() {
+    let records = [call(7, 1_000, OPEN, 0x880), call(7, 2_000, OPEN, 0x800), back(7, 3_000, OPEN, 0x880)];
+    let expected = "\
+\x200)               |  do_sys_open() {
+ 0)               |    do_sys_open() {
+ 0)   2.000 us    |  }
+";
+    assert_eq!(shown(&records), expected);
+}
+
 /// Takes only so many writes.
 struct Short(usize, String);
 
