@@ -150,6 +150,7 @@ impl Printer {
                 if !is_hidden(step) {
                     cpu.write_entry(out, record, back, step, style)?;
                 }
+                cpu.skip = back.is_some();
                 self.calls.has_entered(record, step)?;
                 if let Some(back) = back {
                     let step = self.calls.leave(back);
@@ -217,7 +218,6 @@ impl Cpu {
                     write_interrupt(out, back, "<==========", style)?;
                 }
                 self.comment = step.depth;
-                self.skip = true;
             }
             None => {
                 write_duration(out, Duration::None, style.options)?;

@@ -409,6 +409,21 @@ fn a_call_is_not_closed_by_the_return_of_its_recursive_caller() {
     assert_eq!(shown(&records), expected);
 }
 
+#[test]
+fn a_hidden_interrupt_without_calls_returns_once() {
+    let mut options = graph_options();
+    options.set(Flag::GraphInterrupts, false);
+    let records = [
+        call(7, 1_000, IRQ, 0x500),
+        back(7, 1_500, IRQ, 0x500),
+        call(7, 2_000, ALLOC, 0x600),
+        back(7, 2_500, ALLOC, 0x600),
+        back(7, 3_000, GETNAME, 0x700),
+    ];
+    let expected = " 0)   0.500 us    |    kmem_cache_alloc();\n 0)               |  } /* getname */\n";
+    assert_eq!(shown_with(&records, options), expected);
+}
+
 /// Takes only so many writes.
 struct Short(usize, String);
 
