@@ -5,7 +5,9 @@
 //! address of a trampoline of return probes as its return address. A call whose return was not recorded therefore ends
 //! here when the next call begins that is not within it.
 //!
-//! A return without a recorded call shows that its call surrounds all known calls. Such a call is *unseen*.
+//! A return without a recorded call whose stack pointer is above all that its task was seen with shows that its call surrounds
+//! all known calls. Such a call is *unseen*. If its stack pointer is lower, its call was not recorded, but calls around it may
+//! have been.
 
 use alloc::vec::Vec;
 
@@ -24,13 +26,17 @@ pub(crate) struct Calls {
     tasks: Vec<Task>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Task {
     key: Key,
     /// The number of unseen calls.
     unseen: usize,
     /// The recorded calls, outermost first.
     open: Vec<Call>,
+    /// The highest stack pointer of its records; 0 before the first.
+    highest: u64,
+    /// Whether its last record is the return of an unseen call.
+    is_after_unseen: bool,
     /// The depth of the entry of an interrupt that the task is in.
     interrupt: Option<usize>,
 }
@@ -84,7 +90,7 @@ impl Calls {
                     if step.is_unseen {
                         before.task(key(&record))?.unseen += 1;
                     }
-                    calls.has_left(&record, step);
+                    calls.has_left(&record, step)?;
                 }
                 Some(Kind::Entry(entry)) => {
                     let step = calls.enter(&record, entry);
@@ -121,9 +127,12 @@ impl Calls {
             return Step { depth, began, interrupt: interrupt(depth), keep: at, is_unseen: false };
         }
         let keep = task.open.iter().rposition(|call| call.stack >= stack).map_or(0, |at| at + 1);
-        let unseen = if keep == 0 { task.unseen.saturating_sub(1) } else { task.unseen };
+        // An unseen call that has just returned may be the tail call of another.
+        let is_above = stack > task.highest || task.is_after_unseen && stack == task.highest;
+        let is_unseen = keep == 0 && is_above;
+        let unseen = task.unseen.saturating_sub(usize::from(is_unseen));
         let depth = unseen + keep;
-        Step { depth, began: None, interrupt: interrupt(depth), keep, is_unseen: keep == 0 }
+        Step { depth, began: None, interrupt: interrupt(depth), keep, is_unseen }
     }
 
     /// Makes the step of a call.
@@ -136,17 +145,23 @@ impl Calls {
         task.open.truncate(step.keep);
         task.interrupt = step.interrupt;
         let call = Call { function: record.word(8), stack: record.word(STACK), time: record.time };
-        fallible::push(&mut task.open, call)
+        fallible::push(&mut task.open, call)?;
+        (task.highest, task.is_after_unseen) = (task.highest.max(call.stack), false);
+        Ok(())
     }
 
     /// Makes the step of a return.
-    pub fn has_left(&mut self, record: &Record<'_>, step: Step) {
-        if let Some(at) = self.tasks.iter().position(|task| task.key == key(record)) {
-            let task = &mut self.tasks[at];
-            task.open.truncate(step.keep);
-            task.interrupt = step.interrupt.filter(|entry| *entry < step.depth);
-            task.unseen = task.unseen.saturating_sub(usize::from(step.is_unseen));
-        }
+    ///
+    /// # Errors
+    ///
+    /// There is no memory: the step was not made.
+    pub fn has_left(&mut self, record: &Record<'_>, step: Step) -> Result<(), OutOfMemory> {
+        let task = self.task(key(record))?;
+        task.open.truncate(step.keep);
+        task.interrupt = step.interrupt.filter(|entry| *entry < step.depth);
+        task.unseen = task.unseen.saturating_sub(usize::from(step.is_unseen));
+        (task.highest, task.is_after_unseen) = (task.highest.max(record.word(STACK)), step.is_unseen);
+        Ok(())
     }
 
     fn find(&self, key: Key) -> Option<&Task> {
@@ -159,7 +174,7 @@ impl Calls {
             Some(at) => self.tasks.swap(0, at),
             None => {
                 self.tasks.truncate(TASKS - 1);
-                fallible::push(&mut self.tasks, Task { key, unseen: 0, open: Vec::new(), interrupt: None })?;
+                fallible::push(&mut self.tasks, Task { key, ..Task::default() })?;
                 let last = self.tasks.len() - 1;
                 self.tasks.swap(0, last);
             }

@@ -113,8 +113,7 @@ impl Printer {
             }
             Some(calls::Kind::Return) => {
                 let step = self.calls.leave(record);
-                self.calls.has_left(record, step);
-                Ok(())
+                self.calls.has_left(record, step)
             }
             None => Ok(()),
         }
@@ -154,7 +153,7 @@ impl Printer {
                 self.calls.has_entered(record, step)?;
                 if let Some(back) = back {
                     let step = self.calls.leave(back);
-                    self.calls.has_left(back, step);
+                    self.calls.has_left(back, step)?;
                 }
             }
             Some(calls::Kind::Return) => {
@@ -162,7 +161,7 @@ impl Printer {
                 if !is_hidden(step) {
                     cpu.write_return(out, record, step, style)?;
                 }
-                self.calls.has_left(record, step);
+                self.calls.has_left(record, step)?;
             }
             // As in Linux, these are no comments.
             None if matches!(record.event(), STACK_EVENT | FUNCTION_EVENT) => {

@@ -424,6 +424,25 @@ fn a_hidden_interrupt_without_calls_returns_once() {
     assert_eq!(shown_with(&records, options), expected);
 }
 
+#[test]
+fn a_return_whose_call_is_missing_in_between_indents_nothing_before_it() {
+    let records = [
+        call(7, 1_000, OPEN, 0x800),
+        back(7, 1_500, OPEN, 0x800),
+        back(7, 2_000, GETNAME, 0x700),
+        // Its tail call, and then itself, began before the first record.
+        back(7, 3_000, ALLOC, 0x900),
+        back(7, 3_100, SCHEDULE, 0x900),
+    ];
+    let expected = "\
+\x200)   0.500 us    |      do_sys_open();
+ 0)               |      } /* getname */
+ 0)               |    } /* kmem_cache_alloc */
+ 0)               |  } /* schedule */
+";
+    assert_eq!(shown(&records), expected);
+}
+
 /// Takes only so many writes.
 struct Short(usize, String);
 
