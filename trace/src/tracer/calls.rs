@@ -171,12 +171,11 @@ impl Calls {
     /// Returns the task after moving it to the front, or adding it.
     fn task(&mut self, key: Key) -> Result<&mut Task, OutOfMemory> {
         match self.tasks.iter().position(|task| task.key == key) {
-            Some(at) => self.tasks.swap(0, at),
+            Some(at) => self.tasks[..=at].rotate_right(1),
             None => {
                 self.tasks.truncate(TASKS - 1);
                 fallible::push(&mut self.tasks, Task { key, ..Task::default() })?;
-                let last = self.tasks.len() - 1;
-                self.tasks.swap(0, last);
+                self.tasks.rotate_right(1);
             }
         }
         self.tasks.first_mut().ok_or(OutOfMemory)

@@ -443,6 +443,14 @@ fn a_return_whose_call_is_missing_in_between_indents_nothing_before_it() {
     assert_eq!(shown(&records), expected);
 }
 
+#[test]
+fn the_task_that_was_not_seen_for_longest_is_forgotten() {
+    let mut records: Vec<_> = (1..=257).map(|task| call(task, 1_000, OPEN, 0x800)).collect();
+    records.extend((2..=257).map(|task| back(task, 2_000, OPEN, 0x800).on(1)));
+    let text = shown(&records);
+    assert_eq!(text.matches("1.000 us").count(), 256);
+}
+
 /// Takes only so many writes.
 struct Short(usize, String);
 
