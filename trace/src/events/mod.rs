@@ -965,12 +965,11 @@ impl<P: Armed> Events<P> {
         symbols: &dyn Symbols,
         clock: Clock,
     ) -> Result<(), ShowError> {
-        let is_graph = self.options.tracer == Tracer::FunctionGraph;
-        let mut graph = if is_graph { Printer::of(snapshot.records()?, symbols)? } else { Printer::default() };
+        let mut graph = Printer::of(snapshot.records()?, symbols)?;
         for (number, (record, next)) in snapshot.records_with_next()?.enumerate() {
             if is_meant(number, &record) {
                 self.write_record(out, &record, next.as_ref(), &mut graph, symbols, clock)?;
-            } else if is_graph {
+            } else {
                 graph.pass_over(&record, symbols)?;
             }
         }
@@ -988,7 +987,8 @@ impl<P: Armed> Events<P> {
         clock: Clock,
     ) -> Result<(), ShowError> {
         let (event, options) = (self.described(record.event()), self.options);
-        if options.tracer == Tracer::FunctionGraph {
+        // A snapshot may have records of a tracer that was set before.
+        if options.tracer == Tracer::FunctionGraph || matches!(record.event(), GRAPH_ENTRY_EVENT | GRAPH_RETURN_EVENT) {
             let style = Style { symbols, clock, options, cpus: self.rings.cpus() };
             return graph.write(out, record, next, event, style);
         }

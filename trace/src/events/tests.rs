@@ -11,6 +11,7 @@ use crate::trigger::controls::{Controls, Services};
 use crate::trigger::restriction::Restriction;
 use crate::trigger::settings::Settings;
 use aarch64_kprobes::exception::TrapFrame;
+use alloc::borrow::ToOwned;
 use alloc::rc::Rc;
 use alloc::string::String;
 use core::cell::{Cell, RefCell};
@@ -777,6 +778,28 @@ fn a_snapshot_is_what_was_in_the_rings() {
     assert!(snapshot(&events).contains("is allocated") && events.removed.is_empty());
     events.set_snapshot(0).unwrap();
     assert!(snapshot(&events).contains("is freed"));
+}
+
+/// A tracer clears the rings, but not the snapshot.
+#[test]
+fn a_snapshot_of_the_graph_is_read_as_one_under_another_tracer() {
+    use crate::tracer::{Kind, Tracer};
+    let mut events = events();
+    events.set_tracer(Tracer::FunctionGraph);
+    let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
+    for (kind, time, return_address) in [(Kind::Entry, 1, None), (Kind::Return, 3, Some(0x2004))] {
+        let recorder = kind.recorder(events.rings()).unwrap();
+        let moment =
+            Moment { context: Context { cpu: 0, task: 3, name, time }, address: 0x1000, return_address, entry: &[] };
+        // SAFETY: only this thread uses the rings, and the moment fits the kind.
+        unsafe { recorder.record(Registers::Frame(&TrapFrame::default()), &moment) };
+    }
+    events.set_snapshot(1).unwrap();
+    let shown = snapshot(&events);
+    events.set_tracer(Tracer::Nop);
+    let last = |text: &str| text.lines().last().unwrap_or_default().to_owned();
+    assert_eq!(last(&shown), " 0)   2.000 us    |  f();");
+    assert_eq!(last(&snapshot(&events)), last(&shown));
 }
 
 /// A trigger separates earlier records from the hit itself and from later ones; as in Linux, also if it has a filter.
