@@ -5,7 +5,7 @@
 //! |---|---|
 //! | an address of the image, 16 hexadecimal digits from `ffffff` on, `0x` or not | `ADDRESS` |
 //! | the size of a function, after `+0xOFFSET/`, after the address of a row of `symbols`, in `has 0x… bytes` | `SIZE` |
-//! | the offset before it, of a return address: in a backtrace, before ` <- ` in a trace, in a histogram of stacks; in a stack that a program prints; and of an inlined copy in its function | `OFFSET` |
+//! | the offset before it, of a return address: in a backtrace, before ` <- ` in a trace, in a histogram of stacks, and in a stack that is a field; in a stack that a program prints; and of an inlined copy in its function | `OFFSET` |
 //! | the number of functions, in `N of … functions` | `COUNT` |
 //! | the number of KiB, in the last line of `list`: memory that was used before is kept | `N` |
 //! | a number of milliseconds, a time in a trace or in a log of errors | `TIME` |
@@ -18,6 +18,9 @@
 /// The start of a stack's lines in a histogram.
 const STACK_INDENT: &str = "         ";
 
+/// The start of the lines of a stack that is a field of a synthetic event.
+const FIELD_OF_STACK: &str = "=> ";
+
 /// The start of the lines of a stack that a program prints.
 const PROGRAM_INDENT: &str = "    ";
 
@@ -25,7 +28,8 @@ const PROGRAM_INDENT: &str = "    ";
 pub fn normal(line: &str) -> String {
     let mut line = addresses(line.trim_end());
     let is_frame = line.trim_start().starts_with('#') && line.contains(" ADDRESS ")
-        || line.starts_with(STACK_INDENT) && trace_record(&line).is_none();
+        || line.starts_with(STACK_INDENT) && trace_record(&line).is_none()
+        || line.starts_with(FIELD_OF_STACK);
     sizes(&mut line, is_frame);
     if let Some((count, rest)) = line.strip_prefix("ADDRESS ").and_then(|row| row.trim_start().split_once("  "))
         && is_number(count)
@@ -255,6 +259,7 @@ mod tests {
             ("the function, which has 0x2050 bytes", "the function, which has SIZE bytes"),
             ("[    0.595480] trace_kprobe: error: no", "[TIME] trace_kprobe: error: no"),
             ("         <a as b>::c+0x290/0x408", "         <a as b>::c+OFFSET/SIZE"),
+            ("=> <a as b>::c+0x290/0x408", "=> <a as b>::c+OFFSET/SIZE"),
             ("    <a as b>::c+104", "    <a as b>::c+OFFSET"),
             ("kprobe:a+104", "kprobe:a+104"),
             ("inline:<a as b>::c:entry in d::e+0x3b0, in pieces", "inline:<a as b>::c:entry in d::e+OFFSET, in pieces"),
