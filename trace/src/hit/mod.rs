@@ -11,12 +11,15 @@
 //! | [`write`](mod@write) | writing a record to the ring of this CPU |
 //! | `action` | carrying out filters, triggers and histograms |
 //! | `tracer` | what the tracers do that records alone do not |
+//! | `role` | which calls belong to a graph with limits |
 //! | `registers` | the registers of the probed code |
 
 pub(crate) mod action;
 #[cfg(target_os = "none")]
 pub(crate) mod handler;
 mod registers;
+#[cfg(any(target_os = "none", test))]
+mod role;
 #[cfg(target_os = "none")]
 pub(crate) mod tracer;
 pub mod write;

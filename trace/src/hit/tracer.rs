@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use aarch64_kprobes::probe::{Call, Decision};
 
 use super::Registers;
+pub(crate) use super::role::Role;
 use super::write::Moment;
 use crate::host::Context;
 use crate::recorder::Recorder;
@@ -24,22 +25,6 @@ pub(crate) struct Limits {
     pub max_depth: u32,
     /// Whether the graph begins only with calls of functions with the role [`Role::Outermost`].
     pub has_outermost: bool,
-}
-
-/// The role of a function in the graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// A call belongs to the graph if it is in a call that does, or if the graph may begin anywhere.
-    Inner,
-    /// A call belongs to the graph wherever it is made.
-    Outermost,
-    /// Neither a call nor the calls in it are recorded.
-    Silent,
-}
-
-impl Role {
-    /// All of them, in their order.
-    pub const ALL: [Self; 3] = [Self::Inner, Self::Outermost, Self::Silent];
 }
 
 /// The data of the probes of all functions with one role.
@@ -70,18 +55,17 @@ impl Limits {
     #[inline(always)]
     fn has(&self, role: Role, call: &Call<'_>) -> bool {
         let mut depth = 0;
-        let mut is_silent = false;
+        let mut around = None;
         // A task is in at most `max_depth` calls of the graph. Without a limit only the newest is looked at.
         call.each_outer(graph_returned, |data| {
             if depth == 0 {
                 // SAFETY: `Traced` registers this handler with sites alone, and drops them after the probes.
-                is_silent = unsafe { Site::at(data) }.0.role == Role::Silent;
+                around = Some(unsafe { Site::at(data) }.0.role);
             }
             depth += 1;
             depth < self.max_depth
         });
-        let is_begun = depth > 0 || !self.has_outermost || role == Role::Outermost;
-        is_begun && !is_silent && (self.max_depth == 0 || depth < self.max_depth)
+        role.belongs(around, self.has_outermost) && (self.max_depth == 0 || depth < self.max_depth)
     }
 }
 
