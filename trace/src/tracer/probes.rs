@@ -31,7 +31,8 @@ pub struct Traced {
     // Dropped before the fields that they use.
     calls: Vec<Kprobe>,
     returns: Vec<Kretprobe>,
-    _made: Vec<Made>,
+    // No list: without memory for it, these would be dropped before the probes.
+    _made: [Option<Made>; 2],
     _sites: Option<Sites>,
 }
 
@@ -141,7 +142,7 @@ impl Traced {
     pub fn functions(functions: &[u64], rings: &'static Rings, stacks: bool) -> Result<Self, OutOfMemory> {
         let made = Made::new(Kind::Function, functions, rings, stacks)?;
         let calls = Self::calls(&made, functions, 0..functions.len())?.1;
-        Ok(Self { calls, returns: Vec::new(), _made: fallible::collect([made])?, _sites: None })
+        Ok(Self { calls, returns: Vec::new(), _made: [Some(made), None], _sites: None })
     }
 
     /// Creates disarmed probes that record the calls and returns of `functions` in `rings`, within the limits of `graph`.
@@ -166,7 +167,7 @@ impl Traced {
         };
         let (followed, returns) = registered(0..functions.len(), probe, Kretprobe::register_all)?;
         let calls = Self::calls(&entry, functions, followed.iter().copied())?.1;
-        Ok(Self { calls, returns, _made: fallible::collect([entry, back])?, _sites: None })
+        Ok(Self { calls, returns, _made: [Some(entry), Some(back)], _sites: None })
     }
 
     /// Creates the probes of a graph with limits: a handler decides at each call whether it is followed.
@@ -186,7 +187,7 @@ impl Traced {
         Ok(Self {
             calls: Vec::new(),
             returns,
-            _made: Vec::new(),
+            _made: [None, None],
             _sites: Some(Sites { _sites: sites, _limits: limits }),
         })
     }
@@ -208,7 +209,7 @@ impl Traced {
             probe.handler(tracer::profile_returned).data(data).disabled()
         };
         let (_, returns) = registered(0..counts.len(), probe, Kretprobe::register_all)?;
-        Ok(Self { calls: Vec::new(), returns, _made: Vec::new(), _sites: None })
+        Ok(Self { calls: Vec::new(), returns, _made: [None, None], _sites: None })
     }
 
     fn calls(
