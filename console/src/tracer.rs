@@ -188,13 +188,18 @@ impl Tracing {
     }
 
     /// Replaces the probes by `traced`, which may be none.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory. The old probes stay, unless there is no memory to arm them again: then there are none.
     fn exchange(&mut self, traced: Option<Traced>) -> Result<(), OutOfMemory> {
         if let Some(old) = &self.traced {
             old.set_enabled(false)?;
         }
         if let Some(Err(error)) = traced.as_ref().map(|traced| traced.set_enabled(true)) {
-            // Arming takes no more memory than it did before.
-            let _ = self.traced.as_ref().map(|old| old.set_enabled(true));
+            if self.traced.as_ref().is_some_and(|old| old.set_enabled(true).is_err()) {
+                self.traced = None;
+            }
             return Err(error);
         }
         drop(mem::replace(&mut self.traced, traced));
@@ -207,26 +212,31 @@ fn has_stacks(session: &Session) -> bool {
     session.events.options().is(Flag::FunctionStackTrace)
 }
 
+/// Replaces the probes of the tracer. If the old probes are lost, too, the tracer is `nop`.
+fn exchange(session: &mut Session, traced: Option<Traced>) -> Result<(), OutOfMemory> {
+    let exchanged = session.tracing.exchange(traced);
+    if exchanged.is_err() && session.tracing.traced.is_none() {
+        session.events.set_tracer(Tracer::Nop);
+    }
+    exchanged
+}
+
 /// Sets `tracer`.
 ///
 /// # Errors
 ///
-/// There is no memory: nothing has changed.
+/// There is no memory. If there is none to make the probes, nothing has changed. If there is none to arm them, the tracer is
+/// `nop` and the trace is empty.
 pub(crate) fn set(session: &mut Session, tracer: Tracer) -> Result<(), OutOfMemory> {
     if session.events.options().tracer == tracer {
         return Ok(());
     }
     let stacks = has_stacks(session);
     let probes = session.tracing.settings.probes(tracer, stacks)?;
-    let Session { tracing, events, .. } = session;
     // The records of the old probes are cleared before the new ones record.
-    tracing.exchange(None)?;
-    events.set_tracer(tracer);
-    let exchanged = tracing.exchange(probes);
-    if exchanged.is_err() {
-        events.set_tracer(Tracer::Nop);
-    }
-    exchanged
+    session.tracing.exchange(None)?;
+    session.events.set_tracer(tracer);
+    exchange(session, probes)
 }
 
 /// Changes the settings. [`settle`] applies them to the tracer that is set.
@@ -249,7 +259,8 @@ pub(crate) fn change(
 ///
 /// # Errors
 ///
-/// There is no memory: the probes stay, and the settings are what they were when these were made.
+/// There is no memory. The probes stay, and the settings are what they were when these were made. If there is no memory to
+/// arm the probes again, the tracer is `nop`.
 pub(crate) fn settle(session: &mut Session) -> Result<(), OutOfMemory> {
     let Some(before) = session.tracing.before.take() else { return Ok(()) };
     let tracer = session.events.options().tracer;
@@ -257,7 +268,7 @@ pub(crate) fn settle(session: &mut Session) -> Result<(), OutOfMemory> {
         return Ok(());
     }
     let probes = session.tracing.settings.probes(tracer, has_stacks(session));
-    let settled = probes.and_then(|probes| session.tracing.exchange(probes));
+    let settled = probes.and_then(|probes| exchange(session, probes));
     if settled.is_err() {
         session.tracing.settings = before;
     }
@@ -268,12 +279,13 @@ pub(crate) fn settle(session: &mut Session) -> Result<(), OutOfMemory> {
 ///
 /// # Errors
 ///
-/// There is no memory for the probes that it needs: nothing has changed.
+/// There is no memory for the probes that it needs. Nothing has changed, unless there is no memory to arm the old probes
+/// again: then the tracer is `nop`.
 pub(crate) fn set_option(session: &mut Session, flag: Flag, on: bool) -> Result<(), OutOfMemory> {
     let tracer = session.events.options().tracer;
     if flag == Flag::FunctionStackTrace && tracer == Tracer::Function && on != has_stacks(session) {
         let probes = session.tracing.settings.probes(tracer, on)?;
-        session.tracing.exchange(probes)?;
+        exchange(session, probes)?;
     }
     session.events.set_option(flag, on);
     Ok(())
