@@ -25,6 +25,8 @@ use crate::{symbol, tracing};
 pub(crate) struct Tracing {
     /// The probes of the tracer, if it is not `nop`.
     traced: Option<Traced>,
+    /// What [`Traced::unregister`] has counted since the tracer was set.
+    pub(crate) lost: u64,
     pub(crate) settings: Settings,
     /// The settings that the probes were made by, if these have changed since.
     before: Option<Settings>,
@@ -202,7 +204,7 @@ impl Tracing {
             }
             return Err(error);
         }
-        drop(mem::replace(&mut self.traced, traced));
+        self.lost += mem::replace(&mut self.traced, traced).map_or(0, Traced::unregister);
         Ok(())
     }
 }
@@ -236,6 +238,7 @@ pub(crate) fn set(session: &mut Session, tracer: Tracer) -> Result<(), OutOfMemo
     // The records of the old probes are cleared before the new ones record.
     session.tracing.exchange(None)?;
     session.events.set_tracer(tracer);
+    session.tracing.lost = 0;
     exchange(session, probes)
 }
 

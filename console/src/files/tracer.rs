@@ -93,7 +93,8 @@ pub(super) fn write_depth(session: &mut Session, _: &[&str], text: &str) -> Resu
     })
 }
 
-/// Writes the traced functions, each with the number of calls and returns that were missed, if any were.
+/// Writes the traced functions, each with the number of calls and returns that were missed, if any were. The last line has the
+/// number that were lost when the functions or the limits of the tracer changed.
 pub(super) fn read_enabled(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     for (address, missed) in session.tracing.enabled() {
         write_function(out, address)?;
@@ -103,7 +104,10 @@ pub(super) fn read_enabled(session: &Session, _: &[&str], out: &mut dyn Write) -
         }
         out.write_str("\n")?;
     }
-    Ok(())
+    match session.tracing.lost {
+        0 => Ok(()),
+        lost => Ok(writeln!(out, "# lost by earlier probes: {lost}")?),
+    }
 }
 
 pub(super) fn read_profiling(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {

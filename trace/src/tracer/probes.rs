@@ -255,15 +255,26 @@ impl Traced {
     pub fn missed(&self) -> u64 {
         self.probes().map(Registration::missed).sum()
     }
+
+    /// Unregisters the probes. Returns the number of calls and returns that they have missed, and of calls in progress, whose
+    /// returns are not recorded any more.
+    pub fn unregister(mut self) -> u64 {
+        self.end()
+    }
+
+    /// Disarms and unregisters all probes at once: one by one, each would have all CPUs held.
+    fn end(&mut self) -> u64 {
+        // Without memory for a list of them they go armed.
+        let _ = self.set_enabled(false);
+        let active: u64 = self.returns.iter().map(|probe| u64::from(probe.active())).sum();
+        let missed = Kprobe::unregister_all(mem::take(&mut self.calls));
+        active + missed + Kretprobe::unregister_all(mem::take(&mut self.returns))
+    }
 }
 
 impl Drop for Traced {
-    /// All at once: one by one, each would have all CPUs held.
     fn drop(&mut self) {
-        // Without memory for a list of them they go armed.
-        let _ = self.set_enabled(false);
-        Kprobe::unregister_all(mem::take(&mut self.calls));
-        Kretprobe::unregister_all(mem::take(&mut self.returns));
+        self.end();
     }
 }
 
