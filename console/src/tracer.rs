@@ -14,7 +14,7 @@ use kprobes_symbols::Symbol;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::options::Flag;
 use kprobes_trace::tracer::profile::Counts;
-use kprobes_trace::tracer::{Graph, Traced, Tracer};
+use kprobes_trace::tracer::{Graph, Refused, Traced, Tracer};
 
 use crate::files::patterns::{self, Pattern};
 use crate::session::Session;
@@ -132,15 +132,22 @@ impl Settings {
     /// Creates the probes of `tracer`, disarmed.
     fn probes(&self, tracer: Tracer, stacks: bool) -> Result<Option<Traced>, OutOfMemory> {
         let rings = tracing::rings();
-        match tracer {
-            Tracer::Nop => Ok(None),
-            Tracer::Function => Traced::functions(&self.functions()?, rings, stacks).map(Some),
+        let traced = match tracer {
+            Tracer::Nop => return Ok(None),
+            Tracer::Function => Traced::functions(&self.functions()?, rings, stacks)?,
             Tracer::FunctionGraph => {
                 let Self { graph, graph_notrace, max_depth, .. } = self;
                 let graph = Graph { max_depth: *max_depth, only: &graph.0, without: &graph_notrace.0 };
-                Traced::graph(&self.functions()?, rings, graph).map(Some)
+                Traced::graph(&self.functions()?, rings, graph)?
             }
+        };
+        // Without a filter, the user has named none of them.
+        if let Refused { count, first: Some(error) } = traced.refused()
+            && !self.filter.0.is_empty()
+        {
+            println!("{count} of the functions in set_ftrace_filter cannot be traced; the first: {error}");
         }
+        Ok(Some(traced))
     }
 }
 

@@ -32,7 +32,7 @@ use crate::recorder::{FUNCTION_EVENT, GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, Rec
 use crate::ring::Rings;
 
 #[cfg(target_os = "none")]
-pub use probes::{Graph, Traced};
+pub use probes::{Graph, Refused, Traced};
 
 /// A tracer: the records that are made besides those of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

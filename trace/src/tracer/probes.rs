@@ -34,6 +34,24 @@ pub struct Traced {
     // No list: without memory for it, these would be dropped before the probes.
     _made: [Option<Made>; 2],
     _sites: Option<Sites>,
+    refused: Refused,
+}
+
+/// Functions that cannot be probed.
+#[derive(Debug, Default)]
+pub struct Refused {
+    /// How many there are.
+    pub count: usize,
+    /// Why the first of them cannot be.
+    pub first: Option<ProbeError>,
+}
+
+/// Registered probes.
+struct Registered<P> {
+    /// The numbers of their functions.
+    numbers: Vec<usize>,
+    probes: Vec<P>,
+    refused: Refused,
 }
 
 /// A recorder of one kind of record, with the insertions of its probes.
@@ -105,14 +123,14 @@ impl Made {
     }
 }
 
-/// Registers the request `probe(number)` for each number by `register`. Returns the registered probes and their numbers.
+/// Registers the request `probe(number)` for each number by `register`. Returns the probes that were registered.
 fn registered<B, P>(
     numbers: impl Iterator<Item = usize>,
     probe: impl Fn(usize) -> B,
     register: impl Fn(Vec<B>) -> Result<Vec<Result<P, ProbeError>>, ProbeError>,
-) -> Result<(Vec<usize>, Vec<P>), OutOfMemory> {
+) -> Result<Registered<P>, OutOfMemory> {
     let numbers = fallible::collect(numbers)?;
-    let (mut found, mut probes) = (Vec::new(), Vec::new());
+    let (mut found, mut probes, mut refused) = (Vec::new(), Vec::new(), Refused::default());
     found.try_reserve_exact(numbers.len()).map_err(OutOfMemory::from)?;
     probes.try_reserve_exact(numbers.len()).map_err(OutOfMemory::from)?;
     for some in numbers.chunks(AT_ONCE) {
@@ -125,12 +143,14 @@ fn registered<B, P>(
                     probes.push(probe);
                 }
                 Err(ProbeError::OutOfMemory { .. }) => return Err(OutOfMemory),
-                // It cannot be probed.
-                Err(_) => {}
+                Err(error) => {
+                    refused.count += 1;
+                    refused.first.get_or_insert(error);
+                }
             }
         }
     }
-    Ok((found, probes))
+    Ok(Registered { numbers: found, probes, refused })
 }
 
 impl Traced {
@@ -141,8 +161,8 @@ impl Traced {
     /// There is no memory.
     pub fn functions(functions: &[u64], rings: &'static Rings, stacks: bool) -> Result<Self, OutOfMemory> {
         let made = Made::new(Kind::Function, functions, rings, stacks)?;
-        let calls = Self::calls(&made, functions, 0..functions.len())?.1;
-        Ok(Self { calls, returns: Vec::new(), _made: [Some(made), None], _sites: None })
+        let Registered { probes: calls, refused, .. } = Self::calls(&made, functions, 0..functions.len())?;
+        Ok(Self { calls, returns: Vec::new(), _made: [Some(made), None], _sites: None, refused })
     }
 
     /// Creates disarmed probes that record the calls and returns of `functions` in `rings`, within the limits of `graph`.
@@ -165,9 +185,12 @@ impl Traced {
                 None => probe,
             }
         };
-        let (followed, returns) = registered(0..functions.len(), probe, Kretprobe::register_all)?;
-        let calls = Self::calls(&entry, functions, followed.iter().copied())?.1;
-        Ok(Self { calls, returns, _made: [Some(entry), Some(back)], _sites: None })
+        let followed = registered(0..functions.len(), probe, Kretprobe::register_all)?;
+        let Registered { numbers, probes: returns, mut refused } = followed;
+        let called = Self::calls(&entry, functions, numbers.iter().copied())?;
+        refused.count += called.refused.count;
+        refused.first = refused.first.or(called.refused.first);
+        Ok(Self { calls: called.probes, returns, _made: [Some(entry), Some(back)], _sites: None, refused })
     }
 
     /// Creates the probes of a graph with limits: a handler decides at each call whether it is followed.
@@ -183,12 +206,14 @@ impl Traced {
             let probe = Kretprobe::at(function as usize).entry(tracer::graph_entered).handler(tracer::graph_returned);
             probe.data(site).disabled()
         };
-        let (_, returns) = registered(0..functions.len(), probe, Kretprobe::register_all)?;
+        let Registered { probes: returns, refused, .. } =
+            registered(0..functions.len(), probe, Kretprobe::register_all)?;
         Ok(Self {
             calls: Vec::new(),
             returns,
             _made: [None, None],
             _sites: Some(Sites { _sites: sites, _limits: limits }),
+            refused,
         })
     }
 
@@ -208,15 +233,15 @@ impl Traced {
             let probe = Kretprobe::at(counts.function as usize).entry(tracer::profile_entered).data_words(1);
             probe.handler(tracer::profile_returned).data(data).disabled()
         };
-        let (_, returns) = registered(0..counts.len(), probe, Kretprobe::register_all)?;
-        Ok(Self { calls: Vec::new(), returns, _made: [None, None], _sites: None })
+        let Registered { probes: returns, refused, .. } = registered(0..counts.len(), probe, Kretprobe::register_all)?;
+        Ok(Self { calls: Vec::new(), returns, _made: [None, None], _sites: None, refused })
     }
 
     fn calls(
         made: &Made,
         functions: &[u64],
         numbers: impl Iterator<Item = usize>,
-    ) -> Result<(Vec<usize>, Vec<Kprobe>), OutOfMemory> {
+    ) -> Result<Registered<Kprobe>, OutOfMemory> {
         let probe = |number: usize| {
             let probe = Kprobe::at(functions[number] as usize).entry(handler::called).data(made.data()).disabled();
             match made.insertion(number) {
@@ -242,6 +267,11 @@ impl Traced {
         let (calls, returns) = (self.calls.iter().map(|probe| probe.address()), self.returns.iter());
         let returns = returns.map(|probe| probe.address()).filter(|_| self.calls.is_empty());
         calls.chain(returns)
+    }
+
+    /// Returns the functions that cannot be probed.
+    pub fn refused(&self) -> &Refused {
+        &self.refused
     }
 
     /// Returns all probes.
