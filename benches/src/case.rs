@@ -124,7 +124,7 @@ pub static CASES: &[Case] = &[
         })
     }),
     hit("tracer.function", target::add, Mode::Compiled, |at, _| {
-        traced(Traced::functions(&[at as u64], tracing::rings(), false))
+        traced(Traced::functions(&[at as u64], tracing::rings(), None, false))
     }),
     hit("tracer.graph", target::add, Mode::Compiled, |at, _| {
         traced(Traced::graph(&[at as u64], tracing::rings(), Graph::default()))

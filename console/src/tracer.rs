@@ -46,6 +46,8 @@ pub(crate) struct Settings {
     pub(crate) graph_notrace: Functions,
     /// `max_graph_depth`: how many calls one is within at most, itself included; 0 for any number.
     pub(crate) max_depth: u32,
+    /// `tracing_cpumask`: the CPUs on which calls are recorded; `None` means all.
+    pub(crate) cpus: Option<u64>,
 }
 
 /// Functions, by their virtual addresses, in ascending order.
@@ -80,6 +82,7 @@ impl TryClone for Settings {
             graph: copy(&self.graph)?,
             graph_notrace: copy(&self.graph_notrace)?,
             max_depth: self.max_depth,
+            cpus: self.cpus,
         })
     }
 }
@@ -134,10 +137,10 @@ impl Settings {
         let rings = tracing::rings();
         let traced = match tracer {
             Tracer::Nop => return Ok(None),
-            Tracer::Function => Traced::functions(&self.functions()?, rings, stacks)?,
+            Tracer::Function => Traced::functions(&self.functions()?, rings, self.cpus, stacks)?,
             Tracer::FunctionGraph => {
-                let Self { graph, graph_notrace, max_depth, .. } = self;
-                let graph = Graph { max_depth: *max_depth, only: &graph.0, without: &graph_notrace.0 };
+                let Self { graph, graph_notrace, max_depth, cpus, .. } = self;
+                let graph = Graph { max_depth: *max_depth, only: &graph.0, without: &graph_notrace.0, cpus: *cpus };
                 Traced::graph(&self.functions()?, rings, graph)?
             }
         };

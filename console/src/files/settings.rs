@@ -204,8 +204,13 @@ pub(super) fn write_cpus(session: &mut Session, _: &[&str], text: &str) -> Resul
     if mask & !all != 0 {
         return Err(Errno::Overflow);
     }
+    let cpus = (mask != all).then_some(mask);
     restrict(session, |restriction| {
-        restriction.cpus = (mask != all).then_some(mask);
+        restriction.cpus = cpus;
+        Ok(())
+    })?;
+    tracer::change(session, |settings| {
+        settings.cpus = cpus;
         Ok(())
     })
 }

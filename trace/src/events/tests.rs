@@ -788,7 +788,7 @@ fn a_snapshot_of_the_graph_is_read_as_one_under_another_tracer() {
     events.set_tracer(Tracer::FunctionGraph);
     let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
     for (kind, time, return_address) in [(Kind::Entry, 1, None), (Kind::Return, 3, Some(0x2004))] {
-        let recorder = kind.recorder(events.rings()).unwrap();
+        let recorder = kind.recorder(events.rings(), None, false).unwrap();
         let moment =
             Moment { context: Context { cpu: 0, task: 3, name, time }, address: 0x1000, return_address, entry: &[] };
         // SAFETY: only this thread uses the rings, and the moment fits the kind.

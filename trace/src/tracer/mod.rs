@@ -30,6 +30,7 @@ use crate::fetch::{Fetch, Register, Source, Taken};
 use crate::format::{Base, Format, Shape, Type, Width};
 use crate::recorder::{FUNCTION_EVENT, GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, Recorder};
 use crate::ring::Rings;
+use crate::trigger::Plan;
 
 #[cfg(target_os = "none")]
 pub use probes::{Graph, Refused, Traced};
@@ -80,12 +81,18 @@ pub const PARENT: usize = 16;
 pub const STACK: usize = 24;
 
 impl Kind {
-    /// Returns the recorder of such records in `rings`, for all functions.
+    /// Returns the recorder of such records in `rings`, for all functions. With `cpus`, a mask, only hits on these CPUs are
+    /// recorded; with `stacks`, a record of the stack follows each record of a call.
     ///
     /// # Errors
     ///
     /// There is no memory.
-    pub fn recorder(self, rings: &'static Rings) -> Result<Arc<Recorder>, OutOfMemory> {
+    pub fn recorder(
+        self,
+        rings: &'static Rings,
+        cpus: Option<u64>,
+        stacks: bool,
+    ) -> Result<Arc<Recorder>, OutOfMemory> {
         const WORD: Type = Type::one(Base::Hexadecimal(Width::W64));
         const PARENT: (&str, Register) = ("parent_ip", Register::LINK);
         const STACK: (&str, Register) = ("sp", Register::SP);
@@ -98,7 +105,11 @@ impl Kind {
         let fetch =
             |&(_, register)| Fetch { source: Source::Register(register), reads: Vec::new(), taken: Taken::Whole };
         let fetches = fallible::collect(fields.iter().map(fetch))?;
-        Arc::try_new(Recorder::new(event, &format, &fetches, Box::default(), None, rings)?)
+        let recorder = Arc::try_new(Recorder::new(event, &format, &fetches, Box::default(), None, rings)?)?;
+        let plan = Plan::of_tracer(cpus, stacks, &format.fields, &|number| recorder.source(number))?;
+        // The recorder is new, so there is no old plan.
+        drop(recorder.plan().replace(plan));
+        Ok(recorder)
     }
 }
 

@@ -20,7 +20,6 @@ use crate::hit::tracer::{self, Limits, Role, Site};
 use crate::host::Offsets;
 use crate::recorder::Recorder;
 use crate::ring::Rings;
-use crate::trigger::Plan;
 
 /// The number of probes that are registered at once. It bounds the lists of requests.
 const AT_ONCE: usize = 256;
@@ -78,6 +77,8 @@ pub struct Graph<'a> {
     pub only: &'a [u64],
     /// Neither calls of these functions nor the calls in them are recorded. In ascending order.
     pub without: &'a [u64],
+    /// The mask of the CPUs on which calls and returns are recorded; `None` means all.
+    pub cpus: Option<u64>,
 }
 
 impl Graph<'_> {
@@ -95,13 +96,17 @@ impl Graph<'_> {
 }
 
 impl Made {
-    /// Creates the recorder of `kind` in `rings`, for `functions`. With `stacks`, a record of the stack follows each record.
-    fn new(kind: Kind, functions: &[u64], rings: &'static Rings, stacks: bool) -> Result<Self, OutOfMemory> {
-        let recorder = kind.recorder(rings)?;
-        if stacks {
-            drop(recorder.plan().replace(Some(fallible::boxed(Plan::of_stacks()?)?)));
-        }
-        let code = match stacks {
+    /// Creates a recorder for `functions`, as [`Kind::recorder`] does.
+    fn new(
+        kind: Kind,
+        functions: &[u64],
+        rings: &'static Rings,
+        cpus: Option<u64>,
+        stacks: bool,
+    ) -> Result<Self, OutOfMemory> {
+        let recorder = kind.recorder(rings, cpus, stacks)?;
+        // Code for a call must not record what the plan leaves out. That for a return looks whether there is a plan.
+        let code = match kind != Kind::Return && (stacks || cpus.is_some()) {
             true => None,
             false => compiled::code(&recorder, None, None, Offsets::of_host())?,
         };
@@ -154,13 +159,19 @@ fn registered<B, P>(
 }
 
 impl Traced {
-    /// Creates disarmed probes that record the calls of `functions` in `rings`, and with `stacks` the stack after each call.
+    /// Creates disarmed probes that record the calls of `functions` in `rings`, and with `stacks` the stack after each call. With
+    /// `cpus`, a mask, only calls on these CPUs are recorded.
     ///
     /// # Errors
     ///
     /// There is no memory.
-    pub fn functions(functions: &[u64], rings: &'static Rings, stacks: bool) -> Result<Self, OutOfMemory> {
-        let made = Made::new(Kind::Function, functions, rings, stacks)?;
+    pub fn functions(
+        functions: &[u64],
+        rings: &'static Rings,
+        cpus: Option<u64>,
+        stacks: bool,
+    ) -> Result<Self, OutOfMemory> {
+        let made = Made::new(Kind::Function, functions, rings, cpus, stacks)?;
         let Registered { probes: calls, refused, .. } = Self::calls(&made, functions, 0..functions.len())?;
         Ok(Self { calls, returns: Vec::new(), _made: [Some(made), None], _sites: None, refused })
     }
@@ -174,8 +185,8 @@ impl Traced {
         if !graph.is_plain() {
             return Self::limited(functions, rings, graph);
         }
-        let entry = Made::new(Kind::Entry, functions, rings, false)?;
-        let back = Made::new(Kind::Return, functions, rings, false)?;
+        let entry = Made::new(Kind::Entry, functions, rings, graph.cpus, false)?;
+        let back = Made::new(Kind::Return, functions, rings, graph.cpus, false)?;
         let probe = |number: usize| {
             let probe =
                 Kretprobe::at(functions[number] as usize).handler(handler::returned).data(back.data()).disabled();
@@ -195,7 +206,8 @@ impl Traced {
 
     /// Creates the probes of a graph with limits: a handler decides at each call whether it is followed.
     fn limited(functions: &[u64], rings: &'static Rings, graph: Graph<'_>) -> Result<Self, OutOfMemory> {
-        let (entry, back) = (Kind::Entry.recorder(rings)?, Kind::Return.recorder(rings)?);
+        let recorder = |kind: Kind| kind.recorder(rings, graph.cpus, false);
+        let (entry, back) = (recorder(Kind::Entry)?, recorder(Kind::Return)?);
         let limits = Limits { entry, back, max_depth: graph.max_depth, has_outermost: !graph.only.is_empty() };
         let limits = AliasableBox::new(fallible::boxed(limits)?);
         let sites = Role::ALL.map(|role| Site { limits: core::ptr::from_ref(&*limits), role });

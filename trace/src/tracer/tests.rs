@@ -548,7 +548,30 @@ fn tracers_have_the_names_of_linux() {
 fn records_of_a_tracer_are_laid_out_as_they_are_read() {
     use crate::recorder::Recorder;
     let rings: &'static Rings = alloc::boxed::Box::leak(alloc::boxed::Box::new(Rings::new(1, 8192, &[]).unwrap()));
-    let size = |kind: Kind| kind.recorder(rings).map(|recorder| Recorder::is_of_a_call(&recorder)).unwrap();
+    let size =
+        |kind: Kind| kind.recorder(rings, None, false).map(|recorder| Recorder::is_of_a_call(&recorder)).unwrap();
     assert_eq!([Kind::Function, Kind::Entry, Kind::Return].map(size), [true, true, false]);
     assert_eq!((PARENT, STACK), (Shape::Return.size() - 8, Shape::Return.size()));
+}
+
+#[test]
+fn only_calls_on_the_chosen_cpus_are_recorded() {
+    use crate::hit::Registers;
+    use crate::hit::write::Moment;
+    use crate::host::Context;
+    use aarch64_kprobes::exception::TrapFrame;
+    let rings: &'static Rings = alloc::boxed::Box::leak(alloc::boxed::Box::new(Rings::new(2, 8192, &[]).unwrap()));
+    for (cpus, stacks, count) in
+        [(None, false, 2), (Some(0b10), false, 1), (Some(0), false, 0), (None, true, 4), (Some(0b10), true, 2)]
+    {
+        let recorder = Kind::Function.recorder(rings, cpus, stacks).unwrap();
+        for cpu in 0..2 {
+            let context = Context { cpu, task: 3, name: [0; 2], time: 1 };
+            let moment = Moment { context, address: OPEN, return_address: None, entry: &[] };
+            // SAFETY: only this thread uses the rings, and the moment fits the kind.
+            unsafe { recorder.record(Registers::Frame(&TrapFrame::default()), &moment) };
+        }
+        let taken = rings.take_of(None).unwrap();
+        assert_eq!(taken.records().unwrap().count(), count, "{cpus:?} {stacks}");
+    }
 }

@@ -14,6 +14,7 @@ pub mod settings;
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -24,8 +25,10 @@ use fallible::{Arc, OutOfMemory};
 pub use parse::{Error, Kind, Request};
 
 use crate::filter::{Filter, Number, Test, WordQuestion};
+use crate::format::Field;
 use crate::histogram::{Histogram, Key, Tally};
 use crate::ring::Rings;
+use restriction::Restriction;
 
 /// The text of the file `trigger` for an event without triggers.
 pub const AVAILABLE: &str =
@@ -90,15 +93,32 @@ impl Plan {
     }
 }
 
-#[cfg(target_os = "none")]
 impl Plan {
-    /// Has every hit recorded with the stack, at the entries of functions.
-    pub(crate) fn of_stacks() -> Result<Self, OutOfMemory> {
-        let (taken, paused) = (AtomicU64::new(0), AtomicBool::new(false));
-        let name = fallible::copy("stacktrace")?;
-        let trigger = Trigger { action: Action::Stacktrace, filter: None, limit: u64::MAX, taken, paused, name };
-        let (trigger, recording) = (Arc::try_new(trigger)?, Arc::try_new(Switch::new(true))?);
-        Self::new(None, &[trigger], recording, Some(true), true, &|number| number)
+    /// Returns the plan of a tracer, whose records have these `fields`; `None` means record every hit.
+    ///
+    /// - `cpus` is the mask of the CPUs on which hits are recorded; `None` means all.
+    /// - `stacks` says whether a record of the stack follows each record. The probes are at the entries of functions then.
+    /// - `number` maps a number of the record to its source at the probes.
+    pub(crate) fn of_tracer(
+        cpus: Option<u64>,
+        stacks: bool,
+        fields: &[Field],
+        number: &dyn Fn(Number) -> Number,
+    ) -> Result<Option<Box<Self>>, OutOfMemory> {
+        let restriction = Restriction { cpus, ..Restriction::default() };
+        let filter = restriction.filter(None, fields)?;
+        if filter.is_none() && !stacks {
+            return Ok(None);
+        }
+        let mut triggers = Vec::new();
+        if stacks {
+            let (taken, paused) = (AtomicU64::new(0), AtomicBool::new(false));
+            let (name, filter) = (fallible::copy("stacktrace")?, restriction.filter(None, fields)?);
+            let trigger = Trigger { action: Action::Stacktrace, filter, limit: u64::MAX, taken, paused, name };
+            fallible::push(&mut triggers, Arc::try_new(trigger)?)?;
+        }
+        let recording = Arc::try_new(Switch::new(true))?;
+        fallible::boxed(Self::new(filter.as_ref(), &triggers, recording, Some(true), true, number)?).map(Some)
     }
 }
 

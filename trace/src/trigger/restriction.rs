@@ -72,11 +72,17 @@ impl Restriction {
     /// Returns the filter of an event with these `fields` combined with the restriction; `None` if there is no
     /// restriction.
     pub(crate) fn with(&self, settings: &Settings, fields: &[Field]) -> Result<Option<Filter>, OutOfMemory> {
+        self.filter(settings.filter(), fields)
+    }
+
+    /// Returns the filter `own`, which uses only these `fields`, combined with the restriction; `None` if there is no
+    /// restriction.
+    pub(crate) fn filter(&self, own: Option<&Filter>, fields: &[Field]) -> Result<Option<Filter>, OutOfMemory> {
         if *self == Self::default() {
             return Ok(None);
         }
         let mut text = fallible::format(format_args!("{self}"))?;
-        if let Some(filter) = settings.filter() {
+        if let Some(filter) = own {
             let more = fallible::format(format_args!(" && ({filter})"))?;
             text.try_reserve(more.len())?;
             text.push_str(&more);
