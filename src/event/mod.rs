@@ -177,7 +177,15 @@ impl Field {
             Some(c_type) => c_type,
             None => T::C_TYPE,
         };
-        Self { name, c_type, kind: T::KIND, offset, size: size_of::<T>() }
+        Self { name: plain(name), c_type, kind: T::KIND, offset, size: size_of::<T>() }
+    }
+}
+
+/// The name that a raw identifier stands for: `type` for `r#type`.
+const fn plain(identifier: &'static str) -> &'static str {
+    match identifier.as_bytes() {
+        [b'r', b'#', ..] => identifier.split_at(2).1,
+        _ => identifier,
     }
 }
 
@@ -197,7 +205,7 @@ impl Event {
         print: Option<&'static str>,
         function: *const (),
     ) -> Self {
-        Self { group, name, fields, print, function: Function(function) }
+        Self { group: plain(group), name: plain(name), fields, print, function: Function(function) }
     }
 
     /// The group that it belongs to.
@@ -403,4 +411,22 @@ macro_rules! __is_listened_to {
     ($event:path) => {
         false
     };
+}
+
+#[cfg(test)]
+mod tests {
+    crate::event! {
+        struct Raw = r#box:r#move {
+            r#type: u32,
+            number: u8,
+        }
+    }
+
+    /// A keyword of Rust is a name like any other in C, and in a filter.
+    #[test]
+    fn a_raw_identifier_is_the_name_after_it() {
+        let event = Raw::EVENT;
+        assert_eq!((event.group(), event.name()), ("box", "move"));
+        assert!(event.fields().iter().map(|field| field.name).eq(["type", "number"]));
+    }
 }
