@@ -37,6 +37,13 @@ pub enum EmbeddingError {
         /// The region: [`probe::blacklist`](crate::probe::blacklist).
         region: Range<usize>,
     },
+    /// A static event happens outside [`text`](crate::platform::Platform::text), where the engine writes nothing.
+    EventOutsideText {
+        /// Where it happens.
+        site: usize,
+        /// The range that the function returned.
+        text: Range<usize>,
+    },
     /// TPIDR_EL1 does not lead to readable memory, or leads to an address that is not a multiple of 8.
     NoContext {
         /// The value of TPIDR_EL1.
@@ -103,6 +110,12 @@ impl fmt::Display for EmbeddingError {
                  code outside",
                 region.start, region.end
             ),
+            Self::EventOutsideText { site, text } => write!(
+                f,
+                "a static event happens at {site:#x}, outside of {:#x}..{:#x}, the text that `Platform::text` returns: move its \
+                 `emit!` to code inside",
+                text.start, text.end
+            ),
             Self::NoContext { register } => write!(
                 f,
                 "TPIDR_EL1 is {register:#x}, which does not point to a `Context`: call `Context::install` on each CPU \
@@ -161,6 +174,25 @@ pub fn check() -> Result<(), EmbeddingError> {
     Ok(())
 }
 
+/// Checks that every static event happens in the text, which the engine can patch, and outside the region in which
+/// nothing is probed.
+#[cfg(any(test, target_os = "none"))]
+fn check_sites(
+    mut sites: impl Iterator<Item = usize>,
+    region: &Range<usize>,
+    text: &Range<usize>,
+) -> Result<(), EmbeddingError> {
+    sites.try_for_each(|site| {
+        if region.contains(&site) {
+            return Err(EmbeddingError::EventInHitPath { site, region: region.clone() });
+        }
+        if !text.contains(&site) {
+            return Err(EmbeddingError::EventOutsideText { site, text: text.clone() });
+        }
+        Ok(())
+    })
+}
+
 /// The checks that need the target: the linked image, system registers and an MMU.
 #[cfg(target_os = "none")]
 mod target {
@@ -184,9 +216,8 @@ mod target {
         if let Some(function) = outside(&platform::at_a_hit(), &region) {
             return Err(EmbeddingError::PlatformOutside { function, region });
         }
-        if let Some(site) = site::all().iter().map(site::EventSite::instruction).find(|site| region.contains(site)) {
-            return Err(EmbeddingError::EventInHitPath { site, region });
-        }
+        let sites = site::all().iter().map(site::EventSite::instruction);
+        super::check_sites(sites, &region, &platform::text())?;
         check_cpu()?;
         if !nofault::is_told_of_exceptions() {
             let vectors: usize;
@@ -256,5 +287,27 @@ mod target {
             return Err(EmbeddingError::OtherMemory { address, alias });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    /// The engine would write to memory that is not text, such as that of code that ran once at the start.
+    #[test]
+    fn an_event_outside_the_text_is_refused() {
+        let (region, text) = (0x1000..0x2000, 0x1000..0x8000);
+        assert_eq!(check_sites([0x2000, 0x7ffc].into_iter(), &region, &text), Ok(()));
+        let inside = EmbeddingError::EventInHitPath { site: 0x1ffc, region: region.clone() };
+        assert_eq!(check_sites([0x2000, 0x1ffc].into_iter(), &region, &text), Err(inside));
+        let outside = check_sites([0x2000, 0x8000].into_iter(), &region, &text).unwrap_err();
+        assert_eq!(
+            outside.to_string(),
+            "a static event happens at 0x8000, outside of 0x1000..0x8000, the text that `Platform::text` returns: move \
+             its `emit!` to code inside"
+        );
     }
 }

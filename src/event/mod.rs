@@ -363,7 +363,8 @@ macro_rules! __optional {
 ///
 /// The fields are evaluated only while something listens to the event; otherwise a NOP is executed. It may stand where
 /// probes may be hit: with interrupts masked, under locks, in interrupt handlers. It must not stand in code that runs
-/// while a probe is handled, and [`embedding`](crate::embedding) refuses an image in which it does.
+/// while a probe is handled, nor in code outside [`Platform::text`](crate::platform::Platform::text):
+/// [`embedding`](crate::embedding) refuses an image in which it does.
 #[macro_export]
 macro_rules! emit {
     ($($event:ident)::+ { $($fields:tt)* }) => {
