@@ -275,7 +275,8 @@ impl Recorded {
         self.header_page = text("events/header_page")?;
         self.header_event = text("events/header_event")?;
         let print: String = text("events/ftrace/print/format")?;
-        self.ftrace = [print.as_str(), KERNEL_STACK].iter().filter_map(|text| Format::parse("ftrace", text)).collect();
+        let fixed = [print, KERNEL_STACK.into()].into_iter().chain(TRACERS.iter().map(TracerRecord::text));
+        self.ftrace = fixed.filter_map(|text| Format::parse("ftrace", &text)).collect();
         let events: String = text("available_events")?;
         for (group, name) in events.lines().filter_map(|line| line.split_once(':')) {
             let format: String = text(&format!("events/{group}/{name}/format"))?;
@@ -337,3 +338,67 @@ format:
 
 print fmt: \"\\t=> %ps\\n\\t=> %ps\\n\\t=> %ps\\n\", (void *)REC->caller[0], (void *)REC->caller[1], (void *)REC->caller[2]
 ";
+
+/// A record of a tracer: fields of eight bytes, one after the other.
+struct TracerRecord {
+    name: &'static str,
+    number: u16,
+    fields: &'static [&'static str],
+    print: &'static str,
+}
+
+/// The records of the tracers. The record `function` is Linux's. Those of the graph have fields that Linux's do not have.
+/// Therefore they have other names: readers have the fields of `funcgraph_entry` and `funcgraph_exit` built in.
+const TRACERS: [TracerRecord; 3] = [
+    TracerRecord {
+        name: "function",
+        number: 1,
+        fields: &["ip", "parent_ip"],
+        print: "\" %ps <-- %ps\", (void *)REC->ip, (void *)REC->parent_ip",
+    },
+    TracerRecord {
+        name: "graph_return",
+        number: 10,
+        fields: &["func", "ret_ip", "sp"],
+        print: "\"<-- %ps\", (void *)REC->func",
+    },
+    TracerRecord {
+        name: "graph_call",
+        number: 11,
+        fields: &["func", "parent_ip", "sp"],
+        print: "\"--> %ps\", (void *)REC->func",
+    },
+];
+
+impl TracerRecord {
+    /// Returns its format.
+    fn text(&self) -> String {
+        let Self { name, number, fields, print } = self;
+        let common = KERNEL_STACK.lines().filter(|line| line.contains(" common_"));
+        let common: String = common.map(|line| format!("{line}\n")).collect();
+        let field = |(at, name)| format!("\tfield:unsigned long {name};\toffset:{};\tsize:8;\tsigned:0;\n", 8 + 8 * at);
+        let own: String = fields.iter().enumerate().map(field).collect();
+        format!("name: {name}\nID: {number}\nformat:\n{common}\n{own}\nprint fmt: {print}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_records_of_tracers_have_formats() {
+        let formats: Vec<_> = TRACERS.iter().map(|record| Format::parse("ftrace", &record.text()).unwrap()).collect();
+        let layouts = formats.iter().map(|format| {
+            let fields = format.arguments().map(|field| (field.name.as_str(), field.offset, field.size));
+            (format.name.as_str(), format.number, fields.collect::<Vec<_>>())
+        });
+        let expected = [
+            ("function", 1, vec![("ip", 8, 8), ("parent_ip", 16, 8)]),
+            ("graph_return", 10, vec![("func", 8, 8), ("ret_ip", 16, 8), ("sp", 24, 8)]),
+            ("graph_call", 11, vec![("func", 8, 8), ("parent_ip", 16, 8), ("sp", 24, 8)]),
+        ];
+        assert_eq!(layouts.collect::<Vec<_>>(), expected);
+        assert_eq!(formats[0].text(None), TRACERS[0].text());
+    }
+}
