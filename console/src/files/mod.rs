@@ -2,6 +2,7 @@
 //! texts. Each file is an entry of `tracefs::NODES`: its path, and the functions that read and write it.
 
 pub mod path;
+#[cfg(any(target_os = "none", test))]
 pub(crate) mod patterns;
 
 #[cfg(target_os = "none")]

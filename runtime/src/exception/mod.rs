@@ -19,6 +19,7 @@ mod report;
 
 #[cfg(target_os = "none")]
 pub(crate) use entry::is_interrupt_entry;
+#[cfg(target_os = "none")]
 pub use entry::{FaultHandler, set_fault_handler};
 #[cfg(target_os = "none")]
 pub use report::fatal;
