@@ -1,5 +1,8 @@
 //! The places in the code at which static events happen, as `emit!` lists them in the section `.kprobes.sites`.
 
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+
 use crate::insn;
 
 /// The hint that does nothing (C6.2, NOP), which stands at a site while nothing listens.
@@ -81,13 +84,77 @@ pub(crate) fn of(function: usize) -> impl Iterator<Item = &'static EventSite> {
 
 /// The site whose instruction is at the virtual address `address`.
 pub(crate) fn at(address: usize) -> Option<&'static EventSite> {
-    all().iter().find(|site| site.instruction() == address)
+    fill();
+    if INSTRUCTIONS.may_have(address) { all().iter().find(|site| site.instruction() == address) } else { None }
+}
+
+/// Whether a site may lead to the function at the virtual address `function`. For most other functions it is false.
+pub(crate) fn may_lead_to(function: usize) -> bool {
+    fill();
+    FUNCTIONS.may_have(function)
+}
+
+/// The addresses of the sites and of their functions. The linker does not sort the sites, and analyses of the code ask
+/// about every branch.
+static INSTRUCTIONS: Filter = Filter::EMPTY;
+static FUNCTIONS: Filter = Filter::EMPTY;
+
+/// Fills the filters, once. Nothing waits for another CPU or an interrupted task that does the same: both add the same
+/// bits.
+fn fill() {
+    static IS_FILLED: AtomicBool = AtomicBool::new(false);
+    if IS_FILLED.load(Acquire) {
+        return;
+    }
+    for site in all() {
+        INSTRUCTIONS.add(site.instruction());
+        FUNCTIONS.add(site.function());
+    }
+    IS_FILLED.store(true, Release);
+}
+
+/// A set of virtual addresses of instructions, as bits at their hashes.
+struct Filter([AtomicU64; 1 << (Self::BITS - 6)]);
+
+impl Filter {
+    /// The number of bits of a hash.
+    const BITS: u32 = 11;
+
+    const EMPTY: Self = Self([const { AtomicU64::new(0) }; _]);
+
+    fn add(&self, address: usize) {
+        let (word, bit) = self.place(address);
+        word.fetch_or(bit, Relaxed);
+    }
+
+    /// Whether the address may be in the set; true if it is.
+    fn may_have(&self, address: usize) -> bool {
+        let (word, bit) = self.place(address);
+        word.load(Relaxed) & bit != 0
+    }
+
+    fn place(&self, address: usize) -> (&AtomicU64, u64) {
+        // The golden ratio spreads addresses that are close to each other (Knuth, The Art of Computer Programming, 6.4).
+        let hash = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - Self::BITS);
+        (&self.0[hash as usize >> 6], 1 << (hash & 63))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::insn::{Access, Op, Verdict, classify};
+
+    #[test]
+    fn a_filter_has_what_was_added_and_little_else() {
+        let filter = Filter::EMPTY;
+        let others = || (0..4096).map(|number| 0xffff_ffc0_0010_0000 + number * 4);
+        assert!(!others().any(|address| filter.may_have(address)));
+        let addresses = || (0..32).map(|number| 0xffff_ffc0_0001_2340 + number * 0x734);
+        addresses().for_each(|address| filter.add(address));
+        assert!(addresses().all(|address| filter.may_have(address)));
+        assert!(others().filter(|&address| filter.may_have(address)).count() < 4096 / 16);
+    }
 
     /// The analyses follow both ways from a site, and find no register that it reads or writes.
     #[test]

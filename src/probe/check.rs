@@ -137,7 +137,7 @@ impl Checker {
         let Range { start, end } = function;
         let (mut has_exclusive, mut has_reader, mut has_modifier) = (false, false, self.follows_modifier(start));
         for at in (start..end).step_by(4) {
-            let word = self.original(at);
+            let word = self.without_probes(at);
             has_exclusive |= insn::may_be_load(word);
             has_reader |= insn::may_read_data(word);
             has_modifier |= insn::modifies_next(word);
@@ -228,7 +228,8 @@ impl Checker {
         }
         let mut jump = None;
         for branch in function.step_by(4) {
-            let word = self.original(branch);
+            // No block of a static event's site is an entry.
+            let word = self.without_probes(branch);
             if !insn::may_branch(word) {
                 continue;
             }
@@ -281,15 +282,24 @@ impl Checker {
     /// Returns the instruction at the virtual address `address`; `None` if it is not in the text.
     fn word(&self, address: u64) -> Option<u32> {
         let address = address as usize;
-        self.text.contains(&address).then(|| self.original(address))
+        self.text.contains(&address).then(|| self.flowing(address))
     }
 
-    /// Returns the original instruction at the virtual address `address`, which is in the text. Only a word that may have
-    /// replaced another one, or be the site of a static event, is looked up.
+    /// Returns the instruction at the virtual address `address`, which is in the text, as control may flow from it. Only a
+    /// word that may have replaced another one, or be the site of a static event, is looked up.
     #[inline]
-    fn original(&self, address: usize) -> u32 {
+    fn flowing(&self, address: usize) -> u32 {
+        match self.without_probes(address) {
+            site::NOP => (self.read)(address),
+            word => word,
+        }
+    }
+
+    /// Does the same, except that the site of an event to which nothing listens is a NOP.
+    #[inline]
+    fn without_probes(&self, address: usize) -> u32 {
         match text::read(address) {
-            word if word == site::NOP || is_armed(word) => (self.read)(address),
+            word if is_armed(word) => (self.read)(address),
             word => word,
         }
     }

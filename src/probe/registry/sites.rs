@@ -15,6 +15,9 @@ impl Registry {
     /// Makes the sites of the events at `addresses`, which are in ascending order, lead to their events if a probe is
     /// armed there, and past them otherwise.
     pub(super) fn lead_sites(&mut self, addresses: &[usize]) {
+        if addresses.len() < site::all().len() && !addresses.iter().any(|&address| site::may_lead_to(address)) {
+            return;
+        }
         let (mut words, mut count) = ([Word { address: 0, words: [0] }; AT_ONCE], 0);
         for site in site::all() {
             let function = site.function();
