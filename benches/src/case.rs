@@ -132,6 +132,14 @@ pub static CASES: &[Case] = &[
     hit("tracer.graph.limited", target::add, Mode::Optimized, |at, _| {
         traced(Traced::graph(&[at as u64], tracing::rings(), Graph { max_depth: 1, ..Graph::default() }))
     }),
+    hit("tracepoint.record", target::static_event, Mode::Compiled, |_, _| static_event("switch")),
+    hit("tracepoint.record-text", target::static_event_with_text, Mode::Lean, |_, _| static_event("named")),
+    hit("tracepoint.count", target::static_event, Mode::Compiled, |_, _| {
+        running("tracepoint:bench:switch { @ = count(); }", Program::start)
+    }),
+    hit("tracepoint.keyed-by-field", target::static_event, Mode::Compiled, |_, _| {
+        running("tracepoint:bench:switch { @[args.next_pid] = count(); }", Program::start)
+    }),
     hit("hist.log2", target::add, Mode::Compiled, |at, _| {
         controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
             controls.set_trigger(events, EVENT, "hist:keys=x.log2")
@@ -258,7 +266,7 @@ impl Deref for Event {
     type Target = Registration;
 
     fn deref(&self) -> &Registration {
-        self.0.iter().next().and_then(events::Event::probe).expect("an event is defined").registration()
+        self.0.iter().find_map(events::Event::probe).expect("an event has a probe").registration()
     }
 }
 
@@ -296,6 +304,15 @@ fn traced(traced: Result<Traced, impl fmt::Debug>) -> Armed {
     traced.set_enabled(true).expect("there is memory");
     let probe = |number| Box::new(TracedProbe(traced.clone(), number)) as Registered;
     Armed { probes: (0..traced.probes().count()).map(probe).collect(), counted: 1, _others: vec![] }
+}
+
+/// Enables a static event of the group `bench`.
+fn static_event(name: &str) -> Armed {
+    let mut events = Events::new(tracing::rings()).unwrap();
+    events.add_all_static().expect("there is memory for the events");
+    let enabled = tracing::controls().set_enabled(&mut events, Some("bench"), Some(name), true);
+    enabled.unwrap_or_else(|error| panic!("{name}: {error}"));
+    Armed { probes: vec![Box::new(Event(events))], counted: 1, _others: vec![] }
 }
 
 /// A program with one probe, as which it dereferences.

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use aarch64_kprobes::event::Event;
 use aarch64_kprobes::probe::Checker;
 use kprobes_console::symbol;
 
@@ -11,7 +12,7 @@ core::arch::global_asm!(include_str!("targets.S"));
 #[derive(Clone, Copy)]
 pub struct Target {
     function: usize,
-    /// The offset of the probed instruction from the first, in bytes.
+    /// The offset of the probed instruction from the first, in bytes. It wraps around for an instruction that precedes it.
     offset: usize,
     /// The number of functions like this one, including itself.
     pub copies: usize,
@@ -23,7 +24,7 @@ const STRIDE: usize = 64;
 impl Target {
     /// Returns the virtual address of the instruction to be probed.
     pub fn probed(self) -> usize {
-        self.function + self.offset
+        self.function.wrapping_add(self.offset)
     }
 
     /// Returns a function like this one, which has number 0. Numbers wrap around at the number of copies.
@@ -59,6 +60,60 @@ targets! {
     bl = bench_target_bl + 4, 1;
     blr = bench_target_blr + 8, 1;
     ret = bench_target_ret + 0, 1;
+}
+
+aarch64_kprobes::event! {
+    /// An event with the fields of `sched:sched_switch`.
+    pub struct Switch = bench:switch {
+        prev_comm: [u8; 16],
+        prev_pid: i32,
+        prev_prio: i32,
+        prev_state: i64,
+        next_comm: [u8; 16],
+        next_pid: i32,
+        next_prio: i32,
+    }
+}
+
+aarch64_kprobes::event! {
+    /// An event with the fields of `irq:irq_handler_entry`.
+    pub struct Named<'a> = bench:named {
+        irq: i32,
+        name: aarch64_kprobes::event::Text<'a>,
+    }
+}
+
+extern "C" fn switch(argument: u64) {
+    let (number, name) = (argument as i32, [argument as u8; 16]);
+    aarch64_kprobes::emit!(Switch {
+        prev_comm: name,
+        prev_pid: number,
+        prev_prio: 120,
+        prev_state: 1,
+        next_comm: name,
+        next_pid: number,
+        next_prio: 120,
+    });
+}
+
+extern "C" fn named(argument: u64) {
+    aarch64_kprobes::emit!(Named { irq: argument as i32, name: "virtio-blk".into() });
+}
+
+/// Returns a function that emits an event; the function of the event is probed.
+fn emitting(function: extern "C" fn(u64), event: &Event) -> Target {
+    let function = function as *const () as usize;
+    Target { function, offset: event.address().wrapping_sub(function), copies: 1 }
+}
+
+/// Returns the function that emits [`Switch`].
+pub fn static_event() -> Target {
+    emitting(switch, Switch::EVENT)
+}
+
+/// Returns the function that emits [`Named`].
+pub fn static_event_with_text() -> Target {
+    emitting(named, Named::EVENT)
 }
 
 unsafe extern "C" {
@@ -102,7 +157,8 @@ pub fn everything() -> Vec<usize> {
 
 /// Calls the function of `target` `calls` times.
 pub fn round(target: Target, calls: usize) {
-    // SAFETY: every target is a function of `targets.S`, which takes a word, and accesses no memory.
+    // SAFETY: every target takes a word. It is a function of `targets.S`, which accesses no memory, or one that emits an
+    // event.
     unsafe { bench_round(target.function, 1, calls) };
 }
 
