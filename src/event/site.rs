@@ -96,8 +96,8 @@ pub(crate) fn may_lead_to(function: usize) -> bool {
 
 /// The addresses of the sites and of their functions. The linker does not sort the sites, and analyses of the code ask
 /// about every branch.
-static INSTRUCTIONS: Filter = Filter::EMPTY;
-static FUNCTIONS: Filter = Filter::EMPTY;
+static INSTRUCTIONS: Filter = Filter::empty();
+static FUNCTIONS: Filter = Filter::empty();
 
 /// Fills the filters, once. Nothing waits for another CPU or an interrupted task that does the same: both add the same
 /// bits.
@@ -120,7 +120,9 @@ impl Filter {
     /// The number of bits of a hash.
     const BITS: u32 = 11;
 
-    const EMPTY: Self = Self([const { AtomicU64::new(0) }; _]);
+    const fn empty() -> Self {
+        Self([const { AtomicU64::new(0) }; _])
+    }
 
     fn add(&self, address: usize) {
         let (word, bit) = self.place(address);
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_filter_has_what_was_added_and_little_else() {
-        let filter = Filter::EMPTY;
+        let filter = Filter::empty();
         let others = || (0..4096).map(|number| 0xffff_ffc0_0010_0000 + number * 4);
         assert!(!others().any(|address| filter.may_have(address)));
         let addresses = || (0..32).map(|number| 0xffff_ffc0_0001_2340 + number * 0x734);
