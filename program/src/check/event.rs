@@ -4,10 +4,10 @@
 //! string in memory. The fields come from the description of the event, not from the table of types.
 
 use aarch64_kprobes::event::{Event, Field, Kind};
-use kprobes_vm::code::{Arithmetic, Builtin, COMM_WORDS, Op, Operand, Register, Type};
+use kprobes_vm::code::{Arithmetic, Builtin, Op, Operand, Register, Type};
 
 use super::clause::Clause;
-use super::value::{UNSIGNED, Value};
+use super::value::{TEXT_MAX, UNSIGNED, Value, text_words};
 use crate::error::{Described, Error, Listed, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Probe, matches};
 
@@ -36,7 +36,7 @@ impl Clause<'_, '_> {
                 self.give(Type::Integer { signed }, |to| Op::Read { to, address, bytes, signed }, span)?
             }
             Kind::Characters => {
-                let words = (field.size.div_ceil(8) as u8).max(COMM_WORDS);
+                let words = text_words(field.size).or(text_words(TEXT_MAX)).unwrap_or(TEXT_WORDS);
                 let length = Operand::Constant(field.size as u64);
                 self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length }, span)?
             }

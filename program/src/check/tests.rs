@@ -1,8 +1,14 @@
 //! The programs that the checker refuses, with the place and the reason; and the code of programs that it accepts.
 
+use core::ops::Range;
 use std::string::{String, ToString};
+use std::vec::Vec;
 
-use super::check;
+use aarch64_kprobes::event::Event;
+use kprobes_vm::code::{Op, Operand};
+
+use super::value::TEXT_MAX;
+use super::{Symbols, check};
 use crate::error::{Noun, Problem, Span};
 use crate::syntax::parse;
 use crate::tests::Image;
@@ -248,4 +254,44 @@ fn marks_are_as_wide_as_what_they_mark() {
     assert_eq!(cause.mark(source).to_string(), std::format!("{source}\n     \t                 ^^^^^"));
     let end = Span { start: source.len(), end: source.len() };
     assert!(end.mark(source).to_string().ends_with(&std::format!("\t{:26}^", "")));
+}
+
+aarch64_kprobes::event! {
+    struct Sample = test:sample {
+        comm: [u8; 16],
+        long: [u8; 200],
+    }
+}
+
+/// An image with an event.
+struct WithEvent;
+
+impl Symbols for WithEvent {
+    fn address(&self, _: &str) -> Option<u64> {
+        None
+    }
+
+    fn functions(&self, _: &str) -> Result<Vec<Range<u64>>, Problem> {
+        Ok(Vec::new())
+    }
+
+    fn each_event(&self, each: &mut dyn FnMut(&'static Event)) {
+        each(Sample::EVENT);
+    }
+}
+
+/// Characters without a zero after them are a string of them all, up to the longest string.
+#[test]
+fn a_full_array_of_characters_is_read_whole() {
+    for (field, expected) in [("comm", 16), ("long", TEXT_MAX)] {
+        let program = std::format!("tracepoint:test:sample {{ print(args.{field}); }}");
+        let checked = check(&parse(&program).unwrap(), &WithEvent).unwrap();
+        let reads = checked.code.routines[0].ops.iter().find_map(|op| match op {
+            Op::ReadText { words, length: Operand::Constant(length), .. } => {
+                Some((*length).min(u64::from(*words) * 8 - 1))
+            }
+            _ => None,
+        });
+        assert_eq!(reads, Some(expected as u64), "{field}");
+    }
 }
