@@ -222,6 +222,10 @@ impl<'a> Reader<'a> {
             let first = self.expression()?;
             self.expect(":")?;
             let second = self.expression()?;
+            // Whatever the record holds, the conversion must fit.
+            if matches!(first, Value::Number(_)) != matches!(second, Value::Number(_)) {
+                return Err(Stop::Text);
+            }
             if holds { first } else { second }
         } else {
             condition

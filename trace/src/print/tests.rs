@@ -187,3 +187,11 @@ fn a_description_is_that_of_the_struct() {
 fn unevaluated() -> u8 {
     panic!("a field was evaluated, and nothing listens")
 }
+
+/// A conversion that fits one of two values would end the line in the middle when the record asks for the other.
+#[test]
+fn both_values_of_a_choice_fit_the_conversion() {
+    assert_eq!(printed(r#""a=%s b", REC->number ? 5 : "none""#, 1, 0), None);
+    assert_eq!(printed(r#""a=%d b", REC->number ? "some" : 0"#, 1, 0), None);
+    assert_eq!(printed(r#""a=%s b", REC->number ? "some" : REC->name"#, 1, 0).as_deref(), Some("a=some b"));
+}
