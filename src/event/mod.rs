@@ -91,8 +91,9 @@ pub enum Kind {
 ///
 /// # Safety
 ///
-/// Every value consists of as many bytes as the type has, which mean what [`KIND`](Self::KIND) says. A number has 1, 2,
-/// 4 or 8 bytes.
+/// Every value consists of as many bytes as the type has, which mean what [`KIND`](Self::KIND) says. A number or
+/// an address has 1, 2, 4 or 8 bytes, and is aligned to its size. Characters are aligned to 1, and a text has the layout
+/// of a [`Text`].
 pub unsafe trait Value {
     /// What the bytes mean.
     const KIND: Kind;
