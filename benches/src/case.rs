@@ -137,7 +137,7 @@ pub static CASES: &[Case] = &[
     hit("tracepoint.count", target::static_event, Mode::Compiled, |_, _| {
         running("tracepoint:bench:switch { @ = count(); }", Program::start)
     }),
-    hit("tracepoint.keyed-by-field", target::static_event, Mode::Compiled, |_, _| {
+    hit("tracepoint.keyed-by-field", target::static_event, Mode::Lean, |_, _| {
         running("tracepoint:bench:switch { @[args.next_pid] = count(); }", Program::start)
     }),
     hit("hist.log2", target::add, Mode::Compiled, |at, _| {
