@@ -137,7 +137,7 @@ impl Checker {
         let Range { start, end } = function;
         let (mut has_exclusive, mut has_reader, mut has_modifier) = (false, false, self.follows_modifier(start));
         for at in (start..end).step_by(4) {
-            let word = self.without_probes(at);
+            let word = self.flowing(at);
             has_exclusive |= insn::may_be_load(word);
             has_reader |= insn::may_read_data(word);
             has_modifier |= insn::modifies_next(word);
@@ -228,8 +228,7 @@ impl Checker {
         }
         let mut jump = None;
         for branch in function.step_by(4) {
-            // No block of a static event's site is an entry.
-            let word = self.without_probes(branch);
+            let word = self.flowing(branch);
             if !insn::may_branch(word) {
                 continue;
             }
@@ -289,20 +288,17 @@ impl Checker {
     /// word that may have replaced another one, or be the site of a static event, is looked up.
     #[inline]
     fn flowing(&self, address: usize) -> u32 {
-        match self.without_probes(address) {
-            site::NOP => (self.read)(address),
-            word => word,
-        }
-    }
-
-    /// Does the same, except that the site of an event to which nothing listens is a NOP.
-    #[inline]
-    fn without_probes(&self, address: usize) -> u32 {
         match text::read(address) {
-            word if is_armed(word) => (self.read)(address),
+            word if may_flow_otherwise(word) => (self.read)(address),
             word => word,
         }
     }
+}
+
+/// Returns false for most words that neither an armed probe nor a site of a static event leaves in the text, by two
+/// tests: B (C6.2), and the group of exceptions, hints and system instructions (C4.1), which BRK and NOP are in.
+const fn may_flow_otherwise(word: u32) -> bool {
+    word >> 26 == 0b00_0101 || word >> 25 == 0b110_1010
 }
 
 /// Returns the virtual addresses of the function around `address`, if there is one.
