@@ -114,7 +114,7 @@ fn the_reference_lists_probes_that_there_are() {
     let reference = include_str!("../../../docs/language.md");
     let (_, table) = reference.split_once("|---|---|---|---|---|\n").unwrap();
     let lines: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
-    assert_eq!(lines.len(), 12);
+    assert_eq!(lines.len(), 13);
     for probe in lines.iter().flat_map(|line| line.split('|').nth(1).unwrap().split(", ")) {
         let probe = probe.trim().trim_matches('`').replace("OFF", "0x10").replace(":LINE", ":7").replace(":N", ":5");
         assert!(parse_probes(&probe).is_ok(), "{probe}");
