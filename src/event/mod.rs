@@ -2,7 +2,7 @@
 //! listens.
 //!
 //! A probe finds values where the compiler has left them. A static event has the values that its author chose, under
-//! names that stay when the code changes. A kernel needs only the engine for it: [`event!`](crate::event) defines an
+//! names that stay when the code changes. A kernel needs only the engine for it: [`event!`](macro@crate::event) defines an
 //! event, and [`emit!`](crate::emit) stands where it happens.
 //!
 //! ```
@@ -40,7 +40,7 @@ pub(crate) mod site;
 use core::fmt;
 use core::marker::PhantomData;
 
-/// A kind of static event, as [`event!`](crate::event) describes it.
+/// A kind of static event, as [`event!`](macro@crate::event) describes it.
 #[derive(Debug)]
 pub struct Event {
     group: &'static str,
@@ -196,7 +196,7 @@ impl Event {
     /// The most fields.
     pub const FIELDS_MAX: usize = 31;
 
-    /// What [`event!`](crate::event) makes.
+    /// What [`event!`](macro@crate::event) makes.
     #[doc(hidden)]
     #[must_use]
     pub const fn new(

@@ -30,7 +30,7 @@ impl<'a> Glob<'a> {
         Self { text, longest_word: words.max_by_key(|word| word.len()).unwrap_or_default().as_bytes() }
     }
 
-    /// Returns whether the glob matches `name`, as the function [`matches`] does.
+    /// Returns whether the glob matches `name`, as the function [`matches()`] does.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         glob_match(self.text, name) || self.may_match_plain(name) && glob_match_chars(self.text, plain_chars(name))
