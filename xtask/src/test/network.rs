@@ -11,6 +11,7 @@
 mod capture;
 mod clients;
 mod curl;
+mod graphed;
 mod listed;
 mod printed;
 mod stopped;
@@ -44,6 +45,7 @@ use crate::{
     setup,
 };
 use capture::Packet;
+use graphed::Graphed;
 use listed::Interface;
 use stopped::Stopped;
 use traced::Traced;
@@ -121,7 +123,9 @@ pub fn all(
     if board.cpus(configuration) == CPUS {
         let traced: fn(Host) -> Talk = |host| Box::new(Traced::everything(host, EVERYTHING));
         let stopped: fn(Host) -> Talk = |host| Box::new(Stopped::new(host));
-        for (name, subject) in [("every_function", traced), ("every_instruction", stopped)] {
+        let graphed: fn(Host) -> Talk = |host| Box::new(Graphed::new(host));
+        for (name, subject) in [("every_function", traced), ("every_instruction", stopped), ("function_graph", graphed)]
+        {
             let machine = machine(name);
             let subject = subject(machine.host.clone());
             trials.push(Trial { name, demands: Demands::default(), machine, subject: Ok(subject) });

@@ -1,0 +1,209 @@
+//! A machine that serves clients while the tracer `function_graph` records every function. Every byte that clients fetch must be
+//! right, and what the machine shows of the last calls must nest for each task.
+
+use std::{collections::HashMap, mem, time::Instant};
+
+use super::{
+    Host, PATIENCE, curl,
+    listed::{self, COMMAND},
+    visiting::Visiting,
+};
+use crate::{
+    console::Event,
+    conversation::PROMPT,
+    test::dialogue::{Reply, Subject},
+};
+
+/// Sets the tracer, which is on all functions.
+const TRACE: &str = "echo function_graph > current_tracer";
+/// Commands that are typed while clients come, with a part of each reply.
+const MEANWHILE: [(&str, &str); 2] = [("run sha256 10", "10 right, 0 wrong"), ("run deflate 4", "4 right, 0 wrong")];
+/// Keeps the records, so that showing them does not replace them.
+const STOP: &str = "echo 0 > tracing_on";
+/// Shows the tasks in a column of their own.
+const SHOW_TASKS: &str = "echo funcgraph-proc > trace_options";
+/// Shows some thousand records of all CPUs.
+const SHOW: &str = "cat trace 3000";
+/// The fewest lines of calls that it must show.
+const LEAST: usize = 1000;
+
+/// The state of the test.
+enum State {
+    Booting,
+    /// The interfaces must have addresses by this time.
+    Arriving(Instant),
+    /// The tracer is being set.
+    Tracing,
+    /// The clients are there. The number is that of the commands that were typed.
+    Visited(Visiting, usize),
+    /// The commands that follow are typed, one after the other.
+    Showing(&'static [&'static str]),
+}
+
+/// The test of a machine.
+pub struct Graphed {
+    host: Host,
+    state: State,
+    /// The lines since the last prompt.
+    reply: Vec<String>,
+    /// Whether the interfaces must be asked for again.
+    is_pending: bool,
+}
+
+impl Graphed {
+    /// Creates the test for a machine that was just started.
+    pub fn new(host: Host) -> Self {
+        Self { host, state: State::Booting, reply: Vec::new(), is_pending: false }
+    }
+
+    /// Called at a prompt: checks the reply and decides what to type.
+    fn asked(&mut self) -> Result<Reply<()>, String> {
+        let reply = mem::take(&mut self.reply);
+        match &mut self.state {
+            State::Booting => {
+                self.state = State::Arriving(Instant::now() + PATIENCE);
+                Ok(Reply::Type(COMMAND.into()))
+            }
+            State::Arriving(deadline) => {
+                if self.host.is_reached(&listed::interfaces(&reply)) {
+                    self.state = State::Tracing;
+                    return Ok(Reply::Type(TRACE.into()));
+                }
+                if *deadline < Instant::now() {
+                    return Err("not all of the interfaces have addresses".into());
+                }
+                self.is_pending = true;
+                Ok(Reply::Wait)
+            }
+            State::Tracing => {
+                // The line that was typed comes first.
+                if let Some(line) = reply.get(1) {
+                    return Err(format!("the reply to `{TRACE}` is {line:?}"));
+                }
+                self.state = State::Visited(Visiting::begin(curl::for_some_time, self.host.lines()), 1);
+                Ok(Reply::Type(MEANWHILE[0].0.into()))
+            }
+            State::Visited(visiting, typed) => {
+                let (command, part) = MEANWHILE[(*typed - 1) % MEANWHILE.len()];
+                if !reply.iter().any(|line| line.contains(part)) {
+                    return Err(format!("the reply to `{command}` has no {part:?}"));
+                }
+                if *typed >= MEANWHILE.len()
+                    && let Some(result) = visiting.poll()
+                {
+                    result?;
+                    self.state = State::Showing(&[SHOW_TASKS, SHOW]);
+                    return Ok(Reply::Type(STOP.into()));
+                }
+                *typed += 1;
+                Ok(Reply::Type(MEANWHILE[(*typed - 1) % MEANWHILE.len()].0.into()))
+            }
+            State::Showing([]) => nesting(&reply).map(|()| Reply::Done(Ok(()))),
+            State::Showing(commands) => {
+                let (&next, rest) = commands.split_first().expect("it is not empty");
+                *commands = rest;
+                Ok(Reply::Type(next.into()))
+            }
+        }
+    }
+}
+
+impl Subject<()> for Graphed {
+    fn prompt(&self) -> &'static str {
+        PROMPT
+    }
+
+    fn event(&mut self, event: Event) -> Reply<()> {
+        match event {
+            Event::Prompt => self.asked().unwrap_or_else(|sentence| Reply::Done(Err(sentence))),
+            Event::Line(line) => {
+                self.reply.push(line);
+                Reply::Wait
+            }
+        }
+    }
+
+    fn silence(&mut self) -> Reply<()> {
+        match mem::take(&mut self.is_pending) {
+            true => Reply::Keys(format!("{COMMAND}\r").into_bytes()),
+            false => Reply::Wait,
+        }
+    }
+}
+
+/// Checks the lines ` CPU) TASK | DURATION |  CALL`: what a task opens it closes at the same depth, and nothing is deeper than one
+/// step within what is open.
+fn nesting(lines: &[String]) -> Result<(), String> {
+    let mut tasks: HashMap<&str, Vec<usize>> = HashMap::new();
+    let (mut calls, mut deepest) = (0, 0);
+    for line in lines {
+        let mut columns = line.splitn(3, '|');
+        let (Some(place), Some(_), Some(call)) = (columns.next(), columns.next(), columns.next()) else { continue };
+        let Some((_, task)) = place.split_once(") ") else { continue };
+        let Some(call) = call.strip_prefix("  ") else { continue };
+        let depth = (call.len() - call.trim_start().len()) / 2;
+        let is_new = !tasks.contains_key(task.trim());
+        let open = tasks.entry(task.trim()).or_default();
+        let is_end = call.trim_start().starts_with('}');
+        if is_new {
+            // The calls that it was in at the first line are not shown.
+            open.extend(0..depth + usize::from(is_end));
+        }
+        if is_end {
+            open.truncate(depth + 1);
+            if open.pop() != Some(depth) {
+                return Err(format!("{line:?} closes nothing"));
+            }
+        } else {
+            open.truncate(depth);
+            if open.len() != depth {
+                return Err(format!("{line:?} is within nothing"));
+            }
+            if call.ends_with('{') {
+                open.push(depth);
+            }
+        }
+        (calls, deepest) = (calls + 1, deepest.max(depth));
+    }
+    if calls < LEAST || deepest < 3 {
+        return Err(format!("only {calls} lines of calls were shown, to a depth of {deepest}"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(lines: &[&str]) -> Result<(), String> {
+        let many = (0..LEAST).map(|_| " 1)     idle-9     |   1.000 us    |      d();".to_owned());
+        nesting(&many.chain(lines.iter().map(|line| (*line).to_owned())).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn calls_nest_for_each_task() {
+        let right = [
+            " 0)    main-3     |               |  a() {",
+            " 1)    busy-2     |               |        e() {",
+            " 0)    main-3     |   1.000 us    |    b();",
+            " 0)   ==========> |",
+            " 1)   reaper-5    |   1.000 us    |      }",
+            " 1)   reaper-5    |   1.000 us    |    }",
+            " 2)    main-3     |               |    c() {",
+            " 2)    main-3     | ! 110.000 us  |    }",
+            " 2)    main-3     | ! 120.000 us  |  }",
+        ];
+        check(&right).unwrap();
+        for missing in [0, 6] {
+            let mut wrong = right.to_vec();
+            wrong[missing] = " 0)    main-3     |               |  other();";
+            check(&wrong).unwrap_err();
+        }
+        check(&[" 0)    main-3     |  |  a();", " 0)    main-3     |  |      c();"]).unwrap_err();
+    }
+
+    #[test]
+    fn few_calls_show_nothing() {
+        nesting(&[]).unwrap_err();
+    }
+}
