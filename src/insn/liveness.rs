@@ -17,6 +17,7 @@
 //! the second kind.
 
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::fmt;
 use core::ops::Range;
 
@@ -131,9 +132,10 @@ impl Kept {
                 calls.push((call, function));
             }
         }
+        let shared = Shared::new();
         for (call, function) in calls {
             let Some(&Preserving { preserved, kept: Registers::NONE, .. }) = called.by(function) else { continue };
-            let mut walk = Walk::new(read, &called);
+            let mut walk = Walk::sharing(read, &called, &shared);
             let Err(live) = walk.follow::<WAYS>(call + 4, preserved, 0) else { continue };
             if let Some(preserving) = called.of(function) {
                 (preserving.call, preserving.kept) = (call, live.register());
@@ -271,6 +273,13 @@ pub fn overwrites_link(function: u64, read: Read<'_>) -> Option<u64> {
     walk.writer.filter(|_| returned.is_empty())
 }
 
+/// Returns why not all of [`SCRATCH`] is dead at `at`, where a call has returned to; `None` if all of it is, up to
+/// a return. `shared` is for calls in the same text.
+pub(super) fn live_behind_call(at: u64, kept: &Kept, read: Read<'_>, shared: &Shared) -> Option<Live> {
+    let mut walk = Walk { begin: Begin::Caller, ..Walk::sharing(read, kept, shared) };
+    walk.follow::<WAYS>(at, SCRATCH, 0).err()
+}
+
 /// Returns the address that the instruction `word` at `at` calls, if it is a direct call.
 pub(super) fn called_by(word: u32, at: u64) -> Option<u64> {
     // BL (C6.2), by a single test, because this is called for every word of a text.
@@ -304,11 +313,72 @@ enum Begin {
     Caller,
 }
 
+/// What walks over the same text find out for each other: places from which these registers were not found to be read.
+/// A place that shares its entry with another is forgotten when the other comes.
+struct Unread(Vec<Cell<(u64, Registers)>>);
+
+impl Unread {
+    /// The number of entries, a power of two.
+    const LEN: usize = 1024;
+
+    /// Makes a table that is empty; and stays empty if there is no memory for it.
+    fn new() -> Self {
+        let mut entries = Vec::new();
+        if entries.try_reserve_exact(Self::LEN).is_ok() {
+            entries.resize(Self::LEN, Cell::default());
+        }
+        Self(entries)
+    }
+
+    fn entry(&self, at: u64, salt: usize) -> Option<&Cell<(u64, Registers)>> {
+        self.0.get((at as usize / 4 ^ salt) % Self::LEN)
+    }
+}
+
+/// What walks over the same text have found out.
+pub(super) struct Shared {
+    /// Called functions. If a call could not be followed to its end, fewer registers may be followed farther, so a
+    /// function is known only with the same registers.
+    functions: Unread,
+    /// Targets of branches in walks that followed all paths to their ends.
+    targets: Unread,
+}
+
+impl Shared {
+    pub(super) fn new() -> Self {
+        Self { functions: Unread::new(), targets: Unread::new() }
+    }
+
+    fn knows_function(&self, function: u64, registers: Registers) -> bool {
+        let entry = self.functions.entry(function, registers.hash());
+        entry.is_some_and(|entry| entry.get() == (function, registers))
+    }
+
+    fn add_function(&self, function: u64, registers: Registers) {
+        if let Some(entry) = self.functions.entry(function, registers.hash()) {
+            entry.set((function, registers));
+        }
+    }
+
+    fn knows_target(&self, target: u64, registers: Registers) -> bool {
+        let entry = self.targets.entry(target, 0).map(Cell::get);
+        entry.is_some_and(|(at, unread)| at == target && (registers - unread).is_empty())
+    }
+
+    fn add_target(&self, target: u64, registers: Registers) {
+        if let Some(entry) = self.targets.entry(target, 0) {
+            let (at, unread) = entry.get();
+            entry.set((target, if at == target { unread | registers } else { registers }));
+        }
+    }
+}
+
 /// A walk along the paths from an instruction.
 pub(super) struct Walk<'a> {
     read: Read<'a>,
     /// The functions that preserve registers. All others are assumed to preserve none.
     kept: &'a Kept,
+    shared: Option<&'a Shared>,
     /// The number of instructions that may still be looked at; in called functions, it counts from the first branch on.
     steps: usize,
     /// The virtual address of the first instruction that has written the last of the registers on a path.
@@ -330,6 +400,10 @@ impl<const N: usize> Places<N> {
         *self.places.get_mut(self.count)? = (at, unwritten);
         self.count += 1;
         Some(())
+    }
+
+    fn all(&self) -> &[(u64, Registers)] {
+        self.places.get(..self.count).unwrap_or_default()
     }
 
     fn pop(&mut self) -> Option<(u64, Registers)> {
@@ -393,15 +467,14 @@ impl<const N: usize> Ways<N> {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) const fn new(read: Read<'a>, kept: &'a Kept) -> Self {
-        Self { read, kept, steps: STEPS, writer: None, begin: Begin::Entry }
+    const fn new(read: Read<'a>, kept: &'a Kept) -> Self {
+        Self { read, kept, shared: None, steps: STEPS, writer: None, begin: Begin::Entry }
     }
 
-    /// Returns why not all of [`SCRATCH`] is dead at `at`, where a call has returned to; `None` if all of it is, up to
-    /// a return.
-    pub(super) fn live_behind_call(&mut self, at: u64) -> Option<Live> {
-        self.begin = Begin::Caller;
-        self.follow::<WAYS>(at, SCRATCH, 0).err()
+    /// Makes one of many walks over the same text. It looks for readers only: it does not follow again what another has
+    /// followed, so what it returns of registers that have no writer up to a return is not all.
+    const fn sharing(read: Read<'a>, kept: &'a Kept, shared: &'a Shared) -> Self {
+        Self { shared: Some(shared), ..Self::new(read, kept) }
     }
 
     /// Returns why not all of the `wanted` registers are dead at `at`, in the function at `function`; `None` if they
@@ -433,18 +506,23 @@ impl<'a> Walk<'a> {
     /// clearing that memory takes longer than most walks take to find all writers.
     #[inline(never)]
     fn follow_ways<const N: usize>(&mut self, first: Branch, depth: usize) -> Result<Registers, Live> {
+        let shared = self.shared.filter(|_| depth == 0);
+        let is_new = |&(at, unwritten): &_| !shared.is_some_and(|shared| shared.knows_target(at, unwritten));
         let mut ways = Ways::<N>::NONE;
         let mut returned = Registers::NONE;
-        let mut way = ways.take(first)?;
+        let mut way = ways.take(first)?.filter(is_new);
         while let Some((at, unwritten)) = way.or_else(|| ways.pending.pop()) {
             way = match self.step(at, unwritten, depth, true)? {
                 Next::Instruction(left) => Some((at.wrapping_add(4), left)).filter(|_| !left.is_empty()),
-                Next::Branch(branch) => ways.take(branch)?,
+                Next::Branch(branch) => ways.take(branch)?.filter(is_new),
                 Next::End(left) => {
                     returned = returned | left;
                     None
                 }
             };
+        }
+        if let Some(shared) = shared {
+            ways.passed.all().iter().for_each(|&(target, unwritten)| shared.add_target(target, unwritten));
         }
         Ok(returned)
     }
@@ -502,13 +580,17 @@ impl<'a> Walk<'a> {
 
     /// Returns those of the registers that a call of `function` preserves. Fails if the function reads one.
     fn call(&mut self, function: u64, unwritten: Registers, depth: usize) -> Result<Registers, Live> {
-        let mut walk = Walk { steps: STEPS_BEYOND, ..*self };
-        let walk = if depth == 0 { &mut walk } else { &mut *self };
-        if depth < DEPTH {
+        let shared = self.shared.filter(|_| depth == 0);
+        if depth < DEPTH && !shared.is_some_and(|shared| shared.knows_function(function, unwritten)) {
+            let mut walk = Walk { steps: STEPS_BEYOND, ..*self };
+            let walk = if depth == 0 { &mut walk } else { &mut *self };
             // A function that is not seen to break the standard is assumed to follow it.
             match walk.follow::<WAYS_BEYOND>(function, unwritten, depth + 1) {
                 Err(live @ Live::Read { .. }) => return Err(live),
                 Err(Live::Kept { .. } | Live::Lost { .. }) | Ok(_) => {}
+            }
+            if let Some(shared) = shared {
+                shared.add_function(function, unwritten);
             }
         }
         Ok(self.kept.by(function).map_or(Registers::NONE, |by| unwritten & by.preserved))

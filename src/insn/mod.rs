@@ -64,3 +64,5 @@ pub use crate::exception::simulate::{Fault, Guard, Machine, holds};
 
 #[cfg(test)]
 mod oracle;
+#[cfg(test)]
+pub(crate) mod random;

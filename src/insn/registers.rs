@@ -49,6 +49,11 @@ impl Registers {
         self.0 == 0
     }
 
+    /// Returns a number in which the scratch registers count, for tables.
+    pub(super) const fn hash(self) -> usize {
+        (self.0 >> 9 ^ self.0 >> 31) as usize
+    }
+
     /// Returns the register with the lowest number, as a set; the flags come last.
     #[must_use]
     pub const fn first(self) -> Self {

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::classify;
-use super::liveness::{Bounds, Kept, Live, Read, Walk, called_by};
+use super::liveness::{Bounds, Kept, Live, Read, Shared, called_by, live_behind_call};
 use super::verdict::Verdict;
 
 /// The functions of a text that have such results, or for which that cannot be excluded.
@@ -27,21 +27,21 @@ impl ScratchResults {
     /// Finds these functions among those that are called in the text at these virtual addresses; `None` if there is no
     /// memory for the list. `bounds` returns the bounds of the function around an address.
     pub fn in_text(text: Range<u64>, kept: &Kept, read: Read<'_>, bounds: Bounds<'_>) -> Option<Self> {
-        let mut found = Self::default();
+        let (mut found, shared) = (Self::default(), Shared::new());
         for call in text.step_by(4) {
             let Some(function) = read(call).and_then(|word| called_by(word, call)) else { continue };
             if found.has_some(function) {
                 continue;
             }
-            if let Some(live) = Walk::new(read, kept).live_behind_call(call + 4) {
+            if let Some(live) = live_behind_call(call + 4, kept, read, &shared) {
                 found.add(function, live)?;
             }
         }
-        // Each function may add others, before or after it in the list.
-        let mut index = 0;
-        while let Some(&(function, live)) = found.0.get(index) {
-            index += 1;
-            let Some(function) = bounds(function).filter(|_| found.has_some(function)) else { continue };
+        // Each function may add others.
+        let seen = found.0.iter().copied().filter(|(_, live)| is_seen(live));
+        let mut pending = fallible::boxed_slice(seen).ok()?.into_vec();
+        while let Some((function, live)) = pending.pop() {
+            let Some(function) = bounds(function) else { continue };
             for at in function.clone().step_by(4) {
                 let Some(word) = read(at) else { break };
                 let target = called_by(word, at).or_else(|| match classify(word) {
@@ -51,7 +51,8 @@ impl ScratchResults {
                 let other = target.filter(|target| !function.contains(target) && !found.has_some(*target));
                 if let Some(other) = other {
                     found.add(other, live)?;
-                    index = 0;
+                    pending.try_reserve(1).ok()?;
+                    pending.push((other, live));
                 }
             }
         }
@@ -68,7 +69,7 @@ impl ScratchResults {
 
     /// Returns whether a caller of `function` is seen to read such a value.
     fn has_some(&self, function: u64) -> bool {
-        matches!(self.by(function), Some(live) if !matches!(live, Live::Lost { .. }))
+        self.by(function).is_some_and(|live| is_seen(&live))
     }
 
     /// Records this about `function`, in place of what was recorded before.
@@ -82,6 +83,11 @@ impl ScratchResults {
         }
         Some(())
     }
+}
+
+/// Returns whether an instruction was found that needs the value.
+const fn is_seen(live: &Live) -> bool {
+    !matches!(live, Live::Lost { .. })
 }
 
 #[cfg(test)]

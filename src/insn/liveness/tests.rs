@@ -3,6 +3,7 @@
 use std::vec::Vec;
 
 use super::*;
+use crate::insn::random::Random;
 
 const START: u64 = 0x1_0000;
 const NOP: u32 = 0xd503_201f;
@@ -207,4 +208,36 @@ fn functions_that_do_not_return_by_x30_are_found() {
     // The function neither returns nor writes x30.
     assert_eq!(writer(&[branch(0)]), None);
     assert_eq!(writer(&[BRK]), None);
+}
+
+#[test]
+fn what_walks_share_changes_no_answer() {
+    let mut random = Random::new(1);
+    let mut found = 0;
+    for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
+        let words: Vec<u32> = (0..48)
+            .map(|word| {
+                let to = |to: u64| i32::try_from(to).unwrap() - word;
+                let (kind, place) = (random.below(16), random.below(48));
+                match kind {
+                    0..3 => SET_X9,
+                    3 => READ_X9,
+                    4 => READ_FLAGS,
+                    5..8 => compare_branch(to(place)),
+                    8 => branch(to(place)),
+                    9..12 => call(to(place / 6 * 6)),
+                    12 => RET,
+                    13 => CALL_X0,
+                    _ => NOP,
+                }
+            })
+            .collect();
+        let (read, kept, shared) = (reader(&words), Kept::default(), Shared::new());
+        for word in 0..words.len() {
+            let alone = live_behind_call(at(word), &kept, &read, &Shared::new());
+            assert_eq!(live_behind_call(at(word), &kept, &read, &shared), alone, "{word} of {words:x?}");
+            found += usize::from(alone.is_some());
+        }
+    }
+    assert!(found > 0);
 }

@@ -6,34 +6,10 @@ use std::println;
 
 use super::{ABORT, Guard, Memory, TrapFrame, try_run};
 use crate::insn::Fault;
+use crate::insn::random::Random;
 
 /// The number of instructions.
 const ROUNDS: u32 = if cfg!(miri) { 200 } else { 500_000 };
-
-/// Marsaglia's xorshift with 64 bits.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// Returns a value that is often small, often all ones, and often has only one half set.
-    fn value(&mut self) -> u64 {
-        let value = self.next();
-        match self.next() % 6 {
-            0 => 0,
-            1 => value & 0xffff_ffff_0000_0000,
-            2 => value & 0xffff_ffff,
-            3 => 1 << (value % 64),
-            4 => u64::MAX,
-            _ => value,
-        }
-    }
-}
 
 struct Model {
     r: [u64; 32],
@@ -169,7 +145,7 @@ fn literal_of(word: u32, pc: u64) -> Option<(u64, usize)> {
 fn random_instructions_do_what_the_model_does() {
     let seed = 0x9e37_79b9_7f4a_7c15;
     println!("seed {seed:#x}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     for round in 0..ROUNDS {
         let (mask, value) = CLASSES[round as usize % CLASSES.len()];
         let word = random.next() as u32 & !mask | value;

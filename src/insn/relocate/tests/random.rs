@@ -7,49 +7,21 @@ use std::println;
 use super::interpreter::{Exception, World};
 use super::*;
 use crate::exception::TrapFrame;
+use crate::insn::random::Random;
 use crate::insn::{Fault, Op};
 
 /// The number of instructions.
 const ROUNDS: u32 = if cfg!(miri) { 200 } else { 600_000 };
 
-/// Marsaglia's xorshift with 64 bits.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn one_in(&mut self, number: u64) -> bool {
-        self.next().is_multiple_of(number)
-    }
-
-    /// Returns a value that is often small, often all ones, and often has only one half set.
-    fn value(&mut self) -> u64 {
-        let value = self.next();
-        match self.next() % 6 {
-            0 => 0,
-            1 => value & 0xffff_ffff_0000_0000,
-            2 => value & 0xffff_ffff,
-            3 => 1 << (value % 64),
-            4 => u64::MAX,
-            _ => value,
-        }
-    }
-
-    /// Returns a distance in bytes, in whole words, that is often at the limit of an instruction's reach.
-    fn distance(&mut self) -> i64 {
-        let edge = 1 << [2, 12, 15, 20, 26, 27][self.next() as usize % 6];
-        let distance = if self.one_in(2) {
-            edge + (self.next() % 17) as i64 * 4 - 32
-        } else {
-            (self.next() % edge as u64) as i64 & !3
-        };
-        if self.one_in(2) { distance } else { -distance }
-    }
+/// Returns a distance in bytes, in whole words, that is often at the limit of an instruction's reach.
+fn distance(random: &mut Random) -> i64 {
+    let edge = 1 << [2, 12, 15, 20, 26, 27][random.next() as usize % 6];
+    let distance = if random.one_in(2) {
+        edge + (random.next() % 17) as i64 * 4 - 32
+    } else {
+        (random.next() % edge as u64) as i64 & !3
+    };
+    if random.one_in(2) { distance } else { -distance }
 }
 
 /// The fixed bits of each class; and the lowest bit and width of its immediate, if it has one whose extremes are to be
@@ -119,7 +91,7 @@ impl Case {
             1 => 0xffff_ffff_ffff_0000 + random.next() % 0x1_0000,
             _ => 0xffff_ffc0_0000_0000 + random.next() % 0x1000_0000,
         } & !3;
-        let to = from.wrapping_add_signed(random.distance());
+        let to = from.wrapping_add_signed(distance(random));
         let guard = [Guard::Absent, Guard::Unguarded, Guard::Guarded][random.next() as usize % 3];
         let mut before = TrapFrame { sp: random.next(), pc: from, ..TrapFrame::default() };
         before.pstate = random.next() & 0xf000_03cf;
@@ -235,7 +207,7 @@ const LENGTHS: [&[usize]; CLASSES.len()] = [
 fn copies_do_what_simulating_them_does() {
     let seed = 0x9e37_79b9_7f4a_7c15;
     println!("seed {seed:#x}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut lengths = [const { BTreeMap::<usize, u32>::new() }; CLASSES.len()];
     let mut refused = [0; CLASSES.len()];
     for round in 0..ROUNDS {
