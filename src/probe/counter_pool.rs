@@ -19,10 +19,13 @@ fn probes() -> usize {
     if platform::cpus() == 1 { PROBES_OF_ONE_CPU } else { STRIDE / size_of::<Counts>() }
 }
 
+/// The alignment of a block, which shares no cache line with other memory. Some allocators take long to find memory of a
+/// larger alignment.
+const ALIGNMENT: usize = 64;
+
 /// Returns the layout of a block.
 fn block() -> Option<Layout> {
-    let of_one_cpu = size_of::<Counts>() * probes();
-    Layout::from_size_align(of_one_cpu * platform::cpus(), of_one_cpu).ok()
+    Layout::from_size_align(size_of::<Counts>() * probes() * platform::cpus(), ALIGNMENT).ok()
 }
 
 /// The counts that belong to no probe.
