@@ -10,7 +10,7 @@ use super::{
 use crate::{console::Event, conversation::PROMPT};
 
 /// The number of bytes of garbage.
-const LENGTH: usize = 256 * 1024;
+const LENGTH: usize = 96 * 1024;
 /// The length of the pieces that are sent the second time. A piece fits into the receive buffer of the kernel.
 const PIECE: usize = 3000;
 /// The seed of the random numbers. It is constant, so that a failure can be repeated.

@@ -94,32 +94,38 @@ pub fn all(
         Networked { arguments: arguments.to_vec(), cards: board.cards().to_vec(), host }
     };
     // Packets arrive by interrupts, and tasks on all CPUs serve them.
-    let demands = || Demands::on(&[Trait::Cpus, Trait::Interrupts]);
+    const SERVED: &[Trait] = &[Trait::Cpus, Trait::Interrupts];
+    // What the clients do to the protocol takes long, and no interrupt controller matters to it.
+    const MISUSED: &[Trait] = &[Trait::Cpus];
     let mut trials = Vec::new();
-    let visits: [(&str, Visit); 4] =
-        [("http", clients::http), ("echo", clients::echo), ("rough", clients::rough), ("full", clients::full)];
-    for (name, visit) in visits {
+    let visits: [(&str, Visit, &[Trait]); 4] = [
+        ("http", clients::http, SERVED),
+        ("echo", clients::echo, SERVED),
+        ("rough", clients::rough, MISUSED),
+        ("full", clients::full, MISUSED),
+    ];
+    for (name, visit, traits) in visits {
         let machine = machine(name);
         let subject = Box::new(Visited::new(machine.host.clone(), visit));
-        trials.push(Trial { name, demands: demands(), machine, subject: Ok(subject) });
+        trials.push(Trial { name, demands: Demands::on(traits), machine, subject: Ok(subject) });
     }
     if !configuration.is_plain() {
         return Ok(trials);
     }
     let command = sessions::live_command();
-    for (name, makes) in [
-        ("one_liner", Traced::transmitted as fn(Host, &str) -> Result<Traced, String>),
-        ("one_liner_received", Traced::received),
+    for (name, makes, traits) in [
+        ("one_liner", Traced::transmitted as fn(Host, &str) -> Result<Traced, String>, &[Trait::Cpus][..]),
+        ("one_liner_received", Traced::received, &[]),
     ] {
         let machine = machine(name);
         let traced = command.clone().and_then(|command| makes(machine.host.clone(), &command));
         let subject = traced.map(|traced| Box::new(traced) as Talk);
-        trials.push(Trial { name, demands: Demands::on(&[Trait::Cpus]), machine, subject });
+        trials.push(Trial { name, demands: Demands::on(traits), machine, subject });
     }
     let name = "control_flags";
     let machine_of_flags = machine(name);
     let subject: Talk = Box::new(Traced::controlled(machine_of_flags.host.clone(), CONTROLS));
-    trials.push(Trial { name, demands: Demands::on(&[Trait::Cpus]), machine: machine_of_flags, subject: Ok(subject) });
+    trials.push(Trial { name, demands: Demands::default(), machine: machine_of_flags, subject: Ok(subject) });
     if board.cpus(configuration) == CPUS {
         let traced: fn(Host) -> Talk = |host| Box::new(Traced::everything(host, EVERYTHING));
         let stopped: fn(Host) -> Talk = |host| Box::new(Stopped::new(host));

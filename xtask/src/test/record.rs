@@ -36,7 +36,7 @@ use crate::{
 /// The most CPUs that a machine of these tests has.
 const CPUS: usize = 8;
 /// How many events are recorded by default.
-const EVENTS: usize = 20_000;
+const EVENTS: usize = 8_000;
 
 type Test = fn(&Machine) -> Result<Outcome>;
 
