@@ -2,8 +2,8 @@
 //! the commands that are usual in the tracefs of a Linux machine.
 //!
 //! Words are separated by white space. `'…'` takes all characters literally. In `"…"`, `\` quotes `"` and `\`. Outside
-//! of quotes, `\` quotes any character. `> FILE` or `>> FILE` may stand anywhere outside of quotes. `$?`, where the
-//! caller supplies it, tells whether the previous line was refused. There are no other variables and no patterns:
+//! of quotes, `\` quotes any character. `> FILE` or `>> FILE` may stand anywhere outside of quotes, but not directly
+//! after an unquoted number, where a shell redirects the file descriptor of that number. `$?`, where the caller supplies it, tells whether the previous line was refused. There are no other variables and no patterns:
 //! `$retval` and `*` are ordinary characters. Characters that connect commands in a shell are refused: `|`, `&`, `;`
 //! and `<`. So are those that begin a substitution, `` ` ``, `$(` and `${`, and a `\` at the end of the line.
 
@@ -78,8 +78,8 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// A quote is not closed, a redirection has no file, nothing follows a `\`, or there are several redirections; a
-    /// special character of the shell is not quoted; or there is no memory for the words.
+    /// A quote is not closed, a redirection has no file or names a file descriptor, nothing follows a `\`, or there are
+    /// several redirections; a special character of the shell is not quoted; or there is no memory for the words.
     pub fn parse(text: &str) -> Result<Self, Error> {
         Self::of(tokens(text, None)?)
     }
@@ -127,6 +127,13 @@ fn tokens(text: &str, status: Option<char>) -> Result<Vec<(Token, usize)>, Error
     while let Some((column, character)) = characters.next() {
         match character {
             '>' => {
+                if let Some((_, start)) = word
+                    && text.chars().skip(start).take(column - start).all(|character| character.is_ascii_digit())
+                {
+                    let problem = "a number directly before `>` is a file descriptor to a shell, and there are none \
+                                   here; put a blank between them to write the number, or leave it out";
+                    return Err(Error { problem, column: start });
+                }
                 fallible::extend(&mut tokens, word.take().map(|(word, column)| (Token::Word(word), column)))?;
                 let append = characters.next_if(|&(_, next)| next == '>').is_some();
                 fallible::push(&mut tokens, (Token::Redirection { append }, column))?;
@@ -225,7 +232,7 @@ mod tests {
     fn output_goes_to_a_file() {
         let to = |path: &str, append| Some((path.to_string(), append));
         assert_eq!(read("echo 1 > tracing_on"), (words("echo 1"), to("tracing_on", false)));
-        assert_eq!(read("echo 1>tracing_on"), (words("echo 1"), to("tracing_on", false)));
+        assert_eq!(read("echo a1>tracing_on"), (words("echo a1"), to("tracing_on", false)));
         assert_eq!(read("echo x >>a"), (words("echo x"), to("a", true)));
         assert_eq!(read("> a"), (words(""), to("a", false)));
         assert_eq!(read("echo 'u > 3'>'a b'"), (words("echo 'u > 3'"), to("a b", false)));
@@ -246,6 +253,29 @@ mod tests {
         assert_eq!(["echo a\\", "echo \\"].map(refused), [6, 5]);
         assert_eq!(["echo `ls`", "echo a$(ls)", "echo ${a}"].map(refused), [5, 6, 5]);
         assert_eq!(words(r#"'`a`' "$(b)" \${c} \` $ $x(y)"#), ["`a`", "$(b)", "${c}", "`", "$", "$x(y)"]);
+    }
+
+    /// A number is a file descriptor only if it is a whole word, has no quotes, and touches the `>`.
+    #[test]
+    fn file_descriptors_are_not_redirected() {
+        for (line, column) in [
+            ("echo 1 2> file", 7),
+            ("echo 1 2>> file", 7),
+            ("echo 1 2>file", 7),
+            ("echo 1 2>&1", 7),
+            ("echo 1>file", 5),
+            ("10>file echo", 0),
+            ("echo \u{e9} 1>file", 7),
+        ] {
+            let error = Line::parse(line).expect_err(line);
+            assert!(error.problem.starts_with("a number directly before `>`"), "{line}: {error:?}");
+            assert_eq!(error.column, column, "{line}");
+        }
+        for line in
+            ["echo 2 >file", "echo '2'>file", "echo \"2\">file", "echo \\2>file", "echo ''2>file", "echo a2>file"]
+        {
+            assert_eq!(read(line).1, Some(("file".to_string(), false)), "{line}");
+        }
     }
 
     /// 0 to 5 white space characters before, between and after the words.
