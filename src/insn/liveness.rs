@@ -331,7 +331,7 @@ impl Unread {
     }
 
     fn entry(&self, at: u64, salt: usize) -> Option<&Cell<(u64, Registers)>> {
-        self.0.get((at as usize / 4 ^ salt) % Self::LEN)
+        self.0.get(((at as usize / 4) ^ salt) % Self::LEN)
     }
 }
 
