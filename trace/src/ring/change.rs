@@ -27,10 +27,13 @@ pub enum ResizeError {
 impl fmt::Display for ResizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLarge { cpus, needed, free } => write!(
-                f,
-                "the rings of {cpus} CPUs would take {needed} bytes, and {free} bytes are free: choose a smaller size"
-            ),
+            Self::TooLarge { cpus, needed, free } => {
+                match cpus {
+                    1 => f.write_str("the ring of 1 CPU")?,
+                    _ => write!(f, "the rings of {cpus} CPUs")?,
+                }
+                write!(f, " would take {needed} bytes, and {free} bytes are free: choose a smaller size")
+            }
             Self::Memory(error) => error.fmt(f),
         }
     }

@@ -8,6 +8,7 @@ use crate::hit::write::Moment;
 use crate::host::Context;
 use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER, PRINT_MAX, Recorder};
 use aarch64_kprobes::exception::TrapFrame;
+use std::string::ToString;
 use std::thread;
 
 const ARGUMENTS: u8 = 4;
@@ -306,6 +307,14 @@ fn rings_that_are_too_large_are_refused() {
     // SAFETY: only this thread uses the rings, so nothing is recorded meanwhile.
     unsafe { rings.resize(2 * PAGE, 0, &mut |action| action()) }.unwrap();
     assert_eq!((rings.bytes(), present(rings)), (2 * PAGE, [7].into()));
+}
+
+#[test]
+fn a_refusal_counts_its_rings() {
+    for (cpus, rings) in [(1, "the ring of 1 CPU would"), (2, "the rings of 2 CPUs would")] {
+        let sentence = ResizeError::TooLarge { cpus, needed: 8, free: 4 }.to_string();
+        assert!(sentence.starts_with(rings), "{sentence}");
+    }
 }
 
 /// Two readers copy while a writer laps them again and again: every record in a copy is whole, they are in
