@@ -117,6 +117,24 @@ pub fn boxed<T>(value: T) -> Result<Box<T>, OutOfMemory> {
     }
 }
 
+/// Makes room in `list` for `additional` elements, and for at least a quarter of those that it has. So a list that grows
+/// by one element after the other takes constant time for each, as with [`Vec::try_reserve`], and never twice its memory.
+///
+/// # Errors
+///
+/// [`OutOfMemory`] if there is no memory for as many; the list is unchanged.
+#[inline]
+pub fn reserve<T>(list: &mut Vec<T>, additional: usize) -> Result<(), OutOfMemory> {
+    if additional <= list.capacity() - list.len() { Ok(()) } else { grow(list, additional) }
+}
+
+#[cold]
+fn grow<T>(list: &mut Vec<T>, additional: usize) -> Result<(), OutOfMemory> {
+    /// As many elements are not worth another allocation.
+    const FEW: usize = 4;
+    Ok(list.try_reserve_exact(additional.max(list.len() / 4).max(FEW))?)
+}
+
 /// Appends `value` to `list`.
 ///
 /// # Errors

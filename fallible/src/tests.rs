@@ -74,3 +74,18 @@ fn owners_on_several_threads_see_the_value() {
         (0..4).map(|_| value.clone()).map(|own| std::thread::spawn(move || own.iter().sum::<i32>())).collect();
     assert_eq!(sums.into_iter().map(|sum| sum.join().unwrap()).sum::<i32>(), 4 * 6);
 }
+
+#[test]
+fn a_list_grows_by_a_quarter() {
+    let (mut list, mut allocations) = (Vec::new(), 0);
+    for number in 0..100_000_usize {
+        let before = list.capacity();
+        reserve(&mut list, 1).unwrap();
+        allocations += usize::from(list.capacity() != before);
+        list.push(number);
+        assert!(list.capacity() <= list.len() + list.len() / 4 + 4, "{} for {}", list.capacity(), list.len());
+    }
+    assert!(allocations < 64, "{allocations}");
+    reserve(&mut list, 1 << 20).unwrap();
+    assert_eq!(list.capacity(), 100_000 + (1 << 20));
+}

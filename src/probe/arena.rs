@@ -233,7 +233,7 @@ impl Cells {
         if self.free.is_empty() {
             let size = self.kind.size();
             // Reserves room for all cells, so that giving back needs no memory.
-            self.free.try_reserve(self.total + PIECE / size).ok()?;
+            fallible::reserve(&mut self.free, self.total + PIECE / size).ok()?;
             let known = origin::prepare(self.kind)?;
             let piece = platform::allocate_executable(PIECE, self.guarded)?;
             origin::add(known, piece..piece + PIECE);

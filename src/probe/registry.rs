@@ -319,9 +319,9 @@ impl Registry {
         self.entries.reserve(address)?;
         self.probes.reserve()?;
         self.counters.reserve()?;
-        self.occupied.try_reserve(1).ok()?;
+        fallible::reserve(&mut self.occupied, 1).ok()?;
         if let Kind::Return(_) = kind {
-            self.lingering.try_reserve(self.returns + 1).ok()?;
+            fallible::reserve(&mut self.lingering, self.returns + 1).ok()?;
         }
         let inserted = match (insertion, &kind) {
             (Some(insertion), Kind::Return(return_probe)) => {

@@ -48,7 +48,7 @@ pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Option<usiz
     let (mut staged, mut words) = (Vec::new(), Vec::new());
     let has_room = staged.try_reserve_exact(addresses.len()).is_ok()
         && words.try_reserve_exact(addresses.len()).is_ok()
-        && registry.occupied.try_reserve(addresses.len()).is_ok();
+        && fallible::reserve(&mut registry.occupied, addresses.len()).is_ok();
     let mut failed = None;
     let mut cells = mem::take(&mut registry.occupied);
     for &address in addresses {
