@@ -10,6 +10,7 @@ use aarch64_kprobes::event::{self, Text};
 use aarch64_kprobes::insn::Reason;
 use aarch64_kprobes::probe::{self, Entry};
 use aarch64_kprobes::{Kprobe, ProbeError, emit};
+use kprobes_console::program::Program;
 use kprobes_console::symbol;
 use kprobes_console::{time, tracing};
 use kprobes_trace::engine::Probe;
@@ -127,6 +128,19 @@ test!(
         assert!(is_branch(word(site)));
         drop(other);
         assert_eq!(word(site), NOP);
+    }
+);
+
+test!(
+    fn a_pattern_leaves_out_the_functions_of_events() {
+        let event = Sum::EVENT.address();
+        let probed = |functions: &str| -> Vec<usize> {
+            let program = Program::start(&format!("kprobe:{functions} {{ @ = count(); }}")).unwrap();
+            program.registrations().map(|probe| probe.address()).collect()
+        };
+        assert_eq!(probed("tests::static_events::Sum::event"), [event]);
+        let all = probed("tests::static_events::*");
+        assert!(all.contains(&(add as *const () as usize)) && !all.contains(&event), "{event:#x} in {all:x?}");
     }
 );
 

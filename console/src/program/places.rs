@@ -141,7 +141,7 @@ impl Places {
                 return outcome.map_err(|problem| probe.span.error(problem));
             }
             Probe::Entry { glob } => {
-                for function in symbol::functions(glob) {
+                for function in functions(glob) {
                     let name = self.name(Probe::Entry { glob: symbol::path(&function)? })?;
                     // An entry probe assumes the procedure call standard. Functions with another calling convention
                     // cannot be probed: see `tracing::Names`.
@@ -150,13 +150,13 @@ impl Places {
                 }
             }
             Probe::Return { glob } => {
-                for function in symbol::functions(glob) {
+                for function in functions(glob) {
                     let name = self.name(Probe::Return { glob: symbol::path(&function)? })?;
                     self.push(Way::Return, clause, name, &function, 0, &wants)?;
                 }
             }
             Probe::Exit { glob } => {
-                for function in symbol::functions(glob) {
+                for function in functions(glob) {
                     let name = self.name(Probe::Exit { glob: symbol::path(&function)? })?;
                     let range = range(&function);
                     for address in range.clone().step_by(4) {
@@ -301,6 +301,14 @@ impl Places {
         let place = Place { way, address, clause, probe, name, function, is_caller_in_link, inlined: None };
         fallible::push(&mut self.places, place)
     }
+}
+
+/// Returns the functions that `glob` means. The function of a static event needs its name: a probe there makes all that
+/// emit the event evaluate its fields.
+fn functions(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
+    let is_pattern = glob.contains(['*', '?']);
+    let is_of_event = |function: &Symbol<'_>| event::all().any(|event| event.address() == function.address as usize);
+    symbol::functions(glob).filter(move |function| !is_pattern || !is_of_event(function))
 }
 
 fn range(function: &Symbol<'_>) -> Range<usize> {
