@@ -55,7 +55,8 @@ impl FreeCounters {
     #[cold]
     fn grow(&mut self) -> Option<()> {
         // Reserves room for all counts, so that giving back needs no memory.
-        fallible::reserve(&mut self.free, probes() * (self.blocks + 1) - self.free.len()).ok()?;
+        let more = probes() * (self.blocks + 1) - self.free.len();
+        fallible::reserve(&mut self.free, more).ok()?;
         // SAFETY: the size of the layout is not zero.
         let block: NonNull<Counts> = NonNull::new(unsafe { alloc_zeroed(block()?) })?.cast();
         self.blocks += 1;
