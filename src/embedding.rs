@@ -75,7 +75,7 @@ pub enum EmbeddingError {
         alias: usize,
     },
     /// The alias of [`with_writable`](crate::platform::Platform::with_writable) leads to other memory.
-    OtherMemory {
+    AliasMismatch {
         /// The address of the text.
         address: usize,
         /// The alias that the platform gave for it.
@@ -142,7 +142,7 @@ impl fmt::Display for EmbeddingError {
                 "`Platform::with_writable` gives {alias:#x} as an alias of {address:#x}, which cannot be written to: map the text \
                  writable there, or return an alias that is"
             ),
-            Self::OtherMemory { address, alias } => write!(
+            Self::AliasMismatch { address, alias } => write!(
                 f,
                 "`Platform::with_writable` gives {alias:#x} as an alias of {address:#x}, but they are different memory"
             ),
@@ -219,7 +219,7 @@ mod target {
         let sites = site::all().iter().map(site::EventSite::instruction);
         super::check_sites(sites, &region, &platform::text())?;
         check_cpu()?;
-        if !nofault::is_told_of_exceptions() {
+        if !nofault::receives_exceptions() {
             let vectors: usize;
             // SAFETY: reads a register.
             unsafe { asm!("mrs {}, vbar_el1", out(reg) vectors, options(nomem, nostack, preserves_flags)) };
@@ -284,7 +284,7 @@ mod target {
             return Err(EmbeddingError::NotWritable { address, alias });
         }
         if read & FAILED == 0 && (read ^ written) & ADDRESS != 0 {
-            return Err(EmbeddingError::OtherMemory { address, alias });
+            return Err(EmbeddingError::AliasMismatch { address, alias });
         }
         Ok(())
     }

@@ -367,7 +367,7 @@ kprobes_return_move:
 kprobes_lean:
     ldr     x10, [x30, #{LEAN_CELL}]
     ldr     x10, [x10]
-    cbz     x10, kprobes_lean_nobody        // disarmed since this CPU got to the stub
+    cbz     x10, kprobes_lean_disarmed       // disarmed since this CPU got to the stub
     mrs     x11, tpidr_el1
     ldr     x11, [x11, #:lo12:kprobes_cpu_offset]
     stp     x0, x1, [sp, #{ENTRY_ARGUMENTS}]
@@ -396,7 +396,7 @@ kprobes_lean_restore:
     ldp     x4, x5, [sp, #{ENTRY_ARGUMENTS} + 32]
     ldp     x6, x7, [sp, #{ENTRY_ARGUMENTS} + 48]
     ldp     x8, x18, [sp, #{ENTRY_ARGUMENTS} + 64]
-kprobes_lean_nobody:
+kprobes_lean_disarmed:
     ret
 // A handler is already running on this CPU: every probe of the point misses the hit.
 kprobes_lean_busy:
@@ -421,7 +421,7 @@ kprobes_follow:
     stp     x12, x13, [sp, #32]
     ldr     x11, [x30, #{LEAN_CELL}]
     ldr     x11, [x11]
-    cbz     x11, kprobes_follow_nobody      // disarmed since this CPU got to the stub
+    cbz     x11, kprobes_follow_disarmed     // disarmed since this CPU got to the stub
     ldr     x10, [x11, #{POINT_RETURNS}]
     cbz     x10, kprobes_follow_unusual     // the point has more to do than when this CPU got to the stub
     kprobes_returns_take kprobes_follow_unusual
@@ -429,7 +429,7 @@ kprobes_follow:
     add     x10, sp, #{FOLLOW_SIZE}
     kprobes_returns_follow
     str     x13, [sp, #8]
-kprobes_follow_nobody:
+kprobes_follow_disarmed:
     ldp     x12, x13, [sp, #32]
     ldp     x10, x11, [sp, #16]
     ret
@@ -462,7 +462,7 @@ kprobes_follow_unusual:
     ldp     x0, x1, [sp, #16]
     msr     nzcv, x10
     ldp     x29, x30, [sp], #160
-    b       kprobes_follow_nobody
+    b       kprobes_follow_disarmed
     .size   kprobes_follow, . - kprobes_follow
 
     .popsection

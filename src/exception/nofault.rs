@@ -107,7 +107,7 @@ pub(crate) fn authenticate(key: Key, pointer: u64, modifier: u64) -> Result<u64,
 /// engine resumes at the failure exit. If the kernel handles that exception instead, the kernel most likely stops
 /// there, at the symbol `kprobes_nofault_breakpoint`.
 #[cfg(target_os = "none")]
-pub(crate) fn is_told_of_exceptions() -> bool {
+pub(crate) fn receives_exceptions() -> bool {
     routines::kprobes_nofault_breakpoint().syndrome != 0
 }
 

@@ -94,14 +94,14 @@ pub const SCRATCH: Registers = Registers::from_to(9, 17).with(Registers::FLAGS);
 
 /// The largest number of instructions that a walk looks at: in the function itself; and, from the first branch on, in a
 /// called function with all that it calls. Outlined functions have no branches.
-const STEPS: usize = 4096;
-const STEPS_BEYOND: usize = 32;
+const STEPS_MAX: usize = 4096;
+const CALLEE_STEPS_MAX: usize = 32;
 /// The largest depth of calls that are followed.
 const DEPTH: usize = 3;
 /// The largest number of paths still to be followed, and of places that are remembered, at the same time: in the
 /// function itself, and in called functions.
-const WAYS: usize = 128;
-const WAYS_BEYOND: usize = 16;
+const PATHS_MAX: usize = 128;
+const CALLEE_PATHS_MAX: usize = 16;
 
 /// BRK #1 of LLVM and BRK #1000 of GCC. Compilers put these, and UDF, where execution must not get. A path ends
 /// there.
@@ -136,7 +136,7 @@ impl Kept {
         for (call, function) in calls {
             let Some(&Preserving { preserved, kept: Registers::NONE, .. }) = called.by(function) else { continue };
             let mut walk = Walk::sharing(read, &called, &shared);
-            let Err(live) = walk.follow::<WAYS>(call + 4, preserved, 0) else { continue };
+            let Err(live) = walk.follow::<PATHS_MAX>(call + 4, preserved, 0) else { continue };
             if let Some(preserving) = called.of(function) {
                 (preserving.call, preserving.kept) = (call, live.register());
             }
@@ -148,7 +148,7 @@ impl Kept {
         let mut index = 0;
         while let Some(&preserving) = called.0.get(index) {
             index += 1;
-            if let Some(function) = goes_on_at(preserving.function, read)
+            if let Some(function) = tail_branch_target(preserving.function, read)
                 && called.index(function).is_none()
             {
                 called.add(Preserving { function, ..preserving })?;
@@ -269,15 +269,15 @@ pub fn live_at(
 pub fn overwrites_link(function: u64, read: Read<'_>) -> Option<u64> {
     let kept = Kept::default();
     let mut walk = Walk::new(read, &kept);
-    let returned = walk.follow::<WAYS>(function, Registers::x(30), 0).ok()?;
+    let returned = walk.follow::<PATHS_MAX>(function, Registers::x(30), 0).ok()?;
     walk.writer.filter(|_| returned.is_empty())
 }
 
 /// Returns why not all of [`SCRATCH`] is dead at `at`, where a call has returned to; `None` if all of it is, up to
 /// a return. `shared` is for calls in the same text.
-pub(super) fn live_behind_call(at: u64, kept: &Kept, read: Read<'_>, shared: &Shared) -> Option<Live> {
+pub(super) fn live_after_call(at: u64, kept: &Kept, read: Read<'_>, shared: &Shared) -> Option<Live> {
     let mut walk = Walk { begin: Begin::Caller, ..Walk::sharing(read, kept, shared) };
-    walk.follow::<WAYS>(at, SCRATCH, 0).err()
+    walk.follow::<PATHS_MAX>(at, SCRATCH, 0).err()
 }
 
 /// Returns the address that the instruction `word` at `at` calls, if it is a direct call.
@@ -289,8 +289,8 @@ pub(super) fn called_by(word: u32, at: u64) -> Option<u64> {
 
 /// Returns where the function at the virtual address `function` goes on by a branch, if only a few instructions without
 /// a condition come before it.
-fn goes_on_at(function: u64, read: Read<'_>) -> Option<u64> {
-    for at in (function..).step_by(4).take(STEPS_BEYOND) {
+fn tail_branch_target(function: u64, read: Read<'_>) -> Option<u64> {
+    for at in (function..).step_by(4).take(CALLEE_STEPS_MAX) {
         match classify(read(at)?) {
             Verdict::Simulate(Op::Branch { offset }) => return Some(at.wrapping_add_signed(offset.into())),
             Verdict::Simulate(Op::BranchRegister { .. } | Op::BranchAuthenticated { .. }) => return None,
@@ -315,9 +315,9 @@ enum Begin {
 
 /// What walks over the same text find out for each other: places from which these registers were not found to be read.
 /// A place that shares its entry with another is forgotten when the other comes.
-struct Unread(Vec<Cell<(u64, Registers)>>);
+struct UnreadCache(Vec<Cell<(u64, Registers)>>);
 
-impl Unread {
+impl UnreadCache {
     /// The number of entries, a power of two.
     const LEN: usize = 1024;
 
@@ -339,17 +339,17 @@ impl Unread {
 pub(super) struct Shared {
     /// Called functions. If a call could not be followed to its end, fewer registers may be followed farther, so a
     /// function is known only with the same registers.
-    functions: Unread,
+    functions: UnreadCache,
     /// Targets of branches in walks that followed all paths to their ends.
-    targets: Unread,
+    targets: UnreadCache,
 }
 
 impl Shared {
     pub(super) fn new() -> Self {
-        Self { functions: Unread::new(), targets: Unread::new() }
+        Self { functions: UnreadCache::new(), targets: UnreadCache::new() }
     }
 
-    fn knows_function(&self, function: u64, registers: Registers) -> bool {
+    fn has_function(&self, function: u64, registers: Registers) -> bool {
         let entry = self.functions.entry(function, registers.hash());
         entry.is_some_and(|entry| entry.get() == (function, registers))
     }
@@ -360,7 +360,7 @@ impl Shared {
         }
     }
 
-    fn knows_target(&self, target: u64, registers: Registers) -> bool {
+    fn has_target(&self, target: u64, registers: Registers) -> bool {
         let entry = self.targets.entry(target, 0).map(Cell::get);
         entry.is_some_and(|(at, unread)| at == target && (registers - unread).is_empty())
     }
@@ -413,7 +413,7 @@ impl<const N: usize> Places<N> {
 
     /// Records that a path has come to `at` with these registers. Returns the union with the registers of earlier paths
     /// to `at`; `None` if earlier paths came with all of them.
-    fn come_to(&mut self, at: u64, unwritten: Registers) -> Result<Option<Registers>, Live> {
+    fn visit(&mut self, at: u64, unwritten: Registers) -> Result<Option<Registers>, Live> {
         let known = self.places.get_mut(..self.count).unwrap_or_default().iter_mut().find(|place| place.0 == at);
         match known {
             Some((_, seen)) if (unwritten - *seen).is_empty() => Ok(None),
@@ -448,13 +448,13 @@ struct Branch {
 }
 
 /// The paths that branches have opened, and the targets of the branches so far.
-struct Ways<const N: usize> {
+struct Paths<const N: usize> {
     pending: Places<N>,
-    passed: Places<N>,
+    visited: Places<N>,
 }
 
-impl<const N: usize> Ways<N> {
-    const NONE: Self = Self { pending: Places::NONE, passed: Places::NONE };
+impl<const N: usize> Paths<N> {
+    const NONE: Self = Self { pending: Places::NONE, visited: Places::NONE };
 
     /// Takes `branch`, and keeps the path past it for later. Returns `None` if a path has come to its target before with
     /// the same registers.
@@ -462,13 +462,13 @@ impl<const N: usize> Ways<N> {
         if let Some(next) = next {
             self.pending.push(next, unwritten).ok_or(Live::Lost { register: unwritten.first(), end: next })?;
         }
-        Ok(self.passed.come_to(target, unwritten)?.map(|unwritten| (target, unwritten)))
+        Ok(self.visited.visit(target, unwritten)?.map(|unwritten| (target, unwritten)))
     }
 }
 
 impl<'a> Walk<'a> {
     const fn new(read: Read<'a>, kept: &'a Kept) -> Self {
-        Self { read, kept, shared: None, steps: STEPS, writer: None, begin: Begin::Entry }
+        Self { read, kept, shared: None, steps: STEPS_MAX, writer: None, begin: Begin::Entry }
     }
 
     /// Makes one of many walks over the same text. It looks for readers only: it does not follow again what another has
@@ -480,7 +480,7 @@ impl<'a> Walk<'a> {
     /// Returns why not all of the `wanted` registers are dead at `at`, in the function at `function`; `None` if they
     /// are.
     fn live(&mut self, at: u64, wanted: Registers, function: u64) -> Option<Live> {
-        let returned = match self.follow::<WAYS>(at, wanted, 0) {
+        let returned = match self.follow::<PATHS_MAX>(at, wanted, 0) {
             Ok(returned) => returned,
             Err(live) => return Some(live),
         };
@@ -495,7 +495,7 @@ impl<'a> Walk<'a> {
         while !unwritten.is_empty() {
             match self.step(at, unwritten, depth, depth == 0)? {
                 Next::Instruction(left) => (at, unwritten) = (at.wrapping_add(4), left),
-                Next::Branch(branch) => return self.follow_ways::<N>(branch, depth),
+                Next::Branch(branch) => return self.follow_paths::<N>(branch, depth),
                 Next::End(returned) => return Ok(returned),
             }
         }
@@ -505,16 +505,16 @@ impl<'a> Walk<'a> {
     /// Does the same as [`follow`](Self::follow), from the first branch on. Other paths need memory only from there on;
     /// clearing that memory takes longer than most walks take to find all writers.
     #[inline(never)]
-    fn follow_ways<const N: usize>(&mut self, first: Branch, depth: usize) -> Result<Registers, Live> {
+    fn follow_paths<const N: usize>(&mut self, first: Branch, depth: usize) -> Result<Registers, Live> {
         let shared = self.shared.filter(|_| depth == 0);
-        let is_new = |&(at, unwritten): &_| !shared.is_some_and(|shared| shared.knows_target(at, unwritten));
-        let mut ways = Ways::<N>::NONE;
+        let is_new = |&(at, unwritten): &_| !shared.is_some_and(|shared| shared.has_target(at, unwritten));
+        let mut paths = Paths::<N>::NONE;
         let mut returned = Registers::NONE;
-        let mut way = ways.take(first)?.filter(is_new);
-        while let Some((at, unwritten)) = way.or_else(|| ways.pending.pop()) {
-            way = match self.step(at, unwritten, depth, true)? {
+        let mut path = paths.take(first)?.filter(is_new);
+        while let Some((at, unwritten)) = path.or_else(|| paths.pending.pop()) {
+            path = match self.step(at, unwritten, depth, true)? {
                 Next::Instruction(left) => Some((at.wrapping_add(4), left)).filter(|_| !left.is_empty()),
-                Next::Branch(branch) => ways.take(branch)?.filter(is_new),
+                Next::Branch(branch) => paths.take(branch)?.filter(is_new),
                 Next::End(left) => {
                     returned = returned | left;
                     None
@@ -522,7 +522,7 @@ impl<'a> Walk<'a> {
             };
         }
         if let Some(shared) = shared {
-            ways.passed.all().iter().for_each(|&(target, unwritten)| shared.add_target(target, unwritten));
+            paths.visited.all().iter().for_each(|&(target, unwritten)| shared.add_target(target, unwritten));
         }
         Ok(returned)
     }
@@ -581,11 +581,11 @@ impl<'a> Walk<'a> {
     /// Returns those of the registers that a call of `function` preserves. Fails if the function reads one.
     fn call(&mut self, function: u64, unwritten: Registers, depth: usize) -> Result<Registers, Live> {
         let shared = self.shared.filter(|_| depth == 0);
-        if depth < DEPTH && !shared.is_some_and(|shared| shared.knows_function(function, unwritten)) {
-            let mut walk = Walk { steps: STEPS_BEYOND, ..*self };
+        if depth < DEPTH && !shared.is_some_and(|shared| shared.has_function(function, unwritten)) {
+            let mut walk = Walk { steps: CALLEE_STEPS_MAX, ..*self };
             let walk = if depth == 0 { &mut walk } else { &mut *self };
             // A function that is not seen to break the standard is assumed to follow it.
-            match walk.follow::<WAYS_BEYOND>(function, unwritten, depth + 1) {
+            match walk.follow::<CALLEE_PATHS_MAX>(function, unwritten, depth + 1) {
                 Err(live @ Live::Read { .. }) => return Err(live),
                 Err(Live::Kept { .. } | Live::Lost { .. }) | Ok(_) => {}
             }
@@ -601,27 +601,27 @@ impl<'a> Walk<'a> {
 /// returns; `None` if that cannot be determined, as in a function with conditional branches.
 #[must_use]
 pub fn stack_at_return(function: Range<u64>, read: Read<'_>) -> Option<i64> {
-    moved(function.start, function.end, read, &mut { STEPS }, 0).ok()
+    moved(function.start, function.end, read, &mut { STEPS_MAX }, 0).ok()
 }
 
 /// Why the movement of the stack pointer by a function cannot be determined.
-enum Untold {
+enum Undetermined {
     /// There are several paths, or no path to a return.
-    Ways,
+    Paths,
     /// An instruction sets it from a register.
     Moved,
 }
 
-fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usize) -> Result<i64, Untold> {
+fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usize) -> Result<i64, Undetermined> {
     let (mut at, mut height, mut frame) = (function, 0_i64, None);
     while at != end {
-        *steps = steps.checked_sub(1).ok_or(Untold::Ways)?;
-        let word = read(at).ok_or(Untold::Ways)?;
+        *steps = steps.checked_sub(1).ok_or(Undetermined::Paths)?;
+        let word = read(at).ok_or(Undetermined::Paths)?;
         let verdict = classify(word);
         height = match StackPointer::after(word) {
             StackPointer::Moved(distance) => height + distance,
-            StackPointer::FromFrame(distance) => frame.ok_or(Untold::Moved)? + distance,
-            StackPointer::Unknown => return Err(Untold::Moved),
+            StackPointer::FromFrame(distance) => frame.ok_or(Undetermined::Moved)? + distance,
+            StackPointer::Unknown => return Err(Undetermined::Moved),
         };
         /// ADD x29, sp, without its immediate.
         const SET_FRAME: u32 = 0x9100_03fd;
@@ -639,7 +639,7 @@ fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usiz
                 let function = at.wrapping_add_signed(offset.into());
                 height += match moved(function, end, read, steps, depth + 1) {
                     // A function with several paths is assumed to restore it.
-                    Err(Untold::Ways) => 0,
+                    Err(Undetermined::Paths) => 0,
                     height => height?,
                 };
             }
@@ -647,12 +647,12 @@ fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usiz
                 Op::BranchRegister { kind: Indirect::Return, .. }
                 | Op::BranchAuthenticated { kind: Indirect::Return, .. },
             ) => return Ok(height),
-            Verdict::Simulate(op) if op.branch_offset().is_some() || op.is_jump() => return Err(Untold::Ways),
+            Verdict::Simulate(op) if op.branch_offset().is_some() || op.is_jump() => return Err(Undetermined::Paths),
             _ => {}
         }
         at = at.wrapping_add(4);
     }
-    Err(Untold::Ways)
+    Err(Undetermined::Paths)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::classify;
-use super::liveness::{Bounds, Kept, Live, Read, Shared, called_by, live_behind_call};
+use super::liveness::{Bounds, Kept, Live, Read, Shared, called_by, live_after_call};
 use super::verdict::Verdict;
 
 /// The functions of a text that have such results, or for which that cannot be excluded.
@@ -33,7 +33,7 @@ impl ScratchResults {
             if found.has_some(function) {
                 continue;
             }
-            if let Some(live) = live_behind_call(call + 4, kept, read, &shared) {
+            if let Some(live) = live_after_call(call + 4, kept, read, &shared) {
                 found.add(function, live)?;
             }
         }

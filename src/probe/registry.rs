@@ -85,7 +85,7 @@ struct Entry {
     /// Why `execution` has a slower mode than `wanted`.
     fallback: Option<Fallback>,
     /// Why a lean stub is not possible at the instruction. Determined when a probe first needs this.
-    not_lean: Option<Fallback>,
+    lean_obstacle: Option<Fallback>,
     /// Whether a change has not taken effect, because there was no memory.
     is_pending: bool,
 }
@@ -248,11 +248,11 @@ impl Entry {
         site: Site,
         guarded: bool,
         probe: ProbeRef,
-        not_lean: Option<Fallback>,
+        lean_obstacle: Option<Fallback>,
     ) -> Self {
         let (probes, wanted) = (Probes::One(probe), Mode::FASTEST);
         let (execution, front, fallback, is_pending) = (None, [None; 2], None, false);
-        Self { address, page, guarded, site, probes, execution, wanted, front, fallback, not_lean, is_pending }
+        Self { address, page, guarded, site, probes, execution, wanted, front, fallback, lean_obstacle, is_pending }
     }
 
     /// Returns why the instruction is not executed in the fastest mode that `probe` allows; `None` if it is.
@@ -261,8 +261,8 @@ impl Entry {
         let is_shared = mode == Mode::Optimized && probe.allows >= Mode::Lean && probe.enabled.load(Relaxed);
         let live = probe.inserted.as_ref().and_then(|inserted| inserted.live);
         let has_no_code = matches!(&probe.inserted, Some(inserted) if inserted.code.is_none());
-        let not_lean = self.not_lean.filter(|_| has_no_code && matches!(probe.kind, Kind::Return(_)));
-        self.fallback.or(is_shared.then_some(Fallback::Shared)).or(live.map(Fallback::Snippet)).or(not_lean)
+        let lean_obstacle = self.lean_obstacle.filter(|_| has_no_code && matches!(probe.kind, Kind::Return(_)));
+        self.fallback.or(is_shared.then_some(Fallback::Shared)).or(live.map(Fallback::Snippet)).or(lean_obstacle)
     }
 
     /// Returns how the instruction is executed, while a probe is enabled.
@@ -311,8 +311,8 @@ impl Registry {
     /// is no memory.
     fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
         let Request { address, mut kind, data, insertion, enabled, fastest } = request;
-        let not_lean = match kind {
-            Kind::Kprobe { pre: Pre::Entry(_), .. } | Kind::Return(_) => self.not_lean(address, checker),
+        let lean_obstacle = match kind {
+            Kind::Kprobe { pre: Pre::Entry(_), .. } | Kind::Return(_) => self.lean_obstacle(address, checker),
             Kind::Kprobe { .. } => None,
         };
         let page = publish::prepare(address)?;
@@ -325,10 +325,10 @@ impl Registry {
         }
         let inserted = match (insertion, &kind) {
             (Some(insertion), Kind::Return(return_probe)) => {
-                Some(self.insert_at_return(insertion, address, return_probe, not_lean, checker)?)
+                Some(self.insert_at_return(insertion, address, return_probe, lean_obstacle, checker)?)
             }
             (Some(insertion), Kind::Kprobe { pre, .. }) => {
-                let is_lean = not_lean.is_none() && matches!(pre, Pre::Entry(_));
+                let is_lean = lean_obstacle.is_none() && matches!(pre, Pre::Entry(_));
                 Some(self.insert(insertion, address, is_lean, checker)?)
             }
             (None, _) => None,
@@ -338,7 +338,7 @@ impl Registry {
             Kind::Kprobe { .. } => counters,
             Kind::Return(return_probe) => {
                 ReturnProbe::register(return_probe, counters, data);
-                Counters::NOBODY
+                Counters::SINK
             }
         };
         let place = self.probes.allocate()?;
@@ -355,11 +355,11 @@ impl Registry {
                     unsafe { self.free(probe) };
                     return None;
                 }
-                entry.not_lean = entry.not_lean.or(not_lean);
+                entry.lean_obstacle = entry.lean_obstacle.or(lean_obstacle);
             }
             None => {
                 let guarded = checker.is_guarded(address);
-                self.entries.add(address, || Entry::new(address, page, site, guarded, probe, not_lean))?;
+                self.entries.add(address, || Entry::new(address, page, site, guarded, probe, lean_obstacle))?;
             }
         }
         self.returns += usize::from(matches!(probe.kind, Kind::Return(_)));

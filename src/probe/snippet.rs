@@ -300,10 +300,10 @@ impl Snippet {
             out.mask();
         }
         out.find_cpu();
-        self.have_one(out);
+        self.load_one(out);
     }
 
-    fn have_one(&self, out: &mut Writer<'_>) {
+    fn load_one(&self, out: &mut Writer<'_>) {
         if self.atomics {
             encode::constant(Self::ONE, 1, |word| out.push(word));
         }
@@ -457,7 +457,7 @@ impl Inserted {
     /// Writes the steps and the count of the hit, in code that has masked interrupts and found the state of the CPU.
     /// The exit to the handler is the word `call`. [`numbers`](Self::numbers) has been called before.
     pub(super) fn masked(&self, out: &mut Writer<'_>, call: usize) {
-        self.snippet().have_one(out);
+        self.snippet().load_one(out);
         self.steps(out, true, call, call);
         self.snippet().count(out);
     }
@@ -671,10 +671,10 @@ impl Writer<'_> {
     /// Loads into `rd` the return address in the instance of the newest call. The exit, if it is the address of one of
     /// the two trampolines, is the word `call`. The word `number` holds the address of one of them.
     fn return_address(&mut self, rd: u8, other: u8, number: usize, call: usize) {
-        const OF_INSTANCE: u16 = Instance::RETURN_ADDRESS as u16;
+        const OFFSET: u16 = Instance::RETURN_ADDRESS as u16;
         self.push(compute::read_thread(rd));
         self.push(encode::load(Literal::Doubleword, rd, rd, platform::calls_offset()));
-        self.push(encode::load(Literal::Doubleword, rd, rd, OF_INSTANCE));
+        self.push(encode::load(Literal::Doubleword, rd, rd, OFFSET));
         self.push_to(Branch::Literal(other), number);
         self.push(compute::compute(Binary::Subtract, other, other, rd));
         self.push_to(Branch::Zero(other), call);

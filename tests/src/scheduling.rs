@@ -284,7 +284,7 @@ test!(
             dawdle();
         }
         // The probe delays an idle CPU between its check for waiting tasks and what it does as a result.
-        let look = symbol::find("runtime::task::scheduler::somebody_waits_elsewhere").next().expect("a function");
+        let look = symbol::find("runtime::task::scheduler::another_cpu_has_ready").next().expect("a function");
         let probe = Kretprobe::at(look.address as usize).handler(dawdle_after).register().expect("it can be probed");
         let occupying = (2..cpus()).map(|cpu| task::spawn_on(cpu, "occupying", || keep_until(|| OVER.load(SeqCst))));
         let occupying: Vec<_> = occupying.collect();

@@ -143,12 +143,12 @@ fn what_callers_keep_across_a_call_is_needed() {
 
 #[test]
 fn where_the_search_ends_everything_is_needed() {
-    let mut long: Vec<u32> = std::vec![NOP; STEPS];
+    let mut long: Vec<u32> = std::vec![NOP; STEPS_MAX];
     long.push(RET);
-    assert_eq!(live(&long, 0), Some(Live::Lost { register: X9, end: at(STEPS) }));
+    assert_eq!(live(&long, 0), Some(Live::Lost { register: X9, end: at(STEPS_MAX) }));
     assert_eq!(live(&long, 1), None);
     // More paths than are remembered.
-    let many: Vec<u32> = (0..WAYS as i32 + 1).map(|_| compare_branch(200)).chain([NOP; 400]).collect();
+    let many: Vec<u32> = (0..PATHS_MAX as i32 + 1).map(|_| compare_branch(200)).chain([NOP; 400]).collect();
     assert!(matches!(live(&many, 0), Some(Live::Lost { .. })));
 }
 
@@ -234,8 +234,8 @@ fn what_walks_share_changes_no_answer() {
             .collect();
         let (read, kept, shared) = (reader(&words), Kept::default(), Shared::new());
         for word in 0..words.len() {
-            let alone = live_behind_call(at(word), &kept, &read, &Shared::new());
-            assert_eq!(live_behind_call(at(word), &kept, &read, &shared), alone, "{word} of {words:x?}");
+            let alone = live_after_call(at(word), &kept, &read, &Shared::new());
+            assert_eq!(live_after_call(at(word), &kept, &read, &shared), alone, "{word} of {words:x?}");
             found += usize::from(alone.is_some());
         }
     }

@@ -45,7 +45,7 @@ impl Counters {
     }
 
     /// Sink for hits that belong to no probe. Never read.
-    pub(crate) const NOBODY: Self = Self(Cpu::NOBODY);
+    pub(crate) const SINK: Self = Self(Cpu::SINK);
 
     /// Returns the distance, in bytes, from the state of a CPU to its counts.
     pub(crate) const fn distance(self) -> u64 {

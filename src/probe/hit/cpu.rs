@@ -4,7 +4,7 @@
 //! stepped in its slot. So only the CPU itself uses its state, and a task cannot migrate to another CPU in the middle
 //! of a hit. The fields are atomic because the language considers statics shared; no ordering is needed.
 //!
-//! | `busy` | `stepping` | `told` | |
+//! | `busy` | `stepping` | `post_point` | |
 //! |---|---|---|---|
 //! | 0 | – | – | no hit is being handled |
 //! | handling | – | – | handlers are running |
@@ -38,11 +38,11 @@ pub struct Cpu {
     /// The virtual address of the slot.
     slot: AtomicUsize,
     /// The point whose post-handlers are called after the step; null if none is called.
-    told: AtomicPtr<Point>,
+    post_point: AtomicPtr<Point>,
     /// PSTATE.DAIF of the probed code, while all interrupts are masked for the step.
     interrupt_masks: AtomicU64,
     /// Sink for hits that belong to no probe.
-    nobody: Counts,
+    sink: Counts,
 }
 
 /// In `busy`: an instruction is being stepped.
@@ -81,7 +81,7 @@ static kprobes_platform_states: CpuStates<{ platform::HOST_CPUS }> = CpuStates::
 
 const _: () = {
     assert!(size_of::<Cpu>() == STRIDE && offset_of!(Cpu, busy) == 0 && Cpu::NUMBER == 8);
-    assert!(offset_of!(Cpu, slot) == Cpu::STEP + 8 && offset_of!(Cpu, told) == Cpu::STEP + 16);
+    assert!(offset_of!(Cpu, slot) == Cpu::STEP + 8 && offset_of!(Cpu, post_point) == Cpu::STEP + 16);
     assert!(offset_of!(Cpu, interrupt_masks) == Cpu::STEP + 24);
 };
 
@@ -90,7 +90,7 @@ impl Cpu {
     // step after which post-handlers are called.
     pub(super) const STEP: usize = offset_of!(Self, stepping);
     pub(in crate::probe) const NUMBER: usize = offset_of!(Self, number);
-    pub(super) const NOBODY: usize = offset_of!(Self, nobody);
+    pub(super) const SINK: usize = offset_of!(Self, sink);
     #[cfg(target_os = "none")]
     pub(super) const STEPPING: u64 = STEPPING | HANDLING;
 
@@ -100,9 +100,9 @@ impl Cpu {
             number: AtomicUsize::new(0),
             stepping: AtomicPtr::new(ptr::null_mut()),
             slot: AtomicUsize::new(0),
-            told: AtomicPtr::new(ptr::null_mut()),
+            post_point: AtomicPtr::new(ptr::null_mut()),
             interrupt_masks: AtomicU64::new(0),
-            nobody: Counts::new(),
+            sink: Counts::new(),
         }
     }
 
@@ -160,14 +160,14 @@ impl Cpu {
         self.busy.store(HANDLING, Relaxed);
     }
 
-    /// Directs `frame` to the copy of the instruction of `point` at `slot`, with all interrupts masked. If `is_told`,
-    /// the post-handlers are called after the step.
+    /// Directs `frame` to the copy of the instruction of `point` at `slot`, with all interrupts masked. If
+    /// `has_post_handlers`, the post-handlers are called after the step.
     #[inline]
-    pub(super) fn begin_step(&self, point: &Point, slot: usize, is_told: bool, frame: &mut TrapFrame) {
+    pub(super) fn begin_step(&self, point: &Point, slot: usize, has_post_handlers: bool, frame: &mut TrapFrame) {
         let pointer = ptr::from_ref(point).cast_mut();
         self.stepping.store(pointer, Relaxed);
         self.slot.store(slot, Relaxed);
-        self.told.store(if is_told { pointer } else { ptr::null_mut() }, Relaxed);
+        self.post_point.store(if has_post_handlers { pointer } else { ptr::null_mut() }, Relaxed);
         self.interrupt_masks.store(frame.pstate & TrapFrame::DAIF, Relaxed);
         self.busy.store(self.busy.load(Relaxed) | STEPPING, Relaxed);
         frame.pstate |= TrapFrame::DAIF;
@@ -201,6 +201,6 @@ impl Cpu {
         self.busy.store(self.busy.load(Relaxed) & !STEPPING, Relaxed);
         frame.pstate = frame.pstate & !TrapFrame::DAIF | self.interrupt_masks.load(Relaxed);
         // SAFETY: as in `stepping`, this CPU has had interrupts masked since `begin_step` stored the pointer.
-        unsafe { self.told.load(Relaxed).as_ref() }
+        unsafe { self.post_point.load(Relaxed).as_ref() }
     }
 }

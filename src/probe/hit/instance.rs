@@ -70,7 +70,7 @@ impl Instance {
     /// [`hit`](Self::hit): the hit has put only this instance into the list. The assembly stores a zero.
     pub(super) const ALONE: u64 = 0;
     /// [`hit`](Self::hit): the hit may have put other instances into the list before this one.
-    pub(super) const AMONG_OTHERS: u64 = 1;
+    pub(super) const SHARED: u64 = 1;
     /// [`hit`](Self::hit): another hit has happened since.
     pub(super) const OLDER: u64 = 2;
 

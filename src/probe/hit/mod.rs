@@ -75,7 +75,7 @@ pub struct Hit<'a> {
 impl<'a> Hit<'a> {
     /// Byte offsets that lead from the address of a `Hit`, at which its [`TrapFrame`] lies, to the word that the probe
     /// was registered with, in the form of [`Entry::DATA`](entry::Entry::DATA).
-    pub const DATA: [u16; 3] = Watcher::data_behind(mem::offset_of!(TrapFrame, watcher));
+    pub const DATA: [u16; 3] = Watcher::data_path(mem::offset_of!(TrapFrame, watcher));
 
     /// Makes the hit of the first probe of `point`. The point stays in place until the hit is over.
     #[inline]
@@ -209,7 +209,7 @@ pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
         Progress::Boosted => {}
         Progress::Executed => call_post_handlers(point, frame),
         Progress::Raised(fault) => {
-            returns::take_back(point.address(), frame);
+            returns::undo_entry(point.address(), frame);
             cpu.leave();
             return Breakpoint::Raised(fault);
         }
@@ -247,12 +247,12 @@ pub(crate) fn faulted(frame: &mut TrapFrame) {
             frame.set_interrupted(point.address() as u64);
             // SAFETY: as for `stepping` above, interrupts have been masked since the instruction was sent to its slot.
             if unsafe { cpu.end_step(frame) }.is_some() {
-                returns::take_back(point.address(), frame);
+                returns::undo_entry(point.address(), frame);
                 cpu.leave();
             }
         }
     } else if let Some(restart) = unwind::restart(frame, unwind::read_own_stack) {
-        returns::take_back(restart.address, frame);
+        returns::undo_entry(restart.address, frame);
     }
 }
 
@@ -334,7 +334,7 @@ fn call_each(hit: &mut Hit<'_>, is_called: impl Fn(&Watcher) -> bool, mut is_cou
 
 called_by_assembly! {
     /// The pre-handler of a probe that has none: does nothing.
-    pub(crate) fn call_nobody(_: &mut Hit<'_>) {}
+    pub(crate) fn noop_handler(_: &mut Hit<'_>) {}
 }
 
 #[inline(never)]

@@ -181,7 +181,7 @@ impl Point {
     /// There is a point at `place`, no CPU is in the hit path, and this CPU cannot be interrupted. This point has no
     /// watchers in `several`, and is not dropped.
     #[inline(never)]
-    pub(crate) unsafe fn take_place(&mut self, place: NonNull<Self>) {
+    pub(crate) unsafe fn install_at(&mut self, place: NonNull<Self>) {
         // SAFETY: watchers are moved as the words that they consist of. The vector keeps its buffer and gets no more
         // watchers than it had. It moves to this point, and this point moves to `place`: the caller does not drop this
         // one (see # Safety).
@@ -251,7 +251,7 @@ const _: () = {
 impl Watcher {
     /// Returns the byte offsets that lead to the word that a probe was registered with, from a structure that has the
     /// address of its watcher at `offset`.
-    pub(super) const fn data_behind(offset: usize) -> [u16; 3] {
+    pub(super) const fn data_path(offset: usize) -> [u16; 3] {
         [offset as u16, offset_of!(Self, probe) as u16, offset_of!(Probe, data) as u16]
     }
 

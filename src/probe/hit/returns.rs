@@ -219,9 +219,9 @@ impl ReturnProbe {
         handler: Option<ReturnHandler>,
         pool: Pool,
     ) -> Self {
-        let handler = AtomicPtr::new(handler.unwrap_or(call_nobody) as *mut ());
+        let handler = AtomicPtr::new(handler.unwrap_or(noop_handler) as *mut ());
         let code = AtomicU64::new(trampoline::lean_unusual_address());
-        Self { pool, handler, counters: Counters::NOBODY, function, data: 0, entry, code }
+        Self { pool, handler, counters: Counters::SINK, function, data: 0, entry, code }
     }
 
     /// Sets the counters of the returns, and the word `data` that handlers get, and makes the instances the probe's.
@@ -281,7 +281,7 @@ impl ReturnProbe {
 
 called_by_assembly! {
     /// The handler of a probe that has none: does nothing.
-    fn call_nobody(_: &mut Call<'_>) {}
+    fn noop_handler(_: &mut Call<'_>) {}
 }
 
 /// The calls in progress of return-probed functions, for one task. The kernel keeps one in each task.
@@ -299,7 +299,7 @@ impl TaskCalls {
 }
 
 /// Marks the newest call as older than the current hit. To be called in a hit with `return_address` in x30 that puts
-/// several instances into the list, or none, so that [`take_back`] does not mistake a call that was there before for
+/// several instances into the list, or none, so that [`undo_entry`] does not mistake a call that was there before for
 /// one of this hit.
 #[inline]
 pub(super) fn note(return_address: u64) {
@@ -323,8 +323,8 @@ called_by_assembly! {
 called_by_assembly! {
     /// The pre-handler of a return probe that shares its point with other probes.
     #[inline(never)]
-    pub(crate) fn function_entered_among_others(hit: &mut Hit<'_>) {
-        follow(hit, Instance::AMONG_OTHERS);
+    pub(crate) fn function_entered_shared(hit: &mut Hit<'_>) {
+        follow(hit, Instance::SHARED);
     }
 }
 
@@ -365,7 +365,7 @@ extern "C" fn kprobes_entered(point: Option<&Point>, return_address: u64, stack_
             continue;
         };
         instance.return_address.store(link, Relaxed);
-        begin(instance, if is_alone { Instance::ALONE } else { Instance::AMONG_OTHERS }, stack_pointer);
+        begin(instance, if is_alone { Instance::ALONE } else { Instance::SHARED }, stack_pointer);
         link = if is_alone { probe.trampoline() } else { trampoline::kretprobe_address() };
     }
     link
@@ -407,7 +407,7 @@ fn begin(instance: &Instance, kind: u64, stack_pointer: u64) {
 
 /// Undoes what [`function_entered`] has done in this hit, if the instruction at the virtual address `address` is the
 /// first of a function and has faulted, in its slot or while it was simulated: the function has not been entered yet.
-pub(super) fn take_back(address: usize, frame: &mut TrapFrame) {
+pub(super) fn undo_entry(address: usize, frame: &mut TrapFrame) {
     if !trampoline::is_kretprobe(frame.x[30]) {
         return;
     }

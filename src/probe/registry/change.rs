@@ -22,7 +22,7 @@ use crate::probe::hit::point::{Execution, Kind, Point, Pre, Probe, ProbeRef, Wat
 use crate::probe::hit::returns::ReturnProbe;
 use crate::probe::hit::stub::Form;
 use crate::probe::hit::table::Page;
-use crate::probe::hit::{PreHandler, call_all, call_earlier, call_nobody, entry, returns};
+use crate::probe::hit::{PreHandler, call_all, call_earlier, entry, noop_handler, returns};
 use crate::probe::slab::Slab;
 use crate::probe::snippet::Inserted;
 use crate::probe::{Fallback, Mode, Registration, Site, follower, stub_builder};
@@ -95,8 +95,8 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) {
         let mut point = ManuallyDrop::new(entry.point(execution, first, Vec::new(), has_several));
         // SAFETY: the other CPUs are held outside the hit path, this CPU is outside it as well, and nothing interrupts
         // it. `point` has no watchers in `several`, and is not dropped.
-        let mut take_place = || unsafe { point.take_place(place) };
-        return platform::hold_cpus(&mut || interrupts::with_masked(&mut take_place));
+        let mut install = || unsafe { point.install_at(place) };
+        return platform::hold_cpus(&mut || interrupts::with_masked(&mut install));
     }
     let cell = entry.cell();
     entry.execution = None;
@@ -172,7 +172,7 @@ impl Entry {
     /// new cell, if one is needed, is written at the end of the change. A cell that is no longer needed is added to
     /// `replaced`. Returns `None`, with nothing changed, if there is no memory.
     fn stage(&mut self, arena: &mut Arena, points: &mut Slab<Point>, replaced: &mut Vec<Used>) -> Option<*mut Point> {
-        let Some(wanted) = self.wanted_mode() else {
+        let Some(wanted) = self.fastest_mode() else {
             replaced.extend(self.cell());
             self.execution = None;
             return Some(ptr::null_mut());
@@ -276,7 +276,7 @@ impl Entry {
     /// Returns a probe with a snippet and a return probe that only follows calls, if no other probes are enabled, and
     /// one code in front of the stub can do the work of both.
     fn pair(&self) -> Option<(ProbeRef, &AliasableBox<ReturnProbe>)> {
-        if self.probes.len() == 1 || self.not_lean.is_some() || self.enabled().nth(2).is_some() {
+        if self.probes.len() == 1 || self.lean_obstacle.is_some() || self.enabled().nth(2).is_some() {
             return None;
         }
         let probe = self.enabled().find(|probe| matches!(probe.kind, Kind::Kprobe { .. }))?;
@@ -314,10 +314,10 @@ impl Entry {
 
     fn watcher(&self, probe: ProbeRef) -> Watcher {
         let (handler, post): (PreHandler, _) = match probe.kind {
-            Kind::Kprobe { pre: Pre::Nothing, post } => (call_nobody, post),
+            Kind::Kprobe { pre: Pre::Nothing, post } => (noop_handler, post),
             Kind::Kprobe { pre: Pre::Hit(handler), post } => (handler, post),
             Kind::Kprobe { pre: Pre::Entry(_), post } => (entry::call, post),
-            Kind::Return(_) => (returns::function_entered_among_others, None),
+            Kind::Return(_) => (returns::function_entered_shared, None),
         };
         Watcher { handler, counters: probe.entered, address: self.address, post, probe }
     }
@@ -330,7 +330,7 @@ impl Entry {
     }
 
     /// Makes the point for the enabled probes: for `first` alone, or, if `has_several`, for the watchers in `several`,
-    /// which [`Point::take_place`] may still have to supply.
+    /// which [`Point::install_at`] may still have to supply.
     ///
     /// Always inlined, so that the point is made in place.
     #[inline(always)]
@@ -344,13 +344,13 @@ impl Entry {
         }
         let (full, full_counters) = match execution {
             Execution::Boosted { .. } | Execution::Optimized { .. } => (first.handler, first.counters),
-            Execution::Simulated(_) | Execution::Stepped { .. } => (call_earlier as _, Counters::NOBODY),
+            Execution::Simulated(_) | Execution::Stepped { .. } => (call_earlier as _, Counters::SINK),
         };
         let (lean, lean_counters) = match (execution, &first.probe.kind) {
             (Execution::Optimized { form: Form::Lean, .. }, &Kind::Kprobe { pre: Pre::Entry(handler), .. }) => {
                 (handler, first.counters)
             }
-            _ => (entry::call_earlier as _, Counters::NOBODY),
+            _ => (entry::call_earlier as _, Counters::SINK),
         };
         let is_post = |probe: ProbeRef| matches!(probe.kind, Kind::Kprobe { post: Some(_), .. });
         let has_post = first.post.is_some() || has_several && self.enabled().any(is_post);
@@ -421,14 +421,14 @@ impl Entry {
     #[inline(always)]
     fn form(&self, mode: Mode) -> Form {
         match mode {
-            Mode::Lean | Mode::Compiled if self.not_lean.is_none() && self.is_entered_alone() => Form::Lean,
+            Mode::Lean | Mode::Compiled if self.lean_obstacle.is_none() && self.is_entered_alone() => Form::Lean,
             _ if self.only_follows().is_some() => Form::Follow,
             _ => Form::Full,
         }
     }
 
     /// Returns the fastest mode that every enabled probe allows; `None` if no probe is enabled.
-    fn wanted_mode(&self) -> Option<Mode> {
+    fn fastest_mode(&self) -> Option<Mode> {
         let mut enabled = self.enabled().map(|probe| probe.allows);
         let first = enabled.next()?;
         // A lean stub can call only one handler.
@@ -450,7 +450,7 @@ impl Entry {
         let mut fallback = None;
         if mode >= Mode::Optimized {
             let form = self.form(mode);
-            fallback = self.not_lean.filter(|_| mode == Mode::Lean);
+            fallback = self.lean_obstacle.filter(|_| mode == Mode::Lean);
             match self.new_stub(form, mode, arena)? {
                 Ok(execution) => return Some((execution, fallback)),
                 Err(reason) => fallback = Some(Fallback::NoStub(reason)),
@@ -473,7 +473,7 @@ impl Entry {
     fn new_stub(&self, form: Form, mode: Mode, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
         // A stub without code in front of it serves as well, and takes less memory.
         let made = match form {
-            Form::Follow if self.not_lean.is_none() => {
+            Form::Follow if self.lean_obstacle.is_none() => {
                 self.only_follows().and_then(|probe| self.new_follower(form, probe, None, arena))
             }
             _ if mode == Mode::Compiled => self.new_snippet(form, arena),

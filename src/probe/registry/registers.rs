@@ -20,28 +20,28 @@ use crate::probe::snippet::{Inserted, InsertionRef};
 ///
 /// If interrupts are masked.
 pub fn survey() {
-    super::lock_to_read().find_results(&Checker::locked());
+    super::lock_to_read().ensure_results(&Checker::locked());
 }
 
 impl Registry {
     /// Returns why a lean stub is not possible at the instruction at `address`, which has just been checked; `None` if
     /// it is.
-    pub(super) fn not_lean(&mut self, address: usize, checker: &Checker) -> Option<Fallback> {
+    pub(super) fn lean_obstacle(&mut self, address: usize, checker: &Checker) -> Option<Fallback> {
         if let Some(reason) = checker.not_certainly_entry(address) {
             return Some(Fallback::NotEntry(reason));
         }
-        self.find_kept(checker);
+        self.ensure_kept(checker);
         checker.scratch_at_entry(address, self.kept.as_ref()).map(Fallback::Live)
     }
 
-    fn find_kept(&mut self, checker: &Checker) {
+    fn ensure_kept(&mut self, checker: &Checker) {
         if self.kept.is_none() {
             self.kept = checker.kept();
         }
     }
 
-    fn find_results(&mut self, checker: &Checker) {
-        self.find_kept(checker);
+    fn ensure_results(&mut self, checker: &Checker) {
+        self.ensure_kept(checker);
         if let (None, Some(kept)) = (&self.results, &self.kept) {
             self.results = checker.scratch_results(kept);
         }
@@ -57,7 +57,7 @@ impl Registry {
         is_lean: bool,
         checker: &mut Checker,
     ) -> Option<Box<Inserted>> {
-        self.find_kept(checker);
+        self.ensure_kept(checker);
         let live =
             if is_lean { None } else { checker.live_at(address, insertion.snippet().used(), self.kept.as_ref()) };
         self.inserted(insertion, live)
@@ -72,11 +72,11 @@ impl Registry {
         insertion: InsertionRef,
         address: usize,
         return_probe: &ReturnProbe,
-        not_lean: Option<Fallback>,
+        lean_obstacle: Option<Fallback>,
         checker: &Checker,
     ) -> Option<Box<Inserted>> {
-        self.find_results(checker);
-        let live = match (&self.results, not_lean) {
+        self.ensure_results(checker);
+        let live = match (&self.results, lean_obstacle) {
             (_, Some(Fallback::Live(live))) => Some(live),
             (Some(results), _) => results.by(address as u64),
             (None, _) => Some(Live::Lost { register: SCRATCH.first(), end: address as u64 }),
@@ -84,7 +84,7 @@ impl Registry {
         let mut inserted = self.inserted(insertion, live)?;
         let kind = inserted.return_cell();
         if inserted.is_possible()
-            && not_lean.is_none()
+            && lean_obstacle.is_none()
             && return_probe.is_plain()
             // Not guarded: it is entered by a return, which needs no landing pad.
             && let Some(cell) = self.arena.allocate(kind, false)

@@ -21,7 +21,7 @@ const CELL_OF_CPU: Step = Step::Instruction(compute::compute(Binary::Add, 12, Sn
 fn built(snippet: &Snippet, operand: u64) -> (Vec<u32>, u16) {
     let insertion = Insertion::new(snippet, operand);
     let inserted =
-        Inserted { insertion: InsertionRef::new(&insertion), counters: Counters::NOBODY, live: None, code: None };
+        Inserted { insertion: InsertionRef::new(&insertion), counters: Counters::SINK, live: None, code: None };
     let site = Site { word: PROBED, verdict: Verdict::Slot };
     let mut words = vec![0; snippet.cell.size() / 4 - stub::WORDS];
     let text = crate::platform::text().start;
