@@ -31,7 +31,7 @@ use crate::sync::IrqLock;
 use crate::{backtrace, power, println, smp, task, time, uart};
 
 /// How long the reporting CPU waits for the others to stop.
-const TIME_TO_STOP: Duration = Duration::from_secs(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the machine stopped, for a debugger to read if no UART could print it.
 #[unsafe(no_mangle)]
@@ -85,7 +85,7 @@ pub fn stop(reason: fmt::Arguments) -> ! {
 
 /// Stops the machine because the host asked for it, and reports what this CPU was doing. The host uses this when it
 /// gets no other answer.
-pub(crate) fn stop_as_told(reason: fmt::Arguments) -> ! {
+pub(crate) fn stop_by_request(reason: fmt::Arguments) -> ! {
     mask_all();
     // SAFETY: `mask_all` has just masked interrupts, and this function does not return.
     unsafe { exception::abandon_cpu() };
@@ -116,7 +116,7 @@ fn stop_others() {
         Err(_) => stopped(this),
     }
     smp::running().filter(|cpu| *cpu != this).for_each(|cpu| interrupt::send(cpu, Ipi::Stop));
-    let deadline = time::counter().saturating_add(time::ticks(TIME_TO_STOP));
+    let deadline = time::counter().saturating_add(time::ticks(STOP_TIMEOUT));
     while still_running().next().is_some() && time::counter() < deadline {
         core::hint::spin_loop();
     }
@@ -139,7 +139,7 @@ pub(crate) fn is_stopping() -> bool {
 ///
 /// The caller has masked interrupts. This function is inlined so that code that cannot be probed can call it.
 #[inline(always)]
-pub(crate) fn stop_if_told(cpu: usize) {
+pub(crate) fn stop_if_requested(cpu: usize) {
     let reporter = REPORTER.load(Ordering::Relaxed);
     if reporter != 0 && reporter != cpu + 1 {
         stopped(cpu);

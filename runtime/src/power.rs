@@ -113,9 +113,11 @@ fn end(what: &str, function: u64, by_watchdog: fn()) -> ! {
     let psci = call(function, [0; 3]);
     by_watchdog();
     let deadline = time::counter().saturating_add(time::ticks(PATIENCE));
-    while watchdog::is_there() && time::counter() < deadline {}
+    while watchdog::is_present() && time::counter() < deadline {}
     match psci {
-        None if watchdog::is_there() => machine::stop(format_args!("{what}: the watchdog does not reset the machine")),
+        None if watchdog::is_present() => {
+            machine::stop(format_args!("{what}: the watchdog does not reset the machine"))
+        }
         None => machine::stop(format_args!("{what}: the device tree describes neither PSCI nor a watchdog")),
         Some(Err(error)) => machine::stop(format_args!("{what}: {error}")),
         Some(Ok(())) => machine::stop(format_args!("{what}: PSCI returned")),

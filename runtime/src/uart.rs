@@ -115,7 +115,7 @@ fn receive(uart: &Pl011) {
         QUIT.store(quits, Ordering::Relaxed);
         if usize::from(quits) == QUITS {
             // The handler stops the machine itself: the task that would read the key may be the one that hangs.
-            machine::stop_as_told(format_args!("the quit key, ^\\, came {QUITS} times in a row"));
+            machine::stop_by_request(format_args!("the quit key, ^\\, came {QUITS} times in a row"));
         }
         if byte == PULSE_KEY {
             // Answer only while nothing is being sent. Otherwise another CPU may have seen the last free place in the
@@ -134,7 +134,7 @@ fn receive(uart: &Pl011) {
 
 /// Waits until there is input. The task sleeps meanwhile.
 pub(crate) fn wait_for_input() {
-    READERS.wait_until(|| input::is_there().then_some(()));
+    READERS.wait_until(|| input::is_available().then_some(()));
 }
 
 fn write_byte(uart: &Pl011, byte: u8) {
@@ -221,7 +221,7 @@ fn reports_here() -> bool {
     let is_stopping = machine::is_stopping();
     if is_stopping {
         let _mask = IrqMask::new();
-        machine::stop_if_told(task::current_cpu());
+        machine::stop_if_requested(task::current_cpu());
     }
     is_stopping
 }

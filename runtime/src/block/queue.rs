@@ -84,7 +84,7 @@ impl Queue {
     /// Gives waiting requests to the device as long as it has room.
     fn start(&mut self) {
         while let Some(request) = self.waiting.pop_front() {
-            match self.take_off(request) {
+            match self.issue(request) {
                 Ok(()) => {}
                 Err((Error::QueueFull, request)) => {
                     self.waiting.push_front(request);
@@ -99,7 +99,7 @@ impl Queue {
     }
 
     /// Gives the device the next turn of a request. Returns the request with the error if the device does not take it.
-    fn take_off(&mut self, request: Box<Request>) -> Result<(), (Error, Box<Request>)> {
+    fn issue(&mut self, request: Box<Request>) -> Result<(), (Error, Box<Request>)> {
         let flight = Box::new(Flight { header: BlkReq::default(), answer: BlkResp::default(), request });
         let sector = flight.request.next_sector() as usize;
         let flight = Box::into_raw(flight);
@@ -139,13 +139,13 @@ impl Queue {
     fn land(&mut self, token: u16) {
         let flight = core::mem::replace(&mut self.flights[usize::from(token)], ptr::null_mut());
         assert!(!flight.is_null(), "a disk answered request {token}, which was never sent");
-        // SAFETY: `take_off` stored a pointer from a box here, and the device has finished with it.
+        // SAFETY: `issue` stored a pointer from a box here, and the device has finished with it.
         let mut flight = unsafe { Box::from_raw(flight) };
         let Flight { header, answer, request } = &mut *flight;
         let operation = request.operation();
         let bytes = request.segment();
         let length = bytes.len();
-        // SAFETY: `take_off` gave these three to the device under this token.
+        // SAFETY: `issue` gave these three to the device under this token.
         let result = unsafe {
             match operation {
                 Operation::Read => self.device.complete_read_blocks(token, header, bytes, answer),

@@ -21,14 +21,13 @@ use crate::memory::MapError;
 
 /// The distance in bytes from the pin controller's registers to those of the first PL011 ("BCM2835 ARM Peripherals",
 /// 6.1 and 13.4; "BCM2711 ARM Peripherals", 5.2 and 11.5).
-const UART_BEHIND_PINS: u64 = 0x1000;
+const UART_OFFSET: u64 = 0x1000;
 
 /// Connects the UART of the console to its pins, if the kernel has to do that. Then returns the frequency of the UART's
 /// clock in Hz, if the firmware tells it. Returns `None` if the UART has its pins already, and with them a speed.
 pub(crate) fn connect_uart(machine: &Machine, uart: &Device) -> Result<Option<u32>, MapError> {
     let board = &machine.broadcom;
-    let Some(pins) = board.pins.filter(|pins| uart.registers.address == pins.registers.address + UART_BEHIND_PINS)
-    else {
+    let Some(pins) = board.pins.filter(|pins| uart.registers.address == pins.registers.address + UART_OFFSET) else {
         return Ok(None);
     };
     let is_without_speed = pins::connect_uart(&pins)?;

@@ -44,7 +44,7 @@ pub(crate) fn initialize(registers: &device_tree::Registers) -> Result<(), MapEr
 }
 
 /// Returns whether the machine has a watchdog.
-pub(crate) fn is_there() -> bool {
+pub(crate) fn is_present() -> bool {
     POWER.get().is_some()
 }
 

@@ -83,7 +83,7 @@ pub(super) fn parse(bytes: &mut [u8]) -> Result<Fdt<'_>, Error> {
     let overlap = |_| Error::Block { block: "strings", offset, length };
     let start = structure.start;
     let [structure, strings, _] = bytes.get_disjoint_mut([structure, strings, reservations]).map_err(overlap)?;
-    close_up(structure, strings).map_err(|(offset, reason)| Error::Structure { offset: start + offset, reason })?;
+    compact(structure, strings).map_err(|(offset, reason)| Error::Structure { offset: start + offset, reason })?;
     Fdt::new(bytes).map_err(|_| Error::Truncated { length: present, size })
 }
 
@@ -98,7 +98,7 @@ fn end_of_reservations(bytes: &[u8], start: usize) -> Result<usize, Error> {
 
 /// Checks that the tokens of the structure block are one node with its contents, properties before nodes (5.4.2), and
 /// moves them over the NOPs between them. The error is the offset of the fault and a description.
-fn close_up(structure: &mut [u8], strings: &[u8]) -> Result<(), (usize, &'static str)> {
+fn compact(structure: &mut [u8], strings: &[u8]) -> Result<(), (usize, &'static str)> {
     let (mut at, mut to) = (0, 0);
     let (mut depth, mut properties) = (0, false);
     loop {

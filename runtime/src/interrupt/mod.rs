@@ -242,7 +242,7 @@ fn answer(number: u32, cpu: usize, pc: usize) {
     match number {
         RESCHEDULE => task::reschedule_interrupt(),
         RENDEZVOUS => smp::answer(cpu, pc),
-        STOP => machine::stop_if_told(cpu),
+        STOP => machine::stop_if_requested(cpu),
         _ => {}
     }
 }

@@ -17,24 +17,24 @@ pub struct Connection {
 }
 
 impl Protocol for Connection {
-    fn hear(&mut self, bytes: &[u8]) -> usize {
+    fn receive(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(ROOM - self.bytes.len());
         self.bytes.extend(bytes[..count].iter().copied());
         count
     }
 
-    fn say(&mut self, room: &mut [u8]) -> usize {
+    fn send(&mut self, room: &mut [u8]) -> usize {
         let count = room.len().min(self.bytes.len());
         room[..count].copy_from_slice(&self.bytes[..count]);
         self.bytes.drain(..count);
         count
     }
 
-    fn is_speaking(&self) -> bool {
+    fn has_output(&self) -> bool {
         !self.bytes.is_empty()
     }
 
-    fn is_over(&self) -> bool {
+    fn is_complete(&self) -> bool {
         false
     }
 }
@@ -50,13 +50,13 @@ mod tests {
         let mut echo = Connection::default();
         let (mut at, mut turn) = (0, 0);
         while back.len() < sent.len() {
-            at += echo.hear(&sent[at..sent.len().min(at + 1 + turn % 3000)]);
+            at += echo.receive(&sent[at..sent.len().min(at + 1 + turn % 3000)]);
             let mut room = std::vec![0; turn % 1700];
-            let count = echo.say(&mut room);
+            let count = echo.send(&mut room);
             back.extend(&room[..count]);
-            assert_eq!(echo.is_speaking(), back.len() < at);
+            assert_eq!(echo.has_output(), back.len() < at);
             turn += 613;
         }
-        assert!(back == sent && !echo.is_over());
+        assert!(back == sent && !echo.is_complete());
     }
 }

@@ -4,15 +4,15 @@
 pub trait Protocol {
     /// Reads from the start of `bytes`, which have arrived. Returns how many bytes are consumed. The rest will be
     /// passed again.
-    fn hear(&mut self, bytes: &[u8]) -> usize;
+    fn receive(&mut self, bytes: &[u8]) -> usize;
 
     /// Writes the next bytes to send to the start of `room`. Returns how many bytes it has written: 0 if there is
     /// nothing to send or no room.
-    fn say(&mut self, room: &mut [u8]) -> usize;
+    fn send(&mut self, room: &mut [u8]) -> usize;
 
     /// Returns whether there are bytes to send.
-    fn is_speaking(&self) -> bool;
+    fn has_output(&self) -> bool;
 
     /// Returns whether all bytes have been written and none will follow.
-    fn is_over(&self) -> bool;
+    fn is_complete(&self) -> bool;
 }

@@ -107,18 +107,21 @@ impl<P: Protocol + Default> Connection<P> {
         let mut is_moving = self.deadline.is_none() || socket.send_queue() != self.underway;
         loop {
             // Neither call fails after its check.
-            let heard =
-                if socket.can_recv() { socket.recv(|bytes| once(self.protocol.hear(bytes))).unwrap_or(0) } else { 0 };
-            let said =
-                if socket.can_send() { socket.send(|room| once(self.protocol.say(room))).unwrap_or(0) } else { 0 };
-            if heard + said == 0 {
+            let received = if socket.can_recv() {
+                socket.recv(|bytes| once(self.protocol.receive(bytes))).unwrap_or(0)
+            } else {
+                0
+            };
+            let sent =
+                if socket.can_send() { socket.send(|room| once(self.protocol.send(room))).unwrap_or(0) } else { 0 };
+            if received + sent == 0 {
                 break;
             }
-            is_moving |= !self.protocol.is_over();
+            is_moving |= !self.protocol.is_complete();
         }
         self.underway = socket.send_queue();
         let has_left = socket.state() == State::CloseWait && !socket.can_recv();
-        if self.protocol.is_over() || has_left && !self.protocol.is_speaking() {
+        if self.protocol.is_complete() || has_left && !self.protocol.has_output() {
             socket.close();
         }
         match self.deadline {
@@ -155,27 +158,27 @@ mod tests {
 
     #[derive(Default)]
     struct Lecture {
-        said: usize,
+        sent: usize,
     }
 
     impl Protocol for Lecture {
-        fn hear(&mut self, bytes: &[u8]) -> usize {
+        fn receive(&mut self, bytes: &[u8]) -> usize {
             bytes.len()
         }
 
-        fn say(&mut self, room: &mut [u8]) -> usize {
-            let count = room.len().min(LENGTH - self.said);
+        fn send(&mut self, room: &mut [u8]) -> usize {
+            let count = room.len().min(LENGTH - self.sent);
             room[..count].fill(b'x');
-            self.said += count;
+            self.sent += count;
             count
         }
 
-        fn is_speaking(&self) -> bool {
-            self.said < LENGTH
+        fn has_output(&self) -> bool {
+            self.sent < LENGTH
         }
 
-        fn is_over(&self) -> bool {
-            self.said == LENGTH
+        fn is_complete(&self) -> bool {
+            self.sent == LENGTH
         }
     }
 
@@ -238,14 +241,14 @@ mod tests {
     fn a_slow_client_hears_the_end() {
         let mut world = World::new();
         let client = world.client(1000);
-        let mut heard = 0;
+        let mut received = 0;
         while world.socket(client).may_recv() {
             let count = world.socket(client).recv(|bytes| once(bytes.len())).expect("it may be received");
-            assert!(count > 0 || heard == LENGTH, "nothing came for 25 s, behind {heard} bytes");
-            heard += count;
+            assert!(count > 0 || received == LENGTH, "nothing came for 25 s, behind {received} bytes");
+            received += count;
             world.pass(250);
         }
-        assert_eq!(heard, LENGTH);
+        assert_eq!(received, LENGTH);
         assert!(world.now > Instant::ZERO + PATIENCE * 5);
     }
 

@@ -114,7 +114,7 @@ pub(crate) fn answer(cpu: usize, pc: usize) {
     // About 30 µs. Computed here, because the functions that convert times may be probed.
     let sleep_from = time::counter() + (time::frequency() >> 15);
     let may_sleep = || {
-        machine::stop_if_told(cpu);
+        machine::stop_if_requested(cpu);
         time::counter() >= sleep_from
     };
     ROUND.answer(cpu, pc, may_sleep, asm::wfi);

@@ -65,7 +65,7 @@ const RUNNING: u8 = 2;
 /// The CPU cannot be used, and waits forever. [`FAILURES`] has the reason.
 const FAILED: u8 = 3;
 /// The boot CPU no longer waits for this CPU.
-const GIVEN_UP: u8 = 4;
+const TIMED_OUT: u8 = 4;
 
 static STATES: PerCpu<AtomicU8> = PerCpu::new([const { AtomicU8::new(OFF) }; MAX_CPUS]);
 static FAILURES: PerCpu<Once<InterruptError>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
@@ -226,7 +226,7 @@ fn wait_for(number: usize) -> Result<(), StartError> {
     let deadline = time::counter().saturating_add(time::ticks(PATIENCE));
     while state.load(Ordering::Acquire) == STARTING {
         if time::counter() >= deadline
-            && state.compare_exchange(STARTING, GIVEN_UP, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            && state.compare_exchange(STARTING, TIMED_OUT, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
             return Err(StartError::Silent);
         }

@@ -47,7 +47,7 @@ impl Signal {
         let mask = scheduler::mask_to_switch();
         let mut state = self.state.lock();
         if !state.is_set {
-            state.sleeper = Some(scheduler::leave_until(deadline, &mask));
+            state.sleeper = Some(scheduler::prepare_to_sleep(deadline, &mask));
             drop(state);
             scheduler::reschedule(&mask);
             state = self.state.lock();

@@ -35,7 +35,7 @@ impl WaitQueue {
             if let Some(value) = condition() {
                 return value;
             }
-            waiting.push(scheduler::leave_for(State::Waiting, &mask));
+            waiting.push(scheduler::prepare_to_wait(State::Waiting, &mask));
             drop(waiting);
             scheduler::reschedule(&mask);
         }

@@ -103,7 +103,7 @@ pub fn exit() -> ! {
     let mask = scheduler::mask_to_switch();
     let task = current_task();
     emit!(SchedProcessExit { comm: task.short_name(), pid: task.id() as i32, prio: PRIORITY });
-    drop(scheduler::leave_for(State::Exited, &mask));
+    drop(scheduler::prepare_to_wait(State::Exited, &mask));
     scheduler::reschedule(&mask);
     unreachable!("a task that has exited ran again");
 }

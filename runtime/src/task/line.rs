@@ -13,7 +13,7 @@
 //! lengths differ, tasks move at every quantum, and share the difference.
 
 /// The ready time that is published for a queue without a task.
-pub const NOBODY: u64 = u64::MAX;
+pub const NO_TASK: u64 = u64::MAX;
 
 /// Returns the CPU whose first task has been ready longest, if it became ready before `own`. `others` are CPUs, each
 /// with the time since when the first task in its queue has been ready.
@@ -38,9 +38,9 @@ mod tests {
     fn the_task_that_has_waited_longest_is_next() {
         assert_eq!(first_in_line(5, [(1, 7), (2, 3), (3, 4)].into_iter()), Some(2));
         assert_eq!(first_in_line(3, [(1, 7), (2, 3), (3, 4)].into_iter()), None);
-        assert_eq!(first_in_line(NOBODY, [(1, NOBODY), (2, NOBODY)].into_iter()), None);
-        assert_eq!(first_in_line(NOBODY, [(1, NOBODY), (2, 9)].into_iter()), Some(2));
-        assert_eq!(first_in_line(NOBODY, core::iter::empty()), None);
+        assert_eq!(first_in_line(NO_TASK, [(1, NO_TASK), (2, NO_TASK)].into_iter()), None);
+        assert_eq!(first_in_line(NO_TASK, [(1, NO_TASK), (2, 9)].into_iter()), Some(2));
+        assert_eq!(first_in_line(NO_TASK, core::iter::empty()), None);
     }
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
         }
 
         fn pick(&mut self, cpu: usize, now: u64) {
-            let since = |queue: &VecDeque<(u64, usize)>| queue.front().map_or(NOBODY, |first| first.0);
+            let since = |queue: &VecDeque<(u64, usize)>| queue.front().map_or(NO_TASK, |first| first.0);
             let others = self.queues.iter().enumerate().filter(|(other, _)| *other != cpu);
             let from = first_in_line(since(&self.queues[cpu]), others.map(|(other, queue)| (other, since(queue))));
             if let Some(first) = from.and_then(|from| self.queues[from].pop_front()) {

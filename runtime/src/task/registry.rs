@@ -99,14 +99,14 @@ pub(crate) fn inspect_stopped<R>(id: u64, f: impl FnOnce(&Task) -> R) -> Option<
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.task_preempted_pcs")]
 pub fn preempted_pcs(each: &mut dyn FnMut(usize)) {
-    let mut tell = |task: &Task| match task.preempted_at() {
+    let mut report = |task: &Task| match task.preempted_at() {
         0 => {}
         pc => each(pc),
     };
-    idle::all().for_each(&mut tell);
+    idle::all().for_each(&mut report);
     TASKS.with_inlined(|tasks| {
         for task in tasks.iter() {
-            tell(task);
+            report(task);
         }
     });
 }

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use fallible::Arc;
 
-use super::line::NOBODY;
+use super::line::NO_TASK;
 use super::{Queue, Task, current_cpu, idle};
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::sync::{IrqMask, MaskedGuard, MaskedLock};
@@ -25,7 +25,7 @@ pub const LEAVE_STUB: Duration = Duration::from_micros(50);
 #[repr(align(128))]
 pub struct Cpu {
     queues: MaskedLock<Queues>,
-    /// The counter when the first of the movable tasks became ready; [`NOBODY`] if there is none.
+    /// The counter when the first of the movable tasks became ready; [`NO_TASK`] if there is none.
     first: AtomicU64,
     /// The number of tasks that are ready or running here.
     load: AtomicUsize,
@@ -38,7 +38,7 @@ static CPUS: PerCpu<Cpu> = PerCpu::new(
     [const {
         Cpu {
             queues: MaskedLock::new(Queues::new()),
-            first: AtomicU64::new(NOBODY),
+            first: AtomicU64::new(NO_TASK),
             load: AtomicUsize::new(0),
             is_due: AtomicBool::new(true),
         }
@@ -85,7 +85,7 @@ impl Cpu {
         &self.queues
     }
 
-    /// Returns the counter when the first of the movable tasks became ready; [`NOBODY`] if there is none.
+    /// Returns the counter when the first of the movable tasks became ready; [`NO_TASK`] if there is none.
     pub fn first(&self) -> u64 {
         self.first.load(Ordering::SeqCst)
     }
@@ -100,7 +100,7 @@ impl Cpu {
         let load = queues.movable.len() + queues.pinned.len() + usize::from(queues.running.is_some());
         self.load.store(load, Ordering::Relaxed);
         // This store precedes the read of the idle CPUs: see `scheduler`.
-        self.first.store(queues.movable.first().map_or(NOBODY, Task::ready_since), Ordering::SeqCst);
+        self.first.store(queues.movable.first().map_or(NO_TASK, Task::ready_since), Ordering::SeqCst);
     }
 }
 
@@ -131,9 +131,9 @@ impl Queues {
         !(self.movable.is_empty() && self.pinned.is_empty())
     }
 
-    /// Returns the counter when the next task of this CPU became ready; [`NOBODY`] if there is none.
+    /// Returns the counter when the next task of this CPU became ready; [`NO_TASK`] if there is none.
     pub fn next_since(&self) -> u64 {
-        let since = |queue: &Queue| queue.first().map_or(NOBODY, Task::ready_since);
+        let since = |queue: &Queue| queue.first().map_or(NO_TASK, Task::ready_since);
         since(&self.movable).min(since(&self.pinned))
     }
 
@@ -146,7 +146,7 @@ impl Queues {
 
     /// Removes the task that has been ready longest.
     pub fn pop(&mut self) -> Option<Arc<Task>> {
-        let pinned = self.pinned.first().map_or(NOBODY, Task::ready_since);
+        let pinned = self.pinned.first().map_or(NO_TASK, Task::ready_since);
         if self.movable.first().is_some_and(|task| task.ready_since() <= pinned) {
             self.movable.pop()
         } else {
@@ -178,8 +178,8 @@ impl Queues {
 
     /// Programs the timer for the next event. These must be the queues of the CPU that runs this.
     pub fn program_timer(&self) {
-        let somebody_may_wait = self.has_ready() || smp::running().nth(1).is_some();
-        let quantum = (self.running.is_some() && somebody_may_wait).then_some(self.quantum_end);
+        let others_may_wait = self.has_ready() || smp::running().nth(1).is_some();
+        let quantum = (self.running.is_some() && others_may_wait).then_some(self.quantum_end);
         let sleeper = self.sleepers.first().map(Task::deadline);
         match quantum.into_iter().chain(sleeper).min() {
             Some(event) => time::set_event(event),

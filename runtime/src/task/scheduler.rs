@@ -47,7 +47,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use fallible::Arc;
 
-use super::line::{NOBODY, first_in_line, least_loaded};
+use super::line::{NO_TASK, first_in_line, least_loaded};
 use super::run_queue::{Cpu, LEAVE_STUB, QUANTUM, Queues};
 use super::{State, Task, context, current_task, idle, reaper};
 use crate::event::{
@@ -77,7 +77,7 @@ pub(crate) fn mask_to_switch() -> IrqMask {
 /// # Panics
 ///
 /// Panics in an idle task, which cannot wait.
-pub(crate) fn leave_for(state: State, mask: &IrqMask) -> Arc<Task> {
+pub(crate) fn prepare_to_wait(state: State, mask: &IrqMask) -> Arc<Task> {
     let (_, here) = Cpu::here(mask);
     let task = here.lock(mask).running.clone().expect("the idle task of a CPU cannot wait");
     task.set_state(state);
@@ -86,8 +86,8 @@ pub(crate) fn leave_for(state: State, mask: &IrqMask) -> Arc<Task> {
 
 /// Records that the current task is about to sleep until the counter reads `deadline`. Returns the task, for code that
 /// may call [`wake_sleeper`] earlier.
-pub(crate) fn leave_until(deadline: u64, mask: &IrqMask) -> Arc<Task> {
-    let task = leave_for(State::Sleeping, mask);
+pub(crate) fn prepare_to_sleep(deadline: u64, mask: &IrqMask) -> Arc<Task> {
+    let task = prepare_to_wait(State::Sleeping, mask);
     task.deadline.store(deadline, Ordering::Relaxed);
     // The sleepers of this CPU, whose timer wakes the task. The timer cannot do so before the switch, as interrupts are
     // masked.
@@ -98,7 +98,7 @@ pub(crate) fn leave_until(deadline: u64, mask: &IrqMask) -> Arc<Task> {
 /// Puts the current task to sleep until the counter reads `deadline`.
 pub(super) fn sleep_until(deadline: u64) {
     let mask = mask_to_switch();
-    drop(leave_until(deadline, &mask));
+    drop(prepare_to_sleep(deadline, &mask));
     reschedule(&mask);
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn wake(task: Arc<Task>) {
     let mask = IrqMask::new();
     // A task that waits does not move, so its CPU stays the same.
     let queues = Cpu::of(task.cpu()).lock(&mask);
-    stay_or_make_ready(task, queues, &mask);
+    continue_or_make_ready(task, queues, &mask);
 }
 
 /// Makes `task` ready before its deadline, if it still sleeps. Otherwise its deadline has come already.
@@ -133,12 +133,12 @@ pub(crate) fn wake_sleeper(task: &Task) {
     // A task that sleeps does not move. A task that has moved is no longer asleep, and is not found.
     let mut queues = Cpu::of(task.cpu()).lock(&mask);
     if let Some(task) = queues.remove_sleeper(task) {
-        stay_or_make_ready(task, queues, &mask);
+        continue_or_make_ready(task, queues, &mask);
     }
 }
 
 /// Lets `task` keep the CPU if it has not left it yet; otherwise makes it ready. The task is in no queue any more.
-fn stay_or_make_ready(task: Arc<Task>, queues: MaskedGuard<'_, Queues>, mask: &IrqMask) {
+fn continue_or_make_ready(task: Arc<Task>, queues: MaskedGuard<'_, Queues>, mask: &IrqMask) {
     emit!(SchedWakeup {
         comm: task.short_name(),
         pid: task.id() as i32,
@@ -199,7 +199,7 @@ pub(crate) fn reschedule_interrupt() {
 
 /// Takes a task out of the queue of another CPU, for the CPU with the number `this`. Takes it only if it has been ready
 /// for longer than all tasks that are ready here. Only the caller holds the task then.
-fn take_from_another(this: usize, mask: &IrqMask) -> Option<Arc<Task>> {
+fn steal(this: usize, mask: &IrqMask) -> Option<Arc<Task>> {
     let own = Cpu::of(this).lock(mask).next_since();
     let other = first_in_line(own, others(this).map(|(cpu, other)| (cpu, other.first())))?;
     let other = Cpu::of(other);
@@ -225,15 +225,15 @@ fn others(this: usize) -> impl Iterator<Item = (usize, &'static Cpu)> {
 /// Returns whether another CPU has published a task that this CPU could take.
 // Not inlined, so that a test can place a probe here and prolong the time between this look and its consequence.
 #[inline(never)]
-fn somebody_waits_elsewhere(this: usize) -> bool {
-    others(this).any(|(_, other)| other.first() != NOBODY)
+fn another_cpu_has_ready(this: usize) -> bool {
+    others(this).any(|(_, other)| other.first() != NO_TASK)
 }
 
 /// Locks the queues of this CPU when the next task can be decided. That is the case when a task is ready here, when
 /// `previous` goes on, or when no task waits anywhere and the other CPUs know that this CPU is idle.
 fn lock_to_pick<'a>(this: usize, here: &'a Cpu, previous: &Task, mask: &'a IrqMask) -> MaskedGuard<'a, Queues> {
     loop {
-        let taken = take_from_another(this, mask);
+        let taken = steal(this, mask);
         let mut queues = here.lock(mask);
         if let Some(task) = taken {
             queues.push(task);
@@ -245,7 +245,7 @@ fn lock_to_pick<'a>(this: usize, here: &'a Cpu, previous: &Task, mask: &'a IrqMa
             return queues;
         }
         IDLE.fetch_or(1 << this, Ordering::SeqCst);
-        if !somebody_waits_elsewhere(this) {
+        if !another_cpu_has_ready(this) {
             return queues;
         }
     }
@@ -290,7 +290,7 @@ pub(crate) fn reschedule(mask: &IrqMask) {
     };
     here.publish(queues);
     queues.program_timer();
-    if here.first() != NOBODY {
+    if here.first() != NO_TASK {
         // The task that leaves waits now. It would not have to if another CPU is idle. That CPU, once told, waits for
         // this lock.
         rouse(this, false, mask);
@@ -305,7 +305,7 @@ pub(crate) fn reschedule(mask: &IrqMask) {
             prev_comm: previous.short_name(),
             prev_pid: previous.id() as i32,
             prev_prio: PRIORITY,
-            prev_state: left_as(previous),
+            prev_state: previous_state(previous),
             next_comm: next.short_name(),
             next_pid: next.id() as i32,
             next_prio: PRIORITY,
@@ -320,7 +320,7 @@ pub(crate) fn reschedule(mask: &IrqMask) {
 }
 
 /// How `task`, which leaves its CPU, is shown by [`SchedSwitch`].
-fn left_as(task: &Task) -> i64 {
+fn previous_state(task: &Task) -> i64 {
     match task.state() {
         State::Ready | State::Running if task.preempted_at() != 0 => event::state::PREEMPTED,
         State::Ready | State::Running => event::state::READY,
@@ -357,15 +357,15 @@ pub fn timer_interrupt() {
         emit!(HrtimerExpireEntry {
             hrtimer: sleeper.cast(),
             now: time::nanoseconds() as i64,
-            function: stay_or_make_ready as *const () as *const u8,
+            function: continue_or_make_ready as *const () as *const u8,
         });
-        stay_or_make_ready(task, queues, &mask);
+        continue_or_make_ready(task, queues, &mask);
         emit!(HrtimerExpireExit { hrtimer: sleeper.cast() });
     }
     let mut queues = here.lock(&mask);
     if queues.running.is_some() && queues.quantum_end <= now {
-        let somebody_waits = queues.has_ready() || somebody_waits_elsewhere(this);
-        here.is_due.fetch_or(somebody_waits, Ordering::Relaxed);
+        let others_wait = queues.has_ready() || another_cpu_has_ready(this);
+        here.is_due.fetch_or(others_wait, Ordering::Relaxed);
         queues.quantum_end = now + time::ticks(QUANTUM);
     }
     queues.program_timer();

@@ -27,7 +27,7 @@ const HEAD_MAX: usize = 256;
 #[derive(Default)]
 pub struct Connection {
     /// Bytes that have arrived and not been answered.
-    heard: Vec<u8, REQUEST_MAX>,
+    received: Vec<u8, REQUEST_MAX>,
     /// The response that is being sent.
     response: Option<Response>,
     /// Whether the current response is the last. Input is ignored from then on.
@@ -40,7 +40,7 @@ struct Response {
     content: Content,
     /// The number of bytes to send of head and content.
     length: usize,
-    said: usize,
+    sent: usize,
 }
 
 /// The status of a response.
@@ -86,16 +86,16 @@ impl Response {
         }
         let _ = head.push_str("\r\n");
         let length = head.len() + if head_only { 0 } else { length };
-        Self { head, content, length, said: 0 }
+        Self { head, content, length, sent: 0 }
     }
 
-    fn say(&mut self, room: &mut [u8]) -> usize {
-        let count = room.len().min(self.length - self.said);
-        let head = &self.head.as_bytes()[self.said.min(self.head.len())..];
+    fn send(&mut self, room: &mut [u8]) -> usize {
+        let count = room.len().min(self.length - self.sent);
+        let head = &self.head.as_bytes()[self.sent.min(self.head.len())..];
         let (of_head, of_content) = room[..count].split_at_mut(count.min(head.len()));
         of_head.copy_from_slice(&head[..of_head.len()]);
-        self.content.copy((self.said + of_head.len()).saturating_sub(self.head.len()), of_content);
-        self.said += count;
+        self.content.copy((self.sent + of_head.len()).saturating_sub(self.head.len()), of_content);
+        self.sent += count;
         count
     }
 }
@@ -106,9 +106,9 @@ impl Connection {
         if self.is_last || self.response.is_some() {
             return;
         }
-        let (status, content, head_only) = match request::parse(&self.heard) {
+        let (status, content, head_only) = match request::parse(&self.received) {
             Parsed::Request(Request { length, is_get, is_head, is_last, content }) => {
-                self.heard.drain(..length);
+                self.received.drain(..length);
                 self.is_last = is_last;
                 match content {
                     _ if !is_get && !is_head => (Status::MethodNotAllowed, None, false),
@@ -116,7 +116,7 @@ impl Connection {
                     None => (Status::NotFound, None, is_head),
                 }
             }
-            Parsed::Nothing if !self.heard.is_full() => return,
+            Parsed::Nothing if !self.received.is_full() => return,
             Parsed::Nothing => (Status::TooLarge, None, false),
             Parsed::Garbage => (Status::BadRequest, None, false),
         };
@@ -127,33 +127,33 @@ impl Connection {
 }
 
 impl Protocol for Connection {
-    fn hear(&mut self, bytes: &[u8]) -> usize {
+    fn receive(&mut self, bytes: &[u8]) -> usize {
         if self.is_last {
             // The bytes are read although they are not answered: unread bytes would reset the connection before the
             // client has the response.
             return bytes.len();
         }
-        let count = bytes.len().min(REQUEST_MAX - self.heard.len());
-        self.heard.extend(bytes[..count].iter().copied());
+        let count = bytes.len().min(REQUEST_MAX - self.received.len());
+        self.received.extend(bytes[..count].iter().copied());
         self.answer();
         count
     }
 
-    fn say(&mut self, room: &mut [u8]) -> usize {
+    fn send(&mut self, room: &mut [u8]) -> usize {
         let Some(response) = &mut self.response else { return 0 };
-        let count = response.say(room);
-        if response.said == response.length {
+        let count = response.send(room);
+        if response.sent == response.length {
             self.response = None;
             self.answer();
         }
         count
     }
 
-    fn is_speaking(&self) -> bool {
+    fn has_output(&self) -> bool {
         self.response.is_some()
     }
 
-    fn is_over(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.is_last && self.response.is_none()
     }
 }

@@ -8,34 +8,34 @@ use crate::workload::disk::is_right;
 
 /// Returns the answer to `sent`, which arrives in pieces of `piece` bytes, and whether the connection is over then.
 fn answer(sent: &[u8], piece: usize) -> (Vec<u8>, bool) {
-    let (mut connection, mut said, mut rest) = (Connection::default(), Vec::new(), sent);
+    let (mut connection, mut reply, mut rest) = (Connection::default(), Vec::new(), sent);
     loop {
-        let heard = connection.hear(&rest[..rest.len().min(piece)]);
-        rest = &rest[heard..];
+        let received = connection.receive(&rest[..rest.len().min(piece)]);
+        rest = &rest[received..];
         let mut room = std::vec![0; piece];
-        let count = connection.say(&mut room);
-        said.extend(&room[..count]);
-        if heard + count == 0 {
-            return (said, connection.is_over());
+        let count = connection.send(&mut room);
+        reply.extend(&room[..count]);
+        if received + count == 0 {
+            return (reply, connection.is_complete());
         }
     }
 }
 
 /// Splits the first response into head and content. Also returns what follows it.
-fn split(said: &[u8]) -> (String, &[u8], &[u8]) {
-    let end = said.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("there is no head") + 4;
-    let head = String::from_utf8(said[..end].to_vec()).unwrap();
+fn split(reply: &[u8]) -> (String, &[u8], &[u8]) {
+    let end = reply.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("there is no head") + 4;
+    let head = String::from_utf8(reply[..end].to_vec()).unwrap();
     let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap().parse().unwrap();
-    let (content, rest) = said[end..].split_at(said[end..].len().min(length));
+    let (content, rest) = reply[end..].split_at(reply[end..].len().min(length));
     (head, content, rest)
 }
 
 #[test]
 fn the_megabyte_is_the_same_in_whatever_pieces() {
     for piece in [1, 7, 1000, 1 << 21] {
-        let (said, is_over) = answer(b"GET /megabyte HTTP/1.1\r\nHost: a\r\n\r\n", piece);
-        let (head, content, rest) = split(&said);
-        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && rest.is_empty() && !is_over);
+        let (reply, is_complete) = answer(b"GET /megabyte HTTP/1.1\r\nHost: a\r\n\r\n", piece);
+        let (head, content, rest) = split(&reply);
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && rest.is_empty() && !is_complete);
         assert!(content.len() == MEGABYTE && is_right(0, content), "in pieces of {piece} bytes");
     }
 }
@@ -45,14 +45,14 @@ fn requests_follow_each_other_on_a_connection() {
     let one = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     let sent = [one, "HEAD /megabyte HTTP/1.1\r\nHost: a\r\n\r\n", &one.replace("/ ", "/nothing ")].concat();
     for piece in [1, 20, 5000] {
-        let (said, is_over) = answer(sent.as_bytes(), piece);
-        let (head, content, rest) = split(&said);
+        let (reply, is_complete) = answer(sent.as_bytes(), piece);
+        let (head, content, rest) = split(&reply);
         assert!(head.contains("text/html") && content.starts_with(b"<!DOCTYPE html>"), "{head}");
         let described = "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 1048576\r\n\r\n";
         let rest = rest.strip_prefix(described.as_bytes()).expect("HEAD has another answer");
         let (head, content, rest) = split(rest);
         assert!(head.starts_with("HTTP/1.1 404 Not Found\r\n") && content == b"404 Not Found", "{head}");
-        assert!(rest.is_empty() && !is_over);
+        assert!(rest.is_empty() && !is_complete);
     }
 }
 
@@ -65,13 +65,13 @@ fn who_wants_no_more_is_believed() {
         "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
         "GET /?x=/megabyte HTTP/1.0\r\n\r\nGET / HTTP/1.0\r\n\r\n",
     ] {
-        let (said, is_over) = answer(sent.as_bytes(), 10);
-        let (head, content, rest) = split(&said);
+        let (reply, is_complete) = answer(sent.as_bytes(), 10);
+        let (head, content, rest) = split(&reply);
         assert!(
             head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("\r\nConnection: close\r\n"),
             "{sent}: {head}"
         );
-        assert!(content.starts_with(b"<!DOCTYPE html>") && rest.is_empty() && is_over, "{sent}");
+        assert!(content.starts_with(b"<!DOCTYPE html>") && rest.is_empty() && is_complete, "{sent}");
     }
 }
 
@@ -88,15 +88,15 @@ fn what_is_no_request_is_answered_and_ends_the_connection() {
         (long.as_bytes(), "431 Request Header Fields Too Large"),
     ] {
         for piece in [1, 3000] {
-            let (said, is_over) = answer(sent, piece);
-            let (head, content, rest) = split(&said);
+            let (reply, is_complete) = answer(sent, piece);
+            let (head, content, rest) = split(&reply);
             assert!(head.starts_with(&std::format!("HTTP/1.1 {status}\r\n")), "{sent:?}: {head}");
-            assert!(content == status.as_bytes() && rest.is_empty() && is_over);
+            assert!(content == status.as_bytes() && rest.is_empty() && is_complete);
         }
     }
-    let (said, is_over) = answer(b"POST / HTTP/1.1\r\nHost: a\r\n\r\n", 100);
-    let (head, _, _) = split(&said);
-    assert!(head.starts_with("HTTP/1.1 405 ") && head.contains("\r\nAllow: GET, HEAD\r\n") && !is_over, "{head}");
+    let (reply, is_complete) = answer(b"POST / HTTP/1.1\r\nHost: a\r\n\r\n", 100);
+    let (head, _, _) = split(&reply);
+    assert!(head.starts_with("HTTP/1.1 405 ") && head.contains("\r\nAllow: GET, HEAD\r\n") && !is_complete, "{head}");
 }
 
 /// The server sends nothing but responses, whatever bytes arrive, in whatever pieces.
@@ -123,8 +123,8 @@ fn noise_is_answered_by_responses() {
     for _ in 0..20_000 {
         let mut sent = if next(2) == 0 { Vec::new() } else { b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec() };
         sent.extend((0..next(20)).flat_map(|_| PARTS[next(PARTS.len())].iter().copied()));
-        let (said, _) = answer(&sent, 1 + next(40));
-        let mut rest = &said[..];
+        let (reply, _) = answer(&sent, 1 + next(40));
+        let mut rest = &reply[..];
         while !rest.is_empty() {
             let (head, content, behind) = split(rest);
             assert!(head.starts_with("HTTP/1.1 ") && !content.is_empty(), "{sent:?}: {head}");
