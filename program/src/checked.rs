@@ -52,7 +52,7 @@ impl fmt::Display for Checked {
 
 /// The calls that write formatted text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum PrintKind {
     /// `printf`.
     Printf,
     /// `time`.
@@ -105,7 +105,7 @@ pub enum Action {
         /// The pieces of the format, in the order of the text.
         pieces: Vec<Piece>,
         /// The call that wrote the text.
-        kind: Said,
+        kind: PrintKind,
     },
     /// `print` of a value.
     Print {

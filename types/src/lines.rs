@@ -19,7 +19,7 @@ const OTHER_FILE: u64 = 3;
 
 /// The recent lines and files that a row can refer to. The writer and the reader update this state in the same way.
 #[derive(Clone, Copy, Debug, Default)]
-struct Before {
+struct History {
     /// The recent lines with their files, the last one first. No row refers to the first, because consecutive rows
     /// differ.
     lines: [(u32, u32); RECENT + 1],
@@ -38,7 +38,7 @@ fn to_front<T: Copy>(all: &mut [T], new: T, is_it: impl Fn(&T) -> bool) {
     }
 }
 
-impl Before {
+impl History {
     fn remember(&mut self, file: u32, line: u32) {
         to_front(&mut self.lines, (file, line), |other| *other == (file, line));
         to_front(&mut self.files, (file, line), |(other, _)| *other == file);
@@ -166,7 +166,7 @@ impl<'a> Lines<'a> {
         let rest = Cursor(self.parts.rows.get(start as usize..end)?);
         let address = self.types.base().checked_add(first.into())?;
         let row = Row { address, file: 0, line: 0, is_statement: false };
-        Some(Rows { rest, row, before: Before::default() })
+        Some(Rows { rest, row, history: History::default() })
     }
 
     /// Returns all rows, in ascending order of address.
@@ -263,7 +263,7 @@ impl<'a> Lines<'a> {
 struct Rows<'a> {
     rest: Cursor<'a>,
     row: Row,
-    before: Before,
+    history: History,
 }
 
 impl Rows<'_> {
@@ -282,17 +282,17 @@ impl Rows<'_> {
                 let number = self.rest.number()?;
                 let file = match number & OTHER_FILE {
                     OTHER_FILE => self.rest.word()?,
-                    place => self.before.files.get(place as usize)?.0,
+                    place => self.history.files.get(place as usize)?.0,
                 };
                 // The lowest bit is the sign.
                 let change = (number >> 3).cast_signed() ^ -(number >> 2 & 1).cast_signed();
-                (file, u32::try_from(i64::from(self.before.last_of(file)).checked_add(change)?).ok()?)
+                (file, u32::try_from(i64::from(self.history.last_of(file)).checked_add(change)?).ok()?)
             }
-            number => *self.before.lines.get(usize::from(number) + 1)?,
+            number => *self.history.lines.get(usize::from(number) + 1)?,
         };
         let address = self.row.address.checked_add(distance.checked_mul(4)?)?;
         self.row = Row { address, file, line, is_statement: first & STATEMENT != 0 };
-        self.before.remember(file, line);
+        self.history.remember(file, line);
         Some(Some(self.row))
     }
 }
@@ -314,10 +314,10 @@ impl Iterator for Rows<'_> {
 #[cfg(any(test, feature = "write"))]
 pub(crate) fn write_block(block: &[Row], out: &mut std::vec::Vec<u8>, put: fn(&mut std::vec::Vec<u8>, u64)) {
     let mut last = block.first().map_or(0, |row| row.address);
-    let mut before = Before::default();
+    let mut history = History::default();
     for &Row { address, file, line, is_statement } in block {
         let words = address.saturating_sub(last) / 4;
-        let recent = before.lines.iter().skip(1).position(|other| *other == (file, line));
+        let recent = history.lines.iter().skip(1).position(|other| *other == (file, line));
         let number = recent.filter(|&number| number < usize::from(OTHER)).map_or(OTHER, |number| number as u8);
         let short = if words < 8 { words as u8 } else { 0 };
         out.push(short << 5 | number << 1 | u8::from(is_statement));
@@ -325,14 +325,14 @@ pub(crate) fn write_block(block: &[Row], out: &mut std::vec::Vec<u8>, put: fn(&m
             put(out, words);
         }
         if number == OTHER {
-            let place = before.files.iter().position(|(other, _)| *other == file).map_or(OTHER_FILE, |at| at as u64);
-            let change = i64::from(line) - i64::from(before.last_of(file));
+            let place = history.files.iter().position(|(other, _)| *other == file).map_or(OTHER_FILE, |at| at as u64);
+            let change = i64::from(line) - i64::from(history.last_of(file));
             put(out, (change << 1 ^ change >> 63).cast_unsigned() << 2 | place);
             if place == OTHER_FILE {
                 put(out, file.into());
             }
         }
-        before.remember(file, line);
+        history.remember(file, line);
         last = address;
     }
 }

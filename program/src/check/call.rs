@@ -10,7 +10,7 @@ use super::clause::Clause;
 use super::format;
 use super::typed::Typed;
 use super::value::{SIGNED, TEXT_MAX, UNSIGNED, Value, constant, number, text_words};
-use crate::checked::{Action, Known, Said};
+use crate::checked::{Action, Known, PrintKind};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::foreign;
 use crate::report::{self, Conversion, Piece, Shown};
@@ -107,7 +107,7 @@ impl Clause<'_, '_> {
                 self.give(SIGNED, |to| Op::Compare { to, how, left, right }, span)
             }
             ("has_key", [what, key]) => {
-                let (map, key) = self.entry_behind(what, key)?;
+                let (map, key) = self.map_entry(what, key)?;
                 self.give(SIGNED, |to| Op::Has { to, map, key }, span)
             }
             ("buf", [pointer, length]) => self.bytes(pointer, length, span),
@@ -339,9 +339,9 @@ impl Clause<'_, '_> {
     /// Compiles an action.
     pub fn action(&mut self, name: &Spanned<String>, arguments: &[Expression], span: Span) -> Result<(), Error> {
         match (name.node.as_str(), arguments) {
-            ("printf", [text, values @ ..]) => self.printf(Said::Printf, text, values, span),
-            ("errorf", [text, values @ ..]) => self.printf(Said::Error, text, values, span),
-            ("warnf", [text, values @ ..]) => self.printf(Said::Warning, text, values, span),
+            ("printf", [text, values @ ..]) => self.printf(PrintKind::Printf, text, values, span),
+            ("errorf", [text, values @ ..]) => self.printf(PrintKind::Error, text, values, span),
+            ("warnf", [text, values @ ..]) => self.printf(PrintKind::Warning, text, values, span),
             ("time", rest @ ([] | [_])) => {
                 let of = match rest {
                     [format] => self.time_format(format)?,
@@ -351,7 +351,7 @@ impl Clause<'_, '_> {
                 let from = self.in_words(now, of, span)?;
                 let conversion = Some(Conversion { shown: Shown::Text, of, ..Conversion::default() });
                 let pieces = fallible::collect([Piece { text: String::new(), conversion }])?;
-                self.emit(Action::Format { pieces, kind: Said::Time }, from, 1, span)
+                self.emit(Action::Format { pieces, kind: PrintKind::Time }, from, 1, span)
             }
             ("time", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 1 })),
             ("printf" | "errorf" | "warnf", []) => Err(span.error(Problem::ArgumentCount { least: 1, most: 32 })),
@@ -370,7 +370,7 @@ impl Clause<'_, '_> {
             }
             // The key is an argument after the map, instead of in its brackets.
             ("delete", [what, key]) => {
-                let (map, key) = self.entry_behind(what, key)?;
+                let (map, key) = self.map_entry(what, key)?;
                 self.push(Op::Delete { map, key }, span)
             }
             ("delete", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
@@ -391,7 +391,7 @@ impl Clause<'_, '_> {
     }
 
     /// Returns the number of the map `what` and the word of the key, where the key is an argument of its own.
-    fn entry_behind(&mut self, what: &Expression, key: &Expression) -> Result<(u8, Word), Error> {
+    fn map_entry(&mut self, what: &Expression, key: &Expression) -> Result<(u8, Word), Error> {
         let reference = map(what)?;
         if !reference.keys.is_empty() {
             return Err(what.span.error(Problem::NotAMap));
@@ -463,11 +463,17 @@ impl Clause<'_, '_> {
     }
 
     /// Compiles `printf`, `errorf` or `warnf`.
-    fn printf(&mut self, kind: Said, text: &Expression, arguments: &[Expression], span: Span) -> Result<(), Error> {
+    fn printf(
+        &mut self,
+        kind: PrintKind,
+        text: &Expression,
+        arguments: &[Expression],
+        span: Span,
+    ) -> Result<(), Error> {
         let (before, after) = match kind {
-            Said::Printf | Said::Time => ("", ""),
-            Said::Error => (report::ERROR, "\n"),
-            Said::Warning => (report::WARNING, "\n"),
+            PrintKind::Printf | PrintKind::Time => ("", ""),
+            PrintKind::Error => (report::ERROR, "\n"),
+            PrintKind::Warning => (report::WARNING, "\n"),
         };
         let whole = fallible::format(format_args!("{before}{}{after}", written(text)?))?;
         let mut pieces = format::pieces(&whole)?.ok_or(text.span.error(Problem::Conversion))?;

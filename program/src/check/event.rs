@@ -28,7 +28,7 @@ impl Clause<'_, '_> {
         let field = self.described(name, span)?;
         let what = Builtin::Register(Register::X(0));
         let base = self.give(UNSIGNED, |to| Op::Load { to, what }, span)?.at;
-        let address = self.behind(base, field.offset as u64, span)?;
+        let address = self.address(base, field.offset as u64, span)?;
         let bytes = field.size as u8;
         Ok(Some(match field.kind {
             Kind::Unsigned | Kind::Signed | Kind::Address => {
@@ -43,7 +43,7 @@ impl Clause<'_, '_> {
             Kind::Text => {
                 let (words, bytes, signed) = (TEXT_WORDS, WORD as u8, false);
                 let start = self.give(UNSIGNED, |to| Op::Read { to, address, bytes, signed }, span)?.at;
-                let address = self.behind(address, WORD, span)?;
+                let address = self.address(address, WORD, span)?;
                 let length = self.give(UNSIGNED, |to| Op::Read { to, address, bytes, signed }, span)?.at;
                 self.give(Type::Text { words }, |to| Op::ReadText { to, words, address: start, length }, span)?
             }
@@ -55,7 +55,7 @@ impl Clause<'_, '_> {
         self.probes.iter().all(|probe| matches!(probe.node, Probe::Tracepoint { .. }))
     }
 
-    fn behind(&mut self, base: Operand, offset: u64, span: Span) -> Result<Operand, Error> {
+    fn address(&mut self, base: Operand, offset: u64, span: Span) -> Result<Operand, Error> {
         match offset {
             0 => Ok(base),
             _ => Ok(self.compute(Arithmetic::Add, base, Operand::Constant(offset), UNSIGNED, span)?.at),

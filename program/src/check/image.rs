@@ -20,7 +20,7 @@ use crate::syntax::Expression;
 
 /// The maximum size of a captured value, in words.
 const WORDS_MAX: usize = 96;
-/// The maximum size of the value's own bytes, and of the bytes behind each reference.
+/// The maximum size of the value's own bytes, and of the bytes that each reference leads to.
 const OWN_MAX: u64 = 512;
 const REFERRED_MAX: u64 = 64;
 /// The maximum number of elements that are read of a slice. Strings are bounded by their bytes instead.
@@ -48,7 +48,7 @@ struct Reading {
     guards: [Option<Guard>; 2],
     /// The offset of the address in the parent block, and a distance that is added to the address.
     address: u32,
-    behind: u32,
+    distance: u32,
     /// The offset of the number of elements in the parent block, and the size of an element in bytes; `None` if the
     /// reference is not to a slice.
     elements: Option<(u32, u64)>,
@@ -187,9 +187,9 @@ impl Clause<'_, '_> {
                     fallible::push(pending, (variant.of, Within { guards, ..within }))?;
                 }
             }
-            Kind::Pointer { flavor: Flavor::Reference | Flavor::Shared, target, at: behind } => {
+            Kind::Pointer { flavor: Flavor::Reference | Flavor::Shared, target, at: distance } => {
                 let bytes = self.rust(target, span)?.size.min(REFERRED_MAX) as u32;
-                let reading = Reading { guards: within.guards, address: within.offset, behind, elements: None };
+                let reading = Reading { guards: within.guards, address: within.offset, distance, elements: None };
                 self.refer(plan, pending, target, bytes, within, reading, span)?;
             }
             Kind::Sequence { element, is_text, data, length } => {
@@ -200,7 +200,7 @@ impl Clause<'_, '_> {
                 let reading = Reading {
                     guards: within.guards,
                     address: within.offset.saturating_add(data),
-                    behind: 0,
+                    distance: 0,
                     elements: Some((within.offset.saturating_add(length), size)),
                 };
                 self.refer(plan, pending, element, bytes as u32, within, reading, span)?;
@@ -303,7 +303,7 @@ impl Clause<'_, '_> {
         Ok(())
     }
 
-    /// Adds the ops that read the block behind a reference.
+    /// Adds the ops that read the block that a reference leads to.
     fn read_block(
         &mut self,
         plan: &Plan,
@@ -351,7 +351,7 @@ impl Clause<'_, '_> {
             let holds = self.give(SIGNED, |to| Op::Compare { to, how, left, right: Operand::Constant(right) }, span)?;
             length = self.compute(Arithmetic::Multiply, length, holds.at, UNSIGNED, span)?.at;
         }
-        let (left, right) = (word(parent, reading.address), Operand::Constant(reading.behind.into()));
+        let (left, right) = (word(parent, reading.address), Operand::Constant(reading.distance.into()));
         let address = self.compute(Arithmetic::Add, left, right, UNSIGNED, span)?.at;
         let words = 1 + block.bytes.div_ceil(8) as u8;
         let to = Word(first.0.saturating_add(block.at));

@@ -22,7 +22,7 @@ use kprobes_vm::store::{Masked, Record, Store};
 pub use conversion::{Conversion, Piece, Shown};
 pub(crate) use time::is_known as is_time_format;
 
-use crate::checked::{Action, Checked, Said};
+use crate::checked::{Action, Checked, PrintKind};
 
 /// The start of a line that `errorf` writes.
 pub(crate) const ERROR: &str = "ERROR: ";
@@ -179,10 +179,10 @@ impl Reporter<'_> {
                     let mut text = Text::default();
                     Reporter { format: OutputFormat::Text, ..*self }.action(action, record, &mut text)?;
                     return match kind {
-                        Said::Printf => json::object("printf", out, |out| json::quoted(&text.0, out)),
-                        Said::Time => json::object("time", out, |out| json::quoted(&text.0, out)),
-                        Said::Error => json::message("errorf", said(&text.0, ERROR), out),
-                        Said::Warning => json::message("warnf", said(&text.0, WARNING), out),
+                        PrintKind::Printf => json::object("printf", out, |out| json::quoted(&text.0, out)),
+                        PrintKind::Time => json::object("time", out, |out| json::quoted(&text.0, out)),
+                        PrintKind::Error => json::message("errorf", said(&text.0, ERROR), out),
+                        PrintKind::Warning => json::message("warnf", said(&text.0, WARNING), out),
                     };
                 }
                 let mut rest = record.values.as_slice();

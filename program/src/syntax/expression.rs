@@ -49,7 +49,7 @@ impl Parser<'_> {
     fn binary(&mut self, weakest: u8) -> Result<Expression, Error> {
         let mut left = self.unary()?;
         while let Some(operator) = self.operator().filter(|operator| operator.strength() >= weakest) {
-            left = self.behind(operator, left)?;
+            left = self.operation(operator, left)?;
         }
         Ok(left)
     }
@@ -65,7 +65,7 @@ impl Parser<'_> {
 
     /// Parses the next operator and its right operand, and joins them with `left`.
     #[inline(never)]
-    fn behind(&mut self, operator: Operator, left: Expression) -> Result<Expression, Error> {
+    fn operation(&mut self, operator: Operator, left: Expression) -> Result<Expression, Error> {
         self.advance()?;
         let right = self.deeper(|parser| parser.binary(operator.strength() + 1))?;
         let start = left.span;

@@ -4,7 +4,7 @@ use aarch64_kprobes::insn::encode::compute::{self, Binary, Branch, Condition};
 use aarch64_kprobes::insn::{Literal, encode};
 use aarch64_kprobes::probe::{Snippet, Step};
 
-use super::{No, OTHER, SPARE, Steps, THREAD, ZERO, load, register};
+use super::{NoCode, OTHER, SPARE, Steps, THREAD, ZERO, load, register};
 use crate::filter::Number;
 use crate::histogram::{CELL, Key, MULTIPLIER, Places, Source, Transform};
 use crate::trigger::{Action, Bound};
@@ -20,10 +20,10 @@ const WORD: usize = 8;
 
 impl Steps {
     /// Counts a hit, if the trigger is a histogram. Returns whether interrupts must be masked for it.
-    pub(super) fn count(&mut self, bound: &Bound) -> Result<bool, No> {
-        let Action::Histogram(histogram) = &bound.trigger.action else { return Err(No::Stub) };
+    pub(super) fn count(&mut self, bound: &Bound) -> Result<bool, NoCode> {
+        let Action::Histogram(histogram) = &bound.trigger.action else { return Err(NoCode::Stub) };
         if bound.trigger.is_paused() {
-            return Err(No::Stub);
+            return Err(NoCode::Stub);
         }
         match (&*bound.keys, &*bound.values, histogram.places()) {
             (&[Key { source: Source::Number { number, .. }, .. }], [], Places::Exponents(distance)) => {
@@ -43,13 +43,13 @@ impl Steps {
                 self.add(values, behind + WORD)?;
                 self.hit(behind).map(|()| true)
             }
-            _ => Err(No::Stub),
+            _ => Err(NoCode::Stub),
         }
     }
 
     /// Counts by the exponent of the next power of two, which is 64 minus the leading zeros of the number less one. The
     /// hit goes to the word for that number of zeros.
-    fn count_exponent(&mut self, number: Number, distance: u64) -> Result<(), No> {
+    fn count_exponent(&mut self, number: Number, distance: u64) -> Result<(), NoCode> {
         let number = self.number(number, SPARE)?;
         self.instructions([
             // Subtract one, but leave 0 as it is.
@@ -74,11 +74,11 @@ impl Steps {
     }
 
     /// Returns a register that holds the number: its own register, or `otherwise`, into which steps load it.
-    fn number(&mut self, number: Number, otherwise: u8) -> Result<u8, No> {
+    fn number(&mut self, number: Number, otherwise: u8) -> Result<u8, NoCode> {
         match number {
             Number::Register { register: from, .. } => match register(from) {
                 Ok(register) => Ok(register),
-                Err(_) => self.word(number.word().ok_or(No::Stub)?, otherwise),
+                Err(_) => self.word(number.word().ok_or(NoCode::Stub)?, otherwise),
             },
             Number::Task => {
                 let task = load(otherwise, THREAD, self.offsets.task);
@@ -94,13 +94,13 @@ impl Steps {
                 self.instructions([compute::read_thread(THREAD), cpu])?;
                 Ok(otherwise)
             }
-            Number::Field { .. } | Number::Time(_) => Err(No::Stub),
+            Number::Field { .. } | Number::Time(_) => Err(NoCode::Stub),
         }
     }
 
     /// Returns a register that holds a part of a key: its own register, or `otherwise`, into which steps load it.
-    fn key(&mut self, key: &Key, otherwise: u8) -> Result<u8, No> {
-        let Source::Number { number, transform } = key.source else { return Err(No::Stub) };
+    fn key(&mut self, key: &Key, otherwise: u8) -> Result<u8, NoCode> {
+        let Source::Number { number, transform } = key.source else { return Err(NoCode::Stub) };
         let number = self.number(number, otherwise)?;
         match transform {
             Transform::None => Ok(number),
@@ -113,13 +113,13 @@ impl Steps {
                 self.instructions([compute::copy(otherwise, THREAD)])?;
                 Ok(otherwise)
             }
-            Transform::Buckets(_) | Transform::Log2 => Err(No::Stub),
+            Transform::Buckets(_) | Transform::Log2 => Err(NoCode::Stub),
         }
     }
 
     /// Sets `TABLE` to the address of this CPU's part of the list at the virtual address `places`, in which each CPU
     /// has 1 << `shift` bytes.
-    fn places_of_this_cpu(&mut self, places: u64, shift: u8) -> Result<(), No> {
+    fn places_of_this_cpu(&mut self, places: u64, shift: u8) -> Result<(), NoCode> {
         self.push(Step::Number(TABLE, places))?;
         self.instructions([
             compute::read_thread(THREAD),
@@ -130,8 +130,8 @@ impl Steps {
 
     /// Sets `TABLE` to the cell of a key in this CPU's table, which has `count` cells, a power of two. The list at
     /// `places` has the virtual address of each CPU's table.
-    fn find_cell(&mut self, keys: &[Key], places: u64, count: usize) -> Result<(), No> {
-        let [key] = keys else { return Err(No::Stub) };
+    fn find_cell(&mut self, keys: &[Key], places: u64, count: usize) -> Result<(), NoCode> {
+        let [key] = keys else { return Err(NoCode::Stub) };
         let key = self.key(key, OTHER)?;
         self.places_of_this_cpu(places, 3)?;
         self.instructions([load(TABLE, TABLE, 0)])?;
@@ -151,8 +151,8 @@ impl Steps {
     /// Sets `TABLE` to the entry of a key of two words. The list at `places` has two words for each CPU: the virtual
     /// addresses of its slots and of its entries. There are `count` slots, a power of two, each with the number of an
     /// entry, from 1. An entry has `stride` words.
-    fn find_entry(&mut self, keys: &[Key], places: u64, count: usize, stride: usize) -> Result<(), No> {
-        let [one, other] = keys else { return Err(No::Stub) };
+    fn find_entry(&mut self, keys: &[Key], places: u64, count: usize, stride: usize) -> Result<(), NoCode> {
+        let [one, other] = keys else { return Err(NoCode::Stub) };
         let (one, other) = (self.key(one, SPARE)?, self.key(other, OTHER)?);
         self.push(Step::Number(FACTOR, MULTIPLIER))?;
         self.instructions([
@@ -182,7 +182,7 @@ impl Steps {
     }
 
     /// Adds the values to the words from byte `at` of the entry on.
-    fn add(&mut self, values: &[Number], at: usize) -> Result<(), No> {
+    fn add(&mut self, values: &[Number], at: usize) -> Result<(), NoCode> {
         for (place, &value) in (at..).step_by(WORD).zip(values) {
             let value = self.number(value, FACTOR)?;
             self.instructions([
@@ -196,7 +196,7 @@ impl Steps {
 
     /// Counts the hit in the word at byte `at`, with a release store: a reader that finds the hit also finds the
     /// values.
-    fn hit(&mut self, at: usize) -> Result<(), No> {
+    fn hit(&mut self, at: usize) -> Result<(), NoCode> {
         if at > 0 {
             self.instructions([encode::add(TABLE, TABLE, at as u16)])?;
         }
@@ -205,6 +205,6 @@ impl Steps {
 }
 
 /// Returns how far a hash is shifted right for a place among `count`.
-fn shift(count: usize) -> Result<u8, No> {
-    u8::try_from(count.leading_zeros() + 1).ok().filter(|shift| *shift < 64).ok_or(No::Stub)
+fn shift(count: usize) -> Result<u8, NoCode> {
+    u8::try_from(count.leading_zeros() + 1).ok().filter(|shift| *shift < 64).ok_or(NoCode::Stub)
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use aarch64_kprobes::insn::encode::compute::{self, Binary, Branch, Condition};
 use aarch64_kprobes::probe::Step;
 
-use super::{No, OTHER, SPARE, Steps, ZERO};
+use super::{NoCode, OTHER, SPARE, Steps, ZERO};
 use crate::filter::{ACCEPT, Next, Range, Test, WordQuestion};
 
 /// The answer to a question, at compile time or at run time.
@@ -17,7 +17,7 @@ enum Answer {
 
 impl Steps {
     /// Evaluates the tests. A hit that they accept continues after these steps; any other goes to the end.
-    pub(super) fn tests(&mut self, tests: &[Test<WordQuestion>]) -> Result<(), No> {
+    pub(super) fn tests(&mut self, tests: &[Test<WordQuestion>]) -> Result<(), NoCode> {
         // The start of each test, and the branches with their targets.
         let mut branches: Vec<(usize, Next)> = Vec::new();
         let mut starts = Vec::new();
@@ -41,8 +41,8 @@ impl Steps {
         let behind = self.list.len();
         for (branch, to) in branches {
             match (to, starts.get(usize::from(to))) {
-                (ACCEPT, _) => self.lead(branch, behind),
-                (_, Some(&start)) => self.lead(branch, start),
+                (ACCEPT, _) => self.set_target(branch, behind),
+                (_, Some(&start)) => self.set_target(branch, start),
                 (_, None) => fallible::push(&mut self.ends, branch)?,
             }
         }
@@ -50,9 +50,9 @@ impl Steps {
     }
 
     /// Evaluates a question.
-    fn question(&mut self, WordQuestion { word, range }: &WordQuestion) -> Result<Answer, No> {
+    fn question(&mut self, WordQuestion { word, range }: &WordQuestion) -> Result<Answer, NoCode> {
         if word.is_memory {
-            return Err(No::Stub);
+            return Err(NoCode::Stub);
         }
         let mut number = self.word(*word, SPARE)?;
         let Range { mask, low, span } = *range;
@@ -87,7 +87,7 @@ impl Steps {
         Ok(Answer::If(Branch::If(condition), Branch::If(condition.inverse())))
     }
 
-    fn compare(&mut self, number: u8, with: u64) -> Result<(), No> {
+    fn compare(&mut self, number: u8, with: u64) -> Result<(), NoCode> {
         match u16::try_from(with) {
             Ok(small @ 0..=0xfff) => self.instructions([compute::compare(number, small)]),
             _ => {

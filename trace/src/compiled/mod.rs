@@ -137,23 +137,23 @@ pub(crate) fn code(
             trigger = Some(bound.trigger.clone());
             steps.count(bound)
         }
-        Some(Task::Other) => Err(No::Stub),
+        Some(Task::Other) => Err(NoCode::Stub),
     };
     match done {
         Ok(is_masked) => Ok(Some(Code { steps: steps.finish(), is_masked, is_of_returns, trigger })),
-        Err(No::Stub) => Ok(None),
-        Err(No::Memory) => Err(OutOfMemory),
+        Err(NoCode::Stub) => Ok(None),
+        Err(NoCode::Memory) => Err(OutOfMemory),
     }
 }
 
 /// Why there is no code.
-enum No {
+enum NoCode {
     /// A stub cannot do it.
     Stub,
     Memory,
 }
 
-impl From<OutOfMemory> for No {
+impl From<OutOfMemory> for NoCode {
     fn from(_: OutOfMemory) -> Self {
         Self::Memory
     }
@@ -178,11 +178,11 @@ struct Steps {
 }
 
 impl Steps {
-    fn push(&mut self, step: Step) -> Result<(), No> {
+    fn push(&mut self, step: Step) -> Result<(), NoCode> {
         Ok(fallible::push(&mut self.list, step)?)
     }
 
-    fn instructions<const N: usize>(&mut self, words: [u32; N]) -> Result<(), No> {
+    fn instructions<const N: usize>(&mut self, words: [u32; N]) -> Result<(), NoCode> {
         words.into_iter().try_for_each(|word| self.push(Step::Instruction(word)))
     }
 
@@ -190,29 +190,29 @@ impl Steps {
     fn finish(mut self) -> Vec<Step> {
         let end = self.list.len();
         for branch in mem::take(&mut self.ends) {
-            self.lead(branch, end);
+            self.set_target(branch, end);
         }
         self.list
     }
 
     /// Makes step `branch`, a branch, lead to step `to`.
-    fn lead(&mut self, branch: usize, to: usize) {
+    fn set_target(&mut self, branch: usize, to: usize) {
         if let Some(Step::Branch(_, target)) = self.list.get_mut(branch) {
             *target = to;
         }
     }
 
     /// Adds the step that loads the virtual address of the instruction into `to`.
-    fn address(&mut self, to: u8) -> Result<(), No> {
+    fn address(&mut self, to: u8) -> Result<(), NoCode> {
         self.push(self.address.map_or(Step::Operand(to), |address| Step::Number(to, address)))
     }
 
     /// Returns a register that holds the word: its own register if that can be stored, or `otherwise`, into which steps
     /// load it.
-    fn word(&mut self, word: Word, otherwise: u8) -> Result<u8, No> {
+    fn word(&mut self, word: Word, otherwise: u8) -> Result<u8, NoCode> {
         let is_link = word.register.number() == Some(LINK);
         if self.is_of_returns && (is_link || word.register == Register::PC) {
-            return Err(No::Stub);
+            return Err(NoCode::Stub);
         }
         if word.is_memory {
             return self.read(word, otherwise);
@@ -229,7 +229,7 @@ impl Steps {
     }
 
     /// Loads a word of memory into `to`.
-    fn read(&mut self, Word { register, offset, .. }: Word, to: u8) -> Result<u8, No> {
+    fn read(&mut self, Word { register, offset, .. }: Word, to: u8) -> Result<u8, NoCode> {
         let base = if register == Register::SP { encode::SP } else { self::register(register)? };
         let load = match u16::try_from(offset) {
             Ok(near @ ..0x8000) if near.is_multiple_of(8) => encode::load(Literal::Doubleword, to, base, near),
@@ -244,10 +244,10 @@ impl Steps {
 }
 
 /// Returns the number of a register that still holds the probed code's value when the steps run.
-fn register(register: Register) -> Result<u8, No> {
+fn register(register: Register) -> Result<u8, NoCode> {
     match register.number() {
         Some(number @ (0..=8 | 18..=30)) => Ok(number),
-        _ => Err(No::Stub),
+        _ => Err(NoCode::Stub),
     }
 }
 

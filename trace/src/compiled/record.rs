@@ -6,7 +6,7 @@ use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self, Branch, Condition};
 use aarch64_kprobes::probe::{Snippet, Step};
 
-use super::{No, OTHER, SPARE, Steps, THREAD, load};
+use super::{NoCode, OTHER, SPARE, Steps, THREAD, load};
 use crate::fetch::{Program, Word};
 use crate::format::Shape;
 use crate::recorder::{Flags, Recorder};
@@ -23,10 +23,10 @@ const fn last_place(size: usize) -> u16 {
 
 impl Steps {
     /// Records a hit, unless recording is off. Masks interrupts for it, unless they are masked already.
-    pub(super) fn record(&mut self, recorder: &Recorder, is_masked: bool) -> Result<(), No> {
+    pub(super) fn record(&mut self, recorder: &Recorder, is_masked: bool) -> Result<(), NoCode> {
         let words = match &recorder.program {
             Program::Words(words) | Program::Block(words) => words,
-            Program::Ops(_) => return Err(No::Stub),
+            Program::Ops(_) => return Err(NoCode::Stub),
         };
         if !is_masked {
             self.push(Step::Mask)?;
@@ -50,13 +50,13 @@ impl Steps {
         self.words(recorder, words)?;
         self.common(recorder)?;
         self.head(recorder)?;
-        self.lead(is_off, self.list.len());
+        self.set_target(is_off, self.list.len());
         if is_masked { Ok(()) } else { self.push(Step::Unmask) }
     }
 
     /// Loads the ring and its position into `RING` and `POSITION`, and sets `PLACE` to the address of the record, less
     /// a word.
-    fn room(&mut self, recorder: &Recorder) -> Result<(), No> {
+    fn room(&mut self, recorder: &Recorder) -> Result<(), NoCode> {
         const LOW: u8 = 3;
         const BITS: u8 = PAGE.trailing_zeros() as u8 - LOW;
         self.push(Step::Number(RING, recorder.rings.distance()))?;
@@ -73,7 +73,7 @@ impl Steps {
     }
 
     /// Writes the first words of the event, the common fields and the address, and counts the record.
-    fn common(&mut self, recorder: &Recorder) -> Result<(), No> {
+    fn common(&mut self, recorder: &Recorder) -> Result<(), NoCode> {
         /// The I bit of PSTATE.DAIF, as MRS reads it (C5.2.2).
         const IRQ_MASKED: u8 = 7;
         const FLAGS: u8 = 16;
@@ -103,7 +103,7 @@ impl Steps {
     }
 
     /// Writes the words of the arguments, in pairs.
-    fn words(&mut self, recorder: &Recorder, words: &[Word]) -> Result<(), No> {
+    fn words(&mut self, recorder: &Recorder, words: &[Word]) -> Result<(), NoCode> {
         let mut place = RECORD_HEADER + recorder.shape().size();
         for pair in words.chunks(2) {
             match *pair {
@@ -123,7 +123,7 @@ impl Steps {
     }
 
     /// Writes the header of the record, and publishes the record.
-    fn head(&mut self, recorder: &Recorder) -> Result<(), No> {
+    fn head(&mut self, recorder: &Recorder) -> Result<(), NoCode> {
         let size = recorder.size as u16;
         self.push(Step::Number(SPARE, size.into()))?;
         self.instructions([compute::read_counter(OTHER)])?;
@@ -135,10 +135,10 @@ impl Steps {
     }
 
     /// Stores two words at byte `at` of the record.
-    fn pair(&mut self, one: u8, other: u8, at: usize) -> Result<(), No> {
+    fn pair(&mut self, one: u8, other: u8, at: usize) -> Result<(), NoCode> {
         match i16::try_from(8 + at) {
             Ok(offset @ ..=504) => self.instructions([encode::store_pair(one, other, PLACE, offset)]),
-            _ => Err(No::Stub),
+            _ => Err(NoCode::Stub),
         }
     }
 }

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::named::{self, Named};
-use super::token::{Token, find_outside};
+use super::token::{Token, find_outside_brackets};
 use super::{Fault, Problem, number};
 use crate::fetch::Register;
 
@@ -170,7 +170,7 @@ fn memory(token: Token<'_>) -> Result<Expression, Fault> {
 
 /// Splits a symbol from the signed offset after it. Returns `None` if the offset is malformed.
 pub(super) fn split_offset(text: &str) -> Option<(&str, i64)> {
-    match find_outside(text, |character, _| matches!(character, '+' | '-')) {
+    match find_outside_brackets(text, |character, _| matches!(character, '+' | '-')) {
         Some(at) => {
             let (symbol, offset) = text.split_at(at);
             Some((symbol, number::signed(offset)?))

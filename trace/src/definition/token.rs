@@ -106,7 +106,7 @@ pub(crate) fn tokens(line: &str) -> Result<Vec<Token<'_>>, OutOfMemory> {
         let ends =
             |character: char, after: &str| character.is_whitespace() || character == '#' && !starts_number(after);
         // A bracket that is never closed does not join anything.
-        let bracketed = if tokens.len() == PLACE { find_outside(rest.text, ends) } else { None };
+        let bracketed = if tokens.len() == PLACE { find_outside_brackets(rest.text, ends) } else { None };
         let anywhere = || with_rests(rest.text).find(|&(_, character, after)| ends(character, after));
         let is_unbracketed = tokens.len() != PLACE || !is_closed(rest.text);
         let end = bracketed.or_else(|| anywhere().filter(|_| is_unbracketed).map(|(position, ..)| position));
@@ -134,7 +134,7 @@ pub(crate) fn is_closed(text: &str) -> bool {
 
 /// Returns the byte position of the first character outside brackets for which `wanted` holds. `wanted` also gets the
 /// rest of the text after the character.
-pub(crate) fn find_outside(text: &str, wanted: impl Fn(char, &str) -> bool) -> Option<usize> {
+pub(crate) fn find_outside_brackets(text: &str, wanted: impl Fn(char, &str) -> bool) -> Option<usize> {
     let mut brackets = Brackets::default();
     let mut outside = with_rests(text).filter(|&(_, character, rest)| brackets.outside(character, rest));
     outside.find(|&(_, character, rest)| wanted(character, rest)).map(|(position, ..)| position)
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn what_is_inside_brackets_is_not_found() {
-        assert_eq!(find_outside("<dyn A + B>::f+0x4", |character, _| character == '+'), Some(14));
-        assert_eq!(find_outside("<dyn A + B>::f", |character, _| character == '+'), None);
+        assert_eq!(find_outside_brackets("<dyn A + B>::f+0x4", |character, _| character == '+'), Some(14));
+        assert_eq!(find_outside_brackets("<dyn A + B>::f", |character, _| character == '+'), None);
     }
 }

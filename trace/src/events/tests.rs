@@ -173,7 +173,7 @@ fn remove(events: &mut Events<Counter>, line: &str) -> Result<usize, Problem> {
 fn hit(address: u64, time: u64) {
     hit_in(address, time, |recorder, registers, moment| {
         // SAFETY: `hit_in` calls this as a handler would be called, with a fitting moment.
-        if !unsafe { recorder.record_quickly(registers, || *moment) } {
+        if !unsafe { recorder.record_fast(registers, || *moment) } {
             // SAFETY: `hit_in` calls this as a handler would be called, with a fitting moment.
             unsafe { recorder.record(registers, moment) };
         }

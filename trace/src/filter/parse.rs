@@ -89,7 +89,7 @@ pub(super) fn parse(text: &str, fields: &[Field]) -> Result<Box<[Test]>, Error> 
             _ => {
                 let (question, end) = question(text, at, fields)?;
                 compiler.test(question)?;
-                at = compiler.behind_test(bytes, end)?;
+                at = compiler.after_test(bytes, end)?;
             }
         }
     }
@@ -128,7 +128,7 @@ impl Compiler {
     }
 
     /// Parses what follows a test: any number of `)`, and then `&&`, `||` or the end.
-    fn behind_test(&mut self, bytes: &[u8], mut at: usize) -> Result<usize, Error> {
+    fn after_test(&mut self, bytes: &[u8], mut at: usize) -> Result<usize, Error> {
         loop {
             match (bytes.get(at), bytes.get(at + 1)) {
                 (None, _) => return Ok(at),
@@ -175,11 +175,11 @@ impl Compiler {
             self.waiting.pop();
             let (Some(right), Some(mut left)) = (self.parts.pop(), self.parts.pop()) else { break };
             if operator == Waiting::And {
-                self.lead(&left.yes, right.first as Next);
+                self.backpatch(&left.yes, right.first as Next);
                 left.yes = right.yes;
                 fallible::extend(&mut left.no, right.no)?;
             } else {
-                self.lead(&left.no, right.first as Next);
+                self.backpatch(&left.no, right.first as Next);
                 left.no = right.no;
                 fallible::extend(&mut left.yes, right.yes)?;
             }
@@ -188,7 +188,7 @@ impl Compiler {
         Ok(())
     }
 
-    fn lead(&mut self, ends: &[End], next: Next) {
+    fn backpatch(&mut self, ends: &[End], next: Next) {
         for &End { test, yes } in ends {
             if let Some(test) = self.tests.get_mut(test) {
                 *(if yes { &mut test.yes } else { &mut test.no }) = next;
@@ -200,8 +200,8 @@ impl Compiler {
         self.join(Waiting::Or)?;
         match (self.parts.pop(), self.parts.is_empty() && self.waiting.is_empty()) {
             (Some(part), true) => {
-                self.lead(&part.yes, ACCEPT);
-                self.lead(&part.no, REJECT);
+                self.backpatch(&part.yes, ACCEPT);
+                self.backpatch(&part.no, REJECT);
                 Ok(fallible::boxed_slice(self.tests)?)
             }
             // The filter is empty, or an operator lacks its right side.

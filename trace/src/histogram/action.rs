@@ -56,12 +56,12 @@ pub(crate) struct Action {
     text: String,
     /// The watched variable, and the kept variable with its previous value.
     pub(crate) watched: Option<(usize, usize)>,
-    pub(crate) deed: Deed,
+    pub(crate) effect: Effect,
 }
 
 /// What an action does.
 #[derive(Clone, Debug)]
-pub(crate) enum Deed {
+pub(crate) enum Effect {
     Trace {
         /// The recorder of the synthetic event.
         recorder: Arc<Recorder>,
@@ -103,14 +103,14 @@ pub(crate) enum Form {
 
 impl Action {
     pub(crate) fn try_clone(&self) -> Result<Self, OutOfMemory> {
-        let deed = match &self.deed {
-            Deed::Trace { recorder, sent } => {
-                Deed::Trace { recorder: recorder.clone(), sent: fallible::collect(sent.iter().copied())? }
+        let effect = match &self.effect {
+            Effect::Trace { recorder, sent } => {
+                Effect::Trace { recorder: recorder.clone(), sent: fallible::collect(sent.iter().copied())? }
             }
-            Deed::Save(first, count) => Deed::Save(*first, *count),
-            Deed::Snapshot => Deed::Snapshot,
+            Effect::Save(first, count) => Effect::Save(*first, *count),
+            Effect::Snapshot => Effect::Snapshot,
         };
-        Ok(Self { text: fallible::copy(&self.text)?, deed, ..*self })
+        Ok(Self { text: fallible::copy(&self.text)?, effect, ..*self })
     }
 
     /// Returns the text in the parentheses of the handler.
@@ -223,8 +223,8 @@ impl<'a> Parser<'a> {
         };
         let name = typed.name.text;
         let mut text = fallible::Text::default();
-        let deed = if name.starts_with("snapshot") {
-            Deed::Snapshot
+        let effect = if name.starts_with("snapshot") {
+            Effect::Snapshot
         } else if name.starts_with("save") {
             if added.kept.iter().any(|variable| !variable.name.is_empty()) {
                 return Err(Error { problem: Problem::TooManySaves, column: 0, before: None });
@@ -240,15 +240,15 @@ impl<'a> Parser<'a> {
                 let variable = Variable { name: fallible::copy(part.text)?, value };
                 fallible::push(&mut added.kept, variable)?;
             }
-            Deed::Save(first, parameters.len())
+            Effect::Save(first, parameters.len())
         } else {
             let event =
                 if name.starts_with("trace") && !parameters.is_empty() { parameters.remove(0) } else { typed.name };
-            let deed = self.trace(&typed, event, &parameters, variables, added)?;
+            let effect = self.trace(&typed, event, &parameters, variables, added)?;
             if name.starts_with("trace") {
                 parameters.insert(0, event);
             }
-            deed
+            effect
         };
         fmt::Write::write_fmt(&mut text, format_args!(":{handler}({}).{name}(", typed.of.text))
             .map_err(|_| OutOfMemory)?;
@@ -257,7 +257,7 @@ impl<'a> Parser<'a> {
             fmt::Write::write_fmt(&mut text, format_args!("{comma}{}", part.text)).map_err(|_| OutOfMemory)?;
         }
         fmt::Write::write_char(&mut text, ')').map_err(|_| OutOfMemory)?;
-        Ok(Action { handler: typed.handler, text: text.0, watched, deed })
+        Ok(Action { handler: typed.handler, text: text.0, watched, effect })
     }
 
     fn trace(
@@ -267,7 +267,7 @@ impl<'a> Parser<'a> {
         parameters: &[Part<'a>],
         variables: &[Variable],
         added: &mut Added,
-    ) -> Result<Deed, Error> {
+    ) -> Result<Effect, Error> {
         let scope = self.scope;
         let (recorder, fields) = scope
             .others
@@ -298,7 +298,7 @@ impl<'a> Parser<'a> {
         if parameters.len() != fields.len() {
             return Err(self.error(Problem::CountMismatch, event.text));
         }
-        Ok(Deed::Trace { recorder: recorder.clone(), sent })
+        Ok(Effect::Trace { recorder: recorder.clone(), sent })
     }
 
     /// Resolves a parameter `$NAME`: a variable of this trigger, of the event that it matches, or of another event.

@@ -239,7 +239,7 @@ pub struct Scope<'a> {
     pub(crate) event: (&'a str, &'a str),
     pub(crate) known: &'a [Known<'a>],
     pub(crate) clock: Clock,
-    pub(crate) others: Option<&'a dyn Others>,
+    pub(crate) others: Option<&'a dyn OtherEvents>,
     /// Where the parser reports which field of another event is needed.
     pub(crate) needed: Option<&'a RefCell<Option<Needed>>>,
     /// Whether the trigger is to be removed: then its own variables exist, which is no error.
@@ -255,7 +255,7 @@ pub(crate) struct Needed {
 }
 
 /// The other events, which a trigger can name.
-pub(crate) trait Others {
+pub(crate) trait OtherEvents {
     /// Whether this event exists.
     fn is_event(&self, event: (&str, &str)) -> bool;
 

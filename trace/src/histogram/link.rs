@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
 
-use super::action::{Action, Deed, Handler};
+use super::action::{Action, Effect, Handler};
 use super::expression::{Content, Op, Reference, ops_of};
 use super::parse::{Definition, Modifier};
 use super::shared::Shared;
@@ -24,7 +24,7 @@ pub(crate) struct Link {
     pub(crate) variables: Box<[Setting]>,
     /// The variables that only actions set.
     pub(crate) kept: Box<[Setting]>,
-    pub(crate) actions: Box<[Act]>,
+    pub(crate) actions: Box<[BoundAction]>,
     pub(crate) references: Box<[Reference]>,
     /// The values of the references at the hit that is being counted; one set for each CPU.
     pub(crate) reads: Box<[AtomicU64]>,
@@ -46,11 +46,11 @@ pub(crate) struct Setting {
 
 /// An action in the form in which a hit carries it out.
 #[derive(Debug)]
-pub(crate) struct Act {
+pub(crate) struct BoundAction {
     pub(crate) handler: Handler,
     /// The watched variable, and the kept variable with its previous value.
     pub(crate) watched: Option<(usize, usize)>,
-    pub(crate) deed: Deed,
+    pub(crate) effect: Effect,
     /// For a snapshot: the value that triggered the last one, and the number of the entry, from 1; 0 before the first.
     pub(crate) latest: Latest,
     /// The rings that a snapshot is taken of.
@@ -108,9 +108,9 @@ impl Link {
         let mut kept = Vec::new();
         fallible::extend(&mut kept, variables.drain(first_kept..))?;
         let act = |action: &Action| -> Result<_, OutOfMemory> {
-            let Action { handler, watched, deed, .. } = action.try_clone()?;
+            let Action { handler, watched, effect, .. } = action.try_clone()?;
             let latest = Latest { value: AtomicU64::new(0), entry: AtomicU64::new(0) };
-            Ok(Act { handler, watched, deed, latest, rings })
+            Ok(BoundAction { handler, watched, effect, latest, rings })
         };
         let actions = fallible::boxed_slice(fallible::collect_results(definition.actions.iter().map(act))?)?;
         let references = fallible::boxed_slice(definition.references.iter().cloned())?;

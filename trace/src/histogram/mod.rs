@@ -24,11 +24,11 @@ use aarch64_kprobes::platform;
 use aarch64_kprobes::probe::CpuWords;
 use fallible::{Arc, OutOfMemory};
 
-pub(crate) use action::{Deed, Form, From, Handler, Sent};
+pub(crate) use action::{Effect, Form, From, Handler, Sent};
 pub use error::{Error, Problem};
 pub use expression::Scope;
-pub(crate) use expression::{Content, Known, Needed, OPERANDS_MAX, Op, Others, Reference};
-pub(crate) use link::{Act, Link, Setting};
+pub(crate) use expression::{Content, Known, Needed, OPERANDS_MAX, Op, OtherEvents, Reference};
+pub(crate) use link::{BoundAction, Link, Setting};
 pub use parse::{Command, Definition};
 pub(crate) use shared::{NO_ROOM, Shared};
 pub(crate) use table::{CELL, Cell, Keys, MULTIPLIER, Numbers, Store, Table};

@@ -22,7 +22,7 @@ use core::{fmt, mem, ptr};
 
 use fallible::{OutOfMemory, TryClone};
 
-use super::action::{ACTIONS_MAX, Action, Added, Deed, Typed};
+use super::action::{ACTIONS_MAX, Action, Added, Effect, Typed};
 use super::expression::{Content, Form, Op, Parser, Reference, Scope, VARIABLES_MAX, Value, Variable};
 use super::{Error, Histogram, Key, Problem, Source, Transform, VALUES_MAX};
 use crate::definition::number;
@@ -409,14 +409,14 @@ impl Definition {
 
     /// Whether an action records a synthetic event.
     pub(crate) fn emits(&self) -> bool {
-        self.actions.iter().any(|action| matches!(action.deed, Deed::Trace { .. }))
+        self.actions.iter().any(|action| matches!(action.effect, Effect::Trace { .. }))
     }
 
     /// Whether an action records a synthetic event with `recorder`.
     pub(crate) fn records_with(&self, recorder: &Recorder) -> bool {
-        self.actions.iter().any(|action| match &action.deed {
-            Deed::Trace { recorder: own, .. } => ptr::eq(&**own, recorder),
-            Deed::Save(..) | Deed::Snapshot => false,
+        self.actions.iter().any(|action| match &action.effect {
+            Effect::Trace { recorder: own, .. } => ptr::eq(&**own, recorder),
+            Effect::Save(..) | Effect::Snapshot => false,
         })
     }
 

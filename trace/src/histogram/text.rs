@@ -6,7 +6,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::parse::{By, KeyField};
-use super::{Deed, Handler, Histogram, Modifier, NAME_WORDS, Sort, Source, TEXT_WORDS, text_of};
+use super::{Effect, Handler, Histogram, Modifier, NAME_WORDS, Sort, Source, TEXT_WORDS, text_of};
 use fallible::OutOfMemory;
 
 use crate::filter::Number;
@@ -63,7 +63,7 @@ impl Histogram {
     fn write_actions(&self, out: &mut dyn Write, entry: &[u64], symbols: &dyn Symbols) -> fmt::Result {
         let Some(link) = &self.link else { return Ok(()) };
         let word = |number: usize| link.kept.get(number).and_then(|kept| entry.get(kept.at)).unwrap_or(&0);
-        for act in link.actions.iter().filter(|act| !matches!(act.deed, Deed::Snapshot)) {
+        for act in link.actions.iter().filter(|act| !matches!(act.effect, Effect::Snapshot)) {
             let Some((_, kept)) = act.watched else { continue };
             let name = if act.handler == Handler::Max { "max" } else { "changed" };
             write!(out, "\n\t{name}: {:>10}", word(kept))?;

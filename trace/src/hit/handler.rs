@@ -148,13 +148,13 @@ fn record(seen: &impl Seen) {
     let recorder = unsafe { recorder(seen.data()) };
     // SAFETY: the engine calls this handler at a hit of this probe, with interrupts masked, and `moment` describes that
     // hit. It lacks the words saved at the entry: a program of words, the only kind recorded quickly, uses none.
-    if !unsafe { recorder.record_quickly(seen.registers(), || seen.moment(&[])) } {
-        record_unusually(seen);
+    if !unsafe { recorder.record_fast(seen.registers(), || seen.moment(&[])) } {
+        record_slow(seen);
     }
 }
 
 #[inline(never)]
-fn record_unusually(seen: &impl Seen) {
+fn record_slow(seen: &impl Seen) {
     // SAFETY: `data` is the address of a recorder that outlives the probe, for the reason given in `record`.
     let recorder = unsafe { recorder(seen.data()) };
     if !recorder.tallies(seen.registers(), Context::cpu_here()) {

@@ -25,7 +25,7 @@ use crate::error_log::ErrorLog;
 use crate::events::{Armed, Event, Events, OtherProbe};
 use crate::filter::{self, Filter};
 use crate::format::Field;
-use crate::histogram::{self, Command, Histogram, Known, Needed, Others, Scope};
+use crate::histogram::{self, Command, Histogram, Known, Needed, OtherEvents, Scope};
 use crate::host::{Clock, Symbols};
 use crate::recorder::Recorder;
 
@@ -422,7 +422,7 @@ impl Controls {
     ) -> Result<(), Errno> {
         let fields = &find(events, name)?.format().fields;
         let known = self.known()?;
-        let (clock, others) = ((self.services.clock)(), Some(&*events as &dyn Others));
+        let (clock, others) = ((self.services.clock)(), Some(&*events as &dyn OtherEvents));
         let scope = Scope { event: name, known: &known, clock, others, needed, is_removal: false };
         let request = Request::parse_in(text, fields, scope);
         drop(known);
@@ -758,7 +758,7 @@ impl<P: Armed> Staged<P> {
     }
 }
 
-impl<P: Armed> Others for Events<P> {
+impl<P: Armed> OtherEvents for Events<P> {
     fn is_event(&self, event: (&str, &str)) -> bool {
         find(self, event).is_ok()
     }

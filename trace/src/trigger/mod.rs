@@ -42,7 +42,7 @@ pub struct Plan {
     pub(crate) triggers: Box<[Bound]>,
     /// Whether a trigger looks at the hit. Then all triggers fire after the record has been begun, and what they switch
     /// applies from the next hit on. Otherwise they fire before it is begun (Linux: `EVENT_FILE_FL_TRIGGER_COND`).
-    pub(crate) triggers_look: bool,
+    pub(crate) has_conditional_trigger: bool,
     /// The switch for recording hits.
     pub(crate) recording: Arc<Switch>,
     /// Whether hits are recorded, if no trigger can change that; otherwise `None`.
@@ -86,10 +86,10 @@ impl Plan {
         let triggers = fallible::collect_results(triggers.iter().map(|trigger| Bound::new(trigger, number)))?;
         let triggers = fallible::boxed_slice(triggers)?;
         let is_direct = !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(Bound::needs_record);
-        let triggers_look = triggers.iter().any(Bound::looks);
+        let has_conditional_trigger = triggers.iter().any(Bound::is_conditional);
         let emits = triggers.iter().any(Bound::emits);
         let words = filter.as_ref().filter(|_| triggers.is_empty()).map(Filter::words).transpose()?.flatten();
-        Ok(Self { filter, triggers, triggers_look, recording, records, in_link, emits, is_direct, words })
+        Ok(Self { filter, triggers, has_conditional_trigger, recording, records, in_link, emits, is_direct, words })
     }
 }
 
@@ -161,7 +161,7 @@ impl Bound {
     }
 
     /// Whether the trigger depends on the hit's data, and not only on the fact that there is a hit.
-    fn looks(&self) -> bool {
+    fn is_conditional(&self) -> bool {
         self.filter.is_some() || !matches!(self.trigger.action, Action::Switch { .. } | Action::Snapshot(_))
     }
 

@@ -236,7 +236,7 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
         let record = if is_direct { &[][..] } else { &hit.record };
         assert_eq!(plan.run(record, &hit.moment(), &ON).keep, keep, "{filter}");
         let is_of_words = !filter.contains("comm") && is_direct;
-        assert_eq!(plan.keeps_quickly(hit.moment().registers), is_of_words.then_some(keep), "{filter}");
+        assert_eq!(plan.filter_fast(hit.moment().registers), is_of_words.then_some(keep), "{filter}");
     }
     let switch = Arc::try_new(Switch::new(true)).unwrap();
     for (trigger, is_direct) in [
@@ -251,7 +251,7 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
         set(&mut settings, trigger, &switch).unwrap();
         let plan = settings.plan(None, false, &number).unwrap().unwrap();
         assert_eq!(plan.is_direct, is_direct, "{trigger}");
-        assert_eq!(plan.keeps_quickly(hit.moment().registers), None, "{trigger}");
+        assert_eq!(plan.filter_fast(hit.moment().registers), None, "{trigger}");
     }
     let mut settings = Settings::new(false).unwrap();
     set(&mut settings, "hist:keys=x:vals=x", &switch).unwrap();

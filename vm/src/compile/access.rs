@@ -8,7 +8,7 @@ use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condition};
 
 use super::assembler::Label;
-use super::emit::{Aside, Emitter};
+use super::emit::{Emitter, OutOfLine};
 use super::{BUCKET, HOLDER, ONE, OTHER, RIGHT, ROW, SLOT, TAKEN, THIRD, ZERO, load};
 use crate::code::{Arithmetic, Operand, Word};
 use crate::store::{HEAD, MIX, Store};
@@ -39,9 +39,9 @@ pub(super) struct Shape {
 
 /// Where an op that accesses a table continues in its different cases.
 #[derive(Clone, Copy)]
-pub(super) struct Ways {
+pub(super) struct AccessLabels {
     /// Calls the routine; nothing has been done yet.
-    pub aside: Label,
+    pub unusual: Label,
     /// The key is not in its home, whose lock is held.
     pub missing: Label,
     /// The next op.
@@ -78,12 +78,12 @@ impl Emitter<'_> {
     }
 
     /// Makes the labels for an op.
-    pub fn ways(&mut self) -> Ways {
-        Ways { aside: self.assembler.label(), missing: self.assembler.label(), done: self.assembler.label() }
+    pub fn access_labels(&mut self) -> AccessLabels {
+        AccessLabels { unusual: self.assembler.label(), missing: self.assembler.label(), done: self.assembler.label() }
     }
 
     /// Locks the home bucket of the key, and finds the key's value.
-    pub fn hold(&mut self, number: usize, shape: Shape, key: Word, ways: Ways) -> Value {
+    pub fn hold(&mut self, number: usize, shape: Shape, key: Word, labels: AccessLabels) -> Value {
         let mut keys = [RIGHT, THIRD];
         let keys = keys.get_mut(..shape.key_words).unwrap_or_default();
         for (part, register) in (0_u8..).zip(keys.iter_mut()) {
@@ -99,13 +99,13 @@ impl Emitter<'_> {
         self.home(keys, shape);
         let assembler = &mut self.assembler;
         assembler.push(a64::load_exclusive(HOLDER, BUCKET));
-        assembler.branch(Branch::NotZero(HOLDER), ways.aside);
+        assembler.branch(Branch::NotZero(HOLDER), labels.unusual);
         // Any number except 0 marks the bucket as locked.
         assembler.push(a64::store_exclusive(OTHER, BUCKET, BUCKET));
-        assembler.branch(Branch::NotZeroWord(OTHER), ways.aside);
+        assembler.branch(Branch::NotZeroWord(OTHER), labels.unusual);
         assembler.push(load(TAKEN, BUCKET, 8));
         let [first, rest @ ..] = &*keys else {
-            assembler.branch(Branch::BitClear(TAKEN, 0), ways.missing);
+            assembler.branch(Branch::BitClear(TAKEN, 0), labels.missing);
             return Value { base: BUCKET, offset: 8 * HEAD as u16 };
         };
         let (again, next, found) = (assembler.label(), assembler.label(), assembler.label());
@@ -125,7 +125,7 @@ impl Emitter<'_> {
         assembler.push(encode::add(SLOT, SLOT, shape.slot_bytes() as u16));
         assembler.push(a64::shift_right(TAKEN, TAKEN, 1));
         assembler.branch(Branch::NotZero(TAKEN), again);
-        assembler.branch(Branch::Always, ways.missing);
+        assembler.branch(Branch::Always, labels.missing);
         assembler.bind(found);
         Value { base: SLOT, offset: 8 * shape.key_words as u16 }
     }
@@ -160,47 +160,57 @@ impl Emitter<'_> {
     }
 
     /// Ends op `number` after its usual case. A key that is not in its home is left to the routine.
-    pub fn or_perform(&mut self, number: usize, ways: Ways) {
-        self.assembler.bind(ways.done);
-        self.put_aside(Aside::Release { from: ways.missing });
-        self.put_aside(Aside::Perform { op: number, from: ways.aside, back: ways.done, ready: self.ready });
+    pub fn or_perform(&mut self, number: usize, labels: AccessLabels) {
+        self.assembler.bind(labels.done);
+        self.push_out_of_line(OutOfLine::Release { from: labels.missing });
+        self.push_out_of_line(OutOfLine::Perform {
+            op: number,
+            from: labels.unusual,
+            back: labels.done,
+            ready: self.ready,
+        });
     }
 
     /// Loads the value of a key, or 0 if the map does not have the key.
     pub fn get(&mut self, number: usize, to: Word, map: u8, key: Word) {
         let Some(shape) = self.shape(map).filter(|shape| shape.value_words == 1) else { return self.perform(number) };
-        let ways = self.ways();
+        let labels = self.access_labels();
         let target = self.target(number, to);
-        let value = self.hold(number, shape, key, ways);
+        let value = self.hold(number, shape, key, labels);
         let read = self.assembler.label();
         self.assembler.push(load(OTHER, value.base, value.offset));
         self.assembler.bind(read);
         self.release();
         self.assembler.push(a64::copy(target, OTHER));
         self.keep(number, to);
-        self.assembler.bind(ways.done);
-        self.put_aside(Aside::Nothing { from: ways.missing, back: read });
-        self.put_aside(Aside::Perform { op: number, from: ways.aside, back: ways.done, ready: self.ready });
+        self.assembler.bind(labels.done);
+        self.push_out_of_line(OutOfLine::Nothing { from: labels.missing, back: read });
+        self.push_out_of_line(OutOfLine::Perform {
+            op: number,
+            from: labels.unusual,
+            back: labels.done,
+            ready: self.ready,
+        });
     }
 
     /// Sets the value of a key.
     pub fn put(&mut self, number: usize, map: u8, key: Word, from: Word) {
         let Some(shape) = self.shape(map).filter(|shape| shape.value_words == 1) else { return self.perform(number) };
-        let ways = self.ways();
+        let labels = self.access_labels();
         let from = self.value(number, Operand::Word(from));
-        let value = self.hold(number, shape, key, ways);
+        let value = self.hold(number, shape, key, labels);
         self.assembler.push(encode::store(from, value.base, value.offset));
         self.release();
-        self.or_perform(number, ways);
+        self.or_perform(number, labels);
     }
 
     /// Computes with the value of a key.
     #[expect(clippy::too_many_arguments, reason = "the parameters are the fields of the op")]
     pub fn modify(&mut self, number: usize, to: Word, map: u8, key: Word, how: Arithmetic, by: Operand, after: bool) {
         let Some(shape) = self.shape(map).filter(|shape| shape.value_words == 1) else { return self.perform(number) };
-        let ways = self.ways();
+        let labels = self.access_labels();
         let by = self.value(number, by);
-        let value = self.hold(number, shape, key, ways);
+        let value = self.hold(number, shape, key, labels);
         self.assembler.push(load(ONE, value.base, value.offset));
         self.registers(RIGHT, how, ONE, by);
         self.assembler.push(encode::store(RIGHT, value.base, value.offset));
@@ -211,6 +221,6 @@ impl Emitter<'_> {
             self.assembler.push(a64::copy(target, result));
         }
         self.keep(number, to);
-        self.or_perform(number, ways);
+        self.or_perform(number, labels);
     }
 }

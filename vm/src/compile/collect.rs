@@ -15,15 +15,15 @@ impl Emitter<'_> {
         let (Some(Kept::Aggregate(aggregate)), Some(shape)) = (kept, self.shape(map)) else {
             return self.perform(number);
         };
-        let ways = self.ways();
+        let labels = self.access_labels();
         let value = match aggregate {
             Aggregate::Count => ZERO,
             _ => self.operand(number, value, LEFT),
         };
-        let place = self.hold(number, shape, key, ways);
+        let place = self.hold(number, shape, key, labels);
         self.add(aggregate, place, value);
         self.release();
-        self.or_perform(number, ways);
+        self.or_perform(number, labels);
     }
 
     /// Adds to the aggregation at `place`, whose bucket is locked.

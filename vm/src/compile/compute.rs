@@ -74,7 +74,7 @@ impl Emitter<'_> {
                 Branch::If(condition(how))
             }
         };
-        self.go_to(branch, target);
+        self.branch_to_op(branch, target);
     }
 
     /// Computes with two operands of op `number`, into `target`.

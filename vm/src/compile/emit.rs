@@ -8,7 +8,7 @@ use fallible::OutOfMemory;
 
 use super::assembler::Label;
 use super::compute::condition;
-use super::places::{Place, each, ways};
+use super::places::{Place, each, successors};
 use super::{
     Assembler, BUCKET, Call, Compiled, Directory, FRAME, HIT, Kernel, LEFT, ONE, OTHER, Places, ROW, Refused,
     WORDS_MAX, ZERO, load,
@@ -26,7 +26,7 @@ pub(super) struct Ready {
 }
 
 /// Code for an unusual case, written after the clause.
-pub(super) enum Aside {
+pub(super) enum OutOfLine {
     /// Unlocks the bucket, which has not been changed. Continues with the next of these.
     Release { from: Label },
     /// Returns to `back` if no key of this home is in a later bucket, so that the key's value is 0. Otherwise unlocks
@@ -47,7 +47,7 @@ pub(super) struct Emitter<'a> {
     pub kernel: &'a Kernel,
     pub places: Places,
     pub ready: Ready,
-    asides: Vec<Aside>,
+    out_of_line: Vec<OutOfLine>,
     pub calls: Vec<Call>,
     /// The position of each op, and of the end.
     labels: Vec<Label>,
@@ -78,7 +78,7 @@ impl<'a> Emitter<'a> {
             kernel,
             places,
             ready: Ready::default(),
-            asides: Vec::new(),
+            out_of_line: Vec::new(),
             calls: Vec::new(),
             labels,
             found,
@@ -92,7 +92,7 @@ impl<'a> Emitter<'a> {
         for (number, op) in self.routine.ops.iter().enumerate() {
             if self.arrive(number, falls) {
                 self.op(number, *op);
-                falls = ways(*op).1;
+                falls = successors(*op).1;
             }
             if self.assembler.length() > WORDS_MAX {
                 return Err(Refused::Long);
@@ -101,8 +101,8 @@ impl<'a> Emitter<'a> {
         if self.arrive(self.routine.ops.len(), falls) {
             self.assembler.push(a64::RETURN);
         }
-        for aside in core::mem::take(&mut self.asides) {
-            self.aside(aside);
+        for code in core::mem::take(&mut self.out_of_line) {
+            self.emit_out_of_line(code);
         }
         let stack_bytes = if self.calls.is_empty() { 0 } else { super::call::STACK };
         let (words, instructions) = self.assembler.finish()?;
@@ -112,25 +112,25 @@ impl<'a> Emitter<'a> {
         Ok(Compiled { words, instructions, stack_bytes, calls: self.calls })
     }
 
-    /// Schedules `aside` to be written after the clause.
-    pub fn put_aside(&mut self, aside: Aside) {
-        let outcome = fallible::push(&mut self.asides, aside);
+    /// Schedules `code` to be written after the clause.
+    pub fn push_out_of_line(&mut self, code: OutOfLine) {
+        let outcome = fallible::push(&mut self.out_of_line, code);
         self.assembler.need(outcome);
     }
 
-    fn aside(&mut self, aside: Aside) {
-        match aside {
-            Aside::Release { from } => {
+    fn emit_out_of_line(&mut self, code: OutOfLine) {
+        match code {
+            OutOfLine::Release { from } => {
                 self.assembler.bind(from);
                 self.release();
             }
-            Aside::Nothing { from, back } => {
+            OutOfLine::Nothing { from, back } => {
                 self.assembler.bind(from);
                 self.assembler.push(load(OTHER, BUCKET, 16));
                 self.assembler.branch(Branch::Zero(OTHER), back);
                 self.release();
             }
-            Aside::Perform { op, from, back, ready } => {
+            OutOfLine::Perform { op, from, back, ready } => {
                 self.assembler.bind(from);
                 self.ready = ready;
                 self.perform(op);
@@ -145,7 +145,7 @@ impl<'a> Emitter<'a> {
         if asks && !self.routine.runs_after_exit {
             self.assembler.constant(BUCKET, self.store.over_address());
             self.assembler.push(a64::load_byte(BUCKET, BUCKET));
-            self.go_to(Branch::NotZeroWord(BUCKET), self.routine.ops.len());
+            self.branch_to_op(Branch::NotZeroWord(BUCKET), self.routine.ops.len());
         }
     }
 
@@ -164,7 +164,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Writes a branch to op `target`.
-    pub fn go_to(&mut self, branch: Branch, target: usize) {
+    pub fn branch_to_op(&mut self, branch: Branch, target: usize) {
         let (Some(&label), Some(found)) = (self.labels.get(target), self.found.get_mut(target)) else { return };
         let Ready { row, frame } = found.unwrap_or(self.ready);
         *found = Some(Ready { row: row & self.ready.row, frame: frame & self.ready.frame });
@@ -288,7 +288,7 @@ impl<'a> Emitter<'a> {
             Op::Differ { to, left, right, bytes } => self.differ(number, to, left, right, bytes),
             Op::Branch { how, left, right, target } => self.branch(number, how, left, right, target.into()),
             Op::Jump { target } if usize::from(target) == self.routine.ops.len() => self.assembler.push(a64::RETURN),
-            Op::Jump { target } => self.go_to(Branch::Always, target.into()),
+            Op::Jump { target } => self.branch_to_op(Branch::Always, target.into()),
             Op::Collect { map, key, value } => self.collect(number, map, key, value),
             Op::Get { to, map, key } => self.get(number, to, map, key),
             Op::Put { map, key, from } => self.put(number, map, key, from),

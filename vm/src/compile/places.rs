@@ -76,7 +76,7 @@ pub(super) fn each(rows: impl Iterator<Item = (Word, usize)>) -> impl Iterator<I
 }
 
 /// Returns the op that an op may jump to, and whether control may fall through to the next op.
-pub(super) fn ways(op: Op) -> (Option<usize>, bool) {
+pub(super) fn successors(op: Op) -> (Option<usize>, bool) {
     match op {
         Op::Branch { target, .. } => (Some(target.into()), true),
         Op::Jump { target } => (Some(target.into()), false),
@@ -104,7 +104,7 @@ impl Places {
         let mut needed = fallible::collect((0..=ops.len()).map(|_| Words::default()))?;
         for (number, op) in ops.iter().enumerate().rev() {
             let Ok(touched) = code.touched(*op) else { continue };
-            let (target, falls) = ways(*op);
+            let (target, falls) = successors(*op);
             let mut words = Words::default();
             let next = target.into_iter().chain(falls.then_some(number + 1));
             next.filter_map(|next| needed.get(next)).for_each(|others| words.join(*others));
@@ -118,7 +118,7 @@ impl Places {
         let mut until = [0; FRAME_WORDS];
         for (number, op) in ops.iter().enumerate() {
             let Ok(touched) = code.touched(*op) else { continue };
-            let (target, falls) = ways(*op);
+            let (target, falls) = successors(*op);
             let of = |next: usize| needed.get(next).copied().unwrap_or_default();
             for word in target.into_iter().flat_map(|target| of(target).iter()) {
                 if let Some(until) = until.get_mut(word) {

@@ -24,7 +24,7 @@ use value::{Area, Value};
 
 /// The rule that is broken, as a predicate about the word.
 type Broken = &'static str;
-const NOT_ITS_OWN: Broken = "writes what it must not";
+const FOREIGN_WRITE: Broken = "writes what it must not";
 
 /// What is known before a word is executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl State {
     }
 
     /// Returns whether everything that is known here also holds in `other`.
-    fn holds_in(&self, other: &Self) -> bool {
+    fn follows_from(&self, other: &Self) -> bool {
         let mut both = self.clone();
         both.join(other).is_ok() && both == *self
     }
@@ -97,7 +97,7 @@ pub(super) struct Reach<'a> {
 
 impl Reach<'_> {
     /// Follows the words in `order`, in which each word comes after all that lead to it, except for the ends of
-    /// searches. `ways` returns the words that a word leads to.
+    /// searches. `successors` returns the words that a word leads to.
     ///
     /// # Errors
     ///
@@ -107,11 +107,11 @@ impl Reach<'_> {
         &self,
         compiled: &Compiled,
         order: &[usize],
-        ways: impl Fn(usize) -> W,
+        successors: impl Fn(usize) -> W,
     ) -> Result<(), Refused> {
         let words = compiled.words.as_slice();
         let mut leading = fallible::collect(words.iter().map(|_| 0_usize))?;
-        for to in order.iter().flat_map(|&at| ways(at)) {
+        for to in order.iter().flat_map(|&at| successors(at)) {
             if let Some(count) = leading.get_mut(to) {
                 *count += 1;
             }
@@ -146,11 +146,11 @@ impl Reach<'_> {
             self.execute(&mut state, words, at).map_err(broken)?;
             if let Some(head) = searches_from(words, at) {
                 let found = searches.iter().find(|(other, _)| *other == head).and_then(|(_, known)| known.as_ref());
-                let holds = found.zip(state.searched()).is_some_and(|(head, next)| head.holds_in(&next));
+                let holds = found.zip(state.searched()).is_some_and(|(head, next)| head.follows_from(&next));
                 holds.then_some(()).ok_or(broken("searches past the end of a bucket"))?;
             }
             let is_taken = at.checked_sub(1).and_then(|at| words.get(at)) == Some(&TAKE);
-            for to in ways(at) {
+            for to in successors(at) {
                 let mut state = State::clone(&state);
                 if is_taken && to == at + 1 {
                     state.held = self.bucket(state.get(BUCKET));
@@ -222,7 +222,7 @@ impl Reach<'_> {
         }
         if is(0xffc0_0000, 0xa900_0000) {
             let is_ahead = word >> 21 & 1 == 0;
-            return if is_ahead { self.store(state, n, u64::from(word >> 15 & 0x3f), 2) } else { Err(NOT_ITS_OWN) };
+            return if is_ahead { self.store(state, n, u64::from(word >> 15 & 0x3f), 2) } else { Err(FOREIGN_WRITE) };
         }
         if is(0xffc0_0000, 0xa940_0000) {
             return state.set(d, Value::Any).and(state.set(second, Value::Any));
@@ -248,8 +248,8 @@ impl Reach<'_> {
 
     /// Checks that `words` words may be stored at `offset` words after the address in register `base`.
     fn store(&self, state: &State, base: u8, offset: u64, words: u64) -> Result<(), Broken> {
-        let (area, most) = self.area(state.get(base)).ok_or(NOT_ITS_OWN)?;
-        let (bytes, map) = self.writable(area).ok_or(NOT_ITS_OWN)?;
+        let (area, most) = self.area(state.get(base)).ok_or(FOREIGN_WRITE)?;
+        let (bytes, map) = self.writable(area).ok_or(FOREIGN_WRITE)?;
         if 8 * offset < bytes.start || most.saturating_add(8 * (offset + words)) > bytes.end {
             return Err("writes past the end of its memory");
         }

@@ -123,13 +123,13 @@ enum Known {
 }
 
 /// Why there is no snippet.
-enum No {
+enum NoSnippet {
     /// The clause does something that a snippet cannot do.
     Snippet,
     Memory,
 }
 
-impl From<OutOfMemory> for No {
+impl From<OutOfMemory> for NoSnippet {
     fn from(_: OutOfMemory) -> Self {
         Self::Memory
     }
@@ -176,8 +176,8 @@ pub fn in_stub(
             let Lowering { steps, fixed, slots, operand, .. } = lowering;
             Ok(Some(InStub { steps, fixed, slots, is_masked: has_tables, operand }))
         }
-        Err(No::Snippet) => Ok(None),
-        Err(No::Memory) => Err(OutOfMemory),
+        Err(NoSnippet::Snippet) => Ok(None),
+        Err(NoSnippet::Memory) => Err(OutOfMemory),
     }
 }
 
@@ -224,7 +224,7 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    fn lower(&mut self) -> Result<(), No> {
+    fn lower(&mut self) -> Result<(), NoSnippet> {
         self.over()?;
         for (number, &op) in self.routine.ops.iter().enumerate() {
             fallible::push(&mut self.starts, self.steps.len())?;
@@ -240,22 +240,22 @@ impl Lowering<'_> {
             }
         }
         // A clause that only counts its hits needs no snippet.
-        if self.has_collected { Ok(()) } else { Err(No::Snippet) }
+        if self.has_collected { Ok(()) } else { Err(NoSnippet::Snippet) }
     }
 
-    fn push(&mut self, step: Step) -> Result<(), No> {
+    fn push(&mut self, step: Step) -> Result<(), NoSnippet> {
         Ok(fallible::push(&mut self.steps, step)?)
     }
 
-    fn instruction(&mut self, word: u32) -> Result<(), No> {
+    fn instruction(&mut self, word: u32) -> Result<(), NoSnippet> {
         self.push(Step::Instruction(word))
     }
 
     /// Ends the clause at once if the program has asked to end.
-    fn over(&mut self) -> Result<(), No> {
+    fn over(&mut self) -> Result<(), NoSnippet> {
         if self.code.routines.iter().any(|routine| routine.ops.contains(&Op::Exit)) {
             if self.routine.runs_after_exit {
-                return Err(No::Snippet);
+                return Err(NoSnippet::Snippet);
             }
             self.push(Step::Number(ONE, self.store.over_address()))?;
             self.instruction(a64::load_byte(ONE, ONE))?;
@@ -265,10 +265,10 @@ impl Lowering<'_> {
     }
 
     /// Returns the register with `word` before op `number`.
-    fn word(&self, number: usize, word: Word) -> Result<u8, No> {
+    fn word(&self, number: usize, word: Word) -> Result<u8, NoSnippet> {
         match (self.places.before(word.0.into(), number), self.known(word)) {
             (_, Some(Known::In(register))) => Ok(register),
-            (_, Some(Known::Is(_))) | (Place::Memory | Place::Nowhere, None) => Err(No::Snippet),
+            (_, Some(Known::Is(_))) | (Place::Memory | Place::Nowhere, None) => Err(NoSnippet::Snippet),
             (Place::Register(register), None) => Ok(register),
         }
     }
@@ -289,7 +289,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the register with `operand`: its own, or `otherwise`, into which it is loaded; the zero register for 0.
-    fn operand(&mut self, number: usize, operand: Operand, otherwise: u8) -> Result<u8, No> {
+    fn operand(&mut self, number: usize, operand: Operand, otherwise: u8) -> Result<u8, NoSnippet> {
         match (self.number_of(operand), operand) {
             (Some(0), _) => Ok(ZERO),
             (Some(value), _) => {
@@ -297,16 +297,16 @@ impl Lowering<'_> {
                 Ok(otherwise)
             }
             (None, Operand::Word(word)) => self.word(number, word),
-            (None, Operand::Constant(_)) => Err(No::Snippet),
+            (None, Operand::Constant(_)) => Err(NoSnippet::Snippet),
         }
     }
 
     /// Returns the register for the result `to` of op `number`; `None` if it is never read.
-    fn target(&self, number: usize, to: Word) -> Result<Option<u8>, No> {
+    fn target(&self, number: usize, to: Word) -> Result<Option<u8>, NoSnippet> {
         match self.places.after(to.0.into(), number) {
             Place::Register(register) => Ok(Some(register)),
             Place::Nowhere => Ok(None),
-            Place::Memory => Err(No::Snippet),
+            Place::Memory => Err(NoSnippet::Snippet),
         }
     }
 
@@ -326,8 +326,8 @@ impl Lowering<'_> {
         is_only
     }
 
-    fn op(&mut self, number: usize, op: Op) -> Result<(), No> {
-        let touched = self.code.touched(op).map_err(|_| No::Snippet)?;
+    fn op(&mut self, number: usize, op: Op) -> Result<(), NoSnippet> {
+        let touched = self.code.touched(op).map_err(|_| NoSnippet::Snippet)?;
         self.step(number, op)?;
         for word in each(touched.written()) {
             if let Some(known) = self.known.get_mut(word) {
@@ -337,7 +337,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn step(&mut self, number: usize, op: Op) -> Result<(), No> {
+    fn step(&mut self, number: usize, op: Op) -> Result<(), NoSnippet> {
         match op {
             Op::Set { to, from } => {
                 let Some(target) = self.target(number, to)? else { return Ok(()) };
@@ -350,7 +350,7 @@ impl Lowering<'_> {
                 if let Operand::Word(word) = from
                     && let Some(known @ Known::Is(_)) = self.known(word)
                 {
-                    return if self.remember(number, to, known) { Ok(()) } else { Err(No::Snippet) };
+                    return if self.remember(number, to, known) { Ok(()) } else { Err(NoSnippet::Snippet) };
                 }
                 let from = self.operand(number, from, target)?;
                 self.instruction(a64::copy(target, from))
@@ -361,14 +361,14 @@ impl Lowering<'_> {
                     let Some(target) = self.target(number, to)? else { continue };
                     if let Some(known @ Known::Is(_)) = self.known(from) {
                         if !self.remember(number, to, known) {
-                            return Err(No::Snippet);
+                            return Err(NoSnippet::Snippet);
                         }
                         continue;
                     }
                     let from = self.word(number, from)?;
                     // A later copy of this op may read what this one writes.
                     if words > 1 && from != target {
-                        return Err(No::Snippet);
+                        return Err(NoSnippet::Snippet);
                     }
                     self.instruction(a64::copy(target, from))?;
                 }
@@ -408,21 +408,23 @@ impl Lowering<'_> {
             Op::Put { map, key, from } => self.put(number, map, key, from),
             Op::Modify { to, map, key, how, by, after } => self.modify(number, (to, after), map, key, (how, by)),
             Op::Delete { map, key } => self.delete(number, map, key),
-            _ => Err(No::Snippet),
+            _ => Err(NoSnippet::Snippet),
         }
     }
 
     /// Loads a property of the hit.
-    fn load(&mut self, number: usize, to: Word, what: Builtin) -> Result<(), No> {
+    fn load(&mut self, number: usize, to: Word, what: Builtin) -> Result<(), NoSnippet> {
         let Some(target) = self.target(number, to)? else { return Ok(()) };
         let part = match what {
-            Builtin::Register(Register::Pc | Register::X(30)) if self.at == At::Return => return Err(No::Snippet),
+            Builtin::Register(Register::Pc | Register::X(30)) if self.at == At::Return => {
+                return Err(NoSnippet::Snippet);
+            }
             Builtin::Function => Part::Function,
             Builtin::Site => Part::Site,
             Builtin::Register(Register::Pc) => Part::Address,
             Builtin::Register(Register::X(register)) => {
                 if CHANGED.contains(&register) {
-                    return Err(No::Snippet);
+                    return Err(NoSnippet::Snippet);
                 }
                 if self.remember(number, to, Known::In(register)) {
                     return Ok(());
@@ -435,7 +437,7 @@ impl Lowering<'_> {
                     self.instruction(a64::read_thread(target))?;
                     return path.offsets.iter().try_for_each(|&offset| self.instruction(load(target, target, offset)));
                 }
-                _ => return Err(No::Snippet),
+                _ => return Err(NoSnippet::Snippet),
             },
             Builtin::Nanoseconds => return self.time(target, 0),
             Builtin::Elapsed => return self.time(target, self.store.start),
@@ -444,14 +446,14 @@ impl Lowering<'_> {
             | Builtin::Result
             | Builtin::Cpu
             | Builtin::Cpus
-            | Builtin::Random => return Err(No::Snippet),
+            | Builtin::Random => return Err(NoSnippet::Snippet),
         };
-        if self.remember(number, to, Known::Is(part)) { Ok(()) } else { Err(No::Snippet) }
+        if self.remember(number, to, Known::Is(part)) { Ok(()) } else { Err(NoSnippet::Snippet) }
     }
 
     /// Loads the nanoseconds since `start` into `target`.
-    fn time(&mut self, target: u8, start: u64) -> Result<(), No> {
-        let clock = self.kernel.nanoseconds.ok_or(No::Snippet)?;
+    fn time(&mut self, target: u8, start: u64) -> Result<(), NoSnippet> {
+        let clock = self.kernel.nanoseconds.ok_or(NoSnippet::Snippet)?;
         clock.read(target, [ONE, OTHER], |part| {
             self.push(match part {
                 Time::Word(word) => Step::Instruction(word),
@@ -466,7 +468,7 @@ impl Lowering<'_> {
     }
 
     /// Sets the flags by comparing `left` with `right`.
-    fn compare(&mut self, number: usize, left: Operand, right: Operand) -> Result<(), No> {
+    fn compare(&mut self, number: usize, left: Operand, right: Operand) -> Result<(), NoSnippet> {
         let left = self.operand(number, left, ONE)?;
         let small = self.number_of(right).map(Operand::Constant).and_then(immediate);
         match small {
@@ -485,7 +487,7 @@ impl Lowering<'_> {
         how: Arithmetic,
         left: Operand,
         right: Operand,
-    ) -> Result<(), No> {
+    ) -> Result<(), NoSnippet> {
         let one = self.operand(number, left, ONE)?;
         let constant = self.number_of(right);
         let small = constant.map(Operand::Constant).and_then(immediate).filter(|_| one != ZERO);
@@ -504,7 +506,7 @@ impl Lowering<'_> {
             // The quotient must not replace an operand.
             let quotient = if one == ONE { target } else { ONE };
             if quotient == other || quotient == one {
-                return Err(No::Snippet);
+                return Err(NoSnippet::Snippet);
             }
             self.instruction(a64::compute(binary(how), quotient, one, other))?;
             return self.instruction(a64::multiply_subtract(target, quotient, other, one));

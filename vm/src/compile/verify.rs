@@ -79,7 +79,7 @@ enum Next {
     /// To this word or to the next.
     Either(usize),
     /// To this word.
-    Goes(usize),
+    Jumps(usize),
     /// Nowhere.
     Ends,
 }
@@ -97,8 +97,8 @@ pub(super) fn register(word: u32, low: u32) -> u8 {
 
 /// Returns where control may go after a word. Fails if the word has no allowed form, or writes a register that it must
 /// not.
-fn look(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static str> {
-    const ELSEWHERE: &str = "branches out of the instructions";
+fn successor(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static str> {
+    const BRANCHES_OUT: &str = "branches out of the instructions";
     if word == a64::RETURN {
         return Ok(Next::Ends);
     }
@@ -106,11 +106,11 @@ fn look(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static
         return Ok(Next::Falls);
     }
     let next = match (word >> 24, word >> 26) {
-        (_, 0x05) => Next::Goes(target(word, at, 0, 26).ok_or(ELSEWHERE)?),
+        (_, 0x05) => Next::Jumps(target(word, at, 0, 26).ok_or(BRANCHES_OUT)?),
         (0x54 | 0x34 | 0x35 | 0xb4 | 0xb5, _) if word >> 24 != 0x54 || word & 16 == 0 => {
-            Next::Either(target(word, at, 5, 19).ok_or(ELSEWHERE)?)
+            Next::Either(target(word, at, 5, 19).ok_or(BRANCHES_OUT)?)
         }
-        (0x36 | 0x37, _) => Next::Either(target(word, at, 5, 14).ok_or(ELSEWHERE)?),
+        (0x36 | 0x37, _) => Next::Either(target(word, at, 5, 14).ok_or(BRANCHES_OUT)?),
         (0x58, _) if register(word, 0) < 18 => {
             let literal = target(word, at, 5, 19).filter(|literal| (words..all).contains(literal) && literal % 2 == 0);
             return literal.map(|_| Next::Falls).ok_or("loads from outside the literals");
@@ -130,7 +130,7 @@ fn look(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static
         }
     };
     match next {
-        Next::Goes(to) | Next::Either(to) if to >= words => Err(ELSEWHERE),
+        Next::Jumps(to) | Next::Either(to) if to >= words => Err(BRANCHES_OUT),
         next => Ok(next),
     }
 }
@@ -148,9 +148,9 @@ impl Compiled {
         let mut all = Vec::new();
         all.try_reserve_exact(instructions.len()).map_err(OutOfMemory::from)?;
         for (at, &word) in instructions.iter().enumerate() {
-            all.push(look(word, at, instructions.len(), self.words.len()).map_err(|what| flaw(at, what))?);
+            all.push(successor(word, at, instructions.len(), self.words.len()).map_err(|what| flaw(at, what))?);
         }
-        if !matches!(all.last(), Some(Next::Ends | Next::Goes(_))) {
+        if !matches!(all.last(), Some(Next::Ends | Next::Jumps(_))) {
             return Err(flaw(instructions.len(), "runs past its end"));
         }
         self.calls(instructions, &all, may)?;
@@ -160,17 +160,17 @@ impl Compiled {
             before == Some(&a64::shift_right(TAKEN, TAKEN, 1))
                 && instructions.get(at).map(|word| word & 0xff00_001f) == Some(SEARCHES)
         };
-        let ways = |at: usize| {
+        let successors = |at: usize| {
             let next = all.get(at).copied().unwrap_or(Next::Ends);
             let target = match next {
                 Next::Either(to) if to <= at && forgets(at) => None,
-                Next::Either(to) | Next::Goes(to) => Some(to),
+                Next::Either(to) | Next::Jumps(to) => Some(to),
                 _ => None,
             };
             target.into_iter().chain(matches!(next, Next::Falls | Next::Either(_)).then_some(at + 1))
         };
         let mut leading = fallible::collect(all.iter().map(|_| 0_usize))?;
-        for to in (0..all.len()).flat_map(ways) {
+        for to in (0..all.len()).flat_map(successors) {
             if let Some(count) = leading.get_mut(to) {
                 *count += 1;
             }
@@ -183,7 +183,7 @@ impl Compiled {
         ready.extend((0..all.len()).filter(|&at| leading.get(at) == Some(&0)));
         while let Some(at) = ready.pop() {
             order.push(at);
-            for to in ways(at) {
+            for to in successors(at) {
                 let Some(count) = leading.get_mut(to) else { continue };
                 *count -= 1;
                 if *count == 0 {
@@ -194,7 +194,7 @@ impl Compiled {
         if let Some(at) = leading.iter().position(|count| *count > 0) {
             return Err(flaw(at, "may loop forever"));
         }
-        reach.check(self, &order, ways)
+        reach.check(self, &order, successors)
     }
 
     /// Checks that all calls are listed, that the fixed words around a call save what it does not preserve, and that
@@ -234,7 +234,7 @@ impl Compiled {
         }
         for (at, next) in all.iter().enumerate() {
             let to = match *next {
-                Next::Either(to) | Next::Goes(to) => inside.get(to) == Some(&true),
+                Next::Either(to) | Next::Jumps(to) => inside.get(to) == Some(&true),
                 _ => false,
             };
             if to || inside.get(at) == Some(&true) && *next != Next::Falls {

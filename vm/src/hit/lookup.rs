@@ -143,10 +143,10 @@ impl Table {
         self.place(key, true).map(|found| change(found.value))
     }
 
-    /// Calls `look` with the value of `key`; `None` if the table does not have the key. Interrupts must be masked.
+    /// Calls `read` with the value of `key`; `None` if the table does not have the key. Interrupts must be masked.
     #[inline]
-    pub fn look<T>(&self, key: &Cells, look: impl FnOnce(&Cells) -> T) -> Option<T> {
-        self.place(key, false).map(|found| look(found.value))
+    pub fn with_value<T>(&self, key: &Cells, read: impl FnOnce(&Cells) -> T) -> Option<T> {
+        self.place(key, false).map(|found| read(found.value))
     }
 
     /// Removes `key`. Interrupts must be masked.

@@ -27,7 +27,7 @@ impl<M: Machine> Run<'_, M> {
     pub(super) fn get_value(&self, to: Word, map: u8, key: Word) {
         let found = self.with_table(map, key, |table, key| {
             let place = self.words(to, table.value_words());
-            let copied = table.look(key, |value| {
+            let copied = table.with_value(key, |value| {
                 copy_cells(place, value);
             });
             if copied.is_none() {
@@ -64,7 +64,7 @@ impl<M: Machine> Run<'_, M> {
             let before = tables.get(..(at >> 32) as usize).unwrap_or(&[]);
             let mut is_new = true;
             for other in before {
-                is_new &= other.look(key, |_| ()).is_none();
+                is_new &= other.with_value(key, |_| ()).is_none();
             }
             if is_new {
                 self.set(place, at);
@@ -87,7 +87,7 @@ impl<M: Machine> Run<'_, M> {
     pub(super) fn has(&self, map: u8, key: Word) -> bool {
         let Some(tables) = self.store.tables.get(usize::from(map)) else { return false };
         for table in tables {
-            if table.look(self.words(key, table.key_words()), |_| ()).is_some() {
+            if table.with_value(self.words(key, table.key_words()), |_| ()).is_some() {
                 return true;
             }
         }
@@ -103,7 +103,7 @@ impl<M: Machine> Run<'_, M> {
         let words = tables.first().map_or(0, Table::value_words).min(3);
         let mut all = [0; 3];
         for table in tables {
-            table.look(self.words(key, table.key_words()), |value| {
+            table.with_value(self.words(key, table.key_words()), |value| {
                 let mut one = [0; 3];
                 load_cells(&mut one, value);
                 let (Some(all), Some(one)) = (all.get_mut(..words), one.get(..words)) else { return };
@@ -131,8 +131,8 @@ impl<M: Machine> Run<'_, M> {
             && let (Some(Some(cached)), [key]) = (self.store.cached.get(usize::from(map)), self.words(key, 1))
         {
             let key = key.load(Ordering::Relaxed);
-            if let Some((place, nobody)) = cached.slot(self.machine.cpu(), key)
-                && place.load(Ordering::Relaxed) == nobody
+            if let Some((place, free_key)) = cached.slot(self.machine.cpu(), key)
+                && place.load(Ordering::Relaxed) == free_key
             {
                 // From now on the stub collects for this key.
                 place.store(key, Ordering::Relaxed);

@@ -42,7 +42,7 @@ struct Lane {
 
 /// The mark of the free slot `number`, in place of its key: a key whose hash belongs to another slot. Key 0 belongs to
 /// slot 0.
-const fn nobody(number: usize) -> u64 {
+const fn free_key(number: usize) -> u64 {
     (number == 0) as u64
 }
 const _: () = assert!(MIX >> SHIFT != 0);
@@ -58,7 +58,7 @@ impl Cached {
         let lanes = fallible::boxed_slice(fallible::collect_results((0..cpus).map(lane))?)?;
         for lane in &lanes {
             for (number, slot) in lane.slots.chunks_exact(Self::words(layout)).enumerate() {
-                slot.iter().take(1).for_each(|key| key.store(nobody(number), Relaxed));
+                slot.iter().take(1).for_each(|key| key.store(free_key(number), Relaxed));
             }
         }
         let places = lanes.iter().map(|lane| lane.slots.as_ptr().expose_provenance() as u64);
@@ -87,7 +87,7 @@ impl Cached {
     pub fn slot(&self, cpu: usize, key: u64) -> Option<(&AtomicU64, u64)> {
         let number = (key.wrapping_mul(MIX) >> SHIFT) as usize;
         let place = self.lanes.get(cpu)?.slots.get(number * Self::words(self.layout))?;
-        Some((place, nobody(number)))
+        Some((place, free_key(number)))
     }
 
     /// Returns the slots in use, with their contents when they were last cleared.
@@ -95,7 +95,7 @@ impl Cached {
         let words = Self::words(self.layout);
         self.lanes.iter().flat_map(move |lane| {
             let all = lane.slots.chunks_exact(words).zip(lane.before.chunks_exact(words)).enumerate();
-            all.filter(|(number, (slot, _))| slot.first().is_some_and(|key| key.load(Relaxed) != nobody(*number)))
+            all.filter(|(number, (slot, _))| slot.first().is_some_and(|key| key.load(Relaxed) != free_key(*number)))
                 .map(|(_, slot)| slot)
         })
     }
@@ -149,8 +149,8 @@ mod tests {
     /// Takes the slot of a key if it is free, and adds to the slot if it is the key's, as a stub does. Returns whether
     /// it was.
     fn add(cached: &Cached, cpu: usize, key: u64, value: u64) -> bool {
-        let (place, nobody) = cached.slot(cpu, key).unwrap();
-        if place.load(Relaxed) == nobody {
+        let (place, free_key) = cached.slot(cpu, key).unwrap();
+        if place.load(Relaxed) == free_key {
             place.store(key, Relaxed);
         }
         let lane = &cached.lanes[cpu].slots;

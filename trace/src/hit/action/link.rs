@@ -8,8 +8,8 @@ use super::{Moment, load};
 use crate::atomic::AtomicU64;
 use crate::filter::Text;
 use crate::histogram::{
-    Act, Content, Deed, From, Handler, Histogram, Link, MULTIPLIER, NO_ROOM, OPERANDS_MAX, Op, Reference, Setting,
-    Shared,
+    BoundAction, Content, Effect, From, Handler, Histogram, Link, MULTIPLIER, NO_ROOM, OPERANDS_MAX, Op, Reference,
+    Setting, Shared,
 };
 use crate::trigger::{Bound, Plan};
 
@@ -94,7 +94,7 @@ impl Link {
 
     /// Carries out the actions.
     fn act(&self, entry: Entry<'_>, read: &Read, plan: &Plan, record: &[u8], moment: &Moment<'_>) {
-        for Act { handler, watched, deed, latest, rings } in &self.actions {
+        for BoundAction { handler, watched, effect, latest, rings } in &self.actions {
             let mut now = 0;
             if let Some((variable, kept)) = watched {
                 let (Some(variable), Some(kept)) = (self.variables.get(*variable), self.kept.get(*kept)) else {
@@ -102,20 +102,20 @@ impl Link {
                 };
                 let (Some(value), Some(before)) = (entry.get(variable.at), entry.get(kept.at)) else { return };
                 now = value.load(Relaxed);
-                if !handler.wants(now, before.load(Relaxed)) {
+                if !handler.is_due(now, before.load(Relaxed)) {
                     continue;
                 }
                 before.store(now, Relaxed);
             }
-            match deed {
-                Deed::Trace { recorder, sent } => self.emit(recorder, sent, entry, read, moment.context.cpu),
-                Deed::Save(first, count) => {
+            match effect {
+                Effect::Trace { recorder, sent } => self.emit(recorder, sent, entry, read, moment.context.cpu),
+                Effect::Save(first, count) => {
                     let kept = self.kept.get(*first..first + count).unwrap_or(&[]);
                     self.set_all(kept, entry, read, plan, record, moment);
                 }
-                Deed::Snapshot => {
+                Effect::Snapshot => {
                     let Some(rings) = rings else { continue };
-                    if handler.wants(now, latest.value.load(Relaxed)) {
+                    if handler.is_due(now, latest.value.load(Relaxed)) {
                         latest.value.store(now, Relaxed);
                         latest.entry.store(self.table.number(entry), Relaxed);
                         rings.split();
@@ -211,7 +211,7 @@ fn compute(ops: &[Op], read: &Read, record: &[u8], moment: &Moment<'_>) -> u64 {
 
 impl Handler {
     /// Whether the action is due when the watched variable changes from `before` to `now`.
-    fn wants(self, now: u64, before: u64) -> bool {
+    fn is_due(self, now: u64, before: u64) -> bool {
         match self {
             Self::Match => true,
             Self::Max => now > before,

@@ -66,7 +66,7 @@ impl Plan {
     /// Decides a hit from its registers alone, if filtering by words is all that the plan does: returns whether to
     /// record the hit. `None` if the plan needs more.
     #[inline(always)]
-    pub(crate) fn keeps_quickly(&self, registers: Registers<'_>) -> Option<bool> {
+    pub(crate) fn filter_fast(&self, registers: Registers<'_>) -> Option<bool> {
         let tests = self.words.as_deref()?;
         Some(accept::accepts_words(tests, registers) && self.recording.is_on())
     }
@@ -81,7 +81,7 @@ impl Plan {
             stack |= bound.fire(self, record, moment);
         }
         let is_on = tracing.is_on();
-        let may_keep = if self.triggers_look { was_on } else { is_on };
+        let may_keep = if self.has_conditional_trigger { was_on } else { is_on };
         Verdict { keep: may_keep && self.recording.is_on() && self.accepts(record, moment), stack: stack && is_on }
     }
 }

@@ -1,6 +1,6 @@
 //! Writing records: from a hit to its record in the ring of its CPU.
 //!
-//! Most hits are handled in one stretch, without a call, by `record_quickly`. It drops a hit that the filter rejects
+//! Most hits are handled in one stretch, without a call, by `record_fast`. It drops a hit that the filter rejects
 //! before it looks at anything else, and writes a record of words straight into its final place. It leaves all other
 //! hits to [`record`](Recorder::record), which handles every kind.
 
@@ -142,8 +142,8 @@ impl Recorder {
     ///
     /// The contract of [`record`](Self::record) applies.
     #[inline(always)]
-    pub unsafe fn record_quickly<'a>(&self, registers: Registers<'_>, moment: impl FnOnce() -> Moment<'a>) -> bool {
-        match self.plan.get().map(|plan| plan.keeps_quickly(registers)) {
+    pub unsafe fn record_fast<'a>(&self, registers: Registers<'_>, moment: impl FnOnce() -> Moment<'a>) -> bool {
+        match self.plan.get().map(|plan| plan.filter_fast(registers)) {
             None | Some(Some(true)) => {}
             Some(Some(false)) => return true,
             Some(None) => return false,

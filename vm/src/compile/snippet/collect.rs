@@ -7,26 +7,26 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::super::{Base, ZERO, load};
-use super::{Key, Known, Lowering, No, ONE, OTHER, Part, is_only_collected};
+use super::{Key, Known, Lowering, NoSnippet, ONE, OTHER, Part, is_only_collected};
 use crate::code::{Aggregate, Kept, Operand, Word, rows};
 use crate::store::{Cached, Layout, MIX, SHIFT};
 
 impl Lowering<'_> {
     /// Adds a value to an aggregation, for a known key.
-    pub(super) fn collect(&mut self, number: usize, map: u8, key: Word, value: Operand) -> Result<(), No> {
-        let of = self.code.maps.get(usize::from(map)).ok_or(No::Snippet)?;
+    pub(super) fn collect(&mut self, number: usize, map: u8, key: Word, value: Operand) -> Result<(), NoSnippet> {
+        let of = self.code.maps.get(usize::from(map)).ok_or(NoSnippet::Snippet)?;
         let (Kept::Aggregate(aggregate), Some(layout)) = (of.value, Layout::of(of.value)) else {
-            return Err(No::Snippet);
+            return Err(NoSnippet::Snippet);
         };
         if !is_only_collected(self.code, map) {
-            return Err(No::Snippet);
+            return Err(NoSnippet::Snippet);
         }
         let mut parts = Vec::new();
         for word in 0..of.key_words() {
             match self.known(Word(key.0.wrapping_add(word as u8))) {
                 Some(Known::Is(part)) => fallible::push(&mut parts, part)?,
                 _ if of.key_words() == 1 => return self.collect_cached(number, map, key, value, layout),
-                _ => return Err(No::Snippet),
+                _ => return Err(NoSnippet::Snippet),
             }
         }
         self.has_collected = true;
@@ -42,7 +42,7 @@ impl Lowering<'_> {
             }
             Layout::Rows(_) => {
                 let value = self.operand(number, value, ONE)?;
-                let Aggregate::Linear { least, most, step } = aggregate else { return Err(No::Snippet) };
+                let Aggregate::Linear { least, most, step } = aggregate else { return Err(NoSnippet::Snippet) };
                 self.linear(value, least, most, step)?;
                 ONE
             }
@@ -62,7 +62,7 @@ impl Lowering<'_> {
                 // A register other than those of the value and the address.
                 let sum =
                     self.values.clone().rev().find(|&register| register != value && !self.is_used(number, register));
-                let sum = sum.ok_or(No::Snippet)?;
+                let sum = sum.ok_or(NoSnippet::Snippet)?;
                 self.instruction(a64::compute(Binary::Add, OTHER, Snippet::CPU, OTHER))?;
                 self.instruction(load(sum, OTHER, 0))?;
                 self.instruction(encode::add(sum, sum, 1))?;
@@ -84,10 +84,17 @@ impl Lowering<'_> {
     }
 
     /// Adds a value to a cached aggregation, if the key, which is in a register, has its slot.
-    fn collect_cached(&mut self, number: usize, map: u8, key: Word, value: Operand, layout: Layout) -> Result<(), No> {
+    fn collect_cached(
+        &mut self,
+        number: usize,
+        map: u8,
+        key: Word,
+        value: Operand,
+        layout: Layout,
+    ) -> Result<(), NoSnippet> {
         let is_usual = matches!(layout, Layout::Count | Layout::Sum) && self.kernel.cpu.base == Base::Thread;
         if !is_usual || self.has_collected || self.held.is_some() {
-            return Err(No::Snippet);
+            return Err(NoSnippet::Snippet);
         }
         self.has_collected = true;
         let key = self.word(number, key)?;
@@ -118,7 +125,7 @@ impl Lowering<'_> {
         }
         let mut free = [ONE].into_iter().chain(self.values.clone().rev());
         let sum = free.find(|&register| register != value && !self.is_used(number, register));
-        let sum = sum.ok_or(No::Snippet)?;
+        let sum = sum.ok_or(NoSnippet::Snippet)?;
         self.instruction(load(sum, OTHER, 8))?;
         self.instruction(encode::add(sum, sum, 1))?;
         self.instruction(encode::store(sum, OTHER, 8))?;
@@ -136,23 +143,23 @@ impl Lowering<'_> {
     }
 
     /// Loads the distance of the words of `key` into `OTHER`.
-    fn words(&mut self, key: Key) -> Result<(), No> {
+    fn words(&mut self, key: Key) -> Result<(), NoSnippet> {
         if key.parts.iter().all(|part| matches!(part, Part::Number(_))) {
             fallible::push(&mut self.fixed, (self.steps.len(), key))?;
             return self.push(Step::Number(OTHER, 0));
         }
         if self.operand.as_ref().is_some_and(|other| *other != key) {
-            return Err(No::Snippet);
+            return Err(NoSnippet::Snippet);
         }
         self.operand = Some(key);
         self.push(Step::Operand(OTHER))
     }
 
     /// Computes the number of a value's row into `ONE`, as `hit::maps::linear_row` does.
-    fn linear(&mut self, value: u8, least: i64, most: i64, step: i64) -> Result<(), No> {
+    fn linear(&mut self, value: u8, least: i64, most: i64, step: i64) -> Result<(), NoSnippet> {
         let row =
             self.values.clone().rev().find(|&register| register != value && self.places.has_no_value_in(register));
-        let row = row.ok_or(No::Snippet)?;
+        let row = row.ok_or(NoSnippet::Snippet)?;
         self.push(Step::Number(OTHER, least.cast_unsigned()))?;
         self.instruction(a64::compute(Binary::Subtract, row, value, OTHER))?;
         self.instruction(a64::compute(Binary::SubtractFlags, ZERO, value, OTHER))?;

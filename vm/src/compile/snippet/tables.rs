@@ -18,9 +18,9 @@ use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::super::access::Shape;
 use super::super::compute::{binary, immediate, is_remainder};
-use super::super::places::{each, ways};
+use super::super::places::{each, successors};
 use super::super::{ZERO, load};
-use super::{Lowering, No, ONE, OTHER};
+use super::{Lowering, NoSnippet, ONE, OTHER};
 use crate::code::{Arithmetic, Builtin, Op, Operand, Word};
 use crate::store::{HEAD, MIX};
 
@@ -42,13 +42,13 @@ pub(super) fn is_on_table(op: Op) -> bool {
 }
 
 /// A key to search for.
-struct Wanted {
+struct Search {
     shape: Shape,
     /// The registers with the words of the key.
     key: [u8; 2],
 }
 
-impl Wanted {
+impl Search {
     fn key(&self) -> &[u8] {
         self.key.get(..self.shape.key_words).unwrap_or_default()
     }
@@ -60,15 +60,15 @@ impl Wanted {
 }
 
 impl Lowering<'_> {
-    /// Adds a branch within an op; [`lead_here`](Self::lead_here) sets its target.
-    fn branch_on(&mut self, branch: Branch) -> Result<usize, No> {
+    /// Adds a branch within an op; [`bind`](Self::bind) sets its target.
+    fn branch_on(&mut self, branch: Branch) -> Result<usize, NoSnippet> {
         let number = self.steps.len();
         fallible::push(&mut self.within, number)?;
         self.push(Step::Branch(branch, number))?;
         Ok(number)
     }
 
-    fn lead_here(&mut self, branch: usize) {
+    fn bind(&mut self, branch: usize) {
         let here = self.steps.len();
         if let Some(Step::Branch(_, target)) = self.steps.get_mut(branch) {
             *target = here;
@@ -76,28 +76,28 @@ impl Lowering<'_> {
     }
 
     /// Unlocks the bucket.
-    fn release(&mut self) -> Result<(), No> {
+    fn release(&mut self) -> Result<(), NoSnippet> {
         self.instruction(a64::store_release(ZERO, BUCKET))
     }
 
     /// Unlocks the bucket, and leaves the whole clause to the handler.
-    fn leave(&mut self) -> Result<(), No> {
+    fn leave(&mut self) -> Result<(), NoSnippet> {
         self.release()?;
         self.push(Step::Call(Branch::Always))
     }
 
     /// Locks the home bucket of the key, and loads the mask of its used slots.
-    fn hold(&mut self, number: usize, map: u8, key: Word) -> Result<Wanted, No> {
+    fn hold(&mut self, number: usize, map: u8, key: Word) -> Result<Search, NoSnippet> {
         let counts = |op: &Op| matches!(*op, Op::Keys { map: of, .. } if of == map);
-        let shape = Shape::of(self.store, map).ok_or(No::Snippet)?;
-        let (Some(address), 1) = (shape.alone, shape.value_words) else { return Err(No::Snippet) };
+        let shape = Shape::of(self.store, map).ok_or(NoSnippet::Snippet)?;
+        let (Some(address), 1) = (shape.alone, shape.value_words) else { return Err(NoSnippet::Snippet) };
         if self.has_collected
             || self.held.is_some()
             || self.code.routines.iter().flat_map(|routine| &routine.ops).any(counts)
         {
-            return Err(No::Snippet);
+            return Err(NoSnippet::Snippet);
         }
-        let mut wanted = Wanted { shape, key: [ZERO; 2] };
+        let mut wanted = Search { shape, key: [ZERO; 2] };
         for (part, register) in (0..shape.key_words as u8).zip(&mut wanted.key) {
             *register = self.word(number, Word(key.0.wrapping_add(part)))?;
         }
@@ -125,7 +125,7 @@ impl Lowering<'_> {
     }
 
     /// Searches the key. The returned branch is taken if the key has a slot; otherwise control continues after this.
-    fn find(&mut self, wanted: &Wanted) -> Result<usize, No> {
+    fn find(&mut self, wanted: &Search) -> Result<usize, NoSnippet> {
         let [first, rest @ ..] = wanted.key() else { return self.branch_on(Branch::NotZero(TAKEN)) };
         self.instruction(encode::add(SLOT, BUCKET, SLOTS_AT))?;
         let again = self.steps.len();
@@ -137,7 +137,7 @@ impl Lowering<'_> {
             self.instruction(a64::compare_if(Condition::Eq, ONE, *second))?;
         }
         let found = self.branch_on(Branch::If(Condition::Eq))?;
-        self.lead_here(next);
+        self.bind(next);
         self.instruction(encode::add(SLOT, SLOT, wanted.shape.slot_bytes() as u16))?;
         self.push(Step::Turn(TAKEN, again))?;
         Ok(found)
@@ -145,20 +145,20 @@ impl Lowering<'_> {
 
     /// Continues after this if the key has no value. Leaves the clause to the handler if the key may be in a bucket
     /// after its home.
-    fn is_absent(&mut self, wanted: &Wanted) -> Result<(), No> {
+    fn is_absent(&mut self, wanted: &Search) -> Result<(), NoSnippet> {
         if wanted.key().is_empty() {
             return Ok(());
         }
         self.instruction(load(ONE, BUCKET, FURTHEST_AT))?;
         let absent = self.branch_on(Branch::Zero(ONE))?;
         self.leave()?;
-        self.lead_here(absent);
+        self.bind(absent);
         Ok(())
     }
 
     /// Loads the value of a key, or 0 if the map does not have the key. If a later op deletes the key, the lock stays
     /// held until then.
-    pub(super) fn get(&mut self, number: usize, to: Word, map: u8, key: Word) -> Result<(), No> {
+    pub(super) fn get(&mut self, number: usize, to: Word, map: u8, key: Word) -> Result<(), NoSnippet> {
         let target = self.target(number, to)?;
         let deleted = self.deleted_at(number, map, key);
         if target.is_none() && deleted.is_none() {
@@ -170,35 +170,35 @@ impl Lowering<'_> {
         let (base, offset) = wanted.value();
         if deleted.is_some() {
             self.leave()?;
-            self.lead_here(found);
+            self.bind(found);
             self.held = deleted;
             return self.instruction(load(target, base, offset));
         }
         self.is_absent(&wanted)?;
         self.push(Step::Number(target, 0))?;
         let read = self.branch_on(Branch::Always)?;
-        self.lead_here(found);
+        self.bind(found);
         self.instruction(load(target, base, offset))?;
-        self.lead_here(read);
+        self.bind(read);
         self.release()
     }
 
     /// Tests whether a map has a key.
-    pub(super) fn has(&mut self, number: usize, to: Word, map: u8, key: Word) -> Result<(), No> {
+    pub(super) fn has(&mut self, number: usize, to: Word, map: u8, key: Word) -> Result<(), NoSnippet> {
         let Some(target) = self.target(number, to)? else { return Ok(()) };
         let wanted = self.hold(number, map, key)?;
         let found = self.find(&wanted)?;
         self.is_absent(&wanted)?;
         self.push(Step::Number(target, 0))?;
         let told = self.branch_on(Branch::Always)?;
-        self.lead_here(found);
+        self.bind(found);
         self.push(Step::Number(target, 1))?;
-        self.lead_here(told);
+        self.bind(told);
         self.release()
     }
 
     /// Sets the value of a key. A new key is added only if its home is empty.
-    pub(super) fn put(&mut self, number: usize, map: u8, key: Word, from: Word) -> Result<(), No> {
+    pub(super) fn put(&mut self, number: usize, map: u8, key: Word, from: Word) -> Result<(), NoSnippet> {
         let wanted = self.hold(number, map, key)?;
         self.has_collected = true;
         let value = Operand::Word(from);
@@ -224,14 +224,14 @@ impl Lowering<'_> {
         }
         if let (Some(used), Some(far)) = (used, far) {
             let done = self.branch_on(Branch::Always)?;
-            self.lead_here(used);
+            self.bind(used);
             let found = self.find(&wanted)?;
-            self.lead_here(far);
+            self.bind(far);
             self.leave()?;
-            self.lead_here(found);
+            self.bind(found);
             let register = self.operand(number, value, ONE)?;
             self.instruction(encode::store(register, base, offset))?;
-            self.lead_here(done);
+            self.bind(done);
         }
         self.release()
     }
@@ -244,15 +244,15 @@ impl Lowering<'_> {
         map: u8,
         key: Word,
         (how, by): (Arithmetic, Operand),
-    ) -> Result<(), No> {
+    ) -> Result<(), NoSnippet> {
         if is_remainder(how) {
-            return Err(No::Snippet);
+            return Err(NoSnippet::Snippet);
         }
         let wanted = self.hold(number, map, key)?;
         self.has_collected = true;
         let found = self.find(&wanted)?;
         self.leave()?;
-        self.lead_here(found);
+        self.bind(found);
         let (base, offset) = wanted.value();
         self.instruction(load(ONE, base, offset))?;
         let small = self.number_of(by).map(Operand::Constant).and_then(immediate);
@@ -273,9 +273,9 @@ impl Lowering<'_> {
     }
 
     /// Removes a key from a map.
-    pub(super) fn delete(&mut self, number: usize, map: u8, key: Word) -> Result<(), No> {
+    pub(super) fn delete(&mut self, number: usize, map: u8, key: Word) -> Result<(), NoSnippet> {
         if self.held == Some(number) {
-            let shape = Shape::of(self.store, map).ok_or(No::Snippet)?;
+            let shape = Shape::of(self.store, map).ok_or(NoSnippet::Snippet)?;
             self.held = None;
             self.clear(shape)?;
             self.has_collected = true;
@@ -286,14 +286,14 @@ impl Lowering<'_> {
         let found = self.find(&wanted)?;
         self.is_absent(&wanted)?;
         let done = self.branch_on(Branch::Always)?;
-        self.lead_here(found);
+        self.bind(found);
         self.clear(wanted.shape)?;
-        self.lead_here(done);
+        self.bind(done);
         self.release()
     }
 
     /// Frees the slot that was found.
-    fn clear(&mut self, shape: Shape) -> Result<(), No> {
+    fn clear(&mut self, shape: Shape) -> Result<(), NoSnippet> {
         if shape.key_words == 0 {
             return self.instruction(encode::store(ZERO, BUCKET, TAKEN_AT));
         }
@@ -315,7 +315,7 @@ impl Lowering<'_> {
     }
 
     /// Returns a register with 1: the one that snippets have, or `otherwise`, into which it is loaded.
-    fn one(&mut self, otherwise: u8) -> Result<u8, No> {
+    fn one(&mut self, otherwise: u8) -> Result<u8, NoSnippet> {
         if self.atomics {
             return Ok(Snippet::ONE);
         }
@@ -328,10 +328,10 @@ impl Lowering<'_> {
     fn deleted_at(&self, number: usize, map: u8, key: Word) -> Option<usize> {
         let words = self.code.maps.get(usize::from(map))?.key_words() as u8;
         let behind = self.routine.ops.get(number + 1..)?;
-        let away = behind.iter().position(|op| is_on_table(*op) || !leads_on(*op))?;
+        let away = behind.iter().position(|op| is_on_table(*op) || !falls_through(*op))?;
         let at = number + 1 + away;
         let Op::Delete { map: of, key: deleted } = *behind.get(away)? else { return None };
-        let is_target = |op: &Op| ways(*op).0.is_some_and(|target| (number + 1..=at).contains(&target));
+        let is_target = |op: &Op| successors(*op).0.is_some_and(|target| (number + 1..=at).contains(&target));
         let is_same = (0..words).all(|word| {
             let meant = self.meaning(Word(key.0.wrapping_add(word)), number);
             meant.is_some() && meant == self.meaning(Word(deleted.0.wrapping_add(word)), at)
@@ -348,7 +348,7 @@ impl Lowering<'_> {
         };
         let last = before.iter().rposition(is_written)?;
         // No jump may skip the op.
-        let leads_past = |op: &Op| ways(*op).0.is_some_and(|target| target > last);
+        let leads_past = |op: &Op| successors(*op).0.is_some_and(|target| target > last);
         if before.get(..last)?.iter().any(leads_past) {
             return None;
         }
@@ -363,7 +363,7 @@ impl Lowering<'_> {
 }
 
 /// Returns whether control always goes from an op to the next, and the op is never left to the handler.
-fn leads_on(op: Op) -> bool {
+fn falls_through(op: Op) -> bool {
     matches!(
         op,
         Op::Set { .. }

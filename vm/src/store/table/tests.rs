@@ -16,7 +16,7 @@ fn add(table: &Table, words: &[u64], amount: u64) -> Option<u64> {
 }
 
 fn get(table: &Table, words: &[u64]) -> Option<u64> {
-    table.look(&key(words), |value| value[0].load(Ordering::Relaxed))
+    table.with_value(&key(words), |value| value[0].load(Ordering::Relaxed))
 }
 
 fn entries(table: &Table, bucket: usize) -> Vec<(Vec<u64>, Vec<u64>)> {
@@ -175,7 +175,7 @@ fn threads_lose_nothing_and_readers_see_whole_values() {
         scope.spawn(|| {
             for number in 0..ROUNDS as usize {
                 let whole = |value: &Cells| value[0].load(Ordering::Relaxed) == value[1].load(Ordering::Relaxed);
-                assert_ne!(table.look(&key(&[words[number % words.len()]]), whole), Some(false));
+                assert_ne!(table.with_value(&key(&[words[number % words.len()]]), whole), Some(false));
             }
         });
         for _ in 0..ROUNDS / 15 {
@@ -211,7 +211,7 @@ fn what_is_put_taken_out_and_looked_at_by_threads_at_a_time_is_never_of_another_
                     });
                     let both = |value: &Cells| value[1].load(Ordering::Relaxed) == !value[0].load(Ordering::Relaxed);
                     let is_right = |value: &Cells| both(value) && value[0].load(Ordering::Relaxed) == word;
-                    assert_ne!(table.look(&key(&[word]), is_right), Some(false));
+                    assert_ne!(table.with_value(&key(&[word]), is_right), Some(false));
                 }
             });
         }
