@@ -25,7 +25,7 @@ struct Progress {
     done: &'static str,
     whole: usize,
     /// The time of the last message, since the start of the kernel.
-    said: Duration,
+    reported: Duration,
 }
 
 impl Progress {
@@ -33,15 +33,15 @@ impl Progress {
     const PERIOD: Duration = Duration::from_millis(500);
 
     fn new(done: &'static str, whole: usize) -> Self {
-        Self { done, whole, said: time::now() }
+        Self { done, whole, reported: time::now() }
     }
 
     /// Reports that `part` elements are complete. Returns whether to go on: false once ^C was pressed.
-    fn goes_on(&mut self, part: usize) -> bool {
+    fn report(&mut self, part: usize) -> bool {
         let now = time::now();
-        if now - self.said >= Self::PERIOD {
+        if now - self.reported >= Self::PERIOD {
             println!("{}% {}", 100 * part / self.whole.max(1), self.done);
-            self.said = now;
+            self.reported = now;
         }
         !input::is_interrupted()
     }
@@ -71,7 +71,7 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
     let mut progress = Progress::new("looked at", whole);
     let mut has_memory = true;
     while tried < whole && has_memory {
-        if !progress.goes_on(tried) {
+        if !progress.report(tried) {
             return Ok(probe_nothing(probes));
         }
         has_memory = make_room(&mut probes);
@@ -86,7 +86,7 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
             probes.extend(outcomes.into_iter().flatten());
         }
     }
-    if !progress.goes_on(tried) {
+    if !progress.report(tried) {
         return Ok(probe_nothing(probes));
     }
     // Surveys the text now. Otherwise the next event or program would do it while everything is probed, which takes far
@@ -137,7 +137,7 @@ fn remove(probes: &mut Vec<Kprobe>) {
     let whole = probes.len();
     disarm(probes);
     let mut progress = Progress::new("removed", whole);
-    while !probes.is_empty() && progress.goes_on(whole - probes.len()) {
+    while !probes.is_empty() && progress.report(whole - probes.len()) {
         remove_some(probes);
     }
     if probes.is_empty() {

@@ -62,7 +62,7 @@ pub unsafe trait Host: Sync {
     ///
     /// By default, looks only at the text that the console itself has written.
     fn is_line_done(&self) -> bool {
-        screen::was_line()
+        screen::at_line_start()
     }
 
     /// Returns the function that starts tasks, if the kernel has tasks. Without tasks, the output of a program that

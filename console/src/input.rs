@@ -60,15 +60,15 @@ pub fn lost() -> u64 {
 
 /// Returns whether there is input to read.
 #[must_use]
-pub fn is_there() -> bool {
+pub fn is_available() -> bool {
     with_typed(|typed| !typed.is_empty())
 }
 
 /// Moves input from the kernel to the queue, as far as there is room. One task at a time does this, because the order
 /// of bytes matters.
-fn look() {
-    static IS_LOOKING: AtomicBool = AtomicBool::new(false);
-    if IS_LOOKING.swap(true, Ordering::Acquire) {
+fn poll() {
+    static IS_POLLING: AtomicBool = AtomicBool::new(false);
+    if IS_POLLING.swap(true, Ordering::Acquire) {
         return;
     }
     while !with_typed(|typed| typed.is_full())
@@ -76,13 +76,13 @@ fn look() {
     {
         take(byte);
     }
-    IS_LOOKING.store(false, Ordering::Release);
+    IS_POLLING.store(false, Ordering::Release);
 }
 
 /// Waits for a byte, and returns it.
 pub fn read_byte() -> u8 {
     loop {
-        look();
+        poll();
         match with_typed(|typed| typed.pop_front()) {
             Some(byte) => return byte,
             None => host().wait(),
@@ -128,7 +128,7 @@ impl Drop for Foreground {
 #[must_use]
 pub fn is_interrupted() -> bool {
     if FOREGROUND.load(Ordering::Relaxed) == RUNNING {
-        look();
+        poll();
     }
     FOREGROUND.load(Ordering::Relaxed) == INTERRUPTED
 }

@@ -183,7 +183,7 @@ impl LineEditor {
     fn needs_columns(&self, key: Key) -> bool {
         let is_at_end = self.cursor == self.line.text.len();
         let goes_back = match key {
-            Key::Enter | Key::GiveUp | Key::Column(_) => false,
+            Key::Enter | Key::Interrupt | Key::Column(_) => false,
             Key::Character(_) => !is_at_end,
             _ => true,
         };
@@ -196,7 +196,7 @@ impl LineEditor {
         match key {
             Key::Character(character) => self.insert(character, out)?,
             Key::Enter => return self.finish(out).map(Some),
-            Key::GiveUp => {
+            Key::Interrupt => {
                 self.move_to(end, out)?;
                 out.write_str("^C\n")?;
                 self.clear();
@@ -211,11 +211,11 @@ impl LineEditor {
                 self.move_to(cursor, out)?;
             }
             Key::Left => self.move_to(self.before(), out)?,
-            Key::Right => self.move_to(self.behind(), out)?,
+            Key::Right => self.move_to(self.after_cursor(), out)?,
             Key::Home => self.move_to(0, out)?,
             Key::End => self.move_to(end, out)?,
             Key::Backspace => self.remove(self.before(), self.cursor, out)?,
-            Key::Delete => self.remove(self.cursor, self.behind(), out)?,
+            Key::Delete => self.remove(self.cursor, self.after_cursor(), out)?,
             Key::RemoveBefore => self.remove(0, self.cursor, out)?,
             Key::RemoveAfter => self.remove(self.cursor, end, out)?,
             Key::RemoveWord => self.remove(self.word_start(), self.cursor, out)?,
@@ -336,7 +336,7 @@ impl LineEditor {
     }
 
     /// Returns the offset after the character at the cursor.
-    fn behind(&self) -> usize {
+    fn after_cursor(&self) -> usize {
         self.cursor + self.line.text[self.cursor..].chars().next().map_or(0, char::len_utf8)
     }
 

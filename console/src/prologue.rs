@@ -16,12 +16,12 @@ fn return_address_is_in_link(length: usize, at: usize, word: impl Fn(usize) -> u
         return false;
     }
     let leaves_link_alone = !(0..at).map(&word).any(|word| sets_frame_pointer(word) || is_call(word));
-    leaves_link_alone || leads_out(length, at, word)
+    leaves_link_alone || is_exit(length, at, word)
 }
 
 /// Returns whether control flow from instruction `at` leaves the function without a load of x30 and without a branch
 /// within the function.
-fn leads_out(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
+fn is_exit(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
     for number in at..length {
         let word = word(number);
         if is_return(word) {

@@ -9,28 +9,28 @@ use crate::host::host;
 use crate::input;
 
 /// Whether the last text that the console wrote ended with a newline.
-static WAS_LINE: AtomicBool = AtomicBool::new(true);
+static AT_LINE_START: AtomicBool = AtomicBool::new(true);
 
 /// Returns whether the last text that the console wrote ended with a newline.
-pub(crate) fn was_line() -> bool {
-    WAS_LINE.load(Ordering::Relaxed)
+pub(crate) fn at_line_start() -> bool {
+    AT_LINE_START.load(Ordering::Relaxed)
 }
 
-/// Text that updates [`WAS_LINE`] while it is written.
-struct Seen<'a>(fmt::Arguments<'a>);
+/// Text that updates [`AT_LINE_START`] while it is written.
+struct Tracked<'a>(fmt::Arguments<'a>);
 
-impl fmt::Display for Seen<'_> {
+impl fmt::Display for Tracked<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        See(f).write_fmt(self.0)
+        LineTracker(f).write_fmt(self.0)
     }
 }
 
-struct See<'a, 'b>(&'a mut fmt::Formatter<'b>);
+struct LineTracker<'a, 'b>(&'a mut fmt::Formatter<'b>);
 
-impl Write for See<'_, '_> {
+impl Write for LineTracker<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if let Some(last) = text.bytes().last() {
-            WAS_LINE.store(last == b'\n', Ordering::Relaxed);
+            AT_LINE_START.store(last == b'\n', Ordering::Relaxed);
         }
         self.0.write_str(text)
     }
@@ -38,7 +38,7 @@ impl Write for See<'_, '_> {
 
 /// Writes text to the console, for [`print!`](crate::print).
 pub(crate) fn write(text: fmt::Arguments<'_>) {
-    host().write(format_args!("{}", Seen(text)));
+    host().write(format_args!("{}", Tracked(text)));
 }
 
 /// The console as a writer of text.

@@ -37,7 +37,7 @@ pub(crate) fn init(tables: &'static [u8]) {
 }
 
 /// Returns the bytes after the symbol table, up to the stated length of the image; empty if there is no valid table.
-pub(crate) fn behind() -> &'static [u8] {
+pub(crate) fn after_table() -> &'static [u8] {
     let length = table().map_or(usize::MAX, |table| table.length().next_multiple_of(4));
     appended().get(length..).unwrap_or_default()
 }

@@ -14,7 +14,7 @@ use crate::symbol;
 /// There is no table, or it is damaged.
 pub(crate) fn table() -> Result<&'static Types<'static>, &'static TypesError> {
     static TABLE: Once<Result<Types<'static>, TypesError>> = Once::new();
-    TABLE.call_once(|| Types::parse(symbol::behind())).as_ref()
+    TABLE.call_once(|| Types::parse(symbol::after_table())).as_ref()
 }
 
 /// Returns the function that begins at the virtual address `address`, if the table has it.

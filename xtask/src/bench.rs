@@ -120,7 +120,7 @@ impl Bench {
         setup::rust(&[])?;
         setup::board(&board)?;
         let elf = workspace::build_kernel(PACKAGE)?;
-        let image = image::write_beside(&elf)?;
+        let image = image::write_image_next_to(&elf)?;
         let cpus = if options.throughput { throughput::CPUS } else { 1 };
         let mut arguments = board.arguments(configuration, &Overrides::cpus(cpus, options.cpu.clone()), &image)?;
         if !options.throughput {

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-pub use arguments::{Overrides, that_reboot};
+pub use arguments::{Overrides, with_reboot};
 
 use crate::{
     test::select::{Entry, Interruption, Interrupts, Traits},

@@ -89,10 +89,10 @@ impl Options {
                 File::open(image).with_context(|| format!("{} cannot be read", image.display()))?;
                 image.clone()
             }
-            (None, Some(elf)) => image::write_beside(elf)?,
+            (None, Some(elf)) => image::write_image_next_to(elf)?,
             (None, None) => {
                 setup::rust(&[])?;
-                image::write_beside(&workspace::build_kernel("runtime")?)?
+                image::write_image_next_to(&workspace::build_kernel("runtime")?)?
             }
         })
     }

@@ -20,7 +20,7 @@ enum State {
     /// The machine boots.
     Booting,
     /// The machine has prompted.
-    Asked,
+    Prompted,
     /// The machine is replying to this line.
     Answering(String),
     /// The machine has been asked whether it refused this line.
@@ -56,7 +56,7 @@ pub struct Conversation {
 }
 
 /// How many seconds a machine may take to its first byte. A machine that boots takes less than one.
-const TIME_TO_SPEAK: u64 = 15;
+const FIRST_BYTE_TIMEOUT: u64 = 15;
 
 impl Conversation {
     /// Starts a conversation with a machine that was just started. It ends with the line `farewell`. If it `is_strict`,
@@ -77,7 +77,7 @@ impl Conversation {
 
     /// Whether it is the machine's turn, so that it can take too long.
     pub fn waits_for_machine(&self) -> bool {
-        !matches!(self.state, State::Asked)
+        !matches!(self.state, State::Prompted)
     }
 
     /// Whether the machine is replying to a line, so that it can be asked for a sign of life.
@@ -92,7 +92,7 @@ impl Conversation {
 
     /// Returns how many seconds the machine may be silent, of the general limit `seconds`.
     pub fn patience(&self, seconds: u64) -> u64 {
-        if self.has_spoken { seconds } else { seconds.min(TIME_TO_SPEAK) }
+        if self.has_spoken { seconds } else { seconds.min(FIRST_BYTE_TIMEOUT) }
     }
 
     /// Takes bytes that the machine wrote. Returns what to do, if anything.
@@ -118,7 +118,7 @@ impl Conversation {
                         self.state = State::Checking(mem::take(line));
                         return Some(Action::Type(STATUS.into()));
                     }
-                    _ => self.state = State::Asked,
+                    _ => self.state = State::Prompted,
                 },
             }
         }
@@ -179,7 +179,7 @@ impl Conversation {
     }
 
     /// Returns a message for the waiting user if a machine that lives has been replying for this many seconds.
-    pub fn goes_on(&self, seconds: u64) -> Option<String> {
+    pub fn progress_note(&self, seconds: u64) -> Option<String> {
         let State::Answering(line) = &self.state else { return None };
         Some(format!(
             "`{line}` has run for {seconds} s, and the machine still responds: each command of a script must end"
@@ -189,7 +189,7 @@ impl Conversation {
     fn place(&self) -> String {
         match &self.state {
             State::Booting => "before its first prompt".into(),
-            State::Asked => "while it waited for a line".into(),
+            State::Prompted => "while it waited for a line".into(),
             State::Answering(line) | State::Checking(line) => format!("after `{line}`"),
             State::Leaving => format!("after the `{}` at the end of the script", self.farewell),
         }
@@ -269,15 +269,15 @@ mod tests {
     #[test]
     fn a_command_that_does_not_end_is_told_of() {
         let mut conversation = Conversation::new(POWER_OFF, false);
-        assert_eq!(conversation.goes_on(60), None);
+        assert_eq!(conversation.progress_note(60), None);
         conversation.script(Some("cat trace_pipe"));
         assert_eq!(conversation.output(b"kprobes> "), typed("cat trace_pipe"));
         let sentence =
             "`cat trace_pipe` has run for 60 s, and the machine still responds: each command of a script must end";
-        assert_eq!(conversation.goes_on(60), Some(sentence.into()));
+        assert_eq!(conversation.progress_note(60), Some(sentence.into()));
         conversation.script(None);
         assert_eq!(conversation.output(b"\nkprobes> "), typed("poweroff"));
-        assert_eq!(conversation.goes_on(60), None);
+        assert_eq!(conversation.progress_note(60), None);
     }
 
     #[test]

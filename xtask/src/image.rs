@@ -139,7 +139,7 @@ pub fn write_bytes(bytes: &[u8], out: &Path) -> Result<()> {
 }
 
 /// Makes the image of the program `elf` beside it, and returns its path.
-pub fn write_beside(elf: &Path) -> Result<PathBuf> {
+pub fn write_image_next_to(elf: &Path) -> Result<PathBuf> {
     let mut out = elf.as_os_str().to_owned();
     out.push(".img");
     write(elf, out.as_ref())?;

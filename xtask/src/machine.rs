@@ -17,7 +17,7 @@ use anyhow::{Result, anyhow};
 pub const QEMU: &str = "qemu-system-aarch64";
 
 /// How long QEMU may take to exit after it has closed its output.
-const TIME_TO_END: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An event from a machine.
 pub enum Output {
@@ -96,7 +96,7 @@ impl Machine {
     }
 
     fn status(&mut self) -> Option<ExitStatus> {
-        let deadline = Instant::now() + TIME_TO_END;
+        let deadline = Instant::now() + EXIT_TIMEOUT;
         while Instant::now() < deadline {
             if let Ok(Some(status)) = self.qemu.try_wait() {
                 return Some(status);

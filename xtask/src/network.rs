@@ -32,7 +32,7 @@ impl fmt::Display for Line {
 }
 
 /// Cards with the ports that have been chosen for them.
-pub struct Plugged {
+pub struct CardsWithPorts {
     /// QEMU's arguments for the cards.
     pub arguments: Vec<OsString>,
     /// The addresses of the servers, in the order of the cards.
@@ -45,8 +45,8 @@ pub fn is_port_taken(complaint: &str) -> bool {
 }
 
 /// Chooses free ports for these cards. QEMU should take them soon: another process could take them until then.
-pub fn plug(cards: &[Card]) -> Result<Plugged> {
-    let mut plugged = Plugged { arguments: Vec::new(), lines: Vec::new() };
+pub fn plug(cards: &[Card]) -> Result<CardsWithPorts> {
+    let mut plugged = CardsWithPorts { arguments: Vec::new(), lines: Vec::new() };
     // All ports are held at the same time, so that no two are the same.
     let mut held = Vec::new();
     let mut free = || {

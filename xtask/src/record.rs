@@ -38,7 +38,7 @@ pub struct Options {
     #[command(flatten)]
     boot: boot::Options,
     #[command(flatten)]
-    what: What,
+    record_options: RecordOptions,
     /// The file of the recording. FILE.pftrace is for Perfetto, any other a trace.dat as `trace-cmd` writes it. May be
     /// given several times.
     #[arg(short, value_name = "FILE", default_value = "trace.dat")]
@@ -47,7 +47,7 @@ pub struct Options {
 
 /// The events to record, and for how long.
 #[derive(clap::Args, Default)]
-pub struct What {
+pub struct RecordOptions {
     /// Defines an event as on the console, p:NAME PLACE ARGUMENTS, and enables it. May be given several times.
     #[arg(short, value_name = "EVENT")]
     pub event: Vec<String>,
@@ -100,8 +100,8 @@ pub enum Refused {
 /// Records events as the options say.
 pub fn record(options: &Options) -> Result<ExitCode> {
     // Checked before anything is built.
-    options.what.event.iter().try_for_each(|event| check_line("the event", event))?;
-    options.what.command.iter().try_for_each(|command| check_line("the command", command))?;
+    options.record_options.event.iter().try_for_each(|event| check_line("the event", event))?;
+    options.record_options.command.iter().try_for_each(|command| check_line("the command", command))?;
     for path in &options.output {
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
         ensure!(directory.is_none_or(Path::is_dir), "{}: there is no such directory", path.display());
@@ -117,7 +117,7 @@ pub fn record(options: &Options) -> Result<ExitCode> {
     let mut recorded = Recorded { image, ..Recorded::default() };
     let path = channel.as_ref().map(|channel| channel.path.as_path());
     let outcome = Remote::start(start, options.boot.timeout).and_then(|mut remote| {
-        let outcome = recorded.take(&mut remote, path, &options.what);
+        let outcome = recorded.take(&mut remote, path, &options.record_options);
         if outcome.is_ok() {
             remote.leave(target.farewell());
         }
@@ -205,11 +205,16 @@ impl Recorded {
     }
 
     /// Records on a machine that is at its prompt. The frames come over the UART, or are in the file `channel`.
-    pub fn take(&mut self, remote: &mut Remote, channel: Option<&Path>, what: &What) -> Result<Option<Refused>> {
-        if let Some(kib) = what.buffer {
+    pub fn take(
+        &mut self,
+        remote: &mut Remote,
+        channel: Option<&Path>,
+        record_options: &RecordOptions,
+    ) -> Result<Option<Refused>> {
+        if let Some(kib) = record_options.buffer {
             ensure!(remote.does(&format!("echo {kib} > buffer_size_kb"))?, "there is no memory for rings of {kib} KiB");
         }
-        for event in &what.event {
+        for event in &record_options.event {
             if !remote.does(event)? {
                 return Ok(Some(Refused::Event));
             }
@@ -217,7 +222,7 @@ impl Recorded {
         self.read_texts(remote)?;
         ensure!(remote.does("record on")?, "the machine does not record");
         self.is_begun = true;
-        let outcome = self.wait(remote, what);
+        let outcome = self.wait(remote, record_options);
         let ended = outcome.and_then(|outcome| Ok((outcome, remote.does("record off")?)));
         let mut frames = Frames::default();
         let mut received = match channel {
@@ -253,11 +258,11 @@ impl Recorded {
         self.pages.iter().map(Vec::as_slice).enumerate().flat_map(of_cpu)
     }
 
-    fn wait(&self, remote: &mut Remote, what: &What) -> Result<Option<Refused>, Stopped> {
-        if let Some(command) = &what.command {
+    fn wait(&self, remote: &mut Remote, record_options: &RecordOptions) -> Result<Option<Refused>, Stopped> {
+        if let Some(command) = &record_options.command {
             return Ok((!remote.does(command)?).then_some(Refused::Command));
         }
-        let deadline = what.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let deadline = record_options.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
         while !is_interrupted() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
             for heard in remote.hear(TURN)? {
                 if let Heard::Line(line) = heard {

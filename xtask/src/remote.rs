@@ -23,7 +23,7 @@ use crate::{
 /// How often a silent machine is asked for a sign of life.
 const PULSE_PERIOD: Duration = Duration::from_secs(2);
 /// How long a machine may take to end after the order to do so.
-const TIME_TO_END: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest time until ^C is noticed.
 pub const TURN: Duration = Duration::from_millis(50);
 /// The byte that ^C sends.
@@ -217,8 +217,8 @@ impl Remote {
     /// Ends the machine by the line `farewell`.
     pub fn leave(mut self, farewell: &str) {
         self.type_keys(format!("{farewell}\r").into_bytes());
-        let deadline = Instant::now() + TIME_TO_END;
+        let deadline = Instant::now() + EXIT_TIMEOUT;
         // A machine that does not end by itself is killed when `self` is dropped.
-        while Instant::now() < deadline && self.hear(TIME_TO_END).is_ok() {}
+        while Instant::now() < deadline && self.hear(EXIT_TIMEOUT).is_ok() {}
     }
 }

@@ -70,7 +70,7 @@ fn open(script: Option<&Path>) -> Result<Option<Box<dyn Read + Send>>> {
 /// that fails.
 fn interact(arguments: Vec<OsString>) -> anyhow::Error {
     // A person wants the machine back after `reboot`. For a script, a machine that resets has failed.
-    let mut arguments = board::that_reboot(arguments);
+    let mut arguments = board::with_reboot(arguments);
     arguments.push("-nographic".into());
     eprintln!("{}", shell_line(&arguments));
     eprintln!("To quit: `poweroff`, or Ctrl-A X at any time.");
@@ -100,7 +100,7 @@ const PULSE_PERIOD: Duration = Duration::from_secs(2);
 const LIVES: Duration = PULSE_PERIOD.saturating_mul(3);
 
 /// An event that the conversation waits for.
-enum Happening {
+enum Input {
     Machine(Output),
     /// A line of the script; `None` at its end; an error if the line cannot be typed.
     Script(Result<Option<String>, String>),
@@ -108,13 +108,13 @@ enum Happening {
 
 /// Lets the script talk to the machine that `start` starts, and returns when the conversation is over.
 fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, mut conversation: Conversation) -> Result<()> {
-    let (happens, happenings) = mpsc::channel();
+    let (inputs, input_queue) = mpsc::channel();
     let machine = {
-        let happens = happens.clone();
+        let inputs = inputs.clone();
         // The receiver is gone once the conversation is over.
-        start.start(Box::new(move |output| drop(happens.send(Happening::Machine(output)))))?
+        start.start(Box::new(move |output| drop(inputs.send(Input::Machine(output)))))?
     };
-    thread::spawn(move || read_script(script, &happens));
+    thread::spawn(move || read_script(script, &inputs));
 
     let mut screen = Screen { at_line_start: true };
     let mut last_sign = Instant::now();
@@ -123,7 +123,7 @@ fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, mut con
         let elapsed = typed.elapsed().as_secs();
         if elapsed >= next_note
             && last_sign.elapsed() < LIVES
-            && let Some(note) = conversation.goes_on(elapsed)
+            && let Some(note) = conversation.progress_note(elapsed)
         {
             screen.end_line()?;
             eprintln!("{note}");
@@ -136,17 +136,17 @@ fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, mut con
             false => Duration::MAX,
         };
         let remaining = if conversation.is_answered() { remaining.min(PULSE_PERIOD) } else { remaining };
-        let action = match happenings.recv_timeout(remaining) {
-            Ok(Happening::Machine(Output::Bytes(bytes))) => {
+        let action = match input_queue.recv_timeout(remaining) {
+            Ok(Input::Machine(Output::Bytes(bytes))) => {
                 last_sign = Instant::now();
                 if !conversation.is_checking() {
                     screen.show(&bytes)?;
                 }
                 conversation.output(&bytes)
             }
-            Ok(Happening::Machine(Output::End)) => break conversation.ended(machine.end()),
-            Ok(Happening::Script(Ok(line))) => conversation.script(line.as_deref()),
-            Ok(Happening::Script(Err(sentence))) => break Err(sentence),
+            Ok(Input::Machine(Output::End)) => break conversation.ended(machine.end()),
+            Ok(Input::Script(Ok(line))) => conversation.script(line.as_deref()),
+            Ok(Input::Script(Err(sentence))) => break Err(sentence),
             Err(RecvTimeoutError::Timeout) if last_sign.elapsed().as_secs() < patience => {
                 machine.type_keys(vec![PULSE_KEY]);
                 None
@@ -169,7 +169,7 @@ fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, mut con
     result.map_err(|sentence| anyhow!(sentence))
 }
 
-fn read_script(script: Box<dyn Read + Send>, happens: &Sender<Happening>) {
+fn read_script(script: Box<dyn Read + Send>, inputs: &Sender<Input>) {
     let mut script = BufReader::new(script);
     for number in 1_u64.. {
         let mut bytes = Vec::new();
@@ -180,7 +180,7 @@ fn read_script(script: Box<dyn Read + Send>, happens: &Sender<Happening>) {
         };
         let line = line.map_err(|_| format!("line {number} of the script is not UTF-8"));
         let ended = !matches!(line, Ok(Some(_)));
-        if happens.send(Happening::Script(line)).is_err() || ended {
+        if inputs.send(Input::Script(line)).is_err() || ended {
             return;
         }
     }

@@ -32,7 +32,7 @@ pub use load::QUIT;
 /// How long a loader may take to answer by default.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest time from the order to reset a board until its loader answers.
-const TIME_TO_RESET: Duration = Duration::from_secs(10);
+const RESET_TIMEOUT: Duration = Duration::from_secs(10);
 /// Keys are looked for after this time without a byte.
 const TURN: Duration = Duration::from_millis(5);
 
@@ -146,7 +146,7 @@ fn give_back(line: &mut Line) {
 /// Returns whether the loader announces itself in time. Other output before that goes to `heard`.
 fn await_loader(line: &mut Line, heard: impl Fn(&str)) -> bool {
     let begin = Instant::now();
-    while begin.elapsed() < TIME_TO_RESET {
+    while begin.elapsed() < RESET_TIMEOUT {
         match line.hear(TURN) {
             Some(Heard::Reply(Reply::Ready { .. })) => return true,
             Some(Heard::Text(text)) => heard(&String::from_utf8_lossy(&text)),

@@ -54,21 +54,21 @@ pub fn board(board: &Board) -> Result<()> {
 /// Installs the Rust target and the given components, if they are missing.
 pub fn rust(components: &[&str]) -> Result<()> {
     let mut missing = Vec::new();
-    let directory = text_of(workspace::command("rustc").args(["--print", "target-libdir", "--target", TARGET]))?;
+    let directory = output_of(workspace::command("rustc").args(["--print", "target-libdir", "--target", TARGET]))?;
     if !Path::new(directory.trim()).is_dir() {
         missing.push(("target", TARGET));
     }
     for component in components {
         let command = component.trim_start_matches("rust");
-        if text_of(workspace::cargo(&[command, "--version"]).stderr(Stdio::null())).is_err() {
+        if output_of(workspace::cargo(&[command, "--version"]).stderr(Stdio::null())).is_err() {
             missing.push(("component", component));
         }
     }
     for (kind, name) in missing {
         // rustup adds to the toolchain that runs this, or otherwise to that of rust-toolchain.toml.
         let rustup = Step::run(&["rustup", kind, "add", name]);
-        if text_of(workspace::command("rustup").arg("--version").stderr(Stdio::null())).is_err() {
-            let version = text_of(workspace::command("rustc").arg("--version"))?;
+        if output_of(workspace::command("rustup").arg("--version").stderr(Stdio::null())).is_err() {
+            let version = output_of(workspace::command("rustc").arg("--version"))?;
             bail!("the {kind} {name} of {} is missing, and rustup is not installed: install either", version.trim());
         }
         eprintln!("setup: the Rust {kind} {name} is missing");
@@ -79,22 +79,22 @@ pub fn rust(components: &[&str]) -> Result<()> {
 
 /// Installs a QEMU that has these machines.
 fn qemu(machines: &[&str]) -> Result<()> {
-    let Some(lack) = lack_of(machines)? else {
+    let Some(lack) = find_lack(machines)? else {
         return Ok(());
     };
     eprintln!("setup: {lack}");
     if cfg!(target_os = "macos") {
-        if text_of(Command::new("brew").arg("--version")).is_err() {
+        if output_of(Command::new("brew").arg("--version")).is_err() {
             bail!("{lack}: install Homebrew (https://brew.sh), then type `brew install qemu`");
         }
-        let verb = if text_of(Command::new("brew").args(["list", "qemu"])).is_ok() { "upgrade" } else { "install" };
+        let verb = if output_of(Command::new("brew").args(["list", "qemu"])).is_ok() { "upgrade" } else { "install" };
         Step::run(&["brew", verb, "qemu"]).take()?;
-    } else if text_of(Command::new("apt-get").arg("--version")).is_ok() {
+    } else if output_of(Command::new("apt-get").arg("--version")).is_ok() {
         apt::install_qemu(machines)?;
     } else {
         bail!("{lack}: install a newer QEMU for AArch64 (the program {QEMU}) with the package manager of this system");
     }
-    match lack_of(machines)? {
+    match find_lack(machines)? {
         Some(lack) => {
             bail!("{lack}, although it was just installed: is another {QEMU} in PATH?")
         }
@@ -103,7 +103,7 @@ fn qemu(machines: &[&str]) -> Result<()> {
 }
 
 /// Returns what the installed QEMU lacks. `None` if it lacks nothing.
-fn lack_of(machines: &[&str]) -> Result<Option<String>> {
+fn find_lack(machines: &[&str]) -> Result<Option<String>> {
     let output = match Command::new(QEMU).args(["-machine", "help"]).stdin(Stdio::null()).output() {
         Ok(output) => output,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -123,7 +123,7 @@ fn lack_of(machines: &[&str]) -> Result<Option<String>> {
 }
 
 /// Returns the output of a command, if it succeeds.
-fn text_of(command: &mut Command) -> Result<String> {
+fn output_of(command: &mut Command) -> Result<String> {
     let name = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("{name} cannot be started"))?;
     ensure!(output.status.success(), "{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -132,5 +132,5 @@ fn text_of(command: &mut Command) -> Result<String> {
 
 /// Whether this process runs as root.
 fn is_root() -> Result<bool> {
-    Ok(text_of(Command::new("id").arg("-u"))?.trim() == "0")
+    Ok(output_of(Command::new("id").arg("-u"))?.trim() == "0")
 }

@@ -29,7 +29,7 @@ mod wanted;
 use std::{env, path::Path, process::ExitCode, thread};
 
 use anyhow::Result;
-use pool::{BuildContext, News, Pool};
+use pool::{BuildContext, Pool, WorkerMessage};
 use report::{Finished, Outcome, Report};
 use target::Targets;
 use wanted::Wanted;
@@ -178,9 +178,9 @@ pub fn test(options: &Options) -> Result<ExitCode> {
     }
     let mut runs = 0;
     pool.run(|news| match news {
-        News::Finished(finished) => report.add(finished),
-        News::Built(name, duration) => report.took(format!("building {name}"), duration),
-        News::Listed(line, count) => {
+        WorkerMessage::Finished(finished) => report.add(finished),
+        WorkerMessage::Built(name, duration) => report.took(format!("building {name}"), duration),
+        WorkerMessage::Listed(line, count) => {
             println!("{line}");
             runs += count;
         }
@@ -247,7 +247,7 @@ fn add_audit(context: &BuildContext<'_, '_>, is_listing: bool, image: audit::Ima
 fn build(context: &BuildContext<'_, '_>, package: &str, then: impl FnOnce(&Path, &Path) -> Result<()>) {
     let jobs = context.cargo_jobs().to_string();
     let built = workspace::build_kernel_with(package, &["--jobs", &jobs])
-        .and_then(|elf| Ok((image::write_beside(&elf)?, elf)))
+        .and_then(|elf| Ok((image::write_image_next_to(&elf)?, elf)))
         .and_then(|(image, elf)| then(&elf, &image));
     if let Err(error) = built {
         context.results.step_failed(format!("build::{package}"), format!("{error:#}"));

@@ -41,7 +41,7 @@ pub struct Options {
     #[command(flatten)]
     boot: boot::Options,
     #[command(flatten)]
-    how: How,
+    program_options: ProgramOptions,
     /// The program, or its file, which may begin with a line `#!…`; `-` is standard input.
     #[arg(value_name = "PROGRAM|FILE")]
     program: String,
@@ -52,7 +52,7 @@ pub struct Options {
 
 /// How a program is run.
 #[derive(clap::Args, Clone, Default)]
-pub struct How {
+pub struct ProgramOptions {
     /// The format of the output.
     #[arg(short, long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     format: String,
@@ -67,7 +67,7 @@ pub struct How {
     keys: Option<u64>,
 }
 
-impl How {
+impl ProgramOptions {
     /// Carries out `command` meanwhile, with output as text.
     pub fn text(command: &str) -> Self {
         Self { format: "text".into(), command: Some(command.into()), ..Self::default() }
@@ -132,10 +132,10 @@ pub fn trace(options: &Options) -> Result<ExitCode> {
         }
     };
     // Checked before anything is built.
-    options.how.line(&source.line)?;
+    options.program_options.line(&source.line)?;
     let target = options.boot.target()?;
     catch_interrupts();
-    let outcome = run(&target, target.farewell(), options.boot.timeout, &source, &options.how, &mut show);
+    let outcome = run(&target, target.farewell(), options.boot.timeout, &source, &options.program_options, &mut show);
     Ok(match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Refused(sentence)) => {
@@ -180,22 +180,34 @@ fn read(program: &str, arguments: &[String]) -> Result<Result<Source, String>> {
 
 /// Starts a machine, runs a program on it, and ends the machine by the line `farewell`. The program's output goes to
 /// `out`.
-fn run(start: &dyn Start, farewell: &str, seconds: u64, source: &Source, how: &How, out: Sink<'_>) -> Result<Outcome> {
+fn run(
+    start: &dyn Start,
+    farewell: &str,
+    seconds: u64,
+    source: &Source,
+    program_options: &ProgramOptions,
+    out: Sink<'_>,
+) -> Result<Outcome> {
     let mut remote = Remote::start(start, seconds)?;
-    let outcome = run_on(&mut remote, source, how, out)?;
+    let outcome = run_on(&mut remote, source, program_options, out)?;
     remote.leave(farewell);
     Ok(outcome)
 }
 
 /// Runs a program that is given in one line, for tests and for code that reads its output.
-pub fn run_text(remote: &mut Remote, program: &str, how: &How, out: Sink<'_>) -> Result<Outcome> {
+pub fn run_text(
+    remote: &mut Remote,
+    program: &str,
+    program_options: &ProgramOptions,
+    out: Sink<'_>,
+) -> Result<Outcome> {
     let source = Source::new(program, None, &[]).map_err(|sentence| anyhow!(sentence))?;
-    run_on(remote, &source, how, out)
+    run_on(remote, &source, program_options, out)
 }
 
 /// Runs a program on a machine that is at its prompt.
-fn run_on(remote: &mut Remote, source: &Source, how: &How, out: Sink<'_>) -> Result<Outcome> {
-    remote.type_line(&how.line(&source.line)?)?;
+fn run_on(remote: &mut Remote, source: &Source, program_options: &ProgramOptions, out: Sink<'_>) -> Result<Outcome> {
+    remote.type_line(&program_options.line(&source.line)?)?;
     let (mut outcome, mut deadline, mut is_over) = (None, None, false);
     // The console ends an unfinished line before its prompt. If the line ended with a marked text, that makes a blank
     // line here.
@@ -206,7 +218,7 @@ fn run_on(remote: &mut Remote, source: &Source, how: &How, out: Sink<'_>) -> Res
                 Heard::Marked(Kind::Output, text) => out(Stream::Output, &text)?,
                 Heard::Marked(Kind::Attached, text) => {
                     out(Stream::Notes, &text)?;
-                    deadline = how.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+                    deadline = program_options.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
                 }
                 Heard::Marked(Kind::Refused, text) => {
                     let Refusal { cause, sentence } = Refusal::parse(&text);

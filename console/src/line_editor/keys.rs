@@ -8,7 +8,7 @@ pub(super) enum Key {
     Character(char),
     Enter,
     /// ^C.
-    GiveUp,
+    Interrupt,
     /// ^L.
     ClearScreen,
     Left,
@@ -74,17 +74,17 @@ impl Keys {
             State::Character(bytes, length) if byte >= 0x80 => self.character(bytes, length, byte),
             State::Character(..) => (Some(Noise::NotUtf8), self.start(byte, false).1),
             _ if byte < b' ' => (Some(Noise::NoKey), self.start(byte, false).1),
-            State::Escape if byte == b'[' => self.goes_on(State::Control { first: 0, last: 0, is_first: true }),
-            State::Escape if byte == b'O' => self.goes_on(State::Function),
+            State::Escape if byte == b'[' => self.continue_with(State::Control { first: 0, last: 0, is_first: true }),
+            State::Escape if byte == b'O' => self.continue_with(State::Function),
             State::Escape => (Some(Noise::NoKey), None),
             State::Control { first, last, is_first } => match byte {
                 b'0'..=b'9' => {
                     let last = last.saturating_mul(10).saturating_add((byte - b'0').into());
-                    self.goes_on(State::Control { first: if is_first { last } else { first }, last, is_first })
+                    self.continue_with(State::Control { first: if is_first { last } else { first }, last, is_first })
                 }
-                b';' => self.goes_on(State::Control { first, last: 0, is_first: false }),
+                b';' => self.continue_with(State::Control { first, last: 0, is_first: false }),
                 // Other parameters and intermediate bytes have no effect.
-                b' '..=b'?' => self.goes_on(state),
+                b' '..=b'?' => self.continue_with(state),
                 b'~' => known(match first {
                     1 | 7 => Some(Key::Home),
                     4 | 8 => Some(Key::End),
@@ -98,7 +98,7 @@ impl Keys {
         }
     }
 
-    fn goes_on(&mut self, state: State) -> (Option<Noise>, Option<Key>) {
+    fn continue_with(&mut self, state: State) -> (Option<Noise>, Option<Key>) {
         self.state = state;
         (None, None)
     }
@@ -111,11 +111,11 @@ impl Keys {
             b'\t' => known(Some(Key::Character(' '))),
             b' '..=b'~' => known(Some(Key::Character(byte.into()))),
             0x08 | 0x7f => known(Some(Key::Backspace)),
-            0x1b => self.goes_on(State::Escape),
+            0x1b => self.continue_with(State::Escape),
             0x80.. => self.character([0; 4], 0, byte),
             _ => known(match byte | 0x40 {
                 b'A' => Some(Key::Home),
-                b'C' => Some(Key::GiveUp),
+                b'C' => Some(Key::Interrupt),
                 b'E' => Some(Key::End),
                 b'K' => Some(Key::RemoveAfter),
                 b'L' => Some(Key::ClearScreen),
@@ -137,7 +137,7 @@ impl Keys {
                 Some(character) => known(Some(Key::Character(character))),
                 None => known(None),
             },
-            Err(error) if error.error_len().is_none() => self.goes_on(State::Character(bytes, length + 1)),
+            Err(error) if error.error_len().is_none() => self.continue_with(State::Character(bytes, length + 1)),
             // The byte may be the first of the next character.
             Err(_) if length > 0 => (Some(Noise::NotUtf8), self.start(byte, false).1),
             Err(_) => (Some(Noise::NotUtf8), None),

@@ -13,6 +13,6 @@ pub type Control<'a> = dyn Fn(u64) -> Option<BTreeMap<u64, Vec<u64>>> + 'a;
 pub fn with_control<T>(program: &Program, act: impl FnOnce(&Control<'_>) -> T) -> T {
     let declarations = Declarations::default();
     let returning = Returning::new(program, &declarations);
-    returning.ask_for_all();
+    returning.determine_all();
     act(&|entry| Some(returning.read(entry)?.successors))
 }

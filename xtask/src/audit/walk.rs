@@ -66,8 +66,8 @@ pub(super) struct Returning<'a> {
     program: &'a Program,
     declarations: &'a Declarations,
     known: RefCell<BTreeMap<u64, bool>>,
-    /// Whether an unknown function was asked for.
-    asked: Cell<bool>,
+    /// Whether an unknown function was asked for since the last pass.
+    is_incomplete: Cell<bool>,
 }
 
 impl Callees for Returning<'_> {
@@ -77,7 +77,7 @@ impl Callees for Returning<'_> {
         }
         let mut known = self.known.borrow_mut();
         *known.entry(entry).or_insert_with(|| {
-            self.asked.set(true);
+            self.is_incomplete.set(true);
             false
         })
     }
@@ -96,20 +96,20 @@ impl Callees for Returning<'_> {
 impl<'a> Returning<'a> {
     /// Creates an empty set of results.
     pub fn new(program: &'a Program, declarations: &'a Declarations) -> Self {
-        Self { program, declarations, known: RefCell::new(BTreeMap::new()), asked: Cell::new(false) }
+        Self { program, declarations, known: RefCell::new(BTreeMap::new()), is_incomplete: Cell::new(false) }
     }
 
-    /// Asks for all functions at once. A caller that reads all of them saves work by this.
-    pub fn ask_for_all(&self) {
+    /// Determines at once which of all functions return. A caller that reads all of them saves work by this.
+    pub fn determine_all(&self) {
         let entries = self.program.functions().map(|function| (function.range.start, false));
         self.known.borrow_mut().extend(entries);
         self.settle();
     }
 
-    /// Computes which of the asked functions return.
+    /// Computes which of the known functions return.
     fn settle(&self) {
         loop {
-            self.asked.set(false);
+            self.is_incomplete.set(false);
             let open: Vec<u64> = self.known.borrow().iter().filter(|(_, known)| !**known).map(|(at, _)| *at).collect();
             let mut found = false;
             for entry in open {
@@ -118,7 +118,7 @@ impl<'a> Returning<'a> {
                     found = true;
                 }
             }
-            if !found && !self.asked.get() {
+            if !found && !self.is_incomplete.get() {
                 return;
             }
         }
@@ -127,9 +127,9 @@ impl<'a> Returning<'a> {
     /// Reads the function at `entry`, with everything known that it depends on.
     pub fn read(&self, entry: u64) -> Option<Body> {
         loop {
-            self.asked.set(false);
+            self.is_incomplete.set(false);
             let body = scan(self.program, self, entry);
-            if !self.asked.get() {
+            if !self.is_incomplete.get() {
                 return body;
             }
             self.settle();

@@ -120,7 +120,7 @@ const GIC_V2_CPUS: u32 = 8;
 const NO_REBOOT: &str = "-no-reboot";
 
 /// Returns the arguments for a machine that boots again when it is reset.
-pub fn that_reboot(mut arguments: Vec<OsString>) -> Vec<OsString> {
+pub fn with_reboot(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments.retain(|argument| argument != NO_REBOOT);
     arguments
 }

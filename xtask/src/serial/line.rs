@@ -14,7 +14,7 @@ use kprobes_loader_protocol::{
     frame::{LONGEST_REPLY, Piece, Splitter},
 };
 
-use super::port::{Gone, Port};
+use super::port::{Port, Unplugged};
 
 /// How often a port that is gone is looked for.
 const RETRY: Duration = Duration::from_millis(100);
@@ -71,7 +71,7 @@ impl Line {
     /// Sends bytes. They are lost if the port is gone.
     pub fn send(&mut self, bytes: &[u8]) {
         if let Some(port) = &self.port
-            && let Err(Gone) = port.write(bytes)
+            && let Err(Unplugged) = port.write(bytes)
         {
             self.port = None;
         }
@@ -84,7 +84,7 @@ impl Line {
         };
         let mut buffer = [0; 4096];
         match port.read(&mut buffer, timeout) {
-            Err(Gone) => self.port = None,
+            Err(Unplugged) => self.port = None,
             // Within a frame there is no pause.
             Ok(0) => self.heard.extend(self.splitter.flush().map(|text| Heard::Text(text.into()))),
             Ok(length) => buffer[..length].iter().for_each(|byte| self.take(*byte)),

@@ -18,11 +18,11 @@ use super::{
 use crate::{conversation, test::protocol};
 
 /// How long a loader may take to answer, in addition to the time that the bytes take.
-const TIME_TO_ANSWER: Duration = Duration::from_millis(500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// The longest pause in which nothing is done on the line.
 const TURN: Duration = Duration::from_millis(20);
 /// After this time without a loader, the running program is asked to restart, again and again.
-const TIME_TO_ASK: Duration = Duration::from_secs(2);
+const RESTART_REQUEST_PERIOD: Duration = Duration::from_secs(2);
 /// Keys at which the kernels of this repository give the board back to its loader, whatever text is at their prompt.
 pub const RESET: &[u8] = b"\rreboot\r";
 /// Keys that stop a kernel of this repository that comes to no prompt, which resets the board.
@@ -43,9 +43,9 @@ impl Load<'_> {
     /// Loads and starts the image.
     pub fn run(&self, line: &mut Line) -> Result<()> {
         let begin = Instant::now();
-        let mut sender = Sender::new(self.package, TIME_TO_ANSWER + line.time_of(2 * frame::ROOM));
+        let mut sender = Sender::new(self.package, ANSWER_TIMEOUT + line.time_of(2 * frame::ROOM));
         let mut progress = Progress::new(self.package, line.name());
-        let mut somebody = Somebody::new();
+        let mut other_program = OtherProgram::new();
         let mut answered = begin;
         let mut limit = self.patience;
         loop {
@@ -59,7 +59,7 @@ impl Load<'_> {
                     // Once a loader has answered, the default limit applies to a person, too.
                     limit = limit.or(Some(super::PATIENCE));
                 }
-                Some(Heard::Text(text)) => somebody.says(&text),
+                Some(Heard::Text(text)) => other_program.receive(&text),
                 None => {}
             }
             if let Some(part) = sender.part().filter(|part| *part != self.part) {
@@ -71,7 +71,7 @@ impl Load<'_> {
                     progress.end();
                     return Ok(());
                 }
-                Stage::Greeting => somebody.ask(line, answered.elapsed()),
+                Stage::Greeting => other_program.ask(line, answered.elapsed()),
                 _ => {}
             }
             progress.show(sender.stage(), line.is_connected());
@@ -80,26 +80,26 @@ impl Load<'_> {
             if limit.is_some_and(|limit| silence > limit) {
                 progress.end();
                 ensure!(line.is_connected(), "the port {} disappeared and did not come back", line.name());
-                bail!("no loader answered on {} within {} s{}", line.name(), silence.as_secs(), somebody.quoted());
+                bail!("no loader answered on {} within {} s{}", line.name(), silence.as_secs(), other_program.quoted());
             }
         }
     }
 }
 
 /// A program on the line that is not the loader.
-struct Somebody {
-    said: Vec<u8>,
+struct OtherProgram {
+    received: Vec<u8>,
     asked: Duration,
 }
 
-impl Somebody {
+impl OtherProgram {
     fn new() -> Self {
-        Self { said: Vec::new(), asked: Duration::ZERO }
+        Self { received: Vec::new(), asked: Duration::ZERO }
     }
 
-    fn says(&mut self, text: &[u8]) {
-        self.said.extend(text);
-        self.said.drain(..self.said.len().saturating_sub(REMEMBERED));
+    fn receive(&mut self, text: &[u8]) {
+        self.received.extend(text);
+        self.received.drain(..self.received.len().saturating_sub(REMEMBERED));
     }
 
     /// Sends a return key to get a prompt. If the prompt is one of ours, asks for the loader. Other systems are sent
@@ -108,19 +108,19 @@ impl Somebody {
         if silence < self.asked {
             self.asked = Duration::ZERO;
         }
-        if silence < self.asked + TIME_TO_ASK {
+        if silence < self.asked + RESTART_REQUEST_PERIOD {
             return;
         }
         self.asked = silence;
         // Bytes that were sent to find a loader may have been echoed after the prompt.
-        let last_line = self.said.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        let last_line = self.received.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         let prompts = [conversation::PROMPT, protocol::PROMPT];
         let is_ours = prompts.iter().any(|prompt| last_line.starts_with(prompt.as_bytes()));
         line.send(if is_ours { RESET } else { b"\r" });
     }
 
     fn quoted(&self) -> String {
-        let text = String::from_utf8_lossy(&self.said);
+        let text = String::from_utf8_lossy(&self.received);
         match text.trim() {
             "" => "; nothing was received: is the board on, and are RX and TX crossed?".into(),
             text => format!(

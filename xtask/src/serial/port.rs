@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Port(OwnedFd);
 
 /// The port no longer exists, for example because its plug was pulled.
-pub struct Gone;
+pub struct Unplugged;
 
 impl Port {
     /// Opens the port at `path`, for this process alone, with this speed in baud.
@@ -41,40 +41,40 @@ impl Port {
     }
 
     /// Reads bytes that have come, or that come within `timeout`. Returns 0 if there are none.
-    pub fn read(&self, buffer: &mut [u8], timeout: Duration) -> Result<usize, Gone> {
+    pub fn read(&self, buffer: &mut [u8], timeout: Duration) -> Result<usize, Unplugged> {
         if !self.wait(PollFlags::IN, timeout)? {
             return Ok(0);
         }
         match read(&self.0, buffer) {
-            Ok(0) => Err(Gone),
+            Ok(0) => Err(Unplugged),
             Ok(length) => Ok(length),
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-            Err(_) => Err(Gone),
+            Err(_) => Err(Unplugged),
         }
     }
 
     /// Writes all bytes.
-    pub fn write(&self, mut bytes: &[u8]) -> Result<(), Gone> {
+    pub fn write(&self, mut bytes: &[u8]) -> Result<(), Unplugged> {
         while !bytes.is_empty() {
             if !self.wait(PollFlags::OUT, PATIENCE)? {
-                return Err(Gone);
+                return Err(Unplugged);
             }
             match write(&self.0, bytes) {
                 Ok(length) => bytes = &bytes[length..],
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(_) => return Err(Gone),
+                Err(_) => return Err(Unplugged),
             }
         }
         Ok(())
     }
 
     /// Returns whether the port becomes ready within `timeout`.
-    fn wait(&self, what: PollFlags, timeout: Duration) -> Result<bool, Gone> {
-        let timeout = Timespec::try_from(timeout).map_err(|_| Gone)?;
+    fn wait(&self, what: PollFlags, timeout: Duration) -> Result<bool, Unplugged> {
+        let timeout = Timespec::try_from(timeout).map_err(|_| Unplugged)?;
         match poll(&mut [PollFd::new(&self.0, what)], Some(&timeout)) {
             Ok(ready) => Ok(ready != 0),
             Err(Errno::INTR) => Ok(false),
-            Err(_) => Err(Gone),
+            Err(_) => Err(Unplugged),
         }
     }
 }

@@ -9,7 +9,7 @@ use kprobes_loader_protocol::{BLOCK, package::Package, sender::Stage};
 
 const WIDTH: usize = 30;
 /// Where output is lines, the progress is not shown before this time.
-const WORTH_A_LINE: Duration = Duration::from_secs(3);
+const PROGRESS_DELAY: Duration = Duration::from_secs(3);
 
 /// The display of one transfer.
 pub struct Progress {
@@ -52,7 +52,7 @@ impl Progress {
         };
         if !self.is_terminal {
             // Without a terminal, the line cannot be redrawn. It is printed once if the user must act.
-            if stage == Stage::Greeting && self.shown.is_empty() && self.since.elapsed() > WORTH_A_LINE {
+            if stage == Stage::Greeting && self.shown.is_empty() && self.since.elapsed() > PROGRESS_DELAY {
                 eprintln!("{line}");
                 self.shown = line;
             }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Result, bail};
 
-use super::{Step, is_root, text_of};
+use super::{Step, is_root, output_of};
 
 const PACKAGE: &str = "qemu-system-arm";
 /// The first version with all machines.
@@ -48,7 +48,7 @@ pub fn mirror() -> Result<Option<(String, String)>> {
 
 /// Returns apt's configured sources: lines of release, component and URI.
 fn targets() -> Result<String> {
-    text_of(Command::new("apt-get").args([
+    output_of(Command::new("apt-get").args([
         "indextargets",
         "--format",
         "$(RELEASE) $(COMPONENT) $(REPO_URI)",
@@ -96,7 +96,7 @@ fn install(from: &[&str]) -> Step {
 fn candidate() -> Result<Option<u32>> {
     let mut policy = Command::new("apt-cache");
     policy.args(["policy", PACKAGE]).env("LC_ALL", "C").stderr(Stdio::null());
-    Ok(major_version(&text_of(&mut policy)?))
+    Ok(major_version(&output_of(&mut policy)?))
 }
 
 /// Returns the major version of the candidate in the output of `apt-cache policy`.

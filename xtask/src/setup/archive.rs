@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use super::{
     Step,
     apt::{self, KEYRING},
-    text_of,
+    output_of,
 };
 use crate::workspace;
 use index::Stanza;
@@ -65,7 +65,7 @@ impl Archive {
             fs::create_dir_all(&directory).with_context(|| format!("{} cannot be made", directory.display()))
         };
         ["lists/partial", "cache/archives/partial", "unpacked"].into_iter().try_for_each(made)?;
-        let is_debian = Path::new(KEYRING).is_file() && text_of(Command::new("apt-get").arg("--version")).is_ok();
+        let is_debian = Path::new(KEYRING).is_file() && output_of(Command::new("apt-get").arg("--version")).is_ok();
         archive.index = if is_debian { archive.ask_apt(component)? } else { archive.ask_mirror(component)? };
         Ok(archive)
     }
@@ -121,14 +121,14 @@ impl Archive {
         let packed = self.file("Packages.gz");
         let url = format!("{MIRROR}/dists/{SUITE}/{component}/binary-{ARCHITECTURE}/Packages.gz");
         fetch(&url, &packed)?;
-        Ok(Index::Text(text_of(Command::new("gzip").args(["-dc", &packed]))?))
+        Ok(Index::Text(output_of(Command::new("gzip").args(["-dc", &packed]))?))
     }
 
     /// Returns the index's description of a package.
     fn stanza(&self, package: &str) -> Result<Stanza> {
         let text = match &self.index {
             Index::Apt { configuration } => {
-                &text_of(Command::new("apt-cache").args(["-c", configuration, "show", package]))?
+                &output_of(Command::new("apt-cache").args(["-c", configuration, "show", package]))?
             }
             Index::Text(text) => text,
         };
@@ -166,7 +166,7 @@ impl Archive {
         let file = self.scratch.join("package.deb");
         match &self.index {
             Index::Apt { configuration } => {
-                Step::run(&["apt-get", "-c", configuration, "download", package]).take_in(&self.scratch)?;
+                Step::run(&["apt-get", "-c", configuration, "download", package]).run_in(&self.scratch)?;
                 let entries = fs::read_dir(&self.scratch)?.filter_map(Result::ok);
                 let downloaded = entries.into_iter().find(|entry| is_of(package, &entry.file_name().to_string_lossy()));
                 let downloaded = downloaded.with_context(|| format!("apt-get has not downloaded {package}"))?;
@@ -202,7 +202,7 @@ fn fetch(url: &str, file: &str) -> Result<()> {
 
 /// Extracts the files `members` from a package into `directory`.
 fn unpack(package: &Path, directory: &Path, members: &[String]) -> Result<()> {
-    let (mut read, form) = if text_of(Command::new("dpkg-deb").arg("--version")).is_ok() {
+    let (mut read, form) = if output_of(Command::new("dpkg-deb").arg("--version")).is_ok() {
         let mut read = workspace::command("dpkg-deb");
         read.arg("--fsys-tarfile").arg(package);
         (read, "-x")

@@ -33,11 +33,11 @@ impl Step {
 
     /// Executes the step, and prints it.
     pub fn take(&self) -> Result<()> {
-        self.take_in(&workspace::root())
+        self.run_in(&workspace::root())
     }
 
     /// Executes the step, and prints it. A command runs in `directory`.
-    pub fn take_in(&self, directory: &Path) -> Result<()> {
+    pub fn run_in(&self, directory: &Path) -> Result<()> {
         match self {
             Self::Write(path, text) => {
                 eprintln!("setup: writing {}", path.display());

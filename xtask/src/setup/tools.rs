@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Result, bail, ensure};
 
-use super::{Step, is_root, text_of};
+use super::{Step, is_root, output_of};
 
 /// The programs, with their Debian packages.
 const TOOLS: [(&str, &str); 4] =
@@ -33,7 +33,7 @@ fn install(tools: &[(&'static str, &'static str)], names: &str) -> Result<()> {
     }
     let list = packages.join(" ");
     eprintln!("setup: programs that the tests need are missing: {list}");
-    if text_of(Command::new("apt-get").arg("--version")).is_err() {
+    if output_of(Command::new("apt-get").arg("--version")).is_err() {
         bail!("the tests need {names}: install the missing ones, {list}");
     }
     let mut install = vec!["apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"];

@@ -47,18 +47,18 @@ pub fn get() -> Result<()> {
 
 /// Checks that all trees are there and complete.
 fn check() -> Result<()> {
-    names()?.iter().try_for_each(|name| is_whole(&path(name)))
+    names()?.iter().try_for_each(|name| check_complete(&path(name)))
 }
 
-fn is_whole(file: &Path) -> Result<()> {
+fn check_complete(file: &Path) -> Result<()> {
     let bytes = fs::read(file).with_context(|| format!("the device tree {} is missing", file.display()))?;
-    ensure!(has_its_length(&bytes), "{} is not a complete device tree", file.display());
+    ensure!(has_stated_length(&bytes), "{} is not a complete device tree", file.display());
     Ok(())
 }
 
 /// Whether the file begins as a device tree does, and has the length that its header says (Devicetree Specification,
 /// 5.2).
-fn has_its_length(bytes: &[u8]) -> bool {
+fn has_stated_length(bytes: &[u8]) -> bool {
     const MAGIC: [u8; 4] = 0xd00d_feed_u32.to_be_bytes();
     let length = bytes.strip_prefix(&MAGIC).and_then(|rest| rest.first_chunk());
     length.is_some_and(|length| u32::from_be_bytes(*length) as usize == bytes.len())
@@ -66,14 +66,14 @@ fn has_its_length(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::has_its_length;
+    use super::has_stated_length;
 
     #[test]
     fn half_a_tree_is_none() {
         let tree = [0xd0, 0x0d, 0xfe, 0xed, 0, 0, 0, 10, 1, 2];
-        assert!(has_its_length(&tree));
+        assert!(has_stated_length(&tree));
         for part in [&tree[..9], &tree[..7], &tree[1..], &[]] {
-            assert!(!has_its_length(part), "{part:?}");
+            assert!(!has_stated_length(part), "{part:?}");
         }
     }
 }

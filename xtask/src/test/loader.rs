@@ -43,7 +43,7 @@ const SESSION: &str = "kprobes> p:iteration runtime::workload::sha256::iterate\n
     kprobes> -:iteration\n";
 
 /// A test with a board. The error says what went wrong.
-type Try = fn(&Bed) -> Result<()>;
+type Try = fn(&Fixture) -> Result<()>;
 
 /// Builds the loader, and adds its tests on the boards that have one.
 pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>) {
@@ -61,11 +61,11 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>) {
         if !named.is_base() || !named.board.has_card() {
             continue;
         }
-        let bed = Bed::new(named.board, context.cargo_jobs(), targets).map(Arc::new);
-        let bed = bed.map_err(|error| format!("{error:#}"));
+        let fixture = Fixture::new(named.board, context.cargo_jobs(), targets).map(Arc::new);
+        let fixture = fixture.map_err(|error| format!("{error:#}"));
         candidates.extend(tests.into_iter().map(|(name, depends, try_it)| {
-            let bed = bed.clone();
-            let run = move || match try_it(&*bed?) {
+            let fixture = fixture.clone();
+            let run = move || match try_it(&*fixture?) {
                 Ok(()) => Ok(Outcome::Passed),
                 Err(error) => Err(format!("{error:#}")),
             };
@@ -76,7 +76,7 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>) {
 }
 
 /// The files and arguments that the tests use.
-struct Bed<'a> {
+struct Fixture<'a> {
     board: &'a Board,
     arguments: Vec<OsString>,
     loader: Vec<u8>,
@@ -87,14 +87,14 @@ struct Bed<'a> {
     is_thorough: bool,
 }
 
-impl<'a> Bed<'a> {
+impl<'a> Fixture<'a> {
     fn new(board: &'a Board, cargo_jobs: usize, targets: &Targets<'_>) -> Result<Self> {
         let jobs = cargo_jobs.to_string();
         let file = flash::loader_with(&["--jobs", &jobs])?;
         let loader = fs::read(&file).with_context(|| format!("{} cannot be read", file.display()))?;
         let arguments = board.arguments(board.configuration(BASE)?, &Overrides::default(), &file)?;
         // After a reset, the loader must come back.
-        let mut arguments = board::that_reboot(arguments);
+        let mut arguments = board::with_reboot(arguments);
         // CPUs that wait for a kernel would otherwise take time from the CPU that loads it, and from QEMU's UART.
         arguments.extend(["-accel".into(), "tcg,thread=single".into()]);
         let built = |package: &str| -> Result<Vec<u8>> {
@@ -150,33 +150,33 @@ impl<'a> Bed<'a> {
 }
 
 /// A kernel is loaded, replies, and gives the board back for the next one.
-fn console(bed: &Bed) -> Result<()> {
-    let (_cable, station) = bed.station("console", Faults::default())?;
-    bed.have_session(&station)?;
-    bed.load_other(&station, 0)
+fn console(fixture: &Fixture) -> Result<()> {
+    let (_cable, station) = fixture.station("console", Faults::default())?;
+    fixture.have_session(&station)?;
+    fixture.load_other(&station, 0)
 }
 
 /// The line changes and loses bytes while the kernel is sent.
-fn noise(bed: &Bed) -> Result<()> {
+fn noise(fixture: &Fixture) -> Result<()> {
     let until = 250_000;
-    let (_cable, station) = bed.station("noise", Faults { noise: 10_000, until, ..Faults::default() })?;
-    bed.load_other(&station, until as usize)
+    let (_cable, station) = fixture.station("noise", Faults { noise: 10_000, until, ..Faults::default() })?;
+    fixture.load_other(&station, until as usize)
 }
 
 /// The cable is pulled and put in again, twice while the kernel is sent.
-fn cut_cable(bed: &Bed) -> Result<()> {
+fn cut_cable(fixture: &Fixture) -> Result<()> {
     let pulls = vec![50_000, 130_000];
-    let (_cable, station) = bed.station("cut", Faults { pulls, ..Faults::default() })?;
-    bed.load_other(&station, 150_000)
+    let (_cable, station) = fixture.station("cut", Faults { pulls, ..Faults::default() })?;
+    fixture.load_other(&station, 150_000)
 }
 
 /// A part of the suite with every kind of test: some pass, some end the machine so that the loader goes on, and one
 /// does not apply.
-fn suite(bed: &Bed) -> Result<()> {
-    let (_cable, station) = bed.station("suite", Faults::default())?;
-    let image = station.with(&bed.tests)?;
-    let tests = bed.talk(&image, &mut Listing::default())?;
-    let lacks = bed.board.lacks(None);
+fn suite(fixture: &Fixture) -> Result<()> {
+    let (_cable, station) = fixture.station("suite", Faults::default())?;
+    let image = station.with(&fixture.tests)?;
+    let tests = fixture.talk(&image, &mut Listing::default())?;
+    let lacks = fixture.board.lacks(None);
     for (module, stops) in [
         ("kprobe", false),
         ("machine", true),
@@ -187,7 +187,7 @@ fn suite(bed: &Bed) -> Result<()> {
     ] {
         let is_wanted = |test: &&Test| test.name.split("::").next() == Some(module) && test.stops.is_some() == stops;
         let test = tests.iter().find(is_wanted).with_context(|| format!("there is no such test of {module}"))?;
-        let outcome = bed.talk(&image, &mut Trial::new(test.clone(), lacks.clone()))?;
+        let outcome = fixture.talk(&image, &mut Trial::new(test.clone(), lacks.clone()))?;
         let applies = outcome == Outcome::Passed;
         ensure!(applies == (module != "block"), "{} has the outcome {outcome:?}", test.name);
     }
@@ -195,10 +195,10 @@ fn suite(bed: &Bed) -> Result<()> {
 }
 
 /// A kernel that no longer prompts still gives the board back.
-fn no_prompt(bed: &Bed) -> Result<()> {
-    let (_cable, station) = bed.station("no-prompt", Faults::default())?;
-    bed.talk(&station.with(&bed.kernel)?, &mut Busy)?;
-    bed.load_other(&station, 0)
+fn no_prompt(fixture: &Fixture) -> Result<()> {
+    let (_cable, station) = fixture.station("no-prompt", Faults::default())?;
+    fixture.talk(&station.with(&fixture.kernel)?, &mut Busy)?;
+    fixture.load_other(&station, 0)
 }
 
 /// Waits until a loader announces itself.
@@ -239,24 +239,24 @@ impl Subject<()> for Busy {
 }
 
 /// A user who names another board than the connected one is told which it is.
-fn another_board(bed: &Bed) -> Result<()> {
+fn another_board(fixture: &Fixture) -> Result<()> {
     let boards = Board::all()?;
-    let other = boards.iter().find(|board| board.has_card() && board.name != bed.board.name);
+    let other = boards.iter().find(|board| board.has_card() && board.name != fixture.board.name);
     let other = other.context("there is only one board")?.name.as_str();
-    let (cable, station) = bed.station("other", Faults::default())?;
+    let (cable, station) = fixture.station("other", Faults::default())?;
     drop(station);
-    let station = bed.open(other, &cable.port)?;
-    let failure = station.with(&bed.kernel)?.start(Box::new(|_| ())).err().context("it was loaded")?.to_string();
-    let expected = format!("is {}, not {other}", bed.board.name);
+    let station = fixture.open(other, &cable.port)?;
+    let failure = station.with(&fixture.kernel)?.start(Box::new(|_| ())).err().context("it was loaded")?.to_string();
+    let expected = format!("is {}, not {other}", fixture.board.name);
     ensure!(failure.ends_with(&expected), "it says {failure:?}");
     Ok(())
 }
 
 /// If no loader answers, the error says so, with the bytes that came instead.
-fn no_loader(bed: &Bed) -> Result<()> {
-    let (_cable, mut station) = bed.station("none", Faults { noise: 1, until: u64::MAX, ..Faults::default() })?;
+fn no_loader(fixture: &Fixture) -> Result<()> {
+    let (_cable, mut station) = fixture.station("none", Faults { noise: 1, until: u64::MAX, ..Faults::default() })?;
     station.patience = Duration::from_secs(2);
-    let failure = station.with(&bed.kernel)?.start(Box::new(|_| ())).err().context("it was loaded")?.to_string();
+    let failure = station.with(&fixture.kernel)?.start(Box::new(|_| ())).err().context("it was loaded")?.to_string();
     ensure!(failure.contains("no loader answered") && failure.contains("nothing was received"), "it says {failure:?}");
     Ok(())
 }

@@ -65,14 +65,14 @@ const EVERYTHING: &str = "kprobe:* { @[func] = count(); }";
 const CPUS: u32 = 4;
 
 /// A dialogue with a machine.
-type Talk = Box<dyn Subject<()> + Send>;
+type Dialogue = Box<dyn Subject<()> + Send>;
 
 /// A visit, and the machine for it.
 pub struct Trial {
     pub name: &'static str,
     pub demands: Demands,
     pub machine: Networked,
-    pub subject: Result<Talk, String>,
+    pub subject: Result<Dialogue, String>,
 }
 
 /// Returns every visit to this board, if it has cards. `arguments` are those of the machine without the cards. Packets
@@ -119,17 +119,17 @@ pub fn all(
     ] {
         let machine = machine(name);
         let traced = command.clone().and_then(|command| makes(machine.host.clone(), &command));
-        let subject = traced.map(|traced| Box::new(traced) as Talk);
+        let subject = traced.map(|traced| Box::new(traced) as Dialogue);
         trials.push(Trial { name, demands: Demands::on(traits), machine, subject });
     }
     let name = "control_flags";
     let machine_of_flags = machine(name);
-    let subject: Talk = Box::new(Traced::controlled(machine_of_flags.host.clone(), CONTROLS));
+    let subject: Dialogue = Box::new(Traced::controlled(machine_of_flags.host.clone(), CONTROLS));
     trials.push(Trial { name, demands: Demands::default(), machine: machine_of_flags, subject: Ok(subject) });
     if board.cpus(configuration) == CPUS {
-        let traced: fn(Host) -> Talk = |host| Box::new(Traced::everything(host, EVERYTHING));
-        let stopped: fn(Host) -> Talk = |host| Box::new(Stopped::new(host));
-        let graphed: fn(Host) -> Talk = |host| Box::new(Graphed::new(host));
+        let traced: fn(Host) -> Dialogue = |host| Box::new(Traced::everything(host, EVERYTHING));
+        let stopped: fn(Host) -> Dialogue = |host| Box::new(Stopped::new(host));
+        let graphed: fn(Host) -> Dialogue = |host| Box::new(Graphed::new(host));
         for (name, subject) in [("every_function", traced), ("every_instruction", stopped), ("function_graph", graphed)]
         {
             let machine = machine(name);

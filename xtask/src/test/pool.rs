@@ -27,7 +27,7 @@ pub type Job<'a> = Box<dyn FnOnce(&Results) + Send + 'a>;
 type Build<'a> = Box<dyn FnOnce(&BuildContext<'_, 'a>) + Send + 'a>;
 
 /// A message from a worker.
-pub enum News {
+pub enum WorkerMessage {
     Finished(Finished),
     /// The time that a build took.
     Built(String, Duration),
@@ -37,17 +37,17 @@ pub enum News {
 
 /// Where workers send results.
 #[derive(Clone)]
-pub struct Results(Sender<News>);
+pub struct Results(Sender<WorkerMessage>);
 
 impl Results {
-    fn send(&self, news: News) {
+    fn send(&self, message: WorkerMessage) {
         // The receiver outlives every worker: `Pool::run` holds it until all senders are gone.
-        let _ = self.0.send(news);
+        let _ = self.0.send(message);
     }
 
     /// Reports the result of a test.
     pub fn add(&self, finished: Finished) {
-        self.send(News::Finished(finished));
+        self.send(WorkerMessage::Finished(finished));
     }
 
     /// Runs a test, and reports its result and how long it took.
@@ -64,7 +64,7 @@ impl Results {
 
     /// Reports, when tests are listed, a test that runs `count` times.
     pub fn list(&self, line: String, count: usize) {
-        self.send(News::Listed(line, count));
+        self.send(WorkerMessage::Listed(line, count));
     }
 }
 
@@ -136,8 +136,8 @@ impl<'a> Pool<'a> {
     }
 
     /// Does all of the work, and calls `hear` with each message from the workers.
-    pub fn run(self, mut hear: impl FnMut(News)) {
-        let (sender, news) = mpsc::channel();
+    pub fn run(self, mut hear: impl FnMut(WorkerMessage)) {
+        let (sender, message) = mpsc::channel();
         thread::scope(|scope| {
             for _ in 0..self.workers {
                 let results = Results(sender.clone());
@@ -145,7 +145,7 @@ impl<'a> Pool<'a> {
                 scope.spawn(move || pool.work(&results));
             }
             drop(sender);
-            news.iter().for_each(&mut hear);
+            message.iter().for_each(&mut hear);
         });
     }
 
@@ -162,7 +162,7 @@ impl<'a> Pool<'a> {
                     let start = Instant::now();
                     let context = BuildContext { pool: self, results };
                     match catch_unwind(AssertUnwindSafe(|| build(&context))) {
-                        Ok(()) => results.send(News::Built(name.into(), start.elapsed())),
+                        Ok(()) => results.send(WorkerMessage::Built(name.into(), start.elapsed())),
                         Err(panic) => results.step_failed(name, sentence_of(&*panic)),
                     }
                     self.lock().is_building = false;
@@ -210,7 +210,7 @@ mod tests {
         time::Duration,
     };
 
-    use super::{News, Outcome, Pool, Results};
+    use super::{Outcome, Pool, Results, WorkerMessage};
     use crate::test::report::Finished;
 
     fn passed(results: &Results, name: &str) {
@@ -220,13 +220,13 @@ mod tests {
     /// Returns the names of the results, sorted, with failures marked.
     fn run(pool: Pool<'_>) -> Vec<String> {
         let mut names = Vec::new();
-        pool.run(|news| {
-            names.push(match news {
-                News::Finished(finished) => match finished.outcome {
+        pool.run(|message| {
+            names.push(match message {
+                WorkerMessage::Finished(finished) => match finished.outcome {
                     Ok(_) => finished.name,
                     Err(why) => format!("{}: {why}", finished.name),
                 },
-                News::Built(name, _) | News::Listed(name, _) => name,
+                WorkerMessage::Built(name, _) | WorkerMessage::Listed(name, _) => name,
             })
         });
         names.sort();

@@ -26,10 +26,10 @@ use super::{
 use crate::{
     boot::VIRT,
     flamegraph::Stacks,
-    record::{Recorded, Refused, What, with_channel},
+    record::{RecordOptions, Recorded, Refused, with_channel},
     remote::{Remote, Stopped},
     setup,
-    trace::{self, How, Stream, run_text},
+    trace::{self, ProgramOptions, Stream, run_text},
     workspace,
 };
 
@@ -110,8 +110,11 @@ fn report(machine: &Machine) -> Result<Outcome> {
     }
     let text = remote.ask("cat trace")?;
     let mut recorded = Recorded::of(fs::read(&machine.image)?);
-    let outcome =
-        recorded.take(&mut remote, Some(&frames), &What { command: Some("list".into()), ..What::default() })?;
+    let outcome = recorded.take(
+        &mut remote,
+        Some(&frames),
+        &RecordOptions { command: Some("list".into()), ..RecordOptions::default() },
+    )?;
     ensure!(outcome.is_none() && recorded.missing + recorded.damaged + recorded.lost == 0, "{recorded}");
     recorded.write(&file)?;
     drop(remote);
@@ -168,16 +171,16 @@ impl Printed {
 fn uart(machine: &Machine) -> Result<Outcome> {
     let mut remote = machine.start()?;
     let mut recorded = Recorded::of(fs::read(&machine.image)?);
-    let what = What {
+    let record_options = RecordOptions {
         event: vec!["p:blocks sha2::sha256::compress256 count=%x2:u64".into()],
         command: Some("run sha256 100".into()),
-        ..What::default()
+        ..RecordOptions::default()
     };
-    let outcome = recorded.take(&mut remote, None, &what)?;
+    let outcome = recorded.take(&mut remote, None, &record_options)?;
     let events = recorded.flags().count();
     ensure!(outcome.is_none() && events == 200 && recorded.records == 200, "{outcome:?}: {recorded}");
     ensure!(recorded.missing + recorded.damaged + recorded.lost == 0, "{recorded}");
-    let wrong = What { event: vec!["p:x nowhere".into()], ..What::default() };
+    let wrong = RecordOptions { event: vec!["p:x nowhere".into()], ..RecordOptions::default() };
     ensure!(recorded.take(&mut remote, None, &wrong)? == Some(Refused::Event), "what is no event is recorded");
     Ok(Outcome::Passed)
 }
@@ -189,9 +192,9 @@ fn json(remote: &mut Remote) -> Result<()> {
         kretprobe:runtime::workload::sha256::iterate { @[(u8)retval ? \"right\" : \"wrong\"] = count(); } \
         kprobe:sha2::sha256::compress256 { @blocks = hist(arg2); @rows = lhist(arg2, 0, 100, 1); \
         @all[func] = stats(arg2); @last = (1, \"a\"); }";
-    let mut run = |program: &str, how: How| {
+    let mut run = |program: &str, options: ProgramOptions| {
         let mut out = String::new();
-        let outcome = run_text(remote, program, &how, &mut |stream, text| {
+        let outcome = run_text(remote, program, &options, &mut |stream, text| {
             if stream == Stream::Output {
                 out.push_str(text);
             }
@@ -199,9 +202,9 @@ fn json(remote: &mut Remote) -> Result<()> {
         })?;
         anyhow::Ok((outcome, out))
     };
-    let (outcome, text) = run(PROGRAM, How::text(COMMAND))?;
+    let (outcome, text) = run(PROGRAM, ProgramOptions::text(COMMAND))?;
     ensure!(outcome == trace::Outcome::Done, "{outcome:?}: {text}");
-    let (outcome, output) = run(PROGRAM, How::json(COMMAND))?;
+    let (outcome, output) = run(PROGRAM, ProgramOptions::json(COMMAND))?;
     ensure!(outcome == trace::Outcome::Done, "{outcome:?}: {output}");
     let objects: Vec<Value> = output
         .lines()
@@ -234,7 +237,7 @@ fn json(remote: &mut Remote) -> Result<()> {
             ensure!(words.next() == Some(&row["count"].to_string()), "{row} is {line}");
         }
     }
-    let (_, output) = run("kprobe:sha2::sha256::compress256 { @[kstack] = count(); }", How::json(COMMAND))?;
+    let (_, output) = run("kprobe:sha2::sha256::compress256 { @[kstack] = count(); }", ProgramOptions::json(COMMAND))?;
     let (mut folded, mut picture) = (Vec::new(), Vec::new());
     let stacks = Stacks::read(&output, None)?;
     stacks.fold(&mut folded)?;
@@ -245,17 +248,17 @@ fn json(remote: &mut Remote) -> Result<()> {
     let callee = ";sha2::sha256::compress256 200";
     ensure!(folded.contains(";runtime::workload::sha256::iterate;") && folded.trim_end().ends_with(callee), "{folded}");
     ensure!(String::from_utf8(picture)?.contains("sha2::sha256::compress256 (200 calls, 100"), "{folded}");
-    let (outcome, output) = run("kprobe:nowhere {\n@ = count(); }", How::text(COMMAND))?;
+    let (outcome, output) = run("kprobe:nowhere {\n@ = count(); }", ProgramOptions::text(COMMAND))?;
     ensure!(
         matches!(&outcome, trace::Outcome::Refused(why) if why.contains("\n  kprobe:nowhere {\n  ^^^")),
         "{outcome:?}"
     );
     ensure!(output.is_empty(), "{output}");
     for refused in ["lisst", "cat nothing", "run sha256 0"] {
-        let (outcome, output) = run("BEGIN { printf(\"a\"); }", How::text(refused))?;
+        let (outcome, output) = run("BEGIN { printf(\"a\"); }", ProgramOptions::text(refused))?;
         ensure!(outcome == trace::Outcome::Failed && output == "a", "{refused}: {outcome:?} {output}");
     }
-    let stopped = run("BEGIN { }", How::text("poweroff"));
+    let stopped = run("BEGIN { }", ProgramOptions::text("poweroff"));
     ensure!(stopped.as_ref().is_err_and(|error| error.is::<Stopped>()), "{stopped:?}");
     Ok(())
 }

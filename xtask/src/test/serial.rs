@@ -10,7 +10,7 @@ use super::{
     protocol::{Listing, Trial},
     report::{Finished, Report},
     sessions,
-    target::Talk,
+    target::Dialogue,
     wanted::Wanted,
 };
 use crate::{board::Board, image, machine::Start, serial::Station, workspace};
@@ -43,13 +43,13 @@ impl SerialRun<'_> {
 
     /// Runs every test that the tests image lists.
     fn listed(&mut self) -> Result<()> {
-        let image = fs::read(image::write_beside(&workspace::build_kernel("kprobes-tests")?)?)?;
+        let image = fs::read(image::write_image_next_to(&workspace::build_kernel("kprobes-tests")?)?)?;
         let image = self.station.with(&image)?;
         let tests = converse(&image, self.seconds, &mut Listing::default()).map_err(anyhow::Error::msg)?;
         let lacks = Board::load(&self.station.board)?.lacks(None);
         for test in tests {
             let name = self.name(&test.name);
-            self.try_one(name, &image, Ok(Talk::Trial(Trial::new(test, lacks.clone()))));
+            self.try_one(name, &image, Ok(Dialogue::Trial(Trial::new(test, lacks.clone()))));
         }
         Ok(())
     }
@@ -66,17 +66,17 @@ impl SerialRun<'_> {
         if sessions.is_empty() && !self.wanted.has(&garbage) {
             return Ok(());
         }
-        let image = fs::read(image::write_beside(&workspace::build_kernel("runtime")?)?)?;
+        let image = fs::read(image::write_image_next_to(&workspace::build_kernel("runtime")?)?)?;
         let image = self.station.with(&image)?;
         for session in sessions {
             // No user is there to switch the board on again.
-            self.try_one(name(&session.name), &image, session.subject_that_stays().map(Talk::Other));
+            self.try_one(name(&session.name), &image, session.subject_that_stays().map(Dialogue::Other));
         }
-        self.try_one(garbage, &image, sessions::garbage().map(Talk::Other));
+        self.try_one(garbage, &image, sessions::garbage().map(Dialogue::Other));
         Ok(())
     }
 
-    fn try_one(&mut self, name: String, start: &dyn Start, subject: Result<Talk, String>) {
+    fn try_one(&mut self, name: String, start: &dyn Start, subject: Result<Dialogue, String>) {
         if self.wanted.has(&name) {
             let begin = Instant::now();
             let outcome = subject.and_then(|subject| subject.with(start, self.seconds));

@@ -24,12 +24,12 @@ use crate::{
 };
 
 /// A dialogue with a machine that gives the result of a test.
-pub enum Talk {
+pub enum Dialogue {
     Trial(Trial),
     Other(Box<dyn Subject<()> + Send>),
 }
 
-impl Talk {
+impl Dialogue {
     /// Starts the machine and talks to it. There may be `seconds` between one line and the next.
     pub fn with(self, start: &dyn Start, seconds: u64) -> Result<Outcome, String> {
         match self {
@@ -91,7 +91,7 @@ impl<'a> Candidate<'a> {
         name: String,
         demands: Demands,
         machine: impl Start + Send + 'a,
-        subject: Result<Talk, String>,
+        subject: Result<Dialogue, String>,
         seconds: u64,
     ) -> Self {
         Self::new(configuration, name, demands, move || subject.and_then(|subject| subject.with(&machine, seconds)))
@@ -139,7 +139,7 @@ impl<'a> Targets<'a> {
             let (arguments, of_one_cpu) =
                 (named.arguments(image)?, named.arguments_with(&Overrides::cpus(1, None), image)?);
             candidates.extend(tests.iter().map(|test| {
-                let trial = Talk::Trial(Trial::new(test.clone(), named.traits.lacks.clone()));
+                let trial = Dialogue::Trial(Trial::new(test.clone(), named.traits.lacks.clone()));
                 let (name, demands) = (test.name.clone(), test.demands.clone());
                 // On several CPUs, QEMU takes up to ten times as long for the same.
                 let is_for_one = !self.is_thorough && !demands.depends.contains(&Trait::Cpus);
@@ -170,7 +170,7 @@ impl<'a> Targets<'a> {
         let mut candidates = Vec::new();
         let mut console = |name: &str, demands: &Demands, subject: Result<_, String>| {
             let name = format!("console::{name}");
-            let subject = subject.map(Talk::Other);
+            let subject = subject.map(Dialogue::Other);
             candidates.push(Candidate::talk(index, name, demands.clone(), arguments.clone(), subject, self.seconds));
         };
         let mut others = Vec::new();
@@ -190,18 +190,18 @@ impl<'a> Targets<'a> {
         }
         console("garbage", &Demands::on(&[Trait::Board]), sessions::garbage());
         let (name, demands) = ("console::reboot".into(), Demands::on(&[Trait::Board]));
-        let subject = sessions::special("reboot").map(Talk::Other);
-        let machine = board::that_reboot(arguments.clone());
+        let subject = sessions::special("reboot").map(Dialogue::Other);
+        let machine = board::with_reboot(arguments.clone());
         candidates.push(Candidate::talk(index, name, demands, machine, subject, self.seconds));
         candidates.extend(others);
         for boot in boot::all(named.board, named.configuration, elf, image)? {
-            let (name, subject) = (format!("boot::{}", boot.name), boot.subject.map(Talk::Other));
+            let (name, subject) = (format!("boot::{}", boot.name), boot.subject.map(Dialogue::Other));
             candidates.push(Candidate::talk(index, name, boot.demands, boot.arguments, subject, self.seconds));
         }
         let mut captures = image.as_os_str().to_owned();
         captures.push(format!(".captures/{}-{}", named.board.name, named.configuration.name));
         for trial in network::all(named.board, named.configuration, &arguments, captures.as_ref())? {
-            let (name, subject) = (format!("network::{}", trial.name), trial.subject.map(Talk::Other));
+            let (name, subject) = (format!("network::{}", trial.name), trial.subject.map(Dialogue::Other));
             candidates.push(Candidate::talk(index, name, trial.demands, trial.machine, subject, self.seconds));
         }
         Ok(candidates)
@@ -218,7 +218,7 @@ impl<'a> Targets<'a> {
             } else {
                 bench::Rehearsal::default()
             };
-            let subject = Talk::Other(Box::new(subject));
+            let subject = Dialogue::Other(Box::new(subject));
             let (name, demands) = ("bench::cases".into(), Demands::default());
             Ok(Candidate::talk(index, name, demands, arguments, Ok(subject), self.seconds))
         };

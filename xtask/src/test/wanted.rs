@@ -61,8 +61,8 @@ impl Wanted {
         let Some((head, rest)) = self.filter.as_deref().and_then(|filter| filter.split_once("::")) else { return true };
         let is_end_of_module = modules.iter().any(|module| module.trim_end_matches("::").ends_with(head));
         let is_end_of_prefix = self.known.iter().any(|prefix| prefix.ends_with(head));
-        let goes_on = modules.iter().any(|module| module.starts_with(rest) || rest.starts_with(module));
-        is_end_of_module && !rest.contains("::") || is_end_of_prefix && goes_on
+        let may_extend = modules.iter().any(|module| module.starts_with(rest) || rest.starts_with(module));
+        is_end_of_module && !rest.contains("::") || is_end_of_prefix && may_extend
     }
 
     /// Whether all wanted tests have names that begin with one of `modules` after the prefix.

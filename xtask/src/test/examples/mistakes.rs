@@ -24,7 +24,7 @@ struct Mistake {
     file: File,
     from: &'static str,
     to: &'static str,
-    says: &'static str,
+    message: &'static str,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,42 +47,42 @@ const MISTAKES: [Mistake; 10] = [
         file: File::Source,
         from: INSTALL,
         to: "",
-        says: "TPIDR_EL1 is 0x0, which does not point to a `Context`: call `Context::install`",
+        message: "TPIDR_EL1 is 0x0, which does not point to a `Context`: call `Context::install`",
     },
     Mistake {
         name: "without_the_state_of_a_cpu",
         file: File::Source,
         from: INSTALL,
         to: "unsafe { core::arch::asm!(\"msr tpidr_el1, {}\", in(reg) &raw const CONTEXT) };",
-        says: "is 0x0, not the state of a CPU: call `Context::install`",
+        message: "is 0x0, not the state of a CPU: call `Context::install`",
     },
     Mistake {
         name: "without_the_vector",
         file: File::Source,
         from: VECTOR,
         to: "\"b unexpected\",",
-        says: "exception 0xf2000005 at ",
+        message: "exception 0xf2000005 at ",
     },
     Mistake {
         name: "with_a_vector_that_goes_on",
         file: File::Source,
         from: VECTOR,
         to: "\"mrs x2, elr_el1\", \"add x2, x2, #4\", \"msr elr_el1, x2\", \"eret\",",
-        says: "do not call the engine: make the vector of synchronous exceptions from EL1",
+        message: "do not call the engine: make the vector of synchronous exceptions from EL1",
     },
     Mistake {
         name: "with_the_region_too_late",
         file: File::Script,
         from: INCLUDE,
         to: "    .text :\n    {",
-        says: "runs while probes are handled, but lies outside of",
+        message: "runs while probes are handled, but lies outside of",
     },
     Mistake {
         name: "without_text",
         file: File::Source,
         from: TEXT,
         to: "0..0",
-        says: "`Platform::text` returns 0x0..0x0, which is empty",
+        message: "`Platform::text` returns 0x0..0x0, which is empty",
     },
     Mistake {
         name: "with_an_alias_that_cannot_be_written_to",
@@ -92,7 +92,7 @@ const MISTAKES: [Mistake; 10] = [
         fn with_writable(address: usize, _: usize, write: &mut dyn FnMut(*mut u8)) {
             write((address | 1 << 60) as *mut u8);
         }",
-        says: "which cannot be written to: map the text writable there",
+        message: "which cannot be written to: map the text writable there",
     },
     Mistake {
         name: "with_an_alias_of_other_memory",
@@ -102,7 +102,7 @@ const MISTAKES: [Mistake; 10] = [
         fn with_writable(address: usize, _: usize, write: &mut dyn FnMut(*mut u8)) {
             write((address + 4096) as *mut u8);
         }",
-        says: "but they are different memory",
+        message: "but they are different memory",
     },
     Mistake {
         name: "with_an_event_in_the_region",
@@ -112,14 +112,14 @@ const MISTAKES: [Mistake; 10] = [
     #[unsafe(link_section = \".kprobes.text.handlers.entered\")]
     extern \"C\" fn entered(hit: &mut Hit<'_>) {
         aarch64_kprobes::emit!(Entered { sum: hit.frame().x[0] });",
-        says: "which runs while probes are handled: move its `emit!` to code outside",
+        message: "which runs while probes are handled: move its `emit!` to code outside",
     },
     Mistake {
         name: "with_interrupts_masked",
         file: File::Source,
         from: "\"msr daifclr, #0b1111\", // probes",
         to: "",
-        says: "cannot be registered with interrupts masked",
+        message: "cannot be registered with interrupts masked",
     },
 ];
 /// The unchanged example, with the engine compiled without optimization.
@@ -139,9 +139,9 @@ fn main() {
 
 /// Adds a test for each mistake.
 pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
-    let all = MISTAKES.iter().map(|mistake| (mistake.name, mistake.says)).chain([(UNOPTIMIZED, UNOPTIMIZED_SAYS)]);
+    let all = MISTAKES.iter().map(|mistake| (mistake.name, mistake.message)).chain([(UNOPTIMIZED, UNOPTIMIZED_SAYS)]);
     let tests: Vec<_> = all
-        .map(|(name, says)| (format!("examples::mistakes::{name}"), name, says))
+        .map(|(name, message)| (format!("examples::mistakes::{name}"), name, message))
         .filter(|(test, ..)| wanted.has(test))
         .collect();
     if tests.is_empty() {
@@ -152,9 +152,10 @@ pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
             return tests.into_iter().for_each(|(test, ..)| context.results.list(test, 1));
         }
         match build(context) {
-            Ok(directory) => tests.into_iter().for_each(|(test, name, says)| {
+            Ok(directory) => tests.into_iter().for_each(|(test, name, message)| {
                 let elf = directory.join(name);
-                context.add(test.clone(), Box::new(move |results| results.time(test, || tells(&elf, says))));
+                context
+                    .add(test.clone(), Box::new(move |results| results.time(test, || prints_message(&elf, message))));
             }),
             Err(error) => context.results.step_failed("build::mistakes", error),
         }
@@ -215,8 +216,12 @@ fn put(directory: &Path, name: &str, source: &str, script: &str) -> Result<(), S
     Ok(())
 }
 
-/// Runs a kernel, and checks that it prints `says`.
-fn tells(elf: &Path, says: &str) -> Result<Outcome, String> {
+/// Runs a kernel, and checks that it prints `message`.
+fn prints_message(elf: &Path, message: &str) -> Result<Outcome, String> {
     let printed = run(elf, "max")?;
-    if printed.contains(says) { Ok(Outcome::Passed) } else { Err(format!("it prints\n{printed}\nwithout {says:?}")) }
+    if printed.contains(message) {
+        Ok(Outcome::Passed)
+    } else {
+        Err(format!("it prints\n{printed}\nwithout {message:?}"))
+    }
 }

@@ -47,12 +47,12 @@ type Check = fn(&Printed, &[(String, Vec<Packet>)]) -> Result<(), String>;
 
 /// Finds out whether captures grow.
 #[derive(Default)]
-struct Calm {
+struct CaptureMonitor {
     lengths: Vec<u64>,
     times: u32,
 }
 
-impl Calm {
+impl CaptureMonitor {
     /// Returns the lengths of the captures, once they are at rest.
     fn look(&mut self, host: &Host) -> Result<Option<Vec<u64>>, String> {
         let lengths = host.lengths()?;
@@ -68,13 +68,13 @@ enum State {
     /// The interfaces must have addresses by this time.
     Arriving(Instant),
     /// The interfaces have addresses, and the captures come to rest.
-    Settling(Calm),
+    Settling(CaptureMonitor),
     /// The program was typed when the captures had these lengths.
     Arming(Vec<u64>),
     /// The program runs, and the clients are there.
     Visited(Visiting),
     /// The clients have gone, and the captures come to rest.
-    Ebbing(Calm),
+    Ebbing(CaptureMonitor),
     /// The program was ended when the captures had these lengths.
     Ending(Vec<u64>),
 }
@@ -153,7 +153,7 @@ impl Traced {
             State::Arriving(deadline) => {
                 self.interfaces = listed::interfaces(&reply);
                 if self.host.is_reached(&self.interfaces) {
-                    self.state = State::Settling(Calm::default());
+                    self.state = State::Settling(CaptureMonitor::default());
                 } else if *deadline < Instant::now() {
                     return Err("not all of the interfaces have addresses".into());
                 } else {
@@ -172,7 +172,7 @@ impl Traced {
                     && let Some(result) = visiting.poll()
                 {
                     result?;
-                    self.state = State::Ebbing(Calm::default());
+                    self.state = State::Ebbing(CaptureMonitor::default());
                     return Ok(Reply::Wait);
                 }
                 self.typed += 1;
@@ -221,7 +221,7 @@ impl Traced {
             State::Visited(visiting) if !self.is_console => {
                 if let Some(result) = visiting.poll() {
                     result?;
-                    self.state = State::Ebbing(Calm::default());
+                    self.state = State::Ebbing(CaptureMonitor::default());
                 }
                 Ok(Reply::Wait)
             }
