@@ -193,7 +193,7 @@ mod tests {
             assert_eq!(test.event(line("noise")), Reply::Wait);
             assert_eq!(test.event(Event::Prompt), Reply::Wait);
         }
-        assert!(mark > 80);
+        assert!(mark > LENGTH / PIECE);
         assert_eq!(test.event(Event::Prompt), Reply::Type("two".into()));
         test.event(line("kprobes> two"));
         assert_eq!(test.silence(), Reply::Wait);
