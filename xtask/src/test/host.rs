@@ -50,6 +50,19 @@ const HOST: [&str; 2] = ["--target", "host-tuple"];
 /// The packages with model-checked tests, and the flags to build these: see `models/`.
 const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-vm", "-p", "runtime"];
 const LOOM: [&str; 2] = ["--config", r#"target."cfg(all())".rustflags=["--cfg=loom"]"#];
+/// Optimizes only what the models repeat, and the crate whose models would need a larger stack without it.
+const REPEATED: [&str; 10] = [
+    "--config",
+    "profile.host.opt-level=0",
+    "--config",
+    "profile.host.package.loom.opt-level=1",
+    "--config",
+    "profile.host.package.generator.opt-level=1",
+    "--config",
+    "profile.host.package.kprobes-models.opt-level=1",
+    "--config",
+    "profile.host.package.kprobes-trace.opt-level=1",
+];
 /// The profile of what runs on the host (`Cargo.toml`).
 const PURE: [&str; 2] = ["--profile", "host"];
 /// Does not optimize the tested package itself. Its dependencies are those of the command that runs the tests.
@@ -112,7 +125,7 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
     for (what, arguments, part) in [
         ("host::libraries", [&build, &PURE[..], &HOST, &["--lib"], &LIBRARIES].concat(), ""),
         // The other tests are in these programs, too, but they would use the atomics of the models outside a model.
-        ("host::models", [&build, &PURE[..], &HOST, &["--lib"], &MODELS, &LOOM].concat(), "::models::"),
+        ("host::models", [&build, &PURE[..], &REPEATED, &HOST, &["--lib"], &MODELS, &LOOM].concat(), "::models::"),
         ("host::xtask", [&build, &PURE[..], &UNOPTIMIZED, &HOST, &["--bins", "-p", "xtask"]].concat(), ""),
     ] {
         pool.add(what, move |context| {
