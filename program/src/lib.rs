@@ -37,7 +37,5 @@ pub mod report;
 pub mod shortcut;
 pub mod syntax;
 
-#[cfg(any(test, feature = "generate"))]
-pub mod random;
 #[cfg(test)]
 mod tests;

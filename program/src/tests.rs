@@ -18,3 +18,10 @@ pub(crate) use machine::{Bed, Image, Task};
 
 #[global_allocator]
 static HEAP: Heap = Heap;
+
+/// Returns the number of rounds of a test: `usual` times the factor in the environment variable `PROGRAM_ROUNDS`. Miri
+/// runs a 500th of `usual`.
+pub(crate) fn rounds(usual: u64) -> u64 {
+    let factor = std::env::var("PROGRAM_ROUNDS").ok().and_then(|text| text.parse::<u64>().ok());
+    if cfg!(miri) { usual / 500 } else { usual * factor.unwrap_or(1) }
+}

@@ -64,5 +64,3 @@ pub use crate::exception::simulate::{Fault, Guard, Machine, holds};
 
 #[cfg(test)]
 mod oracle;
-#[cfg(test)]
-pub(crate) mod random;

@@ -172,6 +172,7 @@ impl<T> Slab<T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use kprobes_random::Random;
 
     /// Large enough that a few values fill a block.
     type Value = [u64; 100];
@@ -192,15 +193,14 @@ mod tests {
     fn values_keep_their_places_and_blocks_without_any_are_given_back() {
         let mut slab = Slab::new();
         let mut all: Vec<_> = (0..100).map(|number| (number, add(&mut slab, number))).collect();
-        let mut random = 1_u64;
+        let mut random = Random::new(1);
         let rounds = if cfg!(miri) { 500 } else { 10_000 };
         for round in 0..rounds {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             // More values come in some rounds, and more go in others.
-            if random >> 33 & 7 < if round / (rounds / 10) % 2 == 0 { 3 } else { 5 } {
+            if random.below(8) < if round / (rounds / 10) % 2 == 0 { 3 } else { 5 } {
                 all.push((round + 100, add(&mut slab, round + 100)));
             } else if !all.is_empty() {
-                let (number, place) = all.swap_remove((random >> 40) as usize % all.len());
+                let (number, place) = all.swap_remove(random.below(all.len()));
                 // SAFETY: the place holds a value, which `add` wrote.
                 assert!(unsafe { place.read() }.iter().all(|&word| word == number));
                 // SAFETY: the place was taken out of the list, and is not used any more.

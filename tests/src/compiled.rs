@@ -23,9 +23,9 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kprobes_program::check::{Symbols, check};
 use kprobes_program::checked::Checked;
 use kprobes_program::error::Problem;
-use kprobes_program::random::Random;
 use kprobes_program::report::{Names, OutputFormat, drain, write_maps};
 use kprobes_program::syntax::{generate, matches, parse};
+use kprobes_random::Random;
 use kprobes_vm::code::{Op, Operand, Register, Word};
 use kprobes_vm::compile::{Base, Clock, Compiled, Directory, Kernel, Path, Source, WORDS_MAX, compile};
 use kprobes_vm::hit::{self, Machine};
@@ -103,7 +103,7 @@ impl Hit {
             stack: [random.of(&functions), 0x1110, random.of(&functions)],
             memory,
         });
-        hit.registers.fill_with(|| random.number());
+        hit.registers.fill_with(|| random.value());
         hit.more = &raw const hit.words;
         hit
     }
@@ -412,7 +412,7 @@ test!(
             }
             let program = generate::sound(&mut random);
             let mut kind = None;
-            let number = random.number() as usize;
+            let number = random.value() as usize;
             let outcome = run_both(&program, &mut random, &memory, |ops| {
                 let of = |op: &Op| unnoticed.iter().position(|kind| format!("{op:?}").split(' ').next() == Some(kind));
                 let places: Vec<usize> = (0..ops.len()).filter(|&at| of(&ops[at]).is_some()).collect();

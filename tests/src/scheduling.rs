@@ -11,6 +11,7 @@ use core::time::Duration;
 
 use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe};
 use kprobes_console::symbol;
+use kprobes_random::Random;
 use runtime::sync::{IrqLock, IrqMask, PreemptLock, PreemptMask, WaitQueue};
 use runtime::{memory, smp, task};
 
@@ -64,16 +65,6 @@ fn cpu(number: usize) -> usize {
     number % cpus()
 }
 
-/// A pseudo-random generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
-
 /// Tasks that pass tokens to each other.
 struct Ring<const TASKS: usize> {
     /// The tokens that each task has received: the number of times that each is still to be passed on.
@@ -114,7 +105,7 @@ impl<const TASKS: usize> Ring<TASKS> {
 
     /// Runs the task `task`: between two tokens it computes, sleeps, starts a child, or does nothing.
     fn take_part(&self, task: usize) {
-        let mut random = Random(task as u64);
+        let mut random = Random::new(task as u64);
         let mut place = task::current_cpu();
         while let Some(hops) = self.receive(task) {
             let received = self.received[task].fetch_add(1, Relaxed);
@@ -302,7 +293,7 @@ test!(
             }
         });
         let first = task::spawn_on(0, "first", || {
-            let mut random = Random(0);
+            let mut random = Random::new(0);
             for round in 1..=ROUNDS {
                 while OCCUPIED.load(SeqCst) < cpus() - 1 {
                     task::yield_now();

@@ -3,6 +3,7 @@ use std::vec::Vec;
 
 use aarch64_kprobes::insn::Reason;
 use aarch64_kprobes::insn::Sequences;
+use kprobes_random::Random;
 
 use super::class::Simulation;
 use super::*;
@@ -148,12 +149,9 @@ A linear scan back over 32 instructions, as Linux does it, would be wrong about:
 #[test]
 fn the_survey_agrees_with_the_check_of_each_address() {
     let choices = [ADD, NOP, RET, LDXR, STXR, CBNZ_BACK, B_NE, 0x1400_0003, 0xd503_3f5f];
-    let mut random = 1_u64;
+    let mut random = Random::new(1);
     for _ in 0..2000 {
-        let words: [u32; 12] = std::array::from_fn(|_| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            choices[(random >> 33) as usize % choices.len()]
-        });
+        let words: [u32; 12] = std::array::from_fn(|_| random.of(&choices));
         for (index, outcome) in survey(START, &words, &(0..0), |_| false).unwrap().enumerate() {
             let address = (START + 4 * index) as u64;
             let range = START as u64..(START + 4 * words.len()) as u64;

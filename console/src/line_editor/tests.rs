@@ -3,6 +3,7 @@
 use super::*;
 use alloc::format;
 use alloc::vec::Vec;
+use kprobes_random::Random;
 
 const PROMPT: &str = "> ";
 
@@ -365,16 +366,12 @@ fn a_refused_line_can_be_recalled_as_it_was_shown() {
 fn noise_harms_nothing() {
     let frequent =
         b"\r\n\x1b\x1b\x1b[[OABCDHF~13478;\x01\x03\x05\x08\x0b\x0c\x0e\x10\x15\x17\x7fab c\xc3\xa9\xf0\x9f\x92\xa5";
-    let mut state = 1_u64;
-    let mut next = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 40) as usize
-    };
+    let mut random = Random::new(1);
     for _ in 0..300 {
         let noise: Vec<u8> = (0..3000)
-            .map(|_| match next() % 4 {
-                0 => next() as u8 % 0x80,
-                _ => frequent[next() % frequent.len()],
+            .map(|_| match random.below(4) {
+                0 => random.below(0x80),
+                _ => random.of(frequent),
             })
             .collect();
         let session = Session::new().typed(&noise).typed(b"\x03still here\r");

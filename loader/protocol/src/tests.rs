@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use kprobes_random::Random;
+
 use crate::{
     BLOCK, CHECKSUM, Command, Refusal, Reply, Transfer,
     frame::{LONGEST, LONGEST_REPLY, Piece, ROOM, Splitter, encode},
@@ -14,23 +16,14 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(1);
 const ROOM_FOR_IMAGE: u32 = if cfg!(miri) { 6 * BLOCK as u32 } else { 1 << 20 };
 
-/// Knuth's linear congruential generator (MMIX).
-struct Random(u64);
+/// Whether something happens that happens once in `chances` times, or never if that is 0.
+fn happens(random: &mut Random, chances: u64) -> bool {
+    chances != 0 && random.one_in(chances)
+}
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 >> 33
-    }
-
-    fn one_in(&mut self, chances: u64) -> bool {
-        chances != 0 && self.next().is_multiple_of(chances)
-    }
-
-    /// Bytes that do not pack well.
-    fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| self.next() as u8).collect()
-    }
+/// Bytes that do not pack well.
+fn bytes(random: &mut Random, length: usize) -> Vec<u8> {
+    (0..length).map(|_| random.next() as u8).collect()
 }
 
 /// What a line does to bytes. Each number N means once in N bytes, and 0 means never.
@@ -48,16 +41,16 @@ impl Noise {
     fn carry(&self, bytes: &[u8], random: &mut Random) -> Vec<u8> {
         let mut carried = Vec::new();
         for byte in bytes {
-            if random.one_in(self.cuts) {
+            if happens(random, self.cuts) {
                 break;
             }
-            if random.one_in(self.inventions) {
+            if happens(random, self.inventions) {
                 carried.push(random.next() as u8);
             }
             match () {
-                () if random.one_in(self.losses) => {}
-                () if random.one_in(self.flips) => carried.push(byte ^ 1 << (random.next() % 8)),
-                () if random.one_in(self.repeats) => carried.extend([byte, byte]),
+                () if happens(random, self.losses) => {}
+                () if happens(random, self.flips) => carried.push(byte ^ 1 << (random.next() % 8)),
+                () if happens(random, self.repeats) => carried.extend([byte, byte]),
                 () => carried.push(*byte),
             }
         }
@@ -130,7 +123,7 @@ fn transfer(
     resets: u64,
     seed: u64,
 ) -> (Result<Stage, Failure>, u32) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut sender = Sender::new(package, PATIENCE);
     let mut splitter = Splitter::<LONGEST_REPLY>::new();
     let mut blocks = 0;
@@ -141,7 +134,7 @@ fn transfer(
             blocks -= u32::from(matches!(sender.stage(), Stage::Sending(_)));
             continue;
         };
-        if random.one_in(resets) && board.started.is_none() {
+        if happens(&mut random, resets) && board.started.is_none() {
             board.reset();
         }
         for reply in board.bytes(&noise.carry(&sent, &mut random)) {
@@ -163,7 +156,7 @@ fn transfer(
 #[test]
 #[cfg_attr(miri, ignore = "it sends 200 images")]
 fn an_image_arrives_over_any_line_that_carries_something() {
-    let image = Random(7).bytes(6 * BLOCK + 100);
+    let image = bytes(&mut Random::new(7), 6 * BLOCK + 100);
     let package = Package::new(&image).unwrap();
     let quiet = Noise::default();
     let lines = [
@@ -188,7 +181,7 @@ fn an_image_arrives_over_any_line_that_carries_something() {
 
 #[test]
 fn what_has_come_is_not_sent_again() {
-    let image = Random(1).bytes(5 * BLOCK);
+    let image = bytes(&mut Random::new(1), 5 * BLOCK);
     let package = Package::new(&image).unwrap();
     let mut board = Board::new();
     let (result, blocks) = transfer(&mut board, &package, Noise::default(), 0, 0);
@@ -294,11 +287,11 @@ fn messages_are_found_between_text() {
 
 #[test]
 fn any_bytes_are_harmless() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let mut board = Board::new();
     let mut splitter = Splitter::<LONGEST_REPLY>::new();
     for _ in 0..if cfg!(miri) { 10 } else { 300 } {
-        let mut bytes = random.bytes(2000);
+        let mut bytes = bytes(&mut random, 2000);
         bytes.iter_mut().for_each(|byte| *byte = if random.one_in(9) { 0 } else { *byte });
         for byte in &bytes {
             let _ = splitter.push::<Reply>(*byte);
@@ -310,7 +303,7 @@ fn any_bytes_are_harmless() {
 
 #[test]
 fn the_longest_block_has_room_in_a_frame() {
-    let bytes = Random(9).bytes(BLOCK);
+    let bytes = bytes(&mut Random::new(9), BLOCK);
     let command = Command::Data { id: u32::MAX, index: u32::MAX, bytes: &bytes };
     let frame = framed(&command);
     let mut splitter = Splitter::<LONGEST>::new();

@@ -12,7 +12,7 @@ use super::tree::{
     StatementForm, Target, TypeName, Unary, Unit,
 };
 use crate::error::Span;
-use crate::random::Random;
+use kprobes_random::Random;
 
 const NOWHERE: Span = Span { start: 0, end: 0 };
 
@@ -115,7 +115,7 @@ pub fn pure(random: &mut Random, depth: usize) -> Expression {
     use ExpressionForm as Form;
     if depth == 0 || random.below(6) == 0 {
         return value(match random.below(2) {
-            0 => Form::Integer(random.number()),
+            0 => Form::Integer(random.value()),
             _ => Form::Builtin(random.of(&["arg0", "arg1", "arg2", "arg3"]).to_string()),
         });
     }
@@ -136,7 +136,7 @@ fn expression(random: &mut Random, depth: usize) -> Expression {
     use ExpressionForm as Form;
     if depth == 0 || random.below(4) == 0 {
         return value(match random.below(8) {
-            0 | 1 => Form::Integer(random.number()),
+            0 | 1 => Form::Integer(random.value()),
             2 => Form::Text(text(random)),
             3 | 4 => Form::Variable(name(random)),
             _ => Form::Builtin(random.of(&BUILTINS).to_string()),

@@ -12,8 +12,9 @@ use yaxpeax_arm::armv8::a64::InstDecoder;
 
 use super::machine::{Bed, Image};
 use crate::check::check;
-use crate::random::{Random, rounds};
 use crate::syntax::{generate, parse};
+use crate::tests::rounds;
+use kprobes_random::Random;
 
 /// A kernel whose hits are frames with x0 to x30, sp, pc and pstate.
 pub(super) const KERNEL: Kernel = Kernel {

@@ -9,9 +9,10 @@ use kprobes_vm::store::{Limits, Store};
 
 use super::machine::{Bed, Image, Task, masked};
 use crate::check::check;
-use crate::random::{Random, rounds};
 use crate::report::{OutputFormat, drain, write_maps};
 use crate::syntax::{Expression, ExpressionForm, Operator, Unary, generate, parse};
+use crate::tests::rounds;
+use kprobes_random::Random;
 
 /// Evaluates `expression` for `arguments`, and tells whether the result is signed. An independent implementation, with
 /// numbers that cannot overflow.
@@ -90,7 +91,7 @@ fn values_are_what_a_simple_evaluator_makes_of_them() {
         let program = if program.len() > crate::syntax::PROGRAM_MAX / 2 { continue } else { program };
         let mut bed = Bed::new(&program);
         for _ in 0..4 {
-            let arguments: Vec<u64> = (0..4).map(|_| random.number()).collect();
+            let arguments: Vec<u64> = (0..4).map(|_| random.value()).collect();
             bed.hit(0, &Task::with(&arguments));
             bed.text.clear();
             bed.drain();
@@ -125,8 +126,8 @@ fn survives(text: &str, random: &mut Random) -> bool {
     let store = Store::new(&program.code, &limits, 0).unwrap_or_else(|flaw| panic!("{text}\n{program}{flaw}"));
     let mut out = String::new();
     for _ in 0..4 {
-        let arguments: Vec<u64> = (0..8).map(|_| if random.below(3) == 0 { 0x8000 } else { random.number() }).collect();
-        let hit = Task { cpu: random.below(3), time: random.number(), ..Task::with(&arguments) };
+        let arguments: Vec<u64> = (0..8).map(|_| if random.below(3) == 0 { 0x8000 } else { random.value() }).collect();
+        let hit = Task { cpu: random.below(3), time: random.value(), ..Task::with(&arguments) };
         for clause in 0..program.code.routines.len() {
             run(&program.code, clause, &store, &hit);
         }

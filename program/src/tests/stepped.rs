@@ -18,7 +18,8 @@ use kprobes_vm::store::{Limits, WORDS, Words};
 
 use super::compiled::KERNEL;
 use super::machine::{Bed, Task};
-use crate::random::{Random, rounds};
+use crate::tests::rounds;
+use kprobes_random::Random;
 
 /// Words that follow the state of the CPU.
 #[derive(Debug, Clone)]
@@ -245,7 +246,7 @@ fn number(random: &mut Random, depth: usize) -> String {
         return format!("({} {operator} {})", number(random, depth - 1), number(random, depth - 1));
     }
     match random.below(6) {
-        0 => random.number().to_string(),
+        0 => random.value().to_string(),
         1 => random.of(&["tid", "nsecs", "elapsed", "reg(\"sp\")"]).into(),
         2 => "$a".into(),
         _ => format!("arg{}", random.below(8)),
@@ -398,7 +399,7 @@ fn snippets_leave_in_maps_what_the_interpreter_does() {
         }
         for _ in 0..80 {
             let arguments: Vec<u64> = (0..8).map(|_| random.below(24) as u64).collect();
-            let time = random.number();
+            let time = random.value();
             let hit = Task { time, task: random.below(9) as u64, cpu: random.below(4), ..Task::with(&arguments) };
             if random.below(5) == 0 {
                 both.interpret(1, &hit);

@@ -3,7 +3,7 @@
 use std::vec::Vec;
 
 use super::*;
-use crate::insn::random::Random;
+use kprobes_random::Random;
 
 const START: u64 = 0x1_0000;
 const NOP: u32 = 0xd503_201f;
@@ -218,7 +218,7 @@ fn what_walks_share_changes_no_answer() {
         let words: Vec<u32> = (0..48)
             .map(|word| {
                 let to = |to: u64| i32::try_from(to).unwrap() - word;
-                let (kind, place) = (random.below(16), random.below(48));
+                let (kind, place) = (random.below(16_u64), random.below(48_u64));
                 match kind {
                     0..3 => SET_X9,
                     3 => READ_X9,

@@ -5,6 +5,7 @@ use std::{format, string::ToString, vec, vec::Vec};
 
 use fallible::OutOfMemory;
 use fallible::failing::{Heap, each_allocation};
+use kprobes_random::Random;
 
 use super::{Symbol, SymbolError, SymbolTable};
 use crate::inlined::{InlinedCopies, InlinedError};
@@ -376,20 +377,14 @@ fn copies_that_contradict_the_format_are_refused() {
 
 #[test]
 fn no_copies_make_it_panic() {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut random = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 16) as usize % below
-    };
+    let mut random = Random::new(1);
     let (_, original) = encode(BASE, &copies()).unwrap();
     let mut accepted = 0;
     for _ in 0..if cfg!(miri) { 20 } else { 10_000 } {
         let mut part = original.clone();
-        for _ in 0..=random(3) {
-            let at = random(part.len());
-            part[at] = [0, 1, 0x7f, 0xff, random(256) as u8][random(5)];
+        for _ in 0..=random.below(3) {
+            let at = random.below(part.len());
+            part[at] = [0, 1, 0x7f, 0xff, random.next() as u8][random.below(5)];
         }
         let bytes = with_part(4, &part);
         let table = SymbolTable::parse(&bytes).expect("a table");
@@ -401,25 +396,19 @@ fn no_copies_make_it_panic() {
 
 #[test]
 fn no_bytes_make_it_panic() {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 16) as usize % below
-    };
+    let mut random = Random::new(1);
     let original = table(&symbols(), &statics(), &copies()).unwrap();
     let mut accepted = 0;
     for _ in 0..if cfg!(miri) { 20 } else { 200_000 } {
         let mut bytes = original.clone();
-        for _ in 0..=random(4) {
-            let at = 12 + random(bytes.len() - 12);
-            bytes[at] = [0, 1, 0x7f, 0xff, random(256) as u8][random(5)];
+        for _ in 0..=random.below(4) {
+            let at = 12 + random.below(bytes.len() - 12);
+            bytes[at] = [0, 1, 0x7f, 0xff, random.next() as u8][random.below(5)];
         }
         // With a wrong checksum, the reader would reject the table at once.
         seal(&mut bytes);
-        if random(4) == 0 {
-            bytes.truncate(random(bytes.len()));
+        if random.below(4) == 0 {
+            bytes.truncate(random.below(bytes.len()));
         }
         if let Ok(table) = SymbolTable::parse(&bytes) {
             accepted += 1;
@@ -428,8 +417,8 @@ fn no_bytes_make_it_panic() {
     }
     assert!(cfg!(miri) || accepted > 1000, "only {accepted} of the mutations reached the readers");
     for _ in 0..if cfg!(miri) { 20 } else { 10_000 } {
-        let length = random(200);
-        let noise: Vec<u8> = (0..length).map(|_| random(256) as u8).collect();
+        let length = random.below(200);
+        let noise: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
         assert!(SymbolTable::parse(&noise).is_err());
     }
 }

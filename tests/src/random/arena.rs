@@ -10,7 +10,7 @@ use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn;
 use runtime::memory::{self, layout};
 
-use super::sequence::Sequence;
+use kprobes_random::Random;
 
 /// The number of words that are laid out at once.
 pub const CELLS: usize = 64;
@@ -97,7 +97,7 @@ pub struct Arena {
 
 impl Arena {
     /// Creates the only arena of a test, and fills the literals from `sequence`.
-    pub fn new(sequence: &mut Sequence) -> Self {
+    pub fn new(sequence: &mut Random) -> Self {
         let of = |start: *const u8, length| start.addr()..start.addr() + length;
         for literals in [&raw const random_literals_below, &raw const random_literals_above] {
             let words: Vec<u32> = (0..layout::PAGE_SIZE / 4).map(|_| sequence.next() as u32).collect();
@@ -128,7 +128,7 @@ impl Arena {
     }
 
     /// Returns the virtual address of a pad that is at most `reach` bytes from `address`, in either direction.
-    pub fn pad(&self, sequence: &mut Sequence, address: usize, reach: usize) -> usize {
+    pub fn pad(&self, sequence: &mut Random, address: usize, reach: usize) -> usize {
         loop {
             let pad = match sequence.below(8) {
                 // A near pad, whose offset has few bits.
@@ -145,7 +145,7 @@ impl Arena {
     }
 
     /// Returns the virtual address of a literal of eight bytes; it is a multiple of four.
-    pub fn literal(&self, sequence: &mut Sequence) -> usize {
+    pub fn literal(&self, sequence: &mut Random) -> usize {
         let pages = [&raw const random_literals_below, &raw const random_literals_above];
         pages[sequence.below(2) as usize].addr() + sequence.below(layout::PAGE_SIZE as u64 / 4 - 1) as usize * 4
     }

@@ -18,7 +18,6 @@
 
 pub mod arena;
 mod features;
-pub mod sequence;
 mod words;
 
 use alloc::vec::Vec;
@@ -35,7 +34,7 @@ use runtime::println;
 use crate::test;
 use arena::{Arena, CELLS, MEMORY, Outcome};
 use features::Features;
-use sequence::Sequence;
+use kprobes_random::Random;
 use words::{Case, Class, Need, Place};
 
 /// The number of sets of registers for every word.
@@ -142,7 +141,7 @@ fn compare(classes: &'static [Class], simulated: bool) {
     let seed = parameter(option_env!("RANDOM_SEED"), 0x5eed);
     let count = parameter(option_env!("RANDOM_WORDS"), 2048);
     println!("seed {seed}, {count} words, {SETS} sets of registers each");
-    let mut sequence = Sequence::new(seed);
+    let mut sequence = Random::new(seed);
     let arena = Arena::new(&mut sequence);
     let features = Features::read();
     let classes: Vec<_> = Class::present(classes, &features).collect();

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::IS_OVER;
 use super::functions::{COUNTERS, Group, Place, executed, places};
 use super::probes::{Order, Probe, Target};
-use crate::random::sequence::Sequence;
+use kprobes_random::Random;
 
 /// The number of tasks that change probes.
 pub const CHANGERS: usize = 3;
@@ -26,7 +26,7 @@ static MOST: [[AtomicU64; COUNTERS]; 2] = [const { [const { AtomicU64::new(0) };
 pub fn change(first: usize, seed: u64) {
     let places: Vec<Place> = places(Group::Steady).chain(places(Group::Loose)).collect();
     let mut changer = Changer {
-        sequence: Sequence::new(seed),
+        sequence: Random::new(seed),
         places,
         free: (first..first + EACH).collect(),
         probes: Vec::with_capacity(EACH),
@@ -45,7 +45,7 @@ pub fn change(first: usize, seed: u64) {
 }
 
 struct Changer {
-    sequence: Sequence,
+    sequence: Random,
     places: Vec<Place>,
     /// The numbers of unused watches.
     free: Vec<usize>,

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use runtime::per_cpu::MAX_CPUS;
 use runtime::task;
 
-use crate::random::sequence::Sequence;
+use kprobes_random::Random;
 
 core::arch::global_asm!(include_str!("functions.S"));
 
@@ -131,7 +131,7 @@ impl Function {
     }
 
     /// Calls the function for the worker with this number. Returns whether the answer is right.
-    pub fn is_right(&self, sequence: &mut Sequence, worker: usize) -> bool {
+    pub fn is_right(&self, sequence: &mut Random, worker: usize) -> bool {
         let argument = (self.argument)(sequence.next());
         self.call(argument, worker) == (self.answer)(argument)
     }

@@ -35,10 +35,10 @@ use runtime::memory::{self, Usage};
 use runtime::task::JoinHandle;
 use runtime::{println, smp, task};
 
-use crate::random::sequence::Sequence;
 use crate::test;
 use change::{CHANGERS, EACH, HITS, PAIRS};
 use functions::{FUNCTIONS, Group, WORKERS, executed, places};
+use kprobes_random::Random;
 use probes::{Handlers, Order, Probe, Target};
 use watch::OFFENCES;
 
@@ -63,7 +63,7 @@ fn parameter(text: Option<&str>, otherwise: u64) -> u64 {
 
 /// Runs a task that calls the functions.
 fn work(worker: usize, seed: u64) {
-    let mut sequence = Sequence::new(seed);
+    let mut sequence = Random::new(seed);
     while !IS_OVER.load(Relaxed) {
         let function = &FUNCTIONS[sequence.below(FUNCTIONS.len() as u64) as usize];
         if sequence.below(SELDOM) == 0 {
@@ -127,7 +127,7 @@ fn hits(steady: &[Probe]) -> u64 {
 
 /// Arms a random part of the probes, runs the tasks until the numbers of hits and pairs are reached, and compares the
 /// counts.
-fn round(steady: &[Probe], sequence: &mut Sequence, hits_goal: u64, pairs_goal: u64) {
+fn round(steady: &[Probe], sequence: &mut Random, hits_goal: u64, pairs_goal: u64) {
     let (armed, disarmed): (Vec<&Probe>, Vec<&Probe>) = steady.iter().partition(|_| sequence.below(4) != 0);
     Probe::set_armed(&armed, true);
     Probe::set_armed(&disarmed, false);
@@ -169,7 +169,7 @@ fn round(steady: &[Probe], sequence: &mut Sequence, hits_goal: u64, pairs_goal: 
 
 /// Runs a storm of `rounds` rounds, with additional hits and pairs. Returns the memory in use after it, and the part
 /// that probes use.
-fn storm(sequence: &mut Sequence, rounds: u64, more_hits: u64, more_pairs: u64) -> (Usage, probe::Memory) {
+fn storm(sequence: &mut Random, rounds: u64, more_hits: u64, more_pairs: u64) -> (Usage, probe::Memory) {
     let steady = Probe::register(&steady_orders());
     let (hits_before, pairs_before) = (hits(&steady), PAIRS.load(Relaxed));
     for number in 1..=rounds {
@@ -194,7 +194,7 @@ test!(
         let pairs = parameter(option_env!("STORM_PAIRS"), 500);
         let seed = parameter(option_env!("STORM_SEED"), 0x5eed);
         println!("seed {seed}, {hits} hits, {pairs} pairs, {} CPUs", smp::running().count());
-        let mut sequence = Sequence::new(seed);
+        let mut sequence = Random::new(seed);
         // The engine allocates memory that it keeps for later: some for each probe of the largest number at a time,
         // which is random. The first registration allocates the maximum.
         Probe::unregister(Probe::register(&most_orders()));

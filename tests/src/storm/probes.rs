@@ -8,7 +8,7 @@ use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 
 use super::functions::{FUNCTIONS, Function, Group, Place};
 use super::watch::{self, Watch};
-use crate::random::sequence::Sequence;
+use kprobes_random::Random;
 
 /// The parameters of a probe to register.
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ impl Handlers {
 
 impl Target {
     /// Returns a random target.
-    pub fn random(sequence: &mut Sequence, places: &[Place]) -> Self {
+    pub fn random(sequence: &mut Random, places: &[Place]) -> Self {
         if sequence.below(4) == 0 {
             let function = &FUNCTIONS[sequence.below(FUNCTIONS.len() as u64) as usize];
             return Self::Returns { function, maxactive: 1 << sequence.below(6) };

@@ -10,6 +10,7 @@ use super::*;
 use crate::format::{Format, Shape};
 use alloc::format;
 use alloc::string::ToString;
+use kprobes_random::Random;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 use std::{env, println};
@@ -73,40 +74,24 @@ const PIECES: [&str; 40] = [
 const LINES: usize = if cfg!(miri) { 20 } else { 60_000 };
 const LONGEST: usize = 400;
 
-/// A sequence of numbers (Marsaglia's xorshift).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % bound
-    }
-
-    fn of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        &items[self.below(items.len())]
-    }
-}
-
 /// Makes a line from `line`, with parts of `other`.
-fn mutate(numbers: &mut Numbers, line: &str, other: &str) -> String {
+fn mutate(random: &mut Random, line: &str, other: &str) -> String {
     let mut characters: Vec<char> = line.chars().collect();
     let other: Vec<char> = other.chars().collect();
-    for _ in 0..=numbers.below(4) {
-        let at = numbers.below(characters.len() + 1);
-        let end = at + numbers.below(characters.len() - at + 1).min(1 + numbers.below(8));
-        match numbers.below(6) {
+    for _ in 0..=random.below(4) {
+        let at = random.below(characters.len() + 1);
+        let end = at + random.below(characters.len() - at + 1).min(1 + random.below(8));
+        match random.below(6) {
             0 => drop(characters.drain(at..end)),
             1 => characters.truncate(at),
-            2 => drop(characters.splice(at..end, other[numbers.below(other.len() + 1)..].iter().copied())),
+            2 => drop(characters.splice(at..end, other[random.below(other.len() + 1)..].iter().copied())),
             3 => {
                 let copy: Vec<char> = characters[at..end].to_vec();
                 drop(characters.splice(at..at, copy));
             }
             _ => {
-                let end = if numbers.below(2) == 0 { at } else { end };
-                drop(characters.splice(at..end, numbers.of(&PIECES).chars()));
+                let end = if random.below(2) == 0 { at } else { end };
+                drop(characters.splice(at..end, random.of(&PIECES).chars()));
             }
         }
     }
@@ -158,13 +143,13 @@ fn tokens_before(line: &str, column: usize) -> usize {
 fn no_line_is_too_odd() {
     let seconds = env::var("KPROBES_FUZZ_SECONDS").ok().map(|seconds| seconds.parse().expect("a number of seconds"));
     let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(1);
     let mut corpus: Vec<String> = SEEDS.map(ToString::to_string).into();
     let mut seen: HashSet<String> = corpus.iter().map(|line| outcome(line)).collect();
     let mut count = 0;
     while end.map_or(count < LINES, |end| Instant::now() < end) {
-        let line = numbers.of(&corpus).clone();
-        let line = mutate(&mut numbers, &line, &corpus[(count * 7) % corpus.len()]);
+        let line = corpus[random.below(corpus.len())].clone();
+        let line = mutate(&mut random, &line, &corpus[(count * 7) % corpus.len()]);
         if seen.insert(outcome(&line)) {
             corpus.push(line);
         }

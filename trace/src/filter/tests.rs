@@ -3,6 +3,7 @@
 use super::*;
 use crate::hit::action::tests::Hit;
 use alloc::string::ToString;
+use kprobes_random::Random;
 
 fn accepts(filter: &str, hit: &Hit) -> bool {
     let parsed = Filter::parse(filter, hit.fields()).unwrap_or_else(|error| panic!("{filter}: {error:?}"));
@@ -183,15 +184,14 @@ fn noise_is_answered() {
         "u == 5", "t ~ '*x'", "u", "t", "s", "comm", "==", "!=", "~", "&", "&&", "||", "!", "(", ")", "'", "\"x\"",
         " ", "5", "-", "0x", "\u{e9}", "*",
     ];
-    let mut seed = 1_u64;
+    let mut random = Random::new(1);
     let mut good = 0;
     let texts = if cfg!(miri) { 40 } else { 200_000 };
     for _ in 0..texts {
         let mut text = String::new();
         loop {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            text += words[(seed >> 33) as usize % words.len()];
-            if seed >> 60 == 0 {
+            text += random.of(&words);
+            if random.one_in(16) {
                 break;
             }
         }

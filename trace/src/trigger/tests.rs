@@ -5,6 +5,7 @@ use super::*;
 use crate::hit::action::tests::{Hit, ON, ROOM};
 use aarch64_kprobes::probe::CpuWords;
 use alloc::vec::Vec;
+use kprobes_random::Random;
 
 fn request(text: &str) -> Result<Request, Error> {
     Request::parse(text, Hit::new().fields())
@@ -322,15 +323,14 @@ fn noise_is_answered() {
         ":sort=",
     ];
     let switch = Arc::try_new(Switch::new(true)).unwrap();
-    let mut seed = 1_u64;
+    let mut random = Random::new(1);
     let mut good = 0;
     let texts = if cfg!(miri) { 40 } else { 200_000 };
     for _ in 0..texts {
         let mut text = String::new();
         loop {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            text += words[(seed >> 33) as usize % words.len()];
-            if seed >> 61 == 0 {
+            text += random.of(&words);
+            if random.one_in(8) {
                 break;
             }
         }

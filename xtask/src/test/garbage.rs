@@ -3,6 +3,8 @@
 //! much faster than the console reads, so that input is lost; then piece by piece, so that the console takes every
 //! byte.
 
+use kprobes_random::Random;
+
 use super::{
     dialogue::{Reply, Subject},
     session::{Player, Session},
@@ -38,22 +40,17 @@ const FRAGMENTS: [&[u8]; 16] = [
 
 /// Returns the garbage.
 fn garbage() -> Vec<u8> {
-    // Knuth's linear congruential generator (MMIX). The high bits are the good ones.
-    let mut state = SEED;
-    let mut random = |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
+    let mut random = Random::new(SEED);
     let mut bytes = Vec::with_capacity(LENGTH);
     while bytes.len() < LENGTH {
-        match random(8) {
-            0..=3 => bytes.extend((0..64).map(|_| random(256) as u8)),
-            4 | 5 => bytes.extend((0..16).map(|_| random(32) as u8)),
-            6 => bytes.extend_from_slice(FRAGMENTS[random(FRAGMENTS.len())]),
+        match random.below(8) {
+            0..=3 => bytes.extend((0..64).map(|_| random.next() as u8)),
+            4 | 5 => bytes.extend((0..16).map(|_| random.below(32))),
+            6 => bytes.extend_from_slice(random.of(&FRAGMENTS)),
             // This is rarely longer than the longest allowed line.
             _ => {
-                let length = 1 << random(12);
-                bytes.extend((0..length).map(|_| b' ' + random(95) as u8));
+                let length = 1 << random.below(12);
+                bytes.extend((0..length).map(|_| b' ' + random.below(95)));
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The packages whose library also builds for the host, at least in part.
-const LIBRARIES: [&str; 24] = [
+const LIBRARIES: [&str; 26] = [
     "-p",
     "aarch64-kprobes",
     "-p",
@@ -34,6 +34,8 @@ const LIBRARIES: [&str; 24] = [
     "kprobes-loader-protocol",
     "-p",
     "kprobes-pl011",
+    "-p",
+    "kprobes-random",
     "-p",
     "kprobes-wire",
     "-p",

@@ -16,6 +16,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use kprobes_random::Random;
 
 use super::{
     dialogue::{Reply, Subject, converse},
@@ -135,9 +136,9 @@ impl<'a> Fixture<'a> {
         if self.is_thorough {
             return self.have_session(station);
         }
-        // Numbers of Knuth's generator (MMIX), which cannot be packed.
-        let next = |number: &u64| Some(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
-        let numbers = iter::successors(Some(0), next).map(|number| number.to_be_bytes()[0]);
+        // Random numbers cannot be packed.
+        let mut random = Random::new(0);
+        let numbers = iter::repeat_with(|| random.next() as u8);
         let image: Vec<u8> = self.loader.iter().copied().chain(numbers.take(length)).collect();
         self.talk(&station.with(&image)?, &mut Announcement)
     }

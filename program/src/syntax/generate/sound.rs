@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use super::pure;
 use crate::error::Problem;
-use crate::random::Random;
 use crate::syntax::parse;
+use kprobes_random::Random;
 
 /// The address of the partly readable memory that generated programs refer to.
 pub const MEMORY: u64 = 0x8000;
@@ -41,7 +41,7 @@ const CASTS: [&str; 8] = ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"];
 fn number(random: &mut Random, depth: usize) -> String {
     if depth == 0 || random.below(5) == 0 {
         return match random.below(5) {
-            0 => random.number().to_string(),
+            0 => random.value().to_string(),
             1 | 2 => random.of(&NUMBERS).into(),
             _ => random.of(&VARIABLES).into(),
         };

@@ -2,6 +2,7 @@
 
 use super::builder::{Tree, cells, text};
 use super::*;
+use kprobes_random::Random;
 
 /// Returns the error for `blob`, as the text that a user sees.
 fn error(blob: &[u8]) -> String {
@@ -169,18 +170,6 @@ fn truncated_trees_are_refused() {
     }
 }
 
-/// xorshift64 (Marsaglia), which gives the same numbers each time.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
-
 #[test]
 fn no_change_of_a_word_makes_it_panic() {
     for blob in [VIRT_GICV2, &raspberry_pi_3().blob(), &raspberry_pi_5().blob()] {
@@ -199,7 +188,7 @@ fn no_change_of_a_word_makes_it_panic() {
 /// Damages `blob`: cuts it off, changes bytes, or copies parts of it to other places.
 fn damaged(blob: &[u8], random: &mut Random) -> std::vec::Vec<u8> {
     let mut damaged = blob.to_vec();
-    let mut below = |end: usize| (random.next() % end as u64) as usize;
+    let mut below = |end: usize| random.below(end);
     if below(4) == 0 {
         damaged.truncate(below(damaged.len()));
         // Half of the time, the header states the new length.
@@ -241,7 +230,7 @@ fn damage_randomly(times: usize) {
     let mut trees = vec![VIRT_GICV2.to_vec(), VIRT_GICV3.to_vec()];
     trees.extend(raspberry_pi::NAMES.map(|name| raspberry_pi::with_memory(&raspberry_pi::tree(name))));
     for (number, blob) in trees.iter().enumerate() {
-        let mut random = Random(0x9e37_79b9_7f4a_7c15 + number as u64);
+        let mut random = Random::new(number as u64);
         let mut readings = 0;
         for _ in 0..times {
             match read_blob(&damaged(blob, &mut random)) {

@@ -1,6 +1,8 @@
 use std::string::String;
 use std::vec::Vec;
 
+use kprobes_random::Random;
+
 use super::content::MEGABYTE;
 use super::{Connection, REQUEST_MAX};
 use crate::network::protocol::Protocol;
@@ -114,16 +116,12 @@ fn noise_is_answered_by_responses() {
         b"\xff\0",
         b"Connection: close",
     ];
-    let mut seed = 1_u64;
-    let mut next = |limit: usize| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) as usize % limit
-    };
+    let mut random = Random::new(1);
     let mut responses = 0;
     for _ in 0..20_000 {
-        let mut sent = if next(2) == 0 { Vec::new() } else { b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec() };
-        sent.extend((0..next(20)).flat_map(|_| PARTS[next(PARTS.len())].iter().copied()));
-        let (reply, _) = answer(&sent, 1 + next(40));
+        let mut sent = if random.one_in(2) { Vec::new() } else { b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec() };
+        sent.extend((0..random.below(20)).flat_map(|_| random.of(&PARTS).iter().copied()));
+        let (reply, _) = answer(&sent, 1 + random.below(40));
         let mut rest = &reply[..];
         while !rest.is_empty() {
             let (head, content, behind) = split(rest);

@@ -6,7 +6,7 @@ use std::println;
 
 use super::{ABORT, Guard, Memory, TrapFrame, try_run};
 use crate::insn::Fault;
-use crate::insn::random::Random;
+use kprobes_random::Random;
 
 /// The number of instructions.
 const ROUNDS: u32 = if cfg!(miri) { 200 } else { 500_000 };

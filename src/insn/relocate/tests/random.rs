@@ -7,8 +7,8 @@ use std::println;
 use super::interpreter::{Exception, World};
 use super::*;
 use crate::exception::TrapFrame;
-use crate::insn::random::Random;
 use crate::insn::{Fault, Op};
+use kprobes_random::Random;
 
 /// The number of instructions.
 const ROUNDS: u32 = if cfg!(miri) { 200 } else { 600_000 };

@@ -120,7 +120,7 @@ fn ordered_pair(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
 /// Makes a DC ZVA of a block of the memory, by an address anywhere in the block. The zero register holds no such
 /// address.
 fn zero(place: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
-    let block = 4 << place.features.zero_block?;
+    let block: u64 = 4 << place.features.zero_block?;
     let offset = place.sequence.below(block).cast_signed();
     let access = Access { rn: rd(word), offset: -offset, writeback: 0, index: None, size: block, alignment: block };
     (rd(word) != 31).then_some((word, Need::Access(access)))

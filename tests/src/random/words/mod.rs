@@ -14,7 +14,7 @@ use aarch64_kprobes::exception::TrapFrame;
 
 use super::arena::Arena;
 use super::features::Features;
-use super::sequence::Sequence;
+use kprobes_random::Random;
 
 /// Instructions that are made in the same way.
 pub struct Class {
@@ -29,7 +29,7 @@ pub struct Class {
 
 /// The context for making a word.
 pub struct Place<'a> {
-    pub sequence: &'a mut Sequence,
+    pub sequence: &'a mut Random,
     pub arena: &'a Arena,
     pub features: &'a Features,
     /// The virtual address at which the word is executed.
@@ -135,7 +135,7 @@ impl Place<'_> {
     /// Returns random registers for a word with this requirement.
     pub fn case(&mut self, need: Need) -> Case {
         let mut before = TrapFrame::default();
-        before.x.fill_with(|| self.sequence.register());
+        before.x.fill_with(|| self.sequence.value());
         let memory = self.arena.memory();
         let (start, end) = (memory.start as u64, memory.end as u64);
         let floor = end - STACK;

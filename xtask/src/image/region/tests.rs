@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use kprobes_random::Random;
 use kprobes_symbols::When::{self, Always, NotTaken, Taken};
 
 use super::{Function, Region};
@@ -142,18 +143,6 @@ fn what_is_not_reached_is_no_copy() {
     assert_eq!(function(&[RET, NOP], &[]).region(&[]), None);
 }
 
-/// A deterministic generator of random numbers.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % end
-    }
-}
-
 /// Returns how many of the passages a probe at the instruction `at` reports, if the branch there `is_taken` or not.
 fn told(passages: &[(usize, When)], at: usize, is_taken: bool) -> usize {
     let holds = |when| match when {
@@ -166,7 +155,7 @@ fn told(passages: &[(usize, When)], at: usize, is_taken: bool) -> usize {
 
 #[test]
 fn any_way_through_a_function_passes_in_as_often_as_out() {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(1);
     let (mut walked, mut entered) = (0, 0);
     for _ in 0..20_000 {
         let length = 4 + random.below(12);

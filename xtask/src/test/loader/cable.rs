@@ -16,6 +16,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use kprobes_random::Random;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
@@ -57,8 +58,16 @@ impl Cable {
         let port = directory.join(name);
         let end = plug(&port)?;
         let is_over = Arc::new(AtomicBool::new(false));
-        let mut carrier =
-            Carrier { board, sent, port: port.clone(), end: Some(end), faults, carried: 0, random: 1, pulled: None };
+        let mut carrier = Carrier {
+            board,
+            sent,
+            port: port.clone(),
+            end: Some(end),
+            faults,
+            carried: 0,
+            random: Random::new(1),
+            pulled: None,
+        };
         let told = Arc::clone(&is_over);
         let thread = thread::spawn(move || while !told.load(Ordering::Relaxed) && carrier.carry() {});
         Ok(Self { port, is_over, thread: Some(thread) })
@@ -101,7 +110,7 @@ struct Carrier {
     faults: Faults,
     /// The number of bytes from the host so far.
     carried: u64,
-    random: u64,
+    random: Random,
     pulled: Option<Instant>,
 }
 
@@ -181,18 +190,12 @@ impl Carrier {
         }
         let mut spoilt = Vec::with_capacity(bytes.len());
         for byte in bytes {
-            match self.random() % self.faults.noise {
+            match self.random.below(self.faults.noise) {
                 0 => {}
                 1 => spoilt.push(byte ^ 0x40),
                 _ => spoilt.push(byte),
             }
         }
         spoilt
-    }
-
-    /// Knuth's linear congruential generator (MMIX).
-    fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.random >> 33
     }
 }
