@@ -53,9 +53,11 @@ const HOST: [&str; 2] = ["--target", "host-tuple"];
 const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-vm", "-p", "runtime"];
 const LOOM: [&str; 2] = ["--config", r#"target."cfg(all())".rustflags=["--cfg=loom"]"#];
 /// Optimizes only what the models repeat, and the crate whose models would need a larger stack without it.
-const REPEATED: [&str; 10] = [
+const REPEATED: [&str; 12] = [
     "--config",
     "profile.host.opt-level=0",
+    "--config",
+    "profile.host.package.aarch64-kprobes.opt-level=0",
     "--config",
     "profile.host.package.loom.opt-level=1",
     "--config",
