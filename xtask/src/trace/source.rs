@@ -27,7 +27,8 @@ impl Source {
     /// Prepares the program in `text`, which is from the file `name` if that is given, with these arguments.
     ///
     /// As in bpftrace, `$1` is the first argument as a number, `str($1)` the same as a string, and `$#` the number of
-    /// arguments. An argument that is not given is 0, or an empty string.
+    /// arguments. An argument that is not given is 0, or an empty string. In a probe, `$1` is the text of the argument,
+    /// which must be given.
     pub fn new(text: &str, name: Option<String>, arguments: &[String]) -> Result<Self, String> {
         let mut source = Self { line: String::new(), origins: Vec::new(), text: text.into(), name };
         match source.read(arguments) {
@@ -40,6 +41,8 @@ impl Source {
         let text = self.text.clone();
         let mut at = if text.starts_with("#!") { text.find('\n').unwrap_or(text.len()) } else { 0 };
         let mut in_string = false;
+        // The number of open braces, and whether the probes of the clause are over.
+        let (mut depth, mut is_past_probes) = (0_usize, false);
         while let Some(c) = text[at..].chars().next() {
             let rest = &text[at..];
             let mut length = c.len_utf8();
@@ -72,7 +75,19 @@ impl Source {
                 }
                 '$' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
                     length = 1 + rest[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - 1);
-                    length += self.put_argument(rest, length, at, arguments)?;
+                    length += match depth == 0 && !is_past_probes {
+                        true => self.put_probe(&rest[..length], at, arguments).map(|()| 0),
+                        false => self.put_argument(rest, length, at, arguments),
+                    }?;
+                }
+                '/' | '{' | '}' => {
+                    match c {
+                        '{' => depth += 1,
+                        '}' => depth = depth.saturating_sub(1),
+                        _ => {}
+                    }
+                    is_past_probes = depth > 0 || c == '/';
+                    self.put(&rest[..length], at);
                 }
                 _ if c.is_whitespace() => self.put(" ", at),
                 _ => self.put(&rest[..length], at),
@@ -82,12 +97,23 @@ impl Source {
         Ok(())
     }
 
+    /// Replaces `name`, which is `$N` in a probe, by the text of the argument.
+    fn put_probe(&mut self, name: &str, at: usize, arguments: &[String]) -> Result<(), Flaw> {
+        let Some(argument) = argument(name, arguments) else {
+            return Err(Flaw { at, sentence: format!("{name} is not given, and the probe needs it") });
+        };
+        if let Some(c) = argument.chars().find(|c| c.is_control()) {
+            return Err(Flaw { at, sentence: format!("{name} has the control character {c:?}, and is in a probe") });
+        }
+        self.put(argument, at);
+        Ok(())
+    }
+
     /// Replaces `$N`, the first `length` bytes of `rest`, by the argument; or `str($N)`, if the line ends with the
     /// beginning of that. Returns how many more bytes this takes.
     fn put_argument(&mut self, rest: &str, length: usize, at: usize, arguments: &[String]) -> Result<usize, Flaw> {
         let name = &rest[..length];
-        let number: usize = name[1..].parse().unwrap_or(0);
-        let argument = number.checked_sub(1).and_then(|index| arguments.get(index));
+        let argument = argument(name, arguments);
         let after = rest[length..].trim_start();
         if after.starts_with(')')
             && let Some(start) = self.line.trim_end().strip_suffix('(').map(str::trim_end)
@@ -98,7 +124,7 @@ impl Source {
             self.line.truncate(kept);
             self.origins.truncate(kept);
             let mut quoted = String::from("\"");
-            for c in argument.map_or("", String::as_str).chars() {
+            for c in argument.unwrap_or_default().chars() {
                 match c {
                     '"' | '\\' => quoted.extend(['\\', c]),
                     '\n' => quoted += "\\n",
@@ -114,7 +140,7 @@ impl Source {
             self.put(&(quoted + "\""), start);
             return Ok(rest.len() - after.len() + 1 - length);
         }
-        let value = argument.map_or("0", |argument| argument.trim());
+        let value = argument.map_or("0", str::trim);
         let digits = value.strip_prefix('-').unwrap_or(value);
         let is_number = digits.starts_with(|c: char| c.is_ascii_digit())
             && digits.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -163,6 +189,12 @@ impl Source {
     }
 }
 
+/// Returns the argument that `name`, which is `$N`, stands for. `None` if it is not given.
+fn argument<'a>(name: &str, arguments: &'a [String]) -> Option<&'a str> {
+    let number: usize = name[1..].parse().ok()?;
+    arguments.get(number.checked_sub(1)?).map(String::as_str)
+}
+
 /// Shows a word in quotes of the console's shell.
 pub struct Quoted<'a>(pub &'a str);
 
@@ -202,14 +234,27 @@ mod tests {
             ("$# $9 str($9) $10", "3 0 \"\" 0"),
             ("$x1 \"$1\"", "$x1 \"$1\""),
         ] {
+            let text = &format!("BEGIN {{ {text} }}");
+            let expected = format!("BEGIN {{ {expected} }}");
             assert_eq!(line(text, &["7", "-0x1f", "a \"b\" c'd"]), expected, "{text}");
         }
-        assert_eq!(line("str($1) $x-$2", &["é→\\\t\r\n'", "-1"]), "\"é→\\\\\\t\\r\\n'\" $x-(-1)");
-        assert!(read("str($1)", &["\u{1b}"]).unwrap_err().contains("$1 has the control character '\\u{1b}'"));
+        assert_eq!(line("{ str($1) $x-$2", &["é→\\\t\r\n'", "-1"]), "{ \"é→\\\\\\t\\r\\n'\" $x-(-1)");
+        assert!(read("{ str($1)", &["\u{1b}"]).unwrap_err().contains("$1 has the control character '\\u{1b}'"));
         let refused = read("BEGIN {\n  @ = $1;\n}", &["seven"]).unwrap_err();
         let sentence = "f.bt:2:7: error: $1 is `seven`, which is not a number; str($1) is its value as a string";
         assert_eq!(refused, format!("{sentence}\n    @ = $1;\n        ^"));
         assert!(read("/* x", &[]).unwrap_err().starts_with("f.bt:1:1: error: this comment is not closed"));
+    }
+
+    #[test]
+    fn arguments_are_parts_of_probes() {
+        let text = "kprobe:$1, kretprobe:$1 /arg0 > $2/ { @ = $2; if (1) { } } interval:s:$2 { }";
+        let expected =
+            "kprobe:<a::B as c>::*, kretprobe:<a::B as c>::* /arg0 > 5/ { @ = 5; if (1) { } } interval:s:5 { }";
+        assert_eq!(line(text, &["<a::B as c>::*", "5"]), expected);
+        assert!(read(text, &["f", "five"]).unwrap_err().contains("$2 is `five`, which is not a number"));
+        assert!(read(text, &[]).unwrap_err().starts_with("f.bt:1:8: error: $1 is not given, and the probe needs it\n"));
+        assert!(read(text, &["\n"]).unwrap_err().contains("$1 has the control character '\\n', and is in a probe"));
     }
 
     #[test]
