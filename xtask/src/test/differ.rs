@@ -2,10 +2,11 @@
 //!
 //! The expected text has two kinds of placeholders. A line `...` stands for any number of lines. `${NAME}` stands for a
 //! number, decimal or hexadecimal after `0x`, which is remembered by its name; a line that has one may be aligned in
-//! any way. Rows that begin with an address come in the order in which the linker has placed the functions. They may
-//! come in any order, unless there is a `...` among them.
+//! any way. A line `[...] ${NAME}` stands for the rows of a histogram, and NAME for the sum of their counts. Rows that
+//! begin with an address come in the order in which the linker has placed the functions. They may come in any order,
+//! unless there is a `...` among them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ptr};
 
 use super::normal::normal;
 
@@ -30,16 +31,32 @@ pub fn compare(expected: &[String], actual: &[String], numbers: &mut Numbers) ->
     if steps.iter().any(|step| matches!(step, Step::Missing(_) | Step::Extra(_))) {
         return Err(steps.iter().map(Step::to_string).collect());
     }
-    for step in steps {
+    let mut add = |name: String, number, text: &str| match *numbers.entry(name.clone()).or_insert(number) {
+        before if before == number => Ok(()),
+        before => Err(format!("  {text}\nhere {name} is {number}, and was {before} before")),
+    };
+    for step in &steps {
         if let Step::Same(pattern, line) = step {
-            for (name, number) in pattern.matches(line).unwrap_or_default() {
-                if *numbers.entry(name.clone()).or_insert(number) != number {
-                    return Err(format!("  {}\nhere {name} is {number}, and was {} before", line.text, numbers[&name]));
-                }
-            }
+            let named = pattern.matches(line).unwrap_or_default();
+            named.into_iter().try_for_each(|(name, number)| add(name, number, line.text))?;
         }
     }
+    for pattern in &patterns {
+        let Some(name) = pattern.sum() else { continue };
+        let count = |step: &Step<'_>| match step {
+            Step::Skipped(gap, text) if ptr::eq(*gap, pattern) => count_of_row(text),
+            _ => None,
+        };
+        add(name.into(), steps.iter().filter_map(count).sum(), pattern.text)?;
+    }
     Ok(())
+}
+
+/// Returns the count of a row of a histogram. `None` if the line is something else.
+fn count_of_row(line: &str) -> Option<u64> {
+    let (row, _) = line.strip_suffix('|')?.split_once(" |")?;
+    let (label, count) = row.rsplit_once(' ')?;
+    label.starts_with(['[', '(']).then(|| count.parse().ok())?
 }
 
 /// An expected line, as written and in normal form.
@@ -55,6 +72,21 @@ struct Line<'a> {
 }
 
 impl Pattern<'_> {
+    /// Returns the name of the sum, if the pattern stands for the rows of a histogram.
+    fn sum(&self) -> Option<&str> {
+        self.text.strip_prefix("[...] ${")?.strip_suffix('}')
+    }
+
+    /// Whether the pattern may stand for any number of lines.
+    fn is_gap(&self) -> bool {
+        self.text == GAP || self.sum().is_some()
+    }
+
+    /// Whether the line may be one of the lines that a gap stands for.
+    fn covers(&self, line: &Line<'_>) -> bool {
+        self.text == GAP || count_of_row(line.text).is_some()
+    }
+
     /// Returns the named numbers with which the pattern matches this line. `None` if it does not match.
     fn matches(&self, line: &Line<'_>) -> Option<Vec<(String, u64)>> {
         if !self.normal.contains("${") {
@@ -98,7 +130,7 @@ fn reorder(patterns: &[Pattern<'_>], lines: &mut [Line<'_>]) {
 enum Step<'a> {
     Same(&'a Pattern<'a>, &'a Line<'a>),
     /// A line that a gap covers.
-    Skipped(&'a str),
+    Skipped(&'a Pattern<'a>, &'a str),
     Missing(&'a str),
     Extra(&'a str),
 }
@@ -107,7 +139,7 @@ impl std::fmt::Display for Step<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Same(_, line) => writeln!(f, "  {}", line.text),
-            Self::Skipped(line) => writeln!(f, "  {line}"),
+            Self::Skipped(_, line) => writeln!(f, "  {line}"),
             Self::Missing(line) => writeln!(f, "- {line}"),
             Self::Extra(line) => writeln!(f, "+ {line}"),
         }
@@ -116,7 +148,7 @@ impl std::fmt::Display for Step<'_> {
 
 /// Returns the alignment with the fewest differences.
 fn align<'a>(patterns: &'a [Pattern<'a>], lines: &'a [Line<'a>]) -> Vec<Step<'a>> {
-    let is_gap = |at: usize| patterns[at].text == GAP;
+    let is_gap = |at: usize| patterns[at].is_gap();
     // The least number of differences between the patterns and the lines from here on.
     let mut cost = vec![vec![0_usize; lines.len() + 1]; patterns.len() + 1];
     for p in (0..=patterns.len()).rev() {
@@ -124,7 +156,8 @@ fn align<'a>(patterns: &'a [Pattern<'a>], lines: &'a [Line<'a>]) -> Vec<Step<'a>
             cost[p][l] = match (p < patterns.len(), l < lines.len()) {
                 (false, _) => lines.len() - l,
                 (true, false) => cost[p + 1][l] + usize::from(!is_gap(p)),
-                (true, true) if is_gap(p) => cost[p + 1][l].min(cost[p][l + 1]),
+                (true, true) if is_gap(p) && patterns[p].covers(&lines[l]) => cost[p + 1][l].min(cost[p][l + 1]),
+                (true, true) if is_gap(p) => cost[p + 1][l],
                 (true, true) if patterns[p].matches(&lines[l]).is_some() => cost[p + 1][l + 1],
                 (true, true) => 1 + cost[p + 1][l].min(cost[p][l + 1]),
             };
@@ -134,10 +167,15 @@ fn align<'a>(patterns: &'a [Pattern<'a>], lines: &'a [Line<'a>]) -> Vec<Step<'a>
     let mut steps = Vec::new();
     while p < patterns.len() || l < lines.len() {
         if p < patterns.len() && is_gap(p) {
-            if cost[p][l] == cost[p + 1][l] {
+            // Rows of a histogram are never left to a gap that follows.
+            let is_row = patterns[p].sum().is_some()
+                && l < lines.len()
+                && patterns[p].covers(&lines[l])
+                && cost[p][l] == cost[p][l + 1];
+            if !is_row && cost[p][l] == cost[p + 1][l] {
                 p += 1;
             } else {
-                steps.push(Step::Skipped(lines[l].text));
+                steps.push(Step::Skipped(&patterns[p], lines[l].text));
                 l += 1;
             }
         } else if p < patterns.len() && l < lines.len() && patterns[p].matches(&lines[l]).is_some() {
@@ -189,6 +227,21 @@ mod tests {
         ] {
             assert_eq!(difference(expected, actual), Err(shown.into()), "{expected:?} {actual:?}");
         }
+    }
+
+    #[test]
+    fn rows_of_histograms_are_added_up() {
+        let rows = "[1]  10 |@@@@|\n[2, 4)   0 |    |\n[4, 8)   5 |@@  |";
+        let actual = format!("a\n@x:\n{rows}\n\n@y:\n(..., 0)   7 |@@@@|\nb");
+        for expected in ["a\n@x:\n[...] ${x}\n\n@y:\n[...] ${y}\nb", "...\n@x:\n[...] ${x}\n...\n@y:\n[...] ${y}\n..."]
+        {
+            let numbers = difference(expected, &actual).unwrap();
+            assert_eq!((numbers["x"], numbers["y"]), (15, 7), "{expected}");
+        }
+        assert_eq!(difference("a\n[...] ${x}", "a").unwrap()["x"], 0);
+        assert_eq!(difference("[...] ${x}", "[1] 2").unwrap_err(), "+ [1] 2\n");
+        let twice = difference("[...] ${x}\na\n[...] ${x}", "[1]  1 |@|\na\n[1]  2 |@|");
+        assert_eq!(twice.unwrap_err(), "  [...] ${x}\nhere x is 2, and was 1 before");
     }
 
     #[test]
