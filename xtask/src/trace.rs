@@ -1,7 +1,7 @@
 //! Runs a program on a machine from the shell of the host. Standard output has the program's output alone, so that
 //! other programs can read it. All other output of the console goes to standard error.
 
-mod source;
+pub mod source;
 
 use std::{
     fs,

@@ -48,7 +48,7 @@ use capture::Packet;
 use graphed::Graphed;
 use listed::Interface;
 use stopped::Stopped;
-use traced::Traced;
+use traced::{Check, Traced};
 use visited::Visited;
 use visiting::Visit;
 
@@ -63,6 +63,27 @@ const CONTROLS: &str = "trace 'kprobe:<smoltcp::socket::tcp::Socket>::process { 
 /// The program that runs under load, on machines with [`CPUS`] CPUs.
 const EVERYTHING: &str = "kprobe:* { @[func] = count(); }";
 const CPUS: u32 = 4;
+
+/// A program of `tools/` that needs clients, and the check of its output.
+pub struct Tool {
+    /// The name of its file without `.bt`, and of its test.
+    name: &'static str,
+    check: Check,
+}
+
+impl Tool {
+    /// Returns the name of the file in `tools/`.
+    pub fn file(&self) -> String {
+        format!("{}.bt", self.name)
+    }
+}
+
+/// The programs of `tools/` that are tested here.
+pub const TOOLS: [Tool; 3] = [
+    Tool { name: "netsize", check: traced::sizes },
+    Tool { name: "tcpaccept", check: traced::accepted },
+    Tool { name: "tcplife", check: traced::lives },
+];
 
 /// A dialogue with a machine.
 type Dialogue = Box<dyn Subject<()> + Send>;
@@ -126,6 +147,15 @@ pub fn all(
     let machine_of_flags = machine(name);
     let subject: Dialogue = Box::new(Traced::controlled(machine_of_flags.host.clone(), CONTROLS));
     trials.push(Trial { name, demands: Demands::default(), machine: machine_of_flags, subject: Ok(subject) });
+    for tool in TOOLS {
+        let machine = machine(tool.name);
+        let command = sessions::tool_command(&format!("trace tools/{}", tool.file()));
+        let subject = match command {
+            Ok(command) => Ok(Box::new(Traced::tool(machine.host.clone(), command, tool.check)) as Talk),
+            Err(error) => Err(format!("{error:#}")),
+        };
+        trials.push(Trial { name: tool.name, demands: Demands::default(), machine, subject });
+    }
     if board.cpus(configuration) == CPUS {
         let traced: fn(Host) -> Dialogue = |host| Box::new(Traced::everything(host, EVERYTHING));
         let stopped: fn(Host) -> Dialogue = |host| Box::new(Stopped::new(host));

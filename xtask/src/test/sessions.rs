@@ -3,6 +3,7 @@
 //! - in `tests/console/`, one a file;
 //! - in the README files of the repository and of the board, in `docs/tracing.md` and in `docs/language.md`, where they
 //!   show readers what to expect;
+//! - in `tests/console/tools/`, one for each program in `tools/`;
 //! - in `tests/console/smpN/`, for machines of N CPUs; sessions in README files that are marked as `console smpN` are
 //!   for these, too. The others there are for the default machine;
 //! - in `tests/console/special/`, for machines that were not just started, or that are damaged.
@@ -10,10 +11,13 @@
 //! The first line of a file may be `depends: TRAITS`: the traits of the machine that can make a difference to the
 //! session. The next line may be `profile: default`: the session depends on the compiler's output for the profile of
 //! `Cargo.toml`, and is ignored where the environment sets another profile.
+//!
+//! A file types a program of `tools/` as `trace tools/NAME.bt ARGUMENTS -c 'COMMAND'`: what `cargo xtask trace` takes.
+//! The console gets the text of the program instead, in one line.
 
 use std::{fs, path::Path};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use super::{
     dialogue::Subject,
@@ -21,13 +25,23 @@ use super::{
     select::{Demands, Trait},
     session::{Player, Session},
 };
-use crate::workspace;
+use crate::{
+    conversation::PROMPT,
+    trace::source::{Quoted, Source},
+    workspace,
+};
 
 /// The mark of a session that needs a peer at the other end of the network.
 const LIVE: &str = "console network";
 
 /// The mark of a session that holds only for the default profile.
 const DEFAULT_PROFILE: &str = "profile: default\n";
+
+/// The command that runs a program.
+const TRACE: &str = "trace ";
+
+/// The start of a line of a session that runs a program of `tools/`.
+const TOOL: &str = "trace tools/";
 
 /// A session, with its name and demands.
 pub struct Written {
@@ -57,6 +71,7 @@ pub fn all(board: &str, cpus: u32, is_plain: bool) -> Result<Vec<Written>> {
     let root = workspace::root();
     let directory = root.join("tests/console");
     let mut all = in_directory(&directory, "")?;
+    all.extend(in_directory(&directory.join("tools"), "tools-")?);
     let smp = format!("smp{cpus}");
     let particular = directory.join(&smp);
     if particular.is_dir() {
@@ -93,7 +108,7 @@ fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<Written>> {
         if let (Some(stem), Some("txt")) = (path.file_stem(), path.extension().and_then(|extension| extension.to_str()))
         {
             let name = format!("{prefix}{}", stem.to_string_lossy());
-            let text = read(&path)?;
+            let text = with_programs(&read(&path)?).with_context(|| format!("{} is wrong", path.display()))?;
             let (demands, text) = demands(&text).with_context(|| format!("{} is wrong", path.display()))?;
             let rest = text.strip_prefix(DEFAULT_PROFILE);
             let session = Session::parse(rest.unwrap_or(text));
@@ -102,6 +117,30 @@ fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<Written>> {
     }
     all.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(all)
+}
+
+/// Replaces the file of each program of `tools/` that a session types by its text, with its arguments.
+fn with_programs(text: &str) -> Result<String> {
+    let mut lines = String::new();
+    for line in text.lines() {
+        match line.strip_prefix(PROMPT) {
+            Some(typed) if typed.starts_with(TOOL) => lines += &format!("{PROMPT}{}\n", tool_command(typed)?),
+            _ => lines += &format!("{line}\n"),
+        }
+    }
+    Ok(lines)
+}
+
+/// Returns `trace tools/NAME.bt ARGUMENTS -c 'COMMAND'` with the text of the program, as the console takes it. Spaces
+/// separate the arguments, and quotes have no meaning there.
+pub fn tool_command(typed: &str) -> Result<String> {
+    let words = typed.strip_prefix(TRACE).with_context(|| format!("`{typed}` does not begin with `{TRACE}`"))?;
+    let (words, command) = words.split_at(words.find(" -c ").unwrap_or(words.len()));
+    let mut words = words.split_whitespace().map(String::from);
+    let file = words.next().with_context(|| format!("`{typed}` has no program"))?;
+    let program = read(&workspace::root().join(&file))?;
+    let source = Source::new(&program, Some(file), &words.collect::<Vec<_>>()).map_err(|sentence| anyhow!(sentence))?;
+    Ok(format!("{TRACE}{}{command}", Quoted(source.line.trim())))
 }
 
 /// Splits the first line with the session's demands, if there is one, from the session.
@@ -152,7 +191,44 @@ fn read(path: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Demands, Trait, demands};
+    use std::fs;
+
+    use super::{Demands, PROMPT, Source, TOOL, Trait, demands, read, with_programs, workspace};
+    use crate::test::network;
+
+    #[test]
+    fn a_tool_is_typed_as_its_text() {
+        let file = read(&workspace::root().join("tools/funccount.bt")).unwrap();
+        let program = Source::new(&file, None, &["sha2::*".into()]).unwrap().line;
+        let typed = with_programs("kprobes> trace tools/funccount.bt sha2::* -c 'run sha256 1'\n1 probe\n").unwrap();
+        assert_eq!(typed, format!("kprobes> trace '{}' -c 'run sha256 1'\n1 probe\n", program.trim()));
+        assert!(with_programs("kprobes> trace tools/nothing.bt\n").is_err());
+        let refused = with_programs("kprobes> trace tools/funccount.bt\n").unwrap_err().to_string();
+        assert!(refused.contains("$1 is not given"), "{refused}");
+    }
+
+    #[test]
+    fn every_tool_is_run_by_a_test_and_described() {
+        let root = workspace::root();
+        let files = |directory: &str| {
+            let entries = fs::read_dir(root.join(directory)).unwrap().map(|entry| entry.unwrap().path());
+            entries.filter(|path| path.is_file()).collect::<Vec<_>>()
+        };
+        let sessions = ["tests/console/tools", "tests/console/smp4"].map(files).concat();
+        let sessions: String = sessions.iter().map(|path| read(path).unwrap()).collect();
+        let readme = read(&root.join("tools/README.md")).unwrap();
+        let tools: Vec<_> = files("tools").into_iter().filter(|path| path.extension().unwrap() == "bt").collect();
+        assert!(!tools.is_empty());
+        for tool in tools {
+            let name = tool.file_name().unwrap().to_str().unwrap();
+            let is_typed = sessions.lines().any(|line| {
+                let words = line.strip_prefix(PROMPT).and_then(|typed| typed.strip_prefix(TOOL)?.strip_prefix(name));
+                words.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+            });
+            assert!(is_typed || network::TOOLS.iter().any(|tool| tool.file() == name), "no test runs tools/{name}");
+            assert!(readme.contains(&format!("| [`{name}`]({name}) |")), "tools/README.md has no row of {name}");
+        }
+    }
 
     #[test]
     fn a_file_may_say_what_it_depends_on() {

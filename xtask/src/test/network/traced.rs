@@ -5,14 +5,14 @@
 //! line and the reply, it is unknown what was counted, and the test fails. The program must have counted exactly the
 //! packets that were captured in between.
 
-use std::{collections::BTreeMap, mem, time::Instant};
+use std::{mem, time::Instant};
 
 use super::{
     Host, PATIENCE,
     capture::Packet,
     curl,
     listed::{self, Interface},
-    printed::{self, Printed},
+    printed::{self, Numbers, Printed},
     visiting::{Visit, Visiting},
 };
 use crate::{
@@ -43,7 +43,7 @@ const EXIT: &str = "exit";
 const CALM: u32 = 3;
 
 /// Checks the output of a program against the captured packets of each interface. The error says what is wrong.
-type Check = fn(&Printed, &[(String, Vec<Packet>)]) -> Result<(), String>;
+pub type Check = fn(&Printed, &[(String, Vec<Packet>)]) -> Result<(), String>;
 
 /// Finds out whether captures grow.
 #[derive(Default)]
@@ -134,6 +134,11 @@ impl Traced {
     /// Creates a test of `command`, which counts the segments of sockets by their control flags.
     pub fn controlled(host: Host, command: &str) -> Self {
         Self::new(host, curl::a_hundred_times, command.into(), controls)
+    }
+
+    /// Creates a test of `command`, which runs a program of `tools/`.
+    pub fn tool(host: Host, command: String, check: Check) -> Self {
+        Self::new(host, curl::a_hundred_times, command, check)
     }
 
     /// Creates a test of `program`, which counts by function while other commands are typed.
@@ -262,7 +267,44 @@ impl Subject<()> for Traced {
 
 /// Checks that exactly the captured packets were counted.
 fn compare(printed: &Printed, captured: &[(String, Vec<Packet>)], is_transmitted: bool) -> Result<(), String> {
-    let mut expected = BTreeMap::new();
+    equals(printed, &passed(captured, is_transmitted)?)
+}
+
+/// Checks that exactly the captured packets were counted, by their direction.
+pub fn sizes(printed: &Printed, captured: &[(String, Vec<Packet>)]) -> Result<(), String> {
+    let mut expected = Numbers::new();
+    for (direction, is_transmitted) in [("@sent_", true), ("@received_", false)] {
+        let passed = passed(captured, is_transmitted)?;
+        expected.extend(passed.into_iter().map(|(name, number)| (name.replacen('@', direction, 1), number)));
+    }
+    equals(printed, &expected)
+}
+
+/// Checks that each captured SYN was counted as a connection to the HTTP server.
+pub fn accepted(printed: &Printed, captured: &[(String, Vec<Packet>)]) -> Result<(), String> {
+    let connections = received(captured).filter(|packet| packet.control == Some("Syn")).count() as u64;
+    equals(printed, &Numbers::from([("@connections[80]".into(), connections)]))
+}
+
+/// Checks that every connection ended, and that the clients have sent the captured bytes. The requests of `curl` fit into
+/// a segment each, which has PSH and no options.
+pub fn lives(printed: &Printed, captured: &[(String, Vec<Packet>)]) -> Result<(), String> {
+    /// The bytes of the headers of Ethernet, IPv4 and TCP.
+    const HEADERS: u64 = 14 + 20 + 20;
+    let connections = received(captured).filter(|packet| packet.control == Some("Syn")).count() as u64;
+    let requests = received(captured).filter(|packet| packet.control == Some("Psh"));
+    let sent = requests.map(|packet| packet.length - HEADERS).sum();
+    equals(printed, &Numbers::from([("@ended".into(), connections), ("@sent".into(), sent)]))
+}
+
+/// Returns the packets that have arrived at any interface.
+fn received(captured: &[(String, Vec<Packet>)]) -> impl Iterator<Item = &Packet> {
+    captured.iter().flat_map(|(_, packets)| packets).filter(|packet| !packet.is_transmitted)
+}
+
+/// Returns the numbers of the packets that have passed in one direction, which some have on each interface.
+fn passed(captured: &[(String, Vec<Packet>)], is_transmitted: bool) -> Result<Numbers, String> {
+    let mut expected = Numbers::new();
     for (interface, packets) in captured {
         let packets: Vec<_> =
             packets.iter().filter(|packet| packet.is_transmitted == is_transmitted).copied().collect();
@@ -271,11 +313,16 @@ fn compare(printed: &Printed, captured: &[(String, Vec<Packet>)], is_transmitted
         }
         expected.extend(printed::of_packets(interface, &packets));
     }
-    match (printed.losses.first(), printed.maps == expected) {
+    Ok(expected)
+}
+
+/// Checks that these numbers were printed, and no others, and that nothing was lost.
+fn equals(printed: &Printed, expected: &Numbers) -> Result<(), String> {
+    match (printed.losses.first(), printed.maps == *expected) {
         (None, true) => Ok(()),
         (Some(loss), _) => Err(format!("something was lost: {loss}")),
         (None, false) => {
-            Err(format!("{}the program has counted other packets", printed::difference(&printed.maps, &expected)))
+            Err(format!("{}the program has counted other packets", printed::difference(&printed.maps, expected)))
         }
     }
 }
@@ -287,8 +334,7 @@ fn controls(printed: &Printed, captured: &[(String, Vec<Packet>)]) -> Result<(),
         return Err(format!("something was lost: {loss}"));
     }
     for control in ["Syn", "Fin", "Psh", "None", "Rst"] {
-        let received = captured.iter().flat_map(|(_, packets)| packets).filter(|packet| !packet.is_transmitted);
-        let passed = received.filter(|packet| packet.control == Some(control)).count() as u64;
+        let passed = received(captured).filter(|packet| packet.control == Some(control)).count() as u64;
         let counted = printed.maps.get(&format!("@[{control}]")).copied().unwrap_or_default();
         let is_all = control != "Syn" || counted == passed && counted > 0;
         if counted > passed || !is_all || (counted == 0) != (passed == 0) {
