@@ -5,7 +5,8 @@
 //! and begin in the order in which they were added. So machines run while Cargo still compiles.
 //!
 //! A worker does one thing at a time. There are half as many workers as cores, because machines have up to four CPUs,
-//! but at least two. Cargo gets the cores that no job uses when it begins.
+//! but at least two, and one more for what waits for a line, a client or a clock. Cargo gets the cores that no job uses
+//! when it begins.
 
 use std::{
     any::Any,
@@ -122,7 +123,7 @@ enum Next<'a> {
 impl<'a> Pool<'a> {
     /// Creates a pool for a host with this number of cores.
     pub fn new(cores: usize) -> Self {
-        Self { cores, workers: (cores / 2).max(2), work: Mutex::default(), changed: Condvar::new() }
+        Self { cores, workers: (cores / 2).max(2) + 1, work: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Adds a build, after those that were added before.
