@@ -156,7 +156,7 @@ pub fn parse(text: &str) -> Result<Garbage, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LENGTH, garbage, parse};
+    use super::{LENGTH, PIECE, garbage, parse};
     use crate::{
         console::Event,
         serial::QUIT,
