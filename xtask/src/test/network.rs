@@ -151,7 +151,7 @@ pub fn all(
         let machine = machine(tool.name);
         let command = sessions::tool_command(&format!("trace tools/{}", tool.file()));
         let subject = match command {
-            Ok(command) => Ok(Box::new(Traced::tool(machine.host.clone(), command, tool.check)) as Talk),
+            Ok(command) => Ok(Box::new(Traced::tool(machine.host.clone(), command, tool.check)) as Dialogue),
             Err(error) => Err(format!("{error:#}")),
         };
         trials.push(Trial { name: tool.name, demands: Demands::default(), machine, subject });
