@@ -20,7 +20,7 @@
 //!
 //! A long line takes several rows of the terminal. When a key first has to move back in such a line, the editor asks
 //! the terminal for the length of its rows. A peer that only sends lines is never asked. The key is held until the
-//! answer arrives. If other input arrives first, rows are assumed to have [`USUAL_COLUMNS`]. A line with more rows than
+//! answer arrives. If other input arrives first, rows are assumed to have `USUAL_COLUMNS`. A line with more rows than
 //! the terminal is redrawn incorrectly.
 
 mod keys;

@@ -17,7 +17,7 @@
 //! | `String` as a `fmt::Write` | [`Text`] |
 //! | `sort`, `sort_by` | `sort_unstable`, `sort_unstable_by`: the stable ones allocate |
 //!
-//! Crates that promise this run their tests on a [`failing`] heap.
+//! Crates that promise this run their tests on a failing heap, which the feature `failing` has.
 
 #![cfg_attr(not(any(test, feature = "failing")), no_std)]
 

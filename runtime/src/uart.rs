@@ -4,7 +4,7 @@
 //!
 //! - A task yields until it has its turn.
 //! - Code that runs with interrupts masked, such as a handler, waits for a moment only, because it may have interrupted
-//!   the task that has the turn. Then it writes anyway, even into another task's line. [`urge`] does so too.
+//!   the task that has the turn. Then it writes anyway, even into another task's line. `urge` does so too.
 //! - When the machine stops, the reporting CPU has the UART to itself. Other CPUs that want to write stop.
 //!
 //! A kernel that no longer answers still takes the quit key if its interrupts come.

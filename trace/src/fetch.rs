@@ -1,8 +1,8 @@
 //! Fetch arguments in the form that the hit path executes: a short program of fixed operations, made when the event is
 //! defined.
 //!
-//! Most arguments are whole words from registers, or from memory that a register points to. These become [`Word`]s,
-//! which are written straight to the ring. If an event has any other argument, all its arguments become [`Op`]s, and
+//! Most arguments are whole words from registers, or from memory that a register points to. These become `Word`s,
+//! which are written straight to the ring. If an event has any other argument, all its arguments become `Op`s, and
 //! the record is composed in a buffer first.
 
 use alloc::boxed::Box;

@@ -2,9 +2,9 @@
 //!
 //! The module is pure, so that damaged trees are tested on the host by the thousand.
 //!
-//! The `fdt` crate reads the tree, after [`blob`] has checked it. The meaning of some properties depends on other
-//! nodes, and is worked out here: addresses behind buses ([`node`]), and the controllers of interrupts
-//! ([`interrupts`]).
+//! The `fdt` crate reads the tree, after `blob` has checked it. The meaning of some properties depends on other
+//! nodes, and is worked out here: addresses behind buses (`node`), and the controllers of interrupts
+//! (`interrupts`).
 
 mod blob;
 mod error;

@@ -4,7 +4,7 @@
 //! exception is the alias of a page through which a CPU writes to text ([`with_writable`]). That is why the linear map
 //! lacks the image and the executable memory.
 //!
-//! All CPUs share the translation tables. When a CPU unmaps memory, it removes it from the TLBs of all CPUs ([`tlb`]).
+//! All CPUs share the translation tables. When a CPU unmaps memory, it removes it from the TLBs of all CPUs (`tlb`).
 //! When a CPU maps memory, another CPU can use it after two conditions: it has learnt of the memory in an ordinary way,
 //! such as from a lock, and it has had a context synchronization event since. For a stack that event is in the switch
 //! to the task, and for executable memory it is an exception or a rendezvous. Heap, frames and linear map are mapped

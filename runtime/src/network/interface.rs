@@ -187,7 +187,7 @@ impl Interface {
     }
 }
 
-/// Sends `packet`, an Ethernet frame. The caller has checked that the interface [has room](Interface::has_room). A
+/// Sends `packet`, an Ethernet frame. The caller has checked that the interface has room (`Interface::has_room`). A
 /// packet that the card does not take is counted as lost.
 // Not inlined, so that it can be traced as a function of the image.
 #[inline(never)]

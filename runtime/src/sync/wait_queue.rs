@@ -10,7 +10,7 @@ use crate::task::{Queue, State, scheduler};
 /// No wake-up is lost if the code that makes the condition true does so before it calls [`wake_one`](Self::wake_one) or
 /// [`wake_all`](Self::wake_all). The condition is evaluated under the lock that a wake-up takes. A wake-up before that
 /// makes the task see a true condition. A wake-up after that finds the task in the queue, perhaps still on its way to
-/// sleep on another CPU; then the scheduler lets the task keep its CPU ([`scheduler`]).
+/// sleep on another CPU; then the scheduler lets the task keep its CPU (`task::scheduler`).
 pub struct WaitQueue {
     waiting: IrqLock<Queue>,
 }

@@ -1,9 +1,9 @@
 //! The rings that hold the records, one for every CPU: their layout, and what may be changed about them. Handlers
-//! ([`hit`](crate::hit)) and stubs write them; [`snapshot`] reads them.
+//! ([`hit`](crate::hit)) and stubs write them; `snapshot` reads them.
 //!
 //! Only its own CPU writes a ring. Any CPU can read it at any time. Nothing waits. A ring is made of pages. A
 //! **position** counts all bytes ever written, including the rest of a page that a record did not fit in. So a position
-//! tells the page, of which a new one begins every [`PAGE`] bytes, and the offset in the page. A page begins with the
+//! tells the page, of which a new one begins every `PAGE` bytes, and the offset in the page. A page begins with the
 //! number of its first record. Whole records follow, up to the next position or to a word that is 0.
 //!
 //! ```text

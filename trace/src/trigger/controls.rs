@@ -3,7 +3,7 @@
 //! An event may have several probes. They share one [`Settings`], and each has its own plan. A change makes a new plan
 //! for each probe, arms or disarms the probes, waits until no hit can be using the old plans, and drops those.
 //!
-//! A change is first made to a copy, a [`Draft`]. It takes effect only if there is memory for all of it and all probes
+//! A change is first made to a copy, a `Draft`. It takes effect only if there is memory for all of it and all probes
 //! to be armed are armed. Otherwise nothing has changed.
 
 use alloc::boxed::Box;
