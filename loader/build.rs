@@ -1,8 +1,78 @@
-//! Links the loader with its own layout.
+//! Links the loader with its own layout, and makes its table of boards from `boards/*/board.toml`.
+
+use std::{collections::BTreeMap, env, fmt::Write, fs, path::Path};
+
+use serde::Deserialize;
+
+/// The part of a board's description that the loader needs.
+#[derive(Deserialize)]
+struct Description {
+    sd: Option<Sd>,
+}
+
+#[derive(Deserialize)]
+struct Sd {
+    loader: Loader,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Loader {
+    /// The name of the board in messages.
+    name: String,
+    /// The part number in MIDR_EL1.
+    cpu_part: u16,
+    /// The physical address of the console's PL011.
+    uart: u64,
+    /// The physical address of the pin controller, if the UART has to be given its pins.
+    pins: Option<u64>,
+    /// The physical address of the power manager.
+    power: u64,
+}
 
 fn main() {
     println!("cargo::rerun-if-changed=layout.ld");
-    if std::env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "none") {
+    if env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "none") {
         println!("cargo::rustc-link-arg-bins=-Tloader/layout.ld");
     }
+    let directory = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("Cargo sets it")).join("../boards");
+    println!("cargo::rerun-if-changed={}", directory.display());
+    let out = Path::new(&env::var("OUT_DIR").expect("Cargo sets it")).join("boards.rs");
+    fs::write(out, table(&directory)).expect("the output directory can be written to");
+}
+
+/// Returns the array of boards as Rust. Boards with the same CPU are one entry, which has the names of all of them: the
+/// loader cannot tell them apart, and must not need to.
+fn table(boards: &Path) -> String {
+    let mut entries: BTreeMap<u16, (Vec<String>, (u64, Option<u64>, u64))> = BTreeMap::new();
+    let mut files: Vec<_> = fs::read_dir(boards)
+        .expect("the directory of boards can be read")
+        .map(|entry| entry.expect("the directory of boards can be read").path().join("board.toml"))
+        .filter(|file| file.is_file())
+        .collect();
+    files.sort();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let board: Description = toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let Some(Sd { loader: Loader { name, cpu_part, uart, pins, power } }) = board.sd else { continue };
+        let devices = (uart, pins, power);
+        let (names, others) = entries.entry(cpu_part).or_insert_with(|| (Vec::new(), devices));
+        assert!(
+            *others == devices,
+            "{}: [sd.loader] has other devices than another board with the CPU {cpu_part:#x}, which the loader cannot tell \
+             from this one",
+            file.display()
+        );
+        names.push(name);
+    }
+    let mut text = String::from("[\n");
+    for (part, (names, (uart, pins, power))) in entries {
+        let name = names.join(" or ");
+        writeln!(
+            text,
+            "    Board {{ part: {part:#x}, name: {name:?}, uart: {uart:#x}, pins: {pins:?}, power: {power:#x} }},"
+        )
+        .expect("a string takes everything");
+    }
+    text + "]\n"
 }

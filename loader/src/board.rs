@@ -7,7 +7,7 @@ use aarch64_cpu::registers::{MIDR_EL1, Readable};
 
 use crate::uart::Uart;
 
-/// A board, identified by its CPU.
+/// A board, or several with the same SoC, identified by its CPU.
 #[derive(Clone, Copy)]
 pub struct Board {
     /// The part number in MIDR_EL1.
@@ -22,20 +22,14 @@ pub struct Board {
     power: usize,
 }
 
-/// The supported boards. Physical addresses as the Arm cores see them, with the firmware's default configuration
-/// ("BCM2835 ARM Peripherals", 13.4; "BCM2711 ARM Peripherals", 1.2.4 and 11.5; the device tree bcm2712-rpi-5-b.dtb,
-/// `serial@7d001000` and `watchdog@7d200000`).
-const BOARDS: [Board; 3] = [
-    Board { part: 0xd03, name: "Raspberry Pi 3", uart: 0x3f20_1000, pins: Some(0x3f20_0000), power: 0x3f10_0000 },
-    Board { part: 0xd08, name: "Raspberry Pi 4", uart: 0xfe20_1000, pins: Some(0xfe20_0000), power: 0xfe10_0000 },
-    Board { part: 0xd0b, name: "Raspberry Pi 5", uart: 0x10_7d00_1000, pins: None, power: 0x10_7d20_0000 },
-];
+/// The supported boards, from `[sd.loader]` in their board.toml (`build.rs`).
+const BOARDS: &[Board] = &include!(concat!(env!("OUT_DIR"), "/boards.rs"));
 
 impl Board {
     /// Returns the board that this is, or `None` if its CPU is not in the table.
     pub fn here() -> Option<Self> {
         let part = MIDR_EL1.read(MIDR_EL1::PartNum) as u16;
-        BOARDS.into_iter().find(|board| board.part == part)
+        BOARDS.iter().copied().find(|board| board.part == part)
     }
 
     /// Resets the board, by a watchdog with the shortest time (Linux, drivers/watchdog/bcm2835_wdt.c).

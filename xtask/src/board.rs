@@ -45,12 +45,19 @@ pub struct Board {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Sd {
-    /// The part number of the CPU (MIDR_EL1), by which the loader recognizes its board.
-    pub cpu_part: u16,
+    pub loader: Loader,
     /// The firmware files that the board needs to boot. Empty if the firmware is in the board itself.
     pub firmware: Vec<String>,
     /// The device trees that the firmware chooses from.
     pub device_trees: Vec<SdTree>,
+}
+
+/// What the loader knows of the board. `loader/build.rs` reads the rest of this table.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Loader {
+    /// The part number of the CPU (MIDR_EL1), by which the loader recognizes its board.
+    pub cpu_part: u16,
 }
 
 /// A device tree on a memory card.

@@ -63,7 +63,7 @@ impl Station {
     /// Opens the line to the board of this name. `None` if the options have no serial port.
     pub fn open(board: &str, options: &Options) -> Result<Option<Self>> {
         let Some(path) = &options.serial else { return Ok(None) };
-        let part = Board::load(board)?.sd()?.cpu_part;
+        let part = Board::load(board)?.sd()?.loader.cpu_part;
         let line = Line::open(path, options.baud)?;
         Ok(Some(Self { board: board.into(), line: Arc::new(Mutex::new(line)), part, patience: PATIENCE }))
     }
@@ -91,11 +91,12 @@ fn package(image: &[u8]) -> Result<Package> {
     Package::new(image).context("the image is longer than 4 GiB")
 }
 
-/// Returns the name of the board whose CPU has this part number.
-fn board_with(part: u16) -> String {
+/// Returns the names of the boards whose CPU has this part number, for a message.
+pub fn boards_with(part: u16) -> String {
     let boards = Board::all().unwrap_or_default();
-    let board = boards.into_iter().find(|board| board.sd().is_ok_and(|sd| sd.cpu_part == part));
-    board.map_or_else(|| format!("a board with CPU {part:#x}"), |board| board.name)
+    let is_meant = |board: &Board| board.sd().is_ok_and(|sd| sd.loader.cpu_part == part);
+    let names: Vec<_> = boards.into_iter().filter(is_meant).map(|board| board.name).collect();
+    if names.is_empty() { format!("a board with CPU {part:#x}") } else { names.join(" or ") }
 }
 
 /// An image, and the board that runs it.

@@ -11,7 +11,7 @@ use kprobes_loader_protocol::{
 use kprobes_pl011::{QUIT_KEY, QUITS};
 
 use super::{
-    board_with,
+    boards_with,
     line::{Heard, Line},
     progress::Progress,
 };
@@ -64,7 +64,7 @@ impl Load<'_> {
             }
             if let Some(part) = sender.part().filter(|part| *part != self.part) {
                 progress.end();
-                bail!("the board on {} is {}, not {}", line.name(), board_with(part), board_with(self.part));
+                bail!("the board on {} is {}, not {}", line.name(), boards_with(part), boards_with(self.part));
             }
             match sender.stage() {
                 Stage::Started => {

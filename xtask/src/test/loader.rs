@@ -33,7 +33,7 @@ use crate::{
     conversation::PROMPT,
     flash, image,
     machine::Start,
-    serial::{Options, Station},
+    serial::{Options, Station, boards_with},
     workspace,
 };
 use cable::{Cable, Faults};
@@ -242,13 +242,16 @@ impl Subject<()> for Busy {
 /// A user who names another board than the connected one is told which it is.
 fn another_board(fixture: &Fixture) -> Result<()> {
     let boards = Board::all()?;
-    let other = boards.iter().find(|board| board.has_card() && board.name != fixture.board.name);
-    let other = other.context("there is only one board")?.name.as_str();
+    let part = fixture.board.sd()?.loader.cpu_part;
+    let others = boards.iter().filter_map(|board| Some((board, board.sd().ok()?.loader.cpu_part)));
+    let other = others.into_iter().find(|(_, other)| *other != part);
+    let (other, other_part) = other.context("all boards have the same CPU")?;
     let (cable, station) = fixture.station("other", Faults::default())?;
     drop(station);
-    let station = fixture.open(other, &cable.port)?;
+    let station = fixture.open(&other.name, &cable.port)?;
     let failure = station.with(&fixture.kernel)?.start(Box::new(|_| ())).err().context("it was loaded")?.to_string();
-    let expected = format!("is {}, not {other}", fixture.board.name);
+    let expected = format!("is {}, not {}", boards_with(part), boards_with(other_part));
+    ensure!(expected.contains(&fixture.board.name) && expected.contains(&other.name), "{expected:?} lacks a board");
     ensure!(failure.ends_with(&expected), "it says {failure:?}");
     Ok(())
 }
