@@ -30,6 +30,14 @@ struct Loader {
     power: u64,
 }
 
+/// The physical addresses in an entry of the table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Devices {
+    uart: u64,
+    pins: Option<u64>,
+    power: u64,
+}
+
 fn main() {
     println!("cargo::rerun-if-changed=layout.ld");
     if env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "none") {
@@ -44,7 +52,7 @@ fn main() {
 /// Returns the array of boards as Rust. Boards with the same CPU are one entry, which has the names of all of them: the
 /// loader cannot tell them apart, and must not need to.
 fn table(boards: &Path) -> String {
-    let mut entries: BTreeMap<u16, (Vec<String>, (u64, Option<u64>, u64))> = BTreeMap::new();
+    let mut entries: BTreeMap<u16, (Vec<String>, Devices)> = BTreeMap::new();
     let mut files: Vec<_> = fs::read_dir(boards)
         .expect("the directory of boards can be read")
         .map(|entry| entry.expect("the directory of boards can be read").path().join("board.toml"))
@@ -55,7 +63,7 @@ fn table(boards: &Path) -> String {
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let board: Description = toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let Some(Sd { loader: Loader { name, cpu_part, uart, pins, power } }) = board.sd else { continue };
-        let devices = (uart, pins, power);
+        let devices = Devices { uart, pins, power };
         let (names, others) = entries.entry(cpu_part).or_insert_with(|| (Vec::new(), devices));
         assert!(
             *others == devices,
@@ -66,7 +74,7 @@ fn table(boards: &Path) -> String {
         names.push(name);
     }
     let mut text = String::from("[\n");
-    for (part, (names, (uart, pins, power))) in entries {
+    for (part, (names, Devices { uart, pins, power })) in entries {
         let name = names.join(" or ");
         writeln!(
             text,
