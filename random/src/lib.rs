@@ -16,7 +16,6 @@ impl Random {
     }
 
     /// Returns 64 random bits.
-    #[expect(clippy::should_implement_trait, reason = "the sequence has no end")]
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
