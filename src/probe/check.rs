@@ -7,7 +7,7 @@ use fallible::OutOfMemory;
 
 use super::hit::table;
 use super::{NotEntry, ProbeError};
-use crate::event::site;
+use crate::event::site::{self, EventSite};
 use crate::insn::{self, Data, Kept, Live, Reason, Registers, ScratchResults, Sequences, Verdict, encode};
 use crate::{interrupts, platform, text};
 
@@ -54,22 +54,23 @@ pub struct Checker {
     handed: Option<Registers>,
     /// The number of a page, and whether branch targets are checked in it.
     guarded: Option<(usize, bool)>,
-    read: fn(usize) -> u32,
+    /// Looks up what stands at an address in the text.
+    look_up: fn(usize) -> Original,
 }
 
 impl Checker {
     /// Makes a checker that knows no function yet.
     #[must_use]
     pub fn new() -> Self {
-        Self::reading(flowing_word)
+        Self::looking_up(original)
     }
 
     /// Makes a checker that knows no function yet, for use while the registry's lock is held.
     pub(super) fn locked() -> Self {
-        Self::reading(locked_flowing_word)
+        Self::looking_up(locked_original)
     }
 
-    fn reading(read: fn(usize) -> u32) -> Self {
+    fn looking_up(look_up: fn(usize) -> Original) -> Self {
         Self {
             text: platform::text(),
             blacklist: blacklist(),
@@ -81,7 +82,7 @@ impl Checker {
             has_modifier: false,
             handed: None,
             guarded: None,
-            read,
+            look_up,
         }
     }
 
@@ -113,10 +114,12 @@ impl Checker {
         if self.has_marked_data && platform::has_data(address..address + 4) {
             return Err(ProbeError::Data { address, reader: None });
         }
-        if event_site(address, text::read(address)).is_some() {
-            return Err(ProbeError::Instruction { address, word: site::NOP, reason: Reason::EventSite });
-        }
-        let word = (self.read)(address);
+        let word = match self.original(address) {
+            Original::Instruction(word) => word,
+            Original::Site(_) => {
+                return Err(ProbeError::Instruction { address, word: site::NOP, reason: Reason::EventSite });
+            }
+        };
         let verdict = insn::classify(word);
         if let Verdict::Reject(reason) = verdict {
             return Err(ProbeError::Instruction { address, word, reason });
@@ -142,8 +145,8 @@ impl Checker {
             has_reader |= insn::may_read_data(word);
             has_modifier |= insn::modifies_next(word);
         }
-        let (words, read) = (start as u64..end as u64, |at| (self.read)(at as usize));
-        let outside = |at: u64| self.text.contains(&(at as usize)).then(|| (self.read)(at as usize));
+        let (words, read) = (start as u64..end as u64, |at| self.flowing(at as usize));
+        let outside = |at| self.word(at);
         let sequences = || Sequences::with_callees(words.clone(), read, outside).and_then(fallible::boxed);
         let sequences = has_exclusive.then(sequences).transpose()?;
         self.data = has_reader.then(|| Data::of(words, read).and_then(fallible::boxed)).transpose()?;
@@ -284,21 +287,20 @@ impl Checker {
         self.text.contains(&address).then(|| self.flowing(address))
     }
 
-    /// Returns the instruction at the virtual address `address`, which is in the text, as control may flow from it. Only a
-    /// word that may have replaced another one, or be the site of a static event, is looked up.
+    /// Returns the instruction at the virtual address `address`, which is in the text, as control may flow from it.
     #[inline]
     fn flowing(&self, address: usize) -> u32 {
+        self.original(address).flowing()
+    }
+
+    /// Returns what the image has at the virtual address `address`, which is in the text.
+    #[inline]
+    fn original(&self, address: usize) -> Original {
         match text::read(address) {
-            word if may_flow_otherwise(word) => (self.read)(address),
-            word => word,
+            word if needs_look_up(word) => (self.look_up)(address),
+            word => Original::Instruction(word),
         }
     }
-}
-
-/// Returns false for most words that neither an armed probe nor a site of a static event leaves in the text, by two
-/// tests: B (C6.2), and the group of exceptions, hints and system instructions (C4.1), which BRK and NOP are in.
-const fn may_flow_otherwise(word: u32) -> bool {
-    word >> 26 == 0b00_0101 || word >> 25 == 0b110_1010
 }
 
 /// Returns the virtual addresses of the function around `address`, if there is one.
@@ -317,52 +319,61 @@ impl Default for Checker {
 /// Returns `None` if the address is not that of a word in the text of the kernel.
 #[must_use]
 pub fn instruction(address: usize) -> Option<u32> {
-    (address.is_multiple_of(4) && platform::text().contains(&address)).then(|| original_word(address))
+    (address.is_multiple_of(4) && platform::text().contains(&address)).then(|| original(address).word())
 }
 
-/// Returns the original instruction at `address`, which has been checked to be a word in the text.
-fn original_word(address: usize) -> u32 {
-    interrupts::with_masked(|| locked_original_word(address))
+/// What the image has at an address, whatever the engine has written there.
+#[derive(Clone, Copy, Debug)]
+enum Original {
+    /// An instruction that is not the site of a static event.
+    Instruction(u32),
+    /// The site of a static event.
+    Site(&'static EventSite),
 }
 
-/// Returns the original instruction at `address`, which has been checked to be a word in the text. To be called with
-/// the registry's lock held, or with interrupts masked.
-fn locked_original_word(address: usize) -> u32 {
-    match text::read(address) {
-        word if is_armed(word) => table::original(address).unwrap_or_else(|| match site::at(address) {
-            Some(_) => site::NOP,
-            None => word,
-        }),
-        word => word,
+impl Original {
+    /// Returns the instruction in the image.
+    fn word(self) -> u32 {
+        match self {
+            Self::Instruction(word) => word,
+            Self::Site(_) => site::NOP,
+        }
+    }
+
+    /// Returns the instruction as control may flow from it. A site leads to the next instruction and to its block,
+    /// because it will when a probe listens to the event.
+    #[inline]
+    fn flowing(self) -> u32 {
+        match self {
+            Self::Instruction(word) => word,
+            Self::Site(site) => site.either_way(),
+        }
     }
 }
 
-/// Returns the instruction at `address` as control may flow from it. A site of a static event leads to the next
-/// instruction and to its block, because it will when a probe listens to the event.
-fn flowing_word(address: usize) -> u32 {
-    interrupts::with_masked(|| locked_flowing_word(address))
+/// Returns what the image has at `address`, which has been checked to be a word in the text.
+fn original(address: usize) -> Original {
+    interrupts::with_masked(|| locked_original(address))
 }
 
-/// Does what [`flowing_word`] does, for a caller that holds the registry's lock or has masked interrupts.
-fn locked_flowing_word(address: usize) -> u32 {
+/// Does what [`original`] does, for a caller that holds the registry's lock or has masked interrupts.
+fn locked_original(address: usize) -> Original {
     let word = text::read(address);
-    match event_site(address, word) {
-        Some(site) => site.either_way(),
-        None if is_armed(word) => table::original(address).unwrap_or(word),
-        None => word,
+    let is_branch = encode::branch_target(word, 0).is_some();
+    if (word == site::NOP || is_branch)
+        && let Some(site) = site::at(address)
+    {
+        return Original::Site(site);
     }
+    let is_armed = word == insn::BRK_KPROBE || is_branch;
+    Original::Instruction(if is_armed { table::original(address).unwrap_or(word) } else { word })
 }
 
-/// Returns the site of a static event at `address`, where `word` stands: a NOP, or a branch.
-fn event_site(address: usize, word: u32) -> Option<&'static site::EventSite> {
-    let may_be_site = word == site::NOP || word != insn::BRK_KPROBE && is_armed(word);
-    if may_be_site { site::at(address) } else { None }
-}
-
-/// Returns whether `word` may have been written by the engine: an armed probe writes one of these two, and a site of a
-/// static event that a probe listens to holds a branch.
-fn is_armed(word: u32) -> bool {
-    word == insn::BRK_KPROBE || encode::branch_target(word, 0).is_some()
+/// Returns whether `word` may stand where the image has another, or at the site of a static event: false for most words
+/// that do neither. An armed probe leaves BRK or B in the text, and a site holds NOP or B. The two tests are those for B
+/// (C6.2), and for the group of exceptions, hints and system instructions (C4.1), which BRK and NOP are in.
+const fn needs_look_up(word: u32) -> bool {
+    word >> 26 == 0b00_0101 || word >> 25 == 0b110_1010
 }
 
 /// Returns the virtual addresses at which no probe is accepted: the code that runs while a probe is being handled.
