@@ -1,0 +1,73 @@
+//! The probes of events, as events need them: the engine's, or those of a test on the host.
+
+use core::fmt;
+
+use aarch64_kprobes::probe::Insertion;
+
+use crate::definition::Kind;
+use crate::host::Offsets;
+use crate::recorder::Recorder;
+
+/// The registers that a probe saves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Only the registers that a function is called with. The probe is at a function's entry, and its event uses no
+    /// other register.
+    Call,
+    /// All registers.
+    Full,
+}
+
+/// A registered probe. Dropping it unregisters it; after that, nothing uses its recorder any more.
+pub trait Armed: Sized {
+    /// Why a probe is refused.
+    type Error: fmt::Display;
+
+    /// Registers a probe of `kind` and `form` at the virtual address `address`, which records with `recorder` and is
+    /// not armed. If the engine can, it puts the snippet of `insertion` into the stub, which then handles the hits that
+    /// the snippet does not leave to the handler.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the probe is refused. Then nothing has changed.
+    ///
+    /// # Safety
+    ///
+    /// `recorder` and `insertion` must neither move nor be dropped until the probe has been dropped. `insertion` must
+    /// be made for `recorder`.
+    unsafe fn register(
+        kind: Kind,
+        form: Form,
+        address: u64,
+        recorder: &Recorder,
+        insertion: Option<&Insertion>,
+    ) -> Result<Self, Self::Error>;
+
+    /// Disarms this probe and arms `after`, which is at the same place. Each hit is reported by exactly one of the two.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the engine could not. Then nothing has changed.
+    fn exchange(&self, after: &Self) -> Result<(), Self::Error>;
+
+    /// Returns where the kernel keeps the values that stubs record; `None` if there are no stubs.
+    fn offsets() -> Option<Offsets> {
+        None
+    }
+
+    /// Arms or disarms the probe.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the engine could not. Then nothing has changed.
+    fn set_enabled(&self, enabled: bool) -> Result<(), Self::Error>;
+
+    /// Whether the probe is armed.
+    fn is_enabled(&self) -> bool;
+
+    /// Returns the number of recorded hits.
+    fn hits(&self) -> u64;
+
+    /// Returns the number of hits that were not recorded.
+    fn missed(&self) -> u64;
+}

@@ -1,0 +1,205 @@
+//! An event: a definition with its probe, and what the probe has counted.
+
+use core::mem;
+use core::sync::atomic::Ordering::Relaxed;
+
+use fallible::{Arc, OutOfMemory};
+
+use super::{Armed, Form};
+use crate::compiled::{self, Code, Compiled};
+use crate::definition::{Definition, Kind};
+use crate::format::Format;
+use crate::recorder::Recorder;
+use crate::trigger::Plan;
+
+/// A probe of an event.
+#[derive(Debug)]
+pub struct Event<P> {
+    /// Dropped first: afterwards nothing uses the fields below. A synthetic event has no probe, nor has a static event
+    /// while it is disarmed.
+    pub(super) probe: Option<P>,
+    /// The code for the stub of the probe, if there is any.
+    pub(super) compiled: Option<Compiled>,
+    /// Shared with the triggers that record a synthetic event.
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) form: Form,
+    /// The hits and missed hits of the probes that this one has replaced.
+    pub(super) before: [u64; 2],
+    pub(super) number: u16,
+    pub(super) address: u64,
+    pub(super) definition: Definition,
+    pub(super) format: Format,
+}
+
+/// A probe to exchange with that of an event; after the exchange, the probe that the event had before.
+#[derive(Debug)]
+pub(crate) struct OtherProbe<P> {
+    /// Dropped first, because it uses the code. A static event that is not armed has none.
+    probe: Option<P>,
+    compiled: Option<Compiled>,
+}
+
+/// Compiles the code for the stub of `recorder` at the virtual address `address` with this `plan`. `None` if a stub
+/// cannot do it, or if there are no stubs.
+pub(super) fn code<P: Armed>(
+    recorder: &Recorder,
+    plan: Option<&Plan>,
+    address: u64,
+) -> Result<Option<Code>, OutOfMemory> {
+    match P::offsets() {
+        Some(offsets) => compiled::code(recorder, plan, Some(address), offsets),
+        None => Ok(None),
+    }
+}
+
+impl<P: Armed> Event<P> {
+    /// Registers a probe to exchange with this one, not armed, if this `plan` needs other code in the stub. `None` if
+    /// the code stays.
+    pub(crate) fn other_probe(&self, plan: Option<&Plan>) -> Result<Option<OtherProbe<P>>, OutOfMemory> {
+        if self.is_synthetic() {
+            return Ok(None);
+        }
+        let kind = self.definition.kind;
+        let code = code::<P>(&self.recorder, plan, self.address)?;
+        if self.probe.is_some() && code.as_ref() == self.compiled.as_ref().map(Compiled::code) {
+            return Ok(None);
+        }
+        let compiled = code.map(Compiled::new).transpose()?;
+        let insertion = compiled.as_ref().and_then(Compiled::insertion);
+        // SAFETY: the caller keeps the returned probe with its code, and exchanges or drops it while this event exists.
+        // Both `OtherProbe` and `Event` drop the probe before the code, and `Event` drops it before the recorder.
+        let probe = unsafe { P::register(kind, self.form, self.address, &self.recorder, insertion) };
+        // The place has a probe already, or is the function of a static event, so lack of memory is the only reason
+        // left.
+        probe.map(|probe| Some(OtherProbe { probe: Some(probe), compiled })).map_err(|_| OutOfMemory)
+    }
+
+    /// Exchanges the probe with `other`, and arms `other` if the probe was armed.
+    pub(crate) fn exchange(&mut self, other: &mut OtherProbe<P>) -> Result<(), P::Error> {
+        match (&self.probe, &other.probe) {
+            (Some(probe), Some(other)) if probe.is_enabled() => probe.exchange(other)?,
+            _ => {}
+        }
+        mem::swap(&mut self.probe, &mut other.probe);
+        mem::swap(&mut self.compiled, &mut other.compiled);
+        Ok(())
+    }
+
+    /// Replaces the probe, which is not armed, by one without code, if its code refers to memory of a trigger. Takes
+    /// the probe of a static event away. Returns the old probe; `None` if there was nothing to replace or no memory.
+    pub(crate) fn drop_code(&mut self) -> Option<OtherProbe<P>> {
+        if self.is_static() {
+            let probe = self.probe.take()?;
+            return Some(OtherProbe { probe: Some(probe), compiled: self.compiled.take() });
+        }
+        self.compiled.as_ref().filter(|compiled| compiled.counts())?;
+        // SAFETY: the recorder is dropped after the probe, as in `other_probe`; there is no code.
+        let probe = unsafe { P::register(self.definition.kind, self.form, self.address, &self.recorder, None) };
+        let mut other = OtherProbe { probe: Some(probe.ok()?), compiled: None };
+        self.exchange(&mut other).ok().map(|()| other)
+    }
+
+    /// Drops a probe that this event had before, and adds its counts to those of the event.
+    pub(crate) fn retire(&mut self, other: OtherProbe<P>) {
+        let Some(probe) = &other.probe else { return };
+        let counts = [probe.hits(), probe.missed()];
+        self.before.iter_mut().zip(counts).for_each(|(before, more)| *before += more);
+    }
+
+    /// Returns the number of hits that were reported to the probe, whether its filter accepted them or not.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.before[0] + self.probe.as_ref().map_or(0, P::hits)
+    }
+
+    /// Returns the number of hits that the probe missed.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.before[1] + self.probe.as_ref().map_or(0, P::missed)
+    }
+
+    /// Returns the definition.
+    #[must_use]
+    pub fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    /// Returns the layout of the records.
+    #[must_use]
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// Returns the number of the event, as its file `id` and its records show it.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Returns the virtual address of the probe; 0 for a synthetic event.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Returns the probe; `None` for a synthetic event.
+    #[must_use]
+    pub fn probe(&self) -> Option<&P> {
+        self.probe.as_ref()
+    }
+
+    /// Whether the event is recorded by triggers of other events, and has no probe.
+    #[must_use]
+    pub fn is_synthetic(&self) -> bool {
+        self.definition.kind == Kind::Synthetic
+    }
+
+    /// Whether the event can be hit; for a synthetic event, whether triggers may record it.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.probe.as_ref().map_or_else(|| self.recorder.armed.load(Relaxed), P::is_enabled)
+    }
+
+    /// Arms or disarms the event. A static event that has no probe is left as it is:
+    /// [`Controls`](crate::trigger::controls::Controls) places one.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Armed::set_enabled`].
+    pub fn set_enabled(&self, enabled: bool) -> Result<(), P::Error> {
+        match &self.probe {
+            Some(probe) => probe.set_enabled(enabled),
+            None if self.is_static() => Ok(()),
+            None => {
+                self.recorder.armed.store(enabled, Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the recorder, the form of the event that the hit path uses.
+    #[must_use]
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Returns the recorder to share with a trigger that records the event.
+    pub(crate) fn shared_recorder(&self) -> &Arc<Recorder> {
+        &self.recorder
+    }
+
+    /// Returns the word that the probe was registered with. A listing of all probes identifies the event by it.
+    #[must_use]
+    pub fn data(&self) -> usize {
+        (&raw const *self.recorder).addr()
+    }
+
+    pub(super) fn is(&self, group: Option<&str>, event: Option<&str>) -> bool {
+        let Definition { group: own_group, event: own_event, .. } = &self.definition;
+        group.is_none_or(|group| group == own_group) && event.is_none_or(|event| event == own_event)
+    }
+
+    pub(super) fn is_sibling(&self, definition: &Definition) -> bool {
+        self.is(Some(&definition.group), Some(&definition.event))
+    }
+}

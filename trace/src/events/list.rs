@@ -1,0 +1,61 @@
+//! The lists of events as files show them: `kprobe_events`, `synthetic_events`, `dynamic_events`, and their counts.
+
+use core::fmt::{self, Write};
+
+use super::{Armed, Events};
+use crate::text;
+
+impl<P: Armed> Events<P> {
+    /// Writes the file `kprobe_events`: each definition in a form that can be typed again.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `out`.
+    pub fn write_definitions(&self, out: &mut dyn Write) -> fmt::Result {
+        self.events
+            .iter()
+            .filter(|event| event.is_of_probe())
+            .try_for_each(|event| writeln!(out, "{}", event.definition))
+    }
+
+    /// Writes the file `synthetic_events`: the name and the fields of each synthetic event.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `out`.
+    pub fn write_synthetic(&self, out: &mut dyn Write) -> fmt::Result {
+        self.events.iter().filter(|event| event.is_synthetic()).try_for_each(|event| {
+            write!(out, "{}\t", event.definition.event)?;
+            event.format.write_fields(out)?;
+            out.write_char('\n')
+        })
+    }
+
+    /// Writes the file `dynamic_events`: all definitions.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `out`.
+    pub fn write_all_definitions(&self, out: &mut dyn Write) -> fmt::Result {
+        self.events.iter().filter(|event| !event.is_static()).try_for_each(|event| {
+            write!(out, "{}", event.definition)?;
+            if event.is_synthetic() {
+                out.write_char('\t')?;
+                event.format.write_fields(out)?;
+            }
+            out.write_char('\n')
+        })
+    }
+
+    /// Writes the file `kprobe_profile`: each probe with its hits and its missed hits.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `out`.
+    pub fn write_profile(&self, out: &mut dyn Write) -> fmt::Result {
+        self.events
+            .iter()
+            .filter(|event| event.is_of_probe())
+            .try_for_each(|event| text::write_profile(out, &event.definition.event, event.hits(), event.missed()))
+    }
+}

@@ -1,0 +1,73 @@
+//! Synthetic events among the events.
+
+use alloc::boxed::Box;
+use core::mem;
+
+use fallible::{Arc, OutOfMemory};
+
+use super::{Armed, Event, Events, Form};
+use crate::definition::synthetic::{self, Synthetic};
+use crate::definition::{Definition, Problem};
+use crate::format::Format;
+use crate::recorder::Recorder;
+use crate::ring::{RECORD_HEADER, RECORD_MAX};
+
+impl<P: Armed> Events<P> {
+    /// Defines a synthetic event, which is then disabled.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a synthetic event has this name, if its records would be too large, or if there is no memory.
+    pub fn define_synthetic(&mut self, definition: Synthetic) -> Result<(), synthetic::Problem> {
+        if self.events.iter().any(|event| event.is_synthetic() && event.definition.event == definition.name) {
+            return Err(synthetic::Problem::Exists);
+        }
+        self.try_define_synthetic(definition).map_err(|OutOfMemory| synthetic::Problem::OutOfMemory)?
+    }
+
+    fn try_define_synthetic(
+        &mut self,
+        mut definition: Synthetic,
+    ) -> Result<Result<(), synthetic::Problem>, OutOfMemory> {
+        let name = mem::take(&mut definition.name);
+        let format = Format::of_synthetic(definition)?;
+        if RECORD_HEADER + format.size() > RECORD_MAX {
+            return Ok(Err(synthetic::Problem::TooManyFields));
+        }
+        let definition = Definition::of_synthetic(name)?;
+        let number = self.free_number().ok_or(OutOfMemory)?;
+        let recorder = Arc::try_new(Recorder::new(number, &format, &[], Box::default(), None, self.rings)?)?;
+        self.events.try_reserve(1).map_err(OutOfMemory::from)?;
+        self.removed.try_reserve(self.events.len() + 1).map_err(OutOfMemory::from)?;
+        self.last = number.max(self.last);
+        let (probe, compiled, form, before, address) = (None, None, Form::Full, [0; 2], 0);
+        self.events.push(Event { probe, compiled, recorder, form, before, number, address, definition, format });
+        Ok(Ok(()))
+    }
+
+    /// Removes the synthetic event of this name; `None` removes all. Returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Problem::Busy`] if one of them `is_busy`. Then none is removed.
+    pub fn remove_synthetic(
+        &mut self,
+        name: Option<&str>,
+        is_busy: &dyn Fn(&Event<P>) -> bool,
+    ) -> Result<usize, Problem> {
+        let is_meant =
+            |event: &Event<P>| event.is_synthetic() && name.is_none_or(|name| event.definition.event == name);
+        if self.events.iter().any(|event| is_meant(event) && is_busy(event)) {
+            return Err(Problem::Busy);
+        }
+        let mut count = 0;
+        while let Some(at) = self.events.iter().position(is_meant) {
+            let Event { number, definition, format, .. } = self.events.remove(at);
+            // The definition has reserved room for it.
+            self.removed.push((number, definition.event, format));
+            count += 1;
+        }
+        self.forget();
+        Ok(count)
+    }
+}
