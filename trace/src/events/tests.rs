@@ -11,6 +11,7 @@ use crate::text::{self, ShowError};
 use crate::trigger::controls::{Controls, Services};
 use crate::trigger::restriction::Restriction;
 use crate::trigger::settings::Settings;
+use aarch64_kprobes::event::Text;
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe::Insertion;
 use alloc::borrow::ToOwned;
@@ -274,6 +275,33 @@ fn hits_are_in_the_trace() {
     assert_eq!(events.write_pipe(&mut text, &Names, clock), Ok(1));
     assert_eq!(text, "            main-3       [000] .....     5.000001: here: (a::b<c, d>+0x8/0x100) n=1\n");
     assert_eq!((events.write_pipe(&mut text, &Names, clock), trace(&events, 9)), (Ok(0), String::new()));
+}
+
+/// The buffer in which records are composed still has the record before.
+#[test]
+fn no_record_has_bytes_of_another() {
+    aarch64_kprobes::event! {
+        struct Noted<'a> = test:noted {
+            mark: u8,
+            text: Text<'a>,
+            tag: [u8; 3],
+        }
+    }
+    let mut events = events();
+    define(&mut events, "p:before f t=+0(%x19):string t2=+0(%x19):string t3=+0(%x19):string").unwrap();
+    hit(0x1000, 1);
+    events.add_static(Noted::EVENT).unwrap();
+    let event = events.iter().find(|event| event.is_static()).unwrap();
+    let noted = Noted { mark: 1, text: "ab".into(), tag: *b"xyz" };
+    let mut frame = TrapFrame::default();
+    frame.x[0] = &raw const noted as u64;
+    let context = Context { cpu: 0, task: 3, name: [0; 2], time: 2 };
+    let moment = Moment { context, address: event.address(), return_address: None, entry: &[] };
+    // SAFETY: only this thread uses the rings, and the moment fits the event.
+    unsafe { event.recorder().record(Registers::Frame(&frame), &moment) };
+    let snapshot = events.rings().snapshot().unwrap();
+    let record = snapshot.records().unwrap().last().unwrap();
+    assert_eq!(record.bytes[8..], *b"\x01\0\0\0\x18\0\x03\0xyz\0\0\0\0\0ab\0");
 }
 
 #[test]

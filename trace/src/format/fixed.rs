@@ -48,12 +48,16 @@ impl Format {
             }
             return Ok(parts);
         }
+        let mut end = Shape::Static.size();
         for (described, field) in event.fields().iter().zip(self.arguments()) {
+            push_zeros(&mut parts, end, field.offset)?;
+            end = field.offset + field.size;
             match described.kind {
                 Kind::Text => push_text(&mut parts, described.offset, field)?,
                 _ => push_bytes(&mut parts, described.offset, field.offset, described.size)?,
             }
         }
+        push_zeros(&mut parts, end, self.size())?;
         Ok(parts)
     }
 }
@@ -95,26 +99,43 @@ fn source() -> Source {
     Register::x(0).map_or(Source::Immediate(0), Source::Register)
 }
 
-fn push_number((fetches, fields): &mut Parts, from: usize, to: usize, width: Width) -> Result<(), OutOfMemory> {
+fn push_number(parts: &mut Parts, from: usize, to: usize, width: Width) -> Result<(), OutOfMemory> {
     let reads = fallible::collect([from as i64])?;
-    fallible::push(fetches, Fetch { source: source(), reads, taken: Taken::Whole })?;
+    push(parts, Fetch { source: source(), reads, taken: Taken::Whole }, to, width)
+}
+
+fn push((fetches, fields): &mut Parts, fetch: Fetch, to: usize, width: Width) -> Result<(), OutOfMemory> {
+    fallible::push(fetches, fetch)?;
     fallible::push(fields, Field::new("", "", Base::Unsigned(width), to))
 }
 
-/// Bytes, in the largest numbers that they consist of.
-fn push_bytes(parts: &mut Parts, from: usize, to: usize, size: usize) -> Result<(), OutOfMemory> {
+/// The largest numbers that `size` bytes consist of, each with the bytes before it.
+fn numbers(size: usize) -> impl Iterator<Item = (usize, Width)> {
     let mut done = 0;
-    while done < size {
+    core::iter::from_fn(move || {
         let width = match size - done {
             8.. => Width::W64,
             4.. => Width::W32,
             2.. => Width::W16,
-            _ => Width::W8,
+            1 => Width::W8,
+            0 => return None,
         };
-        push_number(parts, from + done, to + done, width)?;
+        let before = done;
         done += width.bytes();
-    }
-    Ok(())
+        Some((before, width))
+    })
+}
+
+fn push_bytes(parts: &mut Parts, from: usize, to: usize, size: usize) -> Result<(), OutOfMemory> {
+    numbers(size).try_for_each(|(before, width)| push_number(parts, from + before, to + before, width))
+}
+
+/// Zeros from `start` to `end`, which no field has: the buffer in which records are composed has an earlier one there.
+fn push_zeros(parts: &mut Parts, start: usize, end: usize) -> Result<(), OutOfMemory> {
+    numbers(end - start).try_for_each(|(before, width)| {
+        let zero = Fetch { source: Source::Immediate(0), reads: Vec::new(), taken: Taken::Whole };
+        push(parts, zero, start + before, width)
+    })
 }
 
 fn push_text((fetches, fields): &mut Parts, from: usize, field: &Field) -> Result<(), OutOfMemory> {
