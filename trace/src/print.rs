@@ -7,12 +7,18 @@
 //! |---|---|
 //! | conversions | `%d %i %u %x %X %c %s %p %px %ps %pS %%`, with flags, width and the lengths of C |
 //! | fields | `REC->FIELD`, `__get_str(FIELD)` |
-//! | operators | `?:`, `\|\| && \| ^ & == != < > <= >= << >> + - * ! ~ -`, casts, parentheses |
+//! | operators | `?:`, `\|\| && \| ^ & == != < > <= >= << >> + - * ! ~ -`, parentheses |
+//! | casts | to `char short int long` with their signs, `bool`, `u8` to `s64`, `size_t ssize_t pid_t dev_t sector_t`, and to pointers |
 //! | names of values | `__print_flags(VALUE, "SEPARATOR", { BITS, "NAME" }, …)`, `__print_symbolic(VALUE, { VALUE, "NAME" }, …)` |
 //!
-//! An event whose text has anything else prints each field by its name.
+//! Arithmetic is that of C, by the types of fields, literals and casts (module `number`). An event whose text has anything
+//! else prints each field by its name.
+
+mod number;
 
 use core::fmt::{self, Write};
+
+use number::{Integer, Number, apply};
 
 use crate::format::{Base, Field, Format};
 use crate::host::Symbols;
@@ -24,7 +30,7 @@ const DEPTH_MAX: u32 = 16;
 /// What an expression comes to.
 #[derive(Clone, Copy)]
 enum Value<'a> {
-    Number(u64),
+    Number(Number),
     /// Of a field.
     Bytes(&'a [u8]),
     /// Between quotes.
@@ -35,6 +41,14 @@ enum Value<'a> {
         separator: Option<&'a str>,
         names: &'a str,
     },
+}
+
+/// The type that a value is converted to.
+#[derive(Clone, Copy)]
+enum Cast {
+    Bool,
+    Integer(Integer),
+    Pointer,
 }
 
 /// Why nothing more is printed.
@@ -218,15 +232,20 @@ impl<'a> Reader<'a> {
         }
         let condition = self.binary(0)?;
         let value = if self.take("?") {
-            let holds = condition.number()? != 0;
+            let holds = condition.number()?.value() != 0;
             let first = self.expression()?;
             self.expect(":")?;
             let second = self.expression()?;
-            // Whatever the record holds, the conversion must fit.
-            if matches!(first, Value::Number(_)) != matches!(second, Value::Number(_)) {
-                return Err(Stop::Text);
+            match (first, second) {
+                (Value::Number(first), Value::Number(second)) => {
+                    let common = first.integer().common(second.integer());
+                    Value::Number(common.number(if holds { first } else { second }.value()))
+                }
+                // Whatever the record holds, the conversion must fit.
+                (Value::Number(_), _) | (_, Value::Number(_)) => return Err(Stop::Text),
+                _ if holds => first,
+                _ => second,
             }
-            if holds { first } else { second }
         } else {
             condition
         };
@@ -275,15 +294,18 @@ impl<'a> Reader<'a> {
             return Err(Stop::Text);
         }
         let value = if self.take("!") {
-            Value::Number(u64::from(self.unary()?.number()? == 0))
+            Value::Number(Number::truth(self.unary()?.number()?.value() == 0))
         } else if self.take("~") {
-            Value::Number(!self.unary()?.number()?)
+            Value::Number(self.unary()?.number()?.promoted(|value| !value))
         } else if self.take("-") {
-            Value::Number(self.unary()?.number()?.wrapping_neg())
-        } else if self.is_cast() {
-            let end = self.rest.find(')').ok_or(Stop::Text)?;
-            self.rest = &self.rest[end + 1..];
-            self.unary()?
+            Value::Number(self.unary()?.number()?.promoted(u64::wrapping_neg))
+        } else if let Some(cast) = self.cast()? {
+            match (cast, self.unary()?) {
+                (Cast::Pointer, Value::Number(number)) => Value::Number(Integer::UNSIGNED_LONG.number(number.value())),
+                (Cast::Pointer, text) => text,
+                (Cast::Bool, value) => Value::Number(Number::truth(value.number()?.value() != 0)),
+                (Cast::Integer(integer), value) => Value::Number(integer.number(value.number()?.value())),
+            }
         } else {
             self.primary()?
         };
@@ -291,12 +313,43 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Whether what comes next is the name of a type in parentheses.
-    fn is_cast(&mut self) -> bool {
-        const TYPES: [&str; 9] = ["unsigned", "signed", "int", "long", "short", "char", "void", "u64", "const"];
-        self.skip_blanks();
+    /// The type in parentheses that comes next, if it is one.
+    fn cast(&mut self) -> Result<Option<Cast>, Stop> {
         let mut inside = *self;
-        inside.take("(") && inside.word().is_some_and(|word| TYPES.contains(&word))
+        if !inside.take("(") {
+            return Ok(None);
+        }
+        let (mut cast, mut is_signed, mut is_type) = (Some(Cast::Integer(Integer::INT)), None, false);
+        while let Some(word) = inside.word() {
+            cast = match word {
+                "const" | "int" => cast,
+                "signed" | "unsigned" => {
+                    is_signed = Some(word == "signed");
+                    cast
+                }
+                "void" => None,
+                "bool" => Some(Cast::Bool),
+                _ => match Integer::named(word) {
+                    Some(integer) => Some(Cast::Integer(integer)),
+                    None if is_type => return Err(Stop::Text),
+                    None => return Ok(None),
+                },
+            };
+            is_type = true;
+        }
+        if !is_type {
+            return Ok(None);
+        }
+        while inside.take("*") {
+            cast = Some(Cast::Pointer);
+        }
+        inside.expect(")")?;
+        *self = inside;
+        match (cast, is_signed) {
+            (Some(Cast::Integer(integer)), Some(is_signed)) => Ok(Some(Cast::Integer(integer.signed(is_signed)))),
+            (cast @ Some(_), _) => Ok(cast),
+            (None, _) => Err(Stop::Text),
+        }
     }
 
     fn primary(&mut self) -> Result<Value<'a>, Stop> {
@@ -310,7 +363,7 @@ impl<'a> Reader<'a> {
             return self.quoted().map(Value::Quoted);
         }
         match self.word() {
-            None => self.number().map(Value::Number),
+            None => self.literal().map(Value::Number),
             Some("REC") => {
                 self.expect("->")?;
                 let name = self.word().ok_or(Stop::Text)?;
@@ -328,17 +381,20 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn number(&mut self) -> Result<u64, Stop> {
+    fn literal(&mut self) -> Result<Number, Stop> {
         let is_part = |character: char| character.is_ascii_alphanumeric();
         let end = self.rest.find(|character| !is_part(character)).unwrap_or(self.rest.len());
-        let (digits, rest) = self.rest.split_at(end);
+        let (literal, rest) = self.rest.split_at(end);
         self.rest = rest;
-        let digits = digits.trim_end_matches(['u', 'U', 'l', 'L']);
-        let number = match digits.strip_prefix("0x") {
-            Some(digits) => u64::from_str_radix(digits, 16),
-            None => digits.parse(),
+        let digits = literal.trim_end_matches(['u', 'U', 'l', 'L']);
+        let (digits, radix) = match (digits.strip_prefix("0x"), digits.strip_prefix('0')) {
+            (Some(digits), _) => (digits, 16),
+            (None, Some(digits)) if !digits.is_empty() => (digits, 8),
+            (None, _) => (digits, 10),
         };
-        number.map_err(|_| Stop::Text)
+        let value = u64::from_str_radix(digits, radix).map_err(|_| Stop::Text)?;
+        let suffix = literal.trim_start_matches(|digit: char| !"uUlL".contains(digit));
+        Ok(Integer::of_literal(value, radix == 10, suffix).number(value))
     }
 
     fn field(&self, name: &str) -> Result<Value<'a>, Stop> {
@@ -346,14 +402,14 @@ impl<'a> Reader<'a> {
         Ok(match field.kind.base {
             Base::Characters => Value::Bytes(field.characters(self.record)),
             Base::String => Value::Bytes(field.bytes(self.record, 0).unwrap_or(b"(fault)")),
-            _ => Value::Number(field.value(self.record, 0).unwrap_or(0)),
+            base => Value::Number(Integer::of(base).number(field.value(self.record, 0).unwrap_or(0))),
         })
     }
 
     /// The arguments of `__print_flags`, or of `__print_symbolic`.
     fn names(&mut self, has_separator: bool) -> Result<Value<'a>, Stop> {
         self.expect("(")?;
-        let value = self.expression()?.number()?;
+        let value = self.expression()?.number()?.value();
         self.expect(",")?;
         let mut separator = None;
         if has_separator {
@@ -371,7 +427,7 @@ impl<'a> Reader<'a> {
         if !self.take("{") {
             return Ok(None);
         }
-        let value = self.expression()?.number()?;
+        let value = self.expression()?.number()?.value();
         self.expect(",")?;
         let name = self.quoted()?;
         self.expect("}")?;
@@ -401,30 +457,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn apply(operator: &str, left: u64, right: u64) -> u64 {
-    let (signed_left, signed_right) = (left as i64, right as i64);
-    match operator {
-        "||" => u64::from(left != 0 || right != 0),
-        "&&" => u64::from(left != 0 && right != 0),
-        "|" => left | right,
-        "^" => left ^ right,
-        "&" => left & right,
-        "==" => u64::from(left == right),
-        "!=" => u64::from(left != right),
-        "<" => u64::from(signed_left < signed_right),
-        ">" => u64::from(signed_left > signed_right),
-        "<=" => u64::from(signed_left <= signed_right),
-        ">=" => u64::from(signed_left >= signed_right),
-        "<<" => left.checked_shl(right as u32).unwrap_or(0),
-        ">>" => left.checked_shr(right as u32).unwrap_or(0),
-        "+" => left.wrapping_add(right),
-        "-" => left.wrapping_sub(right),
-        _ => left.wrapping_mul(right),
-    }
-}
-
 impl Value<'_> {
-    fn number(self) -> Result<u64, Stop> {
+    fn number(self) -> Result<Number, Stop> {
         if let Self::Number(number) = self { Ok(number) } else { Err(Stop::Text) }
     }
 }
@@ -473,7 +507,7 @@ impl<'a> Conversion<'a> {
         symbols: &dyn Symbols,
     ) -> Result<(), Stop> {
         let number = match value {
-            Value::Number(number) if self.letter != 's' => number,
+            Value::Number(number) if self.letter != 's' => number.value(),
             Value::Bytes(bytes) if self.letter == 's' => return Ok(self.write_bytes(out, bytes)?),
             Value::Quoted(text) if self.letter == 's' => return Ok(self.write_bytes(out, text.as_bytes())?),
             Value::Names { value, separator, names } if self.letter == 's' => {
