@@ -364,6 +364,27 @@ pub fn write_profile(out: &mut dyn Write, event: &str, hits: u64, missed: u64) -
     writeln!(out, "  {event:<44} {hits:>15} {missed:>15}")
 }
 
+/// Writes the first lines of `trace_stat/events`, in the form of Linux's other files in `trace_stat`.
+pub(crate) fn write_static_profile_header(out: &mut dyn Write) -> fmt::Result {
+    for [event, hits, missed] in [["Event", "Hit", "Missed"], ["-----", "---", "------"]] {
+        writeln!(out, "  {event:<44} {hits:>15} {missed:>15}")?;
+    }
+    Ok(())
+}
+
+/// Writes the line of an event in `trace_stat/events`.
+pub(crate) fn write_static_profile(
+    out: &mut dyn Write,
+    group: &str,
+    event: &str,
+    hits: u64,
+    missed: u64,
+) -> fmt::Result {
+    // `GROUP:EVENT` in 44 columns.
+    let width = 43_usize.saturating_sub(group.len());
+    writeln!(out, "  {group}:{event:<width$} {hits:>15} {missed:>15}")
+}
+
 /// Writes `name+0xOFFSET/0xSIZE` of the function that contains `address`; the bare address if no function does.
 pub fn write_offset(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) -> fmt::Result {
     match symbols.lookup(address) {

@@ -37,6 +37,11 @@ fn group<'a>(parts: &[&'a str]) -> Option<&'a str> {
     if let [_, group, _] = *parts { Some(group) } else { None }
 }
 
+/// Reads `trace_stat/events`.
+pub(super) fn read_profile(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.events.write_static_profile(out)?)
+}
+
 pub(super) fn read_all_enabled(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     Ok(writeln!(out, "{}", session.controls.enabled_text(&session.events, group(parts)))?)
 }

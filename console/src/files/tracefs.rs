@@ -50,7 +50,7 @@ const fn read_only(path: &'static str, read: Read) -> Node {
     Node { path, read: Some(read), empty: None, write: None }
 }
 
-static NODES: [Node; 56] = [
+static NODES: [Node; 57] = [
     read_only("README", settings::read_me),
     read_only("available_events", event::read_events),
     read_only("available_filter_functions", kprobes::read_functions),
@@ -104,6 +104,7 @@ static NODES: [Node; 56] = [
     write_only("trace_marker", None, settings::mark),
     file("trace_options", settings::read_options, settings::write_options),
     read_only("trace_pipe", ring::read_pipe),
+    read_only("trace_stat/events", event::read_profile),
     read_only("trace_stat/*", tracer::read_profile),
     file("tracing_cpumask", settings::read_cpus, settings::write_cpus),
     file("tracing_on", ring::read_on, ring::write_on),
@@ -359,6 +360,7 @@ const HELP: [(&str, &str); NODES.len()] = [
     ("trace_marker", "written: a text for the trace"),
     ("trace_options", "all options; written: NAME turns one on, noNAME off"),
     ("trace_pipe", "the records as they are written, until ^C; reading removes them"),
+    ("trace_stat/events", "the kernel's own events that have happened: the hits, and the missed hits"),
     (
         "trace_stat/*",
         "calls of functions on one CPU: how many, how long they took in all and on\n\

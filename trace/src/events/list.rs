@@ -2,7 +2,8 @@
 
 use core::fmt::{self, Write};
 
-use super::{Armed, Events};
+use super::{Armed, Event, Events};
+use crate::definition::Definition;
 use crate::text;
 
 impl<P: Armed> Events<P> {
@@ -57,5 +58,20 @@ impl<P: Armed> Events<P> {
             .iter()
             .filter(|event| event.is_of_probe())
             .try_for_each(|event| text::write_profile(out, &event.definition.event, event.hits(), event.missed()))
+    }
+
+    /// Writes the file `trace_stat/events`: each static event with its hits and its missed hits, if there were any. They stay
+    /// when the event is disabled, unlike its probe.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `out`.
+    pub fn write_static_profile(&self, out: &mut dyn Write) -> fmt::Result {
+        text::write_static_profile_header(out)?;
+        let happened = |event: &&Event<P>| event.is_static() && (event.hits(), event.missed()) != (0, 0);
+        self.events.iter().filter(happened).try_for_each(|event| {
+            let Definition { group, event: name, .. } = &event.definition;
+            text::write_static_profile(out, group, name, event.hits(), event.missed())
+        })
     }
 }
