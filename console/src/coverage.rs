@@ -1,8 +1,8 @@
 //! The command `coverage`: tells how much of the image can be probed.
 
-use aarch64_kprobes::{platform, probe};
+use aarch64_kprobes::{event, platform, probe};
 
-use crate::census::Census;
+use crate::census::{At, Census};
 use crate::session::Session;
 use crate::symbol;
 use crate::symbols;
@@ -14,6 +14,7 @@ pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
     let (glob, column) = name(words)?;
     let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
     let (text, blacklist) = (platform::text(), probe::blacklist());
+    let at = At { has_data: symbol::has_data, is_event: event::is_site };
     let mut census = Census::default();
     let mut end = text.start;
     for function in table.iter().filter(symbols::selection(&glob)?) {
@@ -24,7 +25,7 @@ pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
         }
         let addresses = (start..start + function.size as usize).step_by(4);
         let instructions = fallible::collect(addresses.map_while(probe::instruction)).map_err(Failure::new)?;
-        census.add(start, &instructions, &blacklist, symbol::has_data).map_err(Failure::new)?;
+        census.add(start, &instructions, &blacklist, at).map_err(Failure::new)?;
         end = start + function.size as usize;
     }
     if census.instructions() == 0 {

@@ -267,6 +267,13 @@ pub fn all() -> impl Iterator<Item = &'static Event> + Clone {
     core::iter::empty()
 }
 
+/// Returns whether the instruction at the virtual address `address` is the site of a static event: a NOP, or a branch
+/// while a probe listens. No probe can be placed there.
+#[must_use]
+pub fn is_site(address: usize) -> bool {
+    site::at(address).is_some()
+}
+
 /// Defines a static event: a struct of its fields, which [`emit!`](crate::emit) is given.
 ///
 /// ```

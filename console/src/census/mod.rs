@@ -15,6 +15,7 @@ use fallible::OutOfMemory;
 
 pub use class::Class;
 use linear_scan::Masks;
+pub use survey::At;
 use survey::survey;
 
 /// The counts of some functions.
@@ -54,19 +55,13 @@ struct Found {
 
 impl Census {
     /// Counts a function in the text. It begins at the virtual address `start` and consists of `words`, as they are
-    /// without probes. `has_data` is the kernel's answer for a range of addresses.
+    /// without probes. `at` answers questions about addresses.
     ///
     /// # Errors
     ///
     /// There is no memory to analyze the function, or for another class.
-    pub fn add(
-        &mut self,
-        start: usize,
-        words: &[u32],
-        blacklist: &Range<usize>,
-        has_data: fn(Range<usize>) -> bool,
-    ) -> Result<(), OutOfMemory> {
-        for (index, outcome) in survey(start, words, blacklist, has_data)?.enumerate() {
+    pub fn add(&mut self, start: usize, words: &[u32], blacklist: &Range<usize>, at: At) -> Result<(), OutOfMemory> {
+        for (index, outcome) in survey(start, words, blacklist, at)?.enumerate() {
             let count = self.count_mut(Class::of(&outcome))?;
             count.instructions += 1;
             count.entries += u64::from(index == 0);

@@ -7,9 +7,18 @@ use aarch64_kprobes::insn::{self, Data, Reason, Sequences, Verdict};
 use aarch64_kprobes::probe::Site;
 use fallible::OutOfMemory;
 
+/// Answers about virtual addresses that the words there do not give.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    /// Whether the kernel says that there is data in a range.
+    pub has_data: fn(Range<usize>) -> bool,
+    /// Whether a static event happens at an address.
+    pub is_event: fn(usize) -> bool,
+}
+
 /// Returns the answers of [`check`](aarch64_kprobes::probe::check) for the instructions of a function in the text. The
-/// function begins at the virtual address `start` and consists of `words`, as they are without probes. `has_data` is
-/// the kernel's answer for a range of addresses.
+/// function begins at the virtual address `start` and consists of `words`, as they are without probes. `at` answers
+/// questions about addresses.
 ///
 /// # Errors
 ///
@@ -18,7 +27,7 @@ pub fn survey(
     start: usize,
     words: &[u32],
     blacklist: &Range<usize>,
-    has_data: fn(Range<usize>) -> bool,
+    at: At,
 ) -> Result<impl Iterator<Item = Result<Site, ProbeError>>, OutOfMemory> {
     let function = start as u64..(start + 4 * words.len()) as u64;
     let word_at = |address: u64| words[(address as usize - start) / 4];
@@ -31,8 +40,11 @@ pub fn survey(
         if let Some(reader) = data.reader(address as u64) {
             return Err(ProbeError::Data { address, reader: Some(reader as usize) });
         }
-        if has_data(address..address + 4) {
+        if (at.has_data)(address..address + 4) {
             return Err(ProbeError::Data { address, reader: None });
+        }
+        if (at.is_event)(address) {
+            return Err(ProbeError::Instruction { address, word, reason: Reason::EventSite });
         }
         let verdict = insn::classify(word);
         if let Verdict::Reject(reason) = verdict {

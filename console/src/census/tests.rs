@@ -25,10 +25,13 @@ const B_NE: u32 = 0x5400_0081;
 
 const START: usize = 0x8_0000;
 
+/// No data but what instructions read, and no static events.
+const PLAIN: At = At { has_data: |_| false, is_event: |_| false };
+
 fn census(functions: &[(usize, &[u32])], blacklist: Range<usize>) -> Census {
     let mut census = Census::default();
     for (start, words) in functions {
-        census.add(*start, words, &blacklist, |_| false).unwrap();
+        census.add(*start, words, &blacklist, PLAIN).unwrap();
     }
     census
 }
@@ -56,6 +59,15 @@ fn the_linear_scan_stops_at_the_first_exclusive() {
     }
 }
 
+/// The word is a NOP, which would be simulated elsewhere.
+#[test]
+fn the_site_of_an_event_is_refused() {
+    let at = At { is_event: |address| address == START + 4, ..PLAIN };
+    let classes = survey(START, &[NOP, NOP, RET], &(0..0), at).unwrap().map(|outcome| Class::of(&outcome));
+    let simulated = [Simulation::Hint, Simulation::BranchRegister].map(Class::Simulated);
+    assert_eq!(classes.collect::<Vec<_>>(), [simulated[0], Class::Instruction(Reason::EventSite), simulated[1]]);
+}
+
 #[test]
 fn instructions_are_counted_by_class() {
     let census = census(&[(START, &[ADD, NOP, SVC, RET]), (0x9_0000, &[RET, ADD])], 0x9_0004..0xa_0000);
@@ -80,7 +92,7 @@ const EXCHANGE: [u32; 8] = [ADD, LDXR, ADD, B_NE, STXR, CBNZ_BACK, NOP, RET];
 #[test]
 fn sequences_are_found_along_control_flow() {
     let answers: Vec<_> =
-        survey(START, &EXCHANGE, &(0..0), |_| false).unwrap().map(|outcome| Class::of(&outcome)).collect();
+        survey(START, &EXCHANGE, &(0..0), PLAIN).unwrap().map(|outcome| Class::of(&outcome)).collect();
     let refused = |reason| Class::Instruction(reason);
     assert_eq!(
         answers[..5],
@@ -152,7 +164,7 @@ fn the_survey_agrees_with_the_check_of_each_address() {
     let mut random = Random::new(1);
     for _ in 0..2000 {
         let words: [u32; 12] = std::array::from_fn(|_| random.of(&choices));
-        for (index, outcome) in survey(START, &words, &(0..0), |_| false).unwrap().enumerate() {
+        for (index, outcome) in survey(START, &words, &(0..0), PLAIN).unwrap().enumerate() {
             let address = (START + 4 * index) as u64;
             let range = START as u64..(START + 4 * words.len()) as u64;
             let inside =
