@@ -6,6 +6,11 @@
 use core::fmt;
 use core::ops::Range;
 
+#[cfg(any(test, target_os = "none"))]
+use crate::event::Event;
+#[cfg(any(test, target_os = "none"))]
+use crate::insn;
+
 /// A mistake in the embedding. The text of its [`Display`](fmt::Display) says how to correct it. Addresses are
 /// virtual.
 // The discriminant is as wide as the widest field, as in `insn::Op`, so that the value is moved word by word.
@@ -43,6 +48,20 @@ pub enum EmbeddingError {
         site: usize,
         /// The range that the function returned.
         text: Range<usize>,
+    },
+    /// The block that tells of a static event is too far from where it happens for a branch to lead there.
+    EventOutOfReach {
+        /// Where it happens.
+        site: usize,
+        /// The address of the block.
+        block: usize,
+    },
+    /// Two static events have one group and name.
+    EventTwice {
+        /// The group.
+        group: &'static str,
+        /// The name.
+        name: &'static str,
     },
     /// TPIDR_EL1 does not lead to readable memory, or leads to an address that is not a multiple of 8.
     NoContext {
@@ -116,6 +135,14 @@ impl fmt::Display for EmbeddingError {
                  `emit!` to code inside",
                 text.start, text.end
             ),
+            Self::EventOutOfReach { site, block } => write!(
+                f,
+                "a static event happens at {site:#x}, and the block that tells of it is at {block:#x}, out of reach of a branch: \
+                 place the sections of the text within 128 MiB of each other"
+            ),
+            Self::EventTwice { group, name } => {
+                write!(f, "two static events are named {group}:{name}: rename one of them in its `event!`")
+            }
             Self::NoContext { register } => write!(
                 f,
                 "TPIDR_EL1 is {register:#x}, which does not point to a `Context`: call `Context::install` on each CPU \
@@ -174,23 +201,38 @@ pub fn check() -> Result<(), EmbeddingError> {
     Ok(())
 }
 
-/// Checks that every static event happens in the text, which the engine can patch, and outside the region in which
-/// nothing is probed.
+/// Checks that every static event happens in the text, which the engine can patch, outside the region in which nothing is
+/// probed, and within reach of the block that tells of it. `sites` are the addresses of sites and of their blocks.
 #[cfg(any(test, target_os = "none"))]
 fn check_sites(
-    mut sites: impl Iterator<Item = usize>,
+    mut sites: impl Iterator<Item = (usize, usize)>,
     region: &Range<usize>,
     text: &Range<usize>,
 ) -> Result<(), EmbeddingError> {
-    sites.try_for_each(|site| {
+    sites.try_for_each(|(site, block)| {
         if region.contains(&site) {
             return Err(EmbeddingError::EventInHitPath { site, region: region.clone() });
         }
         if !text.contains(&site) {
             return Err(EmbeddingError::EventOutsideText { site, text: text.clone() });
         }
-        Ok(())
+        match insn::branch(site as u64, block as u64) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(EmbeddingError::EventOutOfReach { site, block }),
+        }
     })
+}
+
+/// Checks that no two static events have one group and name.
+#[cfg(any(test, target_os = "none"))]
+fn check_names(mut events: impl Iterator<Item = &'static Event> + Clone) -> Result<(), EmbeddingError> {
+    while let Some(event) = events.next() {
+        let (group, name) = (event.group(), event.name());
+        if events.clone().any(|other| (other.group(), other.name()) == (group, name)) {
+            return Err(EmbeddingError::EventTwice { group, name });
+        }
+    }
+    Ok(())
 }
 
 /// The checks that need the target: the linked image, system registers and an MMU.
@@ -201,7 +243,7 @@ mod target {
     use core::ops::Range;
 
     use super::EmbeddingError;
-    use crate::event::site;
+    use crate::event::{self, site};
     use crate::exception::nofault;
     use crate::probe::CpuState;
     use crate::{exception, interrupts, platform, probe};
@@ -216,8 +258,9 @@ mod target {
         if let Some(function) = outside(&platform::at_a_hit(), &region) {
             return Err(EmbeddingError::PlatformOutside { function, region });
         }
-        let sites = site::all().iter().map(site::EventSite::instruction);
+        let sites = site::all().iter().map(|site| (site.instruction(), site.block()));
         super::check_sites(sites, &region, &platform::text())?;
+        super::check_names(event::all())?;
         check_cpu()?;
         if !nofault::receives_exceptions() {
             let vectors: usize;
@@ -300,14 +343,46 @@ mod tests {
     #[test]
     fn an_event_outside_the_text_is_refused() {
         let (region, text) = (0x1000..0x2000, 0x1000..0x8000);
-        assert_eq!(check_sites([0x2000, 0x7ffc].into_iter(), &region, &text), Ok(()));
+        let check = |sites: &[usize]| check_sites(sites.iter().map(|&site| (site, site + 64)), &region, &text);
+        assert_eq!(check(&[0x2000, 0x7ffc]), Ok(()));
         let inside = EmbeddingError::EventInHitPath { site: 0x1ffc, region: region.clone() };
-        assert_eq!(check_sites([0x2000, 0x1ffc].into_iter(), &region, &text), Err(inside));
-        let outside = check_sites([0x2000, 0x8000].into_iter(), &region, &text).unwrap_err();
+        assert_eq!(check(&[0x2000, 0x1ffc]), Err(inside));
         assert_eq!(
-            outside.to_string(),
+            check(&[0x2000, 0x8000]).unwrap_err().to_string(),
             "a static event happens at 0x8000, outside of 0x1000..0x8000, the text that `Platform::text` returns: move \
              its `emit!` to code inside"
+        );
+    }
+
+    /// The site would stay a NOP, and no probe would hear of the event.
+    #[test]
+    fn an_event_whose_block_is_out_of_reach_is_refused() {
+        const REACH: usize = 1 << 27;
+        let check = |block| check_sites([(0x2000, 0x2008), (0x4000, block)].into_iter(), &(0..0), &(0x1000..0x8000));
+        assert_eq!(check(0x4000 + REACH - 4), Ok(()));
+        assert_eq!(
+            check(0x4000 + REACH).unwrap_err().to_string(),
+            "a static event happens at 0x4000, and the block that tells of it is at 0x8004000, out of reach of a branch: place the \
+             sections of the text within 128 MiB of each other"
+        );
+    }
+
+    /// Only one of the two could be listened to by its name.
+    #[test]
+    fn two_events_of_one_name_are_refused() {
+        crate::event! {
+            struct First = plant:filled { litres: u64 }
+        }
+        crate::event! {
+            struct Other = plant:emptied { litres: u64 }
+        }
+        crate::event! {
+            struct Second = plant:filled { tank: u8 }
+        }
+        assert_eq!(check_names([First::EVENT, Other::EVENT].into_iter()), Ok(()));
+        assert_eq!(
+            check_names([First::EVENT, Other::EVENT, Second::EVENT].into_iter()).unwrap_err().to_string(),
+            "two static events are named plant:filled: rename one of them in its `event!`"
         );
     }
 }

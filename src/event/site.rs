@@ -26,21 +26,26 @@ impl EventSite {
         target(&self.instruction)
     }
 
+    /// The virtual address of the block, which evaluates the fields and calls the function.
+    pub(crate) fn block(&self) -> usize {
+        target(&self.block)
+    }
+
     /// The virtual address of the function that the block calls.
     pub(crate) fn function(&self) -> usize {
         target(&self.function)
     }
 
-    /// The branch to the block, which replaces the NOP while something listens. Both are in one function, so the branch
-    /// reaches the block in every image that a linker accepts.
+    /// The branch to the block, which replaces the NOP while something listens; `None` if the block is out of reach, which
+    /// [`embedding`](crate::embedding) refuses before the first probe is registered.
     pub(crate) fn branch(&self) -> Option<u32> {
-        insn::branch(self.instruction() as u64, target(&self.block) as u64).ok()
+        insn::branch(self.instruction() as u64, self.block() as u64).ok()
     }
 
     /// What an analysis of the code takes the instruction for, whatever stands there: a branch that may be taken or
     /// not, and reads no register.
     pub(crate) fn either_way(&self) -> u32 {
-        let distance = target(&self.block).wrapping_sub(self.instruction()) as isize;
+        let distance = self.block().wrapping_sub(self.instruction()) as isize;
         compare_zero_register(distance).unwrap_or(BR_ZERO)
     }
 }

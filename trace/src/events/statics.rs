@@ -47,7 +47,8 @@ impl<P: Armed> Events<P> {
         all.into_iter().try_for_each(|event| self.add_static(event))
     }
 
-    /// Adds a static event. Of several with one group and name, the first is taken.
+    /// Adds a static event, unless there is one of this group and name: the engine refuses to place a probe in an image
+    /// that has two ([`embedding`](aarch64_kprobes::embedding)).
     ///
     /// # Errors
     ///

@@ -41,7 +41,7 @@ const PLATFORM: &str = "unsafe impl Platform for Minimal {";
 
 const HANDLER: &str = "    extern \"C\" fn entered(hit: &mut Hit<'_>) {";
 
-const MISTAKES: [Mistake; 10] = [
+const MISTAKES: [Mistake; 11] = [
     Mistake {
         name: "without_a_context",
         file: File::Source,
@@ -113,6 +113,15 @@ const MISTAKES: [Mistake; 10] = [
     extern \"C\" fn entered(hit: &mut Hit<'_>) {
         aarch64_kprobes::emit!(Entered { sum: hit.frame().x[0] });",
         message: "which runs while probes are handled: move its `emit!` to code outside",
+    },
+    Mistake {
+        name: "with_two_events_of_one_name",
+        file: File::Source,
+        from: HANDLER,
+        to: "    aarch64_kprobes::event! { struct Entered = minimal:entered { sum: u64 } }
+    aarch64_kprobes::event! { struct Again = minimal:entered { sum: u32 } }
+    extern \"C\" fn entered(hit: &mut Hit<'_>) {",
+        says: "two static events are named minimal:entered: rename one of them",
     },
     Mistake {
         name: "with_interrupts_masked",
