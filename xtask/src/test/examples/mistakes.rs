@@ -121,7 +121,7 @@ const MISTAKES: [Mistake; 11] = [
         to: "    aarch64_kprobes::event! { struct Entered = minimal:entered { sum: u64 } }
     aarch64_kprobes::event! { struct Again = minimal:entered { sum: u32 } }
     extern \"C\" fn entered(hit: &mut Hit<'_>) {",
-        says: "two static events are named minimal:entered: rename one of them",
+        message: "two static events are named minimal:entered: rename one of them",
     },
     Mistake {
         name: "with_interrupts_masked",
