@@ -6,7 +6,7 @@ use core::iter;
 use core::time::Duration;
 
 use aarch64_kprobes::insn::Reason;
-use aarch64_kprobes::probe::{self, Checker};
+use aarch64_kprobes::probe::{self, Checker, Registration};
 use aarch64_kprobes::{Hit, Kprobe, ProbeError};
 use kprobes_console::symbol;
 use runtime::{memory, println, smp, task, time};
@@ -75,9 +75,15 @@ test!(
         let in_use = heap_in_use();
         let addresses = instructions();
         let start = time::now();
-        let outcomes = Kprobe::register_all(addresses.iter().map(|&address| Kprobe::at(address).pre(hit)))
-            .expect("there is memory for the lists");
-        let probes: Vec<Kprobe> = outcomes.into_iter().map(|outcome| outcome.expect("it has been checked")).collect();
+        // Armed at once, but registered in parts: the lists for that would not fit beside all probes.
+        const PART: usize = 1 << 16;
+        let mut probes: Vec<Kprobe> = Vec::with_capacity(addresses.len());
+        for part in addresses.chunks(PART) {
+            let requests = part.iter().map(|&address| Kprobe::at(address).pre(hit).disabled());
+            let outcomes = Kprobe::register_all(requests).expect("there is memory for the lists");
+            probes.extend(outcomes.into_iter().map(|outcome| outcome.expect("it has been checked")));
+        }
+        Registration::set_all_enabled(probes.iter().map(|probe| &**probe), true).expect("there is memory");
         let elapsed = (time::now() - start).as_millis();
         println!(
             "{} probes are armed on {} CPUs, {} hits in {elapsed} ms",
