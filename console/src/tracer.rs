@@ -65,11 +65,10 @@ struct Profile {
 /// Returns the functions that match `glob` and can be traced.
 fn traceable(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     let untraceable = probe::blacklist();
-    // A probe at the function of a static event listens to the event.
-    let is_event = |address: usize| event::all().any(|event| event.address() == address);
     symbol::functions(glob).filter(move |function| {
         let address = function.address as usize;
-        !untraceable.contains(&address) && !is_event(address)
+        // A probe at the function of a static event listens to the event.
+        !untraceable.contains(&address) && event::of_function(address).is_none()
     })
 }
 

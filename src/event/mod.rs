@@ -267,6 +267,13 @@ pub fn all() -> impl Iterator<Item = &'static Event> + Clone {
     core::iter::empty()
 }
 
+/// Returns the event whose function is at the virtual address `function`, where a probe listens to it; `None` if it is
+/// not the function of an event.
+#[must_use]
+pub fn of_function(function: usize) -> Option<&'static Event> {
+    all().find(|event| event.address() == function)
+}
+
 /// Returns whether the instruction at the virtual address `address` is the site of a static event: a NOP, or a branch
 /// while a probe listens. No probe can be placed there.
 #[must_use]

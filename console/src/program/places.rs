@@ -307,7 +307,7 @@ impl Places {
 /// emit the event evaluate its fields.
 fn functions(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     let is_pattern = glob.contains(['*', '?']);
-    let is_of_event = |function: &Symbol<'_>| event::all().any(|event| event.address() == function.address as usize);
+    let is_of_event = |function: &Symbol<'_>| event::of_function(function.address as usize).is_some();
     symbol::functions(glob).filter(move |function| !is_pattern || !is_of_event(function))
 }
 

@@ -482,7 +482,7 @@ pub fn list(text: &str, has_signatures: bool) -> Result<Vec<String>, Refusal> {
         if let Probe::Tracepoint { .. } = probe.node {
             for (name, place) in all.names.iter().zip(&all.places) {
                 fallible::push(&mut lines, fallible::format(format_args!("{name}"))?)?;
-                let known = event::all().find(|event| has_signatures && event.address() == place.address);
+                let known = if has_signatures { event::of_function(place.address) } else { None };
                 for field in known.map_or(&[][..], Event::fields) {
                     fallible::push(&mut lines, field_line(field)?)?;
                 }
