@@ -196,6 +196,7 @@ fn tokens(text: &str, status: Option<char>) -> Result<Vec<(Token, usize)>, Error
 mod tests {
     use super::*;
     use alloc::string::ToString;
+    use kprobes_random::Random;
 
     fn read(text: &str) -> (Vec<String>, Option<(String, bool)>) {
         let line = Line::parse(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
@@ -302,17 +303,19 @@ mod tests {
     #[test]
     fn every_word_can_be_typed() {
         const CHARACTERS: [char; 12] = ['a', ' ', '\'', '"', '\\', '>', '$', '\t', '\u{e9}', '|', '#', '*'];
-        let mut seed = 1_u64;
-        let mut next = |limit: usize| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) as usize % limit
-        };
+        let mut random = Random::new(1);
+        let text =
+            |random: &mut Random, length: usize| -> String { (0..length).map(|_| random.of(&CHARACTERS)).collect() };
         for _ in 0..20_000 {
-            let original: Vec<String> =
-                (0..next(4)).map(|_| (0..1 + next(6)).map(|_| CHARACTERS[next(CHARACTERS.len())]).collect()).collect();
+            let original: Vec<String> = (0..random.below(4))
+                .map(|_| {
+                    let length = 1 + random.below(6);
+                    text(&mut random, length)
+                })
+                .collect();
             let typed: Vec<String> = original
                 .iter()
-                .map(|word: &String| match next(3) {
+                .map(|word: &String| match random.below(3) {
                     0 => alloc::format!("'{}'", word.replace('\'', "'\\''")),
                     1 => alloc::format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")),
                     _ => word.chars().flat_map(|character| ['\\', character]).collect(),
@@ -320,7 +323,8 @@ mod tests {
                 .collect();
             assert_eq!(words(&typed.join(" ")), original, "{typed:?}");
             // Random text is parsed, or refused with a column within it.
-            let noise: String = (0..next(20)).map(|_| CHARACTERS[next(CHARACTERS.len())]).collect();
+            let length = random.below(20);
+            let noise = text(&mut random, length);
             if let Err(Error { column, .. }) = Line::parse(&noise) {
                 assert!(column < noise.chars().count(), "{noise}");
             }
