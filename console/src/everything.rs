@@ -10,6 +10,7 @@ use core::time::Duration;
 use aarch64_kprobes::probe::Registration;
 use aarch64_kprobes::{Kprobe, ProbeError, probe};
 use kprobes_symbols::SymbolTable;
+use kprobes_vm::counted::counted;
 
 use crate::host::host;
 use crate::session::Session;
@@ -105,7 +106,7 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
     if input::is_interrupted() {
         return Ok(probe_nothing(probes));
     }
-    println!("{} instructions are probed", probes.len());
+    println!("{} probed", counted(probes.len(), "instruction is", "instructions are"));
     if !has_memory {
         let mut checker = probe::Checker::new();
         let mut can_be_probed =
@@ -200,11 +201,14 @@ fn show(probes: &[Kprobe]) {
         return println!("`everything on` probes every instruction that can be probed");
     }
     if !is_armed(probes) {
-        return println!("{} probes are disarmed: `everything off` removes them", probes.len());
+        let (probes, them) =
+            (counted(probes.len(), "probe is", "probes are"), if probes.len() == 1 { "it" } else { "them" });
+        return println!("{probes} disarmed: `everything off` removes {them}");
     }
     let (hits, missed) =
         probes.iter().fold((0, 0), |(hits, missed), probe| (hits + probe.hits(), missed + probe.missed()));
-    println!("{} instructions are probed: {hits} hits, {missed} missed", probes.len());
+    let probed = counted(probes.len(), "instruction is", "instructions are");
+    println!("{probed} probed: {}, {missed} missed", counted(hits, "hit", "hits"));
     let memory = probe::memory();
     println!(
         "copies of instructions take {} bytes, tables {} and counts {}",

@@ -13,6 +13,7 @@ use fallible::{Arc, OutOfMemory, Text};
 use kprobes_program::error::Error;
 use kprobes_program::report::OutputFormat;
 use kprobes_program::shortcut::Shortcut;
+use kprobes_vm::counted::counted;
 use kprobes_vm::store::KEYS_MAX;
 use kprobes_wire::mark::{self, Kind, Marked};
 
@@ -199,7 +200,7 @@ fn show(refusal: &Refusal, text: &str, screen: &mut Screen) {
 /// Writes the number of probes on the first line, with the functions and instructions that cannot be probed. Further
 /// lines tell of copies that are not probed and clauses that are interpreted.
 fn describe(program: &Program, out: &mut dyn Write) -> fmt::Result {
-    write!(out, "{} probe{}", program.probes(), if program.probes() == 1 { "" } else { "s" })?;
+    write!(out, "{}", counted(program.probes(), "probe", "probes"))?;
     let mut functions = program.refused();
     match (functions.next(), functions.count()) {
         (None, _) => {}
@@ -319,7 +320,7 @@ pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
                 println!("{probe}");
             }
             let count = probes.iter().filter(|line| !line.starts_with(' ')).count();
-            println!("{count} probe{}", if count == 1 { "" } else { "s" });
+            println!("{}", counted(count, "probe", "probes"));
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ use aarch64_kprobes::event::Event;
 use fallible::OutOfMemory;
 use kprobes_types::{Kind, LineError, TypeId, Types, Unknown};
 use kprobes_vm::code::Type;
+use kprobes_vm::counted::counted;
 use unicode_width::UnicodeWidthStr;
 
 /// A part of the text of a program.
@@ -606,7 +607,7 @@ impl fmt::Display for Problem {
             Self::TimeFormat => "the conversions of a time are those of strftime, as in %H:%M:%S, and %f for microseconds",
             Self::Register => "a register is x0 to x30, sp, pc or pstate, as in reg(\"x9\")",
             Self::ArgumentCount { least, most } if least == most => {
-                return write!(f, "this function takes {least} argument{}", if least == 1 { "" } else { "s" });
+                return write!(f, "this function takes {}", counted(least, "argument", "arguments"));
             }
             Self::ArgumentCount { least, most } => {
                 return write!(f, "this function takes {least} to {most} arguments");
@@ -624,8 +625,9 @@ impl fmt::Display for Problem {
             Self::NoKey => "this map has keys: a key is missing here",
             Self::NotAMap => "a map is expected here, as in @x",
             Self::KeyParts { wanted: 0 } => "this map is used without keys elsewhere",
-            Self::KeyParts { wanted: 1 } => "the key of this map has 1 part elsewhere",
-            Self::KeyParts { wanted } => return write!(f, "the key of this map has {wanted} parts elsewhere"),
+            Self::KeyParts { wanted } => {
+                return write!(f, "the key of this map has {} elsewhere", counted(wanted, "part", "parts"));
+            }
             Self::KeyType { wanted, found } => {
                 return write!(f, "this is {found}, but {wanted} in the key of this map elsewhere");
             }
@@ -638,7 +640,9 @@ impl fmt::Display for Problem {
             }
             Self::Conversion => "the conversions are %d %i %u %o %x %X %c %p %s %r %rx %rh and %%, with l, h, a width or flags",
             Self::Conversions { conversions, arguments } => {
-                return write!(f, "the format has {conversions} conversions, but {arguments} values follow it");
+                let conversions = counted(conversions, "conversion", "conversions");
+                let values = counted(arguments, "value follows", "values follow");
+                return write!(f, "the format has {conversions}, but {values} it");
             }
             Self::ConversionType { wanted, found } => {
                 return write!(f, "this is {found}, but its conversion is for {wanted}");

@@ -11,6 +11,7 @@
 //! | [`store`] | the data of a running program: maps, output, stacks |
 //! | [`hit`] | the code of a hit: the interpreter, which defines the form's meaning, and its operations on the store |
 //! | [`compile`](mod@compile) | the compiler to A64 instructions that do the same |
+//! | [`counted`](mod@counted) | numbers of things in sentences |
 //!
 //! # Use
 //!
@@ -31,5 +32,6 @@ extern crate alloc;
 mod atomic;
 pub mod code;
 pub mod compile;
+pub mod counted;
 pub mod hit;
 pub mod store;

@@ -28,7 +28,7 @@ pub use program::Program;
 use stack::Depths;
 use walk::{Graph, Violation};
 
-use crate::{setup, workspace};
+use crate::{counted::counted, setup, workspace};
 
 /// The declarations of the repository: of the engine, for every image; of its entry for kernels with vectors of their
 /// own; of the kernel; and of the tests.
@@ -235,10 +235,10 @@ impl Findings {
         let roots = self.graph.roots.len();
         format!(
             "{} reached from {}; {}; {} that may wait\n{}",
-            count(functions.len(), "function"),
-            count(roots, "root"),
-            count(indirect, "indirect call"),
-            count(locks, "function"),
+            counted(functions.len(), "function"),
+            counted(roots, "root"),
+            counted(indirect, "indirect call"),
+            counted(locks, "function"),
             self.stack
         )
     }
@@ -252,12 +252,8 @@ impl Findings {
             }
             text += &format!("{what}\n");
         }
-        text + &count(self.violations.len(), "violation")
+        text + &counted(self.violations.len(), "violation")
     }
-}
-
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod board;
 mod boot;
 mod console;
 mod conversation;
+mod counted;
 mod disk;
 mod flamegraph;
 mod flash;

@@ -21,6 +21,7 @@ use kprobes_wire::record::{Frame, Frames, Kind};
 
 use crate::{
     boot,
+    counted::counted,
     machine::Start,
     remote::{Heard, Remote, Stopped, TURN},
     trace::{FAILED, REFUSED, STOPPED, catch_interrupts, check_line, is_interrupted},
@@ -146,13 +147,14 @@ pub fn record(options: &Options) -> Result<ExitCode> {
 impl std::fmt::Display for Recorded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let present: usize = self.pages.iter().map(|pages| pages::events(pages).count()).sum();
-        write!(f, "{present} events of {} CPUs", self.pages.len())?;
+        write!(f, "{} of {}", counted(present, "event"), counted(self.pages.len(), "CPU"))?;
         match self.is_whole {
             true => write!(f, ", {} lost on the machine", self.lost)?,
             false => f.write_str("; the end of the recording is missing")?,
         }
         if self.missing + self.damaged > 0 {
-            write!(f, ", {} frames missing and {} bytes damaged on the way", self.missing, self.damaged)?;
+            let (missing, damaged) = (counted(self.missing, "frame"), counted(self.damaged, "byte"));
+            write!(f, ", {missing} missing and {damaged} damaged on the way")?;
         }
         Ok(())
     }

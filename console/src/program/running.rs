@@ -15,6 +15,7 @@ use kprobes_program::error::{Error, Span};
 use kprobes_program::report::{self, OutputFormat};
 use kprobes_program::syntax::{self, Probe};
 use kprobes_vm::code::Routine;
+use kprobes_vm::counted::counted;
 use kprobes_vm::store::{Limits, Store};
 
 use super::alone::{self, Intervals};
@@ -446,16 +447,15 @@ impl Detached {
         let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Return { .. }));
         let or = if keeps_calls { ", or too many calls of the function were in progress" } else { "" };
         let busy = fallible::format(format_args!("another hit was being handled on the same CPU{or}"))?;
-        for (missed, what, why) in [
-            (shared.late.load(Ordering::Relaxed), "interval", "the CPU was busy"),
-            (unseen.hits, "hit", busy.as_str()),
-            (unseen.returns, "return", "the call was in progress when the program ended"),
+        for (missed, [one, many], why) in [
+            (shared.late.load(Ordering::Relaxed), ["interval", "intervals"], "the CPU was busy"),
+            (unseen.hits, ["hit", "hits"], busy.as_str()),
+            (unseen.returns, ["return", "returns"], "the call was in progress when the program ended"),
         ] {
             match missed {
                 0 => {}
                 _ => {
-                    let s = if missed == 1 { "" } else { "s" };
-                    let sentence = fallible::format(format_args!("Missed {missed} {what}{s}: {why}"))?;
+                    let sentence = fallible::format(format_args!("Missed {}: {why}", counted(missed, one, many)))?;
                     shared.format.write_failure(&sentence, out)?;
                 }
             }

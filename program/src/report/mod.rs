@@ -17,6 +17,7 @@ use core::fmt::{self, Write};
 use fallible::{OutOfMemory, Text};
 use kprobes_types::Types;
 use kprobes_vm::code::{Kept, TURNS_MAX, Type};
+use kprobes_vm::counted::counted;
 use kprobes_vm::store::{Masked, Record, Store};
 
 pub use conversion::{Conversion, Piece, Shown};
@@ -156,17 +157,20 @@ pub fn write_maps(
     for (number, map) in program.code.maps.iter().enumerate() {
         let dropped = store.dropped(number);
         if dropped > 0 {
-            failed(format_args!("@{}: {dropped} values lost: the map was full", map.name))?;
+            failed(format_args!("@{}: {} lost: the map was full", map.name, counted(dropped, "value", "values")))?;
         }
     }
     if store.stacks_dropped() > 0 {
-        failed(format_args!("{} stacks lost: the table of stacks was full", store.stacks_dropped()))?;
+        let stacks = counted(store.stacks_dropped(), "stack", "stacks");
+        failed(format_args!("{stacks} lost: the table of stacks was full"))?;
     }
     if store.cut() > 0 {
-        failed(format_args!("{} runs were ended after {TURNS_MAX} operations in loops", store.cut()))?;
+        let runs = counted(store.cut(), "run was", "runs were");
+        failed(format_args!("{runs} ended after {TURNS_MAX} operations in loops"))?;
     }
     if store.faults() > 0 {
-        failed(format_args!("{} reads of memory failed, and gave 0", store.faults()))?;
+        let reads = counted(store.faults(), "read", "reads");
+        failed(format_args!("{reads} of memory failed, and gave 0"))?;
     }
     Ok(())
 }

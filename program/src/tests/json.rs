@@ -81,7 +81,7 @@ fn each_object_is_that_of_bpftrace() {
         ("@x[1] = 3; clear(@x);", ""),
         (
             "print(*(u8 *)0);",
-            "{\"type\": \"value\", \"data\": 0}\n{\"type\": \"runtime_error\", \"msg\": \"1 reads of memory failed, and gave 0\"}",
+            "{\"type\": \"value\", \"data\": 0}\n{\"type\": \"runtime_error\", \"msg\": \"1 read of memory failed, and gave 0\"}",
         ),
     ] {
         let end = if expected.is_empty() { "" } else { "\n" };

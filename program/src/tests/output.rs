@@ -590,7 +590,7 @@ fn bytes_are_shown_as_characters_or_numbers() {
         ),
         ("printf(\"%-8r|%4rh\", buf(0x8000, arg0 - 8), buf(0x8000, 1));", "a       |  61"),
         ("print(len(buf(0x8000, 9))); print(buf(0x8000, 4) == buf(0x8000, arg1)); @ = buf(0x8000, 1);", "9\n1\n@: a\n"),
-        ("print(buf(0x803e, 8));", ".?\n1 reads of memory failed, and gave 0\n"),
+        ("print(buf(0x803e, 8));", ".?\n1 read of memory failed, and gave 0\n"),
     ] {
         let shown = shown.replace(".?", &String::from_utf8_lossy(&Task::with(&[]).memory[62..]));
         assert_eq!(once(body, &[10, 4]), shown, "{body}");
@@ -701,7 +701,7 @@ fn loops_have_turns() {
 
 #[test]
 fn loops_end() {
-    let cut = "1 runs were ended after 65536 operations in loops\n";
+    let cut = "1 run was ended after 65536 operations in loops\n";
     assert_eq!(once("while (1) { } print(1);", &[]), cut);
     assert_eq!(
         once("$i = 0; while (1) { $i++; @i = $i; if ($i == 7000) { break; } } print(1);", &[]),

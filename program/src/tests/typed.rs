@@ -323,7 +323,7 @@ fn values_are_printed_as_debug_does() {
     task.memory[9] = 0x90;
     let fault = "Header { len: (fault), level: (fault), state: (fault), last: (fault), next: (fault) }";
     let text = printed_at("kprobe:blk::submit", "print(args.header);", &task);
-    assert_eq!(text, std::format!("{}\n1 reads of memory failed, and gave 0\n", once(fault)));
+    assert_eq!(text, std::format!("{}\n1 read of memory failed, and gave 0\n", once(fault)));
     (task.registers[1], task.registers[2]) = (0x8030, 5);
     assert_eq!(printed_at("kprobe:blk::read", "print(args.data);", &task), "[110, 101, 116, 48, 32]\n");
     task.registers[4] = 0x2_0000_0001;

@@ -3,6 +3,7 @@
 use kprobes_console::lock::Lock;
 use kprobes_console::session::Session;
 use kprobes_console::words::{Failure, Words};
+use kprobes_vm::counted::counted;
 
 use crate::println;
 use crate::recording::{Outcome, Recording};
@@ -25,9 +26,12 @@ pub(super) fn record(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failu
             let recording =
                 recording.take().ok_or_else(|| word.failure("no recording is in progress; `record on` begins one"))?;
             let Outcome { records, lost, unsent, is_short } = recording.end();
-            println!("{records} records sent, {lost} lost");
+            println!("{} sent, {lost} lost", counted(records, "record", "records"));
             if unsent > 0 {
-                return Err(Failure::new(format_args!("the channel did not accept {unsent} frames")));
+                return Err(Failure::new(format_args!(
+                    "the channel did not accept {}",
+                    counted(unsent, "frame", "frames")
+                )));
             }
             if is_short {
                 return Err(Failure::new(

@@ -51,6 +51,7 @@ use reach::Reach;
 pub use snippet::{At, InStub, Key, Part, in_stub};
 
 use crate::code::{Code, Op, Register};
+use crate::counted::counted;
 use crate::store::Store;
 
 /// The register with the hit.
@@ -242,7 +243,7 @@ impl fmt::Display for Refused {
             Self::Loop => f.write_str("the clause has a loop"),
             Self::Flaw { word, what } => write!(f, "word {word} of the instructions {what}"),
             Self::Cpus { store, kernel } => {
-                write!(f, "the kernel has {kernel} CPUs, but the program is loaded for {store}")
+                write!(f, "the kernel has {}, but the program is loaded for {store}", counted(*kernel, "CPU", "CPUs"))
             }
             Self::OutOfMemory => f.write_str("there is no memory to compile the clause"),
         }

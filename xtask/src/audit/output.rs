@@ -6,11 +6,11 @@ use std::{
 };
 
 use super::{
-    count,
     program::Program,
     stack::Depths,
     walk::{Graph, Node},
 };
+use crate::counted::counted;
 
 /// The tree of all functions that the roots reach. The callees of a function are shown where it comes first.
 pub struct Tree<'a> {
@@ -31,7 +31,7 @@ impl fmt::Display for Tree<'_> {
                 alike += 1;
             }
             if alike > 0 {
-                writeln!(f, "  and the next {} of the table likewise", count(alike, "root"))?;
+                writeln!(f, "  and the next {} of the table likewise", counted(alike, "root"))?;
             }
         }
         Ok(())
@@ -72,7 +72,7 @@ fn remarks(node: &Node, deepest: i64) -> Vec<String> {
         remarks.push(format!("stack {deepest}"));
     }
     if node.indirect > 0 {
-        remarks.push(count(node.indirect, "indirect call"));
+        remarks.push(counted(node.indirect, "indirect call"));
     }
     if node.waits.is_some() {
         remarks.push("may wait".to_owned());

@@ -9,11 +9,11 @@ use std::{
 use kprobes_symbols::glob_match;
 
 use super::{
-    count,
     declarations::{Declarations, applying},
     program::{Function, Program},
     scan::{Body, Callees, Site, scan},
 };
+use crate::counted::counted;
 
 /// The group of the handlers of probes, by their place in the image.
 const HANDLERS: &str = "handlers";
@@ -352,7 +352,7 @@ impl Walk<'_> {
             if entry.is_some() && (found > expected || found < expected && self.declarations.is_checked(declared)) {
                 let what = format!(
                     "has {}, but [[indirect]] in {:?} declares {}",
-                    count(found, "indirect call"),
+                    counted(found, "indirect call"),
                     declared.pattern,
                     expected
                 );

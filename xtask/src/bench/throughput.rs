@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     console::Event,
+    counted::counted,
     test::dialogue::{Reply, Subject},
 };
 
@@ -92,7 +93,7 @@ pub fn table(results: &[Throughput]) -> String {
     let mut head = vec!["case".to_string()];
     for functions in FUNCTIONS {
         let what = if functions == 1 { "one function" } else { "each its own" };
-        head.extend(CALLING.map(|cpus| format!("{what}, {cpus} CPU{}", if cpus == 1 { "" } else { "s" })));
+        head.extend(CALLING.map(|cpus| format!("{what}, {}", counted(cpus, "CPU"))));
     }
     let mut rows = vec![head];
     let mut names: Vec<&str> = results.iter().map(|result| result.name.as_str()).collect();

@@ -108,7 +108,11 @@ impl Board {
     /// Returns the number of CPUs to run. An error says that the machine cannot have as many.
     fn wanted_cpus(&self, configuration: &Configuration, overrides: &Overrides) -> Result<u32> {
         let (smp, max) = (overrides.smp.unwrap_or(self.cpus(configuration)), self.qemu()?.max_smp);
-        ensure!((1..=max).contains(&smp), "the board {} has 1 to {max} CPUs, not {smp}", self.name);
+        let has = match max {
+            1 => "1 CPU".into(),
+            _ => format!("1 to {max} CPUs"),
+        };
+        ensure!((1..=max).contains(&smp), "the board {} has {has}, not {smp}", self.name);
         Ok(smp)
     }
 }
