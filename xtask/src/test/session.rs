@@ -42,6 +42,13 @@ struct Exchange {
     reply: Vec<String>,
 }
 
+impl Exchange {
+    /// Returns whether the line switches the machine off.
+    fn powers_off(&self) -> bool {
+        self.typed.trim() == POWER_OFF
+    }
+}
+
 impl Session {
     /// Parses the session that `text` shows.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -53,7 +60,7 @@ impl Session {
                 (None, None) => session.greeting.push(line.into()),
             }
         }
-        match session.exchanges.iter().position(|exchange| exchange.typed == POWER_OFF) {
+        match session.exchanges.iter().position(Exchange::powers_off) {
             _ if session.exchanges.is_empty() => Err(format!("a prompt, `{PROMPT}`, is followed by no command")),
             Some(place) if place + 1 < session.exchanges.len() => Err(format!("it goes on after `{POWER_OFF}`")),
             _ => Ok(session),
@@ -62,7 +69,7 @@ impl Session {
 
     /// Removes the exchange that switches the machine off.
     pub fn without_power_off(mut self) -> Self {
-        self.exchanges.retain(|exchange| exchange.typed != POWER_OFF);
+        self.exchanges.retain(|exchange| !exchange.powers_off());
         self
     }
 
@@ -181,7 +188,7 @@ impl Subject<()> for Player {
 
     fn ended(&mut self) -> Result<(), String> {
         match self.session.exchanges.get(self.typed.wrapping_sub(1)) {
-            Some(Exchange { typed, .. }) if typed == POWER_OFF => self.check(),
+            Some(exchange) if exchange.powers_off() => self.check(),
             Some(Exchange { typed, .. }) => Err(format!("the machine powered off after `{typed}`")),
             None => Err("the machine powered off before it asked".into()),
         }

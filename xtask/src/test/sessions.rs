@@ -20,6 +20,7 @@ use std::{fs, path::Path};
 use anyhow::{Context, Result, anyhow};
 
 use super::{
+    blanks,
     dialogue::Subject,
     garbage,
     select::{Demands, Trait},
@@ -169,6 +170,13 @@ pub fn garbage() -> Result<Box<dyn Subject<()> + Send>, String> {
     let text =
         read(&workspace::root().join("tests/console/special/garbage.txt")).map_err(|error| format!("{error:#}"))?;
     Ok(Box::new(garbage::parse(&text)?))
+}
+
+/// Returns the test that types the session of its file in several spacings.
+pub fn blanks() -> Result<Box<dyn Subject<()> + Send>, String> {
+    let text =
+        read(&workspace::root().join("tests/console/special/blanks.txt")).map_err(|error| format!("{error:#}"))?;
+    Ok(Box::new(blanks::parse(&text)?))
 }
 
 /// Returns the session of `special/NAME.txt`.

@@ -189,10 +189,14 @@ impl<'a> Targets<'a> {
             }
         }
         console("garbage", &Demands::on(&[Trait::Board]), sessions::garbage());
-        let (name, demands) = ("console::reboot".into(), Demands::on(&[Trait::Board]));
-        let subject = sessions::special("reboot").map(Dialogue::Other);
-        let machine = board::with_reboot(arguments.clone());
-        candidates.push(Candidate::talk(index, name, demands, machine, subject, self.seconds));
+        for (name, demands, subject) in [
+            ("reboot", Demands::on(&[Trait::Board]), sessions::special("reboot")),
+            ("blanks", Demands::default(), sessions::blanks()),
+        ] {
+            let (name, subject) = (format!("console::{name}"), subject.map(Dialogue::Other));
+            let machine = board::with_reboot(arguments.clone());
+            candidates.push(Candidate::talk(index, name, demands, machine, subject, self.seconds));
+        }
         candidates.extend(others);
         for boot in boot::all(named.board, named.configuration, elf, image)? {
             let (name, subject) = (format!("boot::{}", boot.name), boot.subject.map(Dialogue::Other));
