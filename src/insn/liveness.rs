@@ -378,6 +378,7 @@ pub(super) struct Walk<'a> {
     read: Read<'a>,
     /// The functions that preserve registers. All others are assumed to preserve none.
     kept: &'a Kept,
+    /// The paths that other walks over the same text have followed, which this one skips.
     shared: Option<&'a Shared>,
     /// The number of instructions that may still be looked at; in called functions, it counts from the first branch on.
     steps: usize,

@@ -1,4 +1,4 @@
-//! The probes of events, as events need them: the engine's, or those of a test on the host.
+//! The interface of events to the probes that they are armed with: those of the engine, or of a test on the host.
 
 use core::fmt;
 

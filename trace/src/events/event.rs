@@ -99,7 +99,7 @@ impl<P: Armed> Event<P> {
         self.exchange(&mut other).ok().map(|()| other)
     }
 
-    /// Drops a probe that this event had before, and adds its counts to those of the event.
+    /// Drops `other`, which this event used until now, and keeps its counts of hits and misses.
     pub(crate) fn retire(&mut self, other: OtherProbe<P>) {
         let Some(probe) = &other.probe else { return };
         let counts = [probe.hits(), probe.missed()];

@@ -1,5 +1,5 @@
-//! The records as files show them: `trace`, `trace_pipe`, `snapshot`, those of each CPU, and `saved_cmdlines`; what empties
-//! these files; and the options that say how records are printed.
+//! The files that print records: `trace`, `trace_pipe`, `snapshot`, those of each CPU, and `saved_cmdlines`. Also what
+//! empties them, and the options for how records are printed.
 
 use alloc::vec::Vec;
 use core::fmt::Write;
@@ -139,7 +139,7 @@ impl<P: Armed> Events<P> {
         }
     }
 
-    /// Has records printed as those of `tracer`. As in Linux they are forgotten.
+    /// Sets the tracer, which decides how records are printed. As in Linux, all records are dropped.
     pub fn set_tracer(&mut self, tracer: Tracer) {
         self.options.tracer = tracer;
         self.clear_trace();
