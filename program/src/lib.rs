@@ -28,6 +28,9 @@
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
+// The generator of programs, which is a module of the tests, names this crate as its other users do.
+#[cfg(test)]
+extern crate self as kprobes_program;
 
 pub mod check;
 pub mod checked;
@@ -37,5 +40,8 @@ pub mod report;
 pub mod shortcut;
 pub mod syntax;
 
+#[cfg(test)]
+#[path = "../generate/src/programs/mod.rs"]
+mod generate;
 #[cfg(test)]
 mod tests;

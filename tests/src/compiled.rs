@@ -20,11 +20,12 @@ use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use kprobes_generate::programs;
 use kprobes_program::check::{Symbols, check};
 use kprobes_program::checked::Checked;
 use kprobes_program::error::Problem;
 use kprobes_program::report::{Names, OutputFormat, drain, write_maps};
-use kprobes_program::syntax::{generate, matches, parse};
+use kprobes_program::syntax::{matches, parse};
 use kprobes_random::Random;
 use kprobes_vm::code::{Op, Operand, Register, Word};
 use kprobes_vm::compile::{Base, Clock, Compiled, Directory, Kernel, Path, Source, WORDS_MAX, compile};
@@ -147,7 +148,7 @@ impl Machine for Hit {
     }
 
     fn read(&self, address: u64, bytes: u8) -> Option<u64> {
-        let start = usize::try_from(address.checked_sub(generate::MEMORY)?).ok()?;
+        let start = usize::try_from(address.checked_sub(programs::MEMORY)?).ok()?;
         let found = self.memory.get(start..start.checked_add(bytes.into())?)?;
         let mut word = [0; 8];
         word[..found.len()].copy_from_slice(found);
@@ -325,7 +326,7 @@ test!(
         let memory = Memory::new();
         let (mut words, mut calls, mut done) = (0, 0, 0);
         while done < count {
-            let program = generate::sound(&mut random);
+            let program = programs::sound(&mut random);
             let Some(outcome) = run_both(&program, &mut random, &memory, |_| ()) else { continue };
             let Outcome { interpreted, compiled, expected, found } = outcome;
             assert!(expected == found, "{program}\n{}{expected}but instructions make\n{found}", interpreted.program);
@@ -410,7 +411,7 @@ test!(
             if unnoticed.is_empty() {
                 break;
             }
-            let program = generate::sound(&mut random);
+            let program = programs::sound(&mut random);
             let mut kind = None;
             let number = random.value() as usize;
             let outcome = run_both(&program, &mut random, &memory, |ops| {

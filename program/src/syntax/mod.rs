@@ -59,7 +59,5 @@ pub fn parse_probes(text: &str) -> Result<Vec<Spanned<Probe>>, Error> {
     parser::probes_alone(text)
 }
 
-#[cfg(any(test, feature = "generate"))]
-pub mod generate;
 #[cfg(test)]
 mod tests;

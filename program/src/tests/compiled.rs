@@ -12,7 +12,8 @@ use yaxpeax_arm::armv8::a64::InstDecoder;
 
 use super::machine::{Bed, Image};
 use crate::check::check;
-use crate::syntax::{generate, parse};
+use crate::generate;
+use crate::syntax::parse;
 use crate::tests::rounds;
 use kprobes_random::Random;
 

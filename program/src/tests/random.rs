@@ -9,8 +9,9 @@ use kprobes_vm::store::{Limits, Store};
 
 use super::machine::{Bed, Image, Task, masked};
 use crate::check::check;
+use crate::generate;
 use crate::report::{OutputFormat, drain, write_maps};
-use crate::syntax::{Expression, ExpressionForm, Operator, Unary, generate, parse};
+use crate::syntax::{Expression, ExpressionForm, Operator, Unary, parse};
 use crate::tests::rounds;
 use kprobes_random::Random;
 

@@ -5,14 +5,17 @@ use alloc::vec::Vec;
 
 mod sound;
 
-pub use sound::{MEMORY, sound};
+pub use sound::sound;
 
-use super::tree::{
+use kprobes_program::error::Span;
+use kprobes_program::syntax::{
     Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Range, Spanned, Statement,
     StatementForm, Target, TypeName, Unary, Unit,
 };
-use crate::error::Span;
 use kprobes_random::Random;
+
+/// The address of the partly readable memory that generated programs refer to.
+pub const MEMORY: u64 = 0x8000;
 
 const NOWHERE: Span = Span { start: 0, end: 0 };
 

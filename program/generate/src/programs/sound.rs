@@ -4,13 +4,11 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::pure;
-use crate::error::Problem;
-use crate::syntax::parse;
+use kprobes_program::error::Problem;
+use kprobes_program::syntax::parse;
 use kprobes_random::Random;
 
-/// The address of the partly readable memory that generated programs refer to.
-pub const MEMORY: u64 = 0x8000;
+use super::{MEMORY, pure};
 
 const VARIABLES: [&str; 4] = ["$a", "$b", "$c", "$d"];
 const NUMBERS: [&str; 18] = [
