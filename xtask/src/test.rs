@@ -241,7 +241,7 @@ fn add_audit(context: &BuildContext<'_, '_>, is_listing: bool, image: audit::Ima
     }
     let elf = elf.to_path_buf();
     let audit = move || audit::check(image, &elf).map(|()| Outcome::Passed);
-    context.add(name.into(), Box::new(move |results| results.time(name.into(), audit)));
+    context.add(name.into(), 1, Box::new(move |results| results.time(name.into(), audit)));
 }
 
 /// Builds a package for the target, and calls `then` with the program and its image.

@@ -53,7 +53,7 @@ fn add_example(context: &BuildContext<'_, '_>, wanted: &Wanted, is_listing: bool
     match workspace::build_kernel(package) {
         Ok(elf) => names.into_iter().for_each(|(core, name)| {
             let elf = elf.clone();
-            context.add(name.clone(), Box::new(move |results| results.time(name, || run(&elf, core))));
+            context.add(name.clone(), 1, Box::new(move |results| results.time(name, || run(&elf, core))));
         }),
         Err(error) => context.results.step_failed(format!("build::{package}"), format!("{error:#}")),
     }

@@ -143,7 +143,7 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
                         list(context.results, wanted, &executable, part);
                     } else {
                         let name = full_name(&executable, "end");
-                        context.add(name, Box::new(move |results| run(results, wanted, &executable, part)));
+                        context.add(name, 1, Box::new(move |results| run(results, wanted, &executable, part)));
                     }
                 }),
                 Err(error) => context.results.step_failed(what, format!("{error:#}")),

@@ -46,7 +46,7 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_
         for (name, flag, package) in tests {
             let (test, host) = (name.clone(), host.clone());
             let part: &[&str] = if is_thorough || wanted.is_filtered() { &[] } else { &SHORT };
-            context.add(name, Box::new(move |results| results.time(test, || run(package, flag, &host, part))));
+            context.add(name, 1, Box::new(move |results| results.time(test, || run(package, flag, &host, part))));
         }
     });
 }

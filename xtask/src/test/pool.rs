@@ -4,9 +4,10 @@
 //! order in which they were given. A build adds the jobs that it makes possible. Jobs are independent of each other,
 //! and begin in the order in which they were added. So machines run while Cargo still compiles.
 //!
-//! A worker does one thing at a time. There are half as many workers as cores, because machines have up to four CPUs,
-//! but at least two, and one more for what waits for a line, a client or a clock. Cargo gets the cores that no job uses
-//! when it begins.
+//! A job takes a core for each CPU of its machine, up to half of the cores but at least two: CPUs that wait for each
+//! other spin, so several machines on the same cores hold each other up. One core more is given away than there is, for
+//! what waits for a line, a client or a clock. A build takes half of the cores, and at its beginning Cargo gets all that no
+//! job uses.
 
 use std::{
     any::Any,
@@ -80,27 +81,28 @@ impl<'a> BuildContext<'_, 'a> {
     /// Returns how many processes Cargo may run at once.
     pub fn cargo_jobs(&self) -> usize {
         let work = self.pool.lock();
-        let others = (work.running + work.jobs.len()).min(self.pool.workers - 1);
-        (self.pool.cores - others.min(self.pool.cores)).max(1)
+        let others = work.used + work.jobs.iter().map(|waiting| waiting.cores).sum::<usize>();
+        (self.pool.cores - others.min(self.pool.cores)).max(self.pool.cores_of_build())
     }
 
-    /// Adds a job. A panic of the job becomes the result of the test `name`.
-    pub fn add(&self, name: String, job: Job<'a>) {
-        self.pool.lock().jobs.push_back((name, job));
-        self.pool.changed.notify_one();
+    /// Adds a job for `cpus` CPUs. A panic of the job becomes the result of the test `name`.
+    pub fn add(&self, name: String, cpus: usize, job: Job<'a>) {
+        let cores = self.pool.cores_for(cpus);
+        self.pool.lock().jobs.push_back(Waiting { name, cores, job });
+        self.pool.changed.notify_all();
     }
 
     /// Adds a job that begins before all waiting jobs.
-    pub fn add_first(&self, name: String, job: Job<'a>) {
-        self.pool.lock().jobs.push_front((name, job));
-        self.pool.changed.notify_one();
+    pub fn add_first(&self, name: String, cpus: usize, job: Job<'a>) {
+        let cores = self.pool.cores_for(cpus);
+        self.pool.lock().jobs.push_front(Waiting { name, cores, job });
+        self.pool.changed.notify_all();
     }
 }
 
-/// The work that remains, and the workers' limits.
+/// The work that remains, and the number of the host's cores.
 pub struct Pool<'a> {
     cores: usize,
-    workers: usize,
     work: Mutex<Work<'a>>,
     changed: Condvar,
 }
@@ -109,21 +111,36 @@ pub struct Pool<'a> {
 struct Work<'a> {
     builds: VecDeque<(&'static str, Build<'a>)>,
     is_building: bool,
-    jobs: VecDeque<(String, Job<'a>)>,
-    /// How many jobs run now.
-    running: usize,
+    jobs: VecDeque<Waiting<'a>>,
+    /// The cores of the jobs that run now.
+    used: usize,
+}
+
+/// A job that has not begun.
+struct Waiting<'a> {
+    name: String,
+    cores: usize,
+    job: Job<'a>,
 }
 
 /// The next thing for a worker to do.
 enum Next<'a> {
     Build(&'static str, Build<'a>),
-    Job(String, Job<'a>),
+    Job(Waiting<'a>),
 }
 
 impl<'a> Pool<'a> {
     /// Creates a pool for a host with this number of cores.
     pub fn new(cores: usize) -> Self {
-        Self { cores, workers: (cores / 2).max(2) + 1, work: Mutex::default(), changed: Condvar::new() }
+        Self { cores, work: Mutex::default(), changed: Condvar::new() }
+    }
+
+    fn cores_for(&self, cpus: usize) -> usize {
+        cpus.clamp(1, (self.cores / 2).max(2))
+    }
+
+    fn cores_of_build(&self) -> usize {
+        (self.cores / 2).max(1)
     }
 
     /// Adds a build, after those that were added before.
@@ -140,7 +157,7 @@ impl<'a> Pool<'a> {
     pub fn run(self, mut hear: impl FnMut(WorkerMessage)) {
         let (sender, message) = mpsc::channel();
         thread::scope(|scope| {
-            for _ in 0..self.workers {
+            for _ in 0..=self.cores {
                 let results = Results(sender.clone());
                 let pool = &self;
                 scope.spawn(move || pool.work(&results));
@@ -153,11 +170,12 @@ impl<'a> Pool<'a> {
     fn work(&self, results: &Results) {
         while let Some(next) = self.next() {
             match next {
-                Next::Job(name, job) => {
+                Next::Job(Waiting { name, cores, job }) => {
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(results))) {
                         results.step_failed(name, sentence_of(&*panic));
                     }
-                    self.lock().running -= 1;
+                    self.lock().used -= cores;
+                    self.changed.notify_all();
                 }
                 Next::Build(name, build) => {
                     let start = Instant::now();
@@ -177,21 +195,29 @@ impl<'a> Pool<'a> {
     fn next(&self) -> Option<Next<'a>> {
         let mut work = self.lock();
         loop {
-            if !work.is_building
-                && let Some((name, build)) = work.builds.pop_front()
-            {
-                work.is_building = true;
-                return Some(Next::Build(name, build));
+            if let Some(next) = self.take(&mut work) {
+                return Some(next);
             }
-            if let Some((name, job)) = work.jobs.pop_front() {
-                work.running += 1;
-                return Some(Next::Job(name, job));
-            }
-            if !work.is_building {
+            if !work.is_building && work.jobs.is_empty() {
                 return None;
             }
             work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Takes the next thing that may begin now.
+    fn take(&self, work: &mut Work<'a>) -> Option<Next<'a>> {
+        if !work.is_building
+            && let Some((name, build)) = work.builds.pop_front()
+        {
+            work.is_building = true;
+            return Some(Next::Build(name, build));
+        }
+        let building = if work.is_building { self.cores_of_build() } else { 0 };
+        let room = (self.cores + 1).saturating_sub(work.used + building);
+        let job = work.jobs.pop_front_if(|first| first.cores <= room)?;
+        work.used += job.cores;
+        Some(Next::Job(job))
     }
 }
 
@@ -211,7 +237,7 @@ mod tests {
         time::Duration,
     };
 
-    use super::{Outcome, Pool, Results, WorkerMessage};
+    use super::{BuildContext, Next, Outcome, Pool, Results, WorkerMessage};
     use crate::test::report::Finished;
 
     fn passed(results: &Results, name: &str) {
@@ -258,7 +284,7 @@ mod tests {
                 together.wait();
                 passed(results, "job");
             };
-            context.add("job".into(), Box::new(job));
+            context.add("job".into(), 1, Box::new(job));
             assert_eq!(context.cargo_jobs(), 1);
             together.wait();
             assert_eq!(context.cargo_jobs(), 1);
@@ -268,13 +294,36 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_of_several_cpus_waits_for_room_and_those_behind_it_wait_too() {
+        let pool = Pool::new(2);
+        let results = &Results(std::sync::mpsc::channel().0);
+        let context = BuildContext { pool: &pool, results };
+        for cpus in [1, 1, 4, 1] {
+            context.add(cpus.to_string(), cpus, Box::new(|_| {}));
+        }
+        let mut work = pool.lock();
+        let mut taken = |end: usize| {
+            work.used -= end;
+            let mut names = Vec::new();
+            while let Some(Next::Job(job)) = pool.take(&mut work) {
+                names.push(job.name);
+            }
+            names
+        };
+        assert_eq!(taken(0), ["1", "1"]);
+        assert_eq!(taken(1), ["4"]);
+        assert!(taken(0).is_empty());
+        assert_eq!(taken(2), ["1"]);
+    }
+
+    #[test]
     fn all_jobs_of_all_builds_are_done() {
         let pool = Pool::new(1);
         for name in ["a", "b"] {
             pool.add(name, move |context| {
                 for number in 0..3 {
                     let name = format!("{name}{number}");
-                    context.add(name.clone(), Box::new(move |results| passed(results, &name)));
+                    context.add(name.clone(), 1, Box::new(move |results| passed(results, &name)));
                 }
             });
         }
@@ -286,9 +335,9 @@ mod tests {
         let pool = Pool::new(2);
         pool.add("a", |context| {
             for name in ["one", "two", "three"] {
-                context.add(name.into(), Box::new(move |_| panic!("on purpose in {name}")));
+                context.add(name.into(), 1, Box::new(move |_| panic!("on purpose in {name}")));
             }
-            context.add("four".into(), Box::new(|results| passed(results, "four")));
+            context.add("four".into(), 1, Box::new(|results| passed(results, "four")));
         });
         pool.add("b", |_| panic!("on purpose"));
         let panicked = |name: &str, text: &str| format!("{name}: the test command panicked: {text}");

@@ -71,6 +71,8 @@ pub struct Candidate<'a> {
     /// The name without the prefix.
     name: String,
     demands: Demands,
+    /// Whether the machine has one CPU only, whatever the configuration has.
+    is_for_one: bool,
     run: Box<dyn FnOnce() -> Result<Outcome, String> + Send + 'a>,
 }
 
@@ -82,7 +84,7 @@ impl<'a> Candidate<'a> {
         demands: Demands,
         run: impl FnOnce() -> Result<Outcome, String> + Send + 'a,
     ) -> Self {
-        Self { configuration, name, demands, run: Box::new(run) }
+        Self { configuration, name, demands, is_for_one: false, run: Box::new(run) }
     }
 
     /// Creates a test by a dialogue with a machine. The error of `subject` says why there can be no dialogue.
@@ -144,7 +146,8 @@ impl<'a> Targets<'a> {
                 // On several CPUs, QEMU takes up to ten times as long for the same.
                 let is_for_one = !self.is_thorough && !demands.depends.contains(&Trait::Cpus);
                 let machine = if is_for_one { of_one_cpu.clone() } else { arguments.clone() };
-                Candidate::talk(index, name, demands, machine, Ok(trial), self.seconds)
+                let candidate = Candidate::talk(index, name, demands, machine, Ok(trial), self.seconds);
+                Candidate { is_for_one, ..candidate }
             }));
         }
         self.begin(context, candidates, Order::Last);
@@ -286,7 +289,8 @@ impl<'a> Targets<'a> {
         for candidate in candidates {
             let full = self.full_name(&candidate);
             let add = if order == Order::First { BuildContext::add_first } else { BuildContext::add };
-            add(context, full.clone(), Box::new(move |results| results.time(full, candidate.run)));
+            let cpus = if candidate.is_for_one { 1 } else { self.configurations[candidate.configuration].traits.cpus };
+            add(context, full.clone(), cpus as usize, Box::new(move |results| results.time(full, candidate.run)));
         }
     }
 

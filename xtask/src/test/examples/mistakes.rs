@@ -163,8 +163,11 @@ pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
         match build(context) {
             Ok(directory) => tests.into_iter().for_each(|(test, name, message)| {
                 let elf = directory.join(name);
-                context
-                    .add(test.clone(), Box::new(move |results| results.time(test, || prints_message(&elf, message))));
+                context.add(
+                    test.clone(),
+                    1,
+                    Box::new(move |results| results.time(test, || prints_message(&elf, message))),
+                );
             }),
             Err(error) => context.results.step_failed("build::mistakes", error),
         }
