@@ -470,6 +470,29 @@ fn what_does_not_fit_is_counted_and_said() {
 }
 
 #[test]
+fn stacks_that_find_no_place_are_counted_and_said() {
+    let limits = Limits { stack_bytes: 0, ..Limits::usual(1) };
+    let places = 16;
+    for (lost, sentence) in [
+        (0, None),
+        (1, Some("1 stack lost: the table of stacks was full")),
+        (3, Some("3 stacks lost: the table of stacks was full")),
+    ] {
+        let bed = Bed::within("kprobe:f { @[kstack] = count(); }", &limits);
+        for number in 0..places + lost {
+            let stack = Box::leak(Box::new([0x1004, 0x1110 + 4 * number]));
+            bed.hit(0, &Task { stack, ..Task::with(&[]) });
+        }
+        // A stack that has a place needs no other.
+        bed.hit(0, &Task { stack: &[0x1004, 0x1110], ..Task::with(&[]) });
+        let text = bed.finish();
+        let counts = |count: &str| text.lines().filter(|line| line.ends_with(&format!("]: {count}"))).count() as u64;
+        assert_eq!(counts("2"), 1, "{text}");
+        assert_eq!(text.lines().find(|line| line.contains("lost")), sentence, "{text}");
+    }
+}
+
+#[test]
 fn what_writing_puts_out_is_for_the_next_time() {
     struct Feedback<'a>(&'a Bed, String);
     impl Write for Feedback<'_> {
