@@ -89,6 +89,9 @@ const DENY: [&str; 3] = ["--", "-D", "warnings"];
 /// Adds the checks of the sources, which run no program of the repository.
 pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
     let checks: [(&str, Vec<&str>); 8] = [
+        // With LTO, the assembly of all crates is one file, in which every name may be defined only once. Linking takes
+        // one core for long, so it is not left to the end.
+        ("check::lto", [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
         ("check::format", vec!["fmt", "--all", "--check", "--", "--color", "never"]),
         (
             "check::clippy::target",
@@ -96,17 +99,14 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
         ),
         // The loader has no heap. Checked together with the others, it would need one.
         ("check::clippy::loader", [&["clippy", "--release", "-p", "kprobes-loader"], &DENY[..]].concat()),
-        // Clippy checks the tests of the libraries, too, only with this profile.
-        ("check::clippy::host", [&["clippy", "--lib", "--profile", "test"], &HOST[..], &LIBRARIES, &DENY].concat()),
+        // This checks the libraries as their tests compile them.
+        ("check::clippy::host", [&["clippy", "--tests"], &PURE[..], &HOST, &LIBRARIES, &DENY].concat()),
         (
             "check::clippy::models",
-            [&["clippy", "--lib", "--profile", "test"], &HOST[..], &MODELS, &["-p", "kprobes-models"], &LOOM, &DENY]
-                .concat(),
+            [&["clippy", "--tests"], &PURE[..], &HOST, &MODELS, &["-p", "kprobes-models"], &LOOM, &DENY].concat(),
         ),
         ("check::clippy::xtask", [&["clippy", "-p", "xtask", "--all-targets"], &PURE[..], &HOST, &DENY].concat()),
         ("check::examples_of_the_documentation", [&["test", "--doc"], &PURE[..], &HOST, &DOCUMENTED].concat()),
-        // With LTO, the assembly of all crates is one file, in which every name may be defined only once.
-        ("check::lto", [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
     ];
     for (name, arguments) in checks.into_iter().filter(|(name, _)| wanted.has(name)) {
         pool.add(name, move |context| {
