@@ -82,7 +82,7 @@ impl<'a> BuildContext<'_, 'a> {
     pub fn cargo_jobs(&self) -> usize {
         let work = self.pool.lock();
         let others = work.used + work.jobs.iter().map(|waiting| waiting.cores).sum::<usize>();
-        (self.pool.cores - others.min(self.pool.cores)).max(self.pool.cores_of_build())
+        self.pool.cores.saturating_sub(others).max(self.pool.cores_of_build())
     }
 
     /// Adds a job for `cpus` CPUs. A panic of the job becomes the result of the test `name`.
