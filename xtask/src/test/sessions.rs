@@ -167,30 +167,28 @@ fn in_readme(path: &Path, mark: &str, name: &str, demands: &Demands) -> Result<V
 
 /// Returns the test that sends garbage between the two sessions of its file.
 pub fn garbage() -> Result<Box<dyn Subject<()> + Send>, String> {
-    let text =
-        read(&workspace::root().join("tests/console/special/garbage.txt")).map_err(|error| format!("{error:#}"))?;
-    Ok(Box::new(garbage::parse(&text)?))
+    Ok(Box::new(garbage::parse(&read_special("garbage")?)?))
 }
 
 /// Returns the test that types the session of its file in several spacings.
 pub fn blanks() -> Result<Box<dyn Subject<()> + Send>, String> {
-    let text =
-        read(&workspace::root().join("tests/console/special/blanks.txt")).map_err(|error| format!("{error:#}"))?;
-    Ok(Box::new(blanks::parse(&text)?))
+    Ok(Box::new(blanks::parse(&read_special("blanks")?)?))
 }
 
 /// Returns the session of `special/NAME.txt`.
 pub fn special(name: &str) -> Result<Box<dyn Subject<()> + Send>, String> {
-    let path = workspace::root().join(format!("tests/console/special/{name}.txt"));
-    let text = read(&path).map_err(|error| format!("{error:#}"))?;
-    Ok(Box::new(Player::new(Session::parse(&text)?)))
+    Ok(Box::new(Player::new(Session::parse(&read_special(name)?)?)))
 }
 
 /// Returns the session for a kernel without symbols. It begins with the kernel's `sentence` about them.
 pub fn without_symbols(sentence: &str) -> Result<Box<dyn Subject<()> + Send>, String> {
-    let text = read(&workspace::root().join("tests/console/special/without-symbols.txt"))
-        .map_err(|error| format!("{error:#}"))?;
+    let text = read_special("without-symbols")?;
     Ok(Box::new(Player::new(Session::parse(&format!("{sentence}\n{text}"))?)))
+}
+
+fn read_special(name: &str) -> Result<String, String> {
+    let path = workspace::root().join(format!("tests/console/special/{name}.txt"));
+    read(&path).map_err(|error| format!("{error:#}"))
 }
 
 fn read(path: &Path) -> Result<String> {
