@@ -83,7 +83,7 @@ impl Entry {
     ///
     /// The entry is passed by reference and never moved, because a move may be a call of `memcpy`, which can be probed.
     #[inline(always)]
-    fn with(frame: &TrapFrame, watcher: &Watcher, act: ArgumentHandler) {
+    pub(in crate::probe) fn with(frame: &TrapFrame, watcher: &Watcher, act: ArgumentHandler) {
         let mut entry = Self {
             frame_pointer: frame.x[29],
             return_address: Cell::new(frame.x[30]),
@@ -198,24 +198,19 @@ called_by_assembly! {
 
 called_by_assembly! {
     /// The handler for a lean stub, at a point to which another probe was added that a lean stub cannot serve, after a
-    /// CPU had entered the stub. Calls the handlers of the probes that a lean stub can serve. If there is none, all
-    /// probes miss the hit.
+    /// CPU had entered the stub. Calls the handlers of the probes that a lean stub can serve; the others, which were
+    /// armed after the hit had begun, do not miss it.
     #[inline(never)]
     pub(crate) fn call_earlier(entry: &Entry) {
         // SAFETY: this is the hit path, and the routine of lean stubs passes the first watcher of the point.
         let point = unsafe { Point::beginning_with(entry.watcher.get()) };
         let cpu = Cpu::current();
-        let mut is_any_called = false;
         for watcher in point.watchers() {
             if let Kind::Kprobe { pre: Pre::Entry(handler), post: None } = watcher.probe.kind {
                 watcher.counters.hit(cpu);
                 entry.watcher.set(watcher);
                 handler(entry);
-                is_any_called = true;
             }
-        }
-        if !is_any_called {
-            point.miss(cpu);
         }
     }
 }

@@ -79,7 +79,7 @@ impl<'a> Hit<'a> {
 
     /// Makes the hit of the first probe of `point`. The point stays in place until the hit is over.
     #[inline]
-    fn first(frame: &'a mut TrapFrame, point: &Point) -> &'a mut Self {
+    pub(in crate::probe) fn first(frame: &'a mut TrapFrame, point: &Point) -> &'a mut Self {
         Self::new(frame, ptr::from_ref(point).cast())
     }
 
@@ -294,7 +294,8 @@ called_by_assembly! {
 
 called_by_assembly! {
     /// The pre-handler for a full stub, at a point to which a probe was added that a stub cannot serve, after a CPU had
-    /// entered the stub. Calls the pre-handlers of the other probes. No hit has been counted yet.
+    /// entered the stub. Calls the pre-handlers of the other probes; the added one does not miss a hit that had begun
+    /// before. No hit has been counted yet.
     #[inline(never)]
     pub(crate) fn call_earlier(hit: &mut Hit<'_>) {
         call_each(hit, |watcher| watcher.post.is_none(), false);
@@ -302,8 +303,7 @@ called_by_assembly! {
 }
 
 /// Calls the pre-handlers of the point's watchers for which `is_called` returns true, until one sends execution
-/// elsewhere. If no watcher is called, all probes of the point miss the hit. If `is_counted`, the hit of the first
-/// probe has been counted already.
+/// elsewhere. If `is_counted`, the hit of the first probe has been counted already.
 #[inline(always)]
 fn call_each(hit: &mut Hit<'_>, is_called: impl Fn(&Watcher) -> bool, mut is_counted: bool) {
     // SAFETY: this is the hit path, and the handlers that call this run only for the first watcher of a point.
@@ -311,7 +311,6 @@ fn call_each(hit: &mut Hit<'_>, is_called: impl Fn(&Watcher) -> bool, mut is_cou
     let cpu = Cpu::current();
     returns::note(hit.frame.x[30]);
     let mut watchers = point.watchers().iter();
-    let mut is_any_called = false;
     for watcher in &mut watchers {
         if !is_called(watcher) {
             continue;
@@ -319,14 +318,11 @@ fn call_each(hit: &mut Hit<'_>, is_called: impl Fn(&Watcher) -> bool, mut is_cou
         if !is_counted {
             watcher.counters.hit(cpu);
         }
-        (is_counted, is_any_called) = (false, true);
+        is_counted = false;
         (watcher.handler)(Hit::new(&mut hit.frame, watcher));
         if hit.frame.pc != point.address() as u64 {
             break;
         }
-    }
-    if !is_any_called {
-        return point.miss(cpu);
     }
     // These watchers wait for an instruction that is not executed.
     watchers.for_each(|watcher| watcher.probe.counters.miss(cpu));

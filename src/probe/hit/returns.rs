@@ -335,12 +335,16 @@ pub(crate) const FOLLOW_SIZE: usize = 48;
 /// handled, or the point has changed. `return_address` is the value of x30. Returns the new value of x30.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.entered")]
-extern "C" fn kprobes_entered(point: Option<&Point>, return_address: u64, stack_pointer: u64) -> u64 {
+pub(in crate::probe) extern "C" fn kprobes_entered(
+    point: Option<&Point>,
+    return_address: u64,
+    stack_pointer: u64,
+) -> u64 {
     // The probe may just have been disarmed.
     let Some(point) = point else { return return_address };
     let cpu = Cpu::current();
     // Other probes may have been armed since this CPU entered the stub. Those that need more at the entry wait for the
-    // next hit.
+    // next hit, and do not miss this one.
     let plain = || {
         point.watchers().iter().filter_map(|watcher| match &watcher.probe.kind {
             Kind::Return(probe) if probe.is_plain() => Some(probe),
@@ -349,7 +353,10 @@ extern "C" fn kprobes_entered(point: Option<&Point>, return_address: u64, stack_
     };
     let mut rest = plain();
     let (first, is_alone) = (rest.next(), rest.next().is_none());
-    if first.is_none() || cpu.is_handling() {
+    if first.is_none() {
+        return return_address;
+    }
+    if cpu.is_handling() {
         point.miss(cpu);
         return return_address;
     }

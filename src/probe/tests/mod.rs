@@ -8,7 +8,7 @@ mod scarce;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::hit::trampoline::kretprobe_address as trampoline_address;
-use super::hit::{self, Breakpoint};
+use super::hit::{self, Breakpoint, table};
 use super::*;
 use crate::exception::TrapFrame;
 use crate::insn;
@@ -289,6 +289,29 @@ fn a_slot_that_somebody_is_in_is_not_used_again() {
     INTERRUPTED.lock().unwrap().clear();
     drop(again);
     assert_eq!(memory().slots, slots);
+}
+
+#[test]
+fn a_probe_misses_no_hit_that_began_before_it_was_armed() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    fn never(_: &mut Hit<'_>) {
+        unreachable!("the hit began before");
+    }
+    let mut frame = computer.frame;
+    (frame.pc, frame.x[30]) = (function as u64, OUTSIDE);
+    // SAFETY: no other thread changes probes while the computer exists, and no point is used after the next change.
+    let point = || unsafe { table::lookup(function) }.expect("it is probed");
+
+    let needs_a_breakpoint = Kprobe::at(function).pre(never).post(never).register().unwrap();
+    (point().full)(Hit::first(&mut frame, point()));
+    assert_eq!((needs_a_breakpoint.hits(), needs_a_breakpoint.missed()), (0, 0));
+    needs_a_breakpoint.unregister();
+
+    let needs_all_registers = Kprobe::at(function).pre(never).register().unwrap();
+    Entry::with(&frame, &point().first, point().lean);
+    assert_eq!(hit::returns::kprobes_entered(Some(point()), OUTSIDE, frame.sp), OUTSIDE);
+    assert_eq!((needs_all_registers.hits(), needs_all_registers.missed()), (0, 0));
 }
 
 #[test]
