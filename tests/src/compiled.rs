@@ -320,7 +320,7 @@ fn run_both(program: &str, random: &mut Random, memory: &Memory, change: impl Fn
 test!(
     fn random_programs_do_what_the_interpreter_does() {
         let seed = parameter(option_env!("RANDOM_SEED"), 0x5eed);
-        let count = parameter(option_env!("RANDOM_PROGRAMS"), 2_000);
+        let count = parameter(option_env!("RANDOM_PROGRAMS"), 1_000);
         println!("seed {seed}, {count} programs, {HITS} hits each");
         let mut random = Random::new(seed);
         let memory = Memory::new();
