@@ -134,6 +134,7 @@ impl Printer {
     ) -> Result<(), ShowError> {
         let mut cpu = self.cpu(record.cpu)?.clone();
         if core::mem::take(&mut cpu.skip) {
+            self.pass_over(record, style.symbols)?;
             self.keep(record.cpu, cpu);
             return Ok(());
         }
@@ -151,10 +152,6 @@ impl Printer {
                 }
                 cpu.skip = back.is_some();
                 self.calls.has_entered(record, step)?;
-                if let Some(back) = back {
-                    let step = self.calls.leave(back);
-                    self.calls.has_left(back, step)?;
-                }
             }
             Some(calls::Kind::Return) => {
                 let step = self.calls.leave(record);

@@ -444,6 +444,24 @@ fn a_return_whose_call_is_missing_in_between_indents_nothing_before_it() {
 }
 
 #[test]
+fn a_task_that_moves_away_within_a_call_on_one_line_is_in_that_call() {
+    let records = [
+        call(7, 1_000, OPEN, 0x800),
+        call(7, 2_000, GETNAME, 0x700).on(2),
+        back(7, 2_500, GETNAME, 0x700).on(2),
+        back(7, 3_000, OPEN, 0x800),
+        call(7, 4_000, ALLOC, 0x700),
+        back(7, 4_500, ALLOC, 0x700),
+    ];
+    let expected = "\
+\x200)   2.000 us    |  do_sys_open();
+ 2)   0.500 us    |    getname();
+ 0)   0.500 us    |  kmem_cache_alloc();
+";
+    assert_eq!(shown(&records), expected);
+}
+
+#[test]
 fn the_task_that_was_not_seen_for_longest_is_forgotten() {
     let mut records: Vec<_> = (1..=257).map(|task| call(task, 1_000, OPEN, 0x800)).collect();
     records.extend((2..=257).map(|task| back(task, 2_000, OPEN, 0x800).on(1)));
