@@ -818,12 +818,14 @@ fn a_snapshot_of_the_graph_is_read_as_one_under_another_tracer() {
     let mut events = events();
     events.set_tracer(Tracer::FunctionGraph);
     let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
+    let mut frame = TrapFrame::default();
+    frame.x[30] = 0x2004;
     for (kind, time, return_address) in [(Kind::Entry, 1, None), (Kind::Return, 3, Some(0x2004))] {
         let recorder = kind.recorder(events.rings(), None, false).unwrap();
         let moment =
             Moment { context: Context { cpu: 0, task: 3, name, time }, address: 0x1000, return_address, entry: &[] };
         // SAFETY: only this thread uses the rings, and the moment fits the kind.
-        unsafe { recorder.record(Registers::Frame(&TrapFrame::default()), &moment) };
+        unsafe { recorder.record(Registers::Frame(&frame), &moment) };
     }
     events.set_snapshot(1).unwrap();
     let shown = snapshot(&events);

@@ -5,16 +5,20 @@
 //! address of a trampoline of return probes as its return address. A call whose return was not recorded therefore ends
 //! here when the next call begins that is not within it.
 //!
-//! A return without a recorded call whose stack pointer is above all that its task was seen with shows that its call surrounds
-//! all known calls. Such a call is *unseen*. If its stack pointer is lower, its call was not recorded, but calls around it may
-//! have been.
+//! A return without a recorded call shows that its task was in that call before. Each CPU has a ring, and the rings go back to
+//! different times, so such a call can surround the task's first record or begin between any two. [`unrecorded`] finds where
+//! these calls begin, from all records that will be read. Where that was not done, as for `trace_pipe`, such a return closes
+//! nothing.
 
 use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
 
-use super::STACK;
+use self::unrecorded::Unrecorded;
+use super::{PARENT, STACK};
 use crate::ring::Record;
+
+mod unrecorded;
 
 /// The maximum number of known tasks. Beyond it, a task that was not seen for long is forgotten.
 const TASKS: usize = 256;
@@ -22,21 +26,19 @@ const TASKS: usize = 256;
 /// The calls that each task is in.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls {
-    /// The task that was seen last is the first.
-    tasks: Vec<Task>,
+    tasks: Tasks<Task>,
+    /// The calls without a recorded entry that have not begun. The last one begins first.
+    unrecorded: Vec<Unrecorded>,
 }
+
+/// What is known of each task. The task that was seen last is the first.
+#[derive(Clone, Debug, Default)]
+struct Tasks<T>(Vec<(Key, T)>);
 
 #[derive(Clone, Debug, Default)]
 struct Task {
-    key: Key,
-    /// The number of unseen calls.
-    unseen: usize,
-    /// The recorded calls, outermost first.
+    /// The calls, outermost first.
     open: Vec<Call>,
-    /// The highest stack pointer of its records; 0 before the first.
-    highest: u64,
-    /// Whether its last record is the return of an unseen call.
-    is_after_unseen: bool,
     /// The depth of the entry of an interrupt that the task is in.
     interrupt: Option<usize>,
 }
@@ -47,24 +49,29 @@ type Key = (u32, usize);
 /// A call that has not returned.
 #[derive(Clone, Copy, Debug)]
 struct Call {
+    place: Place,
+    /// The system counter at the entry, if that was recorded.
+    began: Option<u64>,
+}
+
+/// What the records of an entry and a return must have in common to be of one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
     function: u64,
     stack: u64,
-    time: u64,
+    /// The return address. `None` for a tail call: its entry has the address of a trampoline, its return the true address.
+    address: Option<u64>,
 }
 
 /// The change that a record makes. It is computed first and made when the record was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// The number of calls that contain the call.
+    /// The number of calls that contain the call. All others end.
     pub depth: usize,
     /// For a return, the system counter at its call, if that was recorded.
     pub began: Option<u64>,
     /// The depth of the interrupt entry that the call is, or is within.
     pub interrupt: Option<usize>,
-    /// The number of open calls that stay open.
-    keep: usize,
-    /// Whether it is the return of an unseen call.
-    is_unseen: bool,
 }
 
 fn key(record: &Record<'_>) -> Key {
@@ -72,8 +79,14 @@ fn key(record: &Record<'_>) -> Key {
     (task, if task == 0 { record.cpu } else { 0 })
 }
 
+/// Returns whether the return `back` can be that of the call `entry` of the same task. A recursive call has another stack
+/// pointer.
+pub(crate) fn is_return_of(back: &Record<'_>, entry: &Record<'_>, is_tail: bool) -> bool {
+    Place::of(entry, is_tail).is_of_return(back)
+}
+
 impl Calls {
-    /// Returns the state before the first of `records`: the unseen calls, whose returns are among these records.
+    /// Creates the state before the first of `records`, which are then followed.
     ///
     /// # Errors
     ///
@@ -82,57 +95,47 @@ impl Calls {
         records: impl Iterator<Item = Record<'a>>,
         kind: impl Fn(&Record<'_>) -> Option<Kind>,
     ) -> Result<Self, OutOfMemory> {
-        let (mut calls, mut before) = (Self::default(), Self::default());
-        for record in records {
-            match kind(&record) {
-                Some(Kind::Return) => {
-                    let step = calls.leave(&record);
-                    if step.is_unseen {
-                        before.task(key(&record))?.unseen += 1;
-                    }
-                    calls.has_left(&record, step)?;
-                }
-                Some(Kind::Entry(entry)) => {
-                    let step = calls.enter(&record, entry);
-                    calls.has_entered(&record, step)?;
-                }
-                None => {}
+        Ok(Self { tasks: Tasks::default(), unrecorded: unrecorded::find(records, kind)? })
+    }
+
+    /// Begins the calls without a recorded entry that begin just before `record`. It does nothing when it is called again for
+    /// that record.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory: it can be called again.
+    pub fn reach(&mut self, record: &Record<'_>) -> Result<(), OutOfMemory> {
+        while let Some(call) = self.unrecorded.last().filter(|call| call.before <= record.count) {
+            // A call before a record that was not followed is dropped.
+            if call.before == record.count {
+                let task = self.tasks.of(record)?;
+                let keep = surrounding(&task.open, call.place.stack, call.is_tail);
+                task.open.truncate(keep);
+                task.interrupt = task.interrupt.filter(|entry| *entry < keep);
+                fallible::push(&mut task.open, Call { place: call.place, began: None })?;
             }
+            self.unrecorded.pop();
         }
-        Ok(before)
+        Ok(())
     }
 
     /// Computes the step of a call.
     pub fn enter(&self, record: &Record<'_>, Entry { is_tail, is_interrupt }: Entry) -> Step {
-        let stack = record.word(STACK);
-        let begun = |depth| is_interrupt.then_some(depth);
-        let Some(task) = self.find(key(record)) else { return Step { interrupt: begun(0), ..Step::first() } };
-        let is_around = |call: &Call| call.stack > stack || is_tail && call.stack == stack;
-        let keep = task.open.iter().rposition(is_around).map_or(0, |at| at + 1);
-        let depth = task.unseen + keep;
-        let interrupt = task.interrupt.filter(|around| *around < depth).or(begun(depth));
-        Step { depth, began: None, interrupt, keep, is_unseen: false }
+        let task = self.tasks.find(record);
+        let depth = task.map_or(0, |task| surrounding(&task.open, record.word(STACK), is_tail));
+        let around = task.and_then(|task| task.interrupt).filter(|around| *around < depth);
+        Step { depth, began: None, interrupt: around.or(is_interrupt.then_some(depth)) }
     }
 
     /// Computes the step of a return.
     pub fn leave(&self, record: &Record<'_>) -> Step {
-        let (function, stack) = (record.word(8), record.word(STACK));
-        let Some(task) = self.find(key(record)) else { return Step { is_unseen: true, ..Step::first() } };
+        let Some(task) = self.tasks.find(record) else { return Step { depth: 0, began: None, interrupt: None } };
+        let own = task.open.iter().rposition(|call| call.place.is_of_return(record));
+        let began = own.and_then(|at| task.open.get(at)).and_then(|call| call.began);
+        // A call with the same stack pointer may have ended in the call that returns.
+        let depth = own.unwrap_or_else(|| surrounding(&task.open, record.word(STACK), true));
         // The return of the entry itself is part of the interrupt.
-        let interrupt = |depth| task.interrupt.filter(|entry| *entry <= depth);
-        let is_own = |call: &Call| call.stack == stack && call.function == function;
-        if let Some(at) = task.open.iter().rposition(is_own) {
-            let began = task.open.get(at).map(|call| call.time);
-            let depth = task.unseen + at;
-            return Step { depth, began, interrupt: interrupt(depth), keep: at, is_unseen: false };
-        }
-        let keep = task.open.iter().rposition(|call| call.stack >= stack).map_or(0, |at| at + 1);
-        // An unseen call that has just returned may be the tail call of another.
-        let is_above = stack > task.highest || task.is_after_unseen && stack == task.highest;
-        let is_unseen = keep == 0 && is_above;
-        let unseen = task.unseen.saturating_sub(usize::from(is_unseen));
-        let depth = unseen + keep;
-        Step { depth, began: None, interrupt: interrupt(depth), keep, is_unseen }
+        Step { depth, began, interrupt: task.interrupt.filter(|entry| *entry <= depth) }
     }
 
     /// Makes the step of a call.
@@ -140,14 +143,12 @@ impl Calls {
     /// # Errors
     ///
     /// There is no memory: the step was not made.
-    pub fn has_entered(&mut self, record: &Record<'_>, step: Step) -> Result<(), OutOfMemory> {
-        let task = self.task(key(record))?;
-        task.open.truncate(step.keep);
+    pub fn has_entered(&mut self, record: &Record<'_>, entry: Entry, step: Step) -> Result<(), OutOfMemory> {
+        let task = self.tasks.of(record)?;
+        task.open.truncate(step.depth);
         task.interrupt = step.interrupt;
-        let call = Call { function: record.word(8), stack: record.word(STACK), time: record.time };
-        fallible::push(&mut task.open, call)?;
-        (task.highest, task.is_after_unseen) = (task.highest.max(call.stack), false);
-        Ok(())
+        let place = Place::of(record, entry.is_tail);
+        fallible::push(&mut task.open, Call { place, began: Some(record.time) })
     }
 
     /// Makes the step of a return.
@@ -156,36 +157,55 @@ impl Calls {
     ///
     /// There is no memory: the step was not made.
     pub fn has_left(&mut self, record: &Record<'_>, step: Step) -> Result<(), OutOfMemory> {
-        let task = self.task(key(record))?;
-        task.open.truncate(step.keep);
+        let task = self.tasks.of(record)?;
+        task.open.truncate(step.depth);
         task.interrupt = step.interrupt.filter(|entry| *entry < step.depth);
-        task.unseen = task.unseen.saturating_sub(usize::from(step.is_unseen));
-        (task.highest, task.is_after_unseen) = (task.highest.max(record.word(STACK)), step.is_unseen);
         Ok(())
-    }
-
-    fn find(&self, key: Key) -> Option<&Task> {
-        self.tasks.iter().find(|task| task.key == key)
-    }
-
-    /// Returns the task after moving it to the front, or adding it.
-    fn task(&mut self, key: Key) -> Result<&mut Task, OutOfMemory> {
-        match self.tasks.iter().position(|task| task.key == key) {
-            Some(at) => self.tasks[..=at].rotate_right(1),
-            None => {
-                self.tasks.truncate(TASKS - 1);
-                fallible::push(&mut self.tasks, Task { key, ..Task::default() })?;
-                self.tasks.rotate_right(1);
-            }
-        }
-        self.tasks.first_mut().ok_or(OutOfMemory)
     }
 }
 
-impl Step {
-    /// The step of a task of which nothing is known.
-    const fn first() -> Self {
-        Self { depth: 0, began: None, interrupt: None, keep: 0, is_unseen: false }
+/// Returns the number of the calls in `open` that contain a call with the stack pointer `stack`, which may be a tail call.
+fn surrounding(open: &[Call], stack: u64, is_tail: bool) -> usize {
+    let is_around = |call: &Call| call.place.is_around(stack, is_tail);
+    open.iter().rposition(is_around).map_or(0, |at| at + 1)
+}
+
+impl Place {
+    /// Returns the place of the call that `record` is of. For a return of unknown kind, `is_tail` is false.
+    fn of(record: &Record<'_>, is_tail: bool) -> Self {
+        let address = (!is_tail).then_some(record.word(PARENT));
+        Self { function: record.word(8), stack: record.word(STACK), address }
+    }
+
+    /// Returns whether a call here contains a call with the stack pointer `stack` that begins before it returns.
+    fn is_around(&self, stack: u64, is_tail: bool) -> bool {
+        self.stack > stack || is_tail && self.stack == stack
+    }
+
+    /// Returns whether `record` can be the return of a call here.
+    fn is_of_return(&self, record: &Record<'_>) -> bool {
+        *self == Self::of(record, self.address.is_none())
+    }
+}
+
+impl<T: Default> Tasks<T> {
+    fn find(&self, record: &Record<'_>) -> Option<&T> {
+        let key = key(record);
+        self.0.iter().find(|(other, _)| *other == key).map(|(_, task)| task)
+    }
+
+    /// Returns the task of `record` after moving it to the front, or adding it.
+    fn of(&mut self, record: &Record<'_>) -> Result<&mut T, OutOfMemory> {
+        let key = key(record);
+        match self.0.iter().position(|(other, _)| *other == key) {
+            Some(at) => self.0[..=at].rotate_right(1),
+            None => {
+                self.0.truncate(TASKS - 1);
+                fallible::push(&mut self.0, (key, T::default()))?;
+                self.0.rotate_right(1);
+            }
+        }
+        self.0.first_mut().map(|(_, task)| task).ok_or(OutOfMemory)
     }
 }
 
@@ -206,3 +226,6 @@ pub(crate) struct Entry {
     /// Whether it is the entry of an interrupt.
     pub is_interrupt: bool,
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

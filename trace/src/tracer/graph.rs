@@ -8,8 +8,8 @@ use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
 
+use super::PARENT;
 use super::calls::{self, Calls, Entry, Step};
-use super::{PARENT, STACK};
 use crate::host::{Clock, Symbols};
 use crate::options::{Flag, Options};
 use crate::recorder::{FUNCTION_EVENT, GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, STACK_EVENT};
@@ -74,7 +74,7 @@ pub(crate) fn write_header(out: &mut dyn Write, options: Options) -> fmt::Result
 
 /// Returns the change that `record` makes to the calls of its task. A call whose return address is a trampoline's is a tail
 /// call of a function that is followed to its return.
-fn kind(record: &Record<'_>, symbols: &dyn Symbols) -> Option<calls::Kind> {
+pub(super) fn kind(record: &Record<'_>, symbols: &dyn Symbols) -> Option<calls::Kind> {
     match record.event() {
         GRAPH_ENTRY_EVENT => Some(calls::Kind::Entry(Entry {
             is_tail: symbols.is_trampoline(record.word(PARENT)),
@@ -83,11 +83,6 @@ fn kind(record: &Record<'_>, symbols: &dyn Symbols) -> Option<calls::Kind> {
         GRAPH_RETURN_EVENT => Some(calls::Kind::Return),
         _ => None,
     }
-}
-
-/// Returns whether the return `back` is that of the call `entry` of the same task. A recursive call has another stack pointer.
-fn is_return_of(back: &Record<'_>, entry: &Record<'_>) -> bool {
-    (back.word(8), back.word(STACK)) == (entry.word(8), entry.word(STACK))
 }
 
 impl Printer {
@@ -106,10 +101,11 @@ impl Printer {
     ///
     /// There is no memory.
     pub fn pass_over(&mut self, record: &Record<'_>, symbols: &dyn Symbols) -> Result<(), OutOfMemory> {
+        self.calls.reach(record)?;
         match kind(record, symbols) {
             Some(calls::Kind::Entry(entry)) => {
                 let step = self.calls.enter(record, entry);
-                self.calls.has_entered(record, step)
+                self.calls.has_entered(record, entry, step)
             }
             Some(calls::Kind::Return) => {
                 let step = self.calls.leave(record);
@@ -138,6 +134,7 @@ impl Printer {
             self.keep(record.cpu, cpu);
             return Ok(());
         }
+        self.calls.reach(record)?;
         if record.lost > 0 {
             text::write_lost(out, record.cpu, record.lost)?;
         }
@@ -146,12 +143,12 @@ impl Printer {
             Some(calls::Kind::Entry(entry)) => {
                 let step = self.calls.enter(record, entry);
                 let back = next.filter(|next| next.event() == GRAPH_RETURN_EVENT && next.task() == record.task());
-                let back = back.filter(|next| next.lost == 0 && is_return_of(next, record));
+                let back = back.filter(|next| next.lost == 0 && calls::is_return_of(next, record, entry.is_tail));
                 if !is_hidden(step) {
                     cpu.write_entry(out, record, back, step, style)?;
                 }
                 cpu.skip = back.is_some();
-                self.calls.has_entered(record, step)?;
+                self.calls.has_entered(record, entry, step)?;
             }
             Some(calls::Kind::Return) => {
                 let step = self.calls.leave(record);

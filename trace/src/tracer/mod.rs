@@ -13,7 +13,8 @@
 //!
 //! **Nesting.** A call is recorded with its return address and its stack pointer, a return with its stack pointer. The reader
 //! finds the nesting from these: a call is within the calls of its task whose stack pointers are higher. A hit therefore
-//! keeps no depth, and a lost record changes only the lines of its own call.
+//! keeps no depth, and a lost record changes only the lines of its own call. A call of which only the return was recorded
+//! begins as early as the other records allow.
 
 mod calls;
 pub(crate) mod graph;

@@ -16,16 +16,16 @@ use crate::ring::Record;
 use crate::text::{self, ShowError};
 
 const CLOCK: Clock = Clock { frequency: 1_000_000_000, origin: 0 };
-const TRAMPOLINE: u64 = 0x9000;
+pub(super) const TRAMPOLINE: u64 = 0x9000;
 /// Functions of 0x100 bytes, one behind the other from 0x1000 on.
 const NAMES: [&str; 5] = ["do_sys_open", "getname", "kmem_cache_alloc", "handle_irq", "schedule"];
-const OPEN: u64 = 0x1000;
-const GETNAME: u64 = 0x1100;
-const ALLOC: u64 = 0x1200;
-const IRQ: u64 = 0x1300;
-const SCHEDULE: u64 = 0x1400;
+pub(super) const OPEN: u64 = 0x1000;
+pub(super) const GETNAME: u64 = 0x1100;
+pub(super) const ALLOC: u64 = 0x1200;
+pub(super) const IRQ: u64 = 0x1300;
+pub(super) const SCHEDULE: u64 = 0x1400;
 
-struct Names;
+pub(super) struct Names;
 
 impl Symbols for Names {
     fn lookup(&self, address: u64) -> Option<Function<'_>> {
@@ -46,9 +46,9 @@ impl Symbols for Names {
 }
 
 /// A record, with the time in nanoseconds.
-#[derive(Clone)]
-struct Made {
-    cpu: usize,
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    pub cpu: usize,
     lost: u64,
     time: u64,
     name: [u8; 16],
@@ -56,7 +56,7 @@ struct Made {
 }
 
 impl Made {
-    fn new(event: u16, task: u32, time: u64, words: &[u64]) -> Self {
+    pub fn new(event: u16, task: u32, time: u64, words: &[u64]) -> Self {
         let common = u64::from(event) | u64::from(task) << 32;
         let bytes = [common].iter().chain(words).flat_map(|word| word.to_le_bytes()).collect();
         let mut name = [0; 16];
@@ -65,7 +65,7 @@ impl Made {
         Self { cpu: 0, lost: 0, time, name, bytes }
     }
 
-    fn on(self, cpu: usize) -> Self {
+    pub fn on(self, cpu: usize) -> Self {
         Self { cpu, ..self }
     }
 
@@ -73,23 +73,28 @@ impl Made {
         Self { lost, ..self }
     }
 
-    fn record(&self) -> Record<'_> {
+    /// The record, after `count` others.
+    pub fn record(&self, count: usize) -> Record<'_> {
         let Self { cpu, lost, time, name, ref bytes } = *self;
-        Record { cpu, lost, time, count: 0, name, faults: 0, bytes }
+        Record { cpu, lost, time, count: count as u64, name, faults: 0, bytes }
     }
 }
 
+pub(super) fn numbered(records: &[Made]) -> impl Iterator<Item = Record<'_>> {
+    records.iter().enumerate().map(|(number, made)| made.record(number))
+}
+
 /// A call at `time` by task `task`.
-fn call(task: u32, time: u64, function: u64, stack: u64) -> Made {
+pub(super) fn call(task: u32, time: u64, function: u64, stack: u64) -> Made {
     Made::new(GRAPH_ENTRY_EVENT, task, time, &[function, OPEN + 4, stack])
 }
 
 /// A call that another function ends with.
-fn tail_call(task: u32, time: u64, function: u64, stack: u64) -> Made {
+pub(super) fn tail_call(task: u32, time: u64, function: u64, stack: u64) -> Made {
     Made::new(GRAPH_ENTRY_EVENT, task, time, &[function, TRAMPOLINE, stack])
 }
 
-fn back(task: u32, time: u64, function: u64, stack: u64) -> Made {
+pub(super) fn back(task: u32, time: u64, function: u64, stack: u64) -> Made {
     Made::new(GRAPH_RETURN_EVENT, task, time, &[function, OPEN + 4, stack])
 }
 
@@ -105,16 +110,16 @@ fn graph_options() -> Options {
 
 /// The record that follows the one of this number on its CPU.
 fn next(records: &[Made], number: usize) -> Option<Record<'_>> {
-    records[number + 1..].iter().find(|next| next.cpu == records[number].cpu).map(Made::record)
+    numbered(records).skip(number + 1).find(|next| next.cpu == records[number].cpu)
 }
 
 fn shown_with(records: &[Made], options: Options) -> String {
     let style = Style { symbols: &Names, clock: CLOCK, options, cpus: 4 };
-    let mut printer = Printer::of(records.iter().map(Made::record), &Names).unwrap();
+    let mut printer = Printer::of(numbered(records), &Names).unwrap();
     let mut out = String::new();
-    for (number, made) in records.iter().enumerate() {
+    for (number, record) in numbered(records).enumerate() {
         let next = next(records, number);
-        printer.write(&mut out, &made.record(), next.as_ref(), None, style).unwrap();
+        printer.write(&mut out, &record, next.as_ref(), None, style).unwrap();
     }
     out
 }
@@ -443,6 +448,61 @@ fn a_return_whose_call_is_missing_in_between_indents_nothing_before_it() {
     assert_eq!(shown(&records), expected);
 }
 
+/// The ring of CPU 0 has kept fewer records than that of CPU 2, so a call without an entry begins between records.
+#[test]
+fn a_call_whose_entry_was_overwritten_surrounds_its_calls_after_older_records_of_another_cpu() {
+    let records = [
+        call(7, 1_000, OPEN, 0x800).on(2),
+        call(7, 1_100, GETNAME, 0x700).on(2),
+        back(7, 1_200, GETNAME, 0x700).on(2),
+        back(7, 1_500, OPEN, 0x800).on(2),
+        // The task has called `schedule` on CPU 0.
+        call(7, 3_000, GETNAME, 0x700),
+        call(7, 3_100, ALLOC, 0x600),
+        back(7, 3_300, ALLOC, 0x600),
+        back(7, 3_400, GETNAME, 0x700),
+        back(7, 4_000, SCHEDULE, 0x800),
+        call(7, 5_000, OPEN, 0x800),
+        back(7, 5_500, OPEN, 0x800),
+    ];
+    let expected = "\
+\x202)               |  do_sys_open() {
+ 2)   0.100 us    |    getname();
+ 2)   0.500 us    |  }
+ 0)               |    getname() {
+ 0)   0.200 us    |      kmem_cache_alloc();
+ 0)   0.400 us    |    }
+ 0)               |  } /* schedule */
+ 0)   0.500 us    |  do_sys_open();
+";
+    assert_eq!(shown(&records), expected);
+}
+
+#[test]
+fn a_tail_call_is_within_a_call_whose_entry_is_missing() {
+    let records = [
+        call(7, 1_000, ALLOC, 0x800).on(2),
+        back(7, 1_500, ALLOC, 0x800).on(2),
+        tail_call(7, 2_000, GETNAME, 0x800),
+        back(7, 3_000, GETNAME, 0x800),
+        back(7, 3_100, OPEN, 0x800),
+    ];
+    let expected = "\
+\x202)   0.500 us    |  kmem_cache_alloc();
+ 0)   1.000 us    |    getname();
+ 0)               |  } /* do_sys_open */
+";
+    assert_eq!(shown(&records), expected);
+    // The entry of the tail call is missing, too, or only that one. They return at once.
+    let [first, second, _, inner, outer] = records.clone();
+    let missing = shown(&[first, second, call(7, 2_500, SCHEDULE, 0x700), inner.clone(), outer.clone()]);
+    assert!(missing.ends_with(
+        "      schedule() {\n 0)               |    } /* getname */\n 0)               |  } /* do_sys_open */\n"
+    ));
+    let inner = shown(&[call(7, 2_000, OPEN, 0x800).on(2), call(7, 2_500, SCHEDULE, 0x700), inner, outer]);
+    assert!(inner.ends_with("      schedule() {\n 0)               |    } /* getname */\n 0)   1.100 us    |  }\n"));
+}
+
 #[test]
 fn a_task_that_moves_away_within_a_call_on_one_line_is_in_that_call() {
     let records = [
@@ -459,6 +519,55 @@ fn a_task_that_moves_away_within_a_call_on_one_line_is_in_that_call() {
  0)   0.500 us    |  kmem_cache_alloc();
 ";
     assert_eq!(shown(&records), expected);
+}
+
+#[test]
+fn a_return_to_another_caller_is_not_that_of_a_call() {
+    let mut other = back(7, 2_000, OPEN, 0x800);
+    other.bytes[16..24].copy_from_slice(&(GETNAME + 8).to_le_bytes());
+    let expected = " 0)               |  do_sys_open() {\n 0)               |  } /* do_sys_open */\n";
+    assert_eq!(shown(&[call(7, 1_000, OPEN, 0x800), other]), expected);
+}
+
+#[test]
+fn a_hidden_interrupt_has_ended_where_a_call_without_an_entry_begins() {
+    let mut options = graph_options();
+    options.set(Flag::GraphInterrupts, false);
+    let records = [
+        call(7, 1_000, IRQ, 0x500).on(2),
+        call(7, 2_000, ALLOC, 0x400),
+        back(7, 2_500, ALLOC, 0x400),
+        // The interrupt has ended on CPU 0, before this call began.
+        back(7, 3_000, GETNAME, 0x500),
+    ];
+    let expected = " 0)   0.500 us    |    kmem_cache_alloc();\n 0)               |  } /* getname */\n";
+    assert_eq!(shown_with(&records, options), expected);
+}
+
+#[test]
+fn the_newest_records_are_nested_as_among_all() {
+    let records = [
+        back(7, 1_000, ALLOC, 0x600).on(2),
+        call(7, 2_000, GETNAME, 0x700),
+        back(7, 3_000, GETNAME, 0x700),
+        back(7, 4_000, OPEN, 0x800),
+    ];
+    let style = Style { symbols: &Names, clock: CLOCK, options: graph_options(), cpus: 4 };
+    let all = shown(&records);
+    let lines: Vec<_> = all.lines().collect();
+    for (skipped, first) in [(0, 0), (1, 1), (3, 2)] {
+        let mut printer = Printer::of(numbered(&records), &Names).unwrap();
+        let mut out = String::new();
+        for (number, record) in numbered(&records).enumerate() {
+            match number < skipped {
+                true => printer.pass_over(&record, &Names).unwrap(),
+                false => {
+                    printer.write(&mut out, &record, next(&records, number).as_ref(), None, style).unwrap();
+                }
+            }
+        }
+        assert_eq!(out.lines().collect::<Vec<_>>(), lines[first..]);
+    }
 }
 
 #[test]
@@ -492,10 +601,10 @@ fn a_record_that_was_not_written_can_be_written_again() {
     ];
     let style = Style { symbols: &Names, clock: CLOCK, options: graph_options(), cpus: 4 };
     let (mut printer, mut out) = (Printer::default(), String::new());
-    for (number, made) in records.iter().enumerate() {
+    for (number, record) in numbered(&records).enumerate() {
         for writes in 0.. {
             let mut short = Short(writes, String::new());
-            match printer.write(&mut short, &made.record(), next(&records, number).as_ref(), None, style) {
+            match printer.write(&mut short, &record, next(&records, number).as_ref(), None, style) {
                 Ok(()) => {
                     out.push_str(&short.1);
                     break;
@@ -512,7 +621,7 @@ fn a_call_of_the_tracer_function_has_its_caller() {
     let line = |parent, options: Options| {
         let made = Made::new(FUNCTION_EVENT, 7, 1_000, &[GETNAME, parent]);
         let mut out = String::new();
-        text::write_record(&mut out, &made.record(), None, &Names, CLOCK, options).unwrap();
+        text::write_record(&mut out, &made.record(0), None, &Names, CLOCK, options).unwrap();
         out
     };
     let options = of_tracer(Tracer::Function);
