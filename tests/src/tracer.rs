@@ -154,6 +154,15 @@ test!(
 struct Open {
     function: u64,
     stack: u64,
+    /// The return address; `None` for a tail call, whose entry has another than its return.
+    address: Option<u64>,
+}
+
+impl Open {
+    fn of(record: &Record<'_>, is_tail: bool) -> Self {
+        let address = (!is_tail).then_some(record.word(PARENT));
+        Self { function: record.word(8), stack: record.word(STACK), address }
+    }
 }
 
 /// What a check of the nesting has found.
@@ -165,32 +174,50 @@ struct Nesting {
     abandoned: u64,
     /// Returns without a call.
     alone: u64,
+    /// Returns that follow directly on the return of their call's tail call.
+    rows: u64,
+    /// Returns of tail calls that are not followed by that of the call around them, on the same CPU with the same address.
+    torn: u64,
     deepest: usize,
 }
 
 /// Checks that each return ends the innermost call of its task, in the order of times.
 fn nesting<'a>(records: impl Iterator<Item = Record<'a>>) -> Nesting {
     let mut tasks: BTreeMap<u32, Vec<Open>> = BTreeMap::new();
+    // For each CPU after a return of a tail call: the call that must return next, its task, and its return address.
+    let mut rows: [Option<(Open, u32, u64)>; MAX_CPUS] = [None; MAX_CPUS];
     let mut found = Nesting::default();
     for record in records {
         let open = tasks.entry(record.task()).or_default();
-        let call = Open { function: record.word(8), stack: record.word(STACK) };
+        let row = rows[record.cpu].take();
         match record.event() {
             GRAPH_ENTRY_EVENT => {
                 let is_tail = probe::is_trampoline(record.word(PARENT) as usize);
+                let call = Open::of(&record, is_tail);
                 while open.last().is_some_and(|last| last.stack < call.stack || last.stack == call.stack && !is_tail) {
                     open.pop();
                     found.abandoned += 1;
                 }
                 open.push(call);
                 found.entries += 1;
+                found.torn += u64::from(row.is_some());
                 found.deepest = found.deepest.max(open.len());
             }
             GRAPH_RETURN_EVENT => {
-                match open.iter().rposition(|other| *other == call) {
+                let is_own = |call: &Open| *call == Open::of(&record, call.address.is_none());
+                let address = record.word(PARENT);
+                if let Some((call, task, expected)) = row {
+                    let is_next = is_own(&call) && (task, expected) == (record.task(), address);
+                    found.rows += u64::from(is_next);
+                    found.torn += u64::from(!is_next);
+                }
+                match open.iter().rposition(is_own) {
                     Some(at) => {
                         found.abandoned += (open.len() - at - 1) as u64;
+                        let tail = open[at];
                         open.truncate(at);
+                        let around = open.last().filter(|around| around.stack == tail.stack);
+                        rows[record.cpu] = around.map(|around| (*around, record.task(), address));
                     }
                     None => found.alone += 1,
                 }
@@ -256,6 +283,8 @@ test!(
         println!("{count} functions, {} hits, {} of them recorded: {found:?}", before, snapshot.present());
         assert!(found.entries > 1000 && found.returns > 1000 && found.deepest > 5);
         assert_eq!(found.alone, 0, "returns without a call");
+        assert_eq!(found.torn, 0, "returns that do not follow on those of tail calls");
+        assert!(found.rows > 0, "no tail call");
         assert!(found.abandoned <= traced.missed(), "{} of the returns are missing, uncounted", found.abandoned);
     }
 );
