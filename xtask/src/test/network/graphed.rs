@@ -131,39 +131,67 @@ impl Subject<()> for Graphed {
     }
 }
 
-/// Checks the lines ` CPU) TASK | DURATION |  CALL`: what a task opens it closes at the same depth, and nothing is deeper than one
-/// step within what is open.
+/// A call that a task is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    /// It surrounds the first line of its task.
+    Before,
+    /// A line opened it.
+    Shown,
+    /// Its beginning was not recorded: only that it surrounds others, and its end, is shown.
+    Missing,
+}
+
+/// The state of a task at its last line.
+#[derive(Default)]
+struct Task<'a> {
+    open: Vec<Open>,
+    /// The CPU of the line, with the number of gaps in its records.
+    place: (&'a str, usize),
+}
+
+/// Checks the lines ` CPU) TASK | DURATION |  CALL`: every line that closes a call closes what a line opened, what surrounded
+/// the task's first line, or a call whose beginning is missing. The end of the latter is named, and must come. It can close
+/// nothing only if its beginning was recorded on another CPU, or was lost.
 fn nesting(lines: &[String]) -> Result<(), String> {
-    let mut tasks: HashMap<&str, Vec<usize>> = HashMap::new();
+    let mut tasks: HashMap<&str, Task<'_>> = HashMap::new();
+    let mut gaps: HashMap<&str, usize> = HashMap::new();
     let (mut calls, mut deepest) = (0, 0);
     for line in lines {
+        if let Some((cpu, _)) = line.strip_prefix("CPU:").and_then(|rest| rest.split_once(" [LOST ")) {
+            *gaps.entry(cpu).or_default() += 1;
+        }
         let mut columns = line.splitn(3, '|');
         let (Some(place), Some(_), Some(call)) = (columns.next(), columns.next(), columns.next()) else { continue };
-        let Some((_, task)) = place.split_once(") ") else { continue };
+        let Some((cpu, task)) = place.split_once(") ") else { continue };
         let Some(call) = call.strip_prefix("  ") else { continue };
         let depth = (call.len() - call.trim_start().len()) / 2;
-        let is_new = !tasks.contains_key(task.trim());
-        let open = tasks.entry(task.trim()).or_default();
         let is_end = call.trim_start().starts_with('}');
-        if is_new {
+        let is_named = call.ends_with(" */");
+        let place = (cpu.trim(), gaps.get(cpu.trim()).copied().unwrap_or_default());
+        let surrounding = depth + usize::from(is_end);
+        let Task { open, place: last } = tasks.entry(task.trim()).or_insert_with(|| {
             // The calls that it was in at the first line are not shown.
-            open.extend(0..depth + usize::from(is_end));
+            Task { open: vec![Open::Before; surrounding], place }
+        });
+        if open.iter().skip(surrounding).any(|call| *call == Open::Missing) {
+            return Err(format!("{line:?} is after a call that does not end"));
         }
+        let closes_nothing = is_end && open.len() <= depth && *last == place;
+        open.resize(surrounding, Open::Missing);
         if is_end {
-            open.truncate(depth + 1);
-            if open.pop() != Some(depth) {
+            let is_shown = open.pop() != Some(Open::Missing);
+            if closes_nothing || !is_shown && !is_named {
                 return Err(format!("{line:?} closes nothing"));
             }
-        } else {
-            open.truncate(depth);
-            if open.len() != depth {
-                return Err(format!("{line:?} is within nothing"));
-            }
-            if call.ends_with('{') {
-                open.push(depth);
-            }
+        } else if call.ends_with('{') {
+            open.push(Open::Shown);
         }
+        *last = place;
         (calls, deepest) = (calls + 1, deepest.max(depth));
+    }
+    if let Some((task, _)) = tasks.iter().find(|(_, task)| task.open.contains(&Open::Missing)) {
+        return Err(format!("{task} is in a call without a beginning that does not end"));
     }
     if calls < LEAST || deepest < 3 {
         return Err(format!("only {calls} lines of calls were shown, to a depth of {deepest}"));
@@ -176,7 +204,7 @@ mod tests {
     use super::*;
 
     fn check(lines: &[&str]) -> Result<(), String> {
-        let many = (0..LEAST).map(|_| " 1)     idle-9     |   1.000 us    |      d();".to_owned());
+        let many = (0..LEAST).map(|_| " 1)     idle-9     |   1.000 us    |        d();".to_owned());
         nesting(&many.chain(lines.iter().map(|line| (*line).to_owned())).collect::<Vec<_>>())
     }
 
@@ -200,6 +228,34 @@ mod tests {
             check(&wrong).unwrap_err();
         }
         check(&[" 0)    main-3     |  |  a();", " 0)    main-3     |  |      c();"]).unwrap_err();
+    }
+
+    #[test]
+    fn a_call_without_a_beginning_surrounds_others_and_ends() {
+        let right = [
+            " 2)    main-3     |               |  f() {",
+            " 2)    main-3     |   1.000 us    |  }",
+            " 0)    main-3     |   1.000 us    |      b();",
+            " 0)    main-3     |               |    } /* inner */",
+            " 0)    main-3     |               |  } /* run */",
+            " 2)    main-3     |               |  } /* elsewhere */",
+            "CPU:2 [LOST 3 EVENTS]",
+            " 2)    main-3     |               |  } /* lost */",
+        ];
+        check(&right).unwrap();
+        // Its end is missing, is not named, or comes after calls that are not within it.
+        for (at, line) in [
+            (4, " 0)    main-3     |   1.000 us    |  other();"),
+            (4, " 0)    main-3     |   1.000 us    |  }"),
+            (3, " 0)    main-3     |   1.000 us    |    other();"),
+            (2, " 0)    main-3     |   1.000 us    |    b();"),
+            (6, " 0)    busy-2     |   1.000 us    |  other();"),
+        ] {
+            let mut wrong = right.to_vec();
+            wrong[at] = line;
+            check(&wrong).unwrap_err();
+        }
+        check(&right[..4]).unwrap_err();
     }
 
     #[test]
