@@ -3,10 +3,12 @@
 use aarch64_kprobes::probe::{self, Memory, ProbeInfo, ProbeKind};
 use kprobes_trace::definition::{self, Command, synthetic};
 use kprobes_trace::errno::Errno;
+use kprobes_vm::counted::counted;
 
 use crate::session::Session;
 use crate::symbol::Symbolic;
 use crate::tracing;
+use crate::typed;
 use crate::words::{Failure, Words};
 
 /// Carries out a line in the grammar of `kprobe_events`.
@@ -15,7 +17,7 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
     if line.trim_ascii_start().starts_with("s:") {
         return define_synthetic(session, line);
     }
-    match definition::parse(line).map_err(fail)? {
+    match definition::parse(&typed::without_quotes(line)?).map_err(fail)? {
         None => Ok(()),
         Some(Command::Define(definition)) => {
             let names =
@@ -95,7 +97,10 @@ pub(crate) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
     }
     let Memory { points, slots, slot_bytes, stubs, stub_bytes, table_bytes, counter_bytes } = probe::memory();
     println!(
-        "memory: {points} instructions, {slots} slots and {stubs} stubs in {} KiB, table {} KiB, counts {} KiB",
+        "memory: {}, {} and {} in {} KiB, table {} KiB, counts {} KiB",
+        counted(points, "instruction", "instructions"),
+        counted(slots, "slot", "slots"),
+        counted(stubs, "stub", "stubs"),
         (slot_bytes + stub_bytes) >> 10,
         table_bytes >> 10,
         counter_bytes >> 10

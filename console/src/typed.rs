@@ -62,7 +62,11 @@ pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
     let (is_redirected, mut words) = (line.output.is_some(), line.words.into_iter());
     let (text, command) = match (words.next(), words.next(), words.next(), words.next()) {
         (Some(text), None, ..) => (text, None),
-        (Some(text), Some(option), Some(command), None) if option == "-c" => (text, Some(command)),
+        (Some(text), Some(flag), Some(command), None) if flag == "-c" => (text, Some(command)),
+        (Some(text), Some(_), Some(_), Some(_)) if let Some(("", command)) = option(quoted(rest.text).1) => {
+            let command = Some(fallible::copy(command)?);
+            return Ok(Typed { text, column: rest.column + 1, command });
+        }
         _ => return Err(rest.failure("one quoted text is expected here, optionally followed by -c 'COMMAND'")),
     };
     if is_redirected {
@@ -99,6 +103,37 @@ fn option(text: &str) -> Option<(&str, &str)> {
         rest = rest.get(length..)?;
     }
     None
+}
+
+/// Returns `line` with blanks for the quotes around its second word, in which most commands accept a name. All columns
+/// stay as they are. A quote that is not closed, or that text follows, stays.
+///
+/// # Errors
+///
+/// There is no memory for the line.
+pub fn without_quotes(line: &str) -> Result<String, OutOfMemory> {
+    let mut words = Words::new(line);
+    words.next();
+    let rest = words.rest().text;
+    let before = line.trim_end().strip_suffix(rest).unwrap_or(line);
+    let (quoted, behind) = quoted(rest);
+    let inner = quoted.get(1..quoted.len().saturating_sub(1)).filter(|_| quoted.ends_with(['\'', '"']));
+    match inner {
+        Some(name) if behind.is_empty() || behind.starts_with(char::is_whitespace) => {
+            fallible::format(format_args!("{before} {name} {behind}"))
+        }
+        _ => fallible::copy(line),
+    }
+}
+
+/// Splits behind the text in quotes at the start of `text`. If there is none, the first part is empty.
+fn quoted(text: &str) -> (&str, &str) {
+    let length = match text.strip_prefix('\'') {
+        Some(inner) => inner.find('\'').map_or(text.len(), |end| end + 2),
+        None if text.starts_with('"') => string_length(text),
+        None => 0,
+    };
+    text.split_at_checked(length).unwrap_or((text, ""))
 }
 
 /// Returns the length of the string at the start of `text` with its quotes, in bytes.
@@ -163,6 +198,9 @@ mod tests {
                 "kprobe:f { print(\"a -c b\"); }",
                 Some("run sha256"),
             ),
+            ("'kprobe:f { print(\"a -c b\"); }' -c run sha256", "kprobe:f { print(\"a -c b\"); }", Some("run sha256")),
+            (r#""<a::B as c::D>::f" -c run sha256 10"#, "<a::B as c::D>::f", Some("run sha256 10")),
+            (r#"'f' -c echo "a  b" > trace_marker"#, "f", Some(r#"echo "a  b" > trace_marker"#)),
         ] {
             assert_eq!(read(line), (program.into(), command.map(String::from)), "{line}");
         }
@@ -190,6 +228,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_definition_may_have_its_place_in_quotes() {
+        for (line, expected) in [
+            (r#"p:a "<a::B as c::D>::f" %x0"#, "p:a  <a::B as c::D>::f  %x0"),
+            ("  r:a  'f'  ", "  r:a   f "),
+            (r#"-:a "f"  %x0"#, "-:a  f   %x0"),
+            ("p:a f", "p:a f"),
+            ("p:a <&'a T>::f 'x'", "p:a <&'a T>::f 'x'"),
+            ("p:a \"f", "p:a \"f"),
+            ("p:a '", "p:a '"),
+            ("p:a 'f'+4", "p:a 'f'+4"),
+            ("p:a", "p:a"),
+            ("", ""),
+        ] {
+            assert_eq!(without_quotes(line).as_deref(), Ok(expected), "{line:?}");
+        }
+    }
+
     /// 0 to 5 white space characters before, between and after the words.
     #[test]
     fn blanks_change_nothing() {
@@ -214,5 +270,9 @@ mod tests {
         assert_eq!(refused("kprobe:f { } -c "), Failure::at(16, "a command, as in run sha256, is missing here"));
         assert_eq!(refused("'kprobe:f"), Failure::at(0, "this quote is not closed"));
         assert_eq!(refused(""), Failure::at(1, "a program is missing here"));
+        for more in ["'f' g h i", "'f' g -c run", "'f'g -c run sha256", "'f' -cx run sha256"] {
+            let expected = "one quoted text is expected here, optionally followed by -c 'COMMAND'";
+            assert_eq!(refused(more), Failure::at(0, expected), "{more}");
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! Parses probes. The name in a probe is not split into tokens: a demangled path may contain white space, commas,
-//! braces and slashes, but only inside brackets.
+//! braces and slashes, but only inside brackets. As in bpftrace, a name may stand in quotes.
 
 use alloc::string::String;
 
@@ -10,12 +10,19 @@ use super::tree::{Probe, Spanned, Unit};
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
 
-/// Returns the length of the name of a probe, in bytes: up to white space, `,`, `/`, `;` or `{` outside brackets. A `{`
-/// after `::` belongs to the name. The inner error is the offset of an unclosed bracket.
+/// Returns the length of the name of a probe, in bytes: up to white space, `,`, `/`, `;` or `{` outside brackets and
+/// quotes. A `{` after `::` belongs to the name. The inner error is the offset of an unclosed bracket or quote.
 fn name_length(text: &str) -> Result<Result<usize, usize>, OutOfMemory> {
     let mut open = alloc::vec::Vec::new();
     let mut previous = ' ';
+    let mut quote = None;
     for (at, c) in text.char_indices() {
+        if c == '"' && open.is_empty() {
+            quote = if quote.is_none() { Some(at) } else { None };
+        }
+        if quote.is_some() {
+            continue;
+        }
         let begins_part = text.get(..at).is_some_and(|before| before.ends_with("::"));
         match c {
             '/' if open.is_empty() && is_in_path(text, at) => {}
@@ -28,7 +35,7 @@ fn name_length(text: &str) -> Result<Result<usize, usize>, OutOfMemory> {
         }
         previous = c;
     }
-    Ok(match open.pop() {
+    Ok(match quote.or(open.pop()) {
         Some(at) => Err(at),
         None => Ok(text.len()),
     })
@@ -52,12 +59,17 @@ fn is_source(path: &str) -> bool {
     SOURCE.iter().any(|ending| path.ends_with(ending))
 }
 
-/// Returns the offset of the last `separator` in `text` that is outside brackets and not part of a `::`.
+/// Returns the offset of the last `separator` in `text` that is outside brackets and quotes, and not part of a `::`.
 fn last_outside(text: &str, separator: char) -> Option<usize> {
     let mut depth = 0_usize;
     let mut found = None;
+    let mut is_quoted = false;
     let bytes = text.as_bytes();
     for (at, c) in text.char_indices() {
+        is_quoted ^= c == '"' && depth == 0;
+        if is_quoted {
+            continue;
+        }
         let beside = |other: Option<usize>| other.and_then(|at| bytes.get(at)) == Some(&b':');
         match c {
             '<' | '(' | '[' | '{' => depth += 1,
@@ -92,9 +104,18 @@ impl<'a> Part<'a> {
         (Self { text: before, ..self }, Self { text: after, start: self.start + at + 1 })
     }
 
+    /// Returns the text without the quotes around it.
+    fn unquoted(self) -> &'a str {
+        let inner = self.text.strip_prefix('"').and_then(|inner| inner.strip_suffix('"'));
+        inner.unwrap_or(self.text)
+    }
+
     /// Returns the part as a function or a glob.
     fn glob(self) -> Result<String, Error> {
-        if self.text.is_empty() { Err(self.span().error(Problem::ProbeName)) } else { Ok(fallible::copy(self.text)?) }
+        match self.unquoted() {
+            "" => Err(self.span().error(Problem::ProbeName)),
+            name => Ok(fallible::copy(name)?),
+        }
     }
 
     /// Returns the part as one function.
@@ -116,8 +137,13 @@ pub(super) fn parse(cursor: &mut Cursor<'_>) -> Result<Spanned<Probe>, Error> {
     cursor.skip_blank()?;
     let start = cursor.position;
     let length = name_length(cursor.rest())?.map_err(|at| {
+        let problem = if cursor.rest().get(at..).is_some_and(|rest| rest.starts_with('"')) {
+            Problem::OpenText
+        } else {
+            Problem::OpenBracket
+        };
         let start = start + at;
-        Span { start, end: start + 1 }.error(Problem::OpenBracket)
+        Span { start, end: start + 1 }.error(problem)
     })?;
     cursor.position += length;
     let whole = Part { text: cursor.text.get(start..start + length).unwrap_or(""), start };
@@ -137,11 +163,11 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
     match kind.text {
         "kprobe" | "k"
             if let Some((file, line)) = last_outside(rest.text, ':').map(|at| rest.cut(at))
-                && is_source(file.text) =>
+                && is_source(file.unquoted()) =>
         {
             let number = number(line.text).and_then(|line| u32::try_from(line).ok()).filter(|&line| line > 0);
             let number = number.ok_or(line.span().error(Problem::LineNumber))?;
-            Ok(Probe::Line { file: fallible::copy(file.text)?, line: number })
+            Ok(Probe::Line { file: fallible::copy(file.unquoted())?, line: number })
         }
         "kprobe" | "k" => match last_outside(rest.text, '+').map(|at| rest.cut(at)) {
             Some((function, offset)) => Ok(Probe::Offset { function: function.function()?, offset: offset.offset()? }),

@@ -87,6 +87,12 @@ fn names_of_probes_are_taken_as_they_stand() {
     assert_eq!(probe("insn:a::f:* {}"), instruction(None));
     assert_eq!(probe("inline:a::*:return {}"), Probe::Inline { function: "a::*".into(), exit: true });
     assert_eq!(probe("return:a::f {}"), Probe::Exit { glob: "a::f".into() });
+    assert_eq!(probe("kprobe:\"<a::B as c::D>::f\"/1/{}"), glob("<a::B as c::D>::f"));
+    assert_eq!(probe("kprobe:\"<dyn A + B>::f\"+8{}"), offset(8));
+    assert_eq!(probe("insn:\"a::f\":4{}"), instruction(Some(4)));
+    assert_eq!(probe("k:\"entry.S\":7{}"), line("entry.S", 7));
+    assert_eq!(probe("inline:\"a::*\":return {}"), Probe::Inline { function: "a::*".into(), exit: true });
+    assert_eq!(probe("kprobe:\"a{,; b\"{}"), glob("a{,; b"));
     assert_eq!(probe("kretprobe:* {}"), Probe::Return { glob: "*".into() });
     assert_eq!(probe("interval:ms:50 {}"), Probe::Interval { count: 50, unit: Unit::Milliseconds });
     for (written, count, unit, period) in [
@@ -128,6 +134,9 @@ fn probes_are_refused_where_they_are_wrong() {
     refuses("kprobe: {}", "       ^", Problem::ProbeName);
     refuses("kprobe:f, {}", "          ^", Problem::ProbeKind);
     refuses("kprobe:a<b {}", "        ^", Problem::OpenBracket);
+    refuses("kprobe:\"f {}", "       ^", Problem::OpenText);
+    refuses("kprobe:\"\" {}", "       ^^", Problem::ProbeName);
+    refuses("kprobe:\"f*\"+8 {}", "       ^^^^", Problem::GlobOffset);
     refuses("kprobe:f+x {}", "         ^", Problem::Offset);
     refuses("kprobe:f+6 {}", "         ^", Problem::Offset);
     refuses("kprobe:f*+8 {}", "       ^^", Problem::GlobOffset);

@@ -15,6 +15,8 @@ mod sha256;
 use core::fmt;
 use core::time::Duration;
 
+use kprobes_vm::counted::counted;
+
 #[cfg(target_os = "none")]
 pub use runner::run;
 
@@ -93,10 +95,12 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let iterations = self.right + self.wrong;
-        write!(f, "{}: {iterations} iterations in {} tasks: ", self.workload.name, self.tasks)?;
+        let (done, tasks) = (counted(iterations, "iteration", "iterations"), counted(self.tasks, "task", "tasks"));
+        write!(f, "{}: {done} in {tasks}: ", self.workload.name)?;
         write!(f, "{} right, {} wrong, {} ms", self.right, self.wrong, self.elapsed.as_millis())?;
         for (function, calls) in self.workload.calls {
-            write!(f, "\n  {:>8} calls of {function}", calls * iterations)?;
+            let calls = calls * iterations;
+            write!(f, "\n  {calls:>8} {} of {function}", if calls == 1 { "call" } else { "calls" })?;
         }
         Ok(())
     }
@@ -131,5 +135,8 @@ mod tests {
         let text = report.to_string();
         assert!(text.starts_with("sha256: 100 iterations in 4 tasks: 99 right, 1 wrong, 7 ms\n"), "{text}");
         assert!(text.ends_with("\n       200 calls of sha2::sha256::compress256"), "{text}");
+        let text = Report { tasks: 1, right: 1, wrong: 0, ..report }.to_string();
+        assert!(text.starts_with("sha256: 1 iteration in 1 task: 1 right, "), "{text}");
+        assert!(text.contains("\n         1 call of runtime::workload::sha256::iterate"), "{text}");
     }
 }
