@@ -294,14 +294,18 @@ fn a_line_that_does_not_fit_is_refused() {
     }
 }
 
-/// Inserts every byte at every position of a definition. The resulting line contains the byte as sent, has the effect
-/// of a key, or is refused.
+/// Inserts every byte at every position of a definition, a filter and a program. The resulting line contains the byte as
+/// sent, has the effect of a key, or is refused.
 #[test]
 fn every_byte_is_understood_or_refuses_the_line() {
-    const DEFINITION: &str = "p:g/b1 f::<[u8; 4]>::O+4 a=%x0:u8[2] s=\\\"\u{e9}\u{1f4a5}\"";
-    for place in 0..=DEFINITION.len() {
-        let (before, behind) = DEFINITION.as_bytes().split_at(place);
-        let splits_character = !DEFINITION.is_char_boundary(place);
+    const LINES: [&str; 3] = [
+        "p:g/b1 f::<[u8; 4]>::O+4 a=%x0:u8[2] s=\\\"\u{e9}\u{1f4a5}\"",
+        "echo 'a < 0x1f && s ~ \"*\u{e9}[!r-t]\"' > events/kprobes/b1/filter",
+        "trace kprobe:f /arg0 > 5/ { printf(\"\\n\u{1f4a5}\"); @[func] = count(); } -c run",
+    ];
+    for (text, place) in LINES.iter().flat_map(|text| (0..=text.len()).map(move |place| (text, place))) {
+        let (before, behind) = text.as_bytes().split_at(place);
+        let splits_character = !text.is_char_boundary(place);
         for byte in 0..=255_u8 {
             let sent = [before, &[byte], behind].concat();
             let outcome = line(&sent);
