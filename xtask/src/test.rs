@@ -175,7 +175,7 @@ pub fn test(options: &Options) -> Result<ExitCode> {
         miri::add_tests(&pool, &wanted, options.thorough, options.list);
     }
     if is_stage("check") {
-        host::add_checks(&pool, &wanted, options.list);
+        host::add_checks(&pool, &wanted, options.thorough, options.list);
     }
     let mut runs = 0;
     pool.run(|news| match news {

@@ -85,9 +85,12 @@ const WHOLE: [&str; 10] = [
     "profile.whole.debug=false",
 ];
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
+/// The check that is left to thorough runs. What only the models have is little, and their packages are checked for it
+/// anew.
+const THOROUGH: &str = "check::clippy::models";
 
 /// Adds the checks of the sources, which run no program of the repository.
-pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
+pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
     let checks: [(&str, Vec<&str>); 8] = [
         // With LTO, the assembly of all crates is one file, in which every name may be defined only once. Linking takes
         // one core for long, so it is not left to the end.
@@ -102,13 +105,14 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
         // This checks the libraries as their tests compile them.
         ("check::clippy::host", [&["clippy", "--tests"], &PURE[..], &HOST, &LIBRARIES, &DENY].concat()),
         (
-            "check::clippy::models",
+            THOROUGH,
             [&["clippy", "--tests"], &PURE[..], &HOST, &MODELS, &["-p", "kprobes-models"], &LOOM, &DENY].concat(),
         ),
         ("check::clippy::xtask", [&["clippy", "-p", "xtask", "--all-targets"], &PURE[..], &HOST, &DENY].concat()),
         ("check::examples_of_the_documentation", [&["test", "--doc"], &PURE[..], &HOST, &DOCUMENTED].concat()),
     ];
-    for (name, arguments) in checks.into_iter().filter(|(name, _)| wanted.has(name)) {
+    let is_asked_for = |name: &str| wanted.has(name) && (is_thorough || wanted.is_filtered() || name != THOROUGH);
+    for (name, arguments) in checks.into_iter().filter(|(name, _)| is_asked_for(name)) {
         pool.add(name, move |context| {
             if is_listing {
                 return context.results.list(name.into(), 1);
