@@ -75,7 +75,7 @@ impl ErrorLog {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

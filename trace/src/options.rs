@@ -192,7 +192,7 @@ impl Options {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use alloc::string::String;

@@ -550,5 +550,5 @@ impl<'a> Conversion<'a> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -472,5 +472,5 @@ impl fmt::Display for FlagsText {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

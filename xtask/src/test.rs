@@ -199,16 +199,7 @@ fn add_images<'a>(pool: &Pool<'a>, targets: &'a Targets<'a>, audits: bool) {
     let audits = |image: audit::Image| audits && targets.wanted.has(image.test_name());
     let (audits_tests, audits_kernel) = (audits(audit::Image::Tests), audits(audit::Image::Kernel));
     let is_of_others = targets.wanted.is_of(&[&KERNEL_MODULES[..], &["loader::", "bench::"]].concat());
-    if has_machines && !is_of_others || audits_tests {
-        pool.add("the tests", move |context| {
-            build(context, "kprobes-tests", |elf, image| {
-                if audits_tests {
-                    add_audit(context, targets.is_listing, audit::Image::Tests, elf);
-                }
-                targets.add_listed(context, image)
-            });
-        });
-    }
+    // Sessions and clients wait for lines, which leaves cores to the builds that follow.
     if has_machines && targets.wanted.may_have_of(&KERNEL_MODULES) || audits_kernel {
         pool.add("the kernel", move |context| {
             build(context, "runtime", |elf, image| {
@@ -219,6 +210,16 @@ fn add_images<'a>(pool: &Pool<'a>, targets: &'a Targets<'a>, audits: bool) {
                 card::add(context, targets, image);
                 record::add(context, targets, image);
                 Ok(())
+            });
+        });
+    }
+    if has_machines && !is_of_others || audits_tests {
+        pool.add("the tests", move |context| {
+            build(context, "kprobes-tests", |elf, image| {
+                if audits_tests {
+                    add_audit(context, targets.is_listing, audit::Image::Tests, elf);
+                }
+                targets.add_listed(context, image)
             });
         });
     }

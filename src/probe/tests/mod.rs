@@ -293,7 +293,7 @@ fn a_slot_that_somebody_is_in_is_not_used_again() {
 
 #[test]
 fn a_probe_misses_no_hit_that_began_before_it_was_armed() {
-    let mut computer = computer();
+    let computer = computer();
     let function = computer.function(0, &[add(1), RET]);
     fn never(_: &mut Hit<'_>) {
         unreachable!("the hit began before");

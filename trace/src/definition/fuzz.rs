@@ -71,7 +71,7 @@ const PIECES: [&str; 40] = [
     "+0(",
     "[64]",
 ];
-const LINES: usize = if cfg!(miri) { 20 } else { 60_000 };
+const LINES: usize = if cfg!(miri) { 20 } else { 20_000 };
 const LONGEST: usize = 400;
 
 /// Makes a line from `line`, with parts of `other`.

@@ -469,7 +469,7 @@ impl fmt::Display for Place {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod fuzz;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

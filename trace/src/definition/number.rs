@@ -66,7 +66,7 @@ pub(crate) fn leading(text: &str) -> (u64, &str) {
     (if number.is_empty() { 0 } else { u64::from_str_radix(number, base).unwrap_or(u64::MAX) }, rest)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

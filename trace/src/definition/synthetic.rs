@@ -266,7 +266,7 @@ pub(crate) fn conversion(kind: &str) -> &'static str {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

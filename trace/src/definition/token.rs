@@ -140,7 +140,7 @@ pub(crate) fn find_outside_brackets(text: &str, wanted: impl Fn(char, &str) -> b
     outside.find(|&(_, character, rest)| wanted(character, rest)).map(|(position, ..)| position)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -328,5 +328,5 @@ impl<P: Armed> Events<P> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

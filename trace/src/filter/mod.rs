@@ -243,5 +243,5 @@ pub(crate) struct Pattern {
     pub(crate) negated: bool,
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -396,5 +396,5 @@ fn write_field(out: &mut dyn fmt::Write, field: &Field) -> fmt::Result {
     writeln!(out, "\tfield:{text} {name}{dimension};\toffset:{offset};\tsize:{size};\tsigned:{signed};")
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -18,7 +18,7 @@ pub(crate) mod action;
 #[cfg(target_os = "none")]
 pub(crate) mod handler;
 mod registers;
-#[cfg(any(target_os = "none", test))]
+#[cfg(any(target_os = "none", all(test, not(loom))))]
 mod role;
 #[cfg(target_os = "none")]
 pub(crate) mod tracer;

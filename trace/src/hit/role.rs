@@ -27,7 +27,7 @@ impl Role {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::Role::{Inner, Outermost, Silent};
     use super::*;

@@ -298,5 +298,5 @@ impl Drop for PlanCell {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -126,7 +126,7 @@ fn any_of(field: &str, numbers: impl Iterator<Item = u64> + Clone) -> impl fmt::
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::format::{Base, Format, Shape, Type};

@@ -14,7 +14,7 @@ use crate::tracer::tests::{ALLOC, GETNAME, IRQ, Made, Names, OPEN, SCHEDULE, TRA
 const CPUS: usize = 3;
 /// The stack pointer of all tasks at their beginning.
 const STACKS: u64 = 0x8000;
-const PROGRAMS: u64 = if cfg!(miri) { 20 } else { 5_000 };
+const PROGRAMS: u64 = if cfg!(miri) { 20 } else { 1_500 };
 
 /// A call of a program.
 #[derive(Debug)]
