@@ -1,6 +1,8 @@
 //! Runs all tests of the project: the style checks, the pure parts on the host, and everything else on the target. It
 //! prints in the format of libtest, so that tools that read one read the other.
 
+#[cfg(test)]
+mod assembly;
 mod blanks;
 mod boot;
 mod capture;

@@ -85,16 +85,18 @@ const WHOLE: [&str; 10] = [
     "profile.whole.debug=false",
 ];
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
-/// The check that is left to thorough runs. What only the models have is little, and their packages are checked for it
-/// anew.
-const THOROUGH: &str = "check::clippy::models";
+/// The checks that are left to thorough runs, because they compile whole packages anew for little: what only the models
+/// have, and names that are defined twice in assembly, most of which `super::assembly` finds.
+const THOROUGH: [&str; 2] = [LTO, CLIPPY_OF_MODELS];
+const LTO: &str = "check::lto";
+const CLIPPY_OF_MODELS: &str = "check::clippy::models";
 
 /// Adds the checks of the sources, which run no program of the repository.
 pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
     let checks: [(&str, Vec<&str>); 8] = [
         // With LTO, the assembly of all crates is one file, in which every name may be defined only once. Linking takes
         // one core for long, so it is not left to the end.
-        ("check::lto", [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
+        (LTO, [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
         ("check::format", vec!["fmt", "--all", "--check", "--", "--color", "never"]),
         (
             "check::clippy::target",
@@ -105,13 +107,14 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
         // This checks the libraries as their tests compile them.
         ("check::clippy::host", [&["clippy", "--tests"], &PURE[..], &HOST, &LIBRARIES, &DENY].concat()),
         (
-            THOROUGH,
+            CLIPPY_OF_MODELS,
             [&["clippy", "--tests"], &PURE[..], &HOST, &MODELS, &["-p", "kprobes-models"], &LOOM, &DENY].concat(),
         ),
         ("check::clippy::xtask", [&["clippy", "-p", "xtask", "--all-targets"], &PURE[..], &HOST, &DENY].concat()),
         ("check::examples_of_the_documentation", [&["test", "--doc"], &PURE[..], &HOST, &DOCUMENTED].concat()),
     ];
-    let is_asked_for = |name: &str| wanted.has(name) && (is_thorough || wanted.is_filtered() || name != THOROUGH);
+    let is_asked_for =
+        |name: &str| wanted.has(name) && (is_thorough || wanted.is_filtered() || !THOROUGH.contains(&name));
     for (name, arguments) in checks.into_iter().filter(|(name, _)| is_asked_for(name)) {
         pool.add(name, move |context| {
             if is_listing {

@@ -1,0 +1,82 @@
+//! Checks the names in assembly. If an image is optimized as a whole (`lto = "fat"`), the assembly of all its crates is one
+//! file, in which a macro, a symbol or a label may be defined only once. `check::lto` links such an image in thorough
+//! runs. This finds names that are defined twice in files, but not those in the text of a `global_asm!`.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use crate::workspace;
+
+/// The directories of the largest image, with the start of the paths in which its crates include files from there.
+const DIRECTORIES: [(&str, &[&str]); 2] = [("trampoline", &["/trampoline/"]), ("tests", &["\"", "../"])];
+/// The directories of its sources.
+const SOURCES: [&str; 3] = ["src", "runtime/src", "tests/src"];
+
+/// Reads the files below `directory` whose names end with `ending`.
+fn read(directory: &Path, ending: &str, into: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(directory).expect("it is a directory") {
+        let path = entry.expect("it can be read").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        if path.is_dir() {
+            read(&path, ending, into);
+        } else if name.ends_with(ending) {
+            into.push((name, fs::read_to_string(&path).expect("it is text")));
+        }
+    }
+}
+
+/// Returns the macro, symbol or label that a line defines, if it defines one.
+fn defined(line: &str) -> Option<&str> {
+    let line = line.trim();
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "_.$".contains(c);
+    let rest = line.strip_prefix(".macro ").map(str::trim_start);
+    let name = rest.unwrap_or(line);
+    let (name, behind) = name.split_at(name.find(|c| !is_part(c)).unwrap_or(name.len()));
+    let is_name = name.starts_with(|c: char| !c.is_ascii_digit());
+    (is_name && (rest.is_some() || behind.starts_with(':'))).then_some(name)
+}
+
+/// Returns the names that `text` defines when it is assembled once. The labels in macros are those of their uses.
+fn names(text: &str) -> Vec<&str> {
+    let mut is_in_macro = false;
+    let mut names = Vec::new();
+    for line in text.lines() {
+        if !is_in_macro {
+            names.extend(defined(line));
+        }
+        is_in_macro = (is_in_macro || line.trim_start().starts_with(".macro ")) && line.trim() != ".endm";
+    }
+    names
+}
+
+#[test]
+fn no_name_is_defined_twice_in_an_image_that_is_one_file() {
+    let root = workspace::root();
+    let mut sources = Vec::new();
+    SOURCES.iter().for_each(|directory| read(&root.join(directory), ".rs", &mut sources));
+    let mut definitions: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (directory, starts) in DIRECTORIES {
+        let mut files = Vec::new();
+        read(&root.join(directory), ".S", &mut files);
+        for (file, text) in files {
+            let includes = sources.iter().flat_map(|(_, source)| source.lines()).filter(|line| {
+                line.contains("include_str!") && starts.iter().any(|start| line.contains(&format!("{start}{file}\"")))
+            });
+            let is_guarded = text.contains(".ifndef ");
+            let times = if is_guarded { 1 } else { includes.count() };
+            assert!(times > 0, "{file} is not included");
+            for name in names(&text) {
+                let places = definitions.entry(name.to_owned()).or_default();
+                places.extend((0..times).map(|_| file.clone()));
+            }
+        }
+    }
+    assert!(definitions.len() > 50, "too few names were found");
+    definitions.retain(|_, places| places.len() > 1);
+    assert!(definitions.is_empty(), "defined more than once: {definitions:#?}");
+}
+
+#[test]
+fn macros_symbols_and_labels_are_names() {
+    let text = ".macro one a\n2: nop\ninner:\n.endm\ntwo:\n.set five, 1\nthree:\n.Lfour: nop\n  ret // no: none\n1:  ret\n.endm";
+    assert_eq!(names(text), ["one", "two", "three", ".Lfour"]);
+}
