@@ -4,6 +4,7 @@
 use alloc::string::String;
 
 use fallible::OutOfMemory;
+use kprobes_trace::definition;
 
 use crate::shell::Line;
 use crate::words::{Failure, Words};
@@ -60,13 +61,17 @@ pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
     }
     let line = Line::parse(rest.text).map_err(|error| error.failure(rest.column))?;
     let (is_redirected, mut words) = (line.output.is_some(), line.words.into_iter());
+    // A command that is not in quotes is all that follows.
+    if let Some(("", command)) = quoted(rest.text).and_then(|(_, behind)| option(behind))
+        && !command.is_empty()
+        && !command.starts_with(['\'', '"'])
+        && let Some(text) = words.next()
+    {
+        return Ok(Typed { text, column: rest.column + 1, command: Some(fallible::copy(command)?) });
+    }
     let (text, command) = match (words.next(), words.next(), words.next(), words.next()) {
         (Some(text), None, ..) => (text, None),
         (Some(text), Some(flag), Some(command), None) if flag == "-c" => (text, Some(command)),
-        (Some(text), Some(_), Some(_), Some(_)) if let Some(("", command)) = option(quoted(rest.text).1) => {
-            let command = Some(fallible::copy(command)?);
-            return Ok(Typed { text, column: rest.column + 1, command });
-        }
         _ => return Err(rest.failure("one quoted text is expected here, optionally followed by -c 'COMMAND'")),
     };
     if is_redirected {
@@ -88,7 +93,7 @@ fn option(text: &str) -> Option<(&str, &str)> {
     while let Some(c) = rest.chars().next() {
         let at = text.len() - rest.len();
         let length = match c {
-            '"' => string_length(rest),
+            '"' => string_length(rest).unwrap_or(rest.len()),
             '/' if rest.starts_with("//") => rest.len(),
             '/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
             '-' if follows_blank
@@ -106,7 +111,7 @@ fn option(text: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns `line` with blanks for the quotes around its second word, in which most commands accept a name. All columns
-/// stay as they are. A quote that is not closed, or that text follows, stays.
+/// stay as they are. Quotes stay if they are not closed, if text follows them, or if there is more than a name in them.
 ///
 /// # Errors
 ///
@@ -116,35 +121,39 @@ pub fn without_quotes(line: &str) -> Result<String, OutOfMemory> {
     words.next();
     let rest = words.rest().text;
     let before = line.trim_end().strip_suffix(rest).unwrap_or(line);
-    let (quoted, behind) = quoted(rest);
-    let inner = quoted.get(1..quoted.len().saturating_sub(1)).filter(|_| quoted.ends_with(['\'', '"']));
-    match inner {
-        Some(name) if behind.is_empty() || behind.starts_with(char::is_whitespace) => {
+    match quoted(rest) {
+        Some((name, behind))
+            if (behind.is_empty() || behind.starts_with(char::is_whitespace))
+                && (!name.contains(char::is_whitespace) || definition::parse_place(name).is_ok()) =>
+        {
             fallible::format(format_args!("{before} {name} {behind}"))
         }
         _ => fallible::copy(line),
     }
 }
 
-/// Splits behind the text in quotes at the start of `text`. If there is none, the first part is empty.
-fn quoted(text: &str) -> (&str, &str) {
-    let length = match text.strip_prefix('\'') {
-        Some(inner) => inner.find('\'').map_or(text.len(), |end| end + 2),
-        None if text.starts_with('"') => string_length(text),
-        None => 0,
-    };
-    text.split_at_checked(length).unwrap_or((text, ""))
+/// Splits `text` into the text in quotes at its start and what follows these quotes. Returns `None` if it does not begin
+/// with a quote, or if that is not closed.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    match text.strip_prefix('\'') {
+        Some(inner) => inner.split_once('\''),
+        None => {
+            let (string, behind) =
+                text.starts_with('"').then(|| string_length(text))?.and_then(|end| text.split_at_checked(end))?;
+            Some((string.get(1..string.len().checked_sub(1)?)?, behind))
+        }
+    }
 }
 
-/// Returns the length of the string at the start of `text` with its quotes, in bytes.
-fn string_length(text: &str) -> usize {
+/// Returns the length of the string at the start of `text` with its quotes, in bytes; `None` if it is not closed.
+fn string_length(text: &str) -> Option<usize> {
     let mut is_escaped = true;
     let end = text.char_indices().find(|&(_, c)| {
         let ends = c == '"' && !is_escaped;
         is_escaped = c == '\\' && !is_escaped;
         ends
     });
-    end.map_or(text.len(), |(at, _)| at + 1)
+    end.map(|(at, _)| at + 1)
 }
 
 /// Removes the quotes of a command that is quoted as a whole.
@@ -200,6 +209,7 @@ mod tests {
             ),
             ("'kprobe:f { print(\"a -c b\"); }' -c run sha256", "kprobe:f { print(\"a -c b\"); }", Some("run sha256")),
             (r#""<a::B as c::D>::f" -c run sha256 10"#, "<a::B as c::D>::f", Some("run sha256 10")),
+            ("'f' -c echo > trace", "f", Some("echo > trace")),
             (r#"'f' -c echo "a  b" > trace_marker"#, "f", Some(r#"echo "a  b" > trace_marker"#)),
         ] {
             assert_eq!(read(line), (program.into(), command.map(String::from)), "{line}");
@@ -239,6 +249,11 @@ mod tests {
             ("p:a \"f", "p:a \"f"),
             ("p:a '", "p:a '"),
             ("p:a 'f'+4", "p:a 'f'+4"),
+            ("p:a \"f'", "p:a \"f'"),
+            ("p:a 'f\"", "p:a 'f\""),
+            ("p:a 'f s=\"x\"", "p:a 'f s=\"x\""),
+            ("p:a \"f\\\"", "p:a \"f\\\""),
+            ("p:a 'f %x0'", "p:a 'f %x0'"),
             ("p:a", "p:a"),
             ("", ""),
         ] {
@@ -270,7 +285,7 @@ mod tests {
         assert_eq!(refused("kprobe:f { } -c "), Failure::at(16, "a command, as in run sha256, is missing here"));
         assert_eq!(refused("'kprobe:f"), Failure::at(0, "this quote is not closed"));
         assert_eq!(refused(""), Failure::at(1, "a program is missing here"));
-        for more in ["'f' g h i", "'f' g -c run", "'f'g -c run sha256", "'f' -cx run sha256"] {
+        for more in ["'f' g h i", "'f' g -c run", "'f'g -c run sha256", "'f' -cx run sha256", "'f' -c 'run sha256' x"] {
             let expected = "one quoted text is expected here, optionally followed by -c 'COMMAND'";
             assert_eq!(refused(more), Failure::at(0, expected), "{more}");
         }

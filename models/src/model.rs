@@ -67,7 +67,7 @@ pub fn verify(files: &[&str], models: &[Model], unnoticed: &[&str]) {
             panic!("the model fails: {reason}");
         }
         for weakening in run.possible {
-            // Several models may come to it.
+            // Several models may use the same ordering.
             if weakening.is_in(files) && !possible.contains(&weakening) {
                 possible.push(weakening);
             }

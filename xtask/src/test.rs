@@ -201,7 +201,7 @@ fn add_images<'a>(pool: &Pool<'a>, targets: &'a Targets<'a>, audits: bool) {
     let audits = |image: audit::Image| audits && targets.wanted.has(image.test_name());
     let (audits_tests, audits_kernel) = (audits(audit::Image::Tests), audits(audit::Image::Kernel));
     let is_of_others = targets.wanted.is_of(&[&KERNEL_MODULES[..], &["loader::", "bench::"]].concat());
-    // Sessions and clients wait for lines, which leaves cores to the builds that follow.
+    // The kernel comes first: its sessions wait most of the time, so the builds that follow have cores.
     if has_machines && targets.wanted.may_have_of(&KERNEL_MODULES) || audits_kernel {
         pool.add("the kernel", move |context| {
             build(context, "runtime", |elf, image| {

@@ -1,5 +1,5 @@
 //! Parses probes. The name in a probe is not split into tokens: a demangled path may contain white space, commas,
-//! braces and slashes, but only inside brackets. As in bpftrace, a name may stand in quotes.
+//! braces and slashes, but only inside brackets. As in bpftrace, the name of a function may be in quotes.
 
 use alloc::string::String;
 

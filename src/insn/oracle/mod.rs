@@ -3,12 +3,13 @@
 //! The masks in `classify` and yaxpeax-arm were derived from the same manual by different people, so what they agree on
 //! is unlikely to be wrong. A word that the decoder takes for PC-relative, a branch, a system instruction or an
 //! exclusive must have exactly the verdict that follows from its operands. In the groups that hold those classes no
-//! other word may have such a verdict, so all of their words are compared.
+//! other word may have such a verdict, so there every word must agree exactly.
 //!
-//! In the other groups, only the destination register could hide an encoding that matters. There the decoder is asked
-//! about four registers of 32. Of instructions with an offset from the program counter, it is asked about an eighth of
-//! the offsets, in which every bit of the offset is 0 and 1. With `ORACLE_WORDS=all` it is asked about all words, which
-//! takes four times as long. The verdicts on all 2³² words are counted.
+//! The decoder is not asked about all words, but about one in eight of the offsets from the program counter (those whose
+//! bits 7 to 5 of the word equal its bits 15 to 13, so that each bit takes both values); and in the other groups, where
+//! only the destination register could hide an encoding that matters, about four registers of 32. With
+//! `ORACLE_WORDS=all` it is asked about all words, which takes four times as long. The verdicts on all 2³² words are
+//! counted.
 //!
 //! A decoder cannot tell which system registers are harmless. For a register that is refused for a known effect, the
 //! verdict is compared exactly; for all others it must be one of the verdicts on system registers. `differences`
@@ -151,7 +152,7 @@ fn agree(word: u32, verdict: Verdict, expected: Expected) -> bool {
     }
 }
 
-/// Returns whether `word` is in a group in which every word is compared: PC-relative addressing, branches and system
+/// Returns whether `word` is in a group in which every word must agree exactly: PC-relative addressing, branches and system
 /// instructions, literal loads, exclusives.
 fn is_compared_exactly(word: u32) -> bool {
     word & 0x1f00_0000 == 0x1000_0000

@@ -325,7 +325,7 @@ fn call_each(hit: &mut Hit<'_>, is_called: impl Fn(&Watcher) -> bool, mut is_cou
         }
     }
     // These watchers wait for an instruction that is not executed.
-    watchers.for_each(|watcher| watcher.probe.counters.miss(cpu));
+    watchers.filter(|watcher| is_called(watcher)).for_each(|watcher| watcher.probe.counters.miss(cpu));
 }
 
 called_by_assembly! {

@@ -298,6 +298,10 @@ fn a_probe_misses_no_hit_that_began_before_it_was_armed() {
     fn never(_: &mut Hit<'_>) {
         unreachable!("the hit began before");
     }
+    fn skip(hit: &mut Hit<'_>) {
+        // SAFETY: nothing executes the function.
+        unsafe { hit.skip() };
+    }
     let mut frame = computer.frame;
     (frame.pc, frame.x[30]) = (function as u64, OUTSIDE);
     // SAFETY: no other thread changes probes while the computer exists, and no point is used after the next change.
@@ -306,7 +310,14 @@ fn a_probe_misses_no_hit_that_began_before_it_was_armed() {
     let needs_a_breakpoint = Kprobe::at(function).pre(never).post(never).register().unwrap();
     (point().full)(Hit::first(&mut frame, point()));
     assert_eq!((needs_a_breakpoint.hits(), needs_a_breakpoint.missed()), (0, 0));
+    let skips = Kprobe::at(function).pre(skip).register().unwrap();
     needs_a_breakpoint.unregister();
+    let needs_a_breakpoint = Kprobe::at(function).pre(never).post(never).register().unwrap();
+    (point().full)(Hit::first(&mut frame, point()));
+    assert_eq!((skips.hits(), skips.missed()), (1, 0));
+    assert_eq!((needs_a_breakpoint.hits(), needs_a_breakpoint.missed()), (0, 0));
+    drop((skips, needs_a_breakpoint));
+    frame.pc = function as u64;
 
     let needs_all_registers = Kprobe::at(function).pre(never).register().unwrap();
     Entry::with(&frame, &point().first, point().lean);

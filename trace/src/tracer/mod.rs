@@ -11,10 +11,10 @@
 //! | [`profile`] | how often functions were called, and how long they took |
 //! | `probes` | the probes, on many functions at once; for the bare-metal target only |
 //!
-//! **Nesting.** A call is recorded with its return address and its stack pointer, a return with its stack pointer. The reader
-//! finds the nesting from these: a call is within the calls of its task whose stack pointers are higher. A hit therefore
-//! keeps no depth, and a lost record changes only the lines of its own call. A call of which only the return was recorded
-//! begins as early as the other records allow.
+//! **Nesting.** A call and its return are each recorded with the return address and the stack pointer. The reader matches a
+//! return with its call by both: a call is within the calls of its task whose stack pointers are higher. A hit therefore
+//! keeps no depth. A call of which only the return was recorded begins as early as the other records allow, so calls
+//! before it may be indented.
 
 mod calls;
 pub(crate) mod graph;

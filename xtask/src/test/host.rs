@@ -85,8 +85,8 @@ const WHOLE: [&str; 10] = [
     "profile.whole.debug=false",
 ];
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
-/// The checks that are left to thorough runs, because they compile whole packages anew for little: what only the models
-/// have, and names that are defined twice in assembly, most of which `super::assembly` finds.
+/// Checks that run only in thorough runs, or if a filter asks for them. Each compiles whole packages anew.
+/// `super::assembly` finds most of the names that assembly defines twice.
 const THOROUGH: [&str; 2] = [LTO, CLIPPY_OF_MODELS];
 const LTO: &str = "check::lto";
 const CLIPPY_OF_MODELS: &str = "check::clippy::models";

@@ -129,7 +129,7 @@ impl Program {
             let of_cpu = |number: &usize| self.events[*number].made.cpu == cpu;
             let numbers: Vec<usize> = (0..kept.len()).filter(of_cpu).collect();
             let mut dropped = if random.one_in(3) { 0 } else { random.below(numbers.len() + 1) };
-            // A row of returns stays whole.
+            // Rows that a ring has cut are left out: the outer call then begins after its tail call.
             let is_in_row = |number: usize| {
                 let Event { call, is_entry, .. } = self.events[number];
                 !is_entry && self.calls[call].is_tail

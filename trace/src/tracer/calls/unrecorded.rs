@@ -116,7 +116,7 @@ impl Task {
             fallible::push(found, Unrecorded { before, place, is_tail: false, returned: record.count })?;
         }
         self.row = Some(Row { cpu, stack, address, unrecorded });
-        // No call ends in one that was called otherwise.
+        // This was no tail call, so no other call returns with it.
         if entry.is_some_and(|place| place.address.is_some()) { self.end_row() } else { Ok(()) }
     }
 

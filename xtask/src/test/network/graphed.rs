@@ -150,9 +150,14 @@ struct Task<'a> {
     place: (&'a str, usize),
 }
 
-/// Checks the lines ` CPU) TASK | DURATION |  CALL`: every line that closes a call closes what a line opened, what surrounded
-/// the task's first line, or a call whose beginning is missing. The end of the latter is named, and must come. It can close
-/// nothing only if its beginning was recorded on another CPU, or was lost.
+/// Checks that the ends in the lines ` CPU) TASK | DURATION |  CALL` are those of calls:
+///
+/// | an end closes | allowed |
+/// |---|---|
+/// | a call that a line opened | always |
+/// | a call that surrounds its task's first line | always; it is named if its beginning was not recorded |
+/// | a call without a beginning | if it is named; and it must be closed |
+/// | nothing | if the task was on another CPU at its last line, or records of this CPU were lost since then |
 fn nesting(lines: &[String]) -> Result<(), String> {
     let mut tasks: HashMap<&str, Task<'_>> = HashMap::new();
     let mut gaps: HashMap<&str, usize> = HashMap::new();
