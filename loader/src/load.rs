@@ -24,14 +24,6 @@ unsafe extern "C" {
     fn loader_leave(tree: u64, kernel: *const u8, control: u64, vectors: u64) -> !;
 }
 
-/// Leaves the bus alone for a moment, which is shorter than the UART needs to fill its FIFO at any speed. An emulator
-/// needs the pause to fill the FIFO at all.
-fn pause() {
-    const IN_A_SECOND: u64 = 50_000;
-    let until = CNTPCT_EL0.get() + CNTFRQ_EL0.get() / IN_A_SECOND;
-    while CNTPCT_EL0.get() < until {}
-}
-
 /// The state that the firmware left, which the kernel gets.
 struct State {
     /// The physical address of the device tree.
@@ -81,10 +73,7 @@ impl Loader {
                 announced = now + CNTFRQ_EL0.get();
                 self.say(&self.receiver.ready());
             }
-            let Some(byte) = self.uart.receive() else {
-                pause();
-                continue;
-            };
+            let Some(byte) = self.uart.receive() else { continue };
             match splitter.push::<Command>(byte) {
                 Piece::Nothing => {}
                 Piece::Message(command) => match self.receiver.command(&command, self.memory.packed) {

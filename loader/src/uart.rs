@@ -6,6 +6,7 @@
 use core::fmt::{self, Write};
 
 use aarch64_cpu::asm::barrier;
+use aarch64_cpu::registers::{CNTFRQ_EL0, CNTPCT_EL0};
 use heapless::Deque;
 use kprobes_pl011::{Divisor, Flags, Pl011};
 use tock_registers::interfaces::{Readable, Writeable};
@@ -65,15 +66,19 @@ impl Uart {
     pub fn receive(&mut self) -> Option<u8> {
         // No more bytes arrive in the meantime than the FIFO holds.
         if self.received.len().is_multiple_of(FIFO) {
+            pause();
             self.collect();
         }
         self.received.pop_front()
     }
 
-    /// Empties the FIFO, which holds only a moment's bytes. Bytes that do not fit here are lost, and the host repeats
-    /// them.
+    /// Takes what the FIFO holds, which is only a moment's bytes. Bytes that do not fit here are lost, and the host
+    /// repeats them.
     fn collect(&mut self) {
-        while !self.registers.flags.is_set(Flags::RECEIVE_EMPTY) {
+        for _ in 0..FIFO {
+            if self.registers.flags.is_set(Flags::RECEIVE_EMPTY) {
+                break;
+            }
             let _ = self.received.push_back(self.registers.data.get() as u8);
         }
     }
@@ -100,6 +105,14 @@ impl Uart {
         self.registers.wait_until_sent();
         while self.receive().is_some() {}
     }
+}
+
+/// Leaves the UART alone for a moment, which is shorter than the FIFO takes to fill at any speed. An emulator fills the
+/// FIFO by one piece for each time that it is read, so without the pause the pieces are single bytes.
+fn pause() {
+    const IN_A_SECOND: u64 = 50_000;
+    let until = CNTPCT_EL0.get() + CNTFRQ_EL0.get() / IN_A_SECOND;
+    while CNTPCT_EL0.get() < until {}
 }
 
 /// Gives the PL011 the pins 14 and 15 and no others. Returns false if it had them already, so that the firmware has set
