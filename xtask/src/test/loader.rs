@@ -25,7 +25,7 @@ use super::{
     report::Outcome,
     select::{Demands, Trait},
     session::{Player, Session},
-    target::{Candidate, Order, Targets},
+    target::{Candidate, Load, Order, Targets},
 };
 use crate::{
     board::{self, BASE, Board, Overrides},
@@ -43,6 +43,9 @@ const SESSION: &str = "kprobes> p:iteration runtime::workload::sha256::iterate\n
     kprobes> run sha256 3 1\n...\n         3 calls of runtime::workload::sha256::iterate\n...\n\
     kprobes> -:iteration\n";
 
+/// The number of cores that a board takes: one polls the UART while QEMU fills it.
+const CORES: usize = 2;
+
 /// A test with a board. The error says what went wrong.
 type Try = fn(&Fixture) -> Result<()>;
 
@@ -54,7 +57,7 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>) {
         ("cut_cable", &[], cut_cable),
         ("noise", &[], noise),
         ("suite", &[], suite),
-        ("console", &[Trait::Board], console),
+        ("console", &[Trait::Core], console),
     ];
     let mut candidates = Vec::new();
     for (index, named) in targets.configurations.iter().enumerate() {
@@ -69,7 +72,8 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>) {
                 Ok(()) => Ok(Outcome::Passed),
                 Err(error) => Err(format!("{error:#}")),
             };
-            Candidate::new(index, format!("loader::{name}"), Demands::on(depends), run)
+            let candidate = Candidate::new(index, format!("loader::{name}"), Demands::on(depends), run);
+            candidate.with(Load::Cores(CORES))
         }));
     }
     targets.begin(context, candidates, Order::First);
@@ -150,7 +154,7 @@ impl<'a> Fixture<'a> {
 }
 
 /// A kernel is loaded and replies. It gives the board back for the next one though it no longer prompts; in `suite`,
-/// kernels at a prompt do.
+/// kernels at a prompt do. The loader tells boards apart by their cores.
 fn console(fixture: &Fixture) -> Result<()> {
     let (_cable, station) = fixture.station("console", Faults::default())?;
     fixture.have_session(&station)?;

@@ -6,8 +6,9 @@
 //!
 //! A job takes a core for each CPU of its machine, up to half of the cores but at least two: CPUs that wait for each
 //! other spin, so several machines on the same cores hold each other up. One core more is given away than there is, for
-//! what waits for a line, a client or a clock. A build takes half of the cores, and at its beginning Cargo gets all that no
-//! job uses.
+//! what waits for a line or a clock. A build takes half of the cores, and at its beginning Cargo gets all that no job
+//! uses. Patient jobs, which wait for clients most of the time, take no core. One of them runs at a time, beside the
+//! others.
 
 use std::{
     any::Any,
@@ -98,6 +99,12 @@ impl<'a> BuildContext<'_, 'a> {
         self.pool.lock().jobs.push_front(Waiting { name, cores, job });
         self.pool.changed.notify_all();
     }
+
+    /// Adds a patient job.
+    pub fn add_patient(&self, name: String, job: Job<'a>) {
+        self.pool.lock().patient_jobs.push_back(Waiting { name, cores: 0, job });
+        self.pool.changed.notify_all();
+    }
 }
 
 /// The work that remains, and the number of the host's cores.
@@ -114,11 +121,24 @@ struct Work<'a> {
     jobs: VecDeque<Waiting<'a>>,
     /// The cores of the jobs that run now.
     used: usize,
+    patient_jobs: VecDeque<Waiting<'a>>,
+    is_patient_job_running: bool,
+}
+
+impl Work<'_> {
+    /// Records the end of a job that took this number of cores.
+    fn end(&mut self, cores: usize) {
+        match cores {
+            0 => self.is_patient_job_running = false,
+            _ => self.used -= cores,
+        }
+    }
 }
 
 /// A job that has not begun.
 struct Waiting<'a> {
     name: String,
+    /// The number of cores that it takes; 0 for a patient job.
     cores: usize,
     job: Job<'a>,
 }
@@ -157,7 +177,8 @@ impl<'a> Pool<'a> {
     pub fn run(self, mut hear: impl FnMut(WorkerMessage)) {
         let (sender, message) = mpsc::channel();
         thread::scope(|scope| {
-            for _ in 0..=self.cores {
+            // One for each core that is given away, and one for patient jobs.
+            for _ in 0..self.cores + 2 {
                 let results = Results(sender.clone());
                 let pool = &self;
                 scope.spawn(move || pool.work(&results));
@@ -174,7 +195,7 @@ impl<'a> Pool<'a> {
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(results))) {
                         results.step_failed(name, sentence_of(&*panic));
                     }
-                    self.lock().used -= cores;
+                    self.lock().end(cores);
                     self.changed.notify_all();
                 }
                 Next::Build(name, build) => {
@@ -198,7 +219,7 @@ impl<'a> Pool<'a> {
             if let Some(next) = self.take(&mut work) {
                 return Some(next);
             }
-            if !work.is_building && work.jobs.is_empty() {
+            if !work.is_building && work.jobs.is_empty() && work.patient_jobs.is_empty() {
                 return None;
             }
             work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
@@ -212,6 +233,12 @@ impl<'a> Pool<'a> {
         {
             work.is_building = true;
             return Some(Next::Build(name, build));
+        }
+        if !work.is_patient_job_running
+            && let Some(job) = work.patient_jobs.pop_front()
+        {
+            work.is_patient_job_running = true;
+            return Some(Next::Job(job));
         }
         let building = if work.is_building { self.cores_of_build() } else { 0 };
         let room = (self.cores + 1).saturating_sub(work.used + building);
@@ -317,6 +344,32 @@ mod tests {
     }
 
     #[test]
+    fn one_patient_job_runs_beside_those_that_take_all_cores() {
+        let pool = Pool::new(2);
+        let results = &Results(std::sync::mpsc::channel().0);
+        let context = BuildContext { pool: &pool, results };
+        for cpus in [1, 2, 1] {
+            context.add(cpus.to_string(), cpus, Box::new(|_| {}));
+        }
+        for name in ["patient", "more patient"] {
+            context.add_patient(name.into(), Box::new(|_| {}));
+        }
+        let mut work = pool.lock();
+        let mut taken = |ends: Option<usize>| {
+            ends.into_iter().for_each(|cores| work.end(cores));
+            let mut names = Vec::new();
+            while let Some(Next::Job(job)) = pool.take(&mut work) {
+                names.push(job.name);
+            }
+            names
+        };
+        assert_eq!(taken(None), ["patient", "1", "2"]);
+        assert_eq!(taken(Some(0)), ["more patient"]);
+        assert_eq!(taken(Some(1)), ["1"]);
+        assert!(taken(Some(0)).is_empty());
+    }
+
+    #[test]
     fn all_jobs_of_all_builds_are_done() {
         let pool = Pool::new(1);
         for name in ["a", "b"] {
@@ -324,10 +377,12 @@ mod tests {
                 for number in 0..3 {
                     let name = format!("{name}{number}");
                     context.add(name.clone(), 1, Box::new(move |results| passed(results, &name)));
+                    let patient = format!("{number}");
+                    context.add_patient(patient.clone(), Box::new(move |results| passed(results, &patient)));
                 }
             });
         }
-        assert_eq!(run(pool), ["a", "a0", "a1", "a2", "b", "b0", "b1", "b2"]);
+        assert_eq!(run(pool), ["0", "0", "1", "1", "2", "2", "a", "a0", "a1", "a2", "b", "b0", "b1", "b2"]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::{
     boot,
     dialogue::{Subject, converse},
     network,
-    pool::BuildContext,
+    pool::{BuildContext, Job},
     protocol::{Listing, Trial},
     report::{Finished, Outcome},
     select::{Demands, Trait, Traits},
@@ -64,6 +64,17 @@ impl NamedConfiguration<'_> {
     }
 }
 
+/// What a test takes of the host.
+#[derive(Clone, Copy)]
+pub enum Load {
+    /// A core for each CPU of the configuration.
+    Cpus,
+    /// This number of cores.
+    Cores(usize),
+    /// Little: it waits for clients most of the time.
+    Patient,
+}
+
 /// One test in one configuration.
 pub struct Candidate<'a> {
     /// The index of the configuration.
@@ -71,8 +82,7 @@ pub struct Candidate<'a> {
     /// The name without the prefix.
     name: String,
     demands: Demands,
-    /// Whether the machine has one CPU only, whatever the configuration has.
-    is_for_one: bool,
+    load: Load,
     run: Box<dyn FnOnce() -> Result<Outcome, String> + Send + 'a>,
 }
 
@@ -84,7 +94,12 @@ impl<'a> Candidate<'a> {
         demands: Demands,
         run: impl FnOnce() -> Result<Outcome, String> + Send + 'a,
     ) -> Self {
-        Self { configuration, name, demands, is_for_one: false, run: Box::new(run) }
+        Self { configuration, name, demands, load: Load::Cpus, run: Box::new(run) }
+    }
+
+    /// Sets what it takes of the host.
+    pub fn with(self, load: Load) -> Self {
+        Self { load, ..self }
     }
 
     /// Creates a test by a dialogue with a machine. The error of `subject` says why there can be no dialogue.
@@ -146,8 +161,8 @@ impl<'a> Targets<'a> {
                 // On several CPUs, QEMU takes up to ten times as long for the same.
                 let is_for_one = !self.is_thorough && !demands.depends.contains(&Trait::Cpus);
                 let machine = if is_for_one { of_one_cpu.clone() } else { arguments.clone() };
-                let candidate = Candidate::talk(index, name, demands, machine, Ok(trial), self.seconds);
-                Candidate { is_for_one, ..candidate }
+                let load = if is_for_one { Load::Cores(1) } else { Load::Cpus };
+                Candidate::talk(index, name, demands, machine, Ok(trial), self.seconds).with(load)
             }));
         }
         self.begin(context, candidates, Order::Last);
@@ -209,7 +224,8 @@ impl<'a> Targets<'a> {
         captures.push(format!(".captures/{}-{}", named.board.name, named.configuration.name));
         for trial in network::all(named.board, named.configuration, &arguments, captures.as_ref())? {
             let (name, subject) = (format!("network::{}", trial.name), trial.subject.map(Dialogue::Other));
-            candidates.push(Candidate::talk(index, name, trial.demands, trial.machine, subject, self.seconds));
+            let candidate = Candidate::talk(index, name, trial.demands, trial.machine, subject, self.seconds);
+            candidates.push(candidate.with(Load::Patient));
         }
         Ok(candidates)
     }
@@ -288,9 +304,16 @@ impl<'a> Targets<'a> {
         }
         for candidate in candidates {
             let full = self.full_name(&candidate);
+            let name = full.clone();
+            let run: Job<'a> = Box::new(move |results| results.time(full, candidate.run));
             let add = if order == Order::First { BuildContext::add_first } else { BuildContext::add };
-            let cpus = if candidate.is_for_one { 1 } else { self.configurations[candidate.configuration].traits.cpus };
-            add(context, full.clone(), cpus as usize, Box::new(move |results| results.time(full, candidate.run)));
+            match candidate.load {
+                Load::Cpus => {
+                    add(context, name, self.configurations[candidate.configuration].traits.cpus as usize, run)
+                }
+                Load::Cores(cores) => add(context, name, cores, run),
+                Load::Patient => context.add_patient(name, run),
+            }
         }
     }
 
