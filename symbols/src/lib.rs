@@ -38,20 +38,24 @@ extern crate alloc;
 #[cfg(any(test, feature = "write"))]
 extern crate std;
 
-mod checksum;
 mod glob;
 mod inlined;
 mod table;
 #[cfg(any(test, feature = "write"))]
 mod write;
 
-pub use checksum::crc32;
+use crc::{CRC_32_ISO_HDLC, Crc};
+
 pub use glob::{glob_match, glob_match_chars};
 pub use inlined::{InlinedCopies, InlinedCopy, InlinedError, InlinedFunction, Passage, When};
 pub use table::{Symbol, SymbolError, SymbolTable};
 #[cfg(any(test, feature = "write"))]
 pub use write::{Contents, Inlined, WriteError, write};
 
+/// The checksum of appended tables, CRC-32 (IEEE 802.3), by which a reader notices a table that was cut or overwritten on
+/// its way to the machine.
+#[doc(hidden)]
+pub static CHECKSUM: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 /// The first bytes of a table.
 const MAGIC: [u8; 8] = *b"kprobsym";
 /// The version of the format that this crate writes and reads.

@@ -7,7 +7,7 @@ use core::{fmt, str};
 use zerocopy::FromBytes;
 
 use crate::inlined::{InlinedCopies, InlinedError, Packed};
-use crate::{ALIGNMENT, CHECKED_FROM, HEADER_BYTES, HEADER_WORDS, MAGIC, VERSION, checksum::crc32};
+use crate::{ALIGNMENT, CHECKED_FROM, CHECKSUM, HEADER_BYTES, HEADER_WORDS, MAGIC, VERSION};
 
 /// A word of the table as it is in memory: little-endian.
 type Word = u32;
@@ -166,7 +166,7 @@ impl<'a> SymbolTable<'a> {
             return Err(SymbolError::Misaligned { address: bytes.as_ptr().addr() });
         }
         let checked = bytes.get(CHECKED_FROM..).ok_or(SymbolError::Inconsistent { part: "its length" })?;
-        let found = crc32(checked);
+        let found = CHECKSUM.checksum(checked);
         if found != checksum {
             return Err(SymbolError::Checksum { expected: checksum, found });
         }

@@ -5,7 +5,7 @@ mod inlined;
 use core::ops::Range;
 use std::{fmt, string::String, string::ToString, vec::Vec};
 
-use crate::{CHECKED_FROM, HEADER_BYTES, MAGIC, Symbol, VERSION, checksum::crc32};
+use crate::{CHECKED_FROM, CHECKSUM, HEADER_BYTES, MAGIC, Symbol, VERSION};
 
 pub use inlined::Inlined;
 #[cfg(test)]
@@ -163,7 +163,7 @@ fn ranges(base: u64, data: &[Range<u64>]) -> Result<Vec<[u32; 2]>, WriteError> {
 
 /// Corrects the checksum of a table.
 pub(crate) fn seal(table: &mut [u8]) {
-    let checksum = crc32(&table[CHECKED_FROM..]);
+    let checksum = CHECKSUM.checksum(&table[CHECKED_FROM..]);
     table[CHECKED_FROM - 4..CHECKED_FROM].copy_from_slice(&checksum.to_le_bytes());
 }
 

@@ -3,11 +3,11 @@
 
 use core::{fmt, str};
 
-use kprobes_symbols::crc32;
+use kprobes_symbols::CHECKSUM;
 use zerocopy::FromBytes;
 
 use crate::lines::{self, Lines};
-use crate::model::{Flavor, Form, Kind, Place, Tag, TypeId, Unknown};
+use crate::model::{Flavor, Form, Kind, Tag, TypeId, Unknown, ValuePlace};
 use crate::record::Cursor;
 use crate::{ALIGNMENT, CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, PARTS, VERSION};
 
@@ -100,7 +100,7 @@ pub struct Argument<'a> {
     /// The type.
     pub of: TypeId,
     /// The location at the entry of the function; for a result, at the return.
-    pub place: Place,
+    pub place: ValuePlace,
 }
 
 /// A type.
@@ -249,8 +249,8 @@ impl fmt::Display for Function<'_> {
             let own = if argument.name.is_empty() { "_" } else { argument.name };
             write!(out, "{own}: {}", name(argument.of))?;
             match argument.place {
-                Place::Unknown(Unknown::OptimizedOut) => out.write_str(" (optimised out)")?,
-                Place::Unknown(_) => out.write_str(" (unknown at the entry)")?,
+                ValuePlace::Unknown(Unknown::OptimizedOut) => out.write_str(" (optimised out)")?,
+                ValuePlace::Unknown(_) => out.write_str(" (unknown at the entry)")?,
                 _ => {}
             }
         }
@@ -284,7 +284,7 @@ impl<'a> Types<'a> {
             return Err(TypesError::Misaligned { address: table.as_ptr().addr() });
         }
         let checked = table.get(CHECKED_FROM..).ok_or(TypesError::Inconsistent { part: "its length" })?;
-        let found = crc32(checked);
+        let found = CHECKSUM.checksum(checked);
         if found != checksum {
             return Err(TypesError::Checksum { expected: checksum, found });
         }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::string::String;
 use std::{fmt, vec, vec::Vec};
 
-use kprobes_symbols::crc32;
+use kprobes_symbols::CHECKSUM;
 
 use crate::lines::{BLOCK, Row, write_block};
-use crate::model::{Flavor, Form, Kind, Part, Place, Source, Tag, Unknown};
+use crate::model::{Flavor, Form, Kind, Part, Source, Tag, Unknown, ValuePlace};
 use crate::{CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, PARTS, VERSION};
 
 /// A member: its name, offset and type.
@@ -65,7 +65,7 @@ pub struct Argument {
     /// The index of its type in [`Contents::types`].
     pub of: usize,
     /// The location.
-    pub place: Place,
+    pub place: ValuePlace,
 }
 
 /// A function, to be written.
@@ -219,7 +219,7 @@ pub fn lengths(table: &[u8]) -> [usize; 8] {
 
 /// Corrects the checksum of a table.
 pub(crate) fn seal(table: &mut [u8]) {
-    let checksum = crc32(&table[CHECKED_FROM..]);
+    let checksum = CHECKSUM.checksum(&table[CHECKED_FROM..]);
     table[CHECKED_FROM - 4..CHECKED_FROM].copy_from_slice(&checksum.to_le_bytes());
 }
 
@@ -248,18 +248,18 @@ fn source(source: Source) -> u64 {
     }
 }
 
-fn put_place(out: &mut Vec<u8>, place: &Place) {
+fn put_place(out: &mut Vec<u8>, place: &ValuePlace) {
     match *place {
-        Place::Nothing => put(out, 0),
-        Place::Words { first, second } => {
+        ValuePlace::Nothing => put(out, 0),
+        ValuePlace::Words { first, second } => {
             put_all(out, &[1, 1 + u64::from(second.is_some())]);
             for Part { offset, bytes, source: from } in [Some(first), second].into_iter().flatten() {
                 put_all(out, &[offset.into(), bytes.into(), source(from)]);
             }
         }
-        Place::At(from) => put_all(out, &[2, source(from)]),
-        Place::Constant(value) => put_all(out, &[3, value]),
-        Place::Unknown(why) => match why {
+        ValuePlace::At(from) => put_all(out, &[2, source(from)]),
+        ValuePlace::Constant(value) => put_all(out, &[3, value]),
+        ValuePlace::Unknown(why) => match why {
             Unknown::OptimizedOut => put_all(out, &[4, 0]),
             Unknown::Elsewhere { from, to } => put_all(out, &[4, 1, from.into(), to.into()]),
             Unknown::Contradiction => put_all(out, &[4, 2]),
