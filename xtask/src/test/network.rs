@@ -8,6 +8,7 @@
 //! NETWORK_SECONDS=60 cargo xtask test network::every_function
 //! ```
 
+mod arrival;
 mod capture;
 mod clients;
 mod curl;

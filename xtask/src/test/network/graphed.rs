@@ -1,11 +1,12 @@
 //! A machine that serves clients while the tracer `function_graph` records every function. Every byte that clients fetch must be
 //! right, and what the machine shows of the last calls must nest for each task.
 
-use std::{collections::HashMap, mem, time::Instant};
+use std::{collections::HashMap, mem};
 
 use super::{
-    Host, PATIENCE, curl,
-    listed::{self, COMMAND},
+    Host,
+    arrival::{Arrival, Arrived},
+    curl,
     visiting::Visiting,
 };
 use crate::{
@@ -29,9 +30,7 @@ const LEAST: usize = 1000;
 
 /// The state of the test.
 enum State {
-    Booting,
-    /// The interfaces must have addresses by this time.
-    Arriving(Instant),
+    Arriving(Arrival),
     /// The tracer is being set.
     Tracing,
     /// The clients are there. The number is that of the commands that were typed.
@@ -46,35 +45,25 @@ pub struct Graphed {
     state: State,
     /// The lines since the last prompt.
     reply: Vec<String>,
-    /// Whether the interfaces must be asked for again.
-    is_pending: bool,
 }
 
 impl Graphed {
     /// Creates the test for a machine that was just started.
     pub fn new(host: Host) -> Self {
-        Self { host, state: State::Booting, reply: Vec::new(), is_pending: false }
+        Self { host, state: State::Arriving(Arrival::default()), reply: Vec::new() }
     }
 
     /// Called at a prompt: checks the reply and decides what to type.
     fn asked(&mut self) -> Result<Reply<()>, String> {
         let reply = mem::take(&mut self.reply);
         match &mut self.state {
-            State::Booting => {
-                self.state = State::Arriving(Instant::now() + PATIENCE);
-                Ok(Reply::Type(COMMAND.into()))
-            }
-            State::Arriving(deadline) => {
-                if self.host.is_reached(&listed::interfaces(&reply)) {
+            State::Arriving(arrival) => match arrival.asked(&self.host, &reply)? {
+                Arrived::NotYet(reply) => Ok(reply),
+                Arrived::All(_) => {
                     self.state = State::Tracing;
-                    return Ok(Reply::Type(TRACE.into()));
+                    Ok(Reply::Type(TRACE.into()))
                 }
-                if *deadline < Instant::now() {
-                    return Err("not all of the interfaces have addresses".into());
-                }
-                self.is_pending = true;
-                Ok(Reply::Wait)
-            }
+            },
             State::Tracing => {
                 // The line that was typed comes first.
                 if let Some(line) = reply.get(1) {
@@ -124,10 +113,7 @@ impl Subject<()> for Graphed {
     }
 
     fn silence(&mut self) -> Reply<()> {
-        match mem::take(&mut self.is_pending) {
-            true => Reply::Keys(format!("{COMMAND}\r").into_bytes()),
-            false => Reply::Wait,
-        }
+        if let State::Arriving(arrival) = &mut self.state { arrival.silence() } else { Reply::Wait }
     }
 }
 

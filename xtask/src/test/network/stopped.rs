@@ -11,8 +11,9 @@ use std::{
 };
 
 use super::{
-    Host, PATIENCE, curl,
-    listed::{self, COMMAND},
+    Host,
+    arrival::{Arrival, Arrived},
+    curl,
     visiting::Visiting,
 };
 use crate::{
@@ -55,9 +56,7 @@ const LEFT: usize = 5;
 
 /// The state of the test.
 enum State {
-    Booting,
-    /// The interfaces must have addresses by this time.
-    Arriving(Instant),
+    Arriving(Arrival),
     /// The clients are there, and this many lines were typed.
     Visited(Visiting, usize),
 }
@@ -80,15 +79,13 @@ pub struct Stopped {
     pressed: usize,
     /// Whether ^C has left probes to remove in one of these rounds.
     has_left_some: bool,
-    /// Whether the interfaces must be asked for again.
-    is_pending: bool,
 }
 
 impl Stopped {
     pub fn new(host: Host) -> Self {
         Self {
             host,
-            state: State::Booting,
+            state: State::Arriving(Arrival::default()),
             reply: Vec::new(),
             cue: None,
             since: Instant::now(),
@@ -96,7 +93,6 @@ impl Stopped {
             whole: Duration::MAX,
             pressed: 0,
             has_left_some: false,
-            is_pending: false,
         }
     }
 
@@ -104,20 +100,12 @@ impl Stopped {
     fn asked(&mut self) -> Result<Reply<()>, String> {
         let reply = mem::take(&mut self.reply);
         match &mut self.state {
-            State::Booting => {
-                self.state = State::Arriving(Instant::now() + PATIENCE);
-                return Ok(Reply::Type(COMMAND.into()));
-            }
-            State::Arriving(deadline) => {
-                if self.host.is_reached(&listed::interfaces(&reply)) {
+            State::Arriving(arrival) => match arrival.asked(&self.host, &reply)? {
+                Arrived::NotYet(reply) => return Ok(reply),
+                Arrived::All(_) => {
                     self.state = State::Visited(Visiting::begin(curl::for_some_time, self.host.lines()), 0);
-                } else if *deadline < Instant::now() {
-                    return Err("not all of the interfaces have addresses".into());
-                } else {
-                    self.is_pending = true;
-                    return Ok(Reply::Wait);
                 }
-            }
+            },
             // The ^C came when the command was over, and applied to the next line.
             State::Visited(..) if reply == [format!("{PROMPT}{INTERRUPTED}")] => return Ok(Reply::Wait),
             State::Visited(visiting, typed) => {
@@ -188,9 +176,6 @@ impl Subject<()> for Stopped {
             self.pressed += 1;
             return Reply::Keys(vec![INTERRUPT_KEY]);
         }
-        match mem::take(&mut self.is_pending) {
-            true => Reply::Keys(format!("{COMMAND}\r").into_bytes()),
-            false => Reply::Wait,
-        }
+        if let State::Arriving(arrival) = &mut self.state { arrival.silence() } else { Reply::Wait }
     }
 }

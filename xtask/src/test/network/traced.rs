@@ -5,13 +5,14 @@
 //! line and the reply, it is unknown what was counted, and the test fails. The program must have counted exactly the
 //! packets that were captured in between.
 
-use std::{mem, time::Instant};
+use std::mem;
 
 use super::{
-    Host, PATIENCE,
+    Host,
+    arrival::{Arrival, Arrived},
     capture::Packet,
     curl,
-    listed::{self, Interface},
+    listed::Interface,
     printed::{self, Numbers, Printed},
     visiting::{Visit, Visiting},
 };
@@ -64,9 +65,7 @@ impl CaptureMonitor {
 
 /// The state of the test.
 enum State {
-    Booting,
-    /// The interfaces must have addresses by this time.
-    Arriving(Instant),
+    Arriving(Arrival),
     /// The interfaces have addresses, and the captures come to rest.
     Settling(CaptureMonitor),
     /// The program was typed when the captures had these lengths.
@@ -96,8 +95,6 @@ pub struct Traced {
     since: Vec<u64>,
     /// The lines since the last prompt, or since the program was ended.
     reply: Vec<String>,
-    /// Whether the interfaces must be asked for again.
-    is_pending: bool,
 }
 
 impl Traced {
@@ -108,12 +105,11 @@ impl Traced {
             command,
             is_console: false,
             check,
-            state: State::Booting,
+            state: State::Arriving(Arrival::default()),
             typed: 0,
             interfaces: Vec::new(),
             since: Vec::new(),
             reply: Vec::new(),
-            is_pending: false,
         }
     }
 
@@ -151,21 +147,14 @@ impl Traced {
     fn asked(&mut self) -> Result<Reply<()>, String> {
         let reply = mem::take(&mut self.reply);
         match &mut self.state {
-            State::Booting => {
-                self.state = State::Arriving(Instant::now() + PATIENCE);
-                Ok(Reply::Type(listed::COMMAND.into()))
-            }
-            State::Arriving(deadline) => {
-                self.interfaces = listed::interfaces(&reply);
-                if self.host.is_reached(&self.interfaces) {
+            State::Arriving(arrival) => match arrival.asked(&self.host, &reply)? {
+                Arrived::NotYet(reply) => Ok(reply),
+                Arrived::All(interfaces) => {
+                    self.interfaces = interfaces;
                     self.state = State::Settling(CaptureMonitor::default());
-                } else if *deadline < Instant::now() {
-                    return Err("not all of the interfaces have addresses".into());
-                } else {
-                    self.is_pending = true;
+                    Ok(Reply::Wait)
                 }
-                Ok(Reply::Wait)
-            }
+            },
             State::Visited(visiting) if self.is_console => {
                 if let Some((command, part)) = self.typed.checked_sub(1).map(|last| COMMANDS[last % COMMANDS.len()])
                     && (reply.iter().any(|line| line.starts_with("error: "))
@@ -216,7 +205,7 @@ impl Traced {
     fn silent(&mut self) -> Result<Reply<()>, String> {
         let keys = |line: &str| Reply::Keys(format!("{line}\r").into_bytes());
         match &mut self.state {
-            State::Arriving(_) if mem::take(&mut self.is_pending) => Ok(keys(listed::COMMAND)),
+            State::Arriving(arrival) => Ok(arrival.silence()),
             State::Settling(calm) => {
                 let Some(lengths) = calm.look(&self.host)? else { return Ok(Reply::Wait) };
                 self.state = State::Arming(lengths);

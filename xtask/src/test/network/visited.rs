@@ -5,6 +5,7 @@ use std::{mem, time::Instant};
 
 use super::{
     Host, PATIENCE,
+    arrival::{Arrival, Arrived},
     capture::Passed,
     listed::{self, COMMAND},
     visiting::{Visit, Visiting},
@@ -17,10 +18,7 @@ use crate::{
 
 /// The state of a visit.
 enum State {
-    /// The machine has not prompted yet.
-    Booting,
-    /// The interfaces must have addresses by this time.
-    Arriving(Instant),
+    Arriving(Arrival),
     /// The clients are there. The number is the heap bytes that were in use before they came.
     Visiting(Visiting, u64),
     /// The clients have gone. By this time, the counts must equal those of the captures, and as many heap bytes be in
@@ -35,37 +33,34 @@ pub struct Visited {
     state: State,
     /// The lines since the command was typed.
     reply: Vec<String>,
-    /// Whether the command must be typed again.
+    /// Whether the counts must be asked for again.
     is_pending: bool,
 }
 
 impl Visited {
     /// Creates the test for a machine that was just started.
     pub fn new(host: Host, visit: Visit) -> Self {
-        Self { visit, host, state: State::Booting, reply: Vec::new(), is_pending: false }
+        Self { visit, host, state: State::Arriving(Arrival::default()), reply: Vec::new(), is_pending: false }
     }
 
-    /// Checks the machine's reply. `None` if the machine must be asked again.
-    fn look(&mut self) -> Result<Option<()>, String> {
+    /// Checks the machine's reply.
+    fn look(&mut self) -> Result<Reply<()>, String> {
         let reply = mem::take(&mut self.reply);
-        let (interfaces, heap) = (listed::interfaces(&reply), listed::heap(&reply));
-        self.is_pending = true;
-        match self.state {
-            State::Booting => self.state = State::Arriving(Instant::now() + PATIENCE),
-            State::Arriving(deadline) => match heap {
-                Some(heap) if self.host.is_reached(&interfaces) => {
-                    self.is_pending = false;
+        match &mut self.state {
+            State::Arriving(arrival) => match arrival.asked(&self.host, &reply)? {
+                Arrived::NotYet(reply) => return Ok(reply),
+                Arrived::All(_) => {
+                    let heap = listed::heap(&reply).ok_or("the reply does not say how much of the heap is in use")?;
                     self.state = State::Visiting(Visiting::begin(self.visit, self.host.lines()), heap);
                 }
-                _ if deadline < Instant::now() => return Err("not all of the interfaces have addresses".into()),
-                _ => {}
             },
             State::Visiting(..) => return Err("the machine asks twice".into()),
-            State::Resting(deadline, before) => {
+            &mut State::Resting(deadline, before) => {
+                let (interfaces, heap) = (listed::interfaces(&reply), listed::heap(&reply));
                 let captured = self.host.packets(&interfaces, &vec![0; interfaces.len()])?;
                 let is_counted = interfaces.iter().zip(&captured).all(|(one, packets)| one.has_counted(packets));
                 if self.host.is_reached(&interfaces) && is_counted && heap == Some(before) {
-                    return Ok(Some(()));
+                    return Ok(Reply::Done(Ok(())));
                 }
                 if deadline < Instant::now() {
                     let captured: Vec<_> = captured.iter().map(|packets| Passed::of(packets)).collect();
@@ -73,9 +68,10 @@ impl Visited {
                         "QEMU has captured {captured:?}; {before} bytes of the heap were in use before"
                     ));
                 }
+                self.is_pending = true;
             }
         }
-        Ok(None)
+        Ok(Reply::Wait)
     }
 }
 
@@ -86,27 +82,27 @@ impl Subject<()> for Visited {
 
     fn event(&mut self, event: Event) -> Reply<()> {
         match event {
-            Event::Line(line) => self.reply.push(line),
-            Event::Prompt => match self.look() {
-                Ok(Some(())) => return Reply::Done(Ok(())),
-                Ok(None) => {}
-                Err(sentence) => return Reply::Done(Err(sentence)),
-            },
+            Event::Line(line) => {
+                self.reply.push(line);
+                Reply::Wait
+            }
+            Event::Prompt => self.look().unwrap_or_else(|sentence| Reply::Done(Err(sentence))),
         }
-        Reply::Wait
     }
 
     /// If the clients have failed because the machine has stopped, the machine's own message has ended the test before.
     fn silence(&mut self) -> Reply<()> {
-        if let State::Visiting(visiting, heap) = &mut self.state {
-            match visiting.poll() {
+        match &mut self.state {
+            State::Arriving(arrival) => return arrival.silence(),
+            State::Visiting(visiting, heap) => match visiting.poll() {
                 None => return Reply::Wait,
                 Some(Err(sentence)) => return Reply::Done(Err(sentence)),
                 Some(Ok(())) => {
                     self.state = State::Resting(Instant::now() + PATIENCE, *heap);
                     self.is_pending = true;
                 }
-            }
+            },
+            State::Resting(..) => {}
         }
         match mem::take(&mut self.is_pending) {
             true => Reply::Keys(format!("{COMMAND}\r").into_bytes()),
