@@ -135,14 +135,11 @@ pub fn without_quotes(line: &str) -> Result<String, OutOfMemory> {
 /// Splits `text` into the text in quotes at its start and what follows these quotes. Returns `None` if it does not begin
 /// with a quote, or if that is not closed.
 fn quoted(text: &str) -> Option<(&str, &str)> {
-    match text.strip_prefix('\'') {
-        Some(inner) => inner.split_once('\''),
-        None => {
-            let (string, behind) =
-                text.starts_with('"').then(|| string_length(text))?.and_then(|end| text.split_at_checked(end))?;
-            Some((string.get(1..string.len().checked_sub(1)?)?, behind))
-        }
+    if let Some(inner) = text.strip_prefix('\'') {
+        return inner.split_once('\'');
     }
+    let length = text.starts_with('"').then(|| string_length(text))??;
+    Some((text.get(1..length - 1)?, text.get(length..)?))
 }
 
 /// Returns the length of the string at the start of `text` with its quotes, in bytes; `None` if it is not closed.
