@@ -1,0 +1,234 @@
+//! New settings of events, and how they take effect on the handlers and stubs of all probes, or not at all.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::mem;
+
+use fallible::{Arc, OutOfMemory, TryClone};
+
+use super::{Controls, Name, name};
+use crate::definition::Definition;
+use crate::errno::Errno;
+use crate::events::{Armed, Event, Events, OtherProbe};
+use crate::trigger::Plan;
+use crate::trigger::settings::Settings;
+
+/// The settings of one event.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// The group and the name of the event.
+    pub name: Arc<(String, String)>,
+    pub settings: Settings,
+    /// In a draft: whether the settings differ from those in effect.
+    pub is_changed: bool,
+}
+
+impl Entry {
+    pub fn is(&self, (group, event): Name<'_>) -> bool {
+        self.name.0 == group && self.name.1 == event
+    }
+}
+
+/// New settings of all events, before they take effect.
+pub(super) struct Draft(pub Vec<Entry>);
+
+impl Draft {
+    /// Returns the new settings of an event, which are created if it has none.
+    pub fn get_mut(&mut self, name: Name<'_>) -> Result<&mut Settings, OutOfMemory> {
+        let place = match self.0.iter().position(|entry| entry.is(name)) {
+            Some(place) => place,
+            None => {
+                let name = Arc::try_new((fallible::copy(name.0)?, fallible::copy(name.1)?))?;
+                let entry = Entry { name, settings: Settings::new(false)?, is_changed: true };
+                fallible::push(&mut self.0, entry)?;
+                self.0.len() - 1
+            }
+        };
+        let Entry { settings, is_changed, .. } = &mut self.0[place];
+        *is_changed = true;
+        Ok(settings)
+    }
+
+    /// Recounts the triggers that can enable or disable each event.
+    pub fn retarget(&mut self) {
+        retarget(&mut self.0);
+    }
+}
+
+/// Recounts the triggers that can enable or disable each event, and marks the events whose count changes.
+fn retarget(entries: &mut [Entry]) {
+    for place in 0..entries.len() {
+        let switches = entries.iter().flat_map(|entry| entry.settings.switches());
+        let count = switches.filter(|switch| Arc::ptr_eq(switch, entries[place].settings.recording())).count();
+        let Entry { settings, is_changed, .. } = &mut entries[place];
+        *is_changed |= settings.set_targeted(count);
+    }
+}
+
+impl Controls {
+    /// Returns a copy of the settings, as a draft.
+    pub(super) fn draft(&self) -> Result<Draft, OutOfMemory> {
+        let copy = |Entry { name, settings, .. }: &Entry| -> Result<_, OutOfMemory> {
+            Ok(Entry { name: name.clone(), settings: settings.try_clone()?, is_changed: false })
+        };
+        // Room for one more event, so that adding one needs no second allocation.
+        let mut entries = Vec::new();
+        entries.try_reserve_exact(self.controls.len() + 1)?;
+        self.controls.iter().try_for_each(|entry| fallible::push(&mut entries, copy(entry)?))?;
+        Ok(Draft(entries))
+    }
+
+    /// Puts the draft into effect: the handlers and stubs of the events that it changes follow the new settings. If
+    /// `disarmed`, no event is armed.
+    pub(super) fn commit<P: Armed>(
+        &mut self,
+        events: &mut Events<P>,
+        draft: Draft,
+        disarmed: bool,
+    ) -> Result<(), Errno> {
+        let Draft(mut entries) = draft;
+        let mut staged = Vec::new();
+        for (number, event) in events.iter().enumerate() {
+            let Some(entry) = entries.iter().find(|entry| entry.is_changed && is(event, entry)) else { continue };
+            let restricted = self.restriction.with(&entry.settings, &event.format().fields)?;
+            let plan = self.services.plan(&entry.settings, restricted.as_ref(), event.recorder(), event.address())?;
+            let is_to_be_armed = entry.settings.is_armed() && (!disarmed || event.is_static());
+            // The stub of a disarmed probe is compiled when the probe is armed.
+            let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };
+            let (is_exchanged, was_armed) = (false, event.is_enabled());
+            let one = Staged { number, plan, other, is_to_be_armed, is_exchanged, was_armed };
+            fallible::push(&mut staged, one)?;
+        }
+        staged.iter_mut().for_each(|one| one.exchange_plan(events));
+        let failed = staged.iter_mut().position(|one| one.exchange_probe(events).is_err());
+        if let Some(failed) = failed {
+            // In reverse, so that memory that was freed last is taken first.
+            for one in staged.iter_mut().take(failed + 1).rev() {
+                one.put_back(events);
+            }
+            staged.iter_mut().for_each(|one| one.exchange_plan(events));
+        } else {
+            for Staged { number, other, .. } in staged.iter_mut().filter(|one| !one.is_to_be_armed) {
+                let Some(event) = events.get_mut(*number) else { continue };
+                // Disarming needs no memory.
+                let _ = event.set_enabled(false);
+                *other = event.drop_code();
+            }
+        }
+        if staged.iter().any(|one| one.plan.is_some()) {
+            (self.services.synchronize)();
+        }
+        for Staged { number, other, .. } in &mut staged {
+            if let (Some(event), Some(other)) = (events.get_mut(*number), other.take()) {
+                event.retire(other);
+            }
+        }
+        // A probe is dropped before the tables that its code counts in.
+        drop(staged);
+        if failed.is_some() {
+            return Err(Errno::NoMemory);
+        }
+        for entry in &mut entries {
+            entry.settings.settle();
+            entry.is_changed = false;
+        }
+        self.controls = entries;
+        Ok(())
+    }
+
+    /// Resets the settings of all events whose probes are all `meant`: they are disabled, and have no filter and no
+    /// triggers. This never fails. If there is no memory for a new plan, a call that has begun is still handled by the
+    /// old one.
+    pub fn reset<P: Armed>(&mut self, events: &Events<P>, meant: impl Fn(&Definition) -> bool) {
+        for entry in &mut self.controls {
+            let mut probes = events.iter().filter(|event| !event.is_static() && is(event, entry)).peekable();
+            if probes.peek().is_some() && probes.all(|event| meant(event.definition())) {
+                entry.settings.reset();
+                entry.is_changed = true;
+            }
+        }
+        self.settle(events);
+    }
+
+    /// Drops the settings of events that no longer exist.
+    pub fn forget<P: Armed>(&mut self, events: &Events<P>) {
+        self.controls.retain(|entry| events.iter().any(|event| is(event, entry)));
+        self.settle(events);
+    }
+
+    /// Puts a reset into effect. It only disarms, so nothing can fail.
+    fn settle<P: Armed>(&mut self, events: &Events<P>) {
+        retarget(&mut self.controls);
+        for entry in &mut self.controls {
+            entry.settings.settle();
+            if !mem::take(&mut entry.is_changed) {
+                continue;
+            }
+            for event in events.iter().filter(|event| is(event, entry)) {
+                if !entry.settings.is_armed() {
+                    let _ = event.set_enabled(false);
+                }
+                let restricted = self.restriction.with(&entry.settings, &event.format().fields);
+                let plan = restricted.and_then(|restricted| {
+                    self.services.plan(&entry.settings, restricted.as_ref(), event.recorder(), event.address())
+                });
+                if let Ok(Some(old)) = plan.map(|plan| event.recorder().plan().replace(plan)) {
+                    (self.services.synchronize)();
+                    drop(old);
+                }
+            }
+        }
+    }
+}
+
+/// A change to one probe of an event, in the making.
+struct Staged<P> {
+    /// The index of the probe.
+    number: usize,
+    /// The new plan; after the exchange, the old one.
+    plan: Option<Box<Plan>>,
+    /// A probe with another stub, if the stub changes; after the exchange, the old probe.
+    other: Option<OtherProbe<P>>,
+    is_to_be_armed: bool,
+    /// Whether the other probe has replaced the old one.
+    is_exchanged: bool,
+    /// Whether the probe was armed before.
+    was_armed: bool,
+}
+
+impl<P: Armed> Staged<P> {
+    fn exchange_plan(&mut self, events: &Events<P>) {
+        if let Some(event) = events.get(self.number) {
+            self.plan = event.recorder().plan().replace(self.plan.take());
+        }
+    }
+
+    /// Exchanges the probe if its stub changes, and arms it if it is to be armed.
+    fn exchange_probe(&mut self, events: &mut Events<P>) -> Result<(), P::Error> {
+        let Some(event) = events.get_mut(self.number) else { return Ok(()) };
+        if let Some(other) = &mut self.other {
+            event.exchange(other)?;
+            self.is_exchanged = true;
+        }
+        if self.is_to_be_armed && !self.was_armed { event.set_enabled(true) } else { Ok(()) }
+    }
+
+    /// Restores the probe. If there is no memory for that, although it was freed just now, the probe is disarmed.
+    fn put_back(&mut self, events: &mut Events<P>) {
+        let Some(event) = events.get_mut(self.number) else { return };
+        if !self.was_armed {
+            // Disarming needs no memory.
+            let _ = event.set_enabled(false);
+        }
+        if let Some(other) = self.other.as_mut().filter(|_| self.is_exchanged)
+            && event.exchange(other).is_err()
+        {
+            let _ = event.set_enabled(false);
+        }
+    }
+}
+
+fn is<P: Armed>(event: &Event<P>, entry: &Entry) -> bool {
+    entry.is(name(event))
+}

@@ -1,0 +1,314 @@
+//! Triggers that are set and removed: what they refer to in other events, and what they keep there.
+
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::fmt::Write;
+
+use fallible::{Arc, OutOfMemory};
+
+use super::draft::{Draft, Entry};
+use super::{Controls, Name, find};
+use crate::errno::Errno;
+use crate::events::{Armed, Events};
+use crate::histogram::{self, Command, Histogram, LinkedHistogram, Needed, OtherEvents, Scope};
+use crate::trigger::settings::{Room, SetError, Settings};
+use crate::trigger::{Error, Kind, Request, Switch, Trigger};
+
+impl Controls {
+    /// Sets a trigger of an event, or removes one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is not a trigger, if the event already has it, or if it refers to an event that does not
+    /// exist. The error log says why, in the cases in which Linux's does.
+    pub fn set_trigger<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
+        let needed = RefCell::new(None);
+        loop {
+            let outcome = self.try_set_trigger(events, name, text, Some(&needed));
+            match (outcome, needed.take()) {
+                (Err(Errno::Invalid), Some(needed)) => {
+                    if let Err(errno) = self.keep_field(events, name, text, &needed) {
+                        self.drop_automatic(events);
+                        return Err(errno);
+                    }
+                }
+                (outcome @ Err(_), _) => {
+                    self.drop_automatic(events);
+                    return outcome;
+                }
+                (Ok(()), _) => return Ok(()),
+            }
+        }
+    }
+
+    /// Sets an automatic trigger that keeps a field of another event, which is `needed` by the trigger `text` of event
+    /// `name`. It gets the keys and the filter of a histogram that the other event has.
+    fn keep_field<P: Armed>(
+        &mut self,
+        events: &mut Events<P>,
+        name: Name<'_>,
+        text: &str,
+        needed: &Needed,
+    ) -> Result<(), Errno> {
+        let Needed { event: (group, event), field, parts } = needed;
+        let refuse = |controls: &mut Self, problem| {
+            let column = text.trim().trim_start_matches('!').find(field.as_str()).unwrap_or(0);
+            controls.refuse_histogram(name, text, &histogram::Error { problem, column, before: None })
+        };
+        let triggers = self.get((group, event)).map_or(&[][..], Settings::triggers);
+        let is_like = |trigger: &&Arc<Trigger>| {
+            trigger.histogram().is_some_and(|histogram| histogram.definition().has_parts(parts))
+        };
+        let Some(trigger) = triggers.iter().find(is_like) else {
+            return Err(refuse(self, histogram::Problem::NoMatchingHistogram));
+        };
+        let mut line = fallible::Text::default();
+        let written = write!(line, "hist:keys=").and_then(|()| match trigger.histogram() {
+            Some(histogram) => histogram.definition().write_keys(&mut line),
+            None => Ok(()),
+        });
+        let written = written.and_then(|()| write!(line, ":synthetic_{field}={field}"));
+        let written = written.and_then(|()| match &trigger.filter {
+            Some(filter) => write!(line, " if {filter}"),
+            None => Ok(()),
+        });
+        written.map_err(|_| Errno::NoMemory)?;
+        self.try_set_trigger(events, (group, event), &line.0, None)
+    }
+
+    /// Removes automatic triggers that no trigger needs any more. If there is no memory for the removal, they stay
+    /// until another trigger is removed.
+    fn drop_automatic<P: Armed>(&mut self, events: &mut Events<P>) {
+        let is_left = |histogram: &Histogram| histogram.definition().is_automatic && !self.is_referred_to(histogram);
+        let triggers = self.controls.iter().flat_map(|entry| entry.settings.triggers());
+        if !triggers.filter_map(|trigger| trigger.histogram()).any(is_left) {
+            return;
+        }
+        let drop_all = |controls: &Self| -> Result<Draft, OutOfMemory> {
+            let mut draft = controls.draft()?;
+            for entry in &controls.controls {
+                let left = entry.settings.triggers().iter().filter_map(|trigger| trigger.histogram());
+                for histogram in left.filter(|histogram| is_left(histogram)) {
+                    draft.get_mut((&entry.name.0, &entry.name.1))?.remove_histogram(histogram);
+                }
+            }
+            draft.retarget();
+            Ok(draft)
+        };
+        if let Ok(draft) = drop_all(self) {
+            let _ = self.commit(events, draft, self.disarmed);
+        }
+    }
+
+    /// Sets or removes a trigger as `set_trigger` does. If it needs a field of another event first, reports that in
+    /// `needed`. Without `needed`, the trigger is itself an automatic one.
+    fn try_set_trigger<P: Armed>(
+        &mut self,
+        events: &mut Events<P>,
+        name: Name<'_>,
+        text: &str,
+        needed: Option<&RefCell<Option<Needed>>>,
+    ) -> Result<(), Errno> {
+        let request = self.request(events, name, text, needed)?;
+        if request.remove {
+            return self.remove_trigger(events, name, &request);
+        }
+        let settings = self.get(name);
+        if let Some((trigger, paused)) = settings.and_then(|settings| settings.pausing(&request)) {
+            return self.set_paused(events, name, &trigger, paused);
+        }
+        if let (Kind::Histogram(definition), Some(settings)) = (&request.kind, settings)
+            && let (Some(Command::Clear), Some(histogram)) = (definition.command, settings.histogram(&request))
+        {
+            if histogram.clear(self.services.synchronize) {
+                return Ok(());
+            }
+            // All events that share the histogram get the new one.
+            let cleared = self.room(events).cleared(histogram).map_err(|_| Errno::NoMemory)?;
+            let mut draft = self.draft()?;
+            for Entry { settings, is_changed, .. } in &mut draft.0 {
+                *is_changed |= settings.replace_histogram(histogram, &cleared)?;
+            }
+            return self.commit(events, draft, self.disarmed);
+        }
+        self.add_trigger(events, name, text, request)
+    }
+
+    /// Reads the text of a trigger.
+    fn request<P: Armed>(
+        &mut self,
+        events: &Events<P>,
+        name: Name<'_>,
+        text: &str,
+        needed: Option<&RefCell<Option<Needed>>>,
+    ) -> Result<Request, Errno> {
+        let fields = &find(events, name)?.format().fields;
+        let known = self.known()?;
+        let (clock, others) = ((self.services.clock)(), Some(events as &dyn OtherEvents));
+        let scope = Scope { event: name, known: &known, clock, others, needed, is_removal: false };
+        let request = Request::parse_in(text, fields, scope);
+        drop(known);
+        let mut request = request.map_err(|error| match error {
+            Error::Invalid => Errno::Invalid,
+            Error::OutOfMemory => Errno::NoMemory,
+            Error::Filter(filter, error) => self.refuse_filter(&filter, &error),
+            Error::Histogram(error) => self.refuse_histogram(name, text, &error),
+        })?;
+        if let Kind::Histogram(definition) = &mut request.kind {
+            definition.is_automatic = needed.is_none();
+        }
+        Ok(request)
+    }
+
+    fn room<P: Armed>(&self, events: &Events<P>) -> Room<'static> {
+        Room { cpus: events.rings().cpus(), free: (self.services.free)(), rings: Some(events.rings()), named: None }
+    }
+
+    /// Pauses a histogram, or lets it continue. That does not change the plan, but stubs do not count in a paused
+    /// histogram, so they are compiled anew.
+    fn set_paused<P: Armed>(
+        &mut self,
+        events: &mut Events<P>,
+        name: Name<'_>,
+        trigger: &Trigger,
+        paused: bool,
+    ) -> Result<(), Errno> {
+        let mut draft = self.draft()?;
+        draft.get_mut(name)?;
+        let was_paused = trigger.is_paused();
+        trigger.set_paused(paused);
+        let changed = self.commit(events, draft, self.disarmed);
+        changed.inspect_err(|_| trigger.set_paused(was_paused))
+    }
+
+    fn remove_trigger<P: Armed>(
+        &mut self,
+        events: &mut Events<P>,
+        name: Name<'_>,
+        request: &Request,
+    ) -> Result<(), Errno> {
+        let mut draft = self.draft()?;
+        switch(events, &mut draft, &request.kind)?;
+        let histogram = self.get(name).and_then(|settings| settings.histogram(request));
+        if histogram.is_some_and(|histogram| self.is_referred_to(histogram)) {
+            return Err(Errno::Busy);
+        }
+        draft.get_mut(name)?.remove_trigger(request);
+        draft.retarget();
+        self.commit(events, draft, self.disarmed)?;
+        self.drop_automatic(events);
+        Ok(())
+    }
+
+    fn add_trigger<P: Armed>(
+        &mut self,
+        events: &mut Events<P>,
+        name: Name<'_>,
+        text: &str,
+        request: Request,
+    ) -> Result<(), Errno> {
+        let mut draft = self.draft()?;
+        let switch = switch(events, &mut draft, &request.kind)?;
+        let (mut clock, mut named) = (None, None);
+        if let Kind::Histogram(definition) = &request.kind {
+            clock = definition.clock();
+            named = self.find_like(definition).map_err(|error| {
+                let column = definition.name.as_deref().and_then(|name| text.trim().find(name)).unwrap_or(0);
+                self.refuse_histogram(name, text, &histogram::Error { column, ..error })
+            })?;
+        }
+        let room = Room { named: named.as_ref(), ..self.room(events) };
+        draft.get_mut(name)?.set_trigger(request, room, switch).map_err(|error| match error {
+            SetError::Exists => Errno::Exists,
+            SetError::Memory => Errno::NoMemory,
+            SetError::Histogram(problem) => {
+                self.refuse_histogram(name, text, &histogram::Error { problem, column: 0, before: None });
+                if problem == histogram::Problem::Exists { Errno::Exists } else { Errno::NotFound }
+            }
+        })?;
+        draft.retarget();
+        self.commit(events, draft, self.disarmed)?;
+        if let Some(clock) = clock {
+            events.set_clock(clock);
+        }
+        Ok(())
+    }
+
+    /// Returns the histograms with variables, each with its event.
+    fn known(&self) -> Result<Vec<LinkedHistogram<'_>>, OutOfMemory> {
+        let mut known = Vec::new();
+        for Entry { name, settings, .. } in &self.controls {
+            let histograms = settings.triggers().iter().filter_map(|trigger| trigger.shared_histogram());
+            let linked = histograms.filter(|histogram| histogram.link.is_some());
+            fallible::extend(
+                &mut known,
+                linked.map(|histogram| LinkedHistogram { event: (&name.0, &name.1), histogram }),
+            )?;
+        }
+        Ok(known)
+    }
+
+    /// Whether a trigger refers to a variable of `histogram`.
+    fn is_referred_to(&self, histogram: &Histogram) -> bool {
+        let triggers = self.controls.iter().flat_map(|entry| entry.settings.triggers());
+        let mut histograms = triggers.filter_map(|trigger| trigger.histogram());
+        histograms.any(|other| other.definition().refers_to(histogram))
+    }
+
+    /// Returns the existing histogram with the name in `definition`; `None` if there is none.
+    fn find_like(&self, definition: &histogram::Definition) -> Result<Option<Arc<Histogram>>, histogram::Error> {
+        let Some(name) = &definition.name else { return Ok(None) };
+        let triggers = self.controls.iter().flat_map(|entry| entry.settings.triggers());
+        let mut histograms = triggers.filter_map(|trigger| trigger.shared_histogram());
+        let named = histograms.find(|histogram| histogram.definition().name.as_ref() == Some(name));
+        match named {
+            Some(histogram) if !histogram.definition().is_interchangeable(definition) => {
+                Err(histogram::Error { problem: histogram::Problem::NamedMismatch, column: 0, before: None })
+            }
+            named => Ok(named.cloned()),
+        }
+    }
+
+    /// Removes the histograms of an event, as writing to `trigger` without appending does. As in Linux, if another
+    /// trigger refers to one of them, all stay.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the event does not exist.
+    pub fn remove_histograms<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>) -> Result<(), Errno> {
+        find(events, name)?;
+        let triggers = self.get(name).map_or(&[][..], Settings::triggers);
+        if triggers.iter().filter_map(|trigger| trigger.histogram()).any(|histogram| self.is_referred_to(histogram)) {
+            return Ok(());
+        }
+        let mut draft = self.draft()?;
+        draft.get_mut(name)?.remove_histograms();
+        draft.retarget();
+        self.commit(events, draft, self.disarmed)?;
+        self.drop_automatic(events);
+        Ok(())
+    }
+
+    fn refuse_histogram(&mut self, (group, event): Name<'_>, text: &str, error: &histogram::Error) -> Errno {
+        let command = text.trim().trim_start_matches('!');
+        let logged = error.before.into_iter().chain([(error.problem, error.column)]);
+        if let Ok(place) = fallible::format(format_args!("hist:{group}:{event}")) {
+            for (problem, column) in logged.filter(|(problem, _)| problem.is_logged()) {
+                self.refuse(&place, &problem, command, column);
+            }
+        }
+        if error.problem == histogram::Problem::NeedsValue { Errno::NotFound } else { Errno::Invalid }
+    }
+}
+
+/// Returns what a trigger of this kind turns on or off: all tracing, or another event, which must exist.
+fn switch<P: Armed>(events: &Events<P>, draft: &mut Draft, kind: &Kind) -> Result<Option<Arc<Switch>>, Errno> {
+    Ok(match kind {
+        Kind::Tracing { .. } => Some(events.rings().switch().clone()),
+        Kind::Event { group, event, .. } => {
+            find(events, (group, event)).map_err(|_| Errno::Invalid)?;
+            Some(draft.get_mut((group, event))?.recording().clone())
+        }
+        Kind::Histogram(_) | Kind::Stacktrace | Kind::Snapshot => None,
+    })
+}
