@@ -7,7 +7,10 @@ use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::InstDecoder;
 
 use super::*;
-use crate::insn::encode::compute::{Binary, Condition};
+use crate::insn::encode::compute::{self, Binary, Branch, Condition};
+use crate::insn::encode::{self, MASK_INTERRUPTS};
+use crate::insn::{Guard, Literal, Verdict};
+use crate::probe::check::Site;
 use crate::probe::hit::counters::Counters;
 
 const NOP: u32 = 0xd503_201f;
