@@ -18,7 +18,7 @@ use crate::words::{Failure, Words};
 use crate::{input, symbol, time};
 
 /// The number of probes in a batch. The lists for a batch exist only while it is registered or unregistered.
-const AT_ONCE: usize = 1024;
+const BATCH: usize = 1024;
 
 /// Reports the progress of a long operation.
 struct Progress {
@@ -77,7 +77,7 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
         }
         has_memory = make_room(&mut probes);
         if has_memory {
-            let disabled = some.by_ref().take(AT_ONCE).map(|at| Kprobe::at(at).disabled());
+            let disabled = some.by_ref().take(BATCH).map(|at| Kprobe::at(at).disabled());
             let outcomes = Kprobe::register_all(disabled).unwrap_or_default();
             tried += outcomes.len();
             // Instructions that cannot be probed fail in other ways, which `coverage` reports. `probes` has room,
@@ -96,7 +96,7 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
     if Registration::set_all_enabled(registrations(&probes), true).is_err() {
         has_memory = false;
         // Arms as many probes as there is memory for.
-        for some in probes.chunks(AT_ONCE) {
+        for some in probes.chunks(BATCH) {
             if Registration::set_all_enabled(registrations(some), true).is_err() {
                 some.iter().for_each(|probe| _ = probe.enable());
             }
@@ -157,7 +157,7 @@ fn disarm(probes: &[Kprobe]) {
 }
 
 fn remove_some(probes: &mut Vec<Kprobe>) {
-    Kprobe::unregister_all(probes.drain(probes.len().saturating_sub(AT_ONCE)..));
+    Kprobe::unregister_all(probes.drain(probes.len().saturating_sub(BATCH)..));
 }
 
 fn registrations(probes: &[Kprobe]) -> impl Iterator<Item = &Registration> {
@@ -185,15 +185,15 @@ fn instructions(table: &SymbolTable<'static>) -> impl Iterator<Item = usize> {
 fn make_room(probes: &mut Vec<Kprobe>) -> bool {
     /// The memory for a batch, in bytes: at most what the lists take during registration, and about what the probes
     /// take.
-    const NEEDED: usize = 512 * AT_ONCE;
+    const NEEDED: usize = 512 * BATCH;
     /// About the additional memory for an armed probe, in bytes, with its share of the lists for arming.
     const ARMED: usize = 384;
-    let needed = NEEDED + ARMED * (probes.len() + AT_ONCE);
+    let needed = NEEDED + ARMED * (probes.len() + BATCH);
     let is_there = match host().memory_to_spare() {
         Some(bytes) => bytes > needed,
         None => Vec::<u8>::new().try_reserve_exact(needed).is_ok(),
     };
-    probes.try_reserve(AT_ONCE).is_ok() && is_there
+    probes.try_reserve(BATCH).is_ok() && is_there
 }
 
 fn show(probes: &[Kprobe]) {

@@ -24,7 +24,7 @@ pub struct Checked {
     /// The part types of each tuple type, indexed by the number of the tuple type.
     pub tuples: Vec<Vec<Type>>,
     /// The Rust types of values, indexed by their numbers.
-    pub known: Vec<Known>,
+    pub rust_values: Vec<RustValue>,
     /// The blocks of Rust values that are captured as a whole, indexed by their numbers.
     pub images: Vec<Vec<Block>>,
 }
@@ -65,7 +65,7 @@ pub enum PrintKind {
 
 /// A Rust value, and how the words of a language value represent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum RustValue {
     /// The whole value, in one word.
     Whole(TypeId),
     /// The variant of an enum with fields, as the distance of its tag from the first tag. The value is `u64::MAX` for

@@ -142,7 +142,7 @@ pub enum Noun {
     /// A tuple.
     Tuple,
     /// A Rust value.
-    Known,
+    Rust,
     /// An aggregation of a map.
     Aggregate,
     /// No value.
@@ -161,7 +161,7 @@ impl From<Type> for Noun {
             Type::Bytes { .. } => Self::Bytes,
             Type::Time { .. } => Self::Time,
             Type::Tuple { .. } => Self::Tuple,
-            Type::Known { .. } => Self::Known,
+            Type::Rust { .. } => Self::Rust,
         }
     }
 }
@@ -178,7 +178,7 @@ impl fmt::Display for Noun {
             Self::Bytes => "a buffer",
             Self::Time => "a time",
             Self::Tuple => "a tuple",
-            Self::Known => "a value of Rust",
+            Self::Rust => "a value of Rust",
             Self::Aggregate => "an aggregation",
             Self::Nothing => "no value",
         })

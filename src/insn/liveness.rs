@@ -10,7 +10,7 @@
 //! standard are found:
 //!
 //! - A called function that reads one of these registers: by following the call.
-//! - A function across whose calls the registers keep their values ([`Kept`]): it does not change them, and has a
+//! - A function across whose calls the registers keep their values ([`ScratchPreservers`]): it does not change them, and has a
 //!   caller that shows it, by an instruction after the call that reads them.
 //!
 //! LLVM's machine outliner makes functions of both kinds. Calls in inline assembly with clobbers of their own are of
@@ -75,7 +75,7 @@ impl fmt::Display for Live {
 
 /// Functions whose callers keep values in x9 to x17 or the flags across the call.
 #[derive(Debug, Default)]
-pub struct Kept(Vec<Preserving>);
+pub struct ScratchPreservers(Vec<Preserving>);
 
 /// A function, and a call of it.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +112,7 @@ pub(super) type Read<'a> = &'a dyn Fn(u64) -> Option<u32>;
 /// Returns the bounds of the function around an address; `None` if none is known.
 pub(super) type Bounds<'a> = &'a dyn Fn(u64) -> Option<Range<u64>>;
 
-impl Kept {
+impl ScratchPreservers {
     /// Finds these functions among those that are called in the text at these virtual addresses; `None` if there is no
     /// memory for the list. `bounds` returns the bounds of the function around an address.
     pub fn in_text(text: Range<u64>, read: Read<'_>, bounds: Bounds<'_>) -> Option<Self> {
@@ -221,8 +221,8 @@ impl Kept {
 /// Returns why not all of [`SCRATCH`] is dead at the first instruction of the function at the virtual address
 /// `function`; `None` if all of it is.
 #[must_use]
-pub fn scratch_at_entry(function: u64, kept: &Kept, read: Read<'_>) -> Option<Live> {
-    Walk::new(read, kept).live(function, SCRATCH, function)
+pub fn scratch_at_entry(function: u64, preservers: &ScratchPreservers, read: Read<'_>) -> Option<Live> {
+    Walk::new(read, preservers).live(function, SCRATCH, function)
 }
 
 /// Returns the registers of [`SCRATCH`] in which the function at these virtual addresses may pass something to its
@@ -256,10 +256,10 @@ pub fn live_at(
     wanted: Registers,
     function: u64,
     handed: Registers,
-    kept: &Kept,
+    preservers: &ScratchPreservers,
     read: Read<'_>,
 ) -> Option<Live> {
-    Walk { begin: Begin::Inside(handed), ..Walk::new(read, kept) }.live(at, wanted, function)
+    Walk { begin: Begin::Inside(handed), ..Walk::new(read, preservers) }.live(at, wanted, function)
 }
 
 /// Returns the virtual address of an instruction that overwrites x30 before it is read, on every path from the first
@@ -267,16 +267,21 @@ pub fn live_at(
 /// Returns `None` if x30 may be read, or if this cannot be determined.
 #[must_use]
 pub fn overwrites_link(function: u64, read: Read<'_>) -> Option<u64> {
-    let kept = Kept::default();
-    let mut walk = Walk::new(read, &kept);
+    let preservers = ScratchPreservers::default();
+    let mut walk = Walk::new(read, &preservers);
     let returned = walk.follow::<PATHS_MAX>(function, Registers::x(30), 0).ok()?;
     walk.writer.filter(|_| returned.is_empty())
 }
 
 /// Returns why not all of [`SCRATCH`] is dead at `at`, where a call has returned to; `None` if all of it is, up to
 /// a return. `shared` is for calls in the same text.
-pub(super) fn live_after_call(at: u64, kept: &Kept, read: Read<'_>, shared: &Shared) -> Option<Live> {
-    let mut walk = Walk { begin: Begin::Caller, ..Walk::sharing(read, kept, shared) };
+pub(super) fn live_after_call(
+    at: u64,
+    preservers: &ScratchPreservers,
+    read: Read<'_>,
+    shared: &Shared,
+) -> Option<Live> {
+    let mut walk = Walk { begin: Begin::Caller, ..Walk::sharing(read, preservers, shared) };
     walk.follow::<PATHS_MAX>(at, SCRATCH, 0).err()
 }
 
@@ -377,7 +382,7 @@ impl Shared {
 pub(super) struct Walk<'a> {
     read: Read<'a>,
     /// The functions that preserve registers. All others are assumed to preserve none.
-    kept: &'a Kept,
+    preservers: &'a ScratchPreservers,
     /// The paths that other walks over the same text have followed, which this one skips.
     shared: Option<&'a Shared>,
     /// The number of instructions that may still be looked at; in called functions, it counts from the first branch on.
@@ -468,14 +473,14 @@ impl<const N: usize> Paths<N> {
 }
 
 impl<'a> Walk<'a> {
-    const fn new(read: Read<'a>, kept: &'a Kept) -> Self {
-        Self { read, kept, shared: None, steps: STEPS_MAX, writer: None, begin: Begin::Entry }
+    const fn new(read: Read<'a>, preservers: &'a ScratchPreservers) -> Self {
+        Self { read, preservers, shared: None, steps: STEPS_MAX, writer: None, begin: Begin::Entry }
     }
 
     /// Makes one of many walks over the same text. It looks for readers only: it does not follow again what another has
     /// followed, so what it returns of registers that have no writer up to a return is not all.
-    const fn sharing(read: Read<'a>, kept: &'a Kept, shared: &'a Shared) -> Self {
-        Self { shared: Some(shared), ..Self::new(read, kept) }
+    const fn sharing(read: Read<'a>, preservers: &'a ScratchPreservers, shared: &'a Shared) -> Self {
+        Self { shared: Some(shared), ..Self::new(read, preservers) }
     }
 
     /// Returns why not all of the `wanted` registers are dead at `at`, in the function at `function`; `None` if they
@@ -485,7 +490,7 @@ impl<'a> Walk<'a> {
             Ok(returned) => returned,
             Err(live) => return Some(live),
         };
-        let &Preserving { call, preserved, kept, .. } = self.kept.by(function)?;
+        let &Preserving { call, preserved, kept, .. } = self.preservers.by(function)?;
         (!(returned & preserved).is_empty()).then_some(Live::Kept { register: kept, call })
     }
 
@@ -594,7 +599,7 @@ impl<'a> Walk<'a> {
                 shared.add_function(function, unwritten);
             }
         }
-        Ok(self.kept.by(function).map_or(Registers::NONE, |by| unwritten & by.preserved))
+        Ok(self.preservers.by(function).map_or(Registers::NONE, |by| unwritten & by.preserved))
     }
 }
 

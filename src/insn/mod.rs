@@ -52,10 +52,12 @@ pub use classify::{classify, may_branch, modifies_next};
 pub use data::{Data, may_read_data};
 pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
 pub use exclusive::{Sequences, may_be_load};
-pub use liveness::{Kept, Live, SCRATCH, handed, live_at, overwrites_link, scratch_at_entry, stack_at_return};
+pub use liveness::{
+    Live, SCRATCH, ScratchPreservers, handed, live_at, overwrites_link, scratch_at_entry, stack_at_return,
+};
 pub use op::{Indirect, Key, Literal, Modifier, Op};
 pub use registers::{Access, Registers, StackPointer};
-pub use relocate::{MAX_WORDS, NotRelocatable, Place, boost, origin, relocate};
+pub use relocate::{MAX_WORDS, NotRelocatable, Relocation, boost, origin, relocate};
 pub use resolve::Resolved;
 pub use results::ScratchResults;
 pub use verdict::{Reason, Verdict};

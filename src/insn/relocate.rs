@@ -39,7 +39,7 @@ pub const MAX_WORDS: usize = 5;
 
 /// The place of an instruction and of its copy. Addresses are virtual, and multiples of four.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Relocation {
     /// The address of the instruction.
     pub from: u64,
     /// The address of the first word of the copy.
@@ -51,17 +51,17 @@ pub struct Place {
     pub text: Range<u64>,
 }
 
-/// Makes the words that do, at `place.to`, what `word`, whose verdict is `verdict`, does at `place.from`. They always
-/// leave the copy: the last word is a branch.
+/// Makes the words that do, at `relocation.to`, what `word`, whose verdict is `verdict`, does at `relocation.from`. They
+/// always leave the copy: the last word is a branch.
 ///
 /// # Errors
 ///
 /// The reason why no copy is possible.
-pub fn relocate(word: u32, verdict: Verdict, place: &Place) -> Result<Code<MAX_WORDS>, NotRelocatable> {
-    if place.guard == Guard::Guarded && is_landing_pad(word) {
+pub fn relocate(word: u32, verdict: Verdict, relocation: &Relocation) -> Result<Code<MAX_WORDS>, NotRelocatable> {
+    if relocation.guard == Guard::Guarded && is_landing_pad(word) {
         return Err(NotRelocatable::LandingPad);
     }
-    let mut code = Code::new(place.to);
+    let mut code = Code::new(relocation.to);
     let falls_through = match verdict {
         Verdict::Slot => {
             if is_multiply_accumulate(word) {
@@ -70,11 +70,11 @@ pub fn relocate(word: u32, verdict: Verdict, place: &Place) -> Result<Code<MAX_W
             code.push(word);
             true
         }
-        Verdict::Simulate(op) => relocate_op(word, op, place, &mut code)?,
+        Verdict::Simulate(op) => relocate_op(word, op, relocation, &mut code)?,
         Verdict::Reject(reason) => return Err(NotRelocatable::Refused(reason)),
     };
     if falls_through {
-        code.branch(place.from.wrapping_add(4))?;
+        code.branch(relocation.from.wrapping_add(4))?;
     }
     Ok(code)
 }
@@ -112,8 +112,8 @@ pub const fn origin(pc: u64, word: u32, from: u64) -> u64 {
 
 /// Adds the words that do the work of `op`. Returns whether they may go on to the next instruction by running off the
 /// end.
-fn relocate_op(word: u32, op: Op, place: &Place, code: &mut Code<MAX_WORDS>) -> Result<bool, NotRelocatable> {
-    let from = place.from;
+fn relocate_op(word: u32, op: Op, relocation: &Relocation, code: &mut Code<MAX_WORDS>) -> Result<bool, NotRelocatable> {
+    let from = relocation.from;
     let next = from.wrapping_add(4);
     let target = |offset: i32| from.wrapping_add_signed(i64::from(offset));
     match op {
@@ -140,7 +140,7 @@ fn relocate_op(word: u32, op: Op, place: &Place, code: &mut Code<MAX_WORDS>) -> 
         }
         Op::TestBranch { offset, .. } => conditional::<14>(word, target(offset), next, code),
         Op::BranchRegister { kind: Indirect::Call, rn: 30 } => Err(NotRelocatable::CallOfLink),
-        Op::BranchRegister { kind: Indirect::Call, .. } if place.guard != Guard::Absent => {
+        Op::BranchRegister { kind: Indirect::Call, .. } if relocation.guard != Guard::Absent => {
             Err(NotRelocatable::CheckedCall)
         }
         Op::BranchRegister { kind: Indirect::Call, rn } => {
@@ -162,7 +162,7 @@ fn relocate_op(word: u32, op: Op, place: &Place, code: &mut Code<MAX_WORDS>) -> 
             if rt == 31 {
                 return Err(NotRelocatable::LoadOfZeroRegister);
             }
-            let known = place.text.contains(&address) && place.text.end - address >= kind.size();
+            let known = relocation.text.contains(&address) && relocation.text.end - address >= kind.size();
             if !known || !address.is_multiple_of(kind.size()) {
                 return Err(NotRelocatable::Literal { address });
             }

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::classify;
-use super::liveness::{Bounds, Kept, Live, Read, Shared, called_by, live_after_call};
+use super::liveness::{Bounds, Live, Read, ScratchPreservers, Shared, called_by, live_after_call};
 use super::verdict::Verdict;
 
 /// The functions of a text that have such results, or for which that cannot be excluded.
@@ -26,14 +26,19 @@ pub struct ScratchResults(Vec<(u64, Live)>);
 impl ScratchResults {
     /// Finds these functions among those that are called in the text at these virtual addresses; `None` if there is no
     /// memory for the list. `bounds` returns the bounds of the function around an address.
-    pub fn in_text(text: Range<u64>, kept: &Kept, read: Read<'_>, bounds: Bounds<'_>) -> Option<Self> {
+    pub fn in_text(
+        text: Range<u64>,
+        preservers: &ScratchPreservers,
+        read: Read<'_>,
+        bounds: Bounds<'_>,
+    ) -> Option<Self> {
         let (mut found, shared) = (Self::default(), Shared::new());
         for call in text.step_by(4) {
             let Some(function) = read(call).and_then(|word| called_by(word, call)) else { continue };
             if found.has_some(function) {
                 continue;
             }
-            if let Some(live) = live_after_call(call + 4, kept, read, &shared) {
+            if let Some(live) = live_after_call(call + 4, preservers, read, &shared) {
                 found.add(function, live)?;
             }
         }

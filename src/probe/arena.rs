@@ -12,7 +12,7 @@ use core::ops::Range;
 pub(super) use super::hit::origin::Cell;
 use super::hit::{origin, snippet_cell, stub};
 use crate::platform;
-use crate::text::{self, Place, Words};
+use crate::text::{self, CodeMemory, Words};
 
 /// Bytes of executable memory that are requested from the kernel at a time.
 const PIECE: usize = 4096;
@@ -76,7 +76,7 @@ impl Used {
     }
 }
 
-impl Place for Used {
+impl CodeMemory for Used {
     #[inline(always)]
     fn range(&self) -> Range<usize> {
         self.address..self.address + self.length

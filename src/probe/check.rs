@@ -8,7 +8,7 @@ use fallible::OutOfMemory;
 use super::hit::table;
 use super::{NotEntry, ProbeError};
 use crate::event::site::{self, EventSite};
-use crate::insn::{self, Data, Kept, Live, Reason, Registers, ScratchResults, Sequences, Verdict, encode};
+use crate::insn::{self, Data, Live, Reason, Registers, ScratchPreservers, ScratchResults, Sequences, Verdict, encode};
 use crate::{interrupts, platform, text};
 
 /// The smallest translation granule.
@@ -249,36 +249,41 @@ impl Checker {
 
     /// Returns the functions whose callers rely on them to preserve registers that a call may change; `None` if there
     /// is no memory for the list.
-    pub(super) fn kept(&self) -> Option<Kept> {
+    pub(super) fn scratch_preservers(&self) -> Option<ScratchPreservers> {
         let Range { start, end } = self.text;
-        Kept::in_text(start as u64..end as u64, &|at| self.word(at), &function_around)
+        ScratchPreservers::in_text(start as u64..end as u64, &|at| self.word(at), &function_around)
     }
 
     /// Returns the functions that have results in registers that a call may change; `None` if there is no memory for
     /// the list.
-    pub(super) fn scratch_results(&self, kept: &Kept) -> Option<ScratchResults> {
+    pub(super) fn scratch_results(&self, preservers: &ScratchPreservers) -> Option<ScratchResults> {
         let Range { start, end } = self.text;
-        ScratchResults::in_text(start as u64..end as u64, kept, &|at| self.word(at), &function_around)
+        ScratchResults::in_text(start as u64..end as u64, preservers, &|at| self.word(at), &function_around)
     }
 
     /// Returns why not all registers that a call may change are dead at the virtual address `address`, where a function
     /// begins; `None` if they are.
-    pub(super) fn scratch_at_entry(&self, address: usize, kept: Option<&Kept>) -> Option<Live> {
+    pub(super) fn scratch_at_entry(&self, address: usize, preservers: Option<&ScratchPreservers>) -> Option<Live> {
         let at = address as u64;
-        match kept {
-            Some(kept) => insn::scratch_at_entry(at, kept, &|at| self.word(at)),
+        match preservers {
+            Some(preservers) => insn::scratch_at_entry(at, preservers, &|at| self.word(at)),
             None => Some(Live::Lost { register: insn::SCRATCH.first(), end: at }),
         }
     }
 
     /// Returns why not all of the `wanted` registers are dead before the instruction at the virtual address `address`,
     /// which was checked last; `None` if they are.
-    pub(super) fn live_at(&mut self, address: usize, wanted: Registers, kept: Option<&Kept>) -> Option<Live> {
+    pub(super) fn live_at(
+        &mut self,
+        address: usize,
+        wanted: Registers,
+        preservers: Option<&ScratchPreservers>,
+    ) -> Option<Live> {
         let at = address as u64;
-        let Some(kept) = kept else { return Some(Live::Lost { register: wanted.first(), end: at }) };
+        let Some(preservers) = preservers else { return Some(Live::Lost { register: wanted.first(), end: at }) };
         let handed = self.handed.unwrap_or_else(|| insn::handed(self.words(), &|at| self.word(at)));
         self.handed = Some(handed);
-        insn::live_at(at, wanted, self.words().start, handed, kept, &|at| self.word(at))
+        insn::live_at(at, wanted, self.words().start, handed, preservers, &|at| self.word(at))
     }
 
     /// Returns the instruction at the virtual address `address`; `None` if it is not in the text.

@@ -27,7 +27,7 @@ use super::hit::stub;
 use super::snippet::{Inserted, Writer};
 use crate::insn::encode::compute::{self, Branch};
 use crate::insn::encode::{self, MASK_INTERRUPTS, SP};
-use crate::insn::{self, Guard, Literal, MAX_WORDS, NotRelocatable, Place};
+use crate::insn::{self, Guard, Literal, MAX_WORDS, NotRelocatable, Relocation};
 use crate::platform;
 
 /// Where the code is built: in a cell at the virtual address `cell`, for the probed instruction of `site` at the
@@ -126,8 +126,8 @@ pub(super) fn build(
     out.push_to(Branch::Literal(LINK), trampoline);
     out.push(encode::write_daif(MASKS));
     let text = platform::text();
-    let place = Place { from, to: to(copy), guard: at.guard, text: text.start as u64..text.end as u64 };
-    for &word in insn::relocate(at.site.word, at.site.verdict, &place)?.padded() {
+    let relocation = Relocation { from, to: to(copy), guard: at.guard, text: text.start as u64..text.end as u64 };
+    for &word in insn::relocate(at.site.word, at.site.verdict, &relocation)?.padded() {
         out.push(word);
     }
     if inserted.is_some() {

@@ -178,8 +178,8 @@ pub fn synchronize() {
 /// for all words and belongs to the caller, and no CPU executes it until this returns.
 pub unsafe fn write_instructions(address: usize, words: &[u32]) {
     let mut addresses = (address..).step_by(size_of::<u32>());
-    for words in words.chunks(text::AT_ONCE) {
-        let mut placed = [const { Word { address: 0, words: [0] } }; text::AT_ONCE];
+    for words in words.chunks(text::WORDS_PER_RENDEZVOUS) {
+        let mut placed = [const { Word { address: 0, words: [0] } }; text::WORDS_PER_RENDEZVOUS];
         for (word, (address, &instruction)) in placed.iter_mut().zip(addresses.by_ref().zip(words)) {
             *word = Word { address, words: [instruction] };
         }

@@ -36,7 +36,7 @@ use super::registration::State;
 use super::slab::Slab;
 use super::snippet::InsertionRef;
 use super::{Fallback, Mode, ProbeError, Registration, origin, publish};
-use crate::insn::{Kept, ScratchResults};
+use crate::insn::{ScratchPreservers, ScratchResults};
 use crate::{embedding, interrupts, platform};
 use entries::{Entries, Probes};
 pub use registers::survey;
@@ -55,7 +55,7 @@ struct Registry {
     returns: usize,
     /// Functions whose callers keep values in registers that a lean stub does not save. Found when a probe first needs
     /// this.
-    kept: Option<Kept>,
+    preservers: Option<ScratchPreservers>,
     /// Functions with results in the registers that code at a return changes. Found when a return probe first needs
     /// this.
     results: Option<ScratchResults>,
@@ -281,7 +281,7 @@ impl Registry {
             points: Slab::new(),
             lingering: Vec::new(),
             returns: 0,
-            kept: None,
+            preservers: None,
             results: None,
             occupied: Vec::new(),
             is_embedded: false,

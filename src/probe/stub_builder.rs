@@ -8,7 +8,7 @@ use super::hit::trampoline;
 use crate::atomic::AtomicPtr;
 use crate::exception::TrapFrame;
 use crate::insn::encode::{self, SP};
-use crate::insn::{self, Guard, Literal, NotRelocatable, Place};
+use crate::insn::{self, Guard, Literal, NotRelocatable, Relocation};
 use crate::platform;
 
 use super::check::Site;
@@ -27,7 +27,7 @@ pub(super) fn build(
     let (stub, from) = (stub as u64, address as u64);
     let to = |word: usize| stub + 4 * word as u64;
     let text = platform::text();
-    let place = Place { from, to: to(form.copy()), guard, text: text.start as u64..text.end as u64 };
+    let relocation = Relocation { from, to: to(form.copy()), guard, text: text.start as u64..text.end as u64 };
     let call = |word| encode::branch_link(to(word), trampoline::stub_routine(form) as u64);
     // Copied with constant lengths, so that the words are stored one by one in place.
     match form {
@@ -70,7 +70,7 @@ pub(super) fn build(
             ]);
         }
     }
-    let copy = insn::relocate(site.word, site.verdict, &place)?;
+    let copy = insn::relocate(site.word, site.verdict, &relocation)?;
     // Copied in two parts: copying five words at once would call `memcpy` where loads have to be aligned.
     let [first @ .., last] = copy.padded();
     words[form.copy()..][..first.len()].copy_from_slice(first);

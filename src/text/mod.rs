@@ -16,7 +16,7 @@
 //! A word may be replaced while another CPU executes it only if both the old and the new one are in the set that B2.4.4
 //! names (B, BL, BRK, HVC, ISB, NOP, SMC, SVC). A probe point may hold any instruction, so [`patch`] holds the other
 //! CPUs ([`platform::hold_cpus`]) during steps 1 to 4, and each of them executes a context synchronization event before
-//! it resumes. It holds them for at most [`AT_ONCE`] words at a time, which bounds how long interrupts are masked.
+//! it resumes. It holds them for at most [`WORDS_PER_RENDEZVOUS`] words at a time, which bounds how long interrupts are masked.
 
 pub mod cache;
 
@@ -58,7 +58,7 @@ impl<const N: usize> Iterator for Addresses<'_, N> {
 }
 
 /// Memory for code, such as a slot or a stub, that can be reused unless a CPU or a task was interrupted in it.
-pub(crate) trait Place {
+pub(crate) trait CodeMemory {
     /// Returns its virtual addresses.
     fn range(&self) -> Range<usize>;
 
@@ -67,7 +67,7 @@ pub(crate) trait Place {
 }
 
 /// The largest number of words that are written while the other CPUs are held.
-pub(crate) const AT_ONCE: usize = 256;
+pub(crate) const WORDS_PER_RENDEZVOUS: usize = 256;
 
 const PAGE: usize = 4096;
 
@@ -106,10 +106,10 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
 //
 // Inlined: it holds the other CPUs on behalf of tasks, and is not part of the closed region that this module is in.
 #[inline(always)]
-pub(crate) fn patch<P: Place>(words: &[Word], places: &mut [P]) {
+pub(crate) fn patch<P: CodeMemory>(words: &[Word], places: &mut [P]) {
     let mut rest = words;
     loop {
-        let (group, others) = rest.split_at_checked(AT_ONCE).unwrap_or((rest, &[]));
+        let (group, others) = rest.split_at_checked(WORDS_PER_RENDEZVOUS).unwrap_or((rest, &[]));
         platform::hold_cpus(&mut || {
             // The kernel may have masked only PSTATE.I, and a fast interrupt on this CPU may execute what is written.
             interrupts::with_masked(|| write(group));
@@ -125,7 +125,7 @@ pub(crate) fn patch<P: Place>(words: &[Word], places: &mut [P]) {
 }
 
 /// Marks the item of `places`, sorted by address, that contains the virtual address `pc`, if there is one.
-fn mark(places: &mut [impl Place], pc: usize) {
+fn mark(places: &mut [impl CodeMemory], pc: usize) {
     // Finds the first place that does not lie below `pc`. By hand: a search of `core` may be compiled to a function
     // that can be probed.
     let (mut from, mut to) = (0, places.len());

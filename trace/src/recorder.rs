@@ -56,14 +56,14 @@ pub struct Recorder {
     /// Whether the arguments use only registers that have a meaning when a function is called.
     is_of_a_call: bool,
     /// The values that are saved at the entry of a function until it returns.
-    pub(crate) entry: Box<[Kept]>,
+    pub(crate) entry: Box<[EntryValue]>,
     /// For synthetic events: whether triggers may record the event.
     pub(crate) armed: AtomicBool,
 }
 
 /// A value that is saved at the entry of a function until it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum EntryValue {
     /// A register.
     Register(Register),
     /// The word at this many bytes above the stack pointer.
@@ -81,7 +81,7 @@ impl Recorder {
         event: u16,
         format: &Format,
         arguments: &[Fetch],
-        entry: Box<[Kept]>,
+        entry: Box<[EntryValue]>,
         functions: Option<Arc<Functions>>,
         rings: &'static Rings,
     ) -> Result<Self, OutOfMemory> {

@@ -78,7 +78,7 @@ mod table;
 pub mod write;
 
 pub use lines::{Line, LineError, Lines, Row};
-pub use model::{Flavor, Form, Kind, Part, Place, Source, Tag, TypeId, Unknown};
+pub use model::{Flavor, Form, Kind, Part, Source, Tag, TypeId, Unknown, ValuePlace};
 pub use table::{
     Argument, Enumerator, Enumerators, Function, Member, Members, Type, Types, TypesError, Variant, Variants,
 };

@@ -30,7 +30,7 @@ pub struct Part {
 
 /// The location of a value at the entry of a function, or at its return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum ValuePlace {
     /// The value has no bytes.
     Nothing,
     /// One or two words.

@@ -1,6 +1,6 @@
 //! Reading numbers from untrusted bytes.
 
-use crate::model::{Part, Place, Source, Unknown};
+use crate::model::{Part, Source, Unknown, ValuePlace};
 
 /// The bytes that are still to be read.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +52,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a place.
-    pub fn place(&mut self) -> Option<Place> {
+    pub fn place(&mut self) -> Option<ValuePlace> {
         Some(match self.number()? {
-            0 => Place::Nothing,
+            0 => ValuePlace::Nothing,
             1 => {
                 let count = self.number()?;
                 let first = self.part()?;
@@ -63,11 +63,11 @@ impl<'a> Cursor<'a> {
                     2 => Some(self.part()?),
                     _ => return None,
                 };
-                Place::Words { first, second }
+                ValuePlace::Words { first, second }
             }
-            2 => Place::At(self.source()?),
-            3 => Place::Constant(self.number()?),
-            4 => Place::Unknown(match self.number()? {
+            2 => ValuePlace::At(self.source()?),
+            3 => ValuePlace::Constant(self.number()?),
+            4 => ValuePlace::Unknown(match self.number()? {
                 0 => Unknown::OptimizedOut,
                 1 => Unknown::Elsewhere { from: self.word()?, to: self.word()? },
                 2 => Unknown::Contradiction,

@@ -15,11 +15,11 @@ use super::compiled::{Clauses, View};
 use super::exits::Exit;
 use super::hit::{INTERPRETER, Site};
 use super::places::{Place, Way};
-use super::refused::{Refused, Wanted};
+use super::refused::{ProbedInstruction, Refused};
 use super::snippets::Snippets;
 
 /// The number of probes that are registered between checks for an interruption.
-const AT_ONCE: usize = 256;
+const BATCH: usize = 256;
 
 /// The registered probes of a program, with everything that they use.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ pub(super) unsafe fn attach(
                     Some(insertion) => unsafe { kretprobe.snippet(insertion) },
                     None => kretprobe,
                 };
-                fallible::push(&mut returning, (place.wanted(), kretprobe))?;
+                fallible::push(&mut returning, (place.instruction(), kretprobe))?;
                 continue;
             }
             Way::Entry => kprobe.entry(clauses.entered(place.clause).unwrap_or(INTERPRETER.entered)),
@@ -136,7 +136,7 @@ pub(super) unsafe fn attach(
             Some(insertion) => unsafe { kprobe.snippet(insertion) },
             None => kprobe,
         };
-        fallible::push(&mut at, (place.wanted(), kprobe))?;
+        fallible::push(&mut at, (place.instruction(), kprobe))?;
     }
     let mut outcomes = Vec::new();
     let kprobes = registered(&at, Kprobe::register_all, &mut outcomes, is_stopped)?;
@@ -154,15 +154,15 @@ fn wants_result(code: &Code, clause: usize) -> bool {
 /// Registers `requests`, and returns the probes that could be registered. Adds the outcome of each request to
 /// `outcomes`.
 fn registered<B: Clone, P>(
-    requests: &[(Wanted, B)],
+    requests: &[(ProbedInstruction, B)],
     register: impl Fn(Vec<B>) -> Result<Vec<Result<P, ProbeError>>, ProbeError>,
-    outcomes: &mut Vec<(Wanted, Result<(), ProbeError>)>,
+    outcomes: &mut Vec<(ProbedInstruction, Result<(), ProbeError>)>,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Vec<P>, Unattached> {
     let mut probes = Vec::new();
     let room = probes.try_reserve_exact(requests.len()).and_then(|()| outcomes.try_reserve(requests.len()));
     room.map_err(OutOfMemory::from)?;
-    for some in requests.chunks(AT_ONCE) {
+    for some in requests.chunks(BATCH) {
         if is_stopped() {
             return Err(Unattached::Stopped);
         }
@@ -180,8 +180,8 @@ fn registered<B: Clone, P>(
 }
 
 impl Place {
-    fn wanted(&self) -> Wanted {
-        Wanted { probe: self.probe, function: self.function.start, address: self.address }
+    fn instruction(&self) -> ProbedInstruction {
+        ProbedInstruction { probe: self.probe, function: self.function.start, address: self.address }
     }
 }
 

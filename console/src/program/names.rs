@@ -47,14 +47,14 @@ impl Symbols for Image<'_> {
 }
 
 /// The functions of the image, and the probes of a program by their numbers.
-pub(super) struct Known<'a> {
+pub(super) struct ProgramNames<'a> {
     pub probes: &'a [Probe],
     /// The values of the functions whose copies are probed, and of the functions that contain the copies, with their
     /// names, in ascending order of the values.
     pub inlined: &'a [(u64, String)],
 }
 
-impl Names for Known<'_> {
+impl Names for ProgramNames<'_> {
     fn symbol(&self, address: u64) -> Option<(&str, u64)> {
         let found = self.inlined.binary_search_by_key(&address, |&(known, _)| known).ok();
         let inlined = found.and_then(|found| self.inlined.get(found)).map(|(_, name)| (name.as_str(), address));

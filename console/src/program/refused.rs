@@ -9,7 +9,7 @@ use fallible::OutOfMemory;
 
 /// An instruction to be probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct ProbedInstruction {
     /// The number of the probe in the text of the program.
     pub probe: usize,
     /// The virtual address of the function.
@@ -37,9 +37,9 @@ impl Refused {
     /// # Errors
     ///
     /// There is no memory for the lists.
-    pub fn of(outcomes: Vec<(Wanted, Result<(), ProbeError>)>) -> Result<Self, OutOfMemory> {
+    pub fn of(outcomes: Vec<(ProbedInstruction, Result<(), ProbeError>)>) -> Result<Self, OutOfMemory> {
         let (mut reached, mut failed) = (Vec::new(), Vec::new());
-        for (Wanted { probe, function, address }, outcome) in outcomes {
+        for (ProbedInstruction { probe, function, address }, outcome) in outcomes {
             match outcome {
                 Ok(()) if reached.last() == Some(&(probe, function)) => {}
                 Ok(()) => fallible::push(&mut reached, (probe, function))?,
@@ -89,7 +89,7 @@ mod tests {
     fn of(outcomes: &[(usize, usize, usize, bool)]) -> Refused {
         let outcome = |&(probe, function, address, is_registered): &(usize, usize, usize, bool)| {
             let outcome = if is_registered { Ok(()) } else { Err(ProbeError::Blacklisted { address }) };
-            (Wanted { probe, function, address }, outcome)
+            (ProbedInstruction { probe, function, address }, outcome)
         };
         Refused::of(outcomes.iter().map(outcome).collect()).unwrap()
     }

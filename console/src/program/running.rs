@@ -22,7 +22,7 @@ use super::alone::{self, Intervals};
 use super::attach::{self, Attached, Unattached, Unseen};
 use super::compiled::Reason;
 use super::inlined::Table;
-use super::names::{Image, Known};
+use super::names::{Image, ProgramNames};
 use super::places::{Place, Places};
 use super::snippets::Snippets;
 use crate::host::{self, host};
@@ -245,8 +245,8 @@ impl Shared {
     }
 
     /// Returns the names for the program's output.
-    fn known(&self) -> Known<'_> {
-        Known { probes: &self.names, inlined: &self.inlined }
+    fn known(&self) -> ProgramNames<'_> {
+        ProgramNames { probes: &self.names, inlined: &self.inlined }
     }
 
     fn drain(&self, out: &mut dyn Write) -> Result<bool, fmt::Error> {

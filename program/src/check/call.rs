@@ -4,13 +4,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use kprobes_types::LineError;
-use kprobes_vm::code::{Aggregate, Builtin, Comparison, Kept, Op, Operand, ROWS_MAX, Register, STACK_MAX, Type, Word};
+use kprobes_vm::code::{
+    Aggregate, Builtin, Comparison, MapValue, Op, Operand, ROWS_MAX, Register, STACK_MAX, Type, Word,
+};
 
 use super::clause::Clause;
 use super::format;
 use super::typed::Typed;
 use super::value::{SIGNED, TEXT_MAX, UNSIGNED, Value, constant, number, text_words};
-use crate::checked::{Action, Known, PrintKind};
+use crate::checked::{Action, PrintKind, RustValue};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::foreign;
 use crate::report::{self, Conversion, Piece, Shown};
@@ -83,7 +85,7 @@ impl Clause<'_, '_> {
                 if self.types(span)?.lines().is_none() {
                     return Err(span.error(Problem::Line { why: LineError::NoLines }));
                 }
-                Ok(Value { of: self.checker.known(Known::Line, 1, span)?, ..value })
+                Ok(Value { of: self.checker.rust_type(RustValue::Line, 1, span)?, ..value })
             }
             ("reg", [register]) => {
                 let which = self::register(written(register)?).ok_or(register.span.error(Problem::Register))?;
@@ -200,8 +202,8 @@ impl Clause<'_, '_> {
                     self.guessed = true;
                     return Ok(Value::constant(0, false));
                 }
-                (true, Ok(Kept::Value(_))) => return self.give(UNSIGNED, |to| Op::Keys { to, map: number }, span),
-                (true, Ok(Kept::Aggregate(_))) => return Err(what.span.error(Problem::CollectedKeys)),
+                (true, Ok(MapValue::Value(_))) => return self.give(UNSIGNED, |to| Op::Keys { to, map: number }, span),
+                (true, Ok(MapValue::Aggregate(_))) => return Err(what.span.error(Problem::CollectedKeys)),
                 _ => {}
             }
         }
@@ -293,7 +295,7 @@ impl Clause<'_, '_> {
         name: &Spanned<String>,
         arguments: &[Expression],
         span: Span,
-    ) -> Result<Option<(Kept, Operand)>, Error> {
+    ) -> Result<Option<(MapValue, Operand)>, Error> {
         if !AGGREGATES.contains(&name.node.as_str()) {
             return Ok(None);
         }
@@ -304,7 +306,7 @@ impl Clause<'_, '_> {
         };
         count(arguments, least, most, span)?;
         let Some((first, bounds)) = arguments.split_first() else {
-            return Ok(Some((Kept::Aggregate(Aggregate::Count), Operand::Constant(1))));
+            return Ok(Some((MapValue::Aggregate(Aggregate::Count), Operand::Constant(1))));
         };
         let value = self.value(first)?;
         let value = number(value, first.span)?;
@@ -318,7 +320,7 @@ impl Clause<'_, '_> {
             "hist" => Aggregate::Histogram,
             _ => self.bounds(bounds)?,
         };
-        Ok(Some((Kept::Aggregate(aggregate), value.at)))
+        Ok(Some((MapValue::Aggregate(aggregate), value.at)))
     }
 
     /// Reads the bounds of a linear histogram: first, last and step.
@@ -437,8 +439,8 @@ impl Clause<'_, '_> {
                 let key_words = self.checker.maps.get(usize::from(map)).and_then(|known| known.keys.as_ref());
                 let key_words = key_words.map_or(0, |keys| keys.iter().map(|of| of.words()).sum::<u8>());
                 let of = match self.kept(map, what.span)? {
-                    Kept::Value(of) => Some(of),
-                    Kept::Aggregate(aggregate) => aggregate.number(),
+                    MapValue::Value(of) => Some(of),
+                    MapValue::Aggregate(aggregate) => aggregate.number(),
                 };
                 let Some(of) = of else {
                     return self.emit(Action::PrintEntry { map }, key, key_words, span);
@@ -448,8 +450,8 @@ impl Clause<'_, '_> {
                 let to = Word(from.0.saturating_add(key_words));
                 self.push(Op::Copy { to: from, from: key, words: key_words }, span)?;
                 let op = match self.kept(map, what.span)? {
-                    Kept::Value(_) => Op::Get { to, map, key },
-                    Kept::Aggregate(_) => Op::Total { to, map, key },
+                    MapValue::Value(_) => Op::Get { to, map, key },
+                    MapValue::Aggregate(_) => Op::Total { to, map, key },
                 };
                 self.push(op, span)?;
                 self.emit(Action::PrintEntry { map }, from, words, span)

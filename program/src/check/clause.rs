@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use fallible::{OutOfMemory, TryClone};
-use kprobes_vm::code::{Arithmetic, Comparison, Kept, OPS_MAX, Op, Operand, Type, Word};
+use kprobes_vm::code::{Arithmetic, Comparison, MapValue, OPS_MAX, Op, Operand, Type, Word};
 
 use super::Checker;
 use super::shapes::Shapes;
@@ -280,8 +280,8 @@ impl<'c, 's> Clause<'c, 's> {
         let keys = fallible::collect(keys.into_iter().flatten().copied())?;
         let kept = self.kept(number, map.span)?;
         let value = match kept {
-            Kept::Value(of) => of,
-            Kept::Aggregate(aggregate) => aggregate.number().ok_or(map.span.error(Problem::NoNumber))?,
+            MapValue::Value(of) => of,
+            MapValue::Aggregate(aggregate) => aggregate.number().ok_or(map.span.error(Problem::NoNumber))?,
         };
         let wide = map.span.error(Problem::Room { most: u8::MAX.into() });
         let key = match keys.as_slice() {
@@ -300,8 +300,8 @@ impl<'c, 's> Clause<'c, 's> {
         let to = Word(first.0.saturating_add(key.words()));
         self.push(
             match kept {
-                Kept::Value(_) => Op::Get { to, map: number, key: first },
-                Kept::Aggregate(_) => Op::Total { to, map: number, key: first },
+                MapValue::Value(_) => Op::Get { to, map: number, key: first },
+                MapValue::Aggregate(_) => Op::Total { to, map: number, key: first },
             },
             span,
         )?;
@@ -393,10 +393,10 @@ impl<'c, 's> Clause<'c, 's> {
             self.modify(number, key, operator, new, value.span, at, true)?;
             return Ok(());
         }
-        self.keep(number, Kept::Value(new.of), at)?;
+        self.keep(number, MapValue::Value(new.of), at)?;
         let of = match self.kept(number, at)? {
-            Kept::Value(of) => of,
-            Kept::Aggregate(_) => return Err(at.error(Problem::MapKind)),
+            MapValue::Value(of) => of,
+            MapValue::Aggregate(_) => return Err(at.error(Problem::MapKind)),
         };
         let new = convert(&mut self.checker.shapes, new, of, value.span)?;
         let from = self.in_words(new, of, value.span)?;

@@ -97,7 +97,7 @@ pub(super) fn fit(conversion: &mut Conversion, of: Type) -> Result<(), Problem> 
     let is_number = matches!(of, Type::Integer { .. } | Type::Pointer { .. });
     let (wanted, fits) = match conversion.shown {
         Shown::Text => (Noun::Text, !is_number),
-        Shown::Bytes { .. } => (Noun::Bytes, matches!(of, Type::Bytes { .. } | Type::Known { .. })),
+        Shown::Bytes { .. } => (Noun::Bytes, matches!(of, Type::Bytes { .. } | Type::Rust { .. })),
         Shown::Pointer | Shown::Hexadecimal { .. } => {
             (Noun::Integer, is_number || matches!(of, Type::Symbol | Type::Time { .. }))
         }

@@ -8,13 +8,13 @@
 
 use alloc::vec::Vec;
 
-use kprobes_types::{Flavor, Kind, Part, Place, Source, TypeId};
+use kprobes_types::{Flavor, Kind, Part, Source, TypeId, ValuePlace};
 use kprobes_vm::code::{Arithmetic, Comparison, Op, Operand, Type, Word};
 
 use super::clause::Clause;
 use super::typed::{Spot, Tags, Typed};
 use super::value::{SIGNED, UNSIGNED, Value};
-use crate::checked::{Block, Known};
+use crate::checked::{Block, RustValue};
 use crate::error::{Error, Problem, Span};
 use crate::syntax::Expression;
 
@@ -98,7 +98,7 @@ impl Clause<'_, '_> {
             Kind::Bool | Kind::Char | Kind::Enumeration { .. } => self.shown(expression),
             Kind::Integer { .. } if of.size <= 8 => {
                 let number = self.scalar(value, span)?;
-                let of = self.checker.known(Known::Whole(value.of), 1, span)?;
+                let of = self.checker.rust_type(RustValue::Whole(value.of), 1, span)?;
                 Ok(Value { of, ..number })
             }
             Kind::Opaque => Err(span.error(Problem::NotShown { of: of.name })),
@@ -126,7 +126,7 @@ impl Clause<'_, '_> {
         }
         let words = plan.words as u8;
         let of = self.checker.image(plan.blocks, span)?;
-        let of = self.checker.known(Known::Image(of), words, span)?;
+        let of = self.checker.rust_type(RustValue::Image(of), words, span)?;
         Ok(Value { at: Operand::Word(first), of })
     }
 
@@ -253,7 +253,7 @@ impl Clause<'_, '_> {
         let to = |number: u8| Word(first.0.saturating_add(number));
         let (base, offset) = match value.spot {
             Spot::Memory(base, offset) => (base, offset),
-            Spot::Passed(Place::At(source), offset) => (self.source(source, span)?.at, offset),
+            Spot::Passed(ValuePlace::At(source), offset) => (self.source(source, span)?.at, offset),
             Spot::Passed(..) => {
                 self.push(Op::Set { to: first, from: Operand::Constant(bytes.into()) }, span)?;
                 for number in 1..words {
@@ -273,10 +273,10 @@ impl Clause<'_, '_> {
     fn gather(&mut self, spot: Spot, bytes: u32, first: Word, span: Span) -> Result<(), Error> {
         let Spot::Passed(place, from) = spot else { return Ok(()) };
         let parts = match place {
-            Place::Words { first, second } => [Some(first), second],
-            Place::Constant(_) => [Some(Part { offset: 0, bytes: 8, source: Source::Lost }), None],
-            Place::Unknown(why) => return Err(span.error(Problem::Unknown { why })),
-            Place::Nothing | Place::At(_) => [None; 2],
+            ValuePlace::Words { first, second } => [Some(first), second],
+            ValuePlace::Constant(_) => [Some(Part { offset: 0, bytes: 8, source: Source::Lost }), None],
+            ValuePlace::Unknown(why) => return Err(span.error(Problem::Unknown { why })),
+            ValuePlace::Nothing | ValuePlace::At(_) => [None; 2],
         };
         let end = from + u64::from(bytes);
         for part in parts.into_iter().flatten() {

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
-use kprobes_vm::code::{Aggregate, Arithmetic, Kept, MANY_MAX, Map, Op, Operand, Type, Word};
+use kprobes_vm::code::{Aggregate, Arithmetic, MANY_MAX, Map, MapValue, Op, Operand, Type, Word};
 
 use super::Checker;
 use super::clause::Clause;
@@ -15,14 +15,14 @@ use crate::syntax::{Expression, MapReference, Operator};
 
 /// A map with what is known of it so far.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct PartialMap {
     /// The name without `@`.
     pub name: String,
     pub keys: Option<Vec<Type>>,
-    pub value: Option<Kept>,
+    pub value: Option<MapValue>,
 }
 
-impl Known {
+impl PartialMap {
     /// Returns the finished map; `None` if it is never given a value.
     pub fn finish(self) -> Option<Map> {
         Some(Map { name: self.name, keys: self.keys.unwrap_or_default(), value: self.value? })
@@ -30,11 +30,11 @@ impl Known {
 }
 
 /// Returns what a map keeps that has both of these uses; `None` if they conflict.
-fn merge(shapes: &mut Shapes, one: Kept, other: Kept) -> Result<Option<Kept>, OutOfMemory> {
+fn merge(shapes: &mut Shapes, one: MapValue, other: MapValue) -> Result<Option<MapValue>, OutOfMemory> {
     use Aggregate as A;
     Ok(match (one, other) {
-        (Kept::Value(one), Kept::Value(other)) => shapes.merge(one, other)?.map(Kept::Value),
-        (Kept::Aggregate(first), Kept::Aggregate(second)) => {
+        (MapValue::Value(one), MapValue::Value(other)) => shapes.merge(one, other)?.map(MapValue::Value),
+        (MapValue::Aggregate(first), MapValue::Aggregate(second)) => {
             let same = match (first, second) {
                 (A::Sum { .. }, A::Sum { .. })
                 | (A::Average { .. }, A::Average { .. })
@@ -56,20 +56,20 @@ impl Clause<'_, '_> {
         let number = maps.iter().position(|known| known.name == name).unwrap_or(maps.len());
         let small = u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))?;
         if number == maps.len() {
-            fallible::push(maps, Known { name: fallible::copy(name)?, keys: None, value: None })?;
+            fallible::push(maps, PartialMap { name: fallible::copy(name)?, keys: None, value: None })?;
             self.checker.changed = true;
         }
         Ok(small)
     }
 
     /// Returns what the map keeps.
-    pub fn kept(&self, map: u8, span: Span) -> Result<Kept, Error> {
+    pub fn kept(&self, map: u8, span: Span) -> Result<MapValue, Error> {
         let known = self.checker.maps.get(usize::from(map)).and_then(|known| known.value);
         known.ok_or(span.error(Problem::UnknownMap))
     }
 
     /// Learns that the map keeps `kept`.
-    pub fn keep(&mut self, map: u8, kept: Kept, span: Span) -> Result<(), Error> {
+    pub fn keep(&mut self, map: u8, kept: MapValue, span: Span) -> Result<(), Error> {
         let learns = self.checker.learning && !self.guessed;
         let Checker { maps, shapes, .. } = &mut *self.checker;
         let Some(known) = maps.get_mut(usize::from(map)) else {
@@ -160,8 +160,8 @@ impl Clause<'_, '_> {
     pub fn read_map(&mut self, map: &MapReference, span: Span) -> Result<Value, Error> {
         let (number, key) = self.entry(&map.name, &map.keys, span)?;
         match self.kept(number, span) {
-            Ok(Kept::Value(of)) => self.give(of, |to| Op::Get { to, map: number, key }, span),
-            Ok(Kept::Aggregate(aggregate)) => {
+            Ok(MapValue::Value(of)) => self.give(of, |to| Op::Get { to, map: number, key }, span),
+            Ok(MapValue::Aggregate(aggregate)) => {
                 let of = aggregate.number().ok_or(span.error(Problem::NoNumber))?;
                 self.give(of, |to| Op::Total { to, map: number, key }, span)
             }
@@ -187,14 +187,14 @@ impl Clause<'_, '_> {
     ) -> Result<Value, Error> {
         let by = number(by, by_span)?;
         if self.kept(map, span).is_err() {
-            self.keep(map, Kept::Value(Type::Integer { signed: by.is_signed() }), span)?;
+            self.keep(map, MapValue::Value(Type::Integer { signed: by.is_signed() }), span)?;
         }
         let of = match self.kept(map, span) {
-            Ok(Kept::Value(of @ Type::Integer { .. })) => of,
-            Ok(Kept::Value(of)) => {
+            Ok(MapValue::Value(of @ Type::Integer { .. })) => of,
+            Ok(MapValue::Value(of)) => {
                 return Err(span.error(Problem::Type { wanted: Noun::Integer, found: of.into() }));
             }
-            Ok(Kept::Aggregate(_)) => return Err(span.error(Problem::MapKind)),
+            Ok(MapValue::Aggregate(_)) => return Err(span.error(Problem::MapKind)),
             Err(error) if !self.checker.learning => return Err(error),
             Err(_) => SIGNED,
         };

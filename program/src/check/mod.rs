@@ -24,11 +24,11 @@ use fallible::{OutOfMemory, TryClone};
 use kprobes_types::Types;
 use kprobes_vm::code::{Code, MANY_MAX, Routine, Type};
 
-use crate::checked::{Action, Block, Checked, Known as KnownValue};
+use crate::checked::{Action, Block, Checked, RustValue};
 use crate::error::{Error, Problem, Span};
 use crate::syntax::{Probe, Program};
 use clause::Clause;
-use map::Known;
+use map::PartialMap;
 use shapes::Shapes;
 
 /// The functions of the image.
@@ -71,7 +71,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
         actions: Vec::new(),
         formats: Vec::new(),
         shapes: Shapes::default(),
-        known: Vec::new(),
+        rust_values: Vec::new(),
         images: Vec::new(),
         declared: Vec::new(),
         stack_frames: 0,
@@ -100,7 +100,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
         let where_it_runs = clause.probes.iter().map(|probe| probe.node.try_clone());
         fallible::push(&mut probes, fallible::collect_results(where_it_runs)?)?;
     }
-    let maps = fallible::collect(checker.maps.into_iter().filter_map(Known::finish))?;
+    let maps = fallible::collect(checker.maps.into_iter().filter_map(PartialMap::finish))?;
     let code = Code { routines, maps, actions: checker.actions.len(), stack_frames: checker.stack_frames };
     Ok(Checked {
         code,
@@ -108,7 +108,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
         actions: checker.actions,
         formats: checker.formats,
         tuples: checker.shapes.0,
-        known: checker.known,
+        rust_values: checker.rust_values,
         images: checker.images,
     })
 }
@@ -116,11 +116,11 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
 /// The state of the checker that all clauses share.
 struct Checker<'a> {
     symbols: &'a dyn Symbols,
-    maps: Vec<Known>,
+    maps: Vec<PartialMap>,
     actions: Vec<Action>,
     formats: Vec<String>,
     shapes: Shapes,
-    known: Vec<KnownValue>,
+    rust_values: Vec<RustValue>,
     images: Vec<Vec<Block>>,
     /// The types of variables that are declared without a value, by the positions of their names in the text.
     declared: Vec<(usize, Type)>,
@@ -173,13 +173,13 @@ impl Checker<'_> {
     }
 
     /// Returns the type of a value of `words` words that represents the Rust value `of`.
-    fn known(&mut self, of: KnownValue, words: u8, span: Span) -> Result<Type, Error> {
-        let number = self.known.iter().position(|other| *other == of).unwrap_or(self.known.len());
-        if number == self.known.len() {
-            fallible::push(&mut self.known, of)?;
+    fn rust_type(&mut self, of: RustValue, words: u8, span: Span) -> Result<Type, Error> {
+        let number = self.rust_values.iter().position(|other| *other == of).unwrap_or(self.rust_values.len());
+        if number == self.rust_values.len() {
+            fallible::push(&mut self.rust_values, of)?;
         }
         let shape = u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))?;
-        Ok(Type::Known { shape, words })
+        Ok(Type::Rust { shape, words })
     }
 
     /// Returns the number of `action`; equal actions have the same number.

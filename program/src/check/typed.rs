@@ -4,12 +4,12 @@
 //! or a variant is needed. Then it is loaded in the same way as `*(u32 *)(arg0 + 8)`. A field access dereferences
 //! references automatically, as in Rust.
 
-use kprobes_types::{Argument, Flavor, Kind, Part, Place, Source, Type as RustType, TypeId, Types};
+use kprobes_types::{Argument, Flavor, Kind, Part, Source, Type as RustType, TypeId, Types, ValuePlace};
 use kprobes_vm::code::{Arithmetic, Builtin, Comparison, Op, Operand, Register, Type};
 
 use super::clause::Clause;
 use super::value::{SIGNED, UNSIGNED, Value};
-use crate::checked::Known;
+use crate::checked::RustValue;
 use crate::error::{Error, Listed, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Operator, Probe};
 
@@ -27,7 +27,7 @@ pub(super) struct Typed {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spot {
     /// A value that a call passes or returns, with an offset in bytes.
-    Passed(Place, u64),
+    Passed(ValuePlace, u64),
     /// A value in memory: an address, with an offset in bytes.
     Memory(Operand, u64),
 }
@@ -104,10 +104,10 @@ impl Clause<'_, '_> {
     fn returned(&mut self, span: Span) -> Result<Typed, Error> {
         self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
         let found = self.of_functions(|function, _| function.returned().ok_or(Problem::DamagedTypes), span)?;
-        if found.place == Place::Nothing {
+        if found.place == ValuePlace::Nothing {
             return Err(span.error(Problem::NothingReturned));
         }
-        if let Place::At(_) = found.place {
+        if let ValuePlace::At(_) = found.place {
             self.allow(self.is_at_returns(), Problem::KnownAtReturns, span)?;
             let address = self.give(UNSIGNED, |to| Op::Load { to, what: Builtin::Result }, span)?;
             return Ok(Typed { of: found.of, spot: Spot::Memory(address.at, 0) });
@@ -261,14 +261,14 @@ impl Clause<'_, '_> {
             Spot::Passed(place, offset) => (place, offset),
         };
         let word = match place {
-            Place::At(source) => {
+            ValuePlace::At(source) => {
                 let address = self.source(source, span)?;
                 return self.load(Spot::Memory(address.at, offset), bytes, of, span);
             }
-            Place::Constant(value) => Value::constant(value.checked_shr(8 * offset as u32).unwrap_or(0), false),
-            Place::Unknown(why) => return Err(span.error(Problem::Unknown { why })),
-            Place::Nothing => Value::constant(0, false),
-            Place::Words { first, second } => {
+            ValuePlace::Constant(value) => Value::constant(value.checked_shr(8 * offset as u32).unwrap_or(0), false),
+            ValuePlace::Unknown(why) => return Err(span.error(Problem::Unknown { why })),
+            ValuePlace::Nothing => Value::constant(0, false),
+            ValuePlace::Words { first, second } => {
                 let end = offset.saturating_add(bytes.into());
                 let has = |part: &Part| {
                     u64::from(part.offset) <= offset && end <= u64::from(part.offset) + u64::from(part.bytes)
@@ -386,7 +386,7 @@ impl Clause<'_, '_> {
                         let at = self.compute(Arithmetic::Add, base, Operand::Constant(offset), UNSIGNED, span)?.at;
                         Some((at, Operand::Constant(count)))
                     }
-                    Spot::Passed(Place::At(source), offset) if is_bytes => {
+                    Spot::Passed(ValuePlace::At(source), offset) if is_bytes => {
                         let base = self.source(source, span)?.at;
                         let at = self.compute(Arithmetic::Add, base, Operand::Constant(offset), UNSIGNED, span)?.at;
                         Some((at, Operand::Constant(count)))
@@ -418,7 +418,7 @@ impl Clause<'_, '_> {
         match of.kind {
             Kind::Bool | Kind::Char | Kind::Enumeration { .. } => {
                 let number = self.scalar(value, span)?;
-                let of = self.checker.known(Known::Whole(value.of), 1, span)?;
+                let of = self.checker.rust_type(RustValue::Whole(value.of), 1, span)?;
                 Ok(Value { of, ..number })
             }
             Kind::Variants { .. } => self.variant(value, span),
@@ -433,7 +433,7 @@ impl Clause<'_, '_> {
             return Err(span.error(Problem::NotAnEnum { of: of.name }));
         };
         let tags = Tags::of(tag.map_or(8, |tag| tag.bytes), variants.clone().filter_map(|variant| variant.value));
-        let known = self.checker.known(Known::Variant { of: value.of, first: tags.first }, 1, span)?;
+        let known = self.checker.rust_type(RustValue::Variant { of: value.of, first: tags.first }, 1, span)?;
         let Some(tag) = tag else { return Ok(Value { at: Operand::Constant(u64::MAX), of: known }) };
         let number = self.load(value.spot.at(tag.offset.into()), tag.bytes, UNSIGNED, span)?;
         let distance = self.distance(number, tag.bytes, tags.first, span)?;

@@ -7,7 +7,7 @@ use kprobes_types::{Flavor, Form, Kind, TypeId, Types};
 use kprobes_vm::hit::extend;
 
 use super::{Names, line};
-use crate::checked::{Block, Known};
+use crate::checked::{Block, RustValue};
 
 /// The maximum nesting of values.
 const NESTED_MAX: usize = 16;
@@ -24,13 +24,13 @@ pub(super) struct Values<'a> {
 }
 
 /// Writes the Rust value that `words` represent, as described by `known`.
-pub(super) fn write(values: &Values<'_>, known: Known, words: &[u64], out: &mut dyn Write) -> fmt::Result {
+pub(super) fn write(values: &Values<'_>, known: RustValue, words: &[u64], out: &mut dyn Write) -> fmt::Result {
     let word = words.first().copied().unwrap_or(0);
     match known {
-        Known::Whole(of) => scalar(&values.types, of, word, out),
-        Known::Variant { of, first } => variant(&values.types, of, word, first, out),
-        Known::Line => line::write(values.types.lines(), word, out),
-        Known::Image(number) => {
+        RustValue::Whole(of) => scalar(&values.types, of, word, out),
+        RustValue::Variant { of, first } => variant(&values.types, of, word, first, out),
+        RustValue::Line => line::write(values.types.lines(), word, out),
+        RustValue::Image(number) => {
             let blocks = values.images.get(usize::from(number)).map_or(&[][..], Vec::as_slice);
             let Some(own) = blocks.first() else { return out.write_str(MORE) };
             let image = Image { values, blocks, words };

@@ -3,23 +3,23 @@
 use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
-use kprobes_vm::code::{Aggregate, Kept, Map, Type};
+use kprobes_vm::code::{Aggregate, Map, MapValue, Type};
 use kprobes_vm::hit::{total, wide};
 use kprobes_vm::store::Entries;
 
 use super::{OutputFormat, Reporter, histogram, line, split};
-use crate::checked::Known;
+use crate::checked::RustValue;
 
 /// Returns the number by which an entry is sorted.
-fn order(kept: Kept, value: &[u64]) -> i128 {
+fn order(kept: MapValue, value: &[u64]) -> i128 {
     let first = value.first().copied().unwrap_or(0);
     match kept {
-        Kept::Value(Type::Integer { signed: true }) => first.cast_signed().into(),
-        Kept::Value(_) => first.into(),
-        Kept::Aggregate(Aggregate::Histogram | Aggregate::Linear { .. }) => {
+        MapValue::Value(Type::Integer { signed: true }) => first.cast_signed().into(),
+        MapValue::Value(_) => first.into(),
+        MapValue::Aggregate(Aggregate::Histogram | Aggregate::Linear { .. }) => {
             value.iter().map(|&count| i128::from(count)).sum()
         }
-        Kept::Aggregate(aggregate) => {
+        MapValue::Aggregate(aggregate) => {
             let number = total(&aggregate, value);
             if is_signed(aggregate) { number.cast_signed().into() } else { number.into() }
         }
@@ -40,7 +40,7 @@ impl Reporter<'_> {
         let Some(of) = self.program.code.maps.get(number) else { return Ok(()) };
         let mut entries = self.entries(number, of)?;
         match of.value {
-            Kept::Value(Type::Text { .. }) => entries.sort_by_text(),
+            MapValue::Value(Type::Text { .. }) => entries.sort_by_text(),
             kept => entries.sort_by_number(|value| order(kept, value))?,
         }
         let all = entries.iter().len();
@@ -60,7 +60,7 @@ impl Reporter<'_> {
     /// because they are shown under the same name.
     fn entries(&self, number: usize, of: &Map) -> Result<Entries, OutOfMemory> {
         let mut entries = self.store.read(number, of.value, self.masked)?;
-        if let Kept::Aggregate(_) = of.value {
+        if let MapValue::Aggregate(_) = of.value {
             entries.change_keys(|key| self.unify(of, key))?;
         }
         Ok(entries)
@@ -75,8 +75,8 @@ impl Reporter<'_> {
             if let ([address], Type::Symbol) = (&mut *words, part) {
                 *address = self.names.symbol(*address).map_or(*address, |(_, start)| start);
             }
-            if let ([address], &Type::Known { shape, .. }) = (words, part)
-                && self.program.known.get(usize::from(shape)) == Some(&Known::Line)
+            if let ([address], &Type::Rust { shape, .. }) = (words, part)
+                && self.program.rust_values.get(usize::from(shape)) == Some(&RustValue::Line)
             {
                 let lines = self.names.types().and_then(|types| types.lines());
                 *address = lines.and_then(|lines| line::key(&lines, *address)).unwrap_or(*address);
@@ -120,13 +120,13 @@ impl Reporter<'_> {
     }
 
     /// Writes the value for a key.
-    fn entry(&self, kept: Kept, value: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
+    fn entry(&self, kept: MapValue, value: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
         let aggregate = match kept {
-            Kept::Value(of) => {
+            MapValue::Value(of) => {
                 out.write_str(": ")?;
                 return self.value(of, value, divisor, out);
             }
-            Kept::Aggregate(aggregate) => aggregate,
+            MapValue::Aggregate(aggregate) => aggregate,
         };
         let number = Type::Integer { signed: is_signed(aggregate) };
         match aggregate {

@@ -5,7 +5,7 @@
 
 use core::fmt::{self, Write};
 
-use kprobes_vm::code::{Aggregate, Kept, Map, Type};
+use kprobes_vm::code::{Aggregate, Map, MapValue, Type};
 use kprobes_vm::hit::{total, wide};
 
 use super::entries::is_signed;
@@ -70,10 +70,10 @@ fn widened(word: u64, signed: bool) -> i128 {
 }
 
 /// Returns the `type` of the object for a map.
-fn kind(kept: Kept) -> &'static str {
+fn kind(kept: MapValue) -> &'static str {
     match kept {
-        Kept::Aggregate(Aggregate::Histogram | Aggregate::Linear { .. }) => "hist",
-        Kept::Aggregate(Aggregate::Statistics { .. }) => "stats",
+        MapValue::Aggregate(Aggregate::Histogram | Aggregate::Linear { .. }) => "hist",
+        MapValue::Aggregate(Aggregate::Statistics { .. }) => "stats",
         _ => "map",
     }
 }
@@ -83,7 +83,7 @@ impl Reporter<'_> {
     pub(super) fn json_map<'a>(
         &self,
         of: &Map,
-        kept: Kept,
+        kept: MapValue,
         entries: impl Iterator<Item = (&'a [u64], &'a [u64])>,
         divisor: u64,
         out: &mut dyn Write,
@@ -132,10 +132,10 @@ impl Reporter<'_> {
     }
 
     /// Writes the value for a key.
-    fn json_kept(&self, kept: Kept, value: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
+    fn json_kept(&self, kept: MapValue, value: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
         let aggregate = match kept {
-            Kept::Value(of) => return self.json_value(of, value, divisor, out),
-            Kept::Aggregate(aggregate) => aggregate,
+            MapValue::Value(of) => return self.json_value(of, value, divisor, out),
+            MapValue::Aggregate(aggregate) => aggregate,
         };
         let divided = |value: i128| value / i128::from(divisor.max(1));
         match aggregate {
@@ -183,7 +183,7 @@ impl Reporter<'_> {
                 }
                 out.write_char(']')
             }
-            Type::Symbol | Type::Site | Type::Stack | Type::Time { .. } | Type::Known { .. } => {
+            Type::Symbol | Type::Site | Type::Stack | Type::Time { .. } | Type::Rust { .. } => {
                 out.write_char('"')?;
                 match of {
                     Type::Time { format } => {

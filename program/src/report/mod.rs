@@ -16,7 +16,7 @@ use core::fmt::{self, Write};
 
 use fallible::{OutOfMemory, Text};
 use kprobes_types::Types;
-use kprobes_vm::code::{Kept, TURNS_MAX, Type};
+use kprobes_vm::code::{MapValue, TURNS_MAX, Type};
 use kprobes_vm::counted::counted;
 use kprobes_vm::store::{Masked, Record, Store};
 
@@ -197,7 +197,7 @@ impl Reporter<'_> {
                         rest = others;
                         let text = match conversion.shown {
                             Shown::Text => self.text(conversion.of, words)?,
-                            Shown::Bytes { .. } if matches!(conversion.of, Type::Known { .. }) => {
+                            Shown::Bytes { .. } if matches!(conversion.of, Type::Rust { .. }) => {
                                 self.text(conversion.of, words)?
                             }
                             Shown::Bytes { characters, escaped } => {
@@ -222,8 +222,8 @@ impl Reporter<'_> {
                 let Some(of) = self.program.code.maps.get(usize::from(*map)) else { return Ok(()) };
                 let (key, value) = record.values.split_at_checked(of.key_words()).unwrap_or_default();
                 let kind = match of.value {
-                    Kept::Value(kind) => Some(kind),
-                    Kept::Aggregate(aggregate) => aggregate.number(),
+                    MapValue::Value(kind) => Some(kind),
+                    MapValue::Aggregate(aggregate) => aggregate.number(),
                 };
                 match (kind, self.format) {
                     (Some(kind), OutputFormat::Text) => {
@@ -233,7 +233,7 @@ impl Reporter<'_> {
                         out.write_char('\n')
                     }
                     (Some(kind), OutputFormat::Json) => {
-                        self.json_map(of, Kept::Value(kind), [(key, value)].into_iter(), 1, out)
+                        self.json_map(of, MapValue::Value(kind), [(key, value)].into_iter(), 1, out)
                     }
                     (None, _) => self.collected((*map).into(), of, key, out),
                 }
@@ -283,8 +283,8 @@ impl Reporter<'_> {
             },
             Type::Site => self.names.site(word, out),
             Type::Bytes { .. } => bytes(words, true, true, out),
-            Type::Known { shape, .. } => {
-                let known = self.program.known.get(usize::from(shape)).copied();
+            Type::Rust { shape, .. } => {
+                let known = self.program.rust_values.get(usize::from(shape)).copied();
                 match known.zip(self.names.types()) {
                     Some((known, types)) => debug::write(
                         &debug::Values { types, images: &self.program.images, names: self.names },

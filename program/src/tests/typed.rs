@@ -6,7 +6,7 @@ use std::vec;
 use std::vec::Vec;
 
 use kprobes_types::write::{self, Argument, Contents, Function, Shape, Type};
-use kprobes_types::{Flavor, Form, Kind, Part, Place, Row, Source, Tag, Types, Unknown};
+use kprobes_types::{Flavor, Form, Kind, Part, Row, Source, Tag, Types, Unknown, ValuePlace};
 
 use super::Task;
 use super::machine::{Bed, refused};
@@ -107,13 +107,13 @@ fn types() -> Vec<Type> {
     ]
 }
 
-fn register(number: u8, bytes: u8) -> Place {
-    Place::Words { first: Part { offset: 0, bytes, source: Source::Register(number) }, second: None }
+fn register(number: u8, bytes: u8) -> ValuePlace {
+    ValuePlace::Words { first: Part { offset: 0, bytes, source: Source::Register(number) }, second: None }
 }
 
-fn pair(number: u8) -> Place {
+fn pair(number: u8) -> ValuePlace {
     let part = |offset, number| Part { offset, bytes: 8, source: Source::Register(number) };
-    Place::Words { first: part(0, number), second: Some(part(8, number + 1)) }
+    ValuePlace::Words { first: part(0, number), second: Some(part(8, number + 1)) }
 }
 
 /// The lines of `blk::submit`.
@@ -171,27 +171,27 @@ pub(super) fn table() -> &'static Types<'static> {
                 argument(
                     "deep",
                     U32,
-                    Place::Words { first: Part { offset: 0, bytes: 4, source: Source::Stack(8) }, second: None },
+                    ValuePlace::Words { first: Part { offset: 0, bytes: 4, source: Source::Stack(8) }, second: None },
                 ),
-                argument("gone", U32, Place::Unknown(Unknown::OptimizedOut)),
-                argument("moved", U32, Place::Unknown(Unknown::Elsewhere { from: 16, to: 60 })),
+                argument("gone", U32, ValuePlace::Unknown(Unknown::OptimizedOut)),
+                argument("moved", U32, ValuePlace::Unknown(Unknown::Elsewhere { from: 16, to: 60 })),
             ],
             returned: argument("", OPTION, register(0, 8)),
         };
         let read = Function {
             address: 0x1100,
             arguments: vec![
-                argument("header", HEADER, Place::At(Source::Register(0))),
+                argument("header", HEADER, ValuePlace::At(Source::Register(0))),
                 argument("data", BYTES, pair(1)),
                 argument("pointer", POINTER, register(3, 8)),
                 argument("level", I16, register(3, 2)),
                 argument("pair", WIDE, register(4, 8)),
-                argument("always", U32, Place::Constant(7)),
+                argument("always", U32, ValuePlace::Constant(7)),
                 argument("state", STATE, register(5, 1)),
                 argument("endless", ENDLESS, register(6, 8)),
                 argument("around", ENDLESS + 1, register(6, 8)),
             ],
-            returned: argument("", WIDE, Place::At(Source::Register(8))),
+            returned: argument("", WIDE, ValuePlace::At(Source::Register(8))),
         };
         let send = Function { address: 0x1200, arguments: vec![], returned: argument("", STATE, register(0, 1)) };
         let contents = Contents { functions: vec![submit, read, send], types: types(), ..lines() };

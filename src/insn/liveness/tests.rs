@@ -49,7 +49,7 @@ fn live(words: &[u32], function: usize) -> Option<Live> {
         let end = *starts.iter().find(|&&start| start > address)?;
         Some(*starts.iter().rfind(|&&start| start <= address)?..end)
     };
-    let kept = Kept::in_text(START..at(words.len()), &read, &bounds).unwrap();
+    let kept = ScratchPreservers::in_text(START..at(words.len()), &read, &bounds).unwrap();
     scratch_at_entry(at(function), &kept, &read)
 }
 
@@ -62,7 +62,7 @@ const X9: Registers = Registers::x(9);
 /// Returns why x9 is not dead at this word of the function, which consists of all words.
 fn live_inside(words: &[u32], word: usize) -> Option<Live> {
     let handed = handed(START..at(words.len()), &reader(words));
-    live_at(at(word), X9, START, handed, &Kept::default(), &reader(words))
+    live_at(at(word), X9, START, handed, &ScratchPreservers::default(), &reader(words))
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn what_callers_keep_across_a_call_is_needed() {
     assert_eq!([6, 8].map(|function| live(&words, function)), [expected; 2]);
     // The function writes x9 anyway.
     assert_eq!(kept(&[SET_X9, RET]), None);
-    // Kept across two calls. A function that makes a call preserves nothing.
+    // ScratchPreservers across two calls. A function that makes a call preserves nothing.
     let words = [PUSH, SET_X9, call(5), call(5), READ_X9, POP, RET, RET, RET];
     assert_eq!(
         [7, 8].map(|function| live(&words, function)),
@@ -232,7 +232,7 @@ fn what_walks_share_changes_no_answer() {
                 }
             })
             .collect();
-        let (read, kept, shared) = (reader(&words), Kept::default(), Shared::new());
+        let (read, kept, shared) = (reader(&words), ScratchPreservers::default(), Shared::new());
         for word in 0..words.len() {
             let alone = live_after_call(at(word), &kept, &read, &Shared::new());
             assert_eq!(live_after_call(at(word), &kept, &read, &shared), alone, "{word} of {words:x?}");

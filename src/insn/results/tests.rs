@@ -34,7 +34,7 @@ fn results(words: &[u32], starts: &[usize]) -> Vec<Option<Live>> {
         Some(at(*starts.iter().rfind(|&&start| start <= word)?)..at(end))
     };
     let text = START..at(words.len());
-    let kept = Kept::in_text(text.clone(), &read, &bounds).unwrap();
+    let kept = ScratchPreservers::in_text(text.clone(), &read, &bounds).unwrap();
     let found = ScratchResults::in_text(text, &kept, &read, &bounds).unwrap();
     starts.iter().map(|&start| found.by(at(start))).collect()
 }

@@ -36,8 +36,8 @@ use super::counters::Counters;
 use super::cpu::Cpu;
 use super::instance::{Instance, Pool, Slot};
 use super::list::List;
-use super::place::Place;
 use super::point::{Kind, Point, Watcher};
+use super::stack_position::StackPosition;
 use super::{table, trampoline};
 use crate::atomic::{AtomicPtr, AtomicU64};
 use crate::exception::TrapFrame;
@@ -462,13 +462,13 @@ called_by_assembly! {
     pub(crate) fn kprobes_function_returned(frame: &mut TrapFrame) {
         let stack_pointer = frame.sp;
         let calls = &platform::calls().0;
-        let place = Place::of(stack_pointer);
-        let Some(last) = place.returned(calls) else { platform::fatal(frame, &Lost { stack_pointer }) };
+        let position = StackPosition::of(stack_pointer);
+        let Some(last) = position.returned(calls) else { platform::fatal(frame, &Lost { stack_pointer }) };
         let return_address = last.return_address.load(Relaxed);
         let entered_with = last.stack_pointer.load(Relaxed);
         let has_ended = |call: &Instance| {
             let pointer = call.stack_pointer.load(Relaxed);
-            pointer == entered_with || pointer < stack_pointer && place.is_on_its_stack(pointer)
+            pointer == entered_with || pointer < stack_pointer && position.is_on_its_stack(pointer)
         };
         // Both hold the return address after a RET.
         frame.set_interrupted(return_address);
@@ -539,5 +539,5 @@ pub(crate) unsafe fn task_exited(calls: &TaskCalls) {
 /// Interrupts are masked. The task that owns `calls` runs on this CPU, or on no CPU until this returns.
 #[inline(never)]
 pub(crate) unsafe fn true_return_address(calls: &TaskCalls, floor: u64) -> Option<u64> {
-    Place::of(floor).true_return_address(&calls.0)
+    StackPosition::of(floor).true_return_address(&calls.0)
 }

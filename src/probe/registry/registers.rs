@@ -30,20 +30,20 @@ impl Registry {
         if let Some(reason) = checker.not_certainly_entry(address) {
             return Some(Fallback::NotEntry(reason));
         }
-        self.ensure_kept(checker);
-        checker.scratch_at_entry(address, self.kept.as_ref()).map(Fallback::Live)
+        self.ensure_preservers(checker);
+        checker.scratch_at_entry(address, self.preservers.as_ref()).map(Fallback::Live)
     }
 
-    fn ensure_kept(&mut self, checker: &Checker) {
-        if self.kept.is_none() {
-            self.kept = checker.kept();
+    fn ensure_preservers(&mut self, checker: &Checker) {
+        if self.preservers.is_none() {
+            self.preservers = checker.scratch_preservers();
         }
     }
 
     fn ensure_results(&mut self, checker: &Checker) {
-        self.ensure_kept(checker);
-        if let (None, Some(kept)) = (&self.results, &self.kept) {
-            self.results = checker.scratch_results(kept);
+        self.ensure_preservers(checker);
+        if let (None, Some(preservers)) = (&self.results, &self.preservers) {
+            self.results = checker.scratch_results(preservers);
         }
     }
 
@@ -57,9 +57,9 @@ impl Registry {
         is_lean: bool,
         checker: &mut Checker,
     ) -> Option<Box<Inserted>> {
-        self.ensure_kept(checker);
+        self.ensure_preservers(checker);
         let live =
-            if is_lean { None } else { checker.live_at(address, insertion.snippet().used(), self.kept.as_ref()) };
+            if is_lean { None } else { checker.live_at(address, insertion.snippet().used(), self.preservers.as_ref()) };
         self.inserted(insertion, live)
     }
 

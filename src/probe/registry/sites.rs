@@ -9,7 +9,7 @@ use crate::event::site;
 use crate::text::{self, Word};
 
 /// The number of sites that are replaced while the other CPUs are held once.
-const AT_ONCE: usize = 16;
+const SITES_PER_RENDEZVOUS: usize = 16;
 
 impl Registry {
     /// Makes the sites of the events at `addresses`, which are in ascending order, lead to their events if a probe is
@@ -18,7 +18,7 @@ impl Registry {
         if addresses.len() < site::all().len() && !addresses.iter().any(|&address| site::may_lead_to(address)) {
             return;
         }
-        let (mut words, mut count) = ([Word { address: 0, words: [0] }; AT_ONCE], 0);
+        let (mut words, mut count) = ([Word { address: 0, words: [0] }; SITES_PER_RENDEZVOUS], 0);
         for site in site::all() {
             let function = site.function();
             if addresses.binary_search(&function).is_err() {
@@ -31,7 +31,7 @@ impl Registry {
                 *place = Word { address: site.instruction(), words: [word] };
                 count += 1;
             }
-            if count == AT_ONCE {
+            if count == SITES_PER_RENDEZVOUS {
                 text::patch::<Used>(&words, &mut []);
                 count = 0;
             }

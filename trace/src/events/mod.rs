@@ -42,7 +42,7 @@ use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, PRINT_EVENT, Record
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
 use crate::trigger::Plan;
 use event::code;
-use trace::{Kept, Pipe};
+use trace::{Pipe, SnapshotFile};
 
 /// The largest number that no defined event has.
 const FIXED: u16 = PRINT_EVENT;
@@ -59,7 +59,7 @@ pub struct Events<P> {
     /// rings.
     pipes: Box<[Mutex<Pipe>]>,
     /// The contents of the file `snapshot`.
-    kept: Mutex<Kept>,
+    snapshot_file: Mutex<SnapshotFile>,
     /// How records are printed. [`Flag::Overwrite`] is kept by the rings instead.
     options: Options,
     /// The index of function names, made for the first event that records names.
@@ -82,7 +82,7 @@ impl<P: Armed> Events<P> {
             last: FIXED,
             rings,
             pipes: fallible::boxed_slice((0..=rings.cpus()).map(|_| Mutex::default()))?,
-            kept: Mutex::default(),
+            snapshot_file: Mutex::default(),
             options: Options::default(),
             functions: None,
         })
@@ -269,7 +269,7 @@ impl<P: Armed> Events<P> {
         self.keep_snapshot(false)?;
         let mut numbers = Vec::new();
         fallible::extend(&mut numbers, self.rings.snapshot()?.records()?.map(|record| record.event()))?;
-        let kept = self.kept.get_mut().snapshot.records()?;
+        let kept = self.snapshot_file.get_mut().snapshot.records()?;
         fallible::extend(&mut numbers, kept.map(|record| record.event()))?;
         for pipe in &mut self.pipes {
             fallible::extend(&mut numbers, pipe.get_mut().taken.records()?.map(|record| record.event()))?;

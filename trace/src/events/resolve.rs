@@ -11,7 +11,7 @@ use super::typed::{self, Signature};
 use crate::definition::{Argument, Base, Definition, Expression, Kind, Origin, Place, Problem};
 use crate::fetch::{Fetch, Register, Source, Taken};
 use crate::host::{Function, Symbols};
-pub(super) use crate::recorder::Kept;
+pub(super) use crate::recorder::EntryValue;
 
 /// Why a name or a place cannot be resolved.
 #[derive(Debug)]
@@ -157,7 +157,10 @@ impl<T> Found<T> {
 }
 
 /// Returns what the arguments of `definition` fetch, and the values of these that are saved at the entry of a function.
-pub(super) fn arguments(definition: &Definition, symbols: &dyn Symbols) -> Result<(Vec<Fetch>, Vec<Kept>), Refusal> {
+pub(super) fn arguments(
+    definition: &Definition,
+    symbols: &dyn Symbols,
+) -> Result<(Vec<Fetch>, Vec<EntryValue>), Refusal> {
     let mut kept = Vec::new();
     let is_return = matches!(definition.kind, Kind::Return { .. });
     let is_named = |argument: &Argument| matches!(argument.expression.origin, Origin::Named(_));
@@ -178,7 +181,7 @@ pub(super) fn arguments(definition: &Definition, symbols: &dyn Symbols) -> Resul
 }
 
 /// Returns the source of `place` as saved at the entry of the function, and adds it to `kept` if it is not there yet.
-pub(super) fn keep(place: Kept, kept: &mut Vec<Kept>) -> Result<Source, OutOfMemory> {
+pub(super) fn keep(place: EntryValue, kept: &mut Vec<EntryValue>) -> Result<Source, OutOfMemory> {
     let index = kept.iter().position(|other| *other == place).unwrap_or(kept.len());
     if index == kept.len() {
         fallible::push(kept, place)?;
@@ -186,8 +189,13 @@ pub(super) fn keep(place: Kept, kept: &mut Vec<Kept>) -> Result<Source, OutOfMem
     Ok(Source::Entry(index as u8))
 }
 
-fn source(origin: &Origin, is_return: bool, kept: &mut Vec<Kept>, symbols: &dyn Symbols) -> Result<Source, Refusal> {
-    let plain = |number: u8| Register::x(number).map_or(Kept::Stack(0), Kept::Register);
+fn source(
+    origin: &Origin,
+    is_return: bool,
+    kept: &mut Vec<EntryValue>,
+    symbols: &dyn Symbols,
+) -> Result<Source, Refusal> {
+    let plain = |number: u8| Register::x(number).map_or(EntryValue::Stack(0), EntryValue::Register);
     Ok(match origin {
         Origin::Register(register) => Source::Register(*register),
         Origin::ReturnValue => Register::x(0).map_or(Source::Immediate(0), Source::Register),
@@ -201,14 +209,14 @@ fn source(origin: &Origin, is_return: bool, kept: &mut Vec<Kept>, symbols: &dyn 
         Origin::Argument(number) => {
             let place = match number.checked_sub(ARGUMENT_REGISTERS) {
                 None => plain(*number as u8),
-                Some(word) => Kept::Stack(8 * word),
+                Some(word) => EntryValue::Stack(8 * word),
             };
             if is_return {
                 keep(place, kept)?
             } else {
                 match place {
-                    Kept::Register(register) => Source::Register(register),
-                    Kept::Stack(offset) => Source::Stack(offset),
+                    EntryValue::Register(register) => Source::Register(register),
+                    EntryValue::Stack(offset) => Source::Stack(offset),
                 }
             }
         }

@@ -27,7 +27,7 @@ pub(super) struct Pipe {
 
 /// The contents of the file `snapshot`.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct SnapshotFile {
     /// Whether the file was written to, or a trigger has filled it, and it was not freed since.
     is_allocated: bool,
     pub(super) snapshot: Snapshot,
@@ -61,9 +61,9 @@ impl<P: Armed> Events<P> {
 
     /// Moves the records that a trigger `snapshot` has split off into the file; with `now`, all records of the rings.
     pub(super) fn keep_snapshot(&self, now: bool) -> Result<(), OutOfMemory> {
-        let mut kept = self.kept.lock();
+        let mut file = self.snapshot_file.lock();
         if let Some(snapshot) = self.rings.split_off(now)? {
-            *kept = Kept { is_allocated: true, snapshot };
+            *file = SnapshotFile { is_allocated: true, snapshot };
         }
         Ok(())
     }
@@ -79,11 +79,11 @@ impl<P: Armed> Events<P> {
             // Freeing must not fail for lack of memory.
             _ => self.keep_parted(),
         }
-        let kept = self.kept.get_mut();
+        let file = self.snapshot_file.get_mut();
         match number {
-            0 => *kept = Kept::default(),
+            0 => *file = SnapshotFile::default(),
             1 => {}
-            _ => kept.snapshot = Snapshot::default(),
+            _ => file.snapshot = Snapshot::default(),
         }
         self.forget();
         Ok(())
@@ -102,7 +102,7 @@ impl<P: Armed> Events<P> {
         clock: Clock,
     ) -> Result<(), ShowError> {
         self.keep_snapshot(false)?;
-        let Kept { is_allocated, snapshot } = &*self.kept.lock();
+        let SnapshotFile { is_allocated, snapshot } = &*self.snapshot_file.lock();
         if snapshot.present() == 0 {
             let state = if *is_allocated { "allocated" } else { "freed" };
             let tracer = self.options.tracer.name();
@@ -154,7 +154,7 @@ impl<P: Armed> Events<P> {
     pub fn set_clock(&mut self, clock: TraceClock) {
         self.options.clock = clock;
         self.clear_trace();
-        self.kept.get_mut().snapshot = Snapshot::default();
+        self.snapshot_file.get_mut().snapshot = Snapshot::default();
     }
 
     /// Writes the file `saved_cmdlines`: the number and the newest name of each task in the trace, for at most

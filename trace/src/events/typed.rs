@@ -8,10 +8,10 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use kprobes_types::{Argument as Passed, Flavor, Function, Kind as Shape, Place, Type as Rust, TypeId, Types};
+use kprobes_types::{Argument as Passed, Flavor, Function, Kind as Shape, Type as Rust, TypeId, Types, ValuePlace};
 
 use super::Refusal;
-use super::resolve::{self, Kept, keep};
+use super::resolve::{self, EntryValue, keep};
 use crate::definition::{
     ARGUMENT_NAME_MAX, ARGUMENTS_MAX, Argument, Definition, Error, Kind, Named, Origin, Problem, is_name,
 };
@@ -66,7 +66,7 @@ pub(super) struct Signature<'a> {
 #[derive(Debug)]
 enum Spot {
     /// In what a call passes or returns, at this byte offset.
-    Passed(Place, u64),
+    Passed(ValuePlace, u64),
     /// In memory, at this byte offset from the address that the reads yield.
     Memory(Source, Vec<i64>, u64),
 }
@@ -221,7 +221,7 @@ fn kind(argument: &Argument, signature: Option<&Signature<'_>>) -> Result<Option
     Ok(match (&argument.expression.origin, signature) {
         (Origin::Named(_), _) => Some(fetch(argument, signature, &mut kept)?.1),
         (Origin::ReturnValue, Some(signature)) => {
-            if signature.function.returned().is_some_and(|returned| returned.place == Place::Nothing) {
+            if signature.function.returned().is_some_and(|returned| returned.place == ValuePlace::Nothing) {
                 return Err(Fault::bare(Problem::NothingReturned, 0));
             }
             None
@@ -240,7 +240,7 @@ fn kind(argument: &Argument, signature: Option<&Signature<'_>>) -> Result<Option
 pub(super) fn fetch(
     argument: &Argument,
     signature: Option<&Signature<'_>>,
-    kept: &mut Vec<Kept>,
+    kept: &mut Vec<EntryValue>,
 ) -> Result<(Fetch, Type), Fault> {
     let Origin::Named(named) = &argument.expression.origin else {
         return Err(Fault::bare(Problem::Argument, 0));
@@ -269,7 +269,7 @@ impl<'a> Signature<'a> {
 
     /// Whether the function returns its result in memory.
     fn is_in_memory(&self) -> bool {
-        self.function.returned().is_some_and(|returned| matches!(returned.place, Place::At(_)))
+        self.function.returned().is_some_and(|returned| matches!(returned.place, ValuePlace::At(_)))
     }
 
     /// Returns the largest number of words that the arguments can take.
@@ -284,7 +284,7 @@ impl<'a> Signature<'a> {
     }
 
     /// Locates the value that `named` leads to.
-    fn named(&self, named: &Named, kept: &mut Vec<Kept>) -> Result<Value, Fault> {
+    fn named(&self, named: &Named, kept: &mut Vec<EntryValue>) -> Result<Value, Fault> {
         let mut value = match &named.argument {
             Some(name) => {
                 let Some(found) = self.function.arguments().find(|one| one.name == name) else {
@@ -296,12 +296,12 @@ impl<'a> Signature<'a> {
             }
             None => {
                 let returned = self.function.returned().ok_or_else(|| Fault::bare(Problem::TypeInfo, named.at))?;
-                if returned.place == Place::Nothing {
+                if returned.place == ValuePlace::Nothing {
                     return Err(Fault::bare(Problem::NothingReturned, named.at));
                 }
                 let spot = match returned.place {
                     // The caller passes the address at the entry.
-                    Place::At(source) => Spot::Memory(self.source(source, true, named.at, kept)?, Vec::new(), 0),
+                    ValuePlace::At(source) => Spot::Memory(self.source(source, true, named.at, kept)?, Vec::new(), 0),
                     place => Spot::Passed(place, 0),
                 };
                 Value { of: returned.of, spot }
@@ -320,21 +320,21 @@ impl<'a> Signature<'a> {
         source: kprobes_types::Source,
         at_entry: bool,
         at: usize,
-        kept: &mut Vec<Kept>,
+        kept: &mut Vec<EntryValue>,
     ) -> Result<Source, Fault> {
         let place = match source {
             kprobes_types::Source::Lost => {
                 return Err(Fault::new(Problem::NoArgumentOfName, at, "this part of the value is optimised out"));
             }
             kprobes_types::Source::Register(number) => {
-                Kept::Register(Register::x(number).ok_or_else(|| Fault::bare(Problem::TypeInfo, at))?)
+                EntryValue::Register(Register::x(number).ok_or_else(|| Fault::bare(Problem::TypeInfo, at))?)
             }
-            kprobes_types::Source::Stack(offset) => Kept::Stack(offset),
+            kprobes_types::Source::Stack(offset) => EntryValue::Stack(offset),
         };
         Ok(match place {
             _ if self.is_return && at_entry => keep(place, kept)?,
-            Kept::Register(register) => Source::Register(register),
-            Kept::Stack(offset) => Source::Stack(offset),
+            EntryValue::Register(register) => Source::Register(register),
+            EntryValue::Stack(offset) => Source::Stack(offset),
         })
     }
 
@@ -342,15 +342,15 @@ impl<'a> Signature<'a> {
     /// which they begin.
     fn word(
         &self,
-        place: Place,
+        place: ValuePlace,
         offset: u64,
         bytes: u64,
         named: &Named,
-        kept: &mut Vec<Kept>,
+        kept: &mut Vec<EntryValue>,
     ) -> Result<(Source, u8), Fault> {
         let no = |reason: &dyn fmt::Display| Fault::new(Problem::NoArgumentOfName, named.at, reason);
         match place {
-            Place::Words { first, second } => {
+            ValuePlace::Words { first, second } => {
                 let end = offset.saturating_add(bytes);
                 let has = |part: &kprobes_types::Part| {
                     u64::from(part.offset) <= offset && end <= u64::from(part.offset) + u64::from(part.bytes)
@@ -360,16 +360,18 @@ impl<'a> Signature<'a> {
                 let bit = 8 * (offset - u64::from(part.offset)) as u8;
                 Ok((self.source(part.source, named.argument.is_some(), named.at, kept)?, bit))
             }
-            Place::Constant(value) => Ok((Source::Immediate(value.checked_shr(8 * offset as u32).unwrap_or(0)), 0)),
-            Place::Unknown(why) => Err(no(&why)),
-            Place::Nothing | Place::At(_) => Err(no(&"it has no bytes")),
+            ValuePlace::Constant(value) => {
+                Ok((Source::Immediate(value.checked_shr(8 * offset as u32).unwrap_or(0)), 0))
+            }
+            ValuePlace::Unknown(why) => Err(no(&why)),
+            ValuePlace::Nothing | ValuePlace::At(_) => Err(no(&"it has no bytes")),
         }
     }
 
     /// Turns the location of a value that is passed by address into one in memory. Other locations stay.
-    fn memory(&self, spot: Spot, named: &Named, kept: &mut Vec<Kept>) -> Result<Spot, Fault> {
+    fn memory(&self, spot: Spot, named: &Named, kept: &mut Vec<EntryValue>) -> Result<Spot, Fault> {
         Ok(match spot {
-            Spot::Passed(Place::At(source), offset) => {
+            Spot::Passed(ValuePlace::At(source), offset) => {
                 Spot::Memory(self.source(source, true, named.at, kept)?, Vec::new(), offset)
             }
             other => other,
@@ -377,7 +379,7 @@ impl<'a> Signature<'a> {
     }
 
     /// Locates the target of the pointer at `spot`, `behind` bytes after the address that the pointer holds.
-    fn pointed(&self, spot: Spot, behind: u64, named: &Named, kept: &mut Vec<Kept>) -> Result<Spot, Fault> {
+    fn pointed(&self, spot: Spot, behind: u64, named: &Named, kept: &mut Vec<EntryValue>) -> Result<Spot, Fault> {
         Ok(match self.memory(spot, named, kept)? {
             Spot::Passed(place, offset) => {
                 let (source, _) = self.word(place, offset, 8, named, kept)?;
@@ -398,7 +400,14 @@ impl<'a> Signature<'a> {
     }
 
     /// Locates the field of this name, in the value or in what the value leads to.
-    fn field(&self, value: Value, name: &str, named: &Named, at: usize, kept: &mut Vec<Kept>) -> Result<Value, Fault> {
+    fn field(
+        &self,
+        value: Value,
+        name: &str,
+        named: &Named,
+        at: usize,
+        kept: &mut Vec<EntryValue>,
+    ) -> Result<Value, Fault> {
         let Value { mut of, mut spot } = value;
         let whole = self.get(of)?;
         for _ in 0..STEPS_MAX {
@@ -462,7 +471,7 @@ impl<'a> Signature<'a> {
     }
 
     /// Reduces a value to the form that an event can record.
-    fn scalar(&self, value: Value, named: &Named, kept: &mut Vec<Kept>) -> Result<Scalar, Fault> {
+    fn scalar(&self, value: Value, named: &Named, kept: &mut Vec<EntryValue>) -> Result<Scalar, Fault> {
         let Value { mut of, mut spot } = value;
         let unsigned = |bytes| width(bytes).map(Base::Unsigned);
         let mut is_behind = false;
@@ -549,7 +558,7 @@ impl<'a> Signature<'a> {
         named: &Named,
         value: Value,
         wanted: Option<Type>,
-        kept: &mut Vec<Kept>,
+        kept: &mut Vec<EntryValue>,
     ) -> Result<(Fetch, Type), Fault> {
         let outer = &argument.expression.reads;
         let wants_text = wanted.is_some_and(|kind| kind.base == Base::String) && outer.is_empty();
@@ -627,7 +636,13 @@ impl<'a> Signature<'a> {
 
     /// Returns the source and the reads that yield the first `bytes` bytes at `spot`, from the lowest bit of the result
     /// on.
-    fn read(&self, spot: Spot, bytes: u64, named: &Named, kept: &mut Vec<Kept>) -> Result<(Source, Vec<i64>), Fault> {
+    fn read(
+        &self,
+        spot: Spot,
+        bytes: u64,
+        named: &Named,
+        kept: &mut Vec<EntryValue>,
+    ) -> Result<(Source, Vec<i64>), Fault> {
         self.read_part(spot, bytes, named, kept).map(|(source, reads, _)| (source, reads))
     }
 
@@ -637,7 +652,7 @@ impl<'a> Signature<'a> {
         spot: Spot,
         bytes: u64,
         named: &Named,
-        kept: &mut Vec<Kept>,
+        kept: &mut Vec<EntryValue>,
     ) -> Result<(Source, Vec<i64>, u8), Fault> {
         Ok(match self.memory(spot, named, kept)? {
             Spot::Passed(place, offset) => {

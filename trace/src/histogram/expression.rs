@@ -227,7 +227,7 @@ pub(crate) struct Reference {
 
 /// A histogram with variables, and its event.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known<'a> {
+pub(crate) struct LinkedHistogram<'a> {
     pub(crate) event: (&'a str, &'a str),
     pub(crate) histogram: &'a Arc<Histogram>,
 }
@@ -237,7 +237,7 @@ pub(crate) struct Known<'a> {
 pub struct Scope<'a> {
     /// The group and the name of the event.
     pub(crate) event: (&'a str, &'a str),
-    pub(crate) known: &'a [Known<'a>],
+    pub(crate) known: &'a [LinkedHistogram<'a>],
     pub(crate) clock: Clock,
     pub(crate) others: Option<&'a dyn OtherEvents>,
     /// Where the parser reports which field of another event is needed.

@@ -27,7 +27,7 @@ use fallible::{Arc, OutOfMemory};
 pub(crate) use action::{Effect, Form, From, Handler, Sent};
 pub use error::{Error, Problem};
 pub use expression::Scope;
-pub(crate) use expression::{Content, Known, Needed, OPERANDS_MAX, Op, OtherEvents, Reference};
+pub(crate) use expression::{Content, LinkedHistogram, Needed, OPERANDS_MAX, Op, OtherEvents, Reference};
 pub(crate) use link::{BoundAction, Link, Setting};
 pub use parse::{Command, Definition};
 pub(crate) use shared::{NO_ROOM, Shared};

@@ -9,7 +9,7 @@ use aarch64_kprobes::probe::{Call, Decision, Entry, Hit};
 use super::Registers;
 use super::write::Moment;
 use crate::host::Context;
-use crate::recorder::{Kept, Recorder};
+use crate::recorder::{EntryValue, Recorder};
 
 /// A hit, as the engine shows it to a handler.
 trait Seen {
@@ -126,8 +126,8 @@ pub(crate) extern "C" fn entered(call: &mut Call<'_>) -> Decision {
     let recorder = unsafe { recorder(call.data()) };
     for (index, &kept) in recorder.entry.iter().enumerate() {
         let value = match kept {
-            Kept::Register(from) => call.registers().get(from),
-            Kept::Stack(offset) => {
+            EntryValue::Register(from) => call.registers().get(from),
+            EntryValue::Stack(offset) => {
                 // SAFETY: the probe is at a function's entry, so the caller's part of the stack lies above the stack
                 // pointer. Loads from a stack have no side effect.
                 unsafe { nofault::read(call.frame().sp.wrapping_add(offset.into()) as usize) }.unwrap_or(0)

@@ -32,7 +32,7 @@ const TIME_EXTEND: u32 = 30;
 const DELTA_BITS: u32 = 27;
 const DELTA_MASK: u64 = (1 << DELTA_BITS) - 1;
 /// The number of a ring's pages that are taken at a time, which bounds the memory that a call needs.
-const AT_ONCE: u64 = 16;
+const PAGES_PER_CALL: u64 = 16;
 
 /// The pages that one call takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Rings {
         // SAFETY: only the holder of the reader's lock changes pages, and this function holds it.
         let count = unsafe { &*ring.pages.get() }.len() as u64;
         let oldest = (ring.begun.load(Ordering::Relaxed) + 1).saturating_sub(count);
-        let end = ((reader.position / BYTES).max(oldest) + AT_ONCE) * BYTES;
+        let end = ((reader.position / BYTES).max(oldest) + PAGES_PER_CALL) * BYTES;
         let is_part = end < ring.position.load(Ordering::Acquire);
         let (copied, next) = ring.copy_to(*reader, is_part.then_some(end))?;
         let mut pages = Draft::default();

@@ -49,14 +49,14 @@ type Key = (u32, usize);
 /// A call that has not returned.
 #[derive(Clone, Copy, Debug)]
 struct Call {
-    place: Place,
+    place: CallIdentity,
     /// The system counter at the entry, if that was recorded.
     began: Option<u64>,
 }
 
 /// What the records of an entry and a return must have in common to be of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct CallIdentity {
     function: u64,
     stack: u64,
     /// The return address. `None` for a tail call: its entry has the address of a trampoline, its return the true address.
@@ -82,7 +82,7 @@ fn key(record: &Record<'_>) -> Key {
 /// Returns whether the return `back` can be that of the call `entry` of the same task. A recursive call has another stack
 /// pointer.
 pub(crate) fn is_return_of(back: &Record<'_>, entry: &Record<'_>, is_tail: bool) -> bool {
-    Place::of(entry, is_tail).is_of_return(back)
+    CallIdentity::of(entry, is_tail).is_of_return(back)
 }
 
 impl Calls {
@@ -147,7 +147,7 @@ impl Calls {
         let task = self.tasks.of(record)?;
         task.open.truncate(step.depth);
         task.interrupt = step.interrupt;
-        let place = Place::of(record, entry.is_tail);
+        let place = CallIdentity::of(record, entry.is_tail);
         fallible::push(&mut task.open, Call { place, began: Some(record.time) })
     }
 
@@ -170,7 +170,7 @@ fn surrounding(open: &[Call], stack: u64, is_tail: bool) -> usize {
     open.iter().rposition(is_around).map_or(0, |at| at + 1)
 }
 
-impl Place {
+impl CallIdentity {
     /// Returns the place of the call that `record` is of. For a return of unknown kind, `is_tail` is false.
     fn of(record: &Record<'_>, is_tail: bool) -> Self {
         let address = (!is_tail).then_some(record.word(PARENT));

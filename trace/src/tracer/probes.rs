@@ -22,7 +22,7 @@ use crate::recorder::Recorder;
 use crate::ring::Rings;
 
 /// The number of probes that are registered at once. It bounds the lists of requests.
-const AT_ONCE: usize = 256;
+const BATCH: usize = 256;
 
 /// The probes of a tracer.
 #[derive(Debug)]
@@ -138,7 +138,7 @@ fn registered<B, P>(
     let (mut found, mut probes, mut refused) = (Vec::new(), Vec::new(), Refused::default());
     found.try_reserve_exact(numbers.len()).map_err(OutOfMemory::from)?;
     probes.try_reserve_exact(numbers.len()).map_err(OutOfMemory::from)?;
-    for some in numbers.chunks(AT_ONCE) {
+    for some in numbers.chunks(BATCH) {
         let outcomes =
             register(fallible::collect(some.iter().map(|&number| probe(number)))?).map_err(|_| OutOfMemory)?;
         for (&number, outcome) in some.iter().zip(outcomes) {

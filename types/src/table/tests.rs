@@ -5,7 +5,7 @@ use std::{vec, vec::Vec};
 
 use super::{Argument, Enumerator, Member, Types, TypesError, Variant};
 use crate::lines::Row;
-use crate::model::{Flavor, Form, Kind, Part, Place, Source, Tag, TypeId, Unknown};
+use crate::model::{Flavor, Form, Kind, Part, Source, Tag, TypeId, Unknown, ValuePlace};
 use crate::write::{self, Contents, Function, Type, seal};
 
 const BASE: u64 = 0xffff_ffc0_0000_0000;
@@ -65,24 +65,24 @@ fn contents() -> Contents {
     ];
     let argument = |name: &str, of: usize, place| write::Argument { name: text(name), of, place };
     let part = |offset, bytes, source| Part { offset, bytes, source };
-    let nothing = argument("", 2, Place::Nothing);
+    let nothing = argument("", 2, ValuePlace::Nothing);
     let second = Some(part(8, 8, Source::Stack(0)));
     let functions = vec![
         Function {
             address: BASE + 0x2000,
             arguments: vec![
-                argument("name", 10, Place::Words { first: part(0, 8, Source::Register(7)), second }),
-                argument("header", 12, Place::At(Source::Register(30))),
-                argument("old", 0, Place::Unknown(Unknown::Elsewhere { from: 16, to: 300 })),
-                argument("gone", 0, Place::Unknown(Unknown::OptimizedOut)),
+                argument("name", 10, ValuePlace::Words { first: part(0, 8, Source::Register(7)), second }),
+                argument("header", 12, ValuePlace::At(Source::Register(30))),
+                argument("old", 0, ValuePlace::Unknown(Unknown::Elsewhere { from: 16, to: 300 })),
+                argument("gone", 0, ValuePlace::Unknown(Unknown::OptimizedOut)),
             ],
-            returned: argument("", 12, Place::At(Source::Register(8))),
+            returned: argument("", 12, ValuePlace::At(Source::Register(8))),
         },
         Function {
             address: BASE + 0x1000,
             arguments: vec![
-                argument("level", 0, Place::Constant(u64::MAX)),
-                argument("flag", 3, Place::Words { first: part(0, 1, Source::Lost), second: None }),
+                argument("level", 0, ValuePlace::Constant(u64::MAX)),
+                argument("flag", 3, ValuePlace::Words { first: part(0, 1, Source::Lost), second: None }),
             ],
             returned: nothing,
         },

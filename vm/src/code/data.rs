@@ -43,7 +43,7 @@ pub enum Type {
         words: u8,
     },
     /// A value whose type the front end knows.
-    Known {
+    Rust {
         /// The number of the type in the front end.
         shape: u8,
         /// The number of words.
@@ -60,14 +60,14 @@ impl Type {
     /// Returns whether words of this type can be used as words of `other`.
     #[must_use]
     pub fn fits_as(self, other: Self) -> bool {
-        self.words() == other.words() && (self == other || !matches!(self, Self::Tuple { .. } | Self::Known { .. }))
+        self.words() == other.words() && (self == other || !matches!(self, Self::Tuple { .. } | Self::Rust { .. }))
     }
 
     /// Returns the number of words of a value.
     #[must_use]
     pub fn words(self) -> u8 {
         match self {
-            Self::Text { words } | Self::Bytes { words } | Self::Tuple { words, .. } | Self::Known { words, .. } => {
+            Self::Text { words } | Self::Bytes { words } | Self::Tuple { words, .. } | Self::Rust { words, .. } => {
                 words
             }
             _ => 1,
@@ -83,7 +83,7 @@ pub struct Map {
     /// The types of the parts of a key.
     pub keys: Vec<Type>,
     /// What the map keeps for each key.
-    pub value: Kept,
+    pub value: MapValue,
 }
 
 impl Map {
@@ -102,7 +102,7 @@ pub const HISTOGRAM_WORDS: usize = 66;
 
 /// What a map keeps for each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum MapValue {
     /// One value, shared by all CPUs.
     Value(Type),
     /// An aggregation of many values, kept by each CPU for itself.
@@ -166,7 +166,7 @@ impl Aggregate {
     }
 }
 
-impl Kept {
+impl MapValue {
     /// Returns the number of words per key; for an aggregation, on each CPU.
     #[must_use]
     pub fn words(self) -> usize {

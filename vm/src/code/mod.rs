@@ -37,7 +37,7 @@ use alloc::vec::Vec;
 
 pub use arithmetic::{Arithmetic, Comparison};
 pub(crate) use data::rows;
-pub use data::{Aggregate, HISTOGRAM_WORDS, Kept, Map, ROWS_MAX, Type};
+pub use data::{Aggregate, HISTOGRAM_WORDS, Map, MapValue, ROWS_MAX, Type};
 pub use op::{Builtin, COMM_WORDS, Op, Operand, Register, Word};
 pub use verify::Flaw;
 pub(crate) use verify::Touched;

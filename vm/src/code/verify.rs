@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::store::LoadError;
 
-use super::{COMM_WORDS, Code, FRAME_WORDS, Kept, Map, Op, Operand, STACK_MAX, Word};
+use super::{COMM_WORDS, Code, FRAME_WORDS, Map, MapValue, Op, Operand, STACK_MAX, Word};
 
 /// A broken rule, with the routine and the op that break it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +170,7 @@ impl Code {
             Op::ReadBytes { to, words, address, length } => none.operands(&[address, length]).writes(to, words.into()),
             Op::Has { to, map, key: at } => none.reads(at, key(map)?.0).writes(to, 1),
             Op::Keys { map, .. }
-                if !matches!(self.maps.get(usize::from(map)), Some(Map { value: Kept::Value(_), .. })) =>
+                if !matches!(self.maps.get(usize::from(map)), Some(Map { value: MapValue::Value(_), .. })) =>
             {
                 return Err("counts keys that each CPU has");
             }
@@ -208,14 +208,14 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::code::{Aggregate, Comparison, Kept, Map, Routine, Type};
+    use crate::code::{Aggregate, Comparison, Map, MapValue, Routine, Type};
 
     /// Returns the flaw of code with one map whose key has two words, one action, and stacks of 4 frames.
     fn flaw(ops: &[Op]) -> Option<(usize, &'static str)> {
         let keys = vec![Type::Text { words: 2 }];
         let code = Code {
             routines: vec![Routine { ops: ops.to_vec(), runs_after_exit: false }],
-            maps: vec![Map { name: String::new(), keys, value: Kept::Aggregate(Aggregate::Count) }],
+            maps: vec![Map { name: String::new(), keys, value: MapValue::Aggregate(Aggregate::Count) }],
             actions: 1,
             stack_frames: 4,
         };

@@ -6,13 +6,13 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 use super::access::Value;
 use super::emit::Emitter;
 use super::{LEFT, ONE, OTHER, RIGHT, SLOT, TAKEN, ZERO, load};
-use crate::code::{Aggregate, Kept, Operand, Word, rows};
+use crate::code::{Aggregate, MapValue, Operand, Word, rows};
 
 impl Emitter<'_> {
     /// Adds a value to an aggregation, on this CPU.
     pub fn collect(&mut self, number: usize, map: u8, key: Word, value: Operand) {
         let kept = self.code.maps.get(usize::from(map)).map(|map| map.value);
-        let (Some(Kept::Aggregate(aggregate)), Some(shape)) = (kept, self.shape(map)) else {
+        let (Some(MapValue::Aggregate(aggregate)), Some(shape)) = (kept, self.shape(map)) else {
             return self.perform(number);
         };
         let labels = self.access_labels();

@@ -115,7 +115,7 @@ impl InStub {
 
 /// What the compiler knows of a word of the frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum KnownWord {
     /// The word is equal to this register.
     In(u8),
     /// The word is equal to this part.
@@ -208,7 +208,7 @@ struct Lowering<'a> {
     values: RangeInclusive<u8>,
     places: Places,
     /// What is known of each word, and the op that wrote it.
-    known: [Option<(Known, usize)>; FRAME_WORDS],
+    known: [Option<(KnownWord, usize)>; FRAME_WORDS],
     /// The step at which each op begins.
     starts: Vec<usize>,
     steps: Vec<Step>,
@@ -267,13 +267,13 @@ impl Lowering<'_> {
     /// Returns the register with `word` before op `number`.
     fn word(&self, number: usize, word: Word) -> Result<u8, NoSnippet> {
         match (self.places.before(word.0.into(), number), self.known(word)) {
-            (_, Some(Known::In(register))) => Ok(register),
-            (_, Some(Known::Is(_))) | (Place::Memory | Place::Nowhere, None) => Err(NoSnippet::Snippet),
+            (_, Some(KnownWord::In(register))) => Ok(register),
+            (_, Some(KnownWord::Is(_))) | (Place::Memory | Place::Nowhere, None) => Err(NoSnippet::Snippet),
             (Place::Register(register), None) => Ok(register),
         }
     }
 
-    fn known(&self, word: Word) -> Option<Known> {
+    fn known(&self, word: Word) -> Option<KnownWord> {
         self.known.get(usize::from(word.0)).copied().flatten().map(|(known, _)| known)
     }
 
@@ -282,7 +282,7 @@ impl Lowering<'_> {
         match operand {
             Operand::Constant(value) => Some(value),
             Operand::Word(word) => match self.known(word) {
-                Some(Known::Is(Part::Number(value))) => Some(value),
+                Some(KnownWord::Is(Part::Number(value))) => Some(value),
                 _ => None,
             },
         }
@@ -312,7 +312,7 @@ impl Lowering<'_> {
 
     /// Notes that `to` is `known` after op `number`. Returns false if another op writes the word before it is last
     /// read; then nothing is noted.
-    fn remember(&mut self, number: usize, to: Word, known: Known) -> bool {
+    fn remember(&mut self, number: usize, to: Word, known: KnownWord) -> bool {
         let last = self.places.last(to.0.into(), number);
         let others = self.routine.ops.get(number + 1..=last).unwrap_or_default();
         let is_written =
@@ -342,13 +342,13 @@ impl Lowering<'_> {
             Op::Set { to, from } => {
                 let Some(target) = self.target(number, to)? else { return Ok(()) };
                 if let Some(value) = self.number_of(from) {
-                    if self.remember(number, to, Known::Is(Part::Number(value))) {
+                    if self.remember(number, to, KnownWord::Is(Part::Number(value))) {
                         return Ok(());
                     }
                     return self.push(Step::Number(target, value));
                 }
                 if let Operand::Word(word) = from
-                    && let Some(known @ Known::Is(_)) = self.known(word)
+                    && let Some(known @ KnownWord::Is(_)) = self.known(word)
                 {
                     return if self.remember(number, to, known) { Ok(()) } else { Err(NoSnippet::Snippet) };
                 }
@@ -359,7 +359,7 @@ impl Lowering<'_> {
                 for word in 0..words {
                     let (to, from) = (Word(to.0.wrapping_add(word)), Word(from.0.wrapping_add(word)));
                     let Some(target) = self.target(number, to)? else { continue };
-                    if let Some(known @ Known::Is(_)) = self.known(from) {
+                    if let Some(known @ KnownWord::Is(_)) = self.known(from) {
                         if !self.remember(number, to, known) {
                             return Err(NoSnippet::Snippet);
                         }
@@ -426,7 +426,7 @@ impl Lowering<'_> {
                 if CHANGED.contains(&register) {
                     return Err(NoSnippet::Snippet);
                 }
-                if self.remember(number, to, Known::In(register)) {
+                if self.remember(number, to, KnownWord::In(register)) {
                     return Ok(());
                 }
                 return self.instruction(a64::copy(target, register));
@@ -448,7 +448,7 @@ impl Lowering<'_> {
             | Builtin::Cpus
             | Builtin::Random => return Err(NoSnippet::Snippet),
         };
-        if self.remember(number, to, Known::Is(part)) { Ok(()) } else { Err(NoSnippet::Snippet) }
+        if self.remember(number, to, KnownWord::Is(part)) { Ok(()) } else { Err(NoSnippet::Snippet) }
     }
 
     /// Loads the nanoseconds since `start` into `target`.

@@ -9,7 +9,7 @@ use aarch64_kprobes::insn::encode::compute as a64;
 use fallible::failing::each_allocation;
 
 use super::*;
-use crate::code::{Aggregate, Arithmetic, Builtin, Comparison, Kept, Map, Op, Operand, Routine, Type, Word};
+use crate::code::{Aggregate, Arithmetic, Builtin, Comparison, Map, MapValue, Op, Operand, Routine, Type, Word};
 use crate::store::Limits;
 
 /// A kernel whose hits are frames with x0 to x30, sp, pc and pstate.
@@ -39,7 +39,7 @@ fn code(ops: Vec<Op>, maps: Vec<Map>) -> Code {
     Code { routines: vec![Routine { ops, runs_after_exit: false }], maps, actions: 1, stack_frames: 0 }
 }
 
-fn map(keys: &[Type], value: Kept) -> Map {
+fn map(keys: &[Type], value: MapValue) -> Map {
     Map { name: String::new(), keys: keys.to_vec(), value }
 }
 
@@ -53,7 +53,7 @@ const NUMBER: Type = Type::Integer { signed: false };
 fn what_cannot_be_compiled_is_refused() {
     let collect = Op::Collect { map: 0, key: Word(0), value: Operand::Constant(1) };
     let ops = [argument(0, 0)].into_iter().chain(core::iter::repeat_n(collect, 500)).collect();
-    let code = code(ops, vec![map(&[NUMBER], Kept::Aggregate(Aggregate::Count))]);
+    let code = code(ops, vec![map(&[NUMBER], MapValue::Aggregate(Aggregate::Count))]);
     let store = Store::new(&code, &Limits::usual(4), 1_000).unwrap();
     let directory = Directory::new(&store).unwrap();
     let refused = |clause, kernel: &Kernel| compile(&code, clause, &store, &directory, kernel).unwrap_err();
@@ -113,9 +113,9 @@ impl Any {
         ];
         let linear = Aggregate::Linear { least: 3, most: 90, step: 10 };
         let maps = vec![
-            map(&[NUMBER, NUMBER], Kept::Aggregate(Aggregate::Histogram)),
-            map(&[], Kept::Value(NUMBER)),
-            map(&[], Kept::Aggregate(linear)),
+            map(&[NUMBER, NUMBER], MapValue::Aggregate(Aggregate::Histogram)),
+            map(&[], MapValue::Value(NUMBER)),
+            map(&[], MapValue::Aggregate(linear)),
         ];
         let code = code(ops, maps);
         let store = Store::new(&code, &Limits::usual(4), 1_000).unwrap();

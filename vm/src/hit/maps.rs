@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::{Machine, Run, copy_cells, halves, is_better, join, load_cells, total, wide, widened};
 use crate::atomic::AtomicU64;
-use crate::code::{Aggregate, Kept, Word, rows};
+use crate::code::{Aggregate, MapValue, Word, rows};
 use crate::store::{Cells, Table};
 
 /// The number of empty buckets that count as one op while the keys of a map are enumerated. Looking at an empty bucket
@@ -99,7 +99,7 @@ impl<M: Machine> Run<'_, M> {
     pub(super) fn total(&self, map: u8, key: Word) -> u64 {
         let map = usize::from(map);
         let (Some(of), Some(tables)) = (self.code.maps.get(map), self.store.tables.get(map)) else { return 0 };
-        let Kept::Aggregate(aggregate) = &of.value else { return 0 };
+        let MapValue::Aggregate(aggregate) = &of.value else { return 0 };
         let words = tables.first().map_or(0, Table::value_words).min(3);
         let mut all = [0; 3];
         for table in tables {
@@ -125,7 +125,9 @@ impl<M: Machine> Run<'_, M> {
     /// Adds a value to an aggregation, on this CPU.
     #[inline]
     pub(super) fn collect(&self, map: u8, key: Word, value: u64) {
-        let Some(Kept::Aggregate(aggregate)) = self.code.maps.get(usize::from(map)).map(|of| &of.value) else { return };
+        let Some(MapValue::Aggregate(aggregate)) = self.code.maps.get(usize::from(map)).map(|of| &of.value) else {
+            return;
+        };
         let found = self.with_table(map, key, |table, key| table.change(key, |words| add(aggregate, words, value)));
         if found.is_some()
             && let (Some(Some(cached)), [key]) = (self.store.cached.get(usize::from(map)), self.words(key, 1))

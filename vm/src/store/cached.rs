@@ -133,11 +133,11 @@ impl Cached {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::code::{Aggregate, Kept, Type};
+    use crate::code::{Aggregate, MapValue, Type};
 
     fn map(aggregate: Aggregate) -> Map {
         let key = Type::Integer { signed: false };
-        Map { name: "m".into(), keys: vec![key], value: Kept::Aggregate(aggregate) }
+        Map { name: "m".into(), keys: vec![key], value: MapValue::Aggregate(aggregate) }
     }
 
     fn read(cached: &Cached) -> Vec<[u64; 2]> {

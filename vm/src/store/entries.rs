@@ -10,13 +10,13 @@ use core::mem;
 use fallible::OutOfMemory;
 
 use super::{Masked, Table};
-use crate::code::Kept;
+use crate::code::MapValue;
 use crate::hit::join;
 
 /// The entries of a map.
 #[derive(Debug)]
 pub struct Entries {
-    kept: Kept,
+    kept: MapValue,
     /// For each row, the words of the key, followed by those of the value.
     rows: Vec<u64>,
     /// The numbers of the rows, in the order of the entries.
@@ -32,7 +32,7 @@ impl Entries {
     /// # Errors
     ///
     /// [`OutOfMemory`] if there is no memory for a copy.
-    pub(crate) fn read(tables: &[Table], kept: Kept, masked: Masked<'_>) -> Result<Self, OutOfMemory> {
+    pub(crate) fn read(tables: &[Table], kept: MapValue, masked: Masked<'_>) -> Result<Self, OutOfMemory> {
         let (key_words, value_words) = tables.first().map_or((0, 1), |table| (table.key_words(), table.value_words()));
         let row_words = (key_words + value_words).max(1);
         let mut entries = Self { kept, rows: Vec::new(), order: Vec::new(), key_words, row_words };
@@ -85,8 +85,8 @@ impl Entries {
                 let value_words = row_words - key_words;
                 let (all, one) = (&mut before[key(first).end..][..value_words], &behind[..value_words]);
                 match kept {
-                    Kept::Aggregate(aggregate) => join(aggregate, all, one),
-                    Kept::Value(_) => all.copy_from_slice(one),
+                    MapValue::Aggregate(aggregate) => join(aggregate, all, one),
+                    MapValue::Value(_) => all.copy_from_slice(one),
                 }
             }
             is_same

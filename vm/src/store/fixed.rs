@@ -13,7 +13,7 @@ use fallible::OutOfMemory;
 
 use super::{Cells, cells};
 use crate::atomic::AtomicBool;
-use crate::code::{Aggregate, HISTOGRAM_WORDS, Kept, Map};
+use crate::code::{Aggregate, HISTOGRAM_WORDS, Map, MapValue};
 
 /// A block of [`WORDS`] words on every CPU, which start at 0.
 pub trait Words: fmt::Debug + Send + Sync {
@@ -45,13 +45,13 @@ pub(crate) enum Layout {
 
 impl Layout {
     /// Returns the layout of what a map keeps; `None` if it cannot be collected in such words.
-    pub fn of(kept: Kept) -> Option<Self> {
+    pub fn of(kept: MapValue) -> Option<Self> {
         match kept {
-            Kept::Aggregate(Aggregate::Count) => Some(Self::Count),
-            Kept::Aggregate(Aggregate::Sum { .. }) => Some(Self::Sum),
-            Kept::Aggregate(Aggregate::Histogram) => Some(Self::Powers),
-            Kept::Aggregate(Aggregate::Linear { .. }) => Some(Self::Rows(kept.words())),
-            Kept::Aggregate(_) | Kept::Value(_) => None,
+            MapValue::Aggregate(Aggregate::Count) => Some(Self::Count),
+            MapValue::Aggregate(Aggregate::Sum { .. }) => Some(Self::Sum),
+            MapValue::Aggregate(Aggregate::Histogram) => Some(Self::Powers),
+            MapValue::Aggregate(Aggregate::Linear { .. }) => Some(Self::Rows(kept.words())),
+            MapValue::Aggregate(_) | MapValue::Value(_) => None,
         }
         .filter(|layout| layout.words() <= WORDS)
     }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     fn map(aggregate: Aggregate) -> Map {
-        Map { name: "m".into(), keys: vec![Type::Symbol], value: Kept::Aggregate(aggregate) }
+        Map { name: "m".into(), keys: vec![Type::Symbol], value: MapValue::Aggregate(aggregate) }
     }
 
     fn read(fixed: &Fixed, value_words: usize) -> Vec<u64> {

@@ -26,7 +26,7 @@ pub(crate) use stacks::Stacks;
 pub(crate) use table::{Bucket, Cells, FOLLOWING, HEAD, MIX, Table, cells};
 
 use crate::atomic::{AtomicBool, AtomicU64};
-use crate::code::{Code, FRAME_WORDS, Flaw, Kept, Map};
+use crate::code::{Code, FRAME_WORDS, Flaw, Map, MapValue};
 
 /// Calls its argument with interrupts masked. The argument holds locks that hits wait for.
 pub type Masked<'a> = &'a dyn Fn(&mut dyn FnMut());
@@ -94,7 +94,7 @@ impl Limits {
 
     /// Returns the number of tables of a map.
     fn copies(&self, map: &Map) -> usize {
-        if matches!(map.value, Kept::Value(_)) { 1 } else { self.cpus }
+        if matches!(map.value, MapValue::Value(_)) { 1 } else { self.cpus }
     }
 
     /// Returns the number of bytes that a [`Store`] for `code` takes.
@@ -317,7 +317,7 @@ impl Store {
     /// # Errors
     ///
     /// [`OutOfMemory`] if there is no memory for a copy.
-    pub fn read(&self, map: usize, kept: Kept, masked: Masked<'_>) -> Result<Entries, OutOfMemory> {
+    pub fn read(&self, map: usize, kept: MapValue, masked: Masked<'_>) -> Result<Entries, OutOfMemory> {
         let mut entries = Entries::read(self.tables.get(map).map_or(&[], |tables| tables), kept, masked)?;
         entries.add(|value_words, rows| self.fixed.read(map, value_words, rows))?;
         if let Some(Some(cached)) = self.cached.get(map) {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Result, anyhow};
 use kprobes_types::write::{Argument, Contents, Function, Type, lengths, write};
-use kprobes_types::{Kind, Place, Source, Unknown};
+use kprobes_types::{Kind, Source, Unknown, ValuePlace};
 use object::{Object, ObjectSection, read::elf::ElfFile64};
 
 use crate::audit::Program;
@@ -62,20 +62,20 @@ pub fn describe(contents: &Contents, table: &[u8]) -> String {
     let mut places = BTreeMap::new();
     for argument in contents.functions.iter().flat_map(|function| &function.arguments) {
         let what = match argument.place {
-            Place::Nothing => "without bytes",
-            Place::Words { first, second }
+            ValuePlace::Nothing => "without bytes",
+            ValuePlace::Words { first, second }
                 if [Some(first), second].into_iter().flatten().any(|part| part.source == Source::Lost) =>
             {
                 "known in part"
             }
-            Place::Words { .. } => "in registers, or on the stack",
-            Place::At(_) => "in memory, by their address",
-            Place::Constant(_) => "the same at every call",
-            Place::Unknown(Unknown::OptimizedOut) => "optimised out",
-            Place::Unknown(Unknown::Elsewhere { .. }) => "not known at the entry, but further on",
-            Place::Unknown(Unknown::Contradiction) => "not known: contradictory",
-            Place::Unknown(Unknown::Unsaid) => "not known: in the frame only",
-            Place::Unknown(Unknown::Layout) => "not known: no layout",
+            ValuePlace::Words { .. } => "in registers, or on the stack",
+            ValuePlace::At(_) => "in memory, by their address",
+            ValuePlace::Constant(_) => "the same at every call",
+            ValuePlace::Unknown(Unknown::OptimizedOut) => "optimised out",
+            ValuePlace::Unknown(Unknown::Elsewhere { .. }) => "not known at the entry, but further on",
+            ValuePlace::Unknown(Unknown::Contradiction) => "not known: contradictory",
+            ValuePlace::Unknown(Unknown::Unsaid) => "not known: in the frame only",
+            ValuePlace::Unknown(Unknown::Layout) => "not known: no layout",
         };
         *places.entry(what).or_insert(0) += 1;
     }
@@ -108,7 +108,7 @@ fn function(layouts: &mut Layouts<'_>, function: Index, address: u64) -> Functio
     }
     let result = layouts.entries.type_of(function);
     let place = match result {
-        None => Place::Nothing,
+        None => ValuePlace::Nothing,
         Some(of) => convention.result(layouts, of),
     };
     let returned = Argument { name: String::new(), of: layouts.of(result), place };

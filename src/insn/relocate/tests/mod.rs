@@ -25,12 +25,12 @@ const fn back(index: u64, address: u64) -> i32 {
     (address.wrapping_sub(FAR + 4 * index).cast_signed() >> 2) as i32
 }
 
-fn place(to: u64, guard: Guard) -> Place {
-    Place { from: FROM, to, guard, text: TEXT }
+fn relocation(to: u64, guard: Guard) -> Relocation {
+    Relocation { from: FROM, to, guard, text: TEXT }
 }
 
 fn words(word: u32, to: u64) -> Result<Vec<u32>, NotRelocatable> {
-    relocate(word, classify(word), &place(to, Guard::Absent)).map(|code| code.words().to_vec())
+    relocate(word, classify(word), &relocation(to, Guard::Absent)).map(|code| code.words().to_vec())
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn indirect_branches_do_not_return() {
     for word in [0xd61f_0060, 0xd65f_03c0, 0xd65f_0bff, 0xd71f_0886] {
         for guard in [Guard::Absent, Guard::Unguarded, Guard::Guarded] {
             // They do not depend on the distance either.
-            let code = relocate(word, classify(word), &place(0x1000, guard)).unwrap();
+            let code = relocate(word, classify(word), &relocation(0x1000, guard)).unwrap();
             assert_eq!(code.words(), [word], "{word:#010x}");
         }
     }
@@ -105,7 +105,7 @@ fn calls_by_register_are_jumps_where_no_landing_pad_looks() {
     let copy = words(blr_x16, FROM + 0x1000).unwrap();
     assert_eq!(copy, [0x10ff_803e, 0xd61f_0200]); // adr x30, -0xffc; br x16
     for guard in [Guard::Unguarded, Guard::Guarded] {
-        let copy = relocate(blr_x16, classify(blr_x16), &place(FAR, guard));
+        let copy = relocate(blr_x16, classify(blr_x16), &relocation(FAR, guard));
         assert_eq!(copy, Err(NotRelocatable::CheckedCall));
     }
     assert_eq!(words(0xd63f_03c0, FAR), Err(NotRelocatable::CallOfLink)); // blr x30
@@ -118,17 +118,17 @@ fn calls_by_register_are_jumps_where_no_landing_pad_looks() {
 fn landing_pads_stay_where_they_are_checked() {
     // paciasp, pacibsp, bti c, bti j, bti jc.
     for word in [0xd503_233f, 0xd503_237f, 0xd503_245f, 0xd503_249f, 0xd503_24df] {
-        let copy = relocate(word, classify(word), &place(FAR, Guard::Guarded));
+        let copy = relocate(word, classify(word), &relocation(FAR, Guard::Guarded));
         assert_eq!(copy, Err(NotRelocatable::LandingPad), "{word:#010x}");
         for guard in [Guard::Absent, Guard::Unguarded] {
-            let code = relocate(word, classify(word), &place(FAR, guard)).unwrap();
+            let code = relocate(word, classify(word), &relocation(FAR, guard)).unwrap();
             assert_eq!(code.words()[0], word);
         }
         assert_eq!(boost(word, FROM, FAR).unwrap()[0], word);
     }
     // bti, autiasp, paciaz, pacia1716, add, nop, ret.
     for word in [0xd503_241f, 0xd503_23bf, 0xd503_231f, 0xd503_211f, 0x9100_0421, 0xd503_201f, 0xd65f_03c0] {
-        assert!(relocate(word, classify(word), &place(FAR, Guard::Guarded)).is_ok(), "{word:#010x}");
+        assert!(relocate(word, classify(word), &relocation(FAR, Guard::Guarded)).is_ok(), "{word:#010x}");
     }
 }
 
@@ -151,10 +151,10 @@ fn a_literal_is_loaded_in_two_steps_only_if_the_second_cannot_fault() {
     }
     // Before the start of the text, and across an end that is not aligned.
     for text in [FROM + 8..TEXT.end, TEXT.start..FROM + 4] {
-        let place = Place { text, ..place(FAR, Guard::Absent) };
+        let relocation = Relocation { text, ..relocation(FAR, Guard::Absent) };
         let word = ldr(x, 3, 0);
         let error = NotRelocatable::Literal { address: FROM };
-        assert_eq!(relocate(word, classify(word), &place), Err(error));
+        assert_eq!(relocate(word, classify(word), &relocation), Err(error));
     }
     // All of this does not matter if the load takes one step.
     for rt in [0, 31] {

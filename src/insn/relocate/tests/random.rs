@@ -79,7 +79,7 @@ impl Drop for Report<'_> {
 #[derive(Debug)]
 struct Case {
     op: Op,
-    place: Place,
+    relocation: Relocation,
     before: TrapFrame,
     world: World,
 }
@@ -96,7 +96,7 @@ impl Case {
         let mut before = TrapFrame { sp: random.next(), pc: from, ..TrapFrame::default() };
         before.pstate = random.next() & 0xf000_03cf;
         before.x.fill_with(|| random.value());
-        let mut place = Place { from, to, guard, text: 0..0 };
+        let mut relocation = Relocation { from, to, guard, text: 0..0 };
         let mut world = World { guard, address: 0, bytes: Vec::new() };
         if let Op::LoadLiteral { offset, kind, .. } = op {
             world.address = from.wrapping_add_signed(i64::from(offset));
@@ -106,10 +106,10 @@ impl Case {
                 world.bytes = random.value().to_le_bytes()[..kind.size() as usize].to_vec();
             }
             if known {
-                place.text = world.address.saturating_sub(8)..world.address.saturating_add(8);
+                relocation.text = world.address.saturating_sub(8)..world.address.saturating_add(8);
             }
         }
-        Self { op, place, before, world }
+        Self { op, relocation, before, world }
     }
 
     /// Returns what the instruction does to `frame`, in place.
@@ -124,7 +124,7 @@ impl Case {
 
     /// Executes the copy, and compares the state at each step.
     fn run(&self, words: &[u32], expected: Result<TrapFrame, Exception>) {
-        let Place { from, to, .. } = self.place;
+        let Relocation { from, to, .. } = self.relocation;
         let mut frame = TrapFrame { pc: to, ..self.before };
         for _ in words {
             let word = words[(frame.pc.wrapping_sub(to) / 4) as usize];
@@ -147,7 +147,7 @@ impl Case {
 
     /// Asserts that `reason` is a valid reason for having no copy.
     fn refuse(&self, reason: NotRelocatable) {
-        let Place { from, to, guard, ref text } = self.place;
+        let Relocation { from, to, guard, ref text } = self.relocation;
         let target = |offset: i32| from.wrapping_add_signed(i64::from(offset));
         // Whether an address is further than a literal load reaches from the first word.
         let is_far = |address: u64| !(-(1 << 20)..1 << 20).contains(&address.wrapping_sub(to).cast_signed());
@@ -217,11 +217,11 @@ fn copies_do_what_simulating_them_does() {
         let case = Case::new(&mut random, op);
         let expected = case.simulate(case.before);
         // No instruction branches to the address of a copy.
-        if expected.as_ref().is_ok_and(|after| after.pc.wrapping_sub(case.place.to) < 4 * MAX_WORDS as u64) {
+        if expected.as_ref().is_ok_and(|after| after.pc.wrapping_sub(case.relocation.to) < 4 * MAX_WORDS as u64) {
             continue;
         }
         let _report = Report { round, word, case: &case };
-        match relocate(word, Verdict::Simulate(op), &case.place) {
+        match relocate(word, Verdict::Simulate(op), &case.relocation) {
             Err(reason) => {
                 case.refuse(reason);
                 refused[class] += 1;

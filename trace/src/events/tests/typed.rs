@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::{string::ToString, vec};
 
 use kprobes_types::write::{self, Argument, Contents, Type};
-use kprobes_types::{Flavor, Form, Kind, Part, Place, Source, Tag, Types, Unknown};
+use kprobes_types::{Flavor, Form, Kind, Part, Source, Tag, Types, Unknown, ValuePlace};
 
 use super::{Error, define, events, fetched};
 use crate::definition::Problem;
@@ -65,30 +65,34 @@ fn types() -> Vec<Type> {
 /// Returns the signatures of `f` and the other functions.
 fn contents() -> Contents {
     let part = |offset, bytes, number| Part { offset, bytes, source: Source::Register(number) };
-    let one = |bytes, number| Place::Words { first: part(0, bytes, number), second: None };
-    let two = |first, second| Place::Words { first: part(0, 8, first), second: Some(part(8, 8, second)) };
+    let one = |bytes, number| ValuePlace::Words { first: part(0, bytes, number), second: None };
+    let two = |first, second| ValuePlace::Words { first: part(0, 8, first), second: Some(part(8, 8, second)) };
     let argument = |name: &str, of, place| Argument { name: name.to_string(), of, place };
-    let elsewhere = Place::Unknown(Unknown::Elsewhere { from: 0x10, to: 0x3c });
+    let elsewhere = ValuePlace::Unknown(Unknown::Elsewhere { from: 0x10, to: 0x3c });
     let arguments = vec![
         argument("name", TEXT, two(19, 5)),
         argument("count", U32, one(4, 20)),
-        argument("level", PAIR, Place::Constant(0xfffe_0003)),
+        argument("level", PAIR, ValuePlace::Constant(0xfffe_0003)),
         argument("header", REFERENCE, one(8, 21)),
-        argument("whole", HEADER, Place::At(Source::Register(21))),
+        argument("whole", HEADER, ValuePlace::At(Source::Register(21))),
         argument("gone", U32, elsewhere),
-        argument("lost", U64, Place::Words { first: Part { source: Source::Lost, ..part(0, 8, 0) }, second: None }),
+        argument(
+            "lost",
+            U64,
+            ValuePlace::Words { first: Part { source: Source::Lost, ..part(0, 8, 0) }, second: None },
+        ),
         argument("option", OPTION, one(8, 3)),
         argument("raw", POINTER, one(8, 19)),
         argument("bytes", BYTES, two(19, 4)),
         argument("length", NEWTYPE, one(4, 30)),
         argument("endless", LOOP, one(8, 1)),
         argument("wide", WIDE, two(1, 2)),
-        argument("nothing", UNIT, Place::Nothing),
+        argument("nothing", UNIT, ValuePlace::Nothing),
         argument("", U32, one(4, 1)),
         argument(
             "on_stack",
             U64,
-            Place::Words { first: Part { source: Source::Stack(16), ..part(0, 8, 0) }, second: None },
+            ValuePlace::Words { first: Part { source: Source::Stack(16), ..part(0, 8, 0) }, second: None },
         ),
     ];
     let function = |address, arguments, of, place| write::Function {
@@ -99,8 +103,8 @@ fn contents() -> Contents {
     Contents {
         functions: vec![
             function(0x1000, arguments, I16, one(2, 2)),
-            function(0x3000, vec![argument("count", U32, one(4, 3))], UNIT, Place::Nothing),
-            function(0x4000, vec![], HEADER, Place::At(Source::Register(8))),
+            function(0x3000, vec![argument("count", U32, one(4, 3))], UNIT, ValuePlace::Nothing),
+            function(0x4000, vec![], HEADER, ValuePlace::At(Source::Register(8))),
         ],
         types: types(),
         ..Contents::default()

@@ -13,14 +13,14 @@ use core::cmp::Reverse;
 
 use fallible::OutOfMemory;
 
-use super::{Kind, PARENT, Place, Record, STACK, Tasks};
+use super::{CallIdentity, Kind, PARENT, Record, STACK, Tasks};
 
 /// A call whose entry was not recorded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unrecorded {
     /// The [`count`](Record::count) of the record before which it begins.
     pub before: u64,
-    pub place: Place,
+    pub place: CallIdentity,
     /// Whether it is a tail call of the call around it that has the same stack pointer.
     pub is_tail: bool,
     /// The [`count`](Record::count) of its return.
@@ -42,7 +42,7 @@ struct Task {
 struct Bound {
     stack: u64,
     /// The call that it is the entry of; `None` for a return.
-    entry: Option<Place>,
+    entry: Option<CallIdentity>,
     /// The count of the task's next record.
     next: Option<u64>,
 }
@@ -84,7 +84,7 @@ impl Task {
     fn enter(&mut self, record: &Record<'_>, is_tail: bool) -> Result<(), OutOfMemory> {
         self.end_row()?;
         self.precede(record)?;
-        let place = Place::of(record, is_tail);
+        let place = CallIdentity::of(record, is_tail);
         let is_kept = |bound: &Bound| bound.stack > place.stack || is_tail && bound.stack == place.stack;
         self.add(is_kept, place.stack, Some(place))
     }
@@ -111,7 +111,7 @@ impl Task {
             self.bounds.truncate(at);
         } else {
             let before = self.bounds.last().and_then(|bound| bound.next).unwrap_or(record.count);
-            let place = Place::of(record, false);
+            let place = CallIdentity::of(record, false);
             unrecorded = Some(found.len());
             fallible::push(found, Unrecorded { before, place, is_tail: false, returned: record.count })?;
         }
@@ -139,7 +139,12 @@ impl Task {
     }
 
     /// Adds a bound after those that are kept.
-    fn add(&mut self, is_kept: impl Fn(&Bound) -> bool, stack: u64, entry: Option<Place>) -> Result<(), OutOfMemory> {
+    fn add(
+        &mut self,
+        is_kept: impl Fn(&Bound) -> bool,
+        stack: u64,
+        entry: Option<CallIdentity>,
+    ) -> Result<(), OutOfMemory> {
         self.bounds.truncate(self.bounds.iter().rposition(is_kept).map_or(0, |at| at + 1));
         fallible::push(&mut self.bounds, Bound { stack, entry, next: None })
     }

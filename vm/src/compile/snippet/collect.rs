@@ -7,15 +7,15 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::super::{Base, ZERO, load};
-use super::{Key, Known, Lowering, NoSnippet, ONE, OTHER, Part, is_only_collected};
-use crate::code::{Aggregate, Kept, Operand, Word, rows};
+use super::{Key, KnownWord, Lowering, NoSnippet, ONE, OTHER, Part, is_only_collected};
+use crate::code::{Aggregate, MapValue, Operand, Word, rows};
 use crate::store::{Cached, Layout, MIX, SHIFT};
 
 impl Lowering<'_> {
     /// Adds a value to an aggregation, for a known key.
     pub(super) fn collect(&mut self, number: usize, map: u8, key: Word, value: Operand) -> Result<(), NoSnippet> {
         let of = self.code.maps.get(usize::from(map)).ok_or(NoSnippet::Snippet)?;
-        let (Kept::Aggregate(aggregate), Some(layout)) = (of.value, Layout::of(of.value)) else {
+        let (MapValue::Aggregate(aggregate), Some(layout)) = (of.value, Layout::of(of.value)) else {
             return Err(NoSnippet::Snippet);
         };
         if !is_only_collected(self.code, map) {
@@ -24,7 +24,7 @@ impl Lowering<'_> {
         let mut parts = Vec::new();
         for word in 0..of.key_words() {
             match self.known(Word(key.0.wrapping_add(word as u8))) {
-                Some(Known::Is(part)) => fallible::push(&mut parts, part)?,
+                Some(KnownWord::Is(part)) => fallible::push(&mut parts, part)?,
                 _ if of.key_words() == 1 => return self.collect_cached(number, map, key, value, layout),
                 _ => return Err(NoSnippet::Snippet),
             }

@@ -36,7 +36,7 @@ fn tables() -> (Vec<Table>, BTreeMap<[u64; 2], u64>) {
     (tables, expected)
 }
 
-const COUNTS: Kept = Kept::Aggregate(Aggregate::Count);
+const COUNTS: MapValue = MapValue::Aggregate(Aggregate::Count);
 
 #[test]
 fn what_all_cpus_have_collected_is_read_by_key_or_not_at_all() {
@@ -65,7 +65,7 @@ fn entries_are_sorted_by_their_values_and_then_by_their_keys() {
     {
         add(&table, &[key], &[u64::from_le_bytes(*text), 0]);
     }
-    let kept = Kept::Value(Type::Text { words: 2 });
+    let kept = MapValue::Value(Type::Text { words: 2 });
     let mut entries = Entries::read(core::slice::from_ref(&table), kept, &|action| action()).unwrap();
     let keys = |entries: &Entries| entries.iter().map(|(key, _)| key[0]).collect::<Vec<_>>();
     assert_eq!(keys(&entries), [1, 2, 5, 9]);

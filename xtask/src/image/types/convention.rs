@@ -17,7 +17,7 @@
 //!
 //! A parameter without any location may be in no register: callers leave out unused arguments.
 
-use kprobes_types::{Part, Place, Source, Unknown};
+use kprobes_types::{Part, Source, Unknown, ValuePlace};
 
 use super::entries::Index;
 use super::layout::Layouts;
@@ -52,7 +52,7 @@ enum Passing {
 pub struct Convention {
     passing: Vec<Option<Passing>>,
     /// The expected place of each parameter, if DWARF has all parameters before it.
-    expected: Vec<Option<Place>>,
+    expected: Vec<Option<ValuePlace>>,
     /// Whether LLVM has changed how the function is called, so that only the debugging information counts.
     is_changed: bool,
     /// Whether the compiler has left out unused arguments or results.
@@ -91,14 +91,14 @@ impl Words {
     }
 
     /// Returns the place of a value. `None` if that takes more words than the table can describe.
-    fn place(&mut self, passing: Passing) -> Option<Place> {
+    fn place(&mut self, passing: Passing) -> Option<ValuePlace> {
         let part = |offset: u64, bytes: u64, source| Part { offset: offset as u32, bytes: bytes as u8, source };
-        let one = |first| Place::Words { first, second: None };
+        let one = |first| ValuePlace::Words { first, second: None };
         Some(match passing {
-            Passing::Nothing => Place::Nothing,
+            Passing::Nothing => ValuePlace::Nothing,
             Passing::Scalar(Scalar { bytes: 16, .. }) => {
                 let [first, second] = self.two();
-                Place::Words { first: part(0, 8, first), second: Some(part(8, 8, second)) }
+                ValuePlace::Words { first: part(0, 8, first), second: Some(part(8, 8, second)) }
             }
             Passing::Scalar(Scalar { bytes, .. }) | Passing::Memory(bytes @ ..=8) => one(part(0, bytes, self.next())),
             Passing::Pair(first, second, _) if first.bytes > 8 || second.bytes > 8 => {
@@ -111,11 +111,11 @@ impl Words {
                 }
                 return None;
             }
-            Passing::Pair(first, second, offset) => Place::Words {
+            Passing::Pair(first, second, offset) => ValuePlace::Words {
                 first: part(0, first.bytes, self.next()),
                 second: Some(part(offset, second.bytes, self.next())),
             },
-            Passing::Memory(_) => Place::At(self.next()),
+            Passing::Memory(_) => ValuePlace::At(self.next()),
         })
     }
 }
@@ -143,45 +143,47 @@ impl Convention {
     }
 
     /// Returns how the function returns a value of this type, as a place.
-    pub fn result(&self, layouts: &Layouts<'_>, of: Index) -> Place {
+    pub fn result(&self, layouts: &Layouts<'_>, of: Index) -> ValuePlace {
         // A result that no caller uses is not returned.
         if self.is_lessened {
-            return Place::Unknown(Unknown::Contradiction);
+            return ValuePlace::Unknown(Unknown::Contradiction);
         }
         match passing(layouts, of) {
-            Some(Passing::Nothing) => Place::Nothing,
+            Some(Passing::Nothing) => ValuePlace::Nothing,
             Some(passing) if self.is_rust || matches!(passing, Passing::Scalar(Scalar { bytes: ..=8, .. })) => {
-                result(passing).unwrap_or(Place::Unknown(Unknown::Layout))
+                result(passing).unwrap_or(ValuePlace::Unknown(Unknown::Layout))
             }
-            _ => Place::Unknown(Unknown::Layout),
+            _ => ValuePlace::Unknown(Unknown::Layout),
         }
     }
 
     /// Returns the places of the parameters at the entry, whose address is `address`.
-    pub fn places(&self, layouts: &Layouts<'_>, address: u64, parameters: &[Index]) -> Vec<Place> {
+    pub fn places(&self, layouts: &Layouts<'_>, address: u64, parameters: &[Index]) -> Vec<ValuePlace> {
         let locations = |one: Index| &layouts.entries[one].locations;
         let said: Vec<Option<&Location>> = parameters
             .iter()
             .map(|&one| locations(one).iter().find(|(range, _)| range.contains(&address)).map(|(_, location)| location))
             .collect();
-        let read: Vec<Option<Place>> = said.iter().zip(&self.passing).map(|(said, of)| read((*said)?, *of)).collect();
+        let read: Vec<Option<ValuePlace>> =
+            said.iter().zip(&self.passing).map(|(said, of)| read((*said)?, *of)).collect();
         // The last parameter that confirms the count: if it is where it is expected, the parameters before it are all
         // known.
         let confirmed = (0..parameters.len()).rev().find(|&number| {
-            matches!(read[number], Some(Place::Words { .. } | Place::At(_))) && read[number] == self.expected[number]
+            matches!(read[number], Some(ValuePlace::Words { .. } | ValuePlace::At(_)))
+                && read[number] == self.expected[number]
         });
         let place = |(number, &one): (usize, &Index)| {
-            let Some(of) = self.passing[number] else { return Place::Unknown(Unknown::Layout) };
+            let Some(of) = self.passing[number] else { return ValuePlace::Unknown(Unknown::Layout) };
             if of == Passing::Nothing {
-                return Place::Nothing;
+                return ValuePlace::Nothing;
             }
             let all = locations(one);
             let Some((range, _)) = all.iter().find(|(range, _)| !range.is_empty()) else {
-                return Place::Unknown(Unknown::OptimizedOut);
+                return ValuePlace::Unknown(Unknown::OptimizedOut);
             };
-            let unknown = Place::Unknown(elsewhere(range, address));
+            let unknown = ValuePlace::Unknown(elsewhere(range, address));
             if let Some(place) = read[number] {
-                return if self.agrees(number, place) { place } else { Place::Unknown(Unknown::Contradiction) };
+                return if self.agrees(number, place) { place } else { ValuePlace::Unknown(Unknown::Contradiction) };
             }
             let Some(expected) = self.expected[number].filter(|_| !self.is_changed) else {
                 return unknown;
@@ -203,9 +205,9 @@ impl Convention {
 
     /// Whether the place that the debugging information gives is possible: passed in the expected way, and in no
     /// register that earlier parameters take.
-    fn agrees(&self, number: usize, place: Place) -> bool {
-        let order = |place: &Place| match *place {
-            Place::Words { first: Part { source, .. }, .. } | Place::At(source) => match source {
+    fn agrees(&self, number: usize, place: ValuePlace) -> bool {
+        let order = |place: &ValuePlace| match *place {
+            ValuePlace::Words { first: Part { source, .. }, .. } | ValuePlace::At(source) => match source {
                 Source::Lost => None,
                 Source::Register(number) => Some(u32::from(number)),
                 Source::Stack(distance) => Some(REGISTERS + distance / 8),
@@ -214,8 +216,10 @@ impl Convention {
         };
         let Some(expected) = self.expected[number].filter(|_| !self.is_changed) else { return true };
         let is_same_way = match (place, expected) {
-            (Place::Constant(_), _) | (Place::At(_), Place::At(_)) => true,
-            (Place::Words { second: one, .. }, Place::Words { second: other, .. }) => one.is_some() == other.is_some(),
+            (ValuePlace::Constant(_), _) | (ValuePlace::At(_), ValuePlace::At(_)) => true,
+            (ValuePlace::Words { second: one, .. }, ValuePlace::Words { second: other, .. }) => {
+                one.is_some() == other.is_some()
+            }
             _ => false,
         };
         is_same_way && order(&place).zip(order(&expected)).is_none_or(|(place, expected)| place >= expected)
@@ -224,8 +228,8 @@ impl Convention {
 
 /// Returns how a function of Rust returns a value of this kind, as a place. `None` if that takes more words than the
 /// table can describe.
-fn result(of: Passing) -> Option<Place> {
-    let memory = Place::At(Source::Register(RESULT));
+fn result(of: Passing) -> Option<ValuePlace> {
+    let memory = ValuePlace::At(Source::Register(RESULT));
     match of {
         Passing::Memory(9..) => Some(memory),
         Passing::Pair(_, second, offset) if offset + second.bytes > 16 => Some(memory),
@@ -235,7 +239,7 @@ fn result(of: Passing) -> Option<Place> {
 
 /// Converts a location at the entry to a place, for a value of this kind. `None` if the location says nothing about the
 /// entry: the frame is made after the entry.
-fn read(location: &Location, of: Option<Passing>) -> Option<Place> {
+fn read(location: &Location, of: Option<Passing>) -> Option<ValuePlace> {
     let Location::Parts(parts) = location else { return None };
     let whole = match of? {
         Passing::Nothing => return None,
@@ -251,11 +255,13 @@ fn read(location: &Location, of: Option<Passing>) -> Option<Place> {
     };
     if let [(piece, 0)] = parts.as_slice() {
         return match *piece {
-            Piece::Memory(register, 0) | Piece::EntryMemory(register, 0) => Some(Place::At(Source::Register(register))),
-            Piece::Constant(value) if whole <= 8 => Some(Place::Constant(value)),
+            Piece::Memory(register, 0) | Piece::EntryMemory(register, 0) => {
+                Some(ValuePlace::At(Source::Register(register)))
+            }
+            Piece::Constant(value) if whole <= 8 => Some(ValuePlace::Constant(value)),
             piece if whole <= 8 => {
                 let first = Part { offset: 0, bytes: whole as u8, source: register(piece)? };
-                Some(Place::Words { first, second: None })
+                Some(ValuePlace::Words { first, second: None })
             }
             _ => None,
         };
@@ -285,11 +291,11 @@ fn read(location: &Location, of: Option<Passing>) -> Option<Place> {
         _ => return None,
     };
     let is_lost = first.source == Source::Lost && second.is_none_or(|part| part.source == Source::Lost);
-    (!is_lost).then_some(Place::Words { first, second })
+    (!is_lost).then_some(ValuePlace::Words { first, second })
 }
 
 /// Returns the place that a later location names, in registers as they were at the entry, or still are.
-fn read_entry(location: &Location, of: Passing) -> Option<Place> {
+fn read_entry(location: &Location, of: Passing) -> Option<ValuePlace> {
     let Location::Parts(parts) = location else { return None };
     let is_place = |&(piece, _): &(Piece, u64)| !matches!(piece, Piece::Lost | Piece::Constant(_));
     if parts.iter().all(is_place) { read(location, Some(of)) } else { None }

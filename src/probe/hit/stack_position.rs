@@ -14,12 +14,12 @@ use super::trampoline;
 use crate::platform;
 
 /// A stack pointer, and the stack that contains it, if that is known.
-pub(super) struct Place {
+pub(super) struct StackPosition {
     pointer: u64,
     stack: Option<Range<usize>>,
 }
 
-impl Place {
+impl StackPosition {
     #[inline]
     pub(super) fn of(pointer: u64) -> Self {
         Self { pointer, stack: platform::stack(pointer as usize) }
