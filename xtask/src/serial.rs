@@ -87,7 +87,8 @@ impl Drop for Station {
     }
 }
 
-fn package(image: &[u8]) -> Result<Package> {
+/// Packs an image for a loader.
+pub fn package(image: &[u8]) -> Result<Package> {
     Package::new(image).context("the image is longer than 4 GiB")
 }
 

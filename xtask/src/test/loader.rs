@@ -2,8 +2,9 @@
 //! enters, with the loader as its kernel, at the end of a [`cable`]. The host side is the code that talks to a real
 //! board.
 //!
-//! An emulated UART takes 16 bytes at a time, so kernels are sent only where their work is tested. Elsewhere the image is
-//! a loader, which announces itself. A thorough run always sends kernels, with all their tables.
+//! An emulated UART takes 16 bytes at a time, so kernels are run only where their work is tested, and are in the board's
+//! memory already, as after a reset. Elsewhere the image is a loader, which announces itself. A thorough run always sends
+//! kernels, with all their tables.
 
 mod cable;
 
@@ -25,7 +26,7 @@ use super::{
     report::Outcome,
     select::{Demands, Trait},
     session::{Player, Session},
-    target::{Candidate, Load, Order, Targets},
+    target::{Candidate, Order, Targets},
 };
 use crate::{
     board::{self, BASE, Board, Overrides},
@@ -33,7 +34,7 @@ use crate::{
     conversation::PROMPT,
     flash, image,
     machine::Start,
-    serial::{Options, Station, boards_with},
+    serial::{Options, Station, boards_with, package},
     workspace,
 };
 use cable::{Cable, Faults};
@@ -43,8 +44,8 @@ const SESSION: &str = "kprobes> p:iteration runtime::workload::sha256::iterate\n
     kprobes> run sha256 3 1\n...\n         3 calls of runtime::workload::sha256::iterate\n...\n\
     kprobes> -:iteration\n";
 
-/// The number of cores that a board takes: one polls the UART while QEMU fills it.
-const CORES: usize = 2;
+/// The physical address where the loader keeps packed images (loader/src/place.rs).
+const PACKED: u64 = 0x410_0000;
 
 /// A test with a board. The error says what went wrong.
 type Try = fn(&Fixture) -> Result<()>;
@@ -57,7 +58,7 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>) {
         ("cut_cable", &[], cut_cable),
         ("noise", &[], noise),
         ("suite", &[], suite),
-        ("console", &[Trait::Core], console),
+        ("console", &[Trait::Board], console),
     ];
     let mut candidates = Vec::new();
     for (index, named) in targets.configurations.iter().enumerate() {
@@ -72,8 +73,7 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>) {
                 Ok(()) => Ok(Outcome::Passed),
                 Err(error) => Err(format!("{error:#}")),
             };
-            let candidate = Candidate::new(index, format!("loader::{name}"), Demands::on(depends), run);
-            candidate.with(Load::Cores(CORES))
+            Candidate::new(index, format!("loader::{name}"), Demands::on(depends), run)
         }));
     }
     targets.begin(context, candidates, Order::First);
@@ -120,7 +120,24 @@ impl<'a> Fixture<'a> {
 
     /// Returns a board with these faults on its cable, and the means to reach it.
     fn station(&self, test: &str, faults: Faults) -> Result<(Cable, Station)> {
-        let cable = Cable::new(&self.arguments, faults, &self.directory, &format!("{}-{test}", self.board.name))?;
+        self.station_with(test, faults, &self.arguments)
+    }
+
+    /// Returns a board on a faultless cable that has `image` in its memory, unless this is a thorough run.
+    fn station_that_has(&self, test: &str, image: &[u8]) -> Result<(Cable, Station)> {
+        let mut arguments = self.arguments.clone();
+        if !self.is_thorough {
+            let file = self.directory.join(format!("{}-{test}.packed", self.board.name));
+            fs::create_dir_all(&self.directory)?;
+            fs::write(&file, package(image)?.packed).with_context(|| format!("{} is not written", file.display()))?;
+            let device = format!("loader,file={},addr={PACKED:#x},force-raw=on", file.display());
+            arguments.extend(["-device".into(), device.into()]);
+        }
+        self.station_with(test, Faults::default(), &arguments)
+    }
+
+    fn station_with(&self, test: &str, faults: Faults, arguments: &[OsString]) -> Result<(Cable, Station)> {
+        let cable = Cable::new(arguments, faults, &self.directory, &format!("{}-{test}", self.board.name))?;
         let station = self.open(&self.board.name, &cable.port)?;
         Ok((cable, station))
     }
@@ -154,9 +171,9 @@ impl<'a> Fixture<'a> {
 }
 
 /// A kernel is loaded and replies. It gives the board back for the next one though it no longer prompts; in `suite`,
-/// kernels at a prompt do. The loader tells boards apart by their cores.
+/// kernels at a prompt do.
 fn console(fixture: &Fixture) -> Result<()> {
-    let (_cable, station) = fixture.station("console", Faults::default())?;
+    let (_cable, station) = fixture.station_that_has("console", &fixture.kernel)?;
     fixture.have_session(&station)?;
     fixture.load_other(&station, 0)
 }
@@ -178,7 +195,7 @@ fn cut_cable(fixture: &Fixture) -> Result<()> {
 /// A part of the suite with every kind of test: some pass, some end the machine so that the loader goes on, and one
 /// does not apply.
 fn suite(fixture: &Fixture) -> Result<()> {
-    let (_cable, station) = fixture.station("suite", Faults::default())?;
+    let (_cable, station) = fixture.station_that_has("suite", &fixture.tests)?;
     let image = station.with(&fixture.tests)?;
     let tests = fixture.talk(&image, &mut Listing::default())?;
     let lacks = fixture.board.lacks(None);
@@ -261,7 +278,7 @@ fn another_board(fixture: &Fixture) -> Result<()> {
     let (cable, station) = fixture.station("other", Faults::default())?;
     drop(station);
     let station = fixture.open(&other.name, &cable.port)?;
-    let failure = station.with(&fixture.kernel)?.start(Box::new(|_| ())).err().context("it was loaded")?.to_string();
+    let failure = station.with(&fixture.loader)?.start(Box::new(|_| ())).err().context("it was loaded")?.to_string();
     let expected = format!("is {}, not {}", boards_with(part), boards_with(other_part));
     ensure!(expected.contains(&fixture.board.name) && expected.contains(&other.name), "{expected:?} lacks a board");
     ensure!(failure.ends_with(&expected), "it says {failure:?}");
@@ -272,7 +289,7 @@ fn another_board(fixture: &Fixture) -> Result<()> {
 fn no_loader(fixture: &Fixture) -> Result<()> {
     let (_cable, mut station) = fixture.station("none", Faults { noise: 1, until: u64::MAX, ..Faults::default() })?;
     station.patience = Duration::from_secs(2);
-    let failure = station.with(&fixture.kernel)?.start(Box::new(|_| ())).err().context("it was loaded")?.to_string();
+    let failure = station.with(&fixture.loader)?.start(Box::new(|_| ())).err().context("it was loaded")?.to_string();
     ensure!(failure.contains("no loader answered") && failure.contains("nothing was received"), "it says {failure:?}");
     Ok(())
 }

@@ -66,11 +66,11 @@ impl NamedConfiguration<'_> {
 
 /// What a test takes of the host.
 #[derive(Clone, Copy)]
-pub enum Load {
+enum Load {
     /// A core for each CPU of the configuration.
     Cpus,
-    /// This number of cores.
-    Cores(usize),
+    /// One core: the machine has one CPU, whatever the configuration has.
+    OneCpu,
     /// Little: it waits for clients most of the time.
     Patient,
 }
@@ -98,7 +98,7 @@ impl<'a> Candidate<'a> {
     }
 
     /// Sets what it takes of the host.
-    pub fn with(self, load: Load) -> Self {
+    fn with(self, load: Load) -> Self {
         Self { load, ..self }
     }
 
@@ -161,7 +161,7 @@ impl<'a> Targets<'a> {
                 // On several CPUs, QEMU takes up to ten times as long for the same.
                 let is_for_one = !self.is_thorough && !demands.depends.contains(&Trait::Cpus);
                 let machine = if is_for_one { of_one_cpu.clone() } else { arguments.clone() };
-                let load = if is_for_one { Load::Cores(1) } else { Load::Cpus };
+                let load = if is_for_one { Load::OneCpu } else { Load::Cpus };
                 Candidate::talk(index, name, demands, machine, Ok(trial), self.seconds).with(load)
             }));
         }
@@ -311,7 +311,7 @@ impl<'a> Targets<'a> {
                 Load::Cpus => {
                     add(context, name, self.configurations[candidate.configuration].traits.cpus as usize, run)
                 }
-                Load::Cores(cores) => add(context, name, cores, run),
+                Load::OneCpu => add(context, name, 1, run),
                 Load::Patient => context.add_patient(name, run),
             }
         }
