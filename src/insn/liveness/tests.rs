@@ -2,6 +2,7 @@
 
 use std::vec::Vec;
 
+use super::walk::STEPS_MAX;
 use super::*;
 use kprobes_random::Random;
 

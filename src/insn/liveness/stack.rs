@@ -1,0 +1,68 @@
+//! How a function leaves the stack pointer.
+
+use core::ops::Range;
+
+use super::Read;
+use super::walk::{DEPTH, STEPS_MAX};
+use crate::insn::classify;
+use crate::insn::op::{Indirect, Op};
+use crate::insn::registers::{Access, Registers, StackPointer};
+use crate::insn::verdict::Verdict;
+
+/// Returns how many bytes higher than at its entry the stack pointer is when the function at these virtual addresses
+/// returns; `None` if that cannot be determined, as in a function with conditional branches.
+#[must_use]
+pub fn stack_at_return(function: Range<u64>, read: Read<'_>) -> Option<i64> {
+    moved(function.start, function.end, read, &mut { STEPS_MAX }, 0).ok()
+}
+
+/// Why the movement of the stack pointer by a function cannot be determined.
+enum Undetermined {
+    /// There are several paths, or no path to a return.
+    Paths,
+    /// An instruction sets it from a register.
+    Moved,
+}
+
+fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usize) -> Result<i64, Undetermined> {
+    let (mut at, mut height, mut frame) = (function, 0_i64, None);
+    while at != end {
+        *steps = steps.checked_sub(1).ok_or(Undetermined::Paths)?;
+        let word = read(at).ok_or(Undetermined::Paths)?;
+        let verdict = classify(word);
+        height = match StackPointer::after(word) {
+            StackPointer::Moved(distance) => height + distance,
+            StackPointer::FromFrame(distance) => frame.ok_or(Undetermined::Moved)? + distance,
+            StackPointer::Unknown => return Err(Undetermined::Moved),
+        };
+        /// ADD x29, sp, without its immediate.
+        const SET_FRAME: u32 = 0x9100_03fd;
+        if word & !(0xfff << 10) == SET_FRAME {
+            frame = Some(height + i64::from(word >> 10 & 0xfff));
+        } else if !(Access::under(verdict, word).writes & Registers::x(29)).is_empty() {
+            frame = None;
+        }
+        match verdict {
+            Verdict::Simulate(Op::Branch { offset }) => {
+                at = at.wrapping_add_signed(offset.into());
+                continue;
+            }
+            Verdict::Simulate(Op::BranchLink { offset }) if depth < DEPTH => {
+                let function = at.wrapping_add_signed(offset.into());
+                height += match moved(function, end, read, steps, depth + 1) {
+                    // A function with several paths is assumed to restore it.
+                    Err(Undetermined::Paths) => 0,
+                    height => height?,
+                };
+            }
+            Verdict::Simulate(
+                Op::BranchRegister { kind: Indirect::Return, .. }
+                | Op::BranchAuthenticated { kind: Indirect::Return, .. },
+            ) => return Ok(height),
+            Verdict::Simulate(op) if op.branch_offset().is_some() || op.is_jump() => return Err(Undetermined::Paths),
+            _ => {}
+        }
+        at = at.wrapping_add(4);
+    }
+    Err(Undetermined::Paths)
+}
