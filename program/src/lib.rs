@@ -17,6 +17,7 @@
 //! | [`report`] | output and maps as text |
 //! | [`shortcut`] | names for usual programs |
 //! | [`error`] | what is wrong with a program, and where |
+//! | `builtins` | the builtins that are a word of the hit |
 //! | `foreign` | bpftrace names that this language lacks, with the nearest replacement |
 //!
 //! # Use
@@ -32,6 +33,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate self as kprobes_program;
 
+#[doc(hidden)]
+pub mod builtins;
 pub mod check;
 pub mod checked;
 pub mod error;

@@ -6,6 +6,7 @@ use kprobes_vm::hit::extend;
 use super::clause::Clause;
 use super::map::arithmetic;
 use super::value::{SIGNED, UNSIGNED, Value, join, number};
+use crate::builtins::ROWS;
 use crate::error::{Error, Noun, Problem, Span};
 use crate::foreign;
 use crate::syntax::{Expression, ExpressionForm, Operator, Spanned, Target, TypeName, Unary};
@@ -225,22 +226,18 @@ impl Clause<'_, '_> {
     }
 
     fn builtin(&mut self, name: &str, span: Span) -> Result<Value, Error> {
-        let (of, what, needs_hit) = match name {
-            "func" => (Type::Symbol, Builtin::Function, true),
-            "caller" => (Type::Symbol, Builtin::Caller, true),
-            "probe" => (Type::Site, Builtin::Site, false),
-            "cpu" => (UNSIGNED, Builtin::Cpu, false),
-            "ncpus" => (UNSIGNED, Builtin::Cpus, false),
-            "rand" => (UNSIGNED, Builtin::Random, false),
+        let load = |what| move |to| Op::Load { to, what };
+        if let Some(row) = ROWS.iter().find(|row| row.name == name) {
+            self.allow(self.allowed.hit || !row.needs_hit, Problem::NoHit, span)?;
+            return self.give(row.of, load(row.what), span);
+        }
+        let register = match name {
             "probetype" => return self.literal(self.kind.ok_or(span.error(Problem::ProbeKinds))?, span),
-            "tid" | "pid" => (UNSIGNED, Builtin::Task, false),
-            "nsecs" => (UNSIGNED, Builtin::Nanoseconds, false),
-            "elapsed" => (UNSIGNED, Builtin::Elapsed, false),
             "comm" => return self.give(Type::Text { words: COMM_WORDS }, |to| Op::Comm { to }, span),
             "kstack" => return self.stack(STACK_MAX, span),
             "retval" => {
                 self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
-                (UNSIGNED, Builtin::Register(Register::X(0)), true)
+                0
             }
             _ => {
                 let unknown = span.error(foreign::value(name).unwrap_or(Problem::Word));
@@ -250,11 +247,11 @@ impl Clause<'_, '_> {
                     return Err(span.error(Problem::ArgumentNumber));
                 }
                 self.allow(self.allowed.arguments, Problem::ArgumentAway, span)?;
-                (UNSIGNED, Builtin::Register(Register::X(number)), true)
+                number
             }
         };
-        self.allow(self.allowed.hit || !needs_hit, Problem::NoHit, span)?;
-        self.give(of, |to| Op::Load { to, what }, span)
+        self.allow(self.allowed.hit, Problem::NoHit, span)?;
+        self.give(UNSIGNED, load(Builtin::Register(Register::X(register))), span)
     }
 
     /// Adds an op that captures the stack, at most `frames` frames.

@@ -7,6 +7,7 @@ mod sound;
 
 pub use sound::sound;
 
+use kprobes_program::builtins::names;
 use kprobes_program::error::Span;
 use kprobes_program::syntax::{
     Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Range, Spanned, Statement,
@@ -19,23 +20,8 @@ pub const MEMORY: u64 = 0x8000;
 
 const NOWHERE: Span = Span { start: 0, end: 0 };
 
-const BUILTINS: [&str; 15] = [
-    "ncpus",
-    "rand",
-    "probetype",
-    "arg0",
-    "arg1",
-    "arg7",
-    "retval",
-    "func",
-    "caller",
-    "cpu",
-    "tid",
-    "comm",
-    "nsecs",
-    "kstack",
-    "probe",
-];
+/// Builtins with rules of their own.
+const BUILTINS: [&str; 7] = ["probetype", "arg0", "arg1", "arg7", "retval", "comm", "kstack"];
 const FUNCTIONS: [&str; 17] = [
     "len",
     "strlen",
@@ -134,6 +120,12 @@ pub fn pure(random: &mut Random, depth: usize) -> Expression {
     })
 }
 
+/// Returns the name of a builtin: one of `names` or of `others`.
+fn builtin(random: &mut Random, names: impl Iterator<Item = &'static str>, others: &[&'static str]) -> &'static str {
+    let all: Vec<_> = names.chain(others.iter().copied()).collect();
+    random.of(&all)
+}
+
 /// Returns a random expression.
 fn expression(random: &mut Random, depth: usize) -> Expression {
     use ExpressionForm as Form;
@@ -142,7 +134,7 @@ fn expression(random: &mut Random, depth: usize) -> Expression {
             0 | 1 => Form::Integer(random.value()),
             2 => Form::Text(text(random)),
             3 | 4 => Form::Variable(name(random)),
-            _ => Form::Builtin(random.of(&BUILTINS).to_string()),
+            _ => Form::Builtin(builtin(random, names(false), &BUILTINS).to_string()),
         });
     }
     let depth = depth - 1;

@@ -4,25 +4,21 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use kprobes_program::builtins::names;
 use kprobes_program::error::Problem;
 use kprobes_program::syntax::parse;
 use kprobes_random::Random;
 
-use super::{MEMORY, pure};
+use super::{MEMORY, builtin, pure};
 
 const VARIABLES: [&str; 4] = ["$a", "$b", "$c", "$d"];
-const NUMBERS: [&str; 18] = [
-    "ncpus",
-    "rand",
+/// Numbers besides the builtins that are a number in every clause.
+const NUMBERS: [&str; 12] = [
     "arg0",
     "arg1",
     "arg2",
     "arg5",
     "arg7",
-    "cpu",
-    "tid",
-    "nsecs",
-    "elapsed",
     "reg(\"x9\")",
     "reg(\"x29\")",
     "reg(\"sp\")",
@@ -40,7 +36,7 @@ fn number(random: &mut Random, depth: usize) -> String {
     if depth == 0 || random.below(5) == 0 {
         return match random.below(5) {
             0 => random.value().to_string(),
-            1 | 2 => random.of(&NUMBERS).into(),
+            1 | 2 => builtin(random, names(true), &NUMBERS).into(),
             _ => random.of(&VARIABLES).into(),
         };
     }
