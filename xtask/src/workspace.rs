@@ -46,7 +46,7 @@ pub struct Executable {
     /// The path of the executable.
     pub path: PathBuf,
     /// The manifest of its package.
-    manifest: PathBuf,
+    pub manifest: PathBuf,
 }
 
 impl Executable {

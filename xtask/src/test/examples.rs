@@ -3,7 +3,14 @@
 
 mod mistakes;
 
-use std::{ffi::OsString, fs, path::Path, time::Duration};
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
 
 use super::{
     capture::capture,
@@ -50,13 +57,22 @@ fn add_example(context: &BuildContext<'_, '_>, wanted: &Wanted, is_listing: bool
     if is_listing || names.is_empty() {
         return names.into_iter().for_each(|(_, name)| context.results.list(name, 1));
     }
-    match workspace::build_kernel(package) {
+    match build(example) {
         Ok(elf) => names.into_iter().for_each(|(core, name)| {
             let elf = elf.clone();
             context.add(name.clone(), 1, Box::new(move |results| results.time(name, || run(&elf, core))));
         }),
         Err(error) => context.results.step_failed(format!("build::{package}"), format!("{error:#}")),
     }
+}
+
+/// Builds an example. The kernel is built with it, so that crates that both use have the features of both, and are
+/// compiled once.
+fn build(Example { name, package, .. }: &Example) -> Result<PathBuf> {
+    let built = workspace::build(&["build", "--release", "--package", package, "--package", "runtime"])?;
+    let directory = workspace::root().join("examples").join(name);
+    let example = built.into_iter().find(|executable| executable.manifest.starts_with(&directory));
+    Ok(example.context("the example has no program")?.path)
 }
 
 fn add_one(

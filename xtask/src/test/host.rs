@@ -69,7 +69,7 @@ const REPEATED: [&str; 12] = [
 ];
 /// The profile of what runs on the host (`Cargo.toml`).
 const PURE: [&str; 2] = ["--profile", "host"];
-/// Does not optimize the tested package itself. Its dependencies are those of the command that runs the tests.
+/// Does not optimize the tests of the command itself. What they use is that of the command that runs them.
 const UNOPTIMIZED: [&str; 2] = ["--config", "profile.host.package.xtask.opt-level=0"];
 /// A separate profile, so that the images of the release profile stay unchanged. Its program is linked, and not run.
 const WHOLE: [&str; 10] = [
@@ -134,10 +134,14 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
 pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
     let build = ["test", "--no-run"];
     for (what, arguments, part) in [
-        ("host::libraries", [&build, &PURE[..], &HOST, &["--lib"], &LIBRARIES].concat(), ""),
+        // In one build, so that crates that several of them use have the features of all, and are compiled once.
+        (
+            "host::libraries",
+            [&build, &PURE[..], &UNOPTIMIZED, &HOST, &["--lib", "--bin", "xtask", "-p", "xtask"], &LIBRARIES].concat(),
+            "",
+        ),
         // The other tests are in these programs, too, but they would use the atomics of the models outside a model.
         ("host::models", [&build, &PURE[..], &REPEATED, &HOST, &["--lib"], &MODELS, &LOOM].concat(), "::models::"),
-        ("host::xtask", [&build, &PURE[..], &UNOPTIMIZED, &HOST, &["--bins", "-p", "xtask"]].concat(), ""),
     ] {
         pool.add(what, move |context| {
             if let Err(error) = setup::trees::get() {
