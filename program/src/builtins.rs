@@ -26,6 +26,11 @@ pub(crate) const ROWS: [Row; 10] = [
     Row { name: "elapsed", of: NUMBER, what: Builtin::Elapsed, needs_hit: false },
 ];
 
+/// Returns whether this is a builtin, which may be written as a call without arguments, as bpftrace has it.
+pub(crate) fn is_builtin(name: &str) -> bool {
+    ROWS.iter().any(|row| row.name == name) || ["comm", "probetype", "retval"].contains(&name)
+}
+
 /// Returns the names of these builtins; with `numbers`, only of those that are a number in every clause. For programs
 /// that are made at random.
 #[doc(hidden)]

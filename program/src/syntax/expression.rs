@@ -7,6 +7,7 @@ use super::DEPTH_MAX;
 use super::parser::{Parser, target};
 use super::token::Token;
 use super::tree::{Expression, ExpressionForm, MapReference, Operator, Spanned, TypeName, Unary};
+use crate::builtins;
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
 
@@ -196,7 +197,10 @@ impl Parser<'_> {
                 if self.accept("(")? {
                     let name: Spanned<String> = Spanned { node: fallible::copy(word)?, span: start };
                     let arguments = if self.accept(")")? { Vec::new() } else { self.values(")")? };
-                    ExpressionForm::Call { name, arguments }
+                    match builtins::is_builtin(word) && arguments.is_empty() {
+                        true => ExpressionForm::Builtin(name.node),
+                        false => ExpressionForm::Call { name, arguments },
+                    }
                 } else {
                     match word {
                         _ if self.token == Token::Sign("::") => {

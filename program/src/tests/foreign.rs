@@ -3,6 +3,7 @@
 use std::format;
 use std::string::ToString;
 
+use crate::builtins::names;
 use crate::check::check;
 use crate::error::{Error, Problem};
 use crate::syntax::parse;
@@ -113,5 +114,17 @@ fn a_refusal_names_what_comes_nearest() {
     ] {
         let shown = error(program).expect(program).within(program).to_string();
         assert_eq!(shown, format!("{program}\n{marks}\n{sentence}"));
+    }
+}
+
+#[test]
+fn builtins_may_be_written_as_calls() {
+    for name in names(false).chain(["comm", "probetype", "retval"]) {
+        let program = |value: &str| parse(&format!("kretprobe:f {{ print({value}); }}")).unwrap();
+        let called = program(&format!("{name}()"));
+        assert_eq!(called.to_string(), program(name).to_string());
+        assert!(check(&called, &Image).is_ok(), "{name}");
+        let problem = error(&format!("kretprobe:f {{ print({name}(1)); }}")).map(|error| error.problem);
+        assert_eq!(problem, Some(Problem::ArgumentCount { least: 0, most: 0 }), "{name}");
     }
 }
