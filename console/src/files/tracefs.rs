@@ -110,6 +110,9 @@ static NODES: [Node; 57] = [
     file("tracing_on", ring::read_on, ring::write_on),
 ];
 
+/// The most parts of a path.
+const DEPTH: usize = 4;
+
 /// The reason why a read has failed.
 pub(super) enum Fault {
     /// The file cannot be read.
@@ -213,7 +216,16 @@ pub(super) fn list(session: &Session, path: &str) -> Result<Vec<String>, Errno> 
     let parts = path::parts(path)?;
     match find(session, &parts) {
         Ok(_) => Ok(fallible::collect_results([fallible::copy(path)])?),
-        Err(Errno::IsDirectory) => Ok(path::list(NODES.iter().map(|node| node.path), &parts, stars(session, &parts)?)?),
+        Err(Errno::IsDirectory) => {
+            let mut names = path::list(NODES.iter().map(|node| node.path), &parts, stars(session, &parts)?)?;
+            // A pattern fits more than there is: the event ftrace:print has no settings.
+            names.retain(|name| {
+                let mut inner = [""; DEPTH];
+                inner.iter_mut().zip(parts.iter().copied().chain([name.as_str()])).for_each(|(to, part)| *to = part);
+                inner.get(..parts.len() + 1).is_some_and(|inner| exists(session, inner))
+            });
+            Ok(names)
+        }
         Err(errno) => Err(errno),
     }
 }
