@@ -1,4 +1,5 @@
-//! The builtins that are a word of the hit, a row for each. Those with rules of their own are in `check::expression`.
+//! The builtins that are a word, of the hit or of the machine, a row for each. Those with rules of their own are in
+//! `check::expression`.
 
 use kprobes_vm::code::{Builtin, Type};
 
@@ -26,8 +27,8 @@ pub(crate) const ROWS: [Row; 10] = [
     Row { name: "elapsed", of: NUMBER, what: Builtin::Elapsed, needs_hit: false },
 ];
 
-/// Returns whether this is a builtin, which may be written as a call without arguments, as bpftrace has it.
-pub(crate) fn is_builtin(name: &str) -> bool {
+/// Returns whether this name may be written as a call without arguments, as bpftrace has it.
+pub(crate) fn is_callable(name: &str) -> bool {
     ROWS.iter().any(|row| row.name == name) || ["comm", "probetype", "retval"].contains(&name)
 }
 

@@ -1,4 +1,4 @@
-//! What a probe does, as code in its stub, in steps ([`Step`]) that are assembled there.
+//! What a probe does, as code in its stub: steps ([`Step`]), and how they are assembled.
 //! `hit::snippet_cell` describes where the code lies, and what is done there.
 //!
 //! The steps of a kernel compute and store. The engine adds words of its own: a prologue before them, which finds the
@@ -157,6 +157,7 @@ const HEAD: usize = 4;
 const COUNT_MAX: usize = 5;
 const CALL_MAX: usize = 2;
 const PROLOGUE_MAX: usize = 5;
+
 impl Snippet {
     /// The register with the address of the state of a CPU.
     pub const CPU: u8 = 9;

@@ -112,6 +112,18 @@ static NODES: [Node; 57] = [
 
 /// The most parts of a path.
 const DEPTH: usize = 4;
+const _: () = {
+    let mut number = 0;
+    while number < NODES.len() {
+        let (path, mut at, mut parts) = (NODES[number].path.as_bytes(), 0, 1);
+        while at < path.len() {
+            parts += (path[at] == b'/') as usize;
+            at += 1;
+        }
+        assert!(parts <= DEPTH);
+        number += 1;
+    }
+};
 
 /// The reason why a read has failed.
 pub(super) enum Fault {

@@ -169,11 +169,11 @@ fn registered<B: Clone, P>(
         match register(fallible::collect(some.iter().map(|(_, request)| request.clone()))?) {
             // Both lists have room for all requests.
             Ok(found) => {
-                for ((wanted, _), found) in some.iter().zip(found) {
-                    outcomes.push((*wanted, found.map(|probe| probes.push(probe))));
+                for ((instruction, _), found) in some.iter().zip(found) {
+                    outcomes.push((*instruction, found.map(|probe| probes.push(probe))));
                 }
             }
-            Err(error) => outcomes.extend(some.iter().map(|(wanted, _)| (*wanted, Err(error.clone())))),
+            Err(error) => outcomes.extend(some.iter().map(|(instruction, _)| (*instruction, Err(error.clone())))),
         }
     }
     Ok(probes)

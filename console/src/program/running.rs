@@ -245,7 +245,7 @@ impl Shared {
     }
 
     /// Returns the names for the program's output.
-    fn known(&self) -> ProgramNames<'_> {
+    fn program_names(&self) -> ProgramNames<'_> {
         ProgramNames { probes: &self.names, inlined: &self.inlined }
     }
 
@@ -253,7 +253,7 @@ impl Shared {
         if self.reading.swap(true, Ordering::Acquire) {
             return Ok(false);
         }
-        let outcome = report::drain(&self.program, &self.store, &self.known(), &host::masked, self.format, out);
+        let outcome = report::drain(&self.program, &self.store, &self.program_names(), &host::masked, self.format, out);
         self.reading.store(false, Ordering::Release);
         outcome
     }
@@ -443,7 +443,7 @@ impl Detached {
         // `drain` returns true at the record of an `exit()`. CPUs that had not seen the exit yet may have written
         // output after it.
         while shared.drain(out)? {}
-        report::write_maps(&shared.program, &shared.store, &shared.known(), &host::masked, shared.format, out)?;
+        report::write_maps(&shared.program, &shared.store, &shared.program_names(), &host::masked, shared.format, out)?;
         let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Return { .. }));
         let or = if keeps_calls { ", or too many calls of the function were in progress" } else { "" };
         let busy = fallible::format(format_args!("another hit was being handled on the same CPU{or}"))?;

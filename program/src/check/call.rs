@@ -12,7 +12,7 @@ use super::clause::Clause;
 use super::format;
 use super::typed::Typed;
 use super::value::{SIGNED, TEXT_MAX, UNSIGNED, Value, constant, number, text_words};
-use crate::builtins::is_builtin;
+use crate::builtins::is_callable;
 use crate::checked::{Action, PrintKind, RustValue};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::foreign;
@@ -130,7 +130,7 @@ impl Clause<'_, '_> {
             }
             (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
             (action, _) if ACTIONS.contains(&action) => Err(span.error(Problem::NotAValue)),
-            (builtin, _) if is_builtin(builtin) => Err(span.error(Problem::ArgumentCount { least: 0, most: 0 })),
+            (builtin, _) if is_callable(builtin) => Err(span.error(Problem::ArgumentCount { least: 0, most: 0 })),
             (unknown, _) => Err(name.span.error(foreign::value(unknown).unwrap_or(Problem::Function))),
         }
     }

@@ -433,12 +433,12 @@ impl Clause<'_, '_> {
             return Err(span.error(Problem::NotAnEnum { of: of.name }));
         };
         let tags = Tags::of(tag.map_or(8, |tag| tag.bytes), variants.clone().filter_map(|variant| variant.value));
-        let known = self.checker.rust_type(RustValue::Variant { of: value.of, first: tags.first }, 1, span)?;
-        let Some(tag) = tag else { return Ok(Value { at: Operand::Constant(u64::MAX), of: known }) };
+        let of_variant = self.checker.rust_type(RustValue::Variant { of: value.of, first: tags.first }, 1, span)?;
+        let Some(tag) = tag else { return Ok(Value { at: Operand::Constant(u64::MAX), of: of_variant }) };
         let number = self.load(value.spot.at(tag.offset.into()), tag.bytes, UNSIGNED, span)?;
         let distance = self.distance(number, tag.bytes, tags.first, span)?;
         if variants.clone().all(|variant| variant.value.is_some()) {
-            return Ok(Value { of: known, ..distance });
+            return Ok(Value { of: of_variant, ..distance });
         }
         let to = self.room(1, span)?;
         self.push(Op::Set { to, from: distance.at }, span)?;
@@ -447,7 +447,7 @@ impl Clause<'_, '_> {
         self.branch_if(Comparison::Below, left, right, &mut exits, span)?;
         self.push(Op::Set { to, from: Operand::Constant(u64::MAX) }, span)?;
         self.land(&exits);
-        Ok(Value { at: left, of: known })
+        Ok(Value { at: left, of: of_variant })
     }
 
     /// Returns the distance of a tag from the tag `first`, truncated to the size of the tag.

@@ -23,10 +23,10 @@ pub(super) struct Values<'a> {
     pub names: &'a dyn Names,
 }
 
-/// Writes the Rust value that `words` represent, as described by `known`.
-pub(super) fn write(values: &Values<'_>, known: RustValue, words: &[u64], out: &mut dyn Write) -> fmt::Result {
+/// Writes the Rust value that `words` represent, as described by `value`.
+pub(super) fn write(values: &Values<'_>, value: RustValue, words: &[u64], out: &mut dyn Write) -> fmt::Result {
     let word = words.first().copied().unwrap_or(0);
-    match known {
+    match value {
         RustValue::Whole(of) => scalar(&values.types, of, word, out),
         RustValue::Variant { of, first } => variant(&values.types, of, word, first, out),
         RustValue::Line => line::write(values.types.lines(), word, out),

@@ -197,7 +197,7 @@ impl Parser<'_> {
                 if self.accept("(")? {
                     let name: Spanned<String> = Spanned { node: fallible::copy(word)?, span: start };
                     let arguments = if self.accept(")")? { Vec::new() } else { self.values(")")? };
-                    match builtins::is_builtin(word) && arguments.is_empty() {
+                    match builtins::is_callable(word) && arguments.is_empty() {
                         true => ExpressionForm::Builtin(name.node),
                         false => ExpressionForm::Call { name, arguments },
                     }

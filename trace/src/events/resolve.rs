@@ -180,11 +180,11 @@ pub(super) fn arguments(
     Ok((fetches, kept))
 }
 
-/// Returns the source of `place` as saved at the entry of the function, and adds it to `kept` if it is not there yet.
-pub(super) fn keep(place: EntryValue, kept: &mut Vec<EntryValue>) -> Result<Source, OutOfMemory> {
-    let index = kept.iter().position(|other| *other == place).unwrap_or(kept.len());
+/// Returns the source of `value` as saved at the entry of the function, and adds it to `kept` if it is not there yet.
+pub(super) fn keep(value: EntryValue, kept: &mut Vec<EntryValue>) -> Result<Source, OutOfMemory> {
+    let index = kept.iter().position(|other| *other == value).unwrap_or(kept.len());
     if index == kept.len() {
-        fallible::push(kept, place)?;
+        fallible::push(kept, value)?;
     }
     Ok(Source::Entry(index as u8))
 }

@@ -237,7 +237,7 @@ pub(crate) struct LinkedHistogram<'a> {
 pub struct Scope<'a> {
     /// The group and the name of the event.
     pub(crate) event: (&'a str, &'a str),
-    pub(crate) known: &'a [LinkedHistogram<'a>],
+    pub(crate) linked: &'a [LinkedHistogram<'a>],
     pub(crate) clock: Clock,
     pub(crate) others: Option<&'a dyn OtherEvents>,
     /// Where the parser reports which field of another event is needed.
@@ -267,7 +267,7 @@ impl Scope<'_> {
     /// The empty scope: a trigger that refers to nothing else.
     pub(crate) const NONE: Self = Self {
         event: ("", ""),
-        known: &[],
+        linked: &[],
         clock: Clock { frequency: 1, origin: 0 },
         others: None,
         needed: None,
@@ -276,8 +276,8 @@ impl Scope<'_> {
 
     /// Returns the histogram and the number of the variable `name` of an event.
     pub(crate) fn find(&self, event: (&str, &str), name: &str) -> Option<(&Arc<Histogram>, usize)> {
-        let of_event = self.known.iter().filter(|known| known.event == event);
-        of_event.filter_map(|known| Some((known.histogram, known.histogram.definition().variable(name)?))).next()
+        let of_event = self.linked.iter().filter(|linked| linked.event == event);
+        of_event.filter_map(|linked| Some((linked.histogram, linked.histogram.definition().variable(name)?))).next()
     }
 }
 
@@ -462,10 +462,10 @@ impl<'a> Parser<'a> {
             (None, _) => {}
         }
         let mut having = scope
-            .known
+            .linked
             .iter()
-            .filter(|known| known.histogram.definition().variable(name).is_some())
-            .map(|known| known.event);
+            .filter(|linked| linked.histogram.definition().variable(name).is_some())
+            .map(|linked| linked.event);
         match having.next() {
             Some(first) if having.any(|event| event != first) => Err(self.error(Problem::VariableNotUnique, name)),
             Some(first) => Ok(scope.find(first, name)),

@@ -49,7 +49,7 @@ type Key = (u32, usize);
 /// A call that has not returned.
 #[derive(Clone, Copy, Debug)]
 struct Call {
-    place: CallIdentity,
+    identity: CallIdentity,
     /// The system counter at the entry, if that was recorded.
     began: Option<u64>,
 }
@@ -109,10 +109,10 @@ impl Calls {
             // A call before a record that was not followed is dropped.
             if call.before == record.count {
                 let task = self.tasks.of(record)?;
-                let keep = surrounding(&task.open, call.place.stack, call.is_tail);
+                let keep = surrounding(&task.open, call.identity.stack, call.is_tail);
                 task.open.truncate(keep);
                 task.interrupt = task.interrupt.filter(|entry| *entry < keep);
-                fallible::push(&mut task.open, Call { place: call.place, began: None })?;
+                fallible::push(&mut task.open, Call { identity: call.identity, began: None })?;
             }
             self.unrecorded.pop();
         }
@@ -130,7 +130,7 @@ impl Calls {
     /// Computes the step of a return.
     pub fn leave(&self, record: &Record<'_>) -> Step {
         let Some(task) = self.tasks.find(record) else { return Step { depth: 0, began: None, interrupt: None } };
-        let own = task.open.iter().rposition(|call| call.place.is_of_return(record));
+        let own = task.open.iter().rposition(|call| call.identity.is_of_return(record));
         let began = own.and_then(|at| task.open.get(at)).and_then(|call| call.began);
         // A call with the same stack pointer may have ended in the call that returns.
         let depth = own.unwrap_or_else(|| surrounding(&task.open, record.word(STACK), true));
@@ -147,8 +147,8 @@ impl Calls {
         let task = self.tasks.of(record)?;
         task.open.truncate(step.depth);
         task.interrupt = step.interrupt;
-        let place = CallIdentity::of(record, entry.is_tail);
-        fallible::push(&mut task.open, Call { place, began: Some(record.time) })
+        let identity = CallIdentity::of(record, entry.is_tail);
+        fallible::push(&mut task.open, Call { identity, began: Some(record.time) })
     }
 
     /// Makes the step of a return.
@@ -166,23 +166,23 @@ impl Calls {
 
 /// Returns the number of the calls in `open` that contain a call with the stack pointer `stack`, which may be a tail call.
 fn surrounding(open: &[Call], stack: u64, is_tail: bool) -> usize {
-    let is_around = |call: &Call| call.place.is_around(stack, is_tail);
+    let is_around = |call: &Call| call.identity.is_around(stack, is_tail);
     open.iter().rposition(is_around).map_or(0, |at| at + 1)
 }
 
 impl CallIdentity {
-    /// Returns the place of the call that `record` is of. For a return of unknown kind, `is_tail` is false.
+    /// Returns the identity of the call that `record` is of. For a return of unknown kind, `is_tail` is false.
     fn of(record: &Record<'_>, is_tail: bool) -> Self {
         let address = (!is_tail).then_some(record.word(PARENT));
         Self { function: record.word(8), stack: record.word(STACK), address }
     }
 
-    /// Returns whether a call here contains a call with the stack pointer `stack` that begins before it returns.
+    /// Returns whether the call contains a call with the stack pointer `stack` that begins before it returns.
     fn is_around(&self, stack: u64, is_tail: bool) -> bool {
         self.stack > stack || is_tail && self.stack == stack
     }
 
-    /// Returns whether `record` can be the return of a call here.
+    /// Returns whether `record` can be the return of the call.
     fn is_of_return(&self, record: &Record<'_>) -> bool {
         *self == Self::of(record, self.address.is_none())
     }

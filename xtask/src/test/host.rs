@@ -69,7 +69,7 @@ const REPEATED: [&str; 12] = [
 ];
 /// The profile of what runs on the host (`Cargo.toml`).
 const PURE: [&str; 2] = ["--profile", "host"];
-/// Does not optimize the tests of the command itself. What they use is that of the command that runs them.
+/// Does not optimize the tests of the command itself.
 const UNOPTIMIZED: [&str; 2] = ["--config", "profile.host.package.xtask.opt-level=0"];
 /// A separate profile, so that the images of the release profile stay unchanged. Its program is linked, and not run.
 const WHOLE: [&str; 10] = [
@@ -87,13 +87,14 @@ const WHOLE: [&str; 10] = [
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 /// Checks that run only in thorough runs, or if a filter asks for them. Each compiles whole packages anew.
 /// `super::assembly` finds most of the names that assembly defines twice.
-const THOROUGH: [&str; 2] = [LTO, CLIPPY_OF_MODELS];
+const THOROUGH: [&str; 3] = [LTO, CLIPPY_OF_MODELS, EXAMPLE];
 const LTO: &str = "check::lto";
 const CLIPPY_OF_MODELS: &str = "check::clippy::models";
+const EXAMPLE: &str = "check::console_example";
 
 /// Adds the checks of the sources, which run no program of the repository.
 pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
-    let checks: [(&str, Vec<&str>); 8] = [
+    let checks: [(&str, Vec<&str>); 9] = [
         // With LTO, the assembly of all crates is one file, in which every name may be defined only once. Linking takes
         // one core for long, so it is not left to the end.
         (LTO, [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
@@ -110,6 +111,8 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
             CLIPPY_OF_MODELS,
             [&["clippy", "--tests"], &PURE[..], &HOST, &MODELS, &["-p", "kprobes-models"], &LOOM, &DENY].concat(),
         ),
+        // Alone, without the features that other packages ask for.
+        (EXAMPLE, vec!["check", "--release", "-p", "kprobes-console-example"]),
         ("check::clippy::xtask", [&["clippy", "-p", "xtask", "--all-targets"], &PURE[..], &HOST, &DENY].concat()),
         ("check::examples_of_the_documentation", [&["test", "--doc"], &PURE[..], &HOST, &DOCUMENTED].concat()),
     ];

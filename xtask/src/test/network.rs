@@ -95,6 +95,8 @@ pub struct Trial {
     pub demands: Demands,
     pub machine: Networked,
     pub subject: Result<Dialogue, String>,
+    /// Whether it waits for clients most of the time. On a machine that is probed everywhere, the clients wait.
+    pub is_patient: bool,
 }
 
 /// Returns every visit to this board, if it has cards. `arguments` are those of the machine without the cards. Packets
@@ -129,7 +131,7 @@ pub fn all(
     for (name, visit, traits) in visits {
         let machine = machine(name);
         let subject = Box::new(Visited::new(machine.host.clone(), visit));
-        trials.push(Trial { name, demands: Demands::on(traits), machine, subject: Ok(subject) });
+        trials.push(Trial { name, demands: Demands::on(traits), machine, subject: Ok(subject), is_patient: true });
     }
     if !configuration.is_plain() {
         return Ok(trials);
@@ -142,12 +144,18 @@ pub fn all(
         let machine = machine(name);
         let traced = command.clone().and_then(|command| makes(machine.host.clone(), &command));
         let subject = traced.map(|traced| Box::new(traced) as Dialogue);
-        trials.push(Trial { name, demands: Demands::on(traits), machine, subject });
+        trials.push(Trial { name, demands: Demands::on(traits), machine, subject, is_patient: true });
     }
     let name = "control_flags";
     let machine_of_flags = machine(name);
     let subject: Dialogue = Box::new(Traced::controlled(machine_of_flags.host.clone(), CONTROLS));
-    trials.push(Trial { name, demands: Demands::default(), machine: machine_of_flags, subject: Ok(subject) });
+    trials.push(Trial {
+        name,
+        demands: Demands::default(),
+        machine: machine_of_flags,
+        subject: Ok(subject),
+        is_patient: true,
+    });
     for tool in TOOLS {
         let machine = machine(tool.name);
         let command = sessions::tool_command(&format!("trace tools/{}", tool.file()));
@@ -155,7 +163,7 @@ pub fn all(
             Ok(command) => Ok(Box::new(Traced::tool(machine.host.clone(), command, tool.check)) as Dialogue),
             Err(error) => Err(format!("{error:#}")),
         };
-        trials.push(Trial { name: tool.name, demands: Demands::default(), machine, subject });
+        trials.push(Trial { name: tool.name, demands: Demands::default(), machine, subject, is_patient: true });
     }
     if board.cpus(configuration) == CPUS {
         let traced: fn(Host) -> Dialogue = |host| Box::new(Traced::everything(host, EVERYTHING));
@@ -165,7 +173,7 @@ pub fn all(
         {
             let machine = machine(name);
             let subject = subject(machine.host.clone());
-            trials.push(Trial { name, demands: Demands::default(), machine, subject: Ok(subject) });
+            trials.push(Trial { name, demands: Demands::default(), machine, subject: Ok(subject), is_patient: false });
         }
     }
     Ok(trials)

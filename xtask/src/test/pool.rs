@@ -7,7 +7,7 @@
 //! A job takes a core for each CPU of its machine, up to half of the cores but at least two: CPUs that wait for each
 //! other spin, so several machines on the same cores hold each other up. One core more is given away than there is, for
 //! what waits for a line or a clock. A build takes half of the cores, and at its beginning Cargo gets all that no job
-//! uses. Patient jobs, which wait for clients most of the time, take no core. One of them runs at a time, beside the
+//! uses. Patient jobs, which wait for clients most of the time, take no core. One of them for two cores runs beside the
 //! others.
 
 use std::{
@@ -122,14 +122,15 @@ struct Work<'a> {
     /// The cores of the jobs that run now.
     used: usize,
     patient_jobs: VecDeque<Waiting<'a>>,
-    is_patient_job_running: bool,
+    /// The number of patient jobs that run now.
+    patient: usize,
 }
 
 impl Work<'_> {
     /// Records the end of a job that took this number of cores.
     fn end(&mut self, cores: usize) {
         match cores {
-            0 => self.is_patient_job_running = false,
+            0 => self.patient -= 1,
             _ => self.used -= cores,
         }
     }
@@ -159,6 +160,11 @@ impl<'a> Pool<'a> {
         cpus.clamp(1, (self.cores / 2).max(2))
     }
 
+    /// Returns the number of patient jobs that may run at once.
+    fn patient_max(&self) -> usize {
+        (self.cores / 2).max(1)
+    }
+
     fn cores_of_build(&self) -> usize {
         (self.cores / 2).max(1)
     }
@@ -177,8 +183,8 @@ impl<'a> Pool<'a> {
     pub fn run(self, mut hear: impl FnMut(WorkerMessage)) {
         let (sender, message) = mpsc::channel();
         thread::scope(|scope| {
-            // One for each core that is given away, and one for patient jobs.
-            for _ in 0..self.cores + 2 {
+            // One for each core that is given away, and for each patient job.
+            for _ in 0..self.cores + 1 + self.patient_max() {
                 let results = Results(sender.clone());
                 let pool = &self;
                 scope.spawn(move || pool.work(&results));
@@ -234,10 +240,10 @@ impl<'a> Pool<'a> {
             work.is_building = true;
             return Some(Next::Build(name, build));
         }
-        if !work.is_patient_job_running
+        if work.patient < self.patient_max()
             && let Some(job) = work.patient_jobs.pop_front()
         {
-            work.is_patient_job_running = true;
+            work.patient += 1;
             return Some(Next::Job(job));
         }
         let building = if work.is_building { self.cores_of_build() } else { 0 };
@@ -344,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn one_patient_job_runs_beside_those_that_take_all_cores() {
+    fn patient_jobs_run_beside_those_that_take_all_cores() {
         let pool = Pool::new(2);
         let results = &Results(std::sync::mpsc::channel().0);
         let context = BuildContext { pool: &pool, results };

@@ -225,7 +225,7 @@ impl<'a> Targets<'a> {
         for trial in network::all(named.board, named.configuration, &arguments, captures.as_ref())? {
             let (name, subject) = (format!("network::{}", trial.name), trial.subject.map(Dialogue::Other));
             let candidate = Candidate::talk(index, name, trial.demands, trial.machine, subject, self.seconds);
-            candidates.push(candidate.with(Load::Patient));
+            candidates.push(if trial.is_patient { candidate.with(Load::Patient) } else { candidate });
         }
         Ok(candidates)
     }

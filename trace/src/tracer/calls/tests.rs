@@ -203,7 +203,7 @@ fn follow(calls: &mut Calls, record: &Record<'_>) -> Result<Step, OutOfMemory> {
         Kind::Return => {
             let step = calls.leave(record);
             let open = &calls.tasks.find(record).unwrap().open;
-            assert!(open[step.depth].place.is_of_return(record), "{record:?} closes nothing");
+            assert!(open[step.depth].identity.is_of_return(record), "{record:?} closes nothing");
             calls.has_left(record, step)?;
             Ok(step)
         }

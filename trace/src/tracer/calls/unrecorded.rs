@@ -20,7 +20,7 @@ use super::{CallIdentity, Kind, PARENT, Record, STACK, Tasks};
 pub(super) struct Unrecorded {
     /// The [`count`](Record::count) of the record before which it begins.
     pub before: u64,
-    pub place: CallIdentity,
+    pub identity: CallIdentity,
     /// Whether it is a tail call of the call around it that has the same stack pointer.
     pub is_tail: bool,
     /// The [`count`](Record::count) of its return.
@@ -76,7 +76,7 @@ pub(super) fn find<'a>(
         }
     }
     // Of calls that begin together, the one with the highest stack pointer is the outermost. Of a row, the last to return is.
-    found.sort_unstable_by_key(|call| (Reverse(call.before), call.place.stack, call.returned));
+    found.sort_unstable_by_key(|call| (Reverse(call.before), call.identity.stack, call.returned));
     Ok(found)
 }
 
@@ -84,9 +84,9 @@ impl Task {
     fn enter(&mut self, record: &Record<'_>, is_tail: bool) -> Result<(), OutOfMemory> {
         self.end_row()?;
         self.precede(record)?;
-        let place = CallIdentity::of(record, is_tail);
-        let is_kept = |bound: &Bound| bound.stack > place.stack || is_tail && bound.stack == place.stack;
-        self.add(is_kept, place.stack, Some(place))
+        let identity = CallIdentity::of(record, is_tail);
+        let is_kept = |bound: &Bound| bound.stack > identity.stack || is_tail && bound.stack == identity.stack;
+        self.add(is_kept, identity.stack, Some(identity))
     }
 
     fn leave(&mut self, record: &Record<'_>, found: &mut Vec<Unrecorded>) -> Result<(), OutOfMemory> {
@@ -103,7 +103,7 @@ impl Task {
         }
         self.precede(record)?;
         self.bounds.truncate(self.bounds.iter().rposition(|bound| bound.stack >= stack).map_or(0, |at| at + 1));
-        let is_own = |bound: &Bound| bound.entry.is_some_and(|place| place.is_of_return(record));
+        let is_own = |bound: &Bound| bound.entry.is_some_and(|identity| identity.is_of_return(record));
         let own = self.bounds.iter().rposition(is_own);
         let entry = own.and_then(|at| self.bounds.get(at)?.entry);
         let mut unrecorded = None;
@@ -111,13 +111,13 @@ impl Task {
             self.bounds.truncate(at);
         } else {
             let before = self.bounds.last().and_then(|bound| bound.next).unwrap_or(record.count);
-            let place = CallIdentity::of(record, false);
+            let identity = CallIdentity::of(record, false);
             unrecorded = Some(found.len());
-            fallible::push(found, Unrecorded { before, place, is_tail: false, returned: record.count })?;
+            fallible::push(found, Unrecorded { before, identity, is_tail: false, returned: record.count })?;
         }
         self.row = Some(Row { cpu, stack, address, unrecorded });
         // This was no tail call, so no other call returns with it.
-        if entry.is_some_and(|place| place.address.is_some()) { self.end_row() } else { Ok(()) }
+        if entry.is_some_and(|identity| identity.address.is_some()) { self.end_row() } else { Ok(()) }
     }
 
     /// Ends the row of returns: other calls with its stack pointer have ended.

@@ -143,11 +143,11 @@ impl Controls {
         needed: Option<&RefCell<Option<Needed>>>,
     ) -> Result<Request, Errno> {
         let fields = &find(events, name)?.format().fields;
-        let known = self.known()?;
+        let linked = self.linked()?;
         let (clock, others) = ((self.services.clock)(), Some(events as &dyn OtherEvents));
-        let scope = Scope { event: name, known: &known, clock, others, needed, is_removal: false };
+        let scope = Scope { event: name, linked: &linked, clock, others, needed, is_removal: false };
         let request = Request::parse_in(text, fields, scope);
-        drop(known);
+        drop(linked);
         let mut request = request.map_err(|error| match error {
             Error::Invalid => Errno::Invalid,
             Error::OutOfMemory => Errno::NoMemory,
@@ -235,17 +235,17 @@ impl Controls {
     }
 
     /// Returns the histograms with variables, each with its event.
-    fn known(&self) -> Result<Vec<LinkedHistogram<'_>>, OutOfMemory> {
-        let mut known = Vec::new();
+    fn linked(&self) -> Result<Vec<LinkedHistogram<'_>>, OutOfMemory> {
+        let mut linked = Vec::new();
         for Entry { name, settings, .. } in &self.controls {
             let histograms = settings.triggers().iter().filter_map(|trigger| trigger.shared_histogram());
-            let linked = histograms.filter(|histogram| histogram.link.is_some());
+            let with_variables = histograms.filter(|histogram| histogram.link.is_some());
             fallible::extend(
-                &mut known,
-                linked.map(|histogram| LinkedHistogram { event: (&name.0, &name.1), histogram }),
+                &mut linked,
+                with_variables.map(|histogram| LinkedHistogram { event: (&name.0, &name.1), histogram }),
             )?;
         }
-        Ok(known)
+        Ok(linked)
     }
 
     /// Whether a trigger refers to a variable of `histogram`.

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{self, Receiver},
     },
     thread::{self, JoinHandle},
@@ -46,6 +46,8 @@ pub struct Cable {
     /// The path of the port on the host.
     pub port: PathBuf,
     is_over: Arc<AtomicBool>,
+    /// The number of bytes from the host so far.
+    sent: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -58,19 +60,25 @@ impl Cable {
         let port = directory.join(name);
         let end = plug(&port)?;
         let is_over = Arc::new(AtomicBool::new(false));
+        let carried = Arc::new(AtomicU64::new(0));
         let mut carrier = Carrier {
             board,
             sent,
             port: port.clone(),
             end: Some(end),
             faults,
-            carried: 0,
+            carried: Arc::clone(&carried),
             random: Random::new(1),
             pulled: None,
         };
         let told = Arc::clone(&is_over);
         let thread = thread::spawn(move || while !told.load(Ordering::Relaxed) && carrier.carry() {});
-        Ok(Self { port, is_over, thread: Some(thread) })
+        Ok(Self { port, is_over, sent: carried, thread: Some(thread) })
+    }
+
+    /// Returns how many bytes the host has sent.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 }
 
@@ -109,7 +117,7 @@ struct Carrier {
     end: Option<OwnedFd>,
     faults: Faults,
     /// The number of bytes from the host so far.
-    carried: u64,
+    carried: Arc<AtomicU64>,
     random: Random,
     pulled: Option<Instant>,
 }
@@ -123,10 +131,11 @@ impl Carrier {
         }
         let from_host = self.read();
         if !from_host.is_empty() {
-            self.carried += from_host.len() as u64;
+            let length = from_host.len() as u64;
+            let carried = self.carried.fetch_add(length, Ordering::Relaxed) + length;
             let keys = self.spoil(from_host);
             self.board.type_keys(keys);
-            if self.faults.pulls.first().is_some_and(|place| self.carried >= *place) {
+            if self.faults.pulls.first().is_some_and(|place| carried >= *place) {
                 self.faults.pulls.remove(0);
                 self.pulled = Some(Instant::now());
                 self.end = None;
@@ -185,7 +194,7 @@ impl Carrier {
     }
 
     fn spoil(&mut self, bytes: Vec<u8>) -> Vec<u8> {
-        if self.faults.noise == 0 || self.carried > self.faults.until {
+        if self.faults.noise == 0 || self.carried.load(Ordering::Relaxed) > self.faults.until {
             return bytes;
         }
         let mut spoilt = Vec::with_capacity(bytes.len());
