@@ -231,10 +231,11 @@ impl<'a> Targets<'a> {
     }
 
     /// Adds every case of the benchmark. The machine affects the figures, but not whether a case works. On the machine
-    /// of the page of figures, each case is measured, and compared with the page; elsewhere it runs once.
+    /// of the page of figures, each case is measured, and compared with the page; elsewhere it runs once. The machine has
+    /// one CPU, where the board allows that: on several, each change of a case waits for the others.
     pub fn add_benchmark(&'a self, context: &BuildContext<'_, 'a>, image: &Path) -> Result<()> {
         let candidate = |(index, named): (usize, &NamedConfiguration<'_>)| {
-            let mut arguments = named.arguments(image)?;
+            let mut arguments = named.arguments_with(&Overrides::cpus(1, None), image)?;
             let subject = if named.is_base() && named.board.name == board::DEFAULT {
                 arguments.extend(bench::COUNT_INSTRUCTIONS.map(OsString::from));
                 bench::Rehearsal::of_page()?
@@ -243,7 +244,7 @@ impl<'a> Targets<'a> {
             };
             let subject = Dialogue::Other(Box::new(subject));
             let (name, demands) = ("bench::cases".into(), Demands::default());
-            Ok(Candidate::talk(index, name, demands, arguments, Ok(subject), self.seconds))
+            Ok(Candidate::talk(index, name, demands, arguments, Ok(subject), self.seconds).with(Load::OneCpu))
         };
         let candidates = self.configurations.iter().enumerate().map(candidate).collect::<Result<_>>()?;
         self.begin(context, candidates, Order::First);
