@@ -420,4 +420,16 @@ function fixture_no_pad_simulated
     adr     x1, .
     ret
 end fixture_no_pad_simulated
+
+// Calls `fixture_call_pad` by its address. `fixture_call_of_pad` is the call.
+function fixture_pad_caller
+    bti     c
+    stp     x29, x30, [sp, #-16]!
+    adr     x9, fixture_call_pad
+    .global fixture_call_of_pad
+fixture_call_of_pad:
+    blr     x9
+    ldp     x29, x30, [sp], #16
+    ret
+end fixture_pad_caller
     .balign 4096

@@ -57,6 +57,7 @@ fixtures! {
     SIGNING_PAD = fixture_signing_pad;
     NO_PAD = fixture_no_pad;
     NO_PAD_SIMULATED = fixture_no_pad_simulated;
+    PAD_CALLER = fixture_pad_caller;
 }
 
 unsafe extern "C" {
@@ -68,6 +69,14 @@ unsafe extern "C" {
 pub fn add_exclusively(word: &mut u64, addend: u64) -> u64 {
     // SAFETY: the function changes only the word that it is given.
     unsafe { fixture_exclusive(word, addend) }
+}
+
+/// Returns the virtual address of the call in [`PAD_CALLER`].
+pub fn call_of_pad() -> usize {
+    unsafe extern "C" {
+        static fixture_call_of_pad: u32;
+    }
+    &raw const fixture_call_of_pad as usize
 }
 
 /// Returns the virtual address of the function that [`add_exclusively`] calls.

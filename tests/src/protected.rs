@@ -84,16 +84,40 @@ test!(
     }
 );
 
+/// Skips a landing pad.
+extern "C" fn skip(hit: &mut Hit<'_>) {
+    // SAFETY: a landing pad has no effect but its check.
+    unsafe { hit.skip() };
+}
+
+extern "C" fn ignore(_: &mut Hit<'_>) {}
+
 test!(
     depends(core),
     fn a_landing_pad_can_be_skipped() {
-        extern "C" fn skip(hit: &mut Hit<'_>) {
-            // SAFETY: the landing pad has no effect but its check.
-            unsafe { hit.skip() };
+        assert!(runtime::memory::set_guarded(fixture::CALL_PAD.address(), true));
+        // By BLR, which sets PSTATE.BTYPE.
+        let probe = Kprobe::at(fixture::CALL_PAD.address()).pre(skip).register().unwrap();
+        assert_eq!(fixture::CALL_PAD.call_from_pattern(1), 2);
+        assert_eq!(probe.hits(), 1);
+        // A post-handler of a second probe has the hit handled in Rust.
+        let second = Kprobe::at(fixture::CALL_PAD.address()).post(ignore).register().unwrap();
+        assert_eq!(fixture::CALL_PAD.call_from_pattern(1), 2);
+        assert_eq!([probe.hits(), second.missed()], [2, 1]);
+    }
+);
+
+test!(
+    depends(core),
+    fn a_call_can_be_sent_past_a_landing_pad() {
+        extern "C" fn to_return(hit: &mut Hit<'_>) {
+            // SAFETY: the callee that the call was sent to is a leaf, which ends in this return.
+            unsafe { hit.frame_mut() }.pc = fixture::CALL_PAD.address() as u64 + 8;
         }
         assert!(runtime::memory::set_guarded(fixture::CALL_PAD.address(), true));
-        let probe = Kprobe::at(fixture::CALL_PAD.address()).pre(skip).register().unwrap();
-        assert_eq!(fixture::CALL_PAD.call(1), 2);
+        assert_eq!(fixture::PAD_CALLER.call(1), 2);
+        let probe = Kprobe::at(fixture::call_of_pad()).post(to_return).register().unwrap();
+        assert_eq!(fixture::PAD_CALLER.call(1), 1);
         assert_eq!(probe.hits(), 1);
     }
 );
