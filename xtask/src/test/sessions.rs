@@ -3,13 +3,14 @@
 //! - in `tests/console/`, one a file;
 //! - in the README files of the repository and of the board, in `docs/tracing.md` and in `docs/language.md`, where they
 //!   show readers what to expect;
-//! - in `tests/console/tools/`, one for each program in `tools/`;
+//! - in `tests/console/tools/`, those of the programs in `tools/` that say the same on any number of CPUs;
 //! - in `tests/console/smpN/`, for machines of N CPUs; sessions in README files that are marked as `console smpN` are
 //!   for these, too. The others there are for the default machine;
 //! - in `tests/console/special/`, for machines that were not just started, or that are damaged.
 //!
 //! The first line of a file may be `depends: TRAITS`: the traits of the machine that can make a difference to the
-//! session. The next line may be `profile: default`: the session depends on the compiler's output for the profile of
+//! session. The next line may be `needs: WHAT`, as for a test of the tests image: without it there is no session. The
+//! next line may be `profile: default`: the session depends on the compiler's output for the profile of
 //! `Cargo.toml`, and is ignored where the environment sets another profile.
 //!
 //! A file types a program of `tools/` as `trace tools/NAME.bt ARGUMENTS -c 'COMMAND'`: what `cargo xtask trace` takes.
@@ -144,14 +145,21 @@ pub fn tool_command(typed: &str) -> Result<String> {
     Ok(format!("{TRACE}{}{command}", Quoted(source.line.trim())))
 }
 
-/// Splits the first line with the session's demands, if there is one, from the session.
+/// Splits the first lines, with the session's demands, from the session.
 fn demands(text: &str) -> Result<(Demands, &str)> {
-    let Some((line, session)) = text.strip_prefix("depends: ").and_then(|rest| rest.split_once('\n')) else {
-        return Ok((Demands::default(), text));
-    };
+    let (depends, text) = header(text, "depends: ");
+    let (needs, session) = header(text, "needs: ");
     let named = |word| Trait::named(word).with_context(|| format!("it depends on {word}, which nothing has"));
-    let depends: Vec<_> = line.split_whitespace().map(named).collect::<Result<_>>()?;
-    Ok((Demands::on(&depends), session))
+    let depends: Vec<_> = depends.unwrap_or_default().split_whitespace().map(named).collect::<Result<_>>()?;
+    Ok((Demands { needs: needs.map(String::from), ..Demands::on(&depends) }, session))
+}
+
+/// Splits the first line from `text`, if it begins with `mark`.
+fn header<'a>(text: &'a str, mark: &str) -> (Option<&'a str>, &'a str) {
+    match text.strip_prefix(mark).and_then(|rest| rest.split_once('\n')) {
+        Some((line, rest)) => (Some(line), rest),
+        None => (None, text),
+    }
 }
 
 /// Returns the sessions of a Markdown file that are marked as `mark`. They are named `NAME`, `NAME-2` and so on.
@@ -220,7 +228,7 @@ mod tests {
             let entries = fs::read_dir(root.join(directory)).unwrap().map(|entry| entry.unwrap().path());
             entries.filter(|path| path.is_file()).collect::<Vec<_>>()
         };
-        let sessions = ["tests/console/tools", "tests/console/smp4"].map(files).concat();
+        let sessions = ["tests/console/tools", "tests/console/smp1", "tests/console/smp4"].map(files).concat();
         let sessions: String = sessions.iter().map(|path| read(path).unwrap()).collect();
         let readme = read(&root.join("tools/README.md")).unwrap();
         let tools: Vec<_> = files("tools").into_iter().filter(|path| path.extension().unwrap() == "bt").collect();
@@ -241,6 +249,8 @@ mod tests {
         let cpus_and_board = Demands::on(&[Trait::Cpus, Trait::Board]);
         assert_eq!(demands("depends: cpus board\nkprobes> a\n").unwrap(), (cpus_and_board, "kprobes> a\n"));
         assert_eq!(demands("kprobes> a\n").unwrap(), (Demands::default(), "kprobes> a\n"));
+        let disk = Demands { needs: Some("disk".into()), ..Demands::on(&[Trait::Board]) };
+        assert_eq!(demands("depends: board\nneeds: disk\nkprobes> a\n").unwrap(), (disk, "kprobes> a\n"));
         let error = demands("depends: moon\nkprobes> a\n").unwrap_err().to_string();
         assert_eq!(error, "it depends on moon, which nothing has");
     }
