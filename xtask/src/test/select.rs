@@ -128,10 +128,14 @@ impl Demands {
         Self { depends: depends.to_vec(), needs: None }
     }
 
+    /// Returns the need that a configuration does not meet.
+    pub fn lacking(&self, traits: &Traits) -> Option<&str> {
+        self.needs.as_deref().filter(|need| traits.lacks.iter().any(|lack| lack == need))
+    }
+
     /// Returns the configurations among `all` in which the test must run, in order. Empty if none meets its need.
     pub fn select(&self, all: &[Traits]) -> Vec<usize> {
-        let lacks = |traits: &Traits| self.needs.as_ref().is_some_and(|need| traits.lacks.contains(need));
-        let able: Vec<usize> = (0..all.len()).filter(|&index| !lacks(&all[index])).collect();
+        let able: Vec<usize> = (0..all.len()).filter(|&index| self.lacking(&all[index]).is_none()).collect();
         let most =
             if self.depends.contains(&Trait::Cpus) { able.iter().map(|&index| all[index].cpus).max() } else { None };
         let Some(home) = able.iter().copied().find(|&index| most.is_none_or(|most| all[index].cpus == most)) else {

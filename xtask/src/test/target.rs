@@ -196,14 +196,17 @@ impl<'a> Targets<'a> {
         let cpus = named.traits.cpus;
         let plain = named.board.cpus(named.board.configuration(BASE).unwrap_or(named.configuration));
         for session in sessions::all(&named.board.name, cpus, cpus == plain)? {
-            match &profile {
-                Some(profile) if session.is_of_default_profile => {
-                    let reason = format!("it is for images of the default profile, but {profile} is set");
+            let of_other_profile = profile.as_ref().filter(|_| session.is_of_default_profile);
+            let of_other_profile =
+                of_other_profile.map(|profile| format!("it is for images of the default profile, but {profile} is set"));
+            let lacking = session.demands.lacking(&named.traits).map(|need| format!("no {need}"));
+            match of_other_profile.or(lacking) {
+                Some(reason) => {
                     let name = format!("console::{}", session.name);
                     let skipped = move || Ok(Outcome::Skipped(reason));
                     others.push(Candidate::new(index, name, session.demands.clone(), skipped));
                 }
-                _ => console(&session.name, &session.demands, session.subject()),
+                None => console(&session.name, &session.demands, session.subject()),
             }
         }
         console("garbage", &Demands::on(&[Trait::Board]), sessions::garbage());
