@@ -7,7 +7,7 @@ use crate::session::Session;
 use crate::words::{Failure, Word, Words};
 
 /// The usage of each kind of definition, a line of help, and more help.
-const DEFINITIONS: [(&str, &str, &str); 3] = [
+const DEFINITIONS: [(&str, &str, &str); 6] = [
     (
         "p[:NAME] PLACE [ARGS]",
         "probe an instruction",
@@ -25,6 +25,24 @@ const DEFINITIONS: [(&str, &str, &str); 3] = [
         "probe the returns of a function",
         "as p, on the entry of a function; $retval is the value that it returns\n\
          MAXACTIVE: the number of calls that can be followed at a time",
+    ),
+    (
+        "f[:NAME] FUNCTION [ARGS]",
+        "probe a function's entry, or with %return its return",
+        "as p and r, without %REG; with $retval in ARGS it is on the return,\n\
+         and fN limits it to N calls at a time",
+    ),
+    (
+        "t[:NAME] EVENT [ARGS]",
+        "probe a static event",
+        "as p, without %REG; $argN and NAME are the fields of EVENT,\n\
+         which `list-probes -v tracepoint:*` shows",
+    ),
+    (
+        "e[:NAME] GROUP.EVENT [ARGS]",
+        "probe an event",
+        "as p, without %REG; $NAME is a field of GROUP.EVENT, which is static,\n\
+         or was defined with p, r or f and has one probe",
     ),
     ("-:NAME", "remove an event", "-:[GROUP/]EVENT; -:GROUP/ removes all events of a group"),
 ];

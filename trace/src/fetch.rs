@@ -97,6 +97,8 @@ pub enum Taken {
     /// The text at the address that the value is. The text has no terminating zero: its length in bytes is fetched from
     /// this source, with these reads.
     Text(Source, Vec<i64>),
+    /// The text of at most this many bytes that begins where the last read would be. A shorter text ends with a zero.
+    Padded(u16),
 }
 
 /// A range of bits of a word that is a number of its own.
@@ -111,6 +113,18 @@ pub struct Extract {
 }
 
 impl Source {
+    /// Returns a copy.
+    pub(crate) fn try_copy(&self) -> Result<Self, OutOfMemory> {
+        Ok(match self {
+            Self::Text(text) => Self::Text(fallible::boxed_slice(text.iter().copied())?),
+            &Self::Register(register) => Self::Register(register),
+            &Self::Stack(offset) => Self::Stack(offset),
+            &Self::Immediate(value) => Self::Immediate(value),
+            &Self::Entry(word) => Self::Entry(word),
+            Self::TaskName => Self::TaskName,
+        })
+    }
+
     fn is_of_a_call(&self) -> bool {
         match self {
             Self::Register(register) => register.is_of_a_call(),
@@ -164,8 +178,8 @@ pub(crate) enum Op {
     /// Stores an array: the width of each value, the offset from the value to the first, the number of values, the
     /// bitfield of each, and the byte of the record for the mask of values that could not be read.
     Array(Target, Width, i64, u8, Shift, u16),
-    /// Stores the text at value + offset.
-    Text(Target, i64),
+    /// Stores the text at value + offset, of at most this many bytes.
+    Text(Target, i64, u16),
     /// Stores the texts that an array of pointers at value + offset points to; the last operand is the number of
     /// pointers.
     Texts(Target, i64, u8),
@@ -325,7 +339,10 @@ fn compile(
             last.map(Op::Follow).map_or(Ok(()), &mut push)?;
             push(Op::Symbol(target))
         }
-        (Base::String, last, 0) => push(Op::Text(target, last.unwrap_or(0))),
+        (Base::String, last, 0) => {
+            let longest = if let Taken::Padded(size) = argument.taken { size } else { u16::MAX };
+            push(Op::Text(target, last.unwrap_or(0), longest))
+        }
         (Base::String, last, count) => push(Op::Texts(target, last.unwrap_or(0), count)),
         (_, Some(offset), count @ 1..) => {
             push(Op::Array(target, bits, offset, count, shift, field.unread.unwrap_or(0) as u16))

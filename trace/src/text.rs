@@ -170,6 +170,7 @@ fn write_event(
     }
     write!(out, "{name}: (")?;
     match format.shape {
+        _ if let Some(attached) = &format.attached => out.write_str(attached)?,
         Shape::Synthetic | Shape::Static => {}
         Shape::Probe => {
             write_offset(out, record.word(8), symbols)?;

@@ -4,35 +4,44 @@
 use core::fmt::Write;
 
 use aarch64_kprobes::probe::{self, Mode, ProbeInfo, ProbeKind};
-use kprobes_trace::definition::{self, Command, Problem};
+use kprobes_trace::definition::{self, Command, Family, Problem, Removal};
 use kprobes_trace::errno::Errno;
 
 use super::tracefs::Fault;
-use crate::session::Session;
+use crate::session::{Event, Session};
 use crate::{symbol, tracing};
 
 pub(super) fn read_definitions(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     Ok(session.events.write_definitions(out)?)
 }
 
-/// Removes all probe events, unless one is in use.
-pub(super) fn remove_all(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
+/// Removes all kprobe events, unless one is in use.
+pub(super) fn remove_kprobes(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
+    remove_all(session, Some(Family::Kprobe))
+}
+
+/// Removes all events of a family, or all that are not synthetic, unless one is in use.
+pub(super) fn remove_all(session: &mut Session, family: Option<Family>) -> Result<(), Errno> {
     let Session { events, controls, .. } = session;
-    if events.iter().any(|event| event.is_of_probe() && controls.is_busy(event)) {
+    let is_meant = |event: &Event| family.map_or(event.is_of_probe(), |family| event.is_of(family));
+    if events.iter().any(|event| is_meant(event) && controls.is_busy(event)) {
         return Err(Errno::Busy);
     }
-    events.remove_all().map_err(Problem::errno)?;
+    events.remove_all(family).map_err(Problem::errno)?;
     controls.forget(events);
     Ok(())
 }
 
-/// Carries out each line of a text as a definition.
+/// Carries out each line of a text as the definition of a kprobe.
 pub(super) fn write_definitions(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
-    text.lines().try_for_each(|line| define(session, line))
+    text.lines().try_for_each(|line| define(session, line, Some(Family::Kprobe)))
 }
 
-/// Carries out a definition. An error is logged where Linux logs it.
-pub(super) fn define(session: &mut Session, line: &str) -> Result<(), Errno> {
+/// Carries out a definition; with a family, only one of that. An error is logged where Linux logs it.
+pub(super) fn define(session: &mut Session, line: &str, family: Option<Family>) -> Result<(), Errno> {
+    if family.is_some_and(|family| family != Family::of_line(line)) {
+        return Err(Errno::Invalid);
+    }
     match definition::parse(line).map_err(|error| refuse(session, line, &error))? {
         None => Ok(()),
         Some(Command::Define(definition)) => {
@@ -40,6 +49,7 @@ pub(super) fn define(session: &mut Session, line: &str) -> Result<(), Errno> {
             outcome.map_err(|error| refuse(session, line, &error))
         }
         Some(Command::Remove(removal)) => {
+            let removal = Removal { family, ..removal };
             let Session { events, controls, .. } = session;
             let outcome = events.remove_unless(&removal, &|event| controls.is_busy(event));
             controls.forget(events);
@@ -57,7 +67,7 @@ fn refuse(session: &mut Session, line: &str, error: &definition::Error) -> Errno
     if error.problem.is_logged() {
         // If there is no memory for the line, the error is not logged.
         if let Ok(line) = definition::logged(line) {
-            session.controls.refuse("trace_kprobe", &error.problem.text(), &line, error.position);
+            session.controls.refuse(Family::of_line(&line).log(), &error.problem.text(), &line, error.position);
         }
     }
     error.problem.errno()

@@ -30,7 +30,7 @@ pub(super) fn remove_all(session: &mut Session, parts: &[&str]) -> Result<(), Er
         return Err(Errno::Busy);
     }
     remove_synthetic(session, parts)?;
-    kprobes::remove_all(session, parts)
+    kprobes::remove_all(session, None)
 }
 
 /// Removes the synthetic event `name`, or all if `name` is `None`. Returns the number of removed events.
@@ -73,12 +73,12 @@ pub(super) fn write_any(session: &mut Session, _: &[&str], text: &str) -> Result
             // The text after the name is only meaningful for probes.
             let name = removal.event.as_deref().filter(|_| is_meant);
             let removed = name.map_or(Ok(0), |name| remove(session, Some(name)))?;
-            match kprobes::define(session, line) {
+            match kprobes::define(session, line, None) {
                 Err(Errno::NotFound) if removed > 0 => {}
                 outcome => outcome?,
             }
         } else {
-            kprobes::define(session, line)?;
+            kprobes::define(session, line, None)?;
         }
     }
     Ok(())

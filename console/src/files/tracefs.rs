@@ -74,7 +74,7 @@ static NODES: [Node; 57] = [
     read_only("events/*/*/hist", event::read_histograms),
     read_only("events/*/*/id", event::read_number),
     emptied("events/*/*/trigger", event::read_triggers, event::remove_histograms, event::write_trigger),
-    emptied("kprobe_events", kprobes::read_definitions, kprobes::remove_all, kprobes::write_definitions),
+    emptied("kprobe_events", kprobes::read_definitions, kprobes::remove_kprobes, kprobes::write_definitions),
     read_only("kprobe_profile", kprobes::read_profile),
     read_only("kprobes/blacklist", kprobes::read_blacklist),
     file("kprobes/enabled", kprobes::read_armed, kprobes::write_armed),

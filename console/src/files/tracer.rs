@@ -2,6 +2,7 @@
 
 use core::fmt::Write;
 
+use kprobes_trace::definition::Family;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::tracer::{Tracer, profile};
 
@@ -93,16 +94,27 @@ pub(super) fn write_depth(session: &mut Session, _: &[&str], text: &str) -> Resu
     })
 }
 
-/// Writes the traced functions, each with the number of calls and returns that were missed, if any were. The last line has the
-/// number that were lost when the functions or the limits of the tracer changed.
+/// Writes the functions that are traced or have an enabled fprobe, each with the number of those, and of the calls and
+/// returns that the tracer has missed, if any were. The last line has the number that were lost when the functions or the
+/// limits of the tracer changed.
 pub(super) fn read_enabled(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let fprobes = session.events.iter().filter(|event| event.is_of(Family::Fprobe) && event.is_enabled());
+    let fprobes = fprobes.map(|event| event.address() as usize);
+    let count = |address| fprobes.clone().filter(|&other| other == address).count();
     for (address, missed) in session.tracing.enabled() {
         write_function(out, address)?;
-        out.write_str(" (1)")?;
+        write!(out, " ({})", 1 + count(address))?;
         if missed > 0 {
             write!(out, "\tmissed: {missed}")?;
         }
         out.write_str("\n")?;
+    }
+    for (number, address) in fprobes.clone().enumerate() {
+        let is_listed = fprobes.clone().take(number).any(|other| other == address);
+        if !is_listed && session.tracing.enabled().all(|(other, _)| other != address) {
+            write_function(out, address)?;
+            writeln!(out, " ({})", count(address))?;
+        }
     }
     match session.tracing.lost {
         0 => Ok(()),

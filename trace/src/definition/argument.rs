@@ -57,8 +57,7 @@ impl Argument {
 
     /// Makes the argument that records the function's argument `name` under the same name.
     pub(crate) fn of_name(name: &str) -> Result<Self, OutOfMemory> {
-        let argument = Some(fallible::copy(name)?);
-        let origin = Origin::Named(Named { argument, at: 0, fields: Vec::new() });
+        let origin = Origin::Named(Named::of(name)?);
         let expression = Expression { origin, reads: Vec::new(), operations: 1 };
         Ok(Self { name: fallible::copy(name)?, text: fallible::copy(name)?, expression, kind: Type::DEFAULT })
     }

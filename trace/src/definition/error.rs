@@ -58,7 +58,21 @@ problems! {
     /// The number of instances is above [`MAXACTIVE_MAX`](super::MAXACTIVE_MAX).
     MaxactiveTooBig = "Maxactive is too big";
     /// A kind of event that only Linux has. Linux logs nothing for it; here the log has the reason.
-    UnsupportedKind = "Only kprobe (p) and kretprobe (r) events are supported";
+    UnsupportedKind = "Only kprobe (p, r), fprobe (f), tracepoint (t) and event (e) probes are supported";
+    /// An fprobe at a place that is neither the entry nor the return of a named function.
+    FunctionOnly = "Invalid probed address or symbol";
+    /// A character that the name of a static event cannot have.
+    TracepointName = "Invalid character in tracepoint name";
+    /// No static event has the name.
+    NoTracepoint = "Tracepoint is not found";
+    /// The group or the name is missing of the event that an event probe is on.
+    NoEventInfo = "This requires both group and event name to attach";
+    /// The event that an event probe is on does not exist, or has no probe.
+    AttachedEvent = "Attached event does not exist";
+    /// The event that an event probe is on has no such field.
+    AttachedField = "Attached event does not have this field";
+    /// `if` after the arguments of an event probe. Linux has a filter there.
+    EventFilter = "A filter of an event probe is not supported here";
     /// The place is neither a symbol nor an address.
     Place = "Invalid probed address or symbol";
     /// No function has the name, the function is shorter than the offset, or the source line does not exist.
@@ -172,6 +186,8 @@ problems! {
     NoArgument = "No argument expression";
     /// The engine refuses the probe.
     Refused = "Failed to register probe event";
+    /// An event of this name exists, and can have no further probe, or events are on it.
+    Exists = "Given group/event name is already used by another event";
     /// An event of this name exists, with the other kind of probe.
     OtherKind = "Probe type is different from existing probe";
     /// An event of this name exists, with other arguments.
@@ -194,10 +210,12 @@ impl Problem {
             | Self::NoArgumentOfName
             | Self::NoSignature
             | Self::NothingReturned
+            | Self::NoTracepoint
+            | Self::AttachedField
             | Self::NoField => Errno::NotFound,
             Self::Busy => Errno::Busy,
             Self::OutOfMemory => Errno::NoMemory,
-            Self::OtherKind | Self::OtherArguments | Self::Same => Errno::Exists,
+            Self::Exists | Self::OtherKind | Self::OtherArguments | Self::Same => Errno::Exists,
             _ => Errno::Invalid,
         }
     }
@@ -216,6 +234,13 @@ impl Problem {
             Self::UnsupportedKind => {
                 "p:NAME FUNCTION is hit when the function is called, r:NAME FUNCTION when it returns"
             }
+            Self::FunctionOnly => {
+                "`f` is for the entry of a named function, or with %return its return; `p` is for any place"
+            }
+            Self::NoTracepoint | Self::TracepointName => "`list-probes tracepoint:*` shows the static events",
+            Self::NoEventInfo => "an event is GROUP.EVENT",
+            Self::AttachedEvent => "`list` and `list-probes tracepoint:*` show the events that have a probe",
+            Self::EventFilter => "write it to the file `filter` of the new event, with the names of its own arguments",
             Self::MaxactiveOnProbe => "only a return probe (`r`) has a maximum of active calls",
             Self::Maxactive | Self::MaxactiveTooBig => "it is from 1 to 4096",
             Self::Place => {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::named::{self, Named};
 use super::token::{Token, find_outside_brackets};
-use super::{Fault, Problem, number};
+use super::{Fault, Problem, is_identifier, number};
 use crate::fetch::Register;
 
 /// The largest N of `$stackN` and `$argN`, as in Linux: the words of a stack of 16 KiB.
@@ -25,6 +25,8 @@ pub enum Site {
     Inside,
     /// The return of a function.
     Return,
+    /// Another event, whose fields are the variables.
+    Event,
 }
 
 /// Where a value comes from.
@@ -88,6 +90,11 @@ impl Expression {
         };
         match token.text.chars().next() {
             Some(_) if named::begins(token.text) && site == Site::Inside => Err(token.fault(Problem::NoTypes)),
+            Some(_) if named::begins(token.text) && site == Site::Event => Err(token.fault(Problem::Argument)),
+            Some('$') if site == Site::Event => match is_identifier(rest().text) {
+                true => Ok(plain(Origin::Named(Named::of(rest().text)?))),
+                false => Err(token.fault(Problem::Variable)),
+            },
             Some(_) if named::begins(token.text) => named(),
             Some('$') if site == Site::Return && token.text.starts_with("$retval") && token.text != "$retval" => {
                 let expression = named()?;

@@ -185,16 +185,23 @@ fn blanks_change_nothing() {
 /// in the separator of group and event, and in the `u` of offsets.
 #[test]
 fn every_character_in_every_place_is_understood_or_refused() {
-    const LINES: [&str; 3] = [
+    const LINES: [&str; 5] = [
         "p:g/e <a::T as b::U>::f+4 n=+8(-u4(%x0)):u8[2] t=\\\"a:b\" c=$comm",
         "r7:g/e f m=$retval:s64 x=@0x1000:b3@2/16 y=@s-8:symstr",
+        "f7:g/e f%return m=$arg2",
+        "e:g/e a.b m=+8($c):u8",
         "-:g/e f a=%x0",
     ];
     let read = |line: &str| match parse(line) {
         Ok(Some(Command::Define(definition))) => {
-            let Definition { kind, group, event, place, arguments, .. } = definition;
+            let Definition { family, kind, group, event, place, arguments, .. } = definition;
             let what = arguments.iter().map(|argument| (&argument.name, &argument.expression, argument.kind));
-            Some(format!("{kind:?} {group} {event} {:?} {} {:?}", place.base, place.offset, what.collect::<Vec<_>>()))
+            Some(format!(
+                "{family:?} {kind:?} {group} {event} {:?} {} {:?}",
+                place.base,
+                place.offset,
+                what.collect::<Vec<_>>()
+            ))
         }
         Ok(Some(Command::Remove(removal))) => Some(format!("{removal:?}")),
         Ok(None) | Err(_) => None,

@@ -1,8 +1,13 @@
-//! Event definitions, in the grammar of Linux's `kprobe_events` (Documentation/trace/kprobetrace.rst).
+//! Event definitions, in the grammar of Linux's `kprobe_events` and `dynamic_events` (Documentation/trace/kprobetrace.rst,
+//! fprobetrace.rst and eprobetrace.rst).
 //!
 //! ```text
 //! p[:[GROUP/][EVENT]] PLACE [ARGUMENT…]              a probe
 //! r[MAXACTIVE][:[GROUP/][EVENT]] PLACE [ARGUMENT…]   a return probe
+//! f[MAXACTIVE][:[GROUP/][EVENT]] SYMBOL[%return] [ARGUMENT…]
+//!                                                    a probe on a function's entry or return, without its registers
+//! t[:[GROUP/][EVENT]] EVENT [ARGUMENT…]              a probe on a static event: `NAME` and `$argN` are its fields
+//! e[:[GROUP/][EVENT]] GROUP.EVENT [ARGUMENT…]        a probe on any event with a probe: `$NAME` are its fields
 //! -:[GROUP/][EVENT] [PLACE [ARGUMENT…]]              removes what matches
 //!
 //! PLACE        SYMBOL[+OFFSET], ADDRESS, FILE.rs:LINE, or SYMBOL%return, which makes a return probe of a `p`
@@ -22,6 +27,7 @@
 mod argument;
 mod error;
 mod expression;
+mod family;
 mod name;
 mod named;
 pub(crate) mod number;
@@ -39,6 +45,7 @@ use crate::text::is_shown_as;
 pub use argument::{ARGUMENT_MAX, ARGUMENT_NAME_MAX, ARGUMENTS_MAX, ARRAY_MAX, Argument};
 pub use error::{Error, Problem};
 pub use expression::{Expression, Origin, Site};
+pub use family::Family;
 pub use name::{NAME_MAX, parse_event_name};
 pub use named::Named;
 pub use number::{boolean, whole};
@@ -51,12 +58,9 @@ use token::Token;
 /// The largest number of instances of a return probe.
 pub const MAXACTIVE_MAX: u16 = 4096;
 
-/// First letters of the other kinds of definition in Linux: functions, tracepoints, events, synthetic events and user
-/// space.
-const UNSUPPORTED: [char; 5] = ['f', 't', 'e', 's', 'u'];
-
-/// The group of an event whose definition names none.
-pub const DEFAULT_GROUP: &str = "kprobes";
+/// First letters of the other kinds of definition in Linux: synthetic events, which have a grammar of their own
+/// ([`synthetic`]), and probes of user space.
+const OTHERS: [char; 2] = ['s', 'u'];
 
 /// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,9 +71,11 @@ pub enum Command {
     Remove(Removal),
 }
 
-/// The probes to remove: those that match all three parts.
+/// The probes to remove: those that match all parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
+    /// The family; `None` matches any.
+    pub family: Option<Family>,
     /// The group; `None` matches any.
     pub group: Option<String>,
     /// The event; `None` matches any.
@@ -81,7 +87,9 @@ pub struct Removal {
 /// The definition of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// The kind of probe.
+    /// The family, which decides the place and the meaning of arguments.
+    pub family: Family,
+    /// The kind of probe. An event that is on another event has the kind of that, as soon as the two are defined.
     pub kind: Kind,
     /// The group of events that this one belongs to.
     pub group: String,
@@ -137,6 +145,8 @@ pub enum Base {
     Address(u64),
     /// A line of the source file whose path ends with this one.
     Line(String, u32),
+    /// Another event, by its name and its group; without a group, a static event of any group.
+    Event(Option<String>, String),
 }
 
 /// A problem, and the column of its cause.
@@ -159,8 +169,9 @@ pub fn is_definition(line: &str) -> bool {
     let mut characters = first.chars();
     match characters.next() {
         Some('-') => true,
-        Some('p' | 'r') => matches!(characters.next(), None | Some(':' | '0'..='9')),
-        Some(letter) => UNSUPPORTED.contains(&letter) && characters.next() == Some(':'),
+        Some('p' | 'r' | 'f') => matches!(characters.next(), None | Some(':' | '0'..='9')),
+        Some('t' | 'e') => matches!(characters.next(), None | Some(':')),
+        Some(letter) => OTHERS.contains(&letter) && characters.next() == Some(':'),
         None => false,
     }
 }
@@ -253,7 +264,7 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
         Some((before, name)) => (before, Some(name)),
         None => (first, None),
     };
-    let kind = parse_kind(first, before)?;
+    let letter = parse_letter(first, before)?;
     let Some((&place, arguments)) = rest.split_first() else {
         return Err(first.split_at(first.text.len()).1.fault(Problem::NotADefinition));
     };
@@ -264,18 +275,33 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
     if !token::is_closed(place.text) {
         return Err(place.fault(Problem::Place));
     }
-    let (place, is_return) = parse_place_token(place)?;
-    let kind = match kind {
-        Kind::Probe if is_return => Kind::Return { maxactive: None },
-        kind => kind,
+    let Letter { family, is_return, maxactive, count } = letter;
+    let (place, has_suffix) = match family {
+        Family::Kprobe | Family::Fprobe => parse_place_token(place)?,
+        // The name of the event comes first in Linux, too: an error in it is reported before one in the place.
+        Family::Tracepoint | Family::Event => {
+            name.map_or(Ok(()), |name| parse_name(name).map(|_| ()))?;
+            (parse_attached(family, place)?, false)
+        }
     };
-    let site = match (kind, &place) {
-        (Kind::Return { .. }, Place { offset: 1.., .. } | Place { base: Base::Line(..), .. }) => {
+    let is_return = is_return || has_suffix || family == Family::Fprobe && arguments.iter().any(takes_result);
+    let kind = match maxactive {
+        Some(_) if !is_return => return Err(count.fault(Problem::MaxactiveOnProbe)),
+        maxactive if is_return => Kind::Return { maxactive },
+        _ => Kind::Probe,
+    };
+    let site = match (family, kind, &place) {
+        (Family::Event, ..) => Site::Event,
+        (Family::Tracepoint, ..) => Site::Entry,
+        (Family::Fprobe, _, Place { offset: 1.., .. } | Place { base: Base::Line(..) | Base::Address(_), .. }) => {
+            return Err(Fault { problem: Problem::FunctionOnly, column: place.column });
+        }
+        (_, Kind::Return { .. }, Place { offset: 1.., .. } | Place { base: Base::Line(..), .. }) => {
             return Err(Fault { problem: Problem::ReturnOffset, column: place.column });
         }
-        (Kind::Return { .. } | Kind::Synthetic | Kind::Static, _) => Site::Return,
-        (Kind::Probe, Place { base: Base::Symbol(_), offset: 0, .. }) => Site::Entry,
-        (Kind::Probe, _) => Site::Inside,
+        (_, Kind::Return { .. } | Kind::Synthetic | Kind::Static, _) => Site::Return,
+        (_, Kind::Probe, Place { base: Base::Symbol(_), offset: 0, .. }) => Site::Entry,
+        (_, Kind::Probe, _) => Site::Inside,
     };
     let (group, event) = match name {
         Some(name) => parse_name(name)?,
@@ -284,14 +310,22 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
     argument::check_all(arguments, site)?;
     let (mut parsed, mut bodies) = (Vec::new(), Vec::new());
     for (number, &token) in arguments.iter().enumerate() {
+        if family == Family::Event && token.text == "if" {
+            return Err(token.fault(Problem::EventFilter));
+        }
         let (argument, body) = argument::parse(token, site, &parsed)?;
+        if let (Origin::Register(_), Some(at), false) =
+            (&argument.expression.origin, token.text.find('%'), family == Family::Kprobe)
+        {
+            return Err(token.split_at(at).1.fault(Problem::Variable));
+        }
         fallible::push(&mut parsed, argument)?;
         fallible::push(&mut bodies, (2 + number, body))?;
     }
-    let group = group.map_or_else(|| fallible::copy(DEFAULT_GROUP), Ok)?;
-    let event = event.map_or_else(|| automatic_name(kind, &place), Ok)?;
+    let group = group.map_or_else(|| fallible::copy(family.group()), Ok)?;
+    let event = event.map_or_else(|| automatic_name(family, kind, &place), Ok)?;
     let parts = fallible::collect(parts.iter().copied())?;
-    Ok(Definition { kind, group, event, place, arguments: parsed, parts, bodies })
+    Ok(Definition { family, kind, group, event, place, arguments: parsed, parts, bodies })
 }
 
 /// Whether `text` is a letter, alone or followed by digits.
@@ -299,31 +333,66 @@ fn is_kind(text: &str) -> bool {
     text.chars().skip(1).all(|character| character.is_ascii_digit())
 }
 
-/// Parses `p`, `r` or `rN`.
-fn parse_kind(first: Token<'_>, before: Token<'_>) -> Result<Kind, Fault> {
-    let letter = before.text.chars().next();
-    match letter {
-        Some('p' | 'r') => {}
-        Some(letter) if UNSUPPORTED.contains(&letter) && is_kind(before.text) => {
-            return Err(first.fault(Problem::UnsupportedKind));
-        }
-        _ => return Err(first.fault(Problem::NotADefinition)),
-    }
+/// The beginning of a definition.
+struct Letter<'a> {
+    family: Family,
+    is_return: bool,
+    maxactive: Option<u16>,
+    /// What follows the letter: the number of instances, or nothing.
+    count: Token<'a>,
+}
+
+/// Parses the letter of a definition, and the number after it.
+fn parse_letter<'a>(first: Token<'a>, before: Token<'a>) -> Result<Letter<'a>, Fault> {
+    let letter = before.text.chars().next().unwrap_or(' ');
+    let Some(family) = Family::of(letter) else {
+        let problem = match OTHERS.contains(&letter) && is_kind(before.text) {
+            true => Problem::UnsupportedKind,
+            false => Problem::NotADefinition,
+        };
+        return Err(first.fault(problem));
+    };
     let count = before.skip(1);
-    match (letter, count.text) {
-        (Some('p'), "") => Ok(Kind::Probe),
-        (_, "") => Ok(Kind::Return { maxactive: None }),
-        (_, text) if !text.starts_with(|first: char| first.is_ascii_digit()) => {
-            Err(count.fault(Problem::NotADefinition))
+    let is_return = letter == 'r';
+    let maxactive = match count.text {
+        "" => None,
+        text if !text.starts_with(|first: char| first.is_ascii_digit()) => {
+            return Err(count.fault(Problem::NotADefinition));
         }
-        (Some('p'), _) => Err(count.fault(Problem::MaxactiveOnProbe)),
-        (_, text) => match number::unsigned(text) {
-            None | Some(0) => Err(count.fault(Problem::Maxactive)),
-            Some(calls) if calls > u64::from(u32::MAX) => Err(count.fault(Problem::Maxactive)),
-            Some(calls) if calls > u64::from(MAXACTIVE_MAX) => Err(count.fault(Problem::MaxactiveTooBig)),
-            Some(calls) => Ok(Kind::Return { maxactive: Some(calls as u16) }),
+        _ if !is_return && family != Family::Fprobe => return Err(count.fault(Problem::MaxactiveOnProbe)),
+        text => match number::unsigned(text) {
+            None | Some(0) => return Err(count.fault(Problem::Maxactive)),
+            Some(calls) if calls > u64::from(u32::MAX) => return Err(count.fault(Problem::Maxactive)),
+            Some(calls) if calls > u64::from(MAXACTIVE_MAX) => return Err(count.fault(Problem::MaxactiveTooBig)),
+            Some(calls) => Some(calls as u16),
         },
-    }
+    };
+    Ok(Letter { family, is_return, maxactive, count })
+}
+
+/// Whether the argument `token` of a function's probe asks for the result, which makes it a probe on the return.
+fn takes_result(token: &Token<'_>) -> bool {
+    const RESULT: &str = "$retval";
+    let behind = token.text.split_once(RESULT).map(|(_, behind)| behind.chars().next());
+    behind.is_some_and(|next| next.is_none_or(|next| !next.is_ascii_alphanumeric() && next != '_'))
+}
+
+/// Parses the event that a definition of this family is placed on.
+fn parse_attached(family: Family, token: Token<'_>) -> Result<Place, Fault> {
+    let (group, event) = match family {
+        Family::Event => match token.split_once('.').or_else(|| token.split_once('/')) {
+            Some((group, event)) if !group.text.is_empty() && !event.text.is_empty() => {
+                (Some(fallible::copy(group.text)?), event.text)
+            }
+            _ => return Err(token.fault(Problem::NoEventInfo)),
+        },
+        _ => match token.text.find(|character: char| !character.is_ascii_alphanumeric() && character != '_') {
+            Some(at) => return Err(token.split_at(at).1.fault(Problem::TracepointName)),
+            None => (None, token.text),
+        },
+    };
+    let base = Base::Event(group, fallible::copy(event)?);
+    Ok(Place { base, offset: 0, column: token.column, offset_column: token.column })
 }
 
 fn parse_removal(first: Token<'_>, rest: &[Token<'_>]) -> Result<Removal, Fault> {
@@ -340,7 +409,12 @@ fn parse_removal(first: Token<'_>, rest: &[Token<'_>]) -> Result<Removal, Fault>
         return Err(event.fault(Problem::NoEvent));
     }
     let event = Some(fallible::copy(event.text)?).filter(|event| !event.is_empty());
-    Ok(Removal { group, event, rest: fallible::collect_results(rest.iter().map(|token| fallible::copy(token.text)))? })
+    Ok(Removal {
+        family: None,
+        group,
+        event,
+        rest: fallible::collect_results(rest.iter().map(|token| fallible::copy(token.text)))?,
+    })
 }
 
 /// Parses `FILE.rs:LINE` or `FILE.S:LINE`. No symbol has this form.
@@ -411,7 +485,7 @@ impl Definition {
         let place = Place { base: Base::Address(0), offset: 0, column: 0, offset_column: 0 };
         let (arguments, parts, bodies) = (Vec::new(), Vec::new(), Vec::new());
         let group = fallible::copy(synthetic::GROUP)?;
-        Ok(Self { kind: Kind::Synthetic, group, event: name, place, arguments, parts, bodies })
+        Ok(Self { family: Family::Kprobe, kind: Kind::Synthetic, group, event: name, place, arguments, parts, bodies })
     }
 }
 
@@ -421,7 +495,7 @@ impl Definition {
         let place = Place { base: Base::Address(address), offset: 0, column: 0, offset_column: 0 };
         let (arguments, parts, bodies) = (Vec::new(), Vec::new(), Vec::new());
         let (group, event) = (fallible::copy(group)?, fallible::copy(event)?);
-        Ok(Self { kind: Kind::Static, group, event, place, arguments, parts, bodies })
+        Ok(Self { family: Family::Kprobe, kind: Kind::Static, group, event, place, arguments, parts, bodies })
     }
 }
 
@@ -433,7 +507,8 @@ impl Removal {
         let place: &dyn fmt::Display = &definition.place;
         let arguments = definition.arguments.iter().map(|argument| -> &dyn fmt::Display { argument });
         let mut listed = core::iter::once(place).chain(arguments);
-        is(&self.group, &definition.group)
+        self.family.is_none_or(|family| family == definition.family)
+            && is(&self.group, &definition.group)
             && is(&self.event, &definition.event)
             && self.rest.len() <= definition.arguments.len() + 1
             && self.rest.iter().all(|wanted| listed.next().is_some_and(|listed| is_shown_as(listed, wanted)))
@@ -443,14 +518,20 @@ impl Removal {
 /// The definition as `kprobe_events` lists it: with defaults filled in for the parts that were left out.
 impl fmt::Display for Definition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            Kind::Probe => f.write_str("p")?,
-            Kind::Return { maxactive: None } => f.write_str("r")?,
-            Kind::Return { maxactive: Some(maxactive) } => write!(f, "r{maxactive}")?,
-            Kind::Synthetic => return write!(f, "s:{}/{}", self.group, self.event),
-            Kind::Static => return write!(f, "{}:{}", self.group, self.event),
+        let Self { family, kind, group, event, place, .. } = self;
+        match (kind, family) {
+            (Kind::Synthetic, _) => return write!(f, "s:{group}/{event}"),
+            (Kind::Static, _) => return write!(f, "{group}:{event}"),
+            (Kind::Return { .. }, Family::Kprobe) => f.write_str("r")?,
+            _ => write!(f, "{family}")?,
         }
-        write!(f, ":{}/{} {}", self.group, self.event, self.place)?;
+        if let (Kind::Return { maxactive: Some(maxactive) }, false) = (kind, family.is_attached()) {
+            write!(f, "{maxactive}")?;
+        }
+        write!(f, ":{group}/{event} {place}")?;
+        if let (Kind::Return { .. }, Family::Fprobe) = (kind, family) {
+            f.write_str("%return")?;
+        }
         self.arguments.iter().try_for_each(|argument| write!(f, " {argument}"))
     }
 }
@@ -461,6 +542,8 @@ impl fmt::Display for Place {
             Base::Symbol(symbol) => f.write_str(symbol)?,
             Base::Address(address) => write!(f, "{address:#018x}")?,
             Base::Line(file, line) => write!(f, "{file}:{line}")?,
+            Base::Event(Some(group), event) => write!(f, "{group}.{event}")?,
+            Base::Event(None, event) => f.write_str(event)?,
         }
         match self.offset {
             0 => Ok(()),

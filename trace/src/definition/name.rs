@@ -5,7 +5,7 @@ use alloc::string::String;
 use fallible::OutOfMemory;
 
 use super::token::Token;
-use super::{Base, Error, Fault, Kind, Place, Problem};
+use super::{Base, Error, Family, Fault, Kind, Place, Problem};
 
 /// Names of files in the directories of groups and events. No group and no event may have one of these names.
 const RESERVED: [&str; 8] = ["enable", "filter", "format", "header_event", "header_page", "hist", "id", "trigger"];
@@ -67,23 +67,31 @@ pub(crate) fn is_identifier(text: &str) -> bool {
 }
 
 /// Returns the name of an event whose definition gives none: `p_SYMBOL_OFFSET`, `r_SYMBOL_0`, `p_0xADDRESS` or
-/// `p_FILE_LINE`. Each character that a name cannot have becomes `_`, and the name is cut at the longest length. Linux
-/// replaces `:` and `.` in this way.
-pub(super) fn automatic_name(kind: Kind, place: &Place) -> Result<String, OutOfMemory> {
-    let letter = match kind {
-        Kind::Probe => 'p',
-        Kind::Return { .. } => 'r',
-        Kind::Synthetic | Kind::Static => 's',
+/// `p_FILE_LINE`; `SYMBOL__entry` or `SYMBOL__exit` of an fprobe; the name of the event that it is on. Each character
+/// that a name cannot have becomes `_`, and the name is cut at the longest length. Linux replaces `:` and `.` in this
+/// way.
+pub(super) fn automatic_name(family: Family, kind: Kind, place: &Place) -> Result<String, OutOfMemory> {
+    let is_return = matches!(kind, Kind::Return { .. });
+    let letter = if is_return { 'r' } else { 'p' };
+    let suffix = match family {
+        Family::Fprobe if is_return => "__exit",
+        Family::Fprobe => "__entry",
+        _ => "",
     };
     let name = match &place.base {
+        Base::Symbol(symbol) if family == Family::Fprobe => fallible::copy(symbol),
         Base::Symbol(symbol) => fallible::format(format_args!("{letter}_{symbol}_{}", place.offset)),
         Base::Address(address) => fallible::format(format_args!("{letter}_{address:#018x}")),
         Base::Line(file, line) => fallible::format(format_args!("{letter}_{file}_{line}")),
+        Base::Event(_, event) if event.starts_with(|first: char| first.is_ascii_digit()) => {
+            fallible::format(format_args!("_{event}"))
+        }
+        Base::Event(_, event) => fallible::copy(event),
     }?;
     let plain = |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
     let mut automatic = String::new();
     // Each character is one byte.
     automatic.try_reserve_exact(NAME_MAX)?;
-    automatic.extend(name.chars().map(plain).take(NAME_MAX));
+    automatic.extend(name.chars().map(plain).take(NAME_MAX - suffix.len()).chain(suffix.chars()));
     Ok(automatic)
 }

@@ -5,6 +5,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use fallible::OutOfMemory;
+
 use super::token::Token;
 use super::{Fault, Problem};
 
@@ -17,6 +19,13 @@ pub struct Named {
     pub(crate) at: usize,
     /// The fields that follow, each with the number of characters before it.
     pub(crate) fields: Vec<(String, usize)>,
+}
+
+impl Named {
+    /// A name alone.
+    pub(super) fn of(name: &str) -> Result<Self, OutOfMemory> {
+        Ok(Self { argument: Some(fallible::copy(name)?), at: 0, fields: Vec::new() })
+    }
 }
 
 /// Whether the first character of `text` can begin a name.

@@ -152,6 +152,7 @@ fn removals() {
     };
     let owned = |name: Option<&str>| name.map(ToString::to_string);
     let wanted = |group, event, rest: &[&str]| Removal {
+        family: None,
         group: owned(group),
         event: owned(event),
         rest: rest.iter().map(ToString::to_string).collect(),
@@ -190,21 +191,64 @@ fn empty_lines_and_comments_are_nothing() {
 
 #[test]
 fn commands_are_told_from_definitions() {
-    for line in ["p", "p f", "p:x f", "p100 f", "r f", "r5 f", "r:", "-", "-:x", "-x", "f:x f", "t:x f"] {
+    for line in
+        ["p", "p f", "p:x f", "p100 f", "r f", "r5 f", "r:", "-", "-:x", "-x", "f:x f", "t:x f", "f f", "f9 f", "e x.y"]
+    {
         assert!(is_definition(line), "{line}");
     }
-    for line in ["", "poweroff", "run sha256", "q:x f", "f", "free", "# p"] {
+    for line in ["", "poweroff", "run sha256", "q:x f", "t9", "free", "# p"] {
         assert!(!is_definition(line), "{line}");
     }
+}
+
+/// The columns are those of Linux's `fprobe_syntax_errors.tc`, `tprobe_syntax_errors.tc` and `eprobes_syntax_errors.tc`.
+#[test]
+fn probes_on_functions_and_events_are_refused_as_linux_refuses_them() {
+    assert_eq!(refused("f100 vfs", " ^"), Problem::MaxactiveOnProbe);
+    assert_eq!(refused("t100 kfree", " ^"), Problem::MaxactiveOnProbe);
+    assert_eq!(refused("f vfs+10", "  ^"), Problem::FunctionOnly);
+    assert_eq!(refused("f 0x1000", "  ^"), Problem::FunctionOnly);
+    assert_eq!(refused("f a.rs:7", "  ^"), Problem::FunctionOnly);
+    assert_eq!(refused("f vfs%hoge", "     ^"), Problem::PlaceSuffix);
+    assert_eq!(refused("f vfs %x0", "      ^"), Problem::Variable);
+    assert_eq!(refused("t kfree a=+0(%x0)", "             ^"), Problem::Variable);
+    assert_eq!(refused("t kfree $retval", "        ^"), Problem::ReturnValueOnProbe);
+    assert_eq!(refused("t kfree $arg* $arg*", "              ^"), Problem::ArgumentsTwice);
+    assert_eq!(refused("t kfree+1", "       ^"), Problem::TracepointName);
+    assert_eq!(refused("t:/bar kfree", "  ^"), Problem::NoGroup);
+    assert_eq!(refused("t: kfree", "  ^"), Problem::NoEvent);
+    assert_eq!(refused("e a.", "  ^"), Problem::NoEventInfo);
+    assert_eq!(refused("e .b", "  ^"), Problem::NoEventInfo);
+    assert_eq!(refused("e ab", "  ^"), Problem::NoEventInfo);
+    assert_eq!(refused("e:foo.1/bar a/b", "  ^"), Problem::Group);
+    assert_eq!(refused("e a/b foo", "      ^"), Problem::Argument);
+    assert_eq!(refused("e:foo/bar a/b arg=dfd", "                  ^"), Problem::Argument);
+    assert_eq!(refused("e a/b $", "      ^"), Problem::Variable);
+    assert_eq!(refused("e a/b if x == 1", "      ^"), Problem::EventFilter);
+}
+
+#[test]
+fn a_function_probe_on_a_result_is_one_on_the_return() {
+    let kind = |line| define(line).kind;
+    assert_eq!(kind("f f"), Kind::Probe);
+    for line in ["f f $retval", "f f a=$retval:u8", "f f%return", "f f +8($retval)"] {
+        assert_eq!(kind(line), Kind::Return { maxactive: None }, "{line}");
+    }
+    assert_eq!(kind("f7 f%return"), Kind::Return { maxactive: Some(7) });
+    let long = ["a"; 80].concat();
+    assert_eq!(define(&format!("f {long}")).event, format!("{}__entry", &long[..56]));
+    assert_eq!(listed("t 9lives"), "t:tracepoints/_9lives 9lives");
+    assert_eq!(listed("e a/b x=$c:u8"), "e:eprobes/b a.b x=$c:u8");
 }
 
 #[test]
 fn names_are_refused_as_linux_refuses_them() {
     assert_eq!(refused("q:x f", "^"), Problem::NotADefinition);
-    for line in ["f:x f", "f10:x f", "f f", "t:x sched", "e:x g/e", "s:x int a", "u:x /bin/sh:0"] {
+    for line in ["s:x int a", "u:x /bin/sh:0"] {
         assert_eq!(refused(line, "^"), Problem::UnsupportedKind);
     }
-    assert_eq!(refused("foo f", "^"), Problem::NotADefinition);
+    assert_eq!(refused("foo f", " ^"), Problem::NotADefinition);
+    assert_eq!(refused("go f", "^"), Problem::NotADefinition);
     assert_eq!(refused("px f", " ^"), Problem::NotADefinition);
     assert_eq!(refused("p:x", "   ^"), Problem::NotADefinition);
     assert_eq!(refused("p100:x f", " ^"), Problem::MaxactiveOnProbe);

@@ -3,6 +3,7 @@
 use core::mem;
 use core::sync::atomic::Ordering::Relaxed;
 
+use aarch64_kprobes::event::Event as Description;
 use fallible::{Arc, OutOfMemory};
 
 use super::{Armed, Form};
@@ -29,6 +30,8 @@ pub struct Event<P> {
     pub(super) address: u64,
     pub(super) definition: Definition,
     pub(super) format: Format,
+    /// The description of a static event.
+    pub(super) described: Option<&'static Description>,
 }
 
 /// A probe to exchange with that of an event; after the exchange, the probe that the event had before.

@@ -3,7 +3,7 @@
 use core::fmt::{self, Write};
 
 use super::{Armed, Event, Events};
-use crate::definition::Definition;
+use crate::definition::{Definition, Family};
 use crate::text;
 
 impl<P: Armed> Events<P> {
@@ -15,7 +15,7 @@ impl<P: Armed> Events<P> {
     pub fn write_definitions(&self, out: &mut dyn Write) -> fmt::Result {
         self.events
             .iter()
-            .filter(|event| event.is_of_probe())
+            .filter(|event| event.is_of(Family::Kprobe))
             .try_for_each(|event| writeln!(out, "{}", event.definition))
     }
 
@@ -56,7 +56,7 @@ impl<P: Armed> Events<P> {
     pub fn write_profile(&self, out: &mut dyn Write) -> fmt::Result {
         self.events
             .iter()
-            .filter(|event| event.is_of_probe())
+            .filter(|event| event.is_of(Family::Kprobe))
             .try_for_each(|event| text::write_profile(out, &event.definition.event, event.hits(), event.missed()))
     }
 

@@ -11,6 +11,7 @@
 //! probing itself is tested on the host.
 
 mod armed;
+mod attached;
 mod event;
 mod list;
 mod resolve;
@@ -33,15 +34,18 @@ pub(crate) use event::OtherProbe;
 pub use resolve::{Refusal, resolve};
 
 use crate::compiled::Compiled;
-use crate::definition::{Definition, Error, Kind, Problem, Removal};
-use crate::format::{Base, Format, Shape};
+use crate::definition::{Base, Definition, Error, Family, Kind, Problem, Removal};
+use crate::fetch::Fetch;
+use crate::format::{self, Format, Shape};
 use crate::functions::Functions;
 use crate::host::Symbols;
 use crate::options::Options;
 use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, PRINT_EVENT, Recorder};
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
 use crate::trigger::Plan;
+use attached::Attached;
 use event::code;
+use resolve::EntryValue;
 use trace::{Pipe, SnapshotFile};
 
 /// The largest number that no defined event has.
@@ -116,12 +120,23 @@ impl<P: Armed> Events<P> {
         symbols: &dyn Symbols,
         plan: &MakePlan<'_>,
     ) -> Result<(), Error> {
-        typed::settle(&mut definition, symbols)?;
+        match self.attached(&definition)? {
+            Some(attached) => {
+                definition.kind = attached.kind();
+                attached.settle(&mut definition)?;
+            }
+            None => typed::settle(&mut definition, symbols)?,
+        }
         let siblings = self.events.iter().filter(|event| event.is_sibling(&definition));
         let sibling = siblings.clone().next().map(|event| (event.number, event.is_enabled(), &event.definition));
         if let Some((_, _, other)) = sibling {
-            if mem::discriminant(&other.kind) != mem::discriminant(&definition.kind) {
+            let is_of_other_kind = mem::discriminant(&other.kind) != mem::discriminant(&definition.kind);
+            if other.family != definition.family || is_of_other_kind {
                 return Err(definition.error(0, Problem::OtherKind, None));
+            }
+            // As in Linux, an event probe is alone. One that is on this event would miss the hits of another probe.
+            if definition.family == Family::Event || self.is_attached_to(other, &|_| true) {
+                return Err(definition.error(0, Problem::Exists, None));
             }
             if let Some(part) = definition.differs(other) {
                 return Err(definition.error(part, Problem::OtherArguments, None));
@@ -130,16 +145,18 @@ impl<P: Armed> Events<P> {
         let sibling = sibling.map(|(number, enabled, _)| (number, enabled));
         let shape = if definition.kind == Kind::Probe { Shape::Probe } else { Shape::Return };
         let fields = definition.arguments.iter().map(|argument| (argument.name.as_str(), argument.kind));
-        let format = Format::new(shape, fields)?;
+        let mut format = Format::new(shape, fields)?;
+        if definition.family.is_attached() {
+            format.attached = Some(fallible::format(format_args!("{}", definition.place))?);
+        }
         if RECORD_HEADER + format.size() > RECORD_MAX {
             return Err(definition.error(2, Problem::TooBig, None));
         }
         let refuse = |Refusal { problem, reason }| definition.error(1, problem, reason);
-        let address = resolve(&definition.place, symbols).map_err(refuse)?;
-        let arguments = resolve::arguments(&definition, symbols).map_err(refuse)?;
+        let (address, arguments) = self.resolved(&definition, symbols)?;
         // Two definitions may spell one function or static differently, so compare what they resolve to.
         for event in siblings.filter(|event| event.address == address && event.format == format) {
-            if resolve::arguments(&event.definition, symbols).map_err(refuse)? == arguments {
+            if self.resolved(&event.definition, symbols)?.1 == arguments {
                 return Err(definition.error(0, Problem::Same, None));
             }
         }
@@ -148,7 +165,8 @@ impl<P: Armed> Events<P> {
             Some((number, _)) => number,
             None => self.free_number().ok_or_else(|| definition.error(0, Problem::OutOfMemory, None))?,
         };
-        let records_names = definition.arguments.iter().any(|argument| argument.kind.base == Base::SymbolString);
+        let records_names =
+            definition.arguments.iter().any(|argument| argument.kind.base == format::Base::SymbolString);
         let functions = match (records_names, &self.functions) {
             (false, _) => None,
             (true, Some(functions)) => Some(functions.clone()),
@@ -179,8 +197,55 @@ impl<P: Armed> Events<P> {
         self.functions = functions.or(self.functions.take());
         let before = [0; 2];
         let probe = Some(probe);
-        self.events.push(Event { probe, compiled, recorder, form, before, number, address, definition, format });
+        let described = None;
+        self.events.push(Event {
+            probe,
+            compiled,
+            recorder,
+            form,
+            before,
+            number,
+            address,
+            definition,
+            format,
+            described,
+        });
         Ok(())
+    }
+
+    /// Returns the event that `definition` is to be on, if it is on another event.
+    fn attached(&self, definition: &Definition) -> Result<Option<Attached<'_, P>>, Error> {
+        Attached::of(self, definition).map_err(|Refusal { problem, reason }| definition.error(1, problem, reason))
+    }
+
+    /// Returns the virtual address of a probe, and what its arguments fetch.
+    fn resolved(
+        &self,
+        definition: &Definition,
+        symbols: &dyn Symbols,
+    ) -> Result<(u64, (Vec<Fetch>, Vec<EntryValue>)), Error> {
+        let refuse = |Refusal { problem, reason }| definition.error(1, problem, reason);
+        match self.attached(definition)? {
+            Some(attached) => {
+                let arguments = attached.arguments(definition, symbols);
+                let arguments = arguments.map_err(|(argument, Refusal { problem, reason })| {
+                    definition.error(argument.map_or(1, |number| 2 + number), problem, reason)
+                })?;
+                Ok((attached.address(), arguments))
+            }
+            None => {
+                let address = resolve(&definition.place, symbols).map_err(refuse)?;
+                Ok((address, resolve::arguments(definition, symbols).map_err(refuse)?))
+            }
+        }
+    }
+
+    /// Whether an event of those that `is_meant` is on the event `other`.
+    fn is_attached_to(&self, other: &Definition, is_meant: &dyn Fn(&Definition) -> bool) -> bool {
+        self.events.iter().map(|event| &event.definition).filter(|definition| is_meant(definition)).any(|definition| {
+            let Base::Event(group, event) = &definition.place.base else { return false };
+            *event == other.event && group.as_ref().is_none_or(|group| *group == other.group)
+        })
     }
 
     /// Returns a number that neither an event nor a record has.
@@ -197,8 +262,8 @@ impl<P: Armed> Events<P> {
     ///
     /// # Errors
     ///
-    /// Returns [`Problem::Busy`] at the last probe of an event that is enabled. That probe and those after it are not
-    /// removed.
+    /// Returns [`Problem::Busy`] at the last probe of an event that is enabled, or on which there is an event that is not
+    /// to be removed. That probe and those after it are not removed.
     pub fn remove(&mut self, removal: &Removal) -> Result<usize, Problem> {
         self.remove_unless(removal, &Event::is_enabled)
     }
@@ -221,7 +286,8 @@ impl<P: Armed> Events<P> {
                 continue;
             }
             let others = self.events.iter().filter(|other| other.is_sibling(&event.definition)).count() - 1;
-            if others == 0 && is_enabled(event) {
+            let is_kept = |definition: &Definition| !removal.matches(definition);
+            if others == 0 && (is_enabled(event) || self.is_attached_to(&event.definition, &is_kept)) {
                 self.forget();
                 return Err(Problem::Busy);
             }
@@ -239,16 +305,18 @@ impl<P: Armed> Events<P> {
         Ok(count)
     }
 
-    /// Removes all events that are not synthetic.
+    /// Removes all events of a family; without one, all that are not synthetic.
     ///
     /// # Errors
     ///
     /// Returns [`Problem::Busy`] if one is enabled. Then none is removed.
-    pub fn remove_all(&mut self) -> Result<(), Problem> {
-        if self.events.iter().any(|event| event.is_of_probe() && event.is_enabled()) {
+    pub fn remove_all(&mut self, family: Option<Family>) -> Result<(), Problem> {
+        let removal = Removal { family, group: None, event: None, rest: Vec::new() };
+        let mut removed = self.events.iter().filter(|event| event.is_of_probe() && removal.matches(&event.definition));
+        if removed.any(Event::is_enabled) {
             return Err(Problem::Busy);
         }
-        self.remove(&Removal { group: None, event: None, rest: Vec::new() }).map(|_| ())
+        self.remove(&removal).map(|_| ())
     }
 
     /// Drops the formats of removed events without records.

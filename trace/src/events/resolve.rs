@@ -56,6 +56,8 @@ pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     let name = match &place.base {
         Base::Address(address) => return Ok(address.wrapping_add(place.offset)),
         Base::Line(file, line) => return self::line(file, *line, symbols),
+        // `Attached` has the address.
+        Base::Event(..) => return Err(Refusal { problem: Problem::AttachedEvent, reason: None }),
         Base::Symbol(name) => name,
     };
     let function = function(name, symbols)?;
@@ -189,7 +191,8 @@ pub(super) fn keep(value: EntryValue, kept: &mut Vec<EntryValue>) -> Result<Sour
     Ok(Source::Entry(index as u8))
 }
 
-fn source(
+/// Returns the source of a value that has no name.
+pub(super) fn source(
     origin: &Origin,
     is_return: bool,
     kept: &mut Vec<EntryValue>,

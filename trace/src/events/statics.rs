@@ -8,7 +8,7 @@ use aarch64_kprobes::event;
 use fallible::{Arc, OutOfMemory};
 
 use super::{Armed, Event, Events, Form};
-use crate::definition::{Definition, Kind};
+use crate::definition::{Definition, Family, Kind};
 use crate::format::Format;
 use crate::recorder::Recorder;
 #[cfg(not(all(test, loom)))]
@@ -26,6 +26,12 @@ impl<P> Event<P> {
     #[must_use]
     pub fn is_static(&self) -> bool {
         self.definition.kind == Kind::Static
+    }
+
+    /// Whether it was defined as a probe of this family.
+    #[must_use]
+    pub fn is_of(&self, family: Family) -> bool {
+        self.is_of_probe() && self.definition.family == family
     }
 
     /// Whether it was defined as a probe.
@@ -66,7 +72,19 @@ impl<P: Armed> Events<P> {
         let recorder = Arc::try_new(recorder)?;
         self.events.try_reserve(1).map_err(OutOfMemory::from)?;
         let (probe, compiled, form, before) = (None, None, Form::Call, [0; 2]);
-        self.events.push(Event { probe, compiled, recorder, form, before, number, address, definition, format });
+        let described = Some(event);
+        self.events.push(Event {
+            probe,
+            compiled,
+            recorder,
+            form,
+            before,
+            number,
+            address,
+            definition,
+            format,
+            described,
+        });
         Ok(())
     }
 }

@@ -41,7 +41,19 @@ impl<P: Armed> Events<P> {
         self.removed.try_reserve(self.events.len() + 1).map_err(OutOfMemory::from)?;
         self.last = number.max(self.last);
         let (probe, compiled, form, before, address) = (None, None, Form::Full, [0; 2], 0);
-        self.events.push(Event { probe, compiled, recorder, form, before, number, address, definition, format });
+        let described = None;
+        self.events.push(Event {
+            probe,
+            compiled,
+            recorder,
+            form,
+            before,
+            number,
+            address,
+            definition,
+            format,
+            described,
+        });
         Ok(Ok(()))
     }
 

@@ -22,6 +22,7 @@ use core::fmt::{self, Write};
 use fallible::failing::with_memory;
 use kprobes_types::LineError;
 
+mod attached;
 mod linked;
 mod scarce;
 mod typed;
@@ -102,6 +103,7 @@ std::thread_local! {
 
 struct Counter {
     address: u64,
+    recorder: *const Recorder,
     form: Form,
     enabled: Cell<bool>,
     hits: Rc<Cell<u64>>,
@@ -123,7 +125,7 @@ impl Armed for Counter {
         // The engine's memory is not limited together with that of the event.
         with_memory(usize::MAX, || {
             REGISTERED.with_borrow_mut(|registered| registered.push((address, &raw const *recorder)));
-            Ok(Self { address, form, enabled: Cell::new(false), hits: Rc::default() })
+            Ok(Self { address, recorder, form, enabled: Cell::new(false), hits: Rc::default() })
         })
     }
 
@@ -154,7 +156,10 @@ impl Armed for Counter {
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        REGISTERED.with_borrow_mut(|registered| registered.retain(|&(address, _)| address != self.address));
+        REGISTERED.with_borrow_mut(|registered| {
+            let own = registered.iter().position(|&probe| probe == (self.address, self.recorder));
+            own.map(|own| registered.remove(own))
+        });
     }
 }
 
@@ -950,7 +955,7 @@ fn removing_unregisters_and_keeps_what_was_recorded() {
     (0..500).for_each(|time| hit(0x2000, time));
     assert_eq!(remove(&mut events, "-:g/"), Ok(1));
     assert_eq!(events.removed.len(), 1, "an event without records is forgotten");
-    assert_eq!(events.remove_all(), Ok(()));
+    assert_eq!(events.remove_all(None), Ok(()));
     REGISTERED.with_borrow(|registered| assert!(registered.is_empty()));
 }
 
@@ -960,7 +965,7 @@ fn events_are_enabled_and_disabled_by_name() {
     define(&mut events, "p:one f").unwrap();
     define(&mut events, "p:g/one a::b<c, d>").unwrap();
     assert_eq!(events.set_all_enabled(None, true), Ok(2));
-    assert_eq!(events.remove_all(), Err(Problem::Busy));
+    assert_eq!(events.remove_all(None), Err(Problem::Busy));
     assert_eq!(events.set_enabled(Some("g"), "one", false), Ok(1));
     let enabled: Vec<bool> = events.iter().map(|event| event.probe().unwrap().is_enabled()).collect();
     assert_eq!(enabled, [true, false]);

@@ -23,6 +23,7 @@ mod fixed;
 mod kind;
 
 use alloc::borrow::Cow;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -85,6 +86,9 @@ pub struct Format {
     pub fields: Vec<Field>,
     /// Of a static event: how it is printed, where it says so.
     pub print: Option<&'static str>,
+    /// Of an event that is on another one (`t` and `e`): that one as the definition names it. It is printed instead of
+    /// the address.
+    pub attached: Option<String>,
 }
 
 impl Field {
@@ -219,7 +223,7 @@ impl Format {
             field.unread = Some(offset);
             offset += UNREAD;
         }
-        Ok(Self { shape, fields, print: None })
+        Ok(Self { shape, fields, print: None, attached: None })
     }
 
     fn common() -> Result<Vec<Field>, OutOfMemory> {
@@ -246,7 +250,7 @@ impl Format {
             offset += if base == Base::Characters { synthetic::TEXT_SIZE } else { WORD };
             fallible::push(&mut fields, field)?;
         }
-        Ok(Self { shape: Shape::Synthetic, fields, print: None })
+        Ok(Self { shape: Shape::Synthetic, fields, print: None, attached: None })
     }
 
     /// Returns the fields of the arguments.
@@ -305,11 +309,12 @@ impl Format {
         if self.shape == Shape::Synthetic {
             return self.write_synthetic(out);
         }
-        out.write_str(match self.shape {
-            Shape::Probe => "(%lx)",
-            Shape::Return => "(%lx <- %lx)",
-            Shape::Synthetic | Shape::Static => "",
-        })?;
+        match (&self.attached, self.shape) {
+            (Some(attached), _) => write!(out, "({attached})")?,
+            (None, Shape::Probe) => out.write_str("(%lx)")?,
+            (None, Shape::Return) => out.write_str("(%lx <- %lx)")?,
+            (None, Shape::Synthetic | Shape::Static) => {}
+        }
         for field in self.arguments() {
             write!(out, " {}=", field.name)?;
             let conversion = field.kind.base.conversion();
@@ -322,10 +327,10 @@ impl Format {
                 }
             }
         }
-        out.write_str(match self.shape {
-            Shape::Probe => "\", REC->__probe_ip",
-            Shape::Return => "\", REC->__probe_func, REC->__probe_ret_ip",
-            Shape::Synthetic | Shape::Static => "\"",
+        out.write_str(match (&self.attached, self.shape) {
+            (None, Shape::Probe) => "\", REC->__probe_ip",
+            (None, Shape::Return) => "\", REC->__probe_func, REC->__probe_ret_ip",
+            (Some(_), _) | (None, Shape::Synthetic | Shape::Static) => "\"",
         })?;
         for field in self.arguments() {
             let (before, after) = if field.kind.base.is_text() { ("__get_str(", ")") } else { ("REC->", "") };

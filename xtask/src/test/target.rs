@@ -197,8 +197,8 @@ impl<'a> Targets<'a> {
         let plain = named.board.cpus(named.board.configuration(BASE).unwrap_or(named.configuration));
         for session in sessions::all(&named.board.name, cpus, cpus == plain)? {
             let of_other_profile = profile.as_ref().filter(|_| session.is_of_default_profile);
-            let of_other_profile =
-                of_other_profile.map(|profile| format!("it is for images of the default profile, but {profile} is set"));
+            let of_other_profile = of_other_profile
+                .map(|profile| format!("it is for images of the default profile, but {profile} is set"));
             let lacking = session.demands.lacking(&named.traits).map(|need| format!("no {need}"));
             match of_other_profile.or(lacking) {
                 Some(reason) => {

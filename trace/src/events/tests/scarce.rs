@@ -64,6 +64,8 @@ fn controlled() -> (Controlled, usize) {
         "r3:g/two a::b<c, d> $retval first=$arg1 ninth=$arg9 z=@a::TIMES z2=-8(+16(%sp)):s32",
         "p f+4",
         "p 0x2008 %x20 +0(%x19)",
+        "f f $comm",
+        "e:on g.two $first t=\\\"text\" $ninth:u8",
     ] {
         allocations += each(&mut controlled, line, |controlled| define_line(controlled, line));
     }
@@ -101,7 +103,7 @@ fn change(Controlled { events, controls }: &mut Controlled, file: &str, text: &s
 fn what_there_is_no_memory_for_is_not_defined() {
     let (controlled, allocations) = controlled();
     assert!(allocations > 100, "{allocations}");
-    assert_eq!(controlled.events.iter().count(), 5);
+    assert_eq!(controlled.events.iter().count(), 7);
 }
 
 #[test]
@@ -165,6 +167,8 @@ fn events_are_removed_without_memory() {
         change(&mut controlled, file, text).unwrap();
     }
     let Controlled { events, controls } = &mut controlled;
+    // One that is on an event of the group would hold it.
+    assert_eq!(remove(events, "-:on"), Ok(1));
     let before = REGISTERED.with_borrow(Vec::len);
     let Ok(Some(Command::Remove(removal))) = parse("-:g/") else { panic!("it is read") };
     with_memory(0, || {
@@ -174,7 +178,7 @@ fn events_are_removed_without_memory() {
         removed
     })
     .unwrap();
-    assert_eq!((events.iter().count(), before - REGISTERED.with_borrow(Vec::len)), (2, 3));
+    assert_eq!((events.iter().count(), before - REGISTERED.with_borrow(Vec::len)), (3, 3));
     assert!(controls.get(("g", "one")).is_none());
 }
 
@@ -192,6 +196,8 @@ fn what_is_refused_is_refused_without_memory() {
         "r:g/one f",
         "p:g/one f",
         "p:x f +0(+0(%x0)",
+        "e:x g.none",
+        "e:x g.one $none",
         "-:g/one f",
     ] {
         let outcome = |allocations, controlled: &mut Controlled| {

@@ -160,11 +160,13 @@ impl Draft<'_> {
                 let mask = self.array(target, width, count, start, shift);
                 self.put(unread.into(), Width::W64, mask);
             }
-            Op::Text(target, offset) => self.text(target, value.map(|value| value.wrapping_add_signed(offset))),
+            Op::Text(target, offset, longest) => {
+                self.text(target, value.map(|value| value.wrapping_add_signed(offset)), longest.into());
+            }
             Op::Texts(target, offset, count) => {
                 let mut target = target;
                 for index in 0..i64::from(count) {
-                    self.text(target, follow(value, offset.wrapping_add(8 * index), Width::W64));
+                    self.text(target, follow(value, offset.wrapping_add(8 * index), Width::W64), usize::MAX);
                     target.at = target.at.wrapping_add(4);
                 }
             }
@@ -224,14 +226,14 @@ impl Draft<'_> {
         unread
     }
 
-    /// Appends the text at `address`, up to its zero, and stores its location at `target`.
+    /// Appends the text at `address`, up to its zero or to `longest` bytes, and stores its location at `target`.
     #[inline(never)]
-    fn text(&mut self, target: Target, address: Option<u64>) {
+    fn text(&mut self, target: Target, address: Option<u64>, longest: usize) {
         let (start, end) = self.room();
         let room = end - start;
         let mut length = 0;
         let mut ended = address.is_none();
-        while !ended && length + 1 < room {
+        while !ended && length + 1 < room && length < longest {
             let byte = address.and_then(|address| read(address.wrapping_add(length as u64), Width::W8));
             let Some(byte) = byte else {
                 length = 0;

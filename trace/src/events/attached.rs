@@ -1,0 +1,280 @@
+//! Events that are on other events: `t` on a static event, `e` on any event that has a probe.
+//!
+//! Linux has the other event's record call them. Here they get a probe of their own, at the place of the other event's
+//! probe, and what they fetch of a field is what the other event fetches for it. So they cost what any event costs, and
+//! work whether the other event is enabled or not.
+
+use alloc::vec::Vec;
+
+use aarch64_kprobes::event::{self, Kind as Described};
+use fallible::OutOfMemory;
+
+use super::resolve::{self, EntryValue, Refusal};
+use super::{Armed, Event, Events};
+use crate::definition::{
+    ARGUMENT_NAME_MAX, ARGUMENTS_MAX, Argument, Base as PlaceBase, Definition, Error, Expression, Family, Kind, Named,
+    Origin, Problem,
+};
+use crate::fetch::{Extract, Fetch, Register, Source, Taken};
+use crate::format::{Base, Field, Type, Width};
+use crate::host::Symbols;
+
+/// What the arguments of an event fetch, and the values that are saved for them at the entry of a function.
+type Arguments = (Vec<Fetch>, Vec<EntryValue>);
+
+/// The event that another one is on.
+pub(super) struct Attached<'a, P>(&'a Event<P>);
+
+impl<'a, P: Armed> Attached<'a, P> {
+    /// Finds the event that `definition` is to be on; `None` if it names a place of its own.
+    pub fn of(events: &'a Events<P>, definition: &Definition) -> Result<Option<Self>, Refusal> {
+        let PlaceBase::Event(group, name) = &definition.place.base else { return Ok(None) };
+        let is_static = definition.family == Family::Tracepoint;
+        let problem = if is_static { Problem::NoTracepoint } else { Problem::AttachedEvent };
+        let mut found =
+            events.iter().filter(|event| event.is(group.as_deref(), Some(name)) && (!is_static || event.is_static()));
+        let Some(event) = found.next() else { return Err(Refusal { problem, reason: None }) };
+        if event.is_synthetic() {
+            return Err(Refusal::new(
+                problem,
+                "a synthetic event has no probe; its triggers are in its file `trigger`",
+            ));
+        }
+        if event.definition.family.is_attached() {
+            return Err(Refusal::new(problem, format_args!("it is on `{}` itself", event.definition.place)));
+        }
+        if found.next().is_some() {
+            let reason = match is_static {
+                true => "several groups have an event of this name; `e` takes GROUP.EVENT",
+                false => "it has several probes; place this one as the others are, with `p` or `r`",
+            };
+            return Err(Refusal::new(Problem::Ambiguous, reason));
+        }
+        Ok(Some(Self(event)))
+    }
+
+    /// Returns the virtual address of the probe.
+    pub fn address(&self) -> u64 {
+        self.0.address
+    }
+
+    /// Returns the kind of the probe.
+    pub fn kind(&self) -> Kind {
+        match self.0.definition.kind {
+            Kind::Return { maxactive } => Kind::Return { maxactive },
+            _ => Kind::Probe,
+        }
+    }
+
+    /// Gives the arguments of `definition` the types of their fields where the definition has none, and replaces
+    /// `$arg*` by all fields.
+    pub fn settle(&self, definition: &mut Definition) -> Result<(), Error> {
+        self.expand(definition)?;
+        let by_name = definition.family == Family::Tracepoint;
+        for number in 0..definition.arguments.len() {
+            let Some(argument) = definition.arguments.get(number) else { break };
+            let kind =
+                self.default_type(argument, by_name).map_err(|problem| definition.error(2 + number, problem, None))?;
+            if let (Some(kind), Some(argument)) = (kind, definition.arguments.get_mut(number)) {
+                argument.kind = kind;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces `$arg*` by the fields that have a type of arguments.
+    fn expand(&self, definition: &mut Definition) -> Result<(), Error> {
+        let is_all = |argument: &Argument| argument.expression.origin == Origin::Arguments;
+        let Some(at) = definition.arguments.iter().position(is_all) else { return Ok(()) };
+        let body = definition.bodies.get(at).copied().unwrap_or_default();
+        let mut arguments = definition.arguments.split_off(at);
+        let mut bodies = definition.bodies.split_off(at.min(definition.bodies.len()));
+        let is_short = |field: &&Field| field.name.len() <= ARGUMENT_NAME_MAX;
+        for field in self.0.format.arguments().iter().filter(is_short) {
+            fallible::push(&mut definition.arguments, Argument::of_name(&field.name)?)?;
+            fallible::push(&mut definition.bodies, body)?;
+        }
+        fallible::extend(&mut definition.arguments, arguments.drain(1..))?;
+        fallible::extend(&mut definition.bodies, bodies.drain(1..))?;
+        let used = |(number, argument): (usize, &Argument)| {
+            definition.arguments.iter().take(number).any(|other| other.name == argument.name)
+        };
+        let problem = match definition.arguments.len() > ARGUMENTS_MAX {
+            true => Problem::TooManyArguments,
+            false if definition.arguments.iter().enumerate().any(used) => Problem::UsedArgumentName,
+            false => return Ok(()),
+        };
+        Err(definition.error_in(at, 0, problem, None))
+    }
+
+    /// Returns the type of an argument without one, if its field decides it: a text, or, by name, whatever it is.
+    fn default_type(&self, argument: &Argument, by_name: bool) -> Result<Option<Type>, Problem> {
+        let Some(field) = self.field(&argument.expression)? else { return Ok(None) };
+        if argument.has_type() || !argument.expression.reads.is_empty() {
+            return Ok(None);
+        }
+        let kind = match field.kind.base {
+            Base::Characters => Type::one(Base::String),
+            _ => field.kind,
+        };
+        let is_named = by_name && matches!(argument.expression.origin, Origin::Named(_));
+        Ok((is_named || kind.base == Base::String).then_some(kind))
+    }
+
+    /// Returns the field that an argument fetches; `None` if it fetches something else.
+    fn field(&self, expression: &Expression) -> Result<Option<&'a Field>, Problem> {
+        Ok(self.number(expression)?.and_then(|number| self.0.format.arguments().get(number)))
+    }
+
+    /// Returns the number of the field that an argument fetches.
+    fn number(&self, expression: &Expression) -> Result<Option<usize>, Problem> {
+        let fields = self.0.format.arguments();
+        let number = match &expression.origin {
+            Origin::Named(Named { argument: Some(_), fields, .. }) if !fields.is_empty() => {
+                return Err(Problem::NoStruct);
+            }
+            Origin::Named(Named { argument: Some(name), .. }) => {
+                match fields.iter().position(|field| field.name == *name) {
+                    None if is_task_name(name) => return Ok(None),
+                    found => found,
+                }
+            }
+            &Origin::Argument(number) => Some(number as usize).filter(|number| *number < fields.len()),
+            _ => return Ok(None),
+        };
+        number.map(Some).ok_or(match expression.origin {
+            Origin::Argument(_) => Problem::NoArgumentOfName,
+            _ => Problem::AttachedField,
+        })
+    }
+
+    /// Returns what the arguments of `definition` fetch. An error has the number of the argument.
+    pub fn arguments(
+        &self,
+        definition: &Definition,
+        symbols: &dyn Symbols,
+    ) -> Result<Arguments, (Option<usize>, Refusal)> {
+        let refuse = |refusal: Refusal| (None, refusal);
+        let (others, mut kept) = match self.0.described {
+            Some(_) => (Vec::new(), Vec::new()),
+            None => resolve::arguments(&self.0.definition, symbols).map_err(refuse)?,
+        };
+        let is_return = matches!(self.kind(), Kind::Return { .. });
+        let mut fetches = Vec::new();
+        for (number, argument) in definition.arguments.iter().enumerate() {
+            let refuse = |refusal: Refusal| (Some(number), refusal);
+            let fetch = match self.number(&argument.expression).map_err(|problem| refuse(problem.into()))? {
+                Some(field) => self.fetch(field, argument, &others).map_err(refuse)?,
+                None => {
+                    let source = match &argument.expression.origin {
+                        Origin::Named(_) if !argument.expression.reads.is_empty() => {
+                            return Err(refuse(Problem::TaskNameRead.into()));
+                        }
+                        Origin::Named(_) => Source::TaskName,
+                        origin => resolve::source(origin, is_return, &mut kept, symbols).map_err(refuse)?,
+                    };
+                    let reads = fallible::collect(argument.expression.reads.iter().copied());
+                    Fetch { source, reads: reads.map_err(|error| refuse(error.into()))?, taken: Taken::Whole }
+                }
+            };
+            fallible::push(&mut fetches, fetch).map_err(|error| refuse(error.into()))?;
+        }
+        Ok((fetches, kept))
+    }
+
+    /// Returns what `argument`, which begins with field `number`, fetches. `others` is what the event's own arguments
+    /// fetch.
+    fn fetch(&self, number: usize, argument: &Argument, others: &[Fetch]) -> Result<Fetch, Refusal> {
+        let field = self.0.format.arguments().get(number).ok_or(Problem::AttachedField)?;
+        let described = self.0.described.and_then(|event| event.fields().get(number));
+        let Fetch { source, mut reads, taken } = match described {
+            Some(described) => of_static(described)?,
+            None => copy(others.get(number).ok_or(Problem::AttachedField)?)?,
+        };
+        let (outer, kind) = (&argument.expression.reads, argument.kind);
+        let is_text = field.kind.base == Base::Characters || field.kind.base.is_text();
+        let is_number = field.kind.count == 0 && !is_text;
+        if !is_number {
+            // The field is a text or an array. It is taken as it is, or not at all.
+            let is_same = kind.count == field.kind.count
+                && (kind.base == field.kind.base || kind.base == Base::String && is_text);
+            return match outer.is_empty() && is_same && kind.bits.is_none() {
+                true => Ok(Fetch { source, reads, taken }),
+                false => Err(Refusal::new(
+                    Problem::Text,
+                    "this field is a text or an array: it can be fetched only as it is",
+                )),
+            };
+        }
+        let width = field.kind.base.size();
+        if !outer.is_empty() || kind.base == Base::String || kind.count > 0 {
+            // The value is an address.
+            if width < 8 || field.kind.bits.is_some() || taken != Taken::Whole {
+                let reason = format_args!("this field has {width} bytes, too few for an address");
+                return Err(Refusal::new(Problem::Text, reason));
+            }
+            fallible::extend(&mut reads, outer.iter().copied())?;
+            return Ok(Fetch { source, reads, taken: Taken::Whole });
+        }
+        if field.kind.bits.is_some() {
+            let is_same = kind.base == field.kind.base && kind.bits == field.kind.bits;
+            return match is_same {
+                true => Ok(Fetch { source, reads, taken }),
+                false => Err(Refusal::new(Problem::Bits, "this field is a bitfield: give it the same type")),
+            };
+        }
+        let taken = match (taken, width_of(width)) {
+            // Wider than the field: its own width is read, and extended.
+            (Taken::Whole, Some(own)) if kind.base.size() > width => {
+                Taken::Bits(Extract { from: 0, width: own, signed: matches!(field.kind.base, Base::Signed(_)) })
+            }
+            (taken, _) => taken,
+        };
+        Ok(Fetch { source, reads, taken })
+    }
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self { problem, reason: None }
+    }
+}
+
+/// Whether a variable of event probes is the name of the task, if no field has this name.
+fn is_task_name(name: &str) -> bool {
+    matches!(name, "comm" | "COMM")
+}
+
+/// What is fetched of the struct of a static event for a field. Its address is in x0 when the event happens.
+fn of_static(field: &event::Field) -> Result<Fetch, OutOfMemory> {
+    let source = || Register::x(0).map_or(Source::Immediate(0), Source::Register);
+    let reads = fallible::collect([field.offset as i64])?;
+    let taken = match field.kind {
+        Described::Unsigned | Described::Signed | Described::Address => Taken::Whole,
+        Described::Characters => Taken::Padded(field.size as u16),
+        Described::Text => Taken::Text(source(), fallible::collect([field.offset as i64 + 8])?),
+    };
+    Ok(Fetch { source: source(), reads, taken })
+}
+
+fn copy(fetch: &Fetch) -> Result<Fetch, OutOfMemory> {
+    let Fetch { source, reads, taken } = fetch;
+    let reads = fallible::collect(reads.iter().copied())?;
+    let taken = match taken {
+        Taken::Text(length, reads) => Taken::Text(length.try_copy()?, fallible::collect(reads.iter().copied())?),
+        &Taken::Bits(extract) => Taken::Bits(extract),
+        &Taken::Padded(size) => Taken::Padded(size),
+        Taken::Whole => Taken::Whole,
+    };
+    Ok(Fetch { source: source.try_copy()?, reads, taken })
+}
+
+fn width_of(bytes: usize) -> Option<Width> {
+    Some(match bytes {
+        1 => Width::W8,
+        2 => Width::W16,
+        4 => Width::W32,
+        8 => Width::W64,
+        _ => return None,
+    })
+}

@@ -1,0 +1,176 @@
+//! Probes on functions (`f`), on static events (`t`), and on other events (`e`).
+
+use aarch64_kprobes::event::Text;
+
+use super::*;
+
+aarch64_kprobes::event! {
+    struct Noted<'a> = test:noted {
+        mark: u8,
+        delta: i16,
+        place: *const u64,
+        text: Text<'a>,
+        tag: [u8; 3],
+    }
+}
+
+/// Returns events of which one is static and three are probes.
+fn others() -> Events<Counter> {
+    let mut events = events();
+    events.add_static(Noted::EVENT).unwrap();
+    define(&mut events, "p:some f byte=%x3:u8 word=%x19 low=+0(%x21):s32 pair=+0(%x19):u8[2] bits=%x30:b2@1/32")
+        .unwrap();
+    define(&mut events, "r:back f first=$arg1 result=$retval").unwrap();
+    define(&mut events, "p:several f x=%x0").unwrap();
+    define(&mut events, "p:several a::b x=%x0").unwrap();
+    events
+}
+
+/// Returns the problem of a line with a caret below its cause.
+fn refused(line: &str, caret: &str) -> Problem {
+    let mut events = others();
+    let before = events.iter().count();
+    let error = define(&mut events, line).expect_err(line);
+    assert_eq!(error.column, caret.len() - 1, "{line}\n{caret}\n{error:?}");
+    assert_eq!(events.iter().count(), before);
+    error.problem
+}
+
+/// Returns what the newest event has in the trace when `Noted` happens.
+fn noted(line: &str) -> String {
+    let mut events = others();
+    define(&mut events, line).unwrap();
+    let event = events.iter().last().unwrap();
+    assert_eq!(event.address(), Noted::EVENT.address() as u64);
+    let noted = Noted { mark: 200, delta: -2, place: &TIMES[5], text: "a note".into(), tag: *b"xyz" };
+    let mut frame = TrapFrame::default();
+    frame.x[0] = &raw const noted as u64;
+    let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
+    let context = Context { cpu: 0, task: 3, name, time: 2 };
+    let moment = Moment { context, address: event.address(), return_address: None, entry: &[] };
+    // SAFETY: only this thread uses the rings, and the moment fits the event.
+    unsafe { event.recorder().record(Registers::Frame(&frame), &moment) };
+    let text = trace(&events, 1);
+    text.split_once("2.000000: ").or_else(|| text.split_once("0.000002: ")).expect(&text).1.trim_end().into()
+}
+
+#[test]
+fn a_function_probe_is_at_the_entry_or_the_return() {
+    let mut events = events();
+    for (line, listed, address) in [
+        ("f f a=$arg1", "f:fprobes/f__entry f a=$arg1", 0x1000),
+        ("f:x a::b%return", "f:fprobes/x a::b%return", 0x2000),
+        ("f9 f $retval", "f9:fprobes/f__exit f%return arg1=$retval", 0x1000),
+    ] {
+        define(&mut events, line).unwrap();
+        let event = events.iter().last().unwrap();
+        assert_eq!((event.definition().to_string().as_str(), event.address()), (listed, address));
+    }
+    let mut text = String::new();
+    events.write_definitions(&mut text).unwrap();
+    assert_eq!(text, "", "none is a kprobe");
+    // The file `kprobe_events` removes kprobes alone.
+    assert_eq!(events.remove_all(Some(Family::Kprobe)), Ok(()));
+    assert_eq!(events.iter().count(), 3);
+    assert_eq!(events.remove_all(None), Ok(()));
+    assert_eq!(events.iter().count(), 0);
+}
+
+#[test]
+fn a_kprobe_and_a_function_probe_share_no_name() {
+    let mut events = events();
+    define(&mut events, "f:g/x f").unwrap();
+    assert_eq!(define(&mut events, "p:g/x a::b").unwrap_err().problem, Problem::OtherKind);
+    assert_eq!(define(&mut events, "f:g/x a::b%return").unwrap_err().problem, Problem::OtherKind);
+    assert_eq!(define(&mut events, "f:g/x f").unwrap_err().problem, Problem::Same);
+    define(&mut events, "f:g/x a::b").unwrap();
+}
+
+#[test]
+fn fields_of_a_static_event_are_arguments() {
+    let place = &raw const TIMES[5] as u64;
+    let all = std::format!("mark=200 delta=-2 place={place:#x} text=\"a note\" tag=\"xyz\"");
+    assert!(noted("t noted $arg*").ends_with(&all), "{}", noted("t noted $arg*"));
+    assert!(noted("t noted $arg1 $arg2 b=$arg2:s64").ends_with(" arg1=0xc8 arg2=0xfffffffffffffffe b=-2"));
+    assert!(noted("t noted mark:x8 +0(place):u64 back=-8($arg3):u8").ends_with(" mark=0xc8 arg2=5 back=4"));
+    assert_eq!(refused("t nothing", "  ^"), Problem::NoTracepoint);
+    assert_eq!(refused("t some", "  ^"), Problem::NoTracepoint);
+    assert_eq!(refused("t noted $arg6", "        ^"), Problem::NoArgumentOfName);
+    assert_eq!(refused("t noted x=other", "        ^"), Problem::AttachedField);
+    assert_eq!(refused("t noted place->x", "        ^"), Problem::NoStruct);
+}
+
+#[test]
+fn fields_of_a_static_event_are_variables() {
+    assert_eq!(
+        noted("e:n test.noted $mark d=$delta:s32 t=$text g=$tag:string $comm p=+0($place):u8"),
+        "n: (test.noted) arg1=0xc8 d=-2 t=\"a note\" g=\"xyz\" arg5=\"main\" p=5"
+    );
+}
+
+#[test]
+fn fields_of_a_probe_are_variables() {
+    let mut events = others();
+    let line =
+        "e:on kprobes.some $byte wide=$byte:s16 +6($word):string low=$low:s64 b=$bits:b2@1/32 t=$pair:u8[2] c=$COMM";
+    define(&mut events, line).unwrap();
+    let event = events.iter().last().unwrap();
+    let listed = "e:eprobes/on kprobes.some arg1=$byte wide=$byte:s16 arg3=+6($word):string low=$low:s64 b=$bits:b2@1/32 t=$pair:u8[2] c=$COMM";
+    assert_eq!((event.definition().to_string().as_str(), event.address()), (listed, 0x1000));
+    events.clear_trace();
+    hit(0x1000, 1);
+    let text = trace(&events, usize::MAX);
+    let line = text.lines().find(|line| line.contains(" on: ")).unwrap();
+    let expected = "on: (kprobes.some) arg1=0x3 wide=3 arg3=\"second\" low=1 b=3 t={102,105} c=\"main\"";
+    assert!(line.ends_with(expected), "{line}");
+    let mut text = String::new();
+    let event = events.iter().last().unwrap();
+    event.format().write(&mut text, "on", 1).unwrap();
+    let print = "print fmt: \"(kprobes.some) arg1=0x%Lx wide=%d";
+    assert!(text.contains(print), "{text}");
+}
+
+#[test]
+fn an_event_on_a_return_is_hit_at_the_return() {
+    let mut events = others();
+    define(&mut events, "e:on kprobes.back $first r=$result:u8").unwrap();
+    assert!(matches!(events.iter().last().unwrap().definition().kind, Kind::Return { .. }));
+    events.clear_trace();
+    hit(0x1000, 1);
+    let text = trace(&events, usize::MAX);
+    let line = text.lines().find(|line| line.contains(" on: ")).unwrap();
+    assert!(line.ends_with("on: (kprobes.back) arg1=0x5 r=2"), "{line}");
+    assert!(text.lines().any(|line| line.ends_with("first=0x5 result=2")), "{text}");
+}
+
+#[test]
+fn what_cannot_be_attached_to_is_refused() {
+    assert_eq!(refused("e kprobes.none", "  ^"), Problem::AttachedEvent);
+    assert_eq!(refused("e kprobes.several", "  ^"), Problem::Ambiguous);
+    assert_eq!(refused("e kprobes.some $none", "               ^"), Problem::AttachedField);
+    assert_eq!(refused("e kprobes.some +0($byte)", "               ^"), Problem::Text);
+    assert_eq!(refused("e kprobes.some $pair", "               ^"), Problem::Text);
+    assert_eq!(refused("e kprobes.some $bits", "               ^"), Problem::Bits);
+    assert_eq!(refused("e test.noted +0($comm)", "             ^"), Problem::TaskNameRead);
+    assert_eq!(refused("e test.noted $tag:u8", "             ^"), Problem::Text);
+    let mut events = others();
+    define(&mut events, "e:one test.noted").unwrap();
+    assert_eq!(define(&mut events, "e:two eprobes.one").unwrap_err().problem, Problem::AttachedEvent);
+    assert_eq!(define(&mut events, "e:one test.noted").unwrap_err().problem, Problem::Exists);
+    assert_eq!(define(&mut events, "e:kprobes/some test.noted").unwrap_err().problem, Problem::OtherKind);
+}
+
+#[test]
+fn an_event_stays_while_others_are_on_it() {
+    let mut events = others();
+    define(&mut events, "e:on kprobes.some").unwrap();
+    assert_eq!(remove(&mut events, "-:some"), Err(Problem::Busy));
+    // A further probe of the event would not be one of those that are on it.
+    let same = "p:some f+4 byte=%x3:u8 word=%x19 low=+0(%x21):s32 pair=+0(%x19):u8[2] bits=%x30:b2@1/32";
+    assert_eq!(define(&mut events, same).unwrap_err().problem, Problem::Exists);
+    assert_eq!(remove(&mut events, "-:on"), Ok(1));
+    assert_eq!(remove(&mut events, "-:some"), Ok(1));
+    define(&mut events, "e:on kprobes.back").unwrap();
+    assert_eq!(events.remove_all(None), Ok(()));
+    assert!(events.iter().all(Event::is_static));
+}
