@@ -57,6 +57,17 @@ event! {
 }
 
 event! {
+    /// A task that waits is about to be woken.
+    pub struct SchedWaking = sched:sched_waking {
+        comm: [u8; 16],
+        pid: i32 = "pid_t",
+        prio: i32,
+        target_cpu: i32,
+    }
+    print r#""comm=%s pid=%d prio=%d target_cpu=%03d", REC->comm, REC->pid, REC->prio, REC->target_cpu"#
+}
+
+event! {
     /// A task that waited can run.
     pub struct SchedWakeup = sched:sched_wakeup {
         comm: [u8; 16],
@@ -88,6 +99,20 @@ event! {
         dest_cpu: i32,
     }
     print r#""comm=%s pid=%d prio=%d orig_cpu=%d dest_cpu=%d", REC->comm, REC->pid, REC->prio, REC->orig_cpu, REC->dest_cpu"#
+}
+
+event! {
+    /// A task makes another one.
+    pub struct SchedProcessFork = sched:sched_process_fork {
+        parent_comm: [u8; 16],
+        parent_pid: i32 = "pid_t",
+        child_comm: [u8; 16],
+        child_pid: i32 = "pid_t",
+    }
+    print concat!(
+        r#""comm=%s pid=%d child_comm=%s child_pid=%d", REC->parent_comm, REC->parent_pid, "#,
+        "REC->child_comm, REC->child_pid"
+    )
 }
 
 event! {

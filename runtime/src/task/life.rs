@@ -6,8 +6,8 @@ use core::time::Duration;
 use aarch64_kprobes::emit;
 use fallible::{Arc, OutOfMemory};
 
-use super::{State, Task, current_task, registry, scheduler};
-use crate::event::{PRIORITY, SchedProcessExit};
+use super::{State, Task, current_task, current_task_number, registry, scheduler};
+use crate::event::{PRIORITY, SchedProcessExit, SchedProcessFork};
 use crate::memory::stack::Stack;
 use crate::sync::IrqMask;
 use crate::{smp, time};
@@ -71,6 +71,12 @@ fn start(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -
     let task = Task::new(fallible::copy(name)?, cpu, Stack::allocate()?, fallible::boxed(body)?);
     let task = Arc::try_new(task)?;
     registry::add(task.clone())?;
+    emit!(SchedProcessFork {
+        parent_comm: current_task().short_name(),
+        parent_pid: current_task_number() as i32,
+        child_comm: task.short_name(),
+        child_pid: task.id() as i32,
+    });
     scheduler::start(task.clone());
     Ok(JoinHandle { task })
 }

@@ -52,6 +52,7 @@ use super::run_queue::{Cpu, LEAVE_STUB, QUANTUM, Queues};
 use super::{State, Task, context, current_task, idle, reaper};
 use crate::event::{
     self, HrtimerExpireEntry, HrtimerExpireExit, PRIORITY, SchedMigrateTask, SchedSwitch, SchedWakeup, SchedWakeupNew,
+    SchedWaking,
 };
 use crate::interrupt::{self, Ipi};
 use crate::sync::{IrqMask, MaskedGuard, MaskedLock};
@@ -139,6 +140,12 @@ pub(crate) fn wake_sleeper(task: &Task) {
 
 /// Lets `task` keep the CPU if it has not left it yet; otherwise makes it ready. The task is in no queue any more.
 fn continue_or_make_ready(task: Arc<Task>, queues: MaskedGuard<'_, Queues>, mask: &IrqMask) {
+    emit!(SchedWaking {
+        comm: task.short_name(),
+        pid: task.id() as i32,
+        prio: PRIORITY,
+        target_cpu: task.cpu() as i32,
+    });
     emit!(SchedWakeup {
         comm: task.short_name(),
         pid: task.id() as i32,
