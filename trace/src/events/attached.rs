@@ -9,18 +9,15 @@ use alloc::vec::Vec;
 use aarch64_kprobes::event::{self, Kind as Described};
 use fallible::OutOfMemory;
 
-use super::resolve::{self, EntryValue, Refusal};
-use super::{Armed, Event, Events};
+use super::resolve::{self, Arguments, Refusal};
+use super::{Armed, Event, Events, typed};
 use crate::definition::{
     ARGUMENT_NAME_MAX, ARGUMENTS_MAX, Argument, Base as PlaceBase, Definition, Error, Expression, Family, Kind, Named,
     Origin, Problem,
 };
 use crate::fetch::{Extract, Fetch, Register, Source, Taken};
-use crate::format::{Base, Field, Type, Width};
+use crate::format::{Base, Field, Type};
 use crate::host::Symbols;
-
-/// What the arguments of an event fetch, and the values that are saved for them at the entry of a function.
-type Arguments = (Vec<Fetch>, Vec<EntryValue>);
 
 /// The event that another one is on.
 pub(super) struct Attached<'a, P>(&'a Event<P>);
@@ -73,8 +70,9 @@ impl<'a, P: Armed> Attached<'a, P> {
         let by_name = definition.family == Family::Tracepoint;
         for number in 0..definition.arguments.len() {
             let Some(argument) = definition.arguments.get(number) else { break };
-            let kind =
-                self.default_type(argument, by_name).map_err(|problem| definition.error(2 + number, problem, None))?;
+            let kind = self
+                .default_type(argument, by_name)
+                .map_err(|problem| definition.error(definition.part_of(number), problem, None))?;
             if let (Some(kind), Some(argument)) = (kind, definition.arguments.get_mut(number)) {
                 argument.kind = kind;
             }
@@ -207,7 +205,7 @@ impl<'a, P: Armed> Attached<'a, P> {
             };
         }
         let width = field.kind.base.size();
-        if !outer.is_empty() || kind.base == Base::String || kind.count > 0 {
+        if !outer.is_empty() || kind.base.is_text() || kind.count > 0 {
             // The value is an address.
             if width < 8 || field.kind.bits.is_some() || taken != Taken::Whole {
                 let reason = format_args!("this field has {width} bytes, too few for an address");
@@ -223,7 +221,7 @@ impl<'a, P: Armed> Attached<'a, P> {
                 false => Err(Refusal::new(Problem::Bits, "this field is a bitfield: give it the same type")),
             };
         }
-        let taken = match (taken, width_of(width)) {
+        let taken = match (taken, typed::width(width as u64)) {
             // Wider than the field: its own width is read, and extended.
             (Taken::Whole, Some(own)) if kind.base.size() > width => {
                 Taken::Bits(Extract { from: 0, width: own, signed: matches!(field.kind.base, Base::Signed(_)) })
@@ -267,14 +265,4 @@ fn copy(fetch: &Fetch) -> Result<Fetch, OutOfMemory> {
         Taken::Whole => Taken::Whole,
     };
     Ok(Fetch { source: source.try_copy()?, reads, taken })
-}
-
-fn width_of(bytes: usize) -> Option<Width> {
-    Some(match bytes {
-        1 => Width::W8,
-        2 => Width::W16,
-        4 => Width::W32,
-        8 => Width::W64,
-        _ => return None,
-    })
 }

@@ -35,7 +35,6 @@ pub use resolve::{Refusal, resolve};
 
 use crate::compiled::Compiled;
 use crate::definition::{Base, Definition, Error, Family, Kind, Problem, Removal};
-use crate::fetch::Fetch;
 use crate::format::{self, Format, Shape};
 use crate::functions::Functions;
 use crate::host::Symbols;
@@ -45,7 +44,6 @@ use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
 use crate::trigger::Plan;
 use attached::Attached;
 use event::code;
-use resolve::EntryValue;
 use trace::{Pipe, SnapshotFile};
 
 /// The largest number that no defined event has.
@@ -219,17 +217,13 @@ impl<P: Armed> Events<P> {
     }
 
     /// Returns the virtual address of a probe, and what its arguments fetch.
-    fn resolved(
-        &self,
-        definition: &Definition,
-        symbols: &dyn Symbols,
-    ) -> Result<(u64, (Vec<Fetch>, Vec<EntryValue>)), Error> {
+    fn resolved(&self, definition: &Definition, symbols: &dyn Symbols) -> Result<(u64, resolve::Arguments), Error> {
         let refuse = |Refusal { problem, reason }| definition.error(1, problem, reason);
         match self.attached(definition)? {
             Some(attached) => {
                 let arguments = attached.arguments(definition, symbols);
                 let arguments = arguments.map_err(|(argument, Refusal { problem, reason })| {
-                    definition.error(argument.map_or(1, |number| 2 + number), problem, reason)
+                    definition.error(argument.map_or(1, |number| definition.part_of(number)), problem, reason)
                 })?;
                 Ok((attached.address(), arguments))
             }
@@ -244,7 +238,7 @@ impl<P: Armed> Events<P> {
     fn is_attached_to(&self, other: &Definition, is_meant: &dyn Fn(&Definition) -> bool) -> bool {
         self.events.iter().map(|event| &event.definition).filter(|definition| is_meant(definition)).any(|definition| {
             let Base::Event(group, event) = &definition.place.base else { return false };
-            *event == other.event && group.as_ref().is_none_or(|group| *group == other.group)
+            *event == other.event && group.as_ref().map_or(other.kind == Kind::Static, |group| *group == other.group)
         })
     }
 

@@ -158,11 +158,11 @@ impl<T> Found<T> {
     }
 }
 
-/// Returns what the arguments of `definition` fetch, and the values of these that are saved at the entry of a function.
-pub(super) fn arguments(
-    definition: &Definition,
-    symbols: &dyn Symbols,
-) -> Result<(Vec<Fetch>, Vec<EntryValue>), Refusal> {
+/// What the arguments of an event fetch, and the values that are saved for them at the entry of a function.
+pub(super) type Arguments = (Vec<Fetch>, Vec<EntryValue>);
+
+/// Returns what the arguments of `definition` fetch.
+pub(super) fn arguments(definition: &Definition, symbols: &dyn Symbols) -> Result<Arguments, Refusal> {
     let mut kept = Vec::new();
     let is_return = matches!(definition.kind, Kind::Return { .. });
     let is_named = |argument: &Argument| matches!(argument.expression.origin, Origin::Named(_));

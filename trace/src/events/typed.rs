@@ -668,7 +668,7 @@ impl<'a> Signature<'a> {
 }
 
 /// Returns the width of this number of bytes; `None` if no integer has it.
-fn width(bytes: u64) -> Option<Width> {
+pub(super) fn width(bytes: u64) -> Option<Width> {
     Some(match bytes {
         1 => Width::W8,
         2 => Width::W16,

@@ -96,6 +96,7 @@ fn fields_of_a_static_event_are_arguments() {
     assert_eq!(refused("t nothing", "  ^"), Problem::NoTracepoint);
     assert_eq!(refused("t some", "  ^"), Problem::NoTracepoint);
     assert_eq!(refused("t noted $arg6", "        ^"), Problem::NoArgumentOfName);
+    assert_eq!(refused("t noted $arg* x=mark:u8 y=mark:string", "                        ^"), Problem::Text);
     assert_eq!(refused("t noted x=other", "        ^"), Problem::AttachedField);
     assert_eq!(refused("t noted place->x", "        ^"), Problem::NoStruct);
 }
@@ -149,6 +150,7 @@ fn what_cannot_be_attached_to_is_refused() {
     assert_eq!(refused("e kprobes.several", "  ^"), Problem::Ambiguous);
     assert_eq!(refused("e kprobes.some $none", "               ^"), Problem::AttachedField);
     assert_eq!(refused("e kprobes.some +0($byte)", "               ^"), Problem::Text);
+    assert_eq!(refused("e kprobes.some $byte:symstr", "               ^"), Problem::Text);
     assert_eq!(refused("e kprobes.some $pair", "               ^"), Problem::Text);
     assert_eq!(refused("e kprobes.some $bits", "               ^"), Problem::Bits);
     assert_eq!(refused("e test.noted +0($comm)", "             ^"), Problem::TaskNameRead);
@@ -170,6 +172,10 @@ fn an_event_stays_while_others_are_on_it() {
     assert_eq!(define(&mut events, same).unwrap_err().problem, Problem::Exists);
     assert_eq!(remove(&mut events, "-:on"), Ok(1));
     assert_eq!(remove(&mut events, "-:some"), Ok(1));
+    // A tracepoint's probe is on the static event alone.
+    define(&mut events, "t:ours noted").unwrap();
+    define(&mut events, "p:noted f").unwrap();
+    assert_eq!(remove(&mut events, "-:kprobes/noted"), Ok(1));
     define(&mut events, "e:on kprobes.back").unwrap();
     assert_eq!(events.remove_all(None), Ok(()));
     assert!(events.iter().all(Event::is_static));
