@@ -55,6 +55,21 @@ pub(super) fn code<P: Armed>(
     }
 }
 
+impl<P> Event<P> {
+    /// Makes an event without a probe, at the virtual address `address`, that has counted nothing.
+    pub(super) fn new(
+        number: u16,
+        address: u64,
+        definition: Definition,
+        format: Format,
+        recorder: Arc<Recorder>,
+    ) -> Self {
+        let (probe, compiled, before, described) = (None, None, [0; 2], None);
+        let form = Form::Full;
+        Self { probe, compiled, recorder, form, before, number, address, definition, format, described }
+    }
+}
+
 impl<P: Armed> Event<P> {
     /// Registers a probe to exchange with this one, not armed, if this `plan` needs other code in the stub. `None` if
     /// the code stays.

@@ -193,21 +193,8 @@ impl<P: Armed> Events<P> {
             .map_err(|reason| refuse(Refusal::new(Problem::Refused, reason)))?;
         self.last = number.max(self.last);
         self.functions = functions.or(self.functions.take());
-        let before = [0; 2];
-        let probe = Some(probe);
-        let described = None;
-        self.events.push(Event {
-            probe,
-            compiled,
-            recorder,
-            form,
-            before,
-            number,
-            address,
-            definition,
-            format,
-            described,
-        });
+        let event = Event::new(number, address, definition, format, recorder);
+        self.events.push(Event { probe: Some(probe), compiled, form, ..event });
         Ok(())
     }
 

@@ -71,20 +71,9 @@ impl<P: Armed> Events<P> {
         let recorder = Recorder::of_static(number, &format, &format.parts(event)?, self.rings)?;
         let recorder = Arc::try_new(recorder)?;
         self.events.try_reserve(1).map_err(OutOfMemory::from)?;
-        let (probe, compiled, form, before) = (None, None, Form::Call, [0; 2]);
         let described = Some(event);
-        self.events.push(Event {
-            probe,
-            compiled,
-            recorder,
-            form,
-            before,
-            number,
-            address,
-            definition,
-            format,
-            described,
-        });
+        let event = Event::new(number, address, definition, format, recorder);
+        self.events.push(Event { form: Form::Call, described, ..event });
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use core::mem;
 
 use fallible::{Arc, OutOfMemory};
 
-use super::{Armed, Event, Events, Form};
+use super::{Armed, Event, Events};
 use crate::definition::synthetic::{self, Synthetic};
 use crate::definition::{Definition, Problem};
 use crate::format::Format;
@@ -40,20 +40,7 @@ impl<P: Armed> Events<P> {
         self.events.try_reserve(1).map_err(OutOfMemory::from)?;
         self.removed.try_reserve(self.events.len() + 1).map_err(OutOfMemory::from)?;
         self.last = number.max(self.last);
-        let (probe, compiled, form, before, address) = (None, None, Form::Full, [0; 2], 0);
-        let described = None;
-        self.events.push(Event {
-            probe,
-            compiled,
-            recorder,
-            form,
-            before,
-            number,
-            address,
-            definition,
-            format,
-            described,
-        });
+        self.events.push(Event::new(number, 0, definition, format, recorder));
         Ok(Ok(()))
     }
 
