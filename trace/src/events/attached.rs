@@ -6,7 +6,6 @@
 
 use alloc::vec::Vec;
 
-use aarch64_kprobes::event::{self, Kind as Described};
 use fallible::OutOfMemory;
 
 use super::resolve::{self, Arguments, Refusal};
@@ -15,8 +14,8 @@ use crate::definition::{
     ARGUMENT_NAME_MAX, ARGUMENTS_MAX, Argument, Base as PlaceBase, Definition, Error, Expression, Family, Kind, Named,
     Origin, Problem,
 };
-use crate::fetch::{Extract, Fetch, Register, Source, Taken};
-use crate::format::{Base, Field, Type};
+use crate::fetch::{Extract, Fetch, Source, Taken};
+use crate::format::{self, Base, Field, Type};
 use crate::host::Symbols;
 
 /// The event that another one is on.
@@ -186,7 +185,7 @@ impl<'a, P: Armed> Attached<'a, P> {
         let field = self.0.format.arguments().get(number).ok_or(Problem::AttachedField)?;
         let described = self.0.described.and_then(|event| event.fields().get(number));
         let Fetch { source, mut reads, taken } = match described {
-            Some(described) => of_static(described)?,
+            Some(described) => format::fetch(described)?,
             None => copy(others.get(number).ok_or(Problem::AttachedField)?)?,
         };
         let (outer, kind) = (&argument.expression.reads, argument.kind);
@@ -241,18 +240,6 @@ impl From<Problem> for Refusal {
 /// Whether a variable of event probes is the name of the task, if no field has this name.
 fn is_task_name(name: &str) -> bool {
     matches!(name, "comm" | "COMM")
-}
-
-/// What is fetched of the struct of a static event for a field. Its address is in x0 when the event happens.
-fn of_static(field: &event::Field) -> Result<Fetch, OutOfMemory> {
-    let source = || Register::x(0).map_or(Source::Immediate(0), Source::Register);
-    let reads = fallible::collect([field.offset as i64])?;
-    let taken = match field.kind {
-        Described::Unsigned | Described::Signed | Described::Address => Taken::Whole,
-        Described::Characters => Taken::Padded(field.size as u16),
-        Described::Text => Taken::Text(source(), fallible::collect([field.offset as i64 + 8])?),
-    };
-    Ok(Fetch { source: source(), reads, taken })
 }
 
 fn copy(fetch: &Fetch) -> Result<Fetch, OutOfMemory> {

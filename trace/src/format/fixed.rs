@@ -99,9 +99,28 @@ fn source() -> Source {
     Register::x(0).map_or(Source::Immediate(0), Source::Register)
 }
 
+/// What is fetched of the struct for `field`.
+pub(crate) fn fetch(field: &event::Field) -> Result<Fetch, OutOfMemory> {
+    match field.kind {
+        Kind::Unsigned | Kind::Signed | Kind::Address => fetch_number(field.offset),
+        Kind::Characters => Ok(Fetch { taken: Taken::Padded(field.size as u16), ..fetch_number(field.offset)? }),
+        Kind::Text => fetch_text(field.offset),
+    }
+}
+
+/// What is fetched of the struct for the number at byte `from`.
+fn fetch_number(from: usize) -> Result<Fetch, OutOfMemory> {
+    Ok(Fetch { source: source(), reads: fallible::collect([from as i64])?, taken: Taken::Whole })
+}
+
+/// What is fetched of the struct for the [`Text`](event::Text) at byte `from`.
+fn fetch_text(from: usize) -> Result<Fetch, OutOfMemory> {
+    let length = fallible::collect([(from + WORD) as i64])?;
+    Ok(Fetch { taken: Taken::Text(source(), length), ..fetch_number(from)? })
+}
+
 fn push_number(parts: &mut Parts, from: usize, to: usize, width: Width) -> Result<(), OutOfMemory> {
-    let reads = fallible::collect([from as i64])?;
-    push(parts, Fetch { source: source(), reads, taken: Taken::Whole }, to, width)
+    push(parts, fetch_number(from)?, to, width)
 }
 
 fn push((fetches, fields): &mut Parts, fetch: Fetch, to: usize, width: Width) -> Result<(), OutOfMemory> {
@@ -139,8 +158,6 @@ fn push_zeros(parts: &mut Parts, start: usize, end: usize) -> Result<(), OutOfMe
 }
 
 fn push_text((fetches, fields): &mut Parts, from: usize, field: &Field) -> Result<(), OutOfMemory> {
-    let start = fallible::collect([from as i64])?;
-    let length = fallible::collect([(from + WORD) as i64])?;
-    fallible::push(fetches, Fetch { source: source(), reads: start, taken: Taken::Text(source(), length) })?;
+    fallible::push(fetches, fetch_text(from)?)?;
     fallible::push(fields, Field::new("", "", Base::String, field.offset))
 }

@@ -29,7 +29,7 @@ use core::fmt;
 
 use fallible::OutOfMemory;
 
-pub(crate) use fixed::Parts;
+pub(crate) use fixed::{Parts, fetch};
 pub use kind::{Base, Bits, Type, Width};
 
 use crate::definition::synthetic::{self, Synthetic};
