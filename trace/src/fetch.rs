@@ -134,7 +134,25 @@ impl Source {
     }
 }
 
+impl Taken {
+    fn try_copy(&self) -> Result<Self, OutOfMemory> {
+        Ok(match self {
+            Self::Whole => Self::Whole,
+            &Self::Bits(extract) => Self::Bits(extract),
+            Self::Text(length, reads) => Self::Text(length.try_copy()?, fallible::collect(reads.iter().copied())?),
+            &Self::Padded(size) => Self::Padded(size),
+        })
+    }
+}
+
 impl Fetch {
+    /// Returns a copy.
+    pub(crate) fn try_copy(&self) -> Result<Self, OutOfMemory> {
+        let Self { source, reads, taken } = self;
+        let reads = fallible::collect(reads.iter().copied())?;
+        Ok(Self { source: source.try_copy()?, reads, taken: taken.try_copy()? })
+    }
+
     /// Whether the argument uses only registers that have a meaning when a function is called.
     pub(crate) fn is_of_a_call(&self) -> bool {
         let length = if let Taken::Text(length, _) = &self.taken { length } else { &self.source };

@@ -6,8 +6,6 @@
 
 use alloc::vec::Vec;
 
-use fallible::OutOfMemory;
-
 use super::resolve::{self, Arguments, Refusal};
 use super::{Armed, Event, Events, typed};
 use crate::definition::{
@@ -186,7 +184,7 @@ impl<'a, P: Armed> Attached<'a, P> {
         let described = self.0.described.and_then(|event| event.fields().get(number));
         let Fetch { source, mut reads, taken } = match described {
             Some(described) => format::fetch(described)?,
-            None => copy(others.get(number).ok_or(Problem::AttachedField)?)?,
+            None => others.get(number).ok_or(Problem::AttachedField)?.try_copy()?,
         };
         let (outer, kind) = (&argument.expression.reads, argument.kind);
         let is_text = field.kind.base == Base::Characters || field.kind.base.is_text();
@@ -240,16 +238,4 @@ impl From<Problem> for Refusal {
 /// Whether a variable of event probes is the name of the task, if no field has this name.
 fn is_task_name(name: &str) -> bool {
     matches!(name, "comm" | "COMM")
-}
-
-fn copy(fetch: &Fetch) -> Result<Fetch, OutOfMemory> {
-    let Fetch { source, reads, taken } = fetch;
-    let reads = fallible::collect(reads.iter().copied())?;
-    let taken = match taken {
-        Taken::Text(length, reads) => Taken::Text(length.try_copy()?, fallible::collect(reads.iter().copied())?),
-        &Taken::Bits(extract) => Taken::Bits(extract),
-        &Taken::Padded(size) => Taken::Padded(size),
-        Taken::Whole => Taken::Whole,
-    };
-    Ok(Fetch { source: source.try_copy()?, reads, taken })
 }

@@ -83,7 +83,7 @@ impl Spot {
         Ok(match self {
             Self::Passed(place, at) => Self::Passed(*place, *at),
             Self::Memory(source, reads, at) => {
-                Self::Memory(source.clone(), fallible::collect(reads.iter().copied())?, *at)
+                Self::Memory(source.try_copy()?, fallible::collect(reads.iter().copied())?, *at)
             }
         })
     }
