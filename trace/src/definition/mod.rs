@@ -460,9 +460,9 @@ impl Definition {
         Error { problem, column, position, reason }
     }
 
-    /// Returns the part of the line that argument `argument` comes from.
-    pub(crate) fn part_of(&self, argument: usize) -> usize {
-        self.bodies.get(argument).map_or(1, |&(part, _)| part)
+    /// Makes the error whose cause is argument `argument`.
+    pub(crate) fn error_of(&self, argument: usize, problem: Problem, reason: Option<String>) -> Error {
+        self.error(self.bodies.get(argument).map_or(1, |&(part, _)| part), problem, reason)
     }
 
     /// Makes the error whose cause is `at` characters after the start of the expression of argument `argument`.

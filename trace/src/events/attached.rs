@@ -27,7 +27,7 @@ impl<'a, P: Armed> Attached<'a, P> {
         let problem = if is_static { Problem::NoTracepoint } else { Problem::AttachedEvent };
         let mut found =
             events.iter().filter(|event| event.is(group.as_deref(), Some(name)) && (!is_static || event.is_static()));
-        let Some(event) = found.next() else { return Err(Refusal { problem, reason: None }) };
+        let Some(event) = found.next() else { return Err(problem.into()) };
         if event.is_synthetic() {
             return Err(Refusal::new(
                 problem,
@@ -55,7 +55,7 @@ impl<'a, P: Armed> Attached<'a, P> {
     /// Returns the kind of the probe.
     pub fn kind(&self) -> Kind {
         match self.0.definition.kind {
-            Kind::Return { maxactive } => Kind::Return { maxactive },
+            kind @ Kind::Return { .. } => kind,
             _ => Kind::Probe,
         }
     }
@@ -67,9 +67,8 @@ impl<'a, P: Armed> Attached<'a, P> {
         let by_name = definition.family == Family::Tracepoint;
         for number in 0..definition.arguments.len() {
             let Some(argument) = definition.arguments.get(number) else { break };
-            let kind = self
-                .default_type(argument, by_name)
-                .map_err(|problem| definition.error(definition.part_of(number), problem, None))?;
+            let kind =
+                self.default_type(argument, by_name).map_err(|problem| definition.error_of(number, problem, None))?;
             if let (Some(kind), Some(argument)) = (kind, definition.arguments.get_mut(number)) {
                 argument.kind = kind;
             }
@@ -143,36 +142,30 @@ impl<'a, P: Armed> Attached<'a, P> {
         })
     }
 
-    /// Returns what the arguments of `definition` fetch. An error has the number of the argument.
-    pub fn arguments(
-        &self,
-        definition: &Definition,
-        symbols: &dyn Symbols,
-    ) -> Result<Arguments, (Option<usize>, Refusal)> {
-        let refuse = |refusal: Refusal| (None, refusal);
+    /// Returns what the arguments of `definition` fetch.
+    pub fn arguments(&self, definition: &Definition, symbols: &dyn Symbols) -> Result<Arguments, Error> {
         let (others, mut kept) = match self.0.described {
             Some(_) => (Vec::new(), Vec::new()),
-            None => resolve::arguments(&self.0.definition, symbols).map_err(refuse)?,
+            None => resolve::arguments(&self.0.definition, symbols)
+                .map_err(|Refusal { problem, reason }| definition.error(1, problem, reason))?,
         };
         let is_return = matches!(self.kind(), Kind::Return { .. });
+        let mut fetch = |argument: &Argument| -> Result<Fetch, Refusal> {
+            let expression = &argument.expression;
+            match (self.number(expression)?, &expression.origin) {
+                (Some(field), _) => self.fetch(field, argument, &others),
+                (None, Origin::Named(_)) if !expression.reads.is_empty() => Err(Problem::TaskNameRead.into()),
+                (None, Origin::Named(_)) => {
+                    Ok(Fetch { source: Source::TaskName, reads: Vec::new(), taken: Taken::Whole })
+                }
+                (None, _) => resolve::plain(expression, is_return, &mut kept, symbols),
+            }
+        };
         let mut fetches = Vec::new();
         for (number, argument) in definition.arguments.iter().enumerate() {
-            let refuse = |refusal: Refusal| (Some(number), refusal);
-            let fetch = match self.number(&argument.expression).map_err(|problem| refuse(problem.into()))? {
-                Some(field) => self.fetch(field, argument, &others).map_err(refuse)?,
-                None => {
-                    let source = match &argument.expression.origin {
-                        Origin::Named(_) if !argument.expression.reads.is_empty() => {
-                            return Err(refuse(Problem::TaskNameRead.into()));
-                        }
-                        Origin::Named(_) => Source::TaskName,
-                        origin => resolve::source(origin, is_return, &mut kept, symbols).map_err(refuse)?,
-                    };
-                    let reads = fallible::collect(argument.expression.reads.iter().copied());
-                    Fetch { source, reads: reads.map_err(|error| refuse(error.into()))?, taken: Taken::Whole }
-                }
-            };
-            fallible::push(&mut fetches, fetch).map_err(|error| refuse(error.into()))?;
+            let fetch = fetch(argument);
+            let fetch = fetch.map_err(|Refusal { problem, reason }| definition.error_of(number, problem, reason))?;
+            fallible::push(&mut fetches, fetch)?;
         }
         Ok((fetches, kept))
     }
@@ -226,12 +219,6 @@ impl<'a, P: Armed> Attached<'a, P> {
             (taken, _) => taken,
         };
         Ok(Fetch { source, reads, taken })
-    }
-}
-
-impl From<Problem> for Refusal {
-    fn from(problem: Problem) -> Self {
-        Self { problem, reason: None }
     }
 }
 

@@ -207,13 +207,7 @@ impl<P: Armed> Events<P> {
     fn resolved(&self, definition: &Definition, symbols: &dyn Symbols) -> Result<(u64, resolve::Arguments), Error> {
         let refuse = |Refusal { problem, reason }| definition.error(1, problem, reason);
         match self.attached(definition)? {
-            Some(attached) => {
-                let arguments = attached.arguments(definition, symbols);
-                let arguments = arguments.map_err(|(argument, Refusal { problem, reason })| {
-                    definition.error(argument.map_or(1, |number| definition.part_of(number)), problem, reason)
-                })?;
-                Ok((attached.address(), arguments))
-            }
+            Some(attached) => Ok((attached.address(), attached.arguments(definition, symbols)?)),
             None => {
                 let address = resolve(&definition.place, symbols).map_err(refuse)?;
                 Ok((address, resolve::arguments(definition, symbols).map_err(refuse)?))

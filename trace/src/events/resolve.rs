@@ -36,9 +36,15 @@ impl fmt::Display for Refusal {
     }
 }
 
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self { problem, reason: None }
+    }
+}
+
 impl From<OutOfMemory> for Refusal {
     fn from(_: OutOfMemory) -> Self {
-        Self { problem: Problem::OutOfMemory, reason: None }
+        Problem::OutOfMemory.into()
     }
 }
 
@@ -57,7 +63,7 @@ pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, Refusal> {
         Base::Address(address) => return Ok(address.wrapping_add(place.offset)),
         Base::Line(file, line) => return self::line(file, *line, symbols),
         // `Attached` has the address.
-        Base::Event(..) => return Err(Refusal { problem: Problem::AttachedEvent, reason: None }),
+        Base::Event(..) => return Err(Problem::AttachedEvent.into()),
         Base::Symbol(name) => name,
     };
     let function = function(name, symbols)?;
@@ -174,9 +180,7 @@ pub(super) fn arguments(definition: &Definition, symbols: &dyn Symbols) -> Resul
         if is_named(argument) {
             return Ok(typed::fetch(argument, signature.as_ref(), &mut kept)?.0);
         }
-        let Expression { origin, reads, .. } = &argument.expression;
-        let source = source(origin, is_return, &mut kept, symbols)?;
-        Ok(Fetch { source, reads: fallible::collect(reads.iter().copied())?, taken: Taken::Whole })
+        plain(&argument.expression, is_return, &mut kept, symbols)
     };
     let fetches = fallible::collect_results(definition.arguments.iter().map(fetch))?;
     Ok((fetches, kept))
@@ -191,8 +195,18 @@ pub(super) fn keep(value: EntryValue, kept: &mut Vec<EntryValue>) -> Result<Sour
     Ok(Source::Entry(index as u8))
 }
 
-/// Returns the source of a value that has no name.
-pub(super) fn source(
+/// Returns what an expression without a name fetches.
+pub(super) fn plain(
+    Expression { origin, reads, .. }: &Expression,
+    is_return: bool,
+    kept: &mut Vec<EntryValue>,
+    symbols: &dyn Symbols,
+) -> Result<Fetch, Refusal> {
+    let source = source(origin, is_return, kept, symbols)?;
+    Ok(Fetch { source, reads: fallible::collect(reads.iter().copied())?, taken: Taken::Whole })
+}
+
+fn source(
     origin: &Origin,
     is_return: bool,
     kept: &mut Vec<EntryValue>,
@@ -208,7 +222,7 @@ pub(super) fn source(
         Origin::Text(text) => Source::Text(fallible::boxed_slice(text.iter().copied())?),
         Origin::Symbol(name, offset) => Source::Immediate(symbol(name, symbols)?.wrapping_add_signed(*offset)),
         // `settle` has replaced these, so they are unreachable.
-        Origin::Named(_) | Origin::Arguments => return Err(Refusal { problem: Problem::Argument, reason: None }),
+        Origin::Named(_) | Origin::Arguments => return Err(Problem::Argument.into()),
         Origin::Argument(number) => {
             let place = match number.checked_sub(ARGUMENT_REGISTERS) {
                 None => plain(*number as u8),

@@ -39,7 +39,7 @@ impl Fault {
     }
 
     fn bare(problem: Problem, at: usize) -> Self {
-        Self { refusal: Refusal { problem, reason: None }, at }
+        Self { refusal: problem.into(), at }
     }
 }
 
