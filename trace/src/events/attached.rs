@@ -9,8 +9,7 @@ use alloc::vec::Vec;
 use super::resolve::{self, Arguments, Refusal};
 use super::{Armed, Event, Events, typed};
 use crate::definition::{
-    ARGUMENT_NAME_MAX, ARGUMENTS_MAX, Argument, Base as PlaceBase, Definition, Error, Expression, Family, Kind, Named,
-    Origin, Problem,
+    ARGUMENT_NAME_MAX, Argument, Base as PlaceBase, Definition, Error, Expression, Family, Kind, Named, Origin, Problem,
 };
 use crate::fetch::{Extract, Fetch, Source, Taken};
 use crate::format::{self, Base, Field, Type};
@@ -76,29 +75,14 @@ impl<'a, P: Armed> Attached<'a, P> {
         Ok(())
     }
 
-    /// Replaces `$arg*` by the fields that have a type of arguments.
+    /// Replaces `$arg*` by the fields whose names an argument can have.
     fn expand(&self, definition: &mut Definition) -> Result<(), Error> {
         let is_all = |argument: &Argument| argument.expression.origin == Origin::Arguments;
         let Some(at) = definition.arguments.iter().position(is_all) else { return Ok(()) };
-        let body = definition.bodies.get(at).copied().unwrap_or_default();
-        let mut arguments = definition.arguments.split_off(at);
-        let mut bodies = definition.bodies.split_off(at.min(definition.bodies.len()));
         let is_short = |field: &&Field| field.name.len() <= ARGUMENT_NAME_MAX;
-        for field in self.0.format.arguments().iter().filter(is_short) {
-            fallible::push(&mut definition.arguments, Argument::of_name(&field.name)?)?;
-            fallible::push(&mut definition.bodies, body)?;
-        }
-        fallible::extend(&mut definition.arguments, arguments.drain(1..))?;
-        fallible::extend(&mut definition.bodies, bodies.drain(1..))?;
-        let used = |(number, argument): (usize, &Argument)| {
-            definition.arguments.iter().take(number).any(|other| other.name == argument.name)
-        };
-        let problem = match definition.arguments.len() > ARGUMENTS_MAX {
-            true => Problem::TooManyArguments,
-            false if definition.arguments.iter().enumerate().any(used) => Problem::UsedArgumentName,
-            false => return Ok(()),
-        };
-        Err(definition.error_in(at, 0, problem, None))
+        let fields = self.0.format.arguments().iter().filter(is_short);
+        let arguments = fallible::collect_results(fields.map(|field| Argument::of_name(&field.name)))?;
+        typed::put_in_place(definition, at, arguments)
     }
 
     /// Returns the type of an argument without one, if its field decides it: a text, or, by name, whatever it is.

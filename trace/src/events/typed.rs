@@ -143,8 +143,7 @@ fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Res
     let Some(signature) = signature.filter(|signature| signature.function.arguments().next().is_some()) else {
         return Err(definition.error_in(at, 0, Problem::NoTypes, None));
     };
-    let (mut arguments, mut bodies) = (Vec::new(), Vec::new());
-    let body = definition.bodies.get(at).copied().unwrap_or_default();
+    let mut arguments = Vec::new();
     for passed in
         signature.function.arguments().filter(|passed| is_name(passed.name) && passed.name.len() <= ARGUMENT_NAME_MAX)
     {
@@ -160,15 +159,11 @@ fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Res
             return Err(definition.error_in(at, 0, Problem::UsedArgumentName, None));
         }
         fallible::push(&mut arguments, argument)?;
-        fallible::push(&mut bodies, body)?;
     }
     if arguments.is_empty() {
         let reason =
             fallible::copy("none of its arguments is a single value that is known here; `list-probes -v` shows them")?;
         return Err(definition.error_in(at, 0, Problem::NoArgumentOfName, Some(reason)));
-    }
-    if definition.arguments.len() - 1 + arguments.len() > ARGUMENTS_MAX {
-        return Err(definition.error_in(at, 0, Problem::TooManyArguments, None));
     }
     // Later arguments without a name of their own are numbered, and the inserted ones count.
     let more = arguments.len() - 1;
@@ -180,6 +175,16 @@ fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Res
             argument.name = fallible::format(format_args!("arg{}", number + 1 + more))?;
         }
     }
+    put_in_place(definition, at, arguments)
+}
+
+/// Replaces argument `at`, which is `$arg*`, by `arguments`.
+pub(super) fn put_in_place(definition: &mut Definition, at: usize, arguments: Vec<Argument>) -> Result<(), Error> {
+    if definition.arguments.len() - 1 + arguments.len() > ARGUMENTS_MAX {
+        return Err(definition.error_in(at, 0, Problem::TooManyArguments, None));
+    }
+    let body = definition.bodies.get(at).copied().unwrap_or_default();
+    let bodies = fallible::collect(arguments.iter().map(|_| body))?;
     replace(&mut definition.arguments, at, arguments)?;
     replace(&mut definition.bodies, at, bodies)?;
     let is_used = |(number, argument): (usize, &Argument)| {
