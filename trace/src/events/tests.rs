@@ -215,6 +215,17 @@ fn hit_in(address: u64, time: u64, record: fn(&Recorder, Registers<'_>, &Moment<
     }
 }
 
+/// Records a static event for `event`, a probe at its function, which gets the address of `fields`.
+fn happen<T>(event: &Event<Counter>, fields: &T) {
+    let mut frame = TrapFrame::default();
+    frame.x[0] = &raw const *fields as u64;
+    let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
+    let context = Context { cpu: 0, task: 3, name, time: 2 };
+    let moment = Moment { context, address: event.address(), return_address: None, entry: &[] };
+    // SAFETY: only this thread uses the rings, and the moment fits the event.
+    unsafe { event.recorder().record(Registers::Frame(&frame), &moment) };
+}
+
 /// The values that x21 may point to at a hit.
 static TIMES: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
@@ -297,13 +308,7 @@ fn no_record_has_bytes_of_another() {
     hit(0x1000, 1);
     events.add_static(Noted::EVENT).unwrap();
     let event = events.iter().find(|event| event.is_static()).unwrap();
-    let noted = Noted { mark: 1, text: "ab".into(), tag: *b"xyz" };
-    let mut frame = TrapFrame::default();
-    frame.x[0] = &raw const noted as u64;
-    let context = Context { cpu: 0, task: 3, name: [0; 2], time: 2 };
-    let moment = Moment { context, address: event.address(), return_address: None, entry: &[] };
-    // SAFETY: only this thread uses the rings, and the moment fits the event.
-    unsafe { event.recorder().record(Registers::Frame(&frame), &moment) };
+    happen(event, &Noted { mark: 1, text: "ab".into(), tag: *b"xyz" });
     let snapshot = events.rings().snapshot().unwrap();
     let record = snapshot.records().unwrap().last().unwrap();
     assert_eq!(record.bytes[8..], *b"\x01\0\0\0\x18\0\x03\0xyz\0\0\0\0\0ab\0");
