@@ -8,7 +8,7 @@ use kprobes_trace::definition::{self, Command, Family, Problem, Removal};
 use kprobes_trace::errno::Errno;
 
 use super::tracefs::Fault;
-use crate::session::{Event, Session};
+use crate::session::Session;
 use crate::{symbol, tracing};
 
 pub(super) fn read_definitions(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
@@ -23,8 +23,7 @@ pub(super) fn remove_kprobes(session: &mut Session, _: &[&str]) -> Result<(), Er
 /// Removes all events of a family, or all that are not synthetic, unless one is in use.
 pub(super) fn remove_all(session: &mut Session, family: Option<Family>) -> Result<(), Errno> {
     let Session { events, controls, .. } = session;
-    let is_meant = |event: &Event| family.map_or(event.is_of_probe(), |family| event.is_of(family));
-    if events.iter().any(|event| is_meant(event) && controls.is_busy(event)) {
+    if events.probes_of(family).any(|event| controls.is_busy(event)) {
         return Err(Errno::Busy);
     }
     events.remove_all(family).map_err(Problem::errno)?;

@@ -98,7 +98,7 @@ pub(super) fn write_depth(session: &mut Session, _: &[&str], text: &str) -> Resu
 /// returns that the tracer has missed, if any were. The last line has the number that were lost when the functions or the
 /// limits of the tracer changed.
 pub(super) fn read_enabled(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
-    let fprobes = session.events.iter().filter(|event| event.is_of(Family::Fprobe) && event.is_enabled());
+    let fprobes = session.events.probes_of(Some(Family::Fprobe)).filter(|event| event.is_enabled());
     let fprobes = fprobes.map(|event| event.address() as usize);
     let count = |address| fprobes.clone().filter(|&other| other == address).count();
     for (address, missed) in session.tracing.enabled() {

@@ -13,10 +13,7 @@ impl<P: Armed> Events<P> {
     ///
     /// Returns the error of `out`.
     pub fn write_definitions(&self, out: &mut dyn Write) -> fmt::Result {
-        self.events
-            .iter()
-            .filter(|event| event.is_of(Family::Kprobe))
-            .try_for_each(|event| writeln!(out, "{}", event.definition))
+        self.probes_of(Some(Family::Kprobe)).try_for_each(|event| writeln!(out, "{}", event.definition))
     }
 
     /// Writes the file `synthetic_events`: the name and the fields of each synthetic event.
@@ -54,9 +51,7 @@ impl<P: Armed> Events<P> {
     ///
     /// Returns the error of `out`.
     pub fn write_profile(&self, out: &mut dyn Write) -> fmt::Result {
-        self.events
-            .iter()
-            .filter(|event| event.is_of(Family::Kprobe))
+        self.probes_of(Some(Family::Kprobe))
             .try_for_each(|event| text::write_profile(out, &event.definition.event, event.hits(), event.missed()))
     }
 

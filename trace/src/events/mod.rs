@@ -286,12 +286,10 @@ impl<P: Armed> Events<P> {
     ///
     /// Returns [`Problem::Busy`] if one is enabled. Then none is removed.
     pub fn remove_all(&mut self, family: Option<Family>) -> Result<(), Problem> {
-        let removal = Removal { family, group: None, event: None, rest: Vec::new() };
-        let mut removed = self.events.iter().filter(|event| event.is_of_probe() && removal.matches(&event.definition));
-        if removed.any(Event::is_enabled) {
+        if self.probes_of(family).any(Event::is_enabled) {
             return Err(Problem::Busy);
         }
-        self.remove(&removal).map(|_| ())
+        self.remove(&Removal { family, group: None, event: None, rest: Vec::new() }).map(|_| ())
     }
 
     /// Drops the formats of removed events without records.
@@ -354,6 +352,12 @@ impl<P: Armed> Events<P> {
 
     pub(crate) fn get_mut(&mut self, number: usize) -> Option<&mut Event<P>> {
         self.events.get_mut(number)
+    }
+
+    /// Returns the probes of the events of a family, in the order of definition; without one, of all families.
+    pub fn probes_of(&self, family: Option<Family>) -> impl Iterator<Item = &Event<P>> + Clone {
+        let is_meant = move |event: &&Event<P>| family.is_none_or(|family| family == event.definition.family);
+        self.events.iter().filter(|event| event.is_of_probe()).filter(is_meant)
     }
 
     /// Returns the probes of all events, in the order of definition.

@@ -8,7 +8,7 @@ use aarch64_kprobes::event;
 use fallible::{Arc, OutOfMemory};
 
 use super::{Armed, Event, Events, Form};
-use crate::definition::{Definition, Family, Kind};
+use crate::definition::{Definition, Kind};
 use crate::format::Format;
 use crate::recorder::Recorder;
 #[cfg(not(all(test, loom)))]
@@ -26,12 +26,6 @@ impl<P> Event<P> {
     #[must_use]
     pub fn is_static(&self) -> bool {
         self.definition.kind == Kind::Static
-    }
-
-    /// Whether it was defined as a probe of this family.
-    #[must_use]
-    pub fn is_of(&self, family: Family) -> bool {
-        self.is_of_probe() && self.definition.family == family
     }
 
     /// Whether it was defined as a probe.
