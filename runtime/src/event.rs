@@ -56,37 +56,31 @@ event! {
     )
 }
 
-event! {
+/// Defines the events of tasks that are woken, which have the same fields.
+macro_rules! wakeups {
+    ($($(#[$comment:meta])* $name:ident = $event:ident;)*) => {
+        $(
+            event! {
+                $(#[$comment])*
+                pub struct $name = sched:$event {
+                    comm: [u8; 16],
+                    pid: i32 = "pid_t",
+                    prio: i32,
+                    target_cpu: i32,
+                }
+                print r#""comm=%s pid=%d prio=%d target_cpu=%03d", REC->comm, REC->pid, REC->prio, REC->target_cpu"#
+            }
+        )*
+    };
+}
+
+wakeups! {
     /// A task that waits is about to be woken.
-    pub struct SchedWaking = sched:sched_waking {
-        comm: [u8; 16],
-        pid: i32 = "pid_t",
-        prio: i32,
-        target_cpu: i32,
-    }
-    print r#""comm=%s pid=%d prio=%d target_cpu=%03d", REC->comm, REC->pid, REC->prio, REC->target_cpu"#
-}
-
-event! {
+    SchedWaking = sched_waking;
     /// A task that waited can run.
-    pub struct SchedWakeup = sched:sched_wakeup {
-        comm: [u8; 16],
-        pid: i32 = "pid_t",
-        prio: i32,
-        target_cpu: i32,
-    }
-    print r#""comm=%s pid=%d prio=%d target_cpu=%03d", REC->comm, REC->pid, REC->prio, REC->target_cpu"#
-}
-
-event! {
+    SchedWakeup = sched_wakeup;
     /// A new task can run.
-    pub struct SchedWakeupNew = sched:sched_wakeup_new {
-        comm: [u8; 16],
-        pid: i32 = "pid_t",
-        prio: i32,
-        target_cpu: i32,
-    }
-    print r#""comm=%s pid=%d prio=%d target_cpu=%03d", REC->comm, REC->pid, REC->prio, REC->target_cpu"#
+    SchedWakeupNew = sched_wakeup_new;
 }
 
 event! {

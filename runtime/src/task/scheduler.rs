@@ -103,6 +103,18 @@ pub(super) fn sleep_until(deadline: u64) {
     reschedule(&mask);
 }
 
+/// Emits an event of a task that is woken.
+macro_rules! emit_wakeup {
+    ($event:ident, $task:expr) => {
+        emit!($event {
+            comm: $task.short_name(),
+            pid: $task.id() as i32,
+            prio: PRIORITY,
+            target_cpu: $task.cpu() as i32,
+        })
+    };
+}
+
 /// Starts a new task: on its CPU if it is pinned to one, otherwise on the CPU with the fewest tasks.
 pub(super) fn start(task: Arc<Task>) {
     let mask = IrqMask::new();
@@ -110,12 +122,7 @@ pub(super) fn start(task: Arc<Task>) {
         let loads = smp::running().map(|cpu| (cpu, Cpu::of(cpu).load()));
         task.set_cpu(least_loaded(loads).unwrap_or_default());
     }
-    emit!(SchedWakeupNew {
-        comm: task.short_name(),
-        pid: task.id() as i32,
-        prio: PRIORITY,
-        target_cpu: task.cpu() as i32,
-    });
+    emit_wakeup!(SchedWakeupNew, task);
     let queues = Cpu::of(task.cpu()).lock(&mask);
     make_ready(task, queues, &mask);
 }
@@ -140,18 +147,8 @@ pub(crate) fn wake_sleeper(task: &Task) {
 
 /// Lets `task` keep the CPU if it has not left it yet; otherwise makes it ready. The task is in no queue any more.
 fn continue_or_make_ready(task: Arc<Task>, queues: MaskedGuard<'_, Queues>, mask: &IrqMask) {
-    emit!(SchedWaking {
-        comm: task.short_name(),
-        pid: task.id() as i32,
-        prio: PRIORITY,
-        target_cpu: task.cpu() as i32,
-    });
-    emit!(SchedWakeup {
-        comm: task.short_name(),
-        pid: task.id() as i32,
-        prio: PRIORITY,
-        target_cpu: task.cpu() as i32,
-    });
+    emit_wakeup!(SchedWaking, task);
+    emit_wakeup!(SchedWakeup, task);
     if queues.runs(&task) {
         task.set_state(State::Running);
     } else {
