@@ -67,7 +67,7 @@ problems! {
     NoTracepoint = "Tracepoint is not found";
     /// The group or the name is missing of the event that an event probe is on.
     NoEventInfo = "This requires both group and event name to attach";
-    /// The event that an event probe is on does not exist, or has no probe.
+    /// The event that an event probe is on does not exist, is synthetic, or is itself on another event.
     AttachedEvent = "Attached event does not exist";
     /// The event that an event probe is on has no such field.
     AttachedField = "Attached event does not have this field";

@@ -12,7 +12,7 @@ pub enum Family {
     Fprobe,
     /// `t`: a static event, whose fields are the arguments (Documentation/trace/fprobetrace.rst).
     Tracepoint,
-    /// `e`: any event, whose fields are the variables (Documentation/trace/eprobetrace.rst).
+    /// `e`: another event, whose fields are the variables (Documentation/trace/eprobetrace.rst).
     Event,
 }
 

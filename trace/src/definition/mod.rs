@@ -7,7 +7,8 @@
 //! f[MAXACTIVE][:[GROUP/][EVENT]] SYMBOL[%return] [ARGUMENT…]
 //!                                                    a probe on a function's entry or return, without its registers
 //! t[:[GROUP/][EVENT]] EVENT [ARGUMENT…]              a probe on a static event: `NAME` and `$argN` are its fields
-//! e[:[GROUP/][EVENT]] GROUP.EVENT [ARGUMENT…]        a probe on any event with a probe: `$NAME` are its fields
+//! e[:[GROUP/][EVENT]] GROUP.EVENT [ARGUMENT…]        a probe on a static event, or on one of `p`, `r` or `f` with one
+//!                                                    probe: `$NAME` are its fields
 //! -:[GROUP/][EVENT] [PLACE [ARGUMENT…]]              removes what matches
 //!
 //! PLACE        SYMBOL[+OFFSET], ADDRESS, FILE.rs:LINE, or SYMBOL%return, which makes a return probe of a `p`
@@ -89,7 +90,7 @@ pub struct Removal {
 pub struct Definition {
     /// The family, which decides the place and the meaning of arguments.
     pub family: Family,
-    /// The kind of probe. An event that is on another event has the kind of that, as soon as the two are defined.
+    /// The kind of probe. For an event that is on another one, `Events::define_with` copies the kind of that.
     pub kind: Kind,
     /// The group of events that this one belongs to.
     pub group: String,

@@ -1,8 +1,8 @@
-//! Events that are on other events: `t` on a static event, `e` on any event that has a probe.
+//! Events that are on other events: `t` on a static event; `e` on a static event, or on one of `p`, `r` or `f` that has
+//! one probe.
 //!
-//! Linux has the other event's record call them. Here they get a probe of their own, at the place of the other event's
-//! probe, and what they fetch of a field is what the other event fetches for it. So they cost what any event costs, and
-//! work whether the other event is enabled or not.
+//! Linux calls them from the other event's record. Here each has its own probe at the same place, and repeats the other
+//! event's fetch. So they cost what any event costs, and are hit whether the other event is enabled or not.
 
 use alloc::vec::Vec;
 

@@ -3,7 +3,7 @@
 //! - in `tests/console/`, one a file;
 //! - in the README files of the repository and of the board, in `docs/tracing.md` and in `docs/language.md`, where they
 //!   show readers what to expect;
-//! - in `tests/console/tools/`, those of the programs in `tools/` that say the same on any number of CPUs;
+//! - in `tests/console/tools/`, for the programs in `tools/` whose output does not depend on the number of CPUs;
 //! - in `tests/console/smpN/`, for machines of N CPUs; sessions in README files that are marked as `console smpN` are
 //!   for these, too. The others there are for the default machine;
 //! - in `tests/console/special/`, for machines that were not just started, or that are damaged.
