@@ -1,5 +1,5 @@
 //! A console for probes, in any kernel with a line to read from and to write to: programs in the one-line language,
-//! events in the grammar of Linux's `kprobe_events`, the files of tracefs, and the records of hits.
+//! events in the grammar of Linux's `dynamic_events`, the files of tracefs, and the records of hits.
 //!
 //! A kernel implements [`Host`], passes it to [`init`], and calls [`run`] from a task. A line is edited as it is typed
 //! ([`line_editor`]). It is either a definition of an event or a command. A line that cannot be carried out is answered

@@ -11,7 +11,7 @@ use crate::tracing;
 use crate::typed;
 use crate::words::{Failure, Words};
 
-/// Carries out a line in the grammar of `kprobe_events`.
+/// Carries out a line in the grammar of `dynamic_events`.
 pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
     let fail = |error: definition::Error| Failure::at(error.column, error);
     if line.trim_ascii_start().starts_with("s:") {
@@ -29,6 +29,11 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
         }
         Some(Command::Remove(removal)) => {
             let Session { controls, events, .. } = session;
+            // The name begins after `-:`.
+            let name = Words::new(line).rest().column + 2;
+            if events.is_in_use(&removal, &|_| false) {
+                return Err(Failure::at(name, "another event is on it; remove that first"));
+            }
             controls.reset(events, |definition| removal.matches(definition));
             let is_synthetic = removal.group.as_deref().is_none_or(|group| group == synthetic::GROUP);
             let removed = match (events.remove(&removal), &removal.event) {
@@ -38,8 +43,6 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
                 (removed, _) => removed,
             };
             controls.forget(events);
-            // The name begins after `-:`.
-            let name = Words::new(line).rest().column + 2;
             match removed {
                 Ok(0) => Err(Failure::at(name, "there is no such event; `list` shows them")),
                 Ok(_) => Ok(()),

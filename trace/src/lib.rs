@@ -1,4 +1,4 @@
-//! Trace events on kprobes: definitions in the grammar of Linux's `kprobe_events`, hits recorded in rings, and the text
+//! Trace events on kprobes: definitions in the grammar of Linux's `dynamic_events`, hits recorded in rings, and the text
 //! of Linux's `trace`.
 //!
 //! | module | what it owns |

@@ -277,7 +277,11 @@ const HELP: [(&str, &str); NODES.len()] = [
         "the tracer; written: nop, function, which records calls of functions,\n\
          or function_graph, which records their returns as well; empties trace",
     ),
-    ("dynamic_events", "the definitions of kprobe_events and, with s:, of synthetic_events"),
+    (
+        "dynamic_events",
+        "all definitions: of kprobes (p, r), fprobes (f), tracepoint probes (t),\n\
+         event probes (e) and synthetic events (s)",
+    ),
     ("enabled_functions", "the functions that are traced, with the hits that were missed"),
     ("error_log", "the last refused lines, with the reasons; `>` empties it"),
     ("events/enable", "whether all events are enabled; written: 0, 1"),

@@ -174,8 +174,12 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, site: Site) -> Result
     let constant =
         matches!(expression.origin, Origin::Immediate(_) | Origin::Symbol(..)) && expression.reads.is_empty();
     let is_memory = !expression.reads.is_empty();
-    // Whether a named value is in memory is known only when its type is looked up.
-    let is_named = matches!(expression.origin, Origin::Named(_) | Origin::ReturnValue);
+    // Whether a named value, or a field of an event, is in memory is known only when it is looked up.
+    let is_named = match expression.origin {
+        Origin::Named(_) | Origin::ReturnValue => true,
+        Origin::Argument(_) => site == Site::Tracepoint,
+        _ => false,
+    };
     // At this point Linux has parsed as far as the inside of the outermost read.
     let inside = source.text.find('(').filter(|_| is_memory).map_or(source, |open| source.skip(open + 1));
     let deep = |_: ()| inside.fault(Problem::TooDeep);
@@ -196,7 +200,7 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, site: Site) -> Result
         _ => None,
     };
     if count > 0 {
-        if !is_memory && !matches!(expression.origin, Origin::Named(_)) && base != Base::String
+        if !is_memory && (!is_named || expression.origin == Origin::ReturnValue) && base != Base::String
             || base == Base::SymbolString
         {
             return Err(at.fault(Problem::Text));

@@ -232,14 +232,16 @@ impl Problem {
         Some(match self {
             Self::NotADefinition => "a definition is `p:NAME PLACE`, `r:NAME PLACE` or `-:NAME`, as `help p` explains",
             Self::UnsupportedKind => {
-                "p:NAME FUNCTION is hit when the function is called, r:NAME FUNCTION when it returns"
+                "`u` is for programs of a user; `s` is taken by the files `synthetic_events` and `dynamic_events`"
             }
             Self::FunctionOnly => {
                 "`f` is for the entry of a named function, or with %return its return; `p` is for any place"
             }
             Self::NoTracepoint | Self::TracepointName => "`list-probes tracepoint:*` shows the static events",
             Self::NoEventInfo => "an event is GROUP.EVENT",
-            Self::AttachedEvent => "`list` and `list-probes tracepoint:*` show the events that have a probe",
+            Self::AttachedEvent => {
+                "the file `dynamic_events` has the defined events, `list-probes tracepoint:*` shows the static ones"
+            }
             Self::EventFilter => "write it to the file `filter` of the new event, with the names of its own arguments",
             Self::MaxactiveOnProbe => "only a return probe (`r`) has a maximum of active calls",
             Self::Maxactive | Self::MaxactiveTooBig => "it is from 1 to 4096",

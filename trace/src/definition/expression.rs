@@ -25,6 +25,8 @@ pub enum Site {
     Inside,
     /// The return of a function.
     Return,
+    /// A static event, whose fields are the arguments.
+    Tracepoint,
     /// Another event, whose fields are the variables.
     Event,
 }

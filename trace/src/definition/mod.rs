@@ -293,7 +293,7 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
     };
     let site = match (family, kind, &place) {
         (Family::Event, ..) => Site::Event,
-        (Family::Tracepoint, ..) => Site::Entry,
+        (Family::Tracepoint, ..) => Site::Tracepoint,
         (Family::Fprobe, _, Place { offset: 1.., .. } | Place { base: Base::Line(..) | Base::Address(_), .. }) => {
             return Err(Fault { problem: Problem::FunctionOnly, column: place.column });
         }
@@ -510,7 +510,7 @@ impl Removal {
     #[must_use]
     pub fn matches(&self, definition: &Definition) -> bool {
         let is = |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
-        let place: &dyn fmt::Display = &definition.place;
+        let place: &dyn fmt::Display = &ListedPlace(definition);
         let arguments = definition.arguments.iter().map(|argument| -> &dyn fmt::Display { argument });
         let mut listed = core::iter::once(place).chain(arguments);
         self.family.is_none_or(|family| family == definition.family)
@@ -521,10 +521,21 @@ impl Removal {
     }
 }
 
+/// The place of a definition as it is listed: that of an fprobe says whether it is at the return.
+struct ListedPlace<'a>(&'a Definition);
+
+impl fmt::Display for ListedPlace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Definition { family, kind, place, .. } = self.0;
+        let suffix = if let (Family::Fprobe, Kind::Return { .. }) = (family, kind) { "%return" } else { "" };
+        write!(f, "{place}{suffix}")
+    }
+}
+
 /// The definition as `kprobe_events` lists it: with defaults filled in for the parts that were left out.
 impl fmt::Display for Definition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { family, kind, group, event, place, .. } = self;
+        let Self { family, kind, group, event, .. } = self;
         match (kind, family) {
             (Kind::Synthetic, _) => return write!(f, "s:{group}/{event}"),
             (Kind::Static, _) => return write!(f, "{group}:{event}"),
@@ -534,10 +545,7 @@ impl fmt::Display for Definition {
         if let (Kind::Return { maxactive: Some(maxactive) }, false) = (kind, family.is_attached()) {
             write!(f, "{maxactive}")?;
         }
-        write!(f, ":{group}/{event} {place}")?;
-        if let (Kind::Return { .. }, Family::Fprobe) = (kind, family) {
-            f.write_str("%return")?;
-        }
+        write!(f, ":{group}/{event} {}", ListedPlace(self))?;
         self.arguments.iter().try_for_each(|argument| write!(f, " {argument}"))
     }
 }

@@ -88,15 +88,20 @@ impl<'a, P: Armed> Attached<'a, P> {
     /// Returns the type of an argument without one, if its field decides it: a text, or, by name, whatever it is.
     fn default_type(&self, argument: &Argument, by_name: bool) -> Result<Option<Type>, Problem> {
         let Some(field) = self.field(&argument.expression)? else { return Ok(None) };
-        if argument.has_type() || !argument.expression.reads.is_empty() {
+        if !argument.expression.reads.is_empty() {
             return Ok(None);
+        }
+        if argument.has_type() {
+            // A symbol's name is a text, which the record of the other event holds as such.
+            let is_name = field.kind.base == Base::SymbolString && argument.kind == Type::one(Base::String);
+            return Ok(is_name.then_some(field.kind));
         }
         let kind = match field.kind.base {
             Base::Characters => Type::one(Base::String),
             _ => field.kind,
         };
         let is_named = by_name && matches!(argument.expression.origin, Origin::Named(_));
-        Ok((is_named || kind.base == Base::String).then_some(kind))
+        Ok((is_named || kind.base.is_text()).then_some(kind))
     }
 
     /// Returns the field that an argument fetches; `None` if it fetches something else.
@@ -169,7 +174,7 @@ impl<'a, P: Armed> Attached<'a, P> {
         if !is_number {
             // The field is a text or an array. It is taken as it is, or not at all.
             let is_same = kind.count == field.kind.count
-                && (kind.base == field.kind.base || kind.base == Base::String && is_text);
+                && (kind.base == field.kind.base || (kind.base, field.kind.base) == (Base::String, Base::Characters));
             return match outer.is_empty() && is_same && kind.bits.is_none() {
                 true => Ok(Fetch { source, reads, taken }),
                 false => Err(Refusal::new(
@@ -182,10 +187,16 @@ impl<'a, P: Armed> Attached<'a, P> {
         if !outer.is_empty() || kind.base.is_text() || kind.count > 0 {
             // The value is an address.
             if width < 8 || field.kind.bits.is_some() || taken != Taken::Whole {
-                let reason = format_args!("this field has {width} bytes, too few for an address");
-                return Err(Refusal::new(Problem::Text, reason));
+                let reason = match field.kind.bits {
+                    Some(bits) => fallible::format(format_args!("this field has {} bits", bits.width))?,
+                    None => fallible::format(format_args!("this field has {width} bytes"))?,
+                };
+                return Err(Refusal::new(Problem::Text, format_args!("{reason}, which are no address")));
             }
             fallible::extend(&mut reads, outer.iter().copied())?;
+            // A text or an array is where the last read would be: here at the value itself. A symbol is the value's.
+            let is_at_value = outer.is_empty() && kind.base != Base::SymbolString;
+            fallible::extend(&mut reads, is_at_value.then_some(0))?;
             return Ok(Fetch { source, reads, taken: Taken::Whole });
         }
         if field.kind.bits.is_some() {
@@ -196,9 +207,20 @@ impl<'a, P: Armed> Attached<'a, P> {
             };
         }
         let taken = match (taken, typed::width(width as u64)) {
-            // Wider than the field: its own width is read, and extended.
-            (Taken::Whole, Some(own)) if kind.base.size() > width => {
-                Taken::Bits(Extract { from: 0, width: own, signed: matches!(field.kind.base, Base::Signed(_)) })
+            // Wider than the field: what the field holds is extended.
+            (taken, Some(own)) if kind.base.size() > width => {
+                let signed = matches!(field.kind.base, Base::Signed(_));
+                match taken {
+                    Taken::Bits(part) if part.width.bytes() >= width => {
+                        Taken::Bits(Extract { from: part.from, width: own, signed })
+                    }
+                    Taken::Bits(part) if part.signed && !signed => {
+                        let reason = "this field extends a number with a sign to one without: give it the same type";
+                        return Err(Refusal::new(Problem::Type, reason));
+                    }
+                    Taken::Bits(part) => Taken::Bits(part),
+                    _ => Taken::Bits(Extract { from: 0, width: own, signed }),
+                }
             }
             (taken, _) => taken,
         };

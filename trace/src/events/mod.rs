@@ -136,6 +136,10 @@ impl<P: Armed> Events<P> {
             if definition.family == Family::Event || self.is_attached_to(other, &|_| true) {
                 return Err(definition.error(0, Problem::Exists, None));
             }
+            if definition.family == Family::Tracepoint && definition.place.base != other.place.base {
+                let reason = fallible::format(format_args!("the event of this name is on {}", other.place))?;
+                return Err(definition.error(1, Problem::Exists, Some(reason)));
+            }
             if let Some(part) = definition.differs(other) {
                 return Err(definition.error(part, Problem::OtherArguments, None));
             }
@@ -237,8 +241,8 @@ impl<P: Armed> Events<P> {
     ///
     /// # Errors
     ///
-    /// Returns [`Problem::Busy`] at the last probe of an event that is enabled, or on which there is an event that is not
-    /// to be removed. That probe and those after it are not removed.
+    /// Returns [`Problem::Busy`] if an event that is enabled would lose its last probe, or an event that is not to be
+    /// removed the event that it is on. Then none is removed.
     pub fn remove(&mut self, removal: &Removal) -> Result<usize, Problem> {
         self.remove_unless(removal, &Event::is_enabled)
     }
@@ -253,24 +257,18 @@ impl<P: Armed> Events<P> {
         removal: &Removal,
         is_enabled: &dyn Fn(&Event<P>) -> bool,
     ) -> Result<usize, Problem> {
+        if self.is_in_use(removal, is_enabled) {
+            return Err(Problem::Busy);
+        }
+        let is_meant = |event: &Event<P>| event.is_of_probe() && removal.matches(&event.definition);
         let mut count = 0;
-        let mut at = 0;
-        while let Some(event) = self.events.get(at) {
-            if !event.is_of_probe() || !removal.matches(&event.definition) {
-                at += 1;
-                continue;
-            }
-            let others = self.events.iter().filter(|other| other.is_sibling(&event.definition)).count() - 1;
-            let is_kept = |definition: &Definition| !removal.matches(definition);
-            if others == 0 && (is_enabled(event) || self.is_attached_to(&event.definition, &is_kept)) {
-                self.forget();
-                return Err(Problem::Busy);
-            }
+        while let Some(at) = self.events.iter().position(is_meant) {
             let Event { probe, compiled, recorder, number, definition, format, .. } = self.events.remove(at);
+            let is_last = !self.events.iter().any(|other| other.is_sibling(&definition));
             // A hit may use the recorder and the code until the probe is unregistered.
             drop(probe);
             drop((compiled, recorder));
-            if others == 0 {
+            if is_last {
                 // `define_with` has reserved room for it.
                 self.removed.push((number, definition.event, format));
             }
@@ -278,6 +276,17 @@ impl<P: Armed> Events<P> {
         }
         self.forget();
         Ok(count)
+    }
+
+    /// Whether what `removal` matches cannot be removed: an event that `is_enabled` would lose its last probe, or an
+    /// event that stays the event that it is on.
+    pub fn is_in_use(&self, removal: &Removal, is_enabled: &dyn Fn(&Event<P>) -> bool) -> bool {
+        let is_meant = |event: &Event<P>| event.is_of_probe() && removal.matches(&event.definition);
+        let is_kept = |definition: &Definition| !removal.matches(definition);
+        self.events.iter().filter(|event| is_meant(event)).any(|event| {
+            let mut siblings = self.events.iter().filter(|other| other.is_sibling(&event.definition));
+            siblings.all(is_meant) && (is_enabled(event) || self.is_attached_to(&event.definition, &is_kept))
+        })
     }
 
     /// Removes all events of a family; without one, all that are not synthetic.

@@ -1,5 +1,7 @@
 //! Probes on functions (`f`), on static events (`t`), and on other events (`e`).
 
+use core::sync::atomic::AtomicPtr;
+
 use aarch64_kprobes::event::Text;
 
 use super::*;
@@ -11,6 +13,12 @@ aarch64_kprobes::event! {
         place: *const u64,
         text: Text<'a>,
         tag: [u8; 3],
+    }
+}
+
+aarch64_kprobes::event! {
+    struct Other = test:other {
+        mark: u8,
     }
 }
 
@@ -85,6 +93,7 @@ fn fields_of_a_static_event_are_arguments() {
     let all = std::format!("mark=200 delta=-2 place={place:#x} text=\"a note\" tag=\"xyz\"");
     assert!(noted("t noted $arg*").ends_with(&all), "{}", noted("t noted $arg*"));
     assert!(noted("t noted $arg1 $arg2 b=$arg2:s64").ends_with(" arg1=0xc8 arg2=0xfffffffffffffffe b=-2"));
+    assert!(noted("t noted $arg4 x=$arg4:string y=$arg5:string").ends_with(" arg1=\"a note\" x=\"a note\" y=\"xyz\""));
     assert!(noted("t noted mark:x8 +0(place):u64 back=-8($arg3):u8").ends_with(" mark=0xc8 arg2=5 back=4"));
     assert_eq!(refused("t nothing", "  ^"), Problem::NoTracepoint);
     assert_eq!(refused("t some", "  ^"), Problem::NoTracepoint);
@@ -135,6 +144,95 @@ fn an_event_on_a_return_is_hit_at_the_return() {
     let line = text.lines().find(|line| line.contains(" on: ")).unwrap();
     assert!(line.ends_with("on: (kprobes.back) arg1=0x5 r=2"), "{line}");
     assert!(text.lines().any(|line| line.ends_with("first=0x5 result=2")), "{text}");
+}
+
+#[test]
+fn a_field_that_is_an_address_leads_to_a_text_or_an_array() {
+    let place = &raw const TEXTS as *const u64;
+    for line in [
+        "e:n test.noted a=$place:string b=$place:u8[2] c=+0($place):string d=$place:symstr",
+        "t:n noted a=place:string b=$arg3:u8[2] c=+0(place):string d=$arg3:symstr",
+    ] {
+        let mut events = others();
+        define(&mut events, line).unwrap();
+        let event = events.iter().last().unwrap();
+        happen(event, &Noted { mark: 0, delta: 0, place, text: "".into(), tag: *b"xyz" });
+        let text = trace(&events, 1);
+        let expected = std::format!("a=\"first\" b={{102,105}} c=\"first\" d=\"{place:p}\"\n");
+        assert!(text.ends_with(&expected), "{line}: {text}");
+    }
+    // The address is in a register, in memory, and a constant.
+    let slot = &raw const SLOT as u64;
+    let line = std::format!("p:all f register=%x19 memory=@{slot:#x} constant=\\{:#x}", TEXTS.as_ptr() as u64);
+    for field in ["register", "memory", "constant"] {
+        let mut events = events();
+        define(&mut events, &line).unwrap();
+        define(&mut events, &std::format!("e:on kprobes.all a=${field}:string b=${field}:u8[2] c=+6(${field}):string"))
+            .unwrap();
+        events.clear_trace();
+        hit(0x1000, 1);
+        let text = trace(&events, usize::MAX);
+        let line = text.lines().find(|line| line.contains(" on: ")).unwrap();
+        assert!(line.ends_with("a=\"first\" b={102,105} c=\"second\""), "{field}: {line}");
+    }
+}
+
+/// The address of [`TEXTS`], in memory.
+static SLOT: AtomicPtr<[u8; 24]> = AtomicPtr::new((&raw const TEXTS).cast_mut());
+
+/// A field holds as many bits as its type has, also of a value that is a part of a register.
+#[test]
+fn a_part_of_a_register_is_taken_from_its_field() {
+    let mut events = events();
+    define(&mut events, "p:parts f low=level.1:x8 own=level.1 high=level.1:x32").unwrap();
+    define(&mut events, "e:on kprobes.parts a=$low:u32 b=$low:x8 c=$own:s64 d=$own:u32 e=$high:x32 f=$high:x8")
+        .unwrap();
+    events.clear_trace();
+    hit(0x1000, 1);
+    let text = trace(&events, usize::MAX);
+    let line = text.lines().find(|line| line.contains(" on: ")).unwrap();
+    assert!(line.ends_with("a=254 b=0xfe c=-2 d=4294967294 e=0xfffffffe f=0xfe"), "{line}");
+    let error = define(&mut events, "e:wide kprobes.parts $high:u64").unwrap_err();
+    assert_eq!((error.problem, error.column), (Problem::Type, 21), "{error}");
+}
+
+#[test]
+fn a_symbol_of_a_probe_is_a_text() {
+    let mut events = events();
+    define(&mut events, "p:named f where=%x20:symstr").unwrap();
+    define(&mut events, "e:on kprobes.named $where s=$where:string y=$where:symstr").unwrap();
+    let listed = "e:eprobes/on kprobes.named arg1=$where s=$where:string y=$where:symstr";
+    assert_eq!(events.iter().last().unwrap().definition().to_string(), listed);
+    events.clear_trace();
+    hit(0x1000, 0x1004);
+    let text = trace(&events, usize::MAX);
+    let line = text.lines().find(|line| line.contains(" on: ")).unwrap();
+    assert!(line.ends_with("arg1=\"f+0x4/0x10\" s=\"f+0x4/0x10\" y=\"f+0x4/0x10\""), "{line}");
+}
+
+#[test]
+fn tracepoint_probes_of_one_name_are_on_one_event() {
+    let mut events = others();
+    events.add_static(Other::EVENT).unwrap();
+    define(&mut events, "t:same noted x=mark").unwrap();
+    let error = define(&mut events, "t:same other x=mark").unwrap_err();
+    assert_eq!((error.problem, error.column), (Problem::Exists, 7), "{error}");
+    assert_eq!(error.reason.unwrap(), "the event of this name is on noted");
+}
+
+#[test]
+fn events_are_removed_together_or_not_at_all() {
+    let mut events = others();
+    define(&mut events, "e:kprobes/on kprobes.some").unwrap();
+    define(&mut events, "f:fprobes/back f%return").unwrap();
+    events.set_enabled(None, "on", true).unwrap();
+    let count = events.iter().count();
+    assert_eq!(remove(&mut events, "-:kprobes/"), Err(Problem::Busy));
+    assert_eq!(events.iter().count(), count, "what is enabled is on one of them");
+    events.set_enabled(None, "on", false).unwrap();
+    assert_eq!(remove(&mut events, "-:kprobes/"), Ok(5));
+    assert_eq!(remove(&mut events, "-:fprobes/back f"), Ok(0));
+    assert_eq!(remove(&mut events, "-:fprobes/back f%return"), Ok(1), "as it is listed");
 }
 
 #[test]
