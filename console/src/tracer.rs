@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 use core::mem;
 
+use aarch64_kprobes::ProbeError;
 use aarch64_kprobes::event;
 use aarch64_kprobes::probe::{self, AliasableBox};
 use fallible::{OutOfMemory, TryClone};
@@ -72,6 +73,63 @@ fn traceable(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     })
 }
 
+/// Returns the functions that match `glob` and can be traced, by their virtual addresses in ascending order.
+///
+/// # Errors
+///
+/// There are none, or there is no memory.
+fn meant(glob: &str) -> Result<Vec<u64>, Errno> {
+    let meant = fallible::collect(traceable(glob).map(|function| function.address))?;
+    if !meant.is_empty() {
+        return Ok(meant);
+    }
+    match symbol::nearest(glob) {
+        Some(near) => println!("no function that can be traced matches `{glob}`; did you mean `{near}`?"),
+        None => println!("no function that can be traced matches `{glob}`; see available_filter_functions"),
+    }
+    Err(Errno::Invalid)
+}
+
+/// Carries out the commands in `text`: gives them to functions, or takes them away. If one is refused, those before it
+/// have been carried out.
+///
+/// # Errors
+///
+/// A pattern matches no function, a command is refused, or there is no memory.
+pub(crate) fn command(session: &mut Session, text: &str) -> Result<(), Errno> {
+    let Session { controls, events, .. } = session;
+    for Pattern { glob, command, is_removed } in patterns::of(text) {
+        let Some(command) = command else { continue };
+        let functions = meant(glob)?;
+        if is_removed {
+            controls.remove_command(events, &functions, command).inspect_err(|errno| {
+                if *errno == Errno::Invalid {
+                    println!("no function that matches `{glob}` has the command `{command}`");
+                }
+            })?;
+            continue;
+        }
+        let mut refused = Refused::default();
+        let mut refuse = |error: ProbeError| {
+            refused.count += 1;
+            refused.first.get_or_insert(error);
+        };
+        let added = controls.add_command(events, &functions, command, &tracing::Names, &mut refuse);
+        if let Refused { count, first: Some(error) } = &refused {
+            println!("{count} of the functions cannot have the command; the first: {error}");
+        }
+        added.inspect_err(|errno| match errno {
+            Errno::Invalid if refused.count < functions.len() => println!("`{command}` is no command; {COMMANDS}"),
+            Errno::Exists => println!("a function that matches `{glob}` has the opposite command"),
+            _ => {}
+        })?;
+    }
+    Ok(())
+}
+
+/// The commands of functions.
+const COMMANDS: &str = "they are traceon, traceoff, snapshot, stacktrace, enable_event:GROUP:EVENT, disable_event:GROUP:EVENT; with :COUNT";
+
 impl TryClone for Settings {
     fn try_clone(&self) -> Result<Self, OutOfMemory> {
         let copy = |Functions(all): &Functions| fallible::collect(all.iter().copied()).map(Functions);
@@ -87,23 +145,14 @@ impl TryClone for Settings {
 }
 
 impl Functions {
-    /// Adds and removes the functions that `text`, which was written to a file, names.
+    /// Adds and removes the functions that `text`, which was written to a file, names. Passes over commands.
     ///
     /// # Errors
     ///
     /// A pattern matches no function, or there is no memory.
     pub(crate) fn change(&mut self, text: &str) -> Result<(), Errno> {
-        for pattern in patterns::of(text) {
-            let Pattern { glob, is_removed } = pattern;
-            // In ascending order, too.
-            let meant = fallible::collect(traceable(glob).map(|function| function.address))?;
-            if meant.is_empty() {
-                match symbol::nearest(glob) {
-                    Some(near) => println!("no function that can be traced matches `{glob}`; did you mean `{near}`?"),
-                    None => println!("no function that can be traced matches `{glob}`; see available_filter_functions"),
-                }
-                return Err(Errno::Invalid);
-            }
+        for Pattern { glob, is_removed, .. } in patterns::of(text).filter(|pattern| pattern.command.is_none()) {
+            let meant = meant(glob)?;
             if is_removed {
                 self.0.retain(|function| meant.binary_search(function).is_err());
             } else {

@@ -42,7 +42,7 @@ impl Armed for Probe {
         let (address, data) = (address as usize, &raw const *recorder as usize);
         match kind {
             Kind::Synthetic => unreachable!("a synthetic event has no probe"),
-            Kind::Probe | Kind::Static => {
+            Kind::Probe | Kind::Static | Kind::Command => {
                 let probe = Kprobe::at(address).data(data).disabled();
                 let probe = match form {
                     Form::Call => probe.entry(handler::called),

@@ -1,13 +1,17 @@
 //! What is written to the files that name functions: patterns, with white space between them, each with `!` in front if what it
-//! means is to be taken out.
+//! means is to be taken out. In `set_ftrace_filter` a command may follow, as in `FUNCTION:traceoff`.
 //!
 //! A path of Rust may have blanks in it, between angle brackets: `<a::B as c::D>::f`. Those are no end of a pattern.
+
+use kprobes_trace::definition::single_colon;
 
 /// A pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern<'a> {
     /// The name of a function, or one with `*` and `?`.
     pub glob: &'a str,
+    /// What follows it after a `:`: a command of the function.
+    pub command: Option<&'a str>,
     /// `!` precedes it.
     pub is_removed: bool,
 }
@@ -29,9 +33,13 @@ pub(crate) fn of(text: &str) -> impl Iterator<Item = Pattern<'_>> {
         }
         depth == 0 && character.is_ascii_whitespace()
     });
-    words.filter(|word| !word.is_empty()).map(|word| match word.strip_prefix('!') {
-        Some(glob) => Pattern { glob, is_removed: true },
-        None => Pattern { glob: word, is_removed: false },
+    words.filter(|word| !word.is_empty()).map(|word| {
+        let (word, is_removed) = word.strip_prefix('!').map_or((word, false), |word| (word, true));
+        let (glob, command) = match single_colon(word) {
+            Some(at) => (&word[..at], Some(&word[at + 1..])),
+            None => (word, None),
+        };
+        Pattern { glob, command, is_removed }
     })
 }
 
@@ -47,7 +55,15 @@ mod tests {
         let expected = [("a::*", false), ("<b::C as d::E<fn() -> u8>>::f", true), ("*x", false), ("<y::Z", false)];
         assert_eq!(found, expected);
         assert_eq!(of(" \n").next(), None);
-        assert_eq!(of("!").next(), Some(Pattern { glob: "", is_removed: true }));
+        assert_eq!(of("!").next(), Some(Pattern { glob: "", command: None, is_removed: true }));
+    }
+
+    #[test]
+    fn a_command_follows_a_colon_that_is_alone() {
+        let found: Vec<_> =
+            of("a::b:traceoff !*:enable_event:g:e:3 <x as y::Z>::f:").map(|p| (p.glob, p.command)).collect();
+        let expected = [("a::b", Some("traceoff")), ("*", Some("enable_event:g:e:3")), ("<x as y::Z>::f", Some(""))];
+        assert_eq!(found, expected);
     }
 
     #[test]

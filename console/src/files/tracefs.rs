@@ -368,7 +368,10 @@ const HELP: [(&str, &str); NODES.len()] = [
     (
         "set_ftrace_filter",
         "the functions that are traced; written: names and patterns with * and ?;\n\
-         a leading `!` removes; `>` removes all others; if empty, all are traced",
+         a leading `!` removes; `>` removes all others; if empty, all are traced;\n\
+         FUNCTION:COMMAND[:COUNT] has a function do something when it is called:\n\
+         traceon, traceoff, snapshot, stacktrace, enable_event:GROUP:EVENT,\n\
+         disable_event:GROUP:EVENT; a leading `!` takes it back",
     ),
     ("set_ftrace_notrace", "functions that are not traced; written as set_ftrace_filter"),
     ("set_graph_function", "function_graph records calls in these; written as set_ftrace_filter"),

@@ -6,6 +6,7 @@ use kprobes_trace::definition::Family;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::tracer::{Tracer, profile};
 
+use super::patterns::{self, Pattern};
 use super::ring::cpu_number;
 use super::tracefs::{Fault, number};
 use crate::session::Session;
@@ -54,13 +55,24 @@ fn named_mut<'a>(settings: &'a mut Settings, parts: &[&str]) -> &'a mut Function
 pub(super) fn read_functions(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     let (functions, none) = named(&session.tracing.settings, parts);
     if functions.addresses().is_empty() {
-        return Ok(writeln!(out, "{none}")?);
+        writeln!(out, "{none}")?;
     }
     for &address in functions.addresses() {
         write_function(out, address as usize)?;
         out.write_str("\n")?;
     }
+    if has_commands(parts) {
+        for (function, command) in session.controls.commands(&session.events) {
+            write_function(out, function as usize)?;
+            writeln!(out, ":{command}")?;
+        }
+    }
     Ok(())
+}
+
+/// Whether the functions of a file can have commands.
+fn has_commands(parts: &[&str]) -> bool {
+    parts.last() == Some(&"set_ftrace_filter")
 }
 
 /// Writes the function as it can be written to a file that names functions.
@@ -72,7 +84,13 @@ fn write_function(out: &mut dyn Write, address: usize) -> Result<(), Fault> {
 }
 
 pub(super) fn write_functions(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
-    tracer::change(session, |settings| named_mut(settings, parts).change(text))
+    let is_command = |pattern: Pattern<'_>| pattern.command.is_some();
+    if !has_commands(parts) && patterns::of(text).any(is_command) {
+        println!("only set_ftrace_filter takes commands of functions");
+        return Err(Errno::Invalid);
+    }
+    tracer::change(session, |settings| named_mut(settings, parts).change(text))?;
+    tracer::command(session, text)
 }
 
 pub(super) fn clear_functions(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {

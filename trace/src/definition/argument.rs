@@ -11,7 +11,7 @@ use fallible::OutOfMemory;
 
 use super::expression::{Expression, Origin, Site};
 use super::named::Named;
-use super::token::Token;
+use super::token::{self, Token};
 use super::{Fault, Problem, is_identifier, number};
 use crate::format::{Base, Bits, Type, Width};
 
@@ -144,16 +144,7 @@ fn type_separator(text: &str) -> Option<usize> {
         // A text may contain any character, so look after its closing quote.
         return text.rfind('"').filter(|&at| at > 1).and_then(|at| Some(at + text[at..].find(':')?));
     }
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        match (byte, bytes.get(at + 1)) {
-            (b':', Some(b':')) => at += 2,
-            (b':', _) => return Some(at),
-            _ => at += 1,
-        }
-    }
-    None
+    token::single_colon(text)
 }
 
 fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, site: Site) -> Result<(Expression, Type), Fault> {

@@ -50,6 +50,7 @@ pub use family::Family;
 pub use name::{NAME_MAX, parse_event_name};
 pub use named::Named;
 pub use number::{boolean, whole};
+pub use token::single_colon;
 
 pub(crate) use name::is_identifier as is_name;
 
@@ -122,6 +123,8 @@ pub enum Kind {
     Synthetic,
     /// On the function of a static event of the kernel.
     Static,
+    /// On a function, for the commands that `set_ftrace_filter` has for it. No list has such an event.
+    Command,
 }
 
 /// Where a probe is placed, with the columns of the line that say so.
@@ -300,7 +303,7 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
         (_, Kind::Return { .. }, Place { offset: 1.., .. } | Place { base: Base::Line(..), .. }) => {
             return Err(Fault { problem: Problem::ReturnOffset, column: place.column });
         }
-        (_, Kind::Return { .. } | Kind::Synthetic | Kind::Static, _) => Site::Return,
+        (_, Kind::Return { .. } | Kind::Synthetic | Kind::Static | Kind::Command, _) => Site::Return,
         (_, Kind::Probe, Place { base: Base::Symbol(_), offset: 0, .. }) => Site::Entry,
         (_, Kind::Probe, _) => Site::Inside,
     };
@@ -502,6 +505,14 @@ impl Definition {
         let (arguments, parts, bodies) = (Vec::new(), Vec::new(), Vec::new());
         let (group, event) = (fallible::copy(group)?, fallible::copy(event)?);
         Ok(Self { family: Family::Kprobe, kind: Kind::Static, group, event, place, arguments, parts, bodies })
+    }
+}
+
+impl Definition {
+    /// Of the commands of the function at the virtual address `address`. Nobody can type its group, which is empty.
+    pub(crate) fn of_commands(address: u64) -> Result<Self, OutOfMemory> {
+        let event = fallible::format(format_args!("{address:#x}"))?;
+        Ok(Self { kind: Kind::Command, event, ..Self::of_static("", "", address)? })
     }
 }
 

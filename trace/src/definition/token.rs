@@ -140,6 +140,21 @@ pub(crate) fn find_outside_brackets(text: &str, wanted: impl Fn(char, &str) -> b
     outside.find(|&(_, character, rest)| wanted(character, rest)).map(|(position, ..)| position)
 }
 
+/// Returns the position of the first `:` that is not half of a path's `::`.
+#[must_use]
+pub fn single_colon(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        match (byte, bytes.get(at + 1)) {
+            (b':', Some(b':')) => at += 2,
+            (b':', _) => return Some(at),
+            _ => at += 1,
+        }
+    }
+    None
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

@@ -35,7 +35,7 @@ impl<P: Armed> Events<P> {
     ///
     /// Returns the error of `out`.
     pub fn write_all_definitions(&self, out: &mut dyn Write) -> fmt::Result {
-        self.events.iter().filter(|event| !event.is_static()).try_for_each(|event| {
+        self.iter().filter(|event| !event.is_static()).try_for_each(|event| {
             write!(out, "{}", event.definition)?;
             if event.is_synthetic() {
                 out.write_char('\t')?;

@@ -12,6 +12,7 @@
 
 mod armed;
 mod attached;
+mod commands;
 mod event;
 mod list;
 mod resolve;
@@ -66,6 +67,20 @@ pub struct Events<P> {
     options: Options,
     /// The index of function names, made for the first event that records names.
     functions: Option<Arc<Functions>>,
+}
+
+/// Why an event is not placed.
+enum Unplaced<E> {
+    /// There is no memory.
+    OutOfMemory,
+    /// The probe is refused.
+    Refused(E),
+}
+
+impl<E> From<OutOfMemory> for Unplaced<E> {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
 }
 
 /// Makes the plan of a probe from its recorder and its virtual address. `None` means record every hit.
@@ -154,7 +169,6 @@ impl<P: Armed> Events<P> {
         if RECORD_HEADER + format.size() > RECORD_MAX {
             return Err(definition.error(2, Problem::TooBig, None));
         }
-        let refuse = |Refusal { problem, reason }| definition.error(1, problem, reason);
         let (address, arguments) = self.resolved(&definition, symbols)?;
         // Two definitions may spell one function or static differently, so compare what they resolve to.
         for event in siblings.filter(|event| event.address == address && event.format == format) {
@@ -178,28 +192,69 @@ impl<P: Armed> Events<P> {
         let recorder = Recorder::new(number, &format, &fetches, entry, functions.clone(), self.rings)?;
         let recorder = Arc::try_new(recorder)?;
         let plan = plan(&recorder, address)?;
-        let code = code::<P>(&recorder, plan.as_deref(), address)?;
-        let compiled = code.map(Compiled::new).transpose()?;
+        let event = Event::new(number, address, definition, format, recorder);
+        let is_armed = sibling.is_some_and(|(_, enabled)| enabled);
+        self.place(event, plan, symbols, is_armed).map_err(|(event, refused)| match refused {
+            Unplaced::OutOfMemory => OutOfMemory.into(),
+            Unplaced::Refused(reason) => {
+                let Refusal { problem, reason } = Refusal::new(Problem::Refused, reason);
+                event.definition.error(1, problem, reason)
+            }
+        })?;
+        self.functions = functions.or(self.functions.take());
+        Ok(())
+    }
+
+    /// Registers the probe of `event`, which has none and is in no list, and adds the event. Arms the probe if it
+    /// `is_armed`. `plan` applies from the first hit on.
+    ///
+    /// # Errors
+    ///
+    /// Returns the event, and why it is not added. Then nothing has changed.
+    fn place(
+        &mut self,
+        mut event: Event<P>,
+        plan: Option<Box<Plan>>,
+        symbols: &dyn Symbols,
+        is_armed: bool,
+    ) -> Result<(), (Event<P>, Unplaced<P::Error>)> {
+        match self.try_place(&mut event, plan, symbols, is_armed) {
+            Ok(probe) => {
+                self.last = event.number.max(self.last);
+                self.events.push(Event { probe: Some(probe), ..event });
+                Ok(())
+            }
+            Err(unplaced) => Err((event, unplaced)),
+        }
+    }
+
+    /// Reserves room for `event`, and registers its probe.
+    fn try_place(
+        &mut self,
+        event: &mut Event<P>,
+        plan: Option<Box<Plan>>,
+        symbols: &dyn Symbols,
+        is_armed: bool,
+    ) -> Result<P, Unplaced<P::Error>> {
+        let recorder = &event.recorder;
+        let code = code::<P>(recorder, plan.as_deref(), event.address)?;
+        event.compiled = code.map(Compiled::new).transpose()?;
         // The recorder is new, so there is no old plan.
         drop(recorder.plan().replace(plan));
         self.events.try_reserve(1).map_err(OutOfMemory::from)?;
         // Reserved now, so that removing an event needs no memory.
         self.removed.try_reserve(self.events.len() + 1).map_err(OutOfMemory::from)?;
-        let form = if recorder.is_of_a_call() && symbols.is_call(address) { Form::Call } else { Form::Full };
-        let insertion = compiled.as_ref().and_then(Compiled::insertion);
+        let is_call = recorder.is_of_a_call() && symbols.is_call(event.address);
+        event.form = if is_call { Form::Call } else { Form::Full };
+        let insertion = event.compiled.as_ref().and_then(Compiled::insertion);
         // SAFETY: the recorder is behind an `Arc`, and the code is boxed, so neither moves. Both are dropped after the
         // probe: `Event` declares them after it, and `remove`, which takes all three out, keeps the order.
-        let probe = unsafe { P::register(definition.kind, form, address, &recorder, insertion) }
-            .and_then(|probe| match sibling {
-                Some((_, true)) => probe.set_enabled(true).map(|()| probe),
-                _ => Ok(probe),
-            })
-            .map_err(|reason| refuse(Refusal::new(Problem::Refused, reason)))?;
-        self.last = number.max(self.last);
-        self.functions = functions.or(self.functions.take());
-        let event = Event::new(number, address, definition, format, recorder);
-        self.events.push(Event { probe: Some(probe), compiled, form, ..event });
-        Ok(())
+        let probe = unsafe { P::register(event.definition.kind, event.form, event.address, recorder, insertion) };
+        let probe = probe.map_err(Unplaced::Refused)?;
+        if is_armed {
+            probe.set_enabled(true).map_err(Unplaced::Refused)?;
+        }
+        Ok(probe)
     }
 
     /// Returns the event that `definition` is to be on, if it is on another event.
@@ -371,6 +426,12 @@ impl<P: Armed> Events<P> {
 
     /// Returns the probes of all events, in the order of definition.
     pub fn iter(&self) -> impl Iterator<Item = &Event<P>> + Clone {
+        self.all().filter(|event| !event.is_of_commands())
+    }
+
+    /// Returns the probes of all events, and those for the commands of functions. Each is at its index for
+    /// [`get`](Self::get).
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Event<P>> + Clone {
         self.events.iter()
     }
 

@@ -23,6 +23,7 @@ use fallible::failing::with_memory;
 use kprobes_types::LineError;
 
 mod attached;
+mod commands;
 mod linked;
 mod scarce;
 mod typed;

@@ -6,6 +6,7 @@
 //! A change is first made to a copy, a `Draft`. It takes effect only if there is memory for all of it and all probes
 //! to be armed are armed. Otherwise nothing has changed.
 
+mod commands;
 mod draft;
 mod triggers;
 

@@ -287,6 +287,11 @@ impl Settings {
         })
     }
 
+    /// Whether the event has the trigger that `request` names.
+    pub(crate) fn has_trigger(&self, request: &Request) -> bool {
+        self.position(request).is_some()
+    }
+
     /// Removes the trigger that `request` names, and returns it; `None` if it does not exist.
     pub fn remove_trigger(&mut self, request: &Request) -> Option<Arc<Trigger>> {
         self.position(request).map(|at| self.triggers.remove(at))

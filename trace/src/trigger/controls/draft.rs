@@ -89,11 +89,12 @@ impl Controls {
     ) -> Result<(), Errno> {
         let Draft(mut entries) = draft;
         let mut staged = Vec::new();
-        for (number, event) in events.iter().enumerate() {
+        for (number, event) in events.all().enumerate() {
             let Some(entry) = entries.iter().find(|entry| entry.is_changed && is(event, entry)) else { continue };
             let restricted = self.restriction.with(&entry.settings, &event.format().fields)?;
             let plan = self.services.plan(&entry.settings, restricted.as_ref(), event.recorder(), event.address())?;
-            let is_to_be_armed = entry.settings.is_armed() && (!disarmed || event.is_static());
+            let is_exempt = event.is_static() || event.is_of_commands();
+            let is_to_be_armed = entry.settings.is_armed() && (!disarmed || is_exempt);
             // The stub of a disarmed probe is compiled when the probe is armed.
             let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };
             let (is_exchanged, was_armed) = (false, event.is_enabled());
@@ -153,7 +154,7 @@ impl Controls {
 
     /// Drops the settings of events that no longer exist.
     pub fn forget<P: Armed>(&mut self, events: &Events<P>) {
-        self.controls.retain(|entry| events.iter().any(|event| is(event, entry)));
+        self.controls.retain(|entry| events.all().any(|event| is(event, entry)));
         self.settle(events);
     }
 
@@ -165,7 +166,7 @@ impl Controls {
             if !mem::take(&mut entry.is_changed) {
                 continue;
             }
-            for event in events.iter().filter(|event| is(event, entry)) {
+            for event in events.all().filter(|event| is(event, entry)) {
                 if !entry.settings.is_armed() {
                     let _ = event.set_enabled(false);
                 }

@@ -160,7 +160,7 @@ impl Controls {
         Ok(request)
     }
 
-    fn room<P: Armed>(&self, events: &Events<P>) -> Room<'static> {
+    pub(super) fn room<P: Armed>(&self, events: &Events<P>) -> Room<'static> {
         Room { cpus: events.rings().cpus(), free: (self.services.free)(), rings: Some(events.rings()), named: None }
     }
 
@@ -302,7 +302,11 @@ impl Controls {
 }
 
 /// Returns what a trigger of this kind turns on or off: all tracing, or another event, which must exist.
-fn switch<P: Armed>(events: &Events<P>, draft: &mut Draft, kind: &Kind) -> Result<Option<Arc<Switch>>, Errno> {
+pub(super) fn switch<P: Armed>(
+    events: &Events<P>,
+    draft: &mut Draft,
+    kind: &Kind,
+) -> Result<Option<Arc<Switch>>, Errno> {
     Ok(match kind {
         Kind::Tracing { .. } => Some(events.rings().switch().clone()),
         Kind::Event { group, event, .. } => {
