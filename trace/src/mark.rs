@@ -1,7 +1,13 @@
-//! Messages in the trace, between the records of events: lines written to `trace_marker`, and messages of the kernel
+//! Messages in the trace, between the records of events: texts written to `trace_marker`, and messages of the kernel
 //! itself by [`trace_printk!`](crate::trace_printk).
+//!
+//! That a text is written to `trace_marker` is also a static event, whose triggers come first. It is never recorded: the
+//! message itself is its record.
 
 use core::fmt;
+
+use aarch64_kprobes::event::Text;
+use aarch64_kprobes::{emit, event};
 
 use crate::host::Context;
 use crate::recorder::PRINT_MAX;
@@ -10,6 +16,14 @@ use crate::ring::Rings;
 /// The longest message of [`trace_printk!`](crate::trace_printk), in bytes, as in Linux (`TRACE_BUF_SIZE`). A longer
 /// one is cut.
 pub const PRINTK_MAX: usize = 1024;
+
+event! {
+    /// A text is written to `trace_marker`.
+    struct Print<'a> = ftrace:print {
+        ip: u64 = "unsigned long",
+        buf: Text<'a>,
+    }
+}
 
 /// Writes a message to the trace: `trace_printk!(rings, "{} of {}", number, all)`. The record carries the current CPU
 /// and task, and the name of the function that contains the call.
@@ -62,12 +76,21 @@ impl Rings {
         self.mark(place, buffer.bytes.get(..buffer.length).unwrap_or_default());
     }
 
-    /// Records `text` as written at the virtual address `place`, or to `trace_marker` if `place` is 0. A text longer
-    /// than a record can be is split over several. Returns false if recording is off.
-    pub fn mark(&self, place: u64, text: &[u8]) -> bool {
+    /// Records `text` as written to `trace_marker`, after the triggers of `ftrace:print`. Returns false, and does
+    /// neither, if recording is off.
+    pub fn write_marker(&self, text: &str) -> bool {
         if !self.is_on() {
             return false;
         }
+        emit!(Print { ip: 0, buf: text.into() });
+        // As in Linux, a trigger that turns tracing off comes too late for this text.
+        self.mark(0, text.as_bytes());
+        true
+    }
+
+    /// Records `text` as written at the virtual address `place`, or to `trace_marker` if `place` is 0. A text longer
+    /// than a record can be is split over several.
+    fn mark(&self, place: u64, text: &[u8]) {
         for part in text.chunks(PRINT_MAX) {
             let daif: u64;
             // SAFETY: masking interrupts is sound at any time. No `nomem`, so that the code below does not move out of
@@ -85,6 +108,5 @@ impl Rings {
             // SAFETY: restores the interrupt masks that were read above.
             unsafe { core::arch::asm!("msr daif, {}", in(reg) daif, options(nostack, preserves_flags)) };
         }
-        true
     }
 }

@@ -66,7 +66,7 @@ pub(super) fn mark(session: &mut Session, _: &[&str], text: &str) -> Result<(), 
         return Err(Errno::Invalid);
     }
     let is_left_out = |cpus: u64| cpus & 1 << Context::cpu_here() == 0;
-    if session.controls.restriction().cpus.is_some_and(is_left_out) || !tracing::rings().mark(0, text.as_bytes()) {
+    if session.controls.restriction().cpus.is_some_and(is_left_out) || !tracing::rings().write_marker(text) {
         return Err(Errno::BadFile);
     }
     Ok(())

@@ -186,6 +186,8 @@ fn exists(session: &Session, parts: &[&str]) -> bool {
         ["options", name] => Flag::find(name).is_some(),
         ["per_cpu", cpu, ..] => ring::cpu_of(cpu).is_some(),
         ["trace_stat", name] => tracer::profile_cpu(name).is_some(),
+        // Its events only fire triggers.
+        ["events", "ftrace", "enable" | "filter"] | ["events", "ftrace", _, "enable" | "filter"] => false,
         ["events", group] | ["events", group, "enable" | "filter"] => {
             events.iter().any(|event| event.definition().group == *group)
         }
@@ -230,7 +232,7 @@ pub(super) fn list(session: &Session, path: &str) -> Result<Vec<String>, Errno> 
         Ok(_) => Ok(fallible::collect_results([fallible::copy(path)])?),
         Err(Errno::IsDirectory) => {
             let mut names = path::list(NODES.iter().map(|node| node.path), &parts, stars(session, &parts)?)?;
-            // A pattern fits more than there is: the event ftrace:print has no settings.
+            // A pattern fits more than there is: ftrace:print cannot be enabled.
             names.retain(|name| {
                 let mut inner = [""; DEPTH];
                 inner.iter_mut().zip(parts.iter().copied().chain([name.as_str()])).for_each(|(to, part)| *to = part);

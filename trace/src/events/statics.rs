@@ -28,6 +28,13 @@ impl<P> Event<P> {
         self.definition.kind == Kind::Static
     }
 
+    /// Whether it only fires triggers: it cannot be enabled, because the kernel records what happens in another way. These
+    /// are the events of the group `ftrace`, as in Linux (`TRACE_EVENT_FL_IGNORE_ENABLE`).
+    #[must_use]
+    pub fn is_only_for_triggers(&self) -> bool {
+        self.is_static() && self.definition.group == "ftrace"
+    }
+
     /// Whether it was defined as a probe.
     #[must_use]
     pub fn is_of_probe(&self) -> bool {

@@ -322,7 +322,7 @@ fn find<'a, P: Armed>(events: &'a Events<P>, wanted: Name<'_>) -> Result<&'a Eve
     events.iter().find(|event| name(event) == wanted).ok_or(Errno::NotFound)
 }
 
-/// Returns the names of the matching events, each once.
+/// Returns the names of the matching events that can be enabled, each once.
 fn names<'a, P: Armed>(
     events: &'a Events<P>,
     group: Option<&str>,
@@ -332,6 +332,7 @@ fn names<'a, P: Armed>(
         group.is_none_or(|group| group == wanted.0) && event.is_none_or(|event| event == wanted.1)
     };
     let is_first = |number: usize, wanted| events.iter().position(|event| name(event) == wanted) == Some(number);
-    let all = events.iter().map(name).enumerate();
+    let all = events.iter().enumerate().filter(|(_, event)| !event.is_only_for_triggers());
+    let all = all.map(|(number, event)| (number, name(event)));
     all.filter(move |&(number, wanted)| is_wanted(wanted) && is_first(number, wanted)).map(|(_, wanted)| wanted)
 }

@@ -310,7 +310,7 @@ pub(super) fn switch<P: Armed>(
     Ok(match kind {
         Kind::Tracing { .. } => Some(events.rings().switch().clone()),
         Kind::Event { group, event, .. } => {
-            find(events, (group, event)).map_err(|_| Errno::Invalid)?;
+            find(events, (group, event)).ok().filter(|event| !event.is_only_for_triggers()).ok_or(Errno::Invalid)?;
             Some(draft.get_mut((group, event))?.recording().clone())
         }
         Kind::Histogram(_) | Kind::Stacktrace | Kind::Snapshot => None,
