@@ -340,9 +340,12 @@ pub(crate) fn settle(session: &mut Session) -> Result<(), OutOfMemory> {
 ///
 /// # Errors
 ///
-/// There is no memory for the probes that it needs. Nothing has changed, unless there is no memory to arm the old probes
+/// There is no memory for the probes or plans that it needs. Nothing has changed, unless there is no memory to arm the old probes
 /// again: then the tracer is `nop`.
-pub(crate) fn set_option(session: &mut Session, flag: Flag, on: bool) -> Result<(), OutOfMemory> {
+pub(crate) fn set_option(session: &mut Session, flag: Flag, on: bool) -> Result<(), Errno> {
+    if flag == Flag::Stacktrace {
+        session.controls.set_stacks(&mut session.events, on)?;
+    }
     let tracer = session.events.options().tracer;
     if flag == Flag::FunctionStackTrace && tracer == Tracer::Function && on != has_stacks(session) {
         let probes = session.tracing.settings.probes(tracer, on)?;

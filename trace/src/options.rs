@@ -25,6 +25,8 @@ pub enum Flag {
     IrqInfo,
     /// `trace_marker` can be written to.
     Markers,
+    /// Each record of an event is followed by one of the stack.
+    Stacktrace,
     /// Tracer `function`: each record of a call is followed by one of the stack.
     FunctionStackTrace,
     /// Tracer `function_graph`: the column of the CPU.
@@ -45,7 +47,7 @@ pub enum Flag {
 
 impl Flag {
     /// All options with their names, in the order of Linux.
-    pub const ALL: [(Self, &str); 7] = [
+    pub const ALL: [(Self, &str); 8] = [
         (Self::SymOffset, "sym-offset"),
         (Self::SymAddr, "sym-addr"),
         (Self::ContextInfo, "context-info"),
@@ -53,6 +55,7 @@ impl Flag {
         (Self::DisableOnFree, "disable_on_free"),
         (Self::IrqInfo, "irq-info"),
         (Self::Markers, "markers"),
+        (Self::Stacktrace, "stacktrace"),
     ];
 
     /// Returns the options of a tracer, in the order of Linux.
@@ -220,7 +223,8 @@ mod tests {
     fn the_files_are_those_of_linux() {
         let mut text = String::new();
         Options::default().write(&mut text).unwrap();
-        let general = "nosym-offset\nnosym-addr\ncontext-info\noverwrite\nnodisable_on_free\nirq-info\nmarkers\n";
+        let general =
+            "nosym-offset\nnosym-addr\ncontext-info\noverwrite\nnodisable_on_free\nirq-info\nmarkers\nnostacktrace\n";
         assert_eq!(text, general);
         text.clear();
         Options { tracer: Tracer::FunctionGraph, ..Options::default() }.write(&mut text).unwrap();

@@ -103,7 +103,7 @@ pub(super) fn read_options(session: &Session, _: &[&str], out: &mut dyn Write) -
 
 pub(super) fn write_options(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     let (flag, on) = Flag::parse(text).ok_or(Errno::Invalid)?;
-    Ok(tracer::set_option(session, flag, on)?)
+    tracer::set_option(session, flag, on)
 }
 
 /// Returns the option that `options/NAME` names.
@@ -116,7 +116,7 @@ pub(super) fn read_option(session: &Session, parts: &[&str], out: &mut dyn Write
 }
 
 pub(super) fn write_option(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
-    Ok(tracer::set_option(session, option(parts)?, switch(text)?)?)
+    tracer::set_option(session, option(parts)?, switch(text)?)
 }
 
 /// The maximum number of names that Linux keeps (`PID_MAX_DEFAULT`).

@@ -345,6 +345,7 @@ const HELP: [(&str, &str); NODES.len()] = [
          disable_on_free  free_buffer also turns tracing off\n\
          irq-info         records show five characters for the CPU state\n\
          markers          trace_marker can be written to\n\
+         stacktrace       each record of an event is followed by the stack\n\
          func_stack_trace function records the stack after each call\n\
          funcgraph-X      function_graph shows X: cpu, overhead, proc, duration,\n\
          \x20                abstime, irqs, tail",

@@ -52,12 +52,13 @@ impl From<OutOfMemory> for Refusal {
 /// if each takes a word.
 const ARGUMENT_REGISTERS: u32 = 8;
 
-/// Returns the virtual address of `place`. It may lie beyond the end of its function, but not in another function.
+/// Returns the virtual address of `place`. It may lie beyond the end of its function, and be where another one begins, but
+/// not inside another one.
 ///
 /// # Errors
 ///
-/// Fails if no function has the name, or several have it; if the offset leads into another function; or if no
-/// instruction begins there.
+/// Fails if no function has the name, or several have it; if the offset leads into another function, behind its
+/// first instruction; or if no instruction begins there.
 pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     let name = match &place.base {
         Base::Address(address) => return Ok(address.wrapping_add(place.offset)),
@@ -68,7 +69,8 @@ pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     };
     let function = function(name, symbols)?;
     let address = function.address.wrapping_add(place.offset);
-    if place.offset >= function.size && symbols.lookup(address).is_some() {
+    let is_inside = |other: Function<'_>| other.address != address;
+    if place.offset >= function.size && symbols.lookup(address).is_some_and(is_inside) {
         let reason = format_args!("the offset is past the end of the function, which has {:#x} bytes", function.size);
         return Err(Refusal::new(Problem::NoFunction, reason));
     }

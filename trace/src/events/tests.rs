@@ -8,6 +8,7 @@ use crate::hit::write::Moment;
 use crate::host::{Clock, Context, Function};
 use crate::options::{Flag, TraceClock};
 use crate::text::{self, ShowError};
+use crate::trigger::Stack;
 use crate::trigger::controls::{Controls, Services};
 use crate::trigger::restriction::Restriction;
 use crate::trigger::settings::Settings;
@@ -357,30 +358,28 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
             // A field from memory makes the filter look at the record.
             let is_quick = is_quick && (line == returns || !filter.contains("null"));
             let filter = if line == returns { filter.into() } else { filter.replace("__probe_func", "__probe_ip") };
-            let recorded = [hit, hit_unusually].map(|hit| {
-                let mut events = events();
-                define(&mut events, line).unwrap();
-                let event = events.iter().next().unwrap();
-                let mut settings = Settings::new(true).unwrap();
-                settings.set_filter(&filter, &event.format().fields).unwrap();
-                let plan = settings.plan(None, false, &|number| event.recorder().source(number)).unwrap();
-                assert!(plan.as_ref().is_none_or(|plan| plan.words.is_some() == is_quick), "{line}: {filter}");
-                drop(event.recorder().plan().replace(plan));
-                (0..HITS).for_each(|time| hit(0x1000, time));
-                settings.set_enabled(false);
-                settings.settle();
-                drop(
-                    event
-                        .recorder()
-                        .plan()
-                        .replace(settings.plan(None, false, &|number| event.recorder().source(number)).unwrap()),
-                );
-                hit(0x1000, 3);
-                events.rings().set_on(false);
-                drop(event.recorder().plan().replace(None));
-                hit(0x1000, 3);
-                trace(&events, usize::MAX)
-            });
+            let recorded =
+                [hit, hit_unusually].map(|hit| {
+                    let mut events = events();
+                    define(&mut events, line).unwrap();
+                    let event = events.iter().next().unwrap();
+                    let mut settings = Settings::new(true).unwrap();
+                    settings.set_filter(&filter, &event.format().fields).unwrap();
+                    let plan = settings.plan(None, Stack::INSIDE, &|number| event.recorder().source(number)).unwrap();
+                    assert!(plan.as_ref().is_none_or(|plan| plan.words.is_some() == is_quick), "{line}: {filter}");
+                    drop(event.recorder().plan().replace(plan));
+                    (0..HITS).for_each(|time| hit(0x1000, time));
+                    settings.set_enabled(false);
+                    settings.settle();
+                    drop(event.recorder().plan().replace(
+                        settings.plan(None, Stack::INSIDE, &|number| event.recorder().source(number)).unwrap(),
+                    ));
+                    hit(0x1000, 3);
+                    events.rings().set_on(false);
+                    drop(event.recorder().plan().replace(None));
+                    hit(0x1000, 3);
+                    trace(&events, usize::MAX)
+                });
             assert_eq!(recorded[0], recorded[1], "{line}: {filter}");
             let number = |line: &str| {
                 let (_, rest) = line.split_once(" n=0x").unwrap();
@@ -532,7 +531,9 @@ fn definitions_are_refused_with_their_reason_and_column() {
     assert_eq!(unknown, "no function or static has the name TIME; did you mean `a::TIMES`?");
     assert!(reason("p:x f @twice", "    ^", Problem::Ambiguous).contains("3 symbols"), "functions and a static");
     assert!(reason("p:x twice", "    ^", Problem::Ambiguous).contains("2 symbols"));
-    assert!(reason("p:x f+0x1000", "    ^", Problem::NoFunction).contains("0x10 bytes"));
+    assert!(reason("p:x f+0x1004", "    ^", Problem::NoFunction).contains("0x10 bytes"));
+    // As in Linux, where another function begins can be counted from this one.
+    define(&mut events(), "p:x f+0x1000").unwrap();
     let mut behind = events();
     define(&mut behind, "p:x f+16").unwrap();
     assert_eq!(behind.iter().next().unwrap().address(), 0x1010);
@@ -615,10 +616,44 @@ impl Controlled {
         controlled
     }
 
+    /// Returns the trace, and empties it.
+    fn take_trace(&mut self) -> String {
+        let text = trace(&self.events, usize::MAX);
+        self.events.clear_trace();
+        text
+    }
+
     fn define(&mut self, line: &str) {
         let Ok(Some(Command::Define(definition))) = parse(line) else { panic!("{line}") };
         self.controls.define(&mut self.events, definition, &Names).unwrap();
     }
+}
+
+/// With the option `stacktrace`, the stack follows what is recorded, and nothing else.
+#[test]
+fn stacks_can_follow_all_records() {
+    let mut controlled = Controlled::new(&["p:one f x=%x20", "p:two a::b x=%x20"]);
+    let Controlled { events, controls } = &mut controlled;
+    controls.set_enabled(events, None, None, true).unwrap();
+    controls.set_filter(events, ("kprobes", "one"), "x < 5").unwrap();
+    controls.set_trigger(events, ("kprobes", "two"), "hist:keys=x").unwrap();
+    for (stacks, expected) in [(false, 0), (true, 2), (false, 0)] {
+        let Controlled { events, controls } = &mut controlled;
+        controls.set_stacks(events, stacks).unwrap();
+        [(0x1000, 1), (0x1000, 9), (0x2000, 9)].into_iter().for_each(|(address, time)| hit(address, time));
+        let text = controlled.take_trace();
+        assert_eq!(text.matches("<stack trace>").count(), expected, "{text}");
+        assert_eq!(text.matches(" x=").count(), 2, "{text}");
+    }
+    let mut allocations = 0;
+    let mut set = |allocations| {
+        let Controlled { events, controls } = &mut controlled;
+        with_memory(allocations, || controls.set_stacks(events, true))
+    };
+    while set(allocations) == Err(Errno::NoMemory) {
+        allocations += 1;
+    }
+    assert!(allocations > 3, "{allocations}");
 }
 
 /// A stack begins with the probed address, followed by its callers. A return is hit in the caller of the function.

@@ -19,7 +19,7 @@ use fallible::{Arc, OutOfMemory};
 
 use super::restriction::Restriction;
 use super::settings::Settings;
-use super::{Plan, Trigger};
+use super::{Plan, Stack, Trigger};
 use crate::definition::synthetic::GROUP;
 use crate::definition::{self, Definition};
 use crate::errno::Errno;
@@ -53,11 +53,12 @@ impl Services {
         &self,
         settings: &Settings,
         restricted: Option<&Filter>,
+        stacks: bool,
         recorder: &Recorder,
         address: u64,
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let in_link = !recorder.is_of_returns() && (self.in_link)(address);
-        settings.plan(restricted, in_link, &|number| recorder.source(number))
+        settings.plan(restricted, Stack { in_link, stacks }, &|number| recorder.source(number))
     }
 }
 
@@ -70,6 +71,8 @@ pub struct Controls {
     disarmed: bool,
     /// The restriction that applies to all events.
     restriction: Restriction,
+    /// Whether a record of the stack follows each record of an event.
+    stacks: bool,
     /// The problems of what was written.
     pub errors: ErrorLog,
 }
@@ -86,6 +89,7 @@ impl Controls {
             services,
             disarmed: false,
             restriction: Restriction::default(),
+            stacks: false,
             errors: ErrorLog::default(),
         }
     }
@@ -259,6 +263,21 @@ impl Controls {
         changed.inspect_err(|_| self.restriction = before)
     }
 
+    /// Sets whether a record of the stack follows each record of an event: the option `stacktrace`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no memory for the plans. Then nothing has changed.
+    pub fn set_stacks<P: Armed>(&mut self, events: &mut Events<P>, stacks: bool) -> Result<(), Errno> {
+        let mut draft = self.draft()?;
+        for name in names(events, None, None) {
+            draft.get_mut(name)?;
+        }
+        let before = mem::replace(&mut self.stacks, stacks);
+        let changed = self.commit(events, draft, self.disarmed);
+        changed.inspect_err(|_| self.stacks = before)
+    }
+
     fn refuse_filter(&mut self, text: &str, error: &filter::Error) -> Errno {
         self.refuse("event filter parse error", &error.problem, text, error.column.min(text.len()));
         Errno::Invalid
@@ -296,7 +315,7 @@ impl Controls {
             _ => None,
         };
         events.define_with(definition, symbols, &|recorder, address| match settings {
-            Some(settings) => self.services.plan(settings, restricted.as_ref(), recorder, address),
+            Some(settings) => self.services.plan(settings, restricted.as_ref(), self.stacks, recorder, address),
             None => Ok(None),
         })
     }

@@ -14,7 +14,6 @@ pub mod settings;
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt;
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -49,6 +48,8 @@ pub struct Plan {
     records: Option<bool>,
     /// Whether the probed code's caller is in x30 and not yet in a frame record.
     pub(crate) in_link: bool,
+    /// Whether a record of the stack follows each record.
+    pub(crate) stacks: bool,
     /// Whether a trigger records synthetic events.
     pub(crate) emits: bool,
     /// Whether nothing in the plan looks at the record, so that a record is made only if it is kept.
@@ -79,17 +80,30 @@ impl Plan {
         triggers: &[Arc<Trigger>],
         recording: Arc<Switch>,
         records: Option<bool>,
-        in_link: bool,
+        stack: Stack,
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Self, OutOfMemory> {
+        let Stack { in_link, stacks } = stack;
         let filter = filter.map(|filter| filter.map(number)).transpose()?;
         let triggers = fallible::collect_results(triggers.iter().map(|trigger| Bound::new(trigger, number)))?;
         let triggers = fallible::boxed_slice(triggers)?;
         let is_direct = !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(Bound::needs_record);
         let has_conditional_trigger = triggers.iter().any(Bound::is_conditional);
         let emits = triggers.iter().any(Bound::emits);
-        let words = filter.as_ref().filter(|_| triggers.is_empty()).map(Filter::words).transpose()?.flatten();
-        Ok(Self { filter, triggers, has_conditional_trigger, recording, records, in_link, emits, is_direct, words })
+        let only_filters = triggers.is_empty() && !stacks;
+        let words = filter.as_ref().filter(|_| only_filters).map(Filter::words).transpose()?.flatten();
+        Ok(Self {
+            filter,
+            triggers,
+            has_conditional_trigger,
+            recording,
+            records,
+            in_link,
+            stacks,
+            emits,
+            is_direct,
+            words,
+        })
     }
 }
 
@@ -110,15 +124,9 @@ impl Plan {
         if filter.is_none() && !stacks {
             return Ok(None);
         }
-        let mut triggers = Vec::new();
-        if stacks {
-            let (taken, paused) = (AtomicU64::new(0), AtomicBool::new(false));
-            let (name, filter) = (fallible::copy("stacktrace")?, restriction.filter(None, fields)?);
-            let trigger = Trigger { action: Action::Stacktrace, filter, limit: u64::MAX, taken, paused, name };
-            fallible::push(&mut triggers, Arc::try_new(trigger)?)?;
-        }
         let recording = Arc::try_new(Switch::new(true))?;
-        fallible::boxed(Self::new(filter.as_ref(), &triggers, recording, Some(true), true, number)?).map(Some)
+        let stack = Stack { in_link: true, stacks };
+        fallible::boxed(Self::new(filter.as_ref(), &[], recording, Some(true), stack, number)?).map(Some)
     }
 }
 
@@ -131,6 +139,23 @@ impl Plan {
             _ => Task::Other,
         }
     }
+}
+
+/// What a plan has to know about the stack at a hit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stack {
+    /// Whether the probed code's caller is in x30 and not yet in a frame record.
+    pub in_link: bool,
+    /// Whether a record of the stack follows each record.
+    pub stacks: bool,
+}
+
+#[cfg(all(test, not(loom)))]
+impl Stack {
+    /// Of an entry of a function.
+    pub const AT_ENTRY: Self = Self { in_link: true, stacks: false };
+    /// Of another instruction.
+    pub const INSIDE: Self = Self { in_link: false, stacks: false };
 }
 
 /// What a hit has to do.

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use fallible::{Arc, OutOfMemory, TryClone};
 
-use super::{Action, Kind, Plan, Request, Switch, Trigger};
+use super::{Action, Kind, Plan, Request, Stack, Switch, Trigger};
 use crate::filter::{self, Filter, Number};
 use crate::format::Field;
 use crate::histogram::{self, Command, Definition, Histogram};
@@ -113,22 +113,22 @@ impl Settings {
     /// because it may still be hit: while it is being disarmed, and at returns of earlier calls.
     ///
     /// - `restricted` is the filter combined with the restriction, if there is one.
-    /// - `in_link` says that the probed code's caller is in x30.
+    /// - `stack` is about the stack at a hit of this probe.
     /// - `number` maps a number of the record to its source at this probe.
     pub(crate) fn plan(
         &self,
         restricted: Option<&Filter>,
-        in_link: bool,
+        stack: Stack,
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let filter = restricted.or(self.filter.as_ref());
-        if filter.is_none() && !self.is_soft() && self.enabled {
+        if filter.is_none() && !self.is_soft() && self.enabled && !stack.stacks {
             return Ok(None);
         }
         let recording = self.recording.clone();
         let switch = self.recording_next.unwrap_or_else(|| self.recording.0.load(Relaxed));
         let records = (self.targeted == 0 && switch == self.enabled).then_some(self.enabled);
-        let plan = Plan::new(filter, &self.triggers, recording, records, in_link, number)?;
+        let plan = Plan::new(filter, &self.triggers, recording, records, stack, number)?;
         fallible::boxed(plan).map(Some)
     }
 

@@ -82,7 +82,8 @@ impl Plan {
         }
         let is_on = tracing.is_on();
         let may_keep = if self.has_conditional_trigger { was_on } else { is_on };
-        Verdict { keep: may_keep && self.recording.is_on() && self.accepts(record, moment), stack: stack && is_on }
+        let keep = may_keep && self.recording.is_on() && self.accepts(record, moment);
+        Verdict { keep, stack: stack && is_on || keep && self.stacks }
     }
 }
 

@@ -92,7 +92,13 @@ impl Controls {
         for (number, event) in events.all().enumerate() {
             let Some(entry) = entries.iter().find(|entry| entry.is_changed && is(event, entry)) else { continue };
             let restricted = self.restriction.with(&entry.settings, &event.format().fields)?;
-            let plan = self.services.plan(&entry.settings, restricted.as_ref(), event.recorder(), event.address())?;
+            let plan = self.services.plan(
+                &entry.settings,
+                restricted.as_ref(),
+                self.stacks,
+                event.recorder(),
+                event.address(),
+            )?;
             let is_exempt = event.is_static() || event.is_of_commands();
             let is_to_be_armed = entry.settings.is_armed() && (!disarmed || is_exempt);
             // The stub of a disarmed probe is compiled when the probe is armed.
@@ -172,7 +178,13 @@ impl Controls {
                 }
                 let restricted = self.restriction.with(&entry.settings, &event.format().fields);
                 let plan = restricted.and_then(|restricted| {
-                    self.services.plan(&entry.settings, restricted.as_ref(), event.recorder(), event.address())
+                    self.services.plan(
+                        &entry.settings,
+                        restricted.as_ref(),
+                        self.stacks,
+                        event.recorder(),
+                        event.address(),
+                    )
                 });
                 if let Ok(Some(old)) = plan.map(|plan| event.recorder().plan().replace(plan)) {
                     (self.services.synchronize)();
