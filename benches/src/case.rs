@@ -18,7 +18,7 @@ use kprobes_trace::definition::{self, Command};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::events::{self, Events};
-use kprobes_trace::tracer::{Graph, Traced};
+use kprobes_trace::tracer::{Graph, Recording, Traced};
 use kprobes_trace::trigger::controls::Controls;
 
 use crate::measure::Stopwatch;
@@ -124,13 +124,18 @@ pub static CASES: &[Case] = &[
         })
     }),
     hit("tracer.function", target::add, Mode::Compiled, |at, _| {
-        traced(Traced::functions(&[at as u64], tracing::rings(), None, false))
+        traced(Traced::functions(&[at as u64], tracing::rings(), &Recording::ALL))
     }),
     hit("tracer.graph", target::add, Mode::Compiled, |at, _| {
-        traced(Traced::graph(&[at as u64], tracing::rings(), Graph::default()))
+        traced(Traced::graph(&[at as u64], tracing::rings(), Graph::default(), &Recording::ALL))
     }),
     hit("tracer.graph.limited", target::add, Mode::Optimized, |at, _| {
-        traced(Traced::graph(&[at as u64], tracing::rings(), Graph { max_depth: 1, ..Graph::default() }))
+        traced(Traced::graph(
+            &[at as u64],
+            tracing::rings(),
+            Graph { max_depth: 1, ..Graph::default() },
+            &Recording::ALL,
+        ))
     }),
     hit("tracepoint.record", target::static_event, Mode::Compiled, |_, _| static_event("switch")),
     hit("tracepoint.record-text", target::static_event_with_text, Mode::Lean, |_, _| static_event("named")),

@@ -10,14 +10,18 @@ use core::mem;
 use aarch64_kprobes::ProbeError;
 use aarch64_kprobes::event;
 use aarch64_kprobes::probe::{self, AliasableBox};
-use fallible::{OutOfMemory, TryClone};
+use fallible::{Arc, OutOfMemory, TryClone};
 use kprobes_symbols::Symbol;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::options::Flag;
+use kprobes_trace::ring::Rings;
 use kprobes_trace::tracer::profile::Counts;
-use kprobes_trace::tracer::{Graph, Refused, Traced, Tracer};
+use kprobes_trace::tracer::{FollowError, Follower, Graph, Recording, Refused, Traced, Tracer};
+use kprobes_trace::trigger::followed::Followed;
+use kprobes_trace::trigger::restriction::Restriction;
 
 use crate::files::patterns::{self, Pattern};
+use crate::host::cpus;
 use crate::session::Session;
 use crate::{symbol, tracing};
 
@@ -25,13 +29,15 @@ use crate::{symbol, tracing};
 #[derive(Debug, Default)]
 pub(crate) struct Tracing {
     /// The probes of the tracer, if it is not `nop`.
-    traced: Option<Traced>,
+    probes: Option<Probes>,
     /// What [`Traced::unregister`] has counted since the tracer was set.
     pub(crate) lost: u64,
     pub(crate) settings: Settings,
     /// The settings that the probes were made by, if these have changed since.
     before: Option<Settings>,
     profile: Option<Profile>,
+    /// What tells the tasks in `set_event_pid` of their children, if these follow.
+    event_follower: Option<Follower>,
 }
 
 /// The settings of tracers.
@@ -47,8 +53,21 @@ pub(crate) struct Settings {
     pub(crate) graph_notrace: Functions,
     /// `max_graph_depth`: how many calls one is within at most, itself included; 0 for any number.
     pub(crate) max_depth: u32,
-    /// `tracing_cpumask`: the CPUs on which calls are recorded; `None` means all.
-    pub(crate) cpus: Option<u64>,
+    /// The tasks and CPUs whose calls are recorded: `set_ftrace_pid`, `set_ftrace_notrace_pid`, `tracing_cpumask`,
+    /// and the option `function-fork`.
+    pub(crate) restriction: Restriction,
+    /// Whether returns are recorded with the results of functions: the option `funcgraph-retval`.
+    results: bool,
+    /// Whether stacks are recorded with calls: the option `func_stack_trace`.
+    stacks: bool,
+}
+
+/// The probes of a tracer.
+#[derive(Debug)]
+struct Probes {
+    traced: Traced,
+    /// The tasks of the restriction, and what tells them of children, if children follow.
+    followed: Option<(Arc<Followed>, Follower)>,
 }
 
 /// Functions, by their virtual addresses, in ascending order.
@@ -139,7 +158,9 @@ impl TryClone for Settings {
             graph: copy(&self.graph)?,
             graph_notrace: copy(&self.graph_notrace)?,
             max_depth: self.max_depth,
-            cpus: self.cpus,
+            restriction: self.restriction.try_clone()?,
+            results: self.results,
+            stacks: self.stacks,
         })
     }
 }
@@ -181,15 +202,16 @@ impl Settings {
     }
 
     /// Creates the probes of `tracer`, disarmed.
-    fn probes(&self, tracer: Tracer, stacks: bool) -> Result<Option<Traced>, OutOfMemory> {
-        let rings = tracing::rings();
+    fn probes(&self, tracer: Tracer, rings: &'static Rings) -> Result<Option<Probes>, FollowError> {
+        let followed = Followed::of(&self.restriction)?;
+        let Self { graph, graph_notrace, max_depth, restriction, results, stacks, .. } = self;
+        let recording = Recording { restriction, followed: followed.as_ref(), stacks: *stacks, results: *results };
         let traced = match tracer {
             Tracer::Nop => return Ok(None),
-            Tracer::Function => Traced::functions(&self.functions()?, rings, self.cpus, stacks)?,
+            Tracer::Function => Traced::functions(&self.functions()?, rings, &recording)?,
             Tracer::FunctionGraph => {
-                let Self { graph, graph_notrace, max_depth, cpus, .. } = self;
-                let graph = Graph { max_depth: *max_depth, only: &graph.0, without: &graph_notrace.0, cpus: *cpus };
-                Traced::graph(&self.functions()?, rings, graph)?
+                let graph = Graph { max_depth: *max_depth, only: &graph.0, without: &graph_notrace.0 };
+                Traced::graph(&self.functions()?, rings, graph, &recording)?
             }
         };
         // Without a filter, the user has named none of them.
@@ -198,7 +220,9 @@ impl Settings {
         {
             println!("{count} of the functions in set_ftrace_filter cannot be traced; the first: {error}");
         }
-        Ok(Some(traced))
+        let follow = |followed: Arc<Followed>| Follower::new(&followed).map(|follower| (followed, follower));
+        let followed = followed.map(follow).transpose()?;
+        Ok(Some(Probes { traced, followed }))
     }
 }
 
@@ -206,10 +230,28 @@ impl Tracing {
     /// Returns the functions that the tracer has probes on, each with the number of calls and returns that were missed.
     pub(crate) fn enabled(&self) -> impl Iterator<Item = (usize, u64)> {
         let missed = |address: usize| {
-            let probes = self.traced.iter().flat_map(Traced::probes);
+            let probes = self.traced().flat_map(Traced::probes);
             probes.filter(|probe| probe.address() == address).map(|probe| probe.missed()).sum()
         };
-        self.traced.iter().flat_map(Traced::functions_traced).map(move |address| (address, missed(address)))
+        self.traced().flat_map(Traced::functions_traced).map(move |address| (address, missed(address)))
+    }
+
+    fn traced(&self) -> impl Iterator<Item = &Traced> {
+        self.probes.iter().map(|probes| &probes.traced)
+    }
+
+    /// Returns the tasks whose calls are recorded, with the children that follow them.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for a copy.
+    pub(crate) fn restriction(&self) -> Result<Restriction, OutOfMemory> {
+        let restriction = &self.settings.restriction;
+        match self.probes.as_ref().and_then(|probes| probes.followed.as_ref()) {
+            // While the settings change, the probes may still be those for the old ones.
+            Some((followed, _)) if self.before.is_none() => followed.in_place_of(restriction),
+            _ => restriction.try_clone(),
+        }
     }
 
     /// Returns the counts of functions. There are none before the first profile.
@@ -230,7 +272,7 @@ impl Tracing {
     pub(crate) fn set_profiling(&mut self, on: bool) -> Result<(), OutOfMemory> {
         match (on, self.is_profiling()) {
             (true, false) => {
-                let counts = Counts::of(&self.settings.functions()?, tracing::rings().cpus())?;
+                let counts = Counts::of(&self.settings.functions()?, cpus())?;
                 let counts = AliasableBox::<[Counts]>::new(counts);
                 // SAFETY: `Profile` drops the counts after the probes.
                 let traced = unsafe { Traced::profile(&counts)? };
@@ -247,57 +289,62 @@ impl Tracing {
         Ok(())
     }
 
-    /// Replaces the probes by `traced`, which may be none.
+    /// Replaces the probes by `probes`, which may be none.
     ///
     /// # Errors
     ///
     /// There is no memory. The old probes stay, unless there is no memory to arm them again: then there are none.
-    fn exchange(&mut self, traced: Option<Traced>) -> Result<(), OutOfMemory> {
-        if let Some(old) = &self.traced {
-            old.set_enabled(false)?;
+    fn exchange(&mut self, probes: Option<Probes>) -> Result<(), OutOfMemory> {
+        if let Some(old) = &self.probes {
+            old.traced.set_enabled(false)?;
         }
-        if let Some(Err(error)) = traced.as_ref().map(|traced| traced.set_enabled(true)) {
-            if self.traced.as_ref().is_some_and(|old| old.set_enabled(true).is_err()) {
-                self.traced = None;
+        if let Some(Err(error)) = probes.as_ref().map(|probes| probes.traced.set_enabled(true)) {
+            if self.probes.as_ref().is_some_and(|old| old.traced.set_enabled(true).is_err()) {
+                self.probes = None;
             }
             return Err(error);
         }
-        self.lost += mem::replace(&mut self.traced, traced).map_or(0, Traced::unregister);
+        self.lost += mem::replace(&mut self.probes, probes).map_or(0, |old| old.traced.unregister());
         Ok(())
     }
 }
 
-/// Returns whether the tracer `function` records stacks.
-fn has_stacks(session: &Session) -> bool {
-    session.events.options().is(Flag::FunctionStackTrace)
-}
-
 /// Replaces the probes of the tracer. If the old probes are lost, too, the tracer is `nop`.
-fn exchange(session: &mut Session, traced: Option<Traced>) -> Result<(), OutOfMemory> {
-    let exchanged = session.tracing.exchange(traced);
-    if exchanged.is_err() && session.tracing.traced.is_none() {
+fn exchange(session: &mut Session, probes: Option<Probes>) -> Result<(), OutOfMemory> {
+    let exchanged = session.tracing.exchange(probes);
+    if exchanged.is_err() && session.tracing.probes.is_none() {
         session.events.set_tracer(Tracer::Nop);
     }
     exchanged
+}
+
+/// Shows why children cannot follow, and returns the error number for it.
+pub(crate) fn refuse(error: FollowError) -> Errno {
+    match error {
+        FollowError::OutOfMemory => Errno::NoMemory,
+        error => {
+            println!("{error}");
+            Errno::Invalid
+        }
+    }
 }
 
 /// Sets `tracer`.
 ///
 /// # Errors
 ///
-/// There is no memory. If there is none to make the probes, nothing has changed. If there is none to arm them, the tracer is
-/// `nop` and the trace is empty.
-pub(crate) fn set(session: &mut Session, tracer: Tracer) -> Result<(), OutOfMemory> {
+/// There is no memory, or children cannot follow. If the probes cannot be made, nothing has changed. If there is no memory to
+/// arm them, the tracer is `nop` and the trace is empty.
+pub(crate) fn set(session: &mut Session, tracer: Tracer) -> Result<(), Errno> {
     if session.events.options().tracer == tracer {
         return Ok(());
     }
-    let stacks = has_stacks(session);
-    let probes = session.tracing.settings.probes(tracer, stacks)?;
+    let probes = session.tracing.settings.probes(tracer, session.events.rings()).map_err(refuse)?;
     // The records of the old probes are cleared before the new ones record.
     session.tracing.exchange(None)?;
     session.events.set_tracer(tracer);
     session.tracing.lost = 0;
-    exchange(session, probes)
+    Ok(exchange(session, probes)?)
 }
 
 /// Changes the settings. [`settle`] applies them to the tracer that is set.
@@ -310,6 +357,7 @@ pub(crate) fn change(
     change: impl FnOnce(&mut Settings) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     let mut settings = session.tracing.settings.try_clone()?;
+    settings.restriction = session.tracing.restriction()?;
     change(&mut settings)?;
     let before = mem::replace(&mut session.tracing.settings, settings);
     session.tracing.before.get_or_insert(before);
@@ -320,16 +368,16 @@ pub(crate) fn change(
 ///
 /// # Errors
 ///
-/// There is no memory. The probes stay, and the settings are what they were when these were made. If there is no memory to
-/// arm the probes again, the tracer is `nop`.
-pub(crate) fn settle(session: &mut Session) -> Result<(), OutOfMemory> {
+/// There is no memory, or children cannot follow. The probes stay, and the settings are what they were when these were made.
+/// If there is no memory to arm the probes again, the tracer is `nop`.
+pub(crate) fn settle(session: &mut Session) -> Result<(), Errno> {
     let Some(before) = session.tracing.before.take() else { return Ok(()) };
     let tracer = session.events.options().tracer;
     if tracer == Tracer::Nop {
         return Ok(());
     }
-    let probes = session.tracing.settings.probes(tracer, has_stacks(session));
-    let settled = probes.and_then(|probes| exchange(session, probes));
+    let probes = session.tracing.settings.probes(tracer, session.events.rings()).map_err(refuse);
+    let settled = probes.and_then(|probes| Ok(exchange(session, probes)?));
     if settled.is_err() {
         session.tracing.settings = before;
     }
@@ -340,17 +388,46 @@ pub(crate) fn settle(session: &mut Session) -> Result<(), OutOfMemory> {
 ///
 /// # Errors
 ///
-/// There is no memory for the probes or plans that it needs. Nothing has changed, unless there is no memory to arm the old probes
-/// again: then the tracer is `nop`.
+/// There is no memory for the probes or plans that it needs, or children cannot follow. Nothing has changed.
 pub(crate) fn set_option(session: &mut Session, flag: Flag, on: bool) -> Result<(), Errno> {
-    if flag == Flag::Stacktrace {
-        session.controls.set_stacks(&mut session.events, on)?;
-    }
-    let tracer = session.events.options().tracer;
-    if flag == Flag::FunctionStackTrace && tracer == Tracer::Function && on != has_stacks(session) {
-        let probes = session.tracing.settings.probes(tracer, on)?;
-        exchange(session, probes)?;
+    match flag {
+        Flag::Stacktrace => session.controls.set_stacks(&mut session.events, on)?,
+        Flag::EventFork => restrict(session, |restriction| {
+            restriction.children = on;
+            Ok(())
+        })?,
+        Flag::FunctionFork => set_and_settle(session, |settings| settings.restriction.children = on)?,
+        Flag::FunctionStackTrace => set_and_settle(session, |settings| settings.stacks = on)?,
+        Flag::GraphResult => set_and_settle(session, |settings| settings.results = on)?,
+        _ => {}
     }
     session.events.set_option(flag, on);
+    Ok(())
+}
+
+fn set_and_settle(session: &mut Session, set: impl FnOnce(&mut Settings)) -> Result<(), Errno> {
+    change(session, |settings| {
+        set(settings);
+        Ok(())
+    })?;
+    settle(session)
+}
+
+/// Changes the restriction of all events.
+///
+/// # Errors
+///
+/// Returns the error of `change`, that there is no memory, or that children cannot follow. Nothing has changed then.
+pub(crate) fn restrict(
+    session: &mut Session,
+    change: impl FnOnce(&mut Restriction) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let Session { controls, events, tracing, .. } = session;
+    let mut restriction = controls.restriction()?;
+    change(&mut restriction)?;
+    let followed = Followed::of(&restriction)?;
+    let follower = followed.as_ref().map(Follower::new).transpose().map_err(refuse)?;
+    controls.restrict(events, restriction, followed)?;
+    tracing.event_follower = follower;
     Ok(())
 }

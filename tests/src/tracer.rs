@@ -11,7 +11,7 @@ use kprobes_trace::engine::Probe;
 use kprobes_trace::events::Events;
 use kprobes_trace::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT};
 use kprobes_trace::ring::{Record, Snapshot};
-use kprobes_trace::tracer::{Graph, PARENT, STACK, Traced, Tracer};
+use kprobes_trace::tracer::{Graph, PARENT, Recording, STACK, Traced, Tracer};
 use runtime::per_cpu::MAX_CPUS;
 use runtime::task::JoinHandle;
 use runtime::workload::{self, Workload};
@@ -55,7 +55,7 @@ fn addresses<const N: usize>(functions: [extern "C" fn(u64) -> u64; N]) -> Vec<u
 /// Traces `functions` while `act` runs, and returns the records.
 fn records_of(functions: &[u64], graph: Graph<'_>, act: impl FnOnce()) -> Snapshot {
     let rings = tracing::rings();
-    let traced = Traced::graph(functions, rings, graph).expect("there is memory");
+    let traced = Traced::graph(functions, rings, graph, &Recording::ALL).expect("there is memory");
     assert_eq!(traced.functions_traced().count(), functions.len());
     rings.clear();
     traced.set_enabled(true).expect("there is memory");
@@ -87,7 +87,7 @@ test!(
     fn the_graph_of_a_known_call_tree_is_printed_as_it_nests() {
         let functions = addresses([leaf, tail, branch, root]);
         let rings = tracing::rings();
-        let traced = Traced::graph(&functions, rings, Graph::default()).expect("there is memory");
+        let traced = Traced::graph(&functions, rings, Graph::default(), &Recording::ALL).expect("there is memory");
         let mut events = Events::<Probe>::new(rings).expect("there is memory");
         events.set_tracer(Tracer::FunctionGraph);
         traced.set_enabled(true).expect("there is memory");
@@ -242,7 +242,7 @@ test!(
             .map(|function| function.address)
             .filter(|&at| !closed.contains(&(at as usize)))
             .collect();
-        let traced = Traced::graph(&functions, rings, Graph::default()).expect("there is memory");
+        let traced = Traced::graph(&functions, rings, Graph::default(), &Recording::ALL).expect("there is memory");
         let count = traced.functions_traced().count();
         assert!(count > functions.len() / 2, "{count} of {} functions", functions.len());
         rings.set_overwrites(false);

@@ -25,6 +25,10 @@ pub enum Flag {
     IrqInfo,
     /// `trace_marker` can be written to.
     Markers,
+    /// The children of the tasks in `set_event_pid` and `set_event_notrace_pid` follow them.
+    EventFork,
+    /// The children of the tasks in `set_ftrace_pid` and `set_ftrace_notrace_pid` follow them.
+    FunctionFork,
     /// Each record of an event is followed by one of the stack.
     Stacktrace,
     /// Tracer `function`: each record of a call is followed by one of the stack.
@@ -43,11 +47,15 @@ pub enum Flag {
     GraphInterrupts,
     /// Tracer `function_graph`: the name of the function after its closing brace.
     GraphTail,
+    /// Tracer `function_graph`: the result of each function.
+    GraphResult,
+    /// Tracer `function_graph`: results are printed in hexadecimal, those too that are error numbers.
+    GraphHexResult,
 }
 
 impl Flag {
     /// All options with their names, in the order of Linux.
-    pub const ALL: [(Self, &str); 8] = [
+    pub const ALL: [(Self, &str); 10] = [
         (Self::SymOffset, "sym-offset"),
         (Self::SymAddr, "sym-addr"),
         (Self::ContextInfo, "context-info"),
@@ -55,6 +63,8 @@ impl Flag {
         (Self::DisableOnFree, "disable_on_free"),
         (Self::IrqInfo, "irq-info"),
         (Self::Markers, "markers"),
+        (Self::EventFork, "event-fork"),
+        (Self::FunctionFork, "function-fork"),
         (Self::Stacktrace, "stacktrace"),
     ];
 
@@ -72,6 +82,8 @@ impl Flag {
                 (Self::GraphTime, "funcgraph-abstime"),
                 (Self::GraphInterrupts, "funcgraph-irqs"),
                 (Self::GraphTail, "funcgraph-tail"),
+                (Self::GraphResult, "funcgraph-retval"),
+                (Self::GraphHexResult, "funcgraph-retval-hex"),
             ],
         }
     }
@@ -223,13 +235,13 @@ mod tests {
     fn the_files_are_those_of_linux() {
         let mut text = String::new();
         Options::default().write(&mut text).unwrap();
-        let general =
-            "nosym-offset\nnosym-addr\ncontext-info\noverwrite\nnodisable_on_free\nirq-info\nmarkers\nnostacktrace\n";
+        let general = "nosym-offset\nnosym-addr\ncontext-info\noverwrite\nnodisable_on_free\nirq-info\nmarkers\nnoevent-fork\n\
+            nofunction-fork\nnostacktrace\n";
         assert_eq!(text, general);
         text.clear();
         Options { tracer: Tracer::FunctionGraph, ..Options::default() }.write(&mut text).unwrap();
         let graph = "funcgraph-cpu\nfuncgraph-overhead\nnofuncgraph-proc\nfuncgraph-duration\nnofuncgraph-abstime\n\
-            funcgraph-irqs\nnofuncgraph-tail\n";
+            funcgraph-irqs\nnofuncgraph-tail\nnofuncgraph-retval\nnofuncgraph-retval-hex\n";
         assert_eq!(text.strip_prefix(general), Some(graph));
         for (name, expected) in
             [("local", "[local] global counter mono\n"), (" counter\n", "local global [counter] mono\n")]

@@ -3,7 +3,7 @@
 
 use core::fmt::Write;
 
-use fallible::TryClone;
+use fallible::OutOfMemory;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::options::{Flag, TraceClock};
 use kprobes_trace::recorder::PRINT_EVENT;
@@ -66,7 +66,7 @@ pub(super) fn mark(session: &mut Session, _: &[&str], text: &str) -> Result<(), 
         return Err(Errno::Invalid);
     }
     let is_left_out = |cpus: u64| cpus & 1 << Context::cpu_here() == 0;
-    if session.controls.restriction().cpus.is_some_and(is_left_out) || !tracing::rings().write_marker(text) {
+    if cpus(session)?.is_some_and(is_left_out) || !session.events.rings().write_marker(text) {
         return Err(Errno::BadFile);
     }
     Ok(())
@@ -139,43 +139,60 @@ pub(super) fn write_names_size(session: &mut Session, _: &[&str], text: &str) ->
     Ok(())
 }
 
-/// Changes the restriction of all events.
-fn restrict(session: &mut Session, change: impl FnOnce(&mut Restriction) -> Result<(), Errno>) -> Result<(), Errno> {
-    let mut restriction = session.controls.restriction().try_clone()?;
-    change(&mut restriction)?;
-    session.controls.restrict(&mut session.events, restriction)
+/// The files that name tasks: those whose hits, or calls, are recorded alone or not at all.
+#[derive(Clone, Copy)]
+struct Named {
+    /// Whether it is about calls, which the tracers record, and not about events.
+    is_of_calls: bool,
+    /// Whether the tasks are those that are left out.
+    is_without: bool,
 }
 
-pub(super) fn read_only_tasks(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
-    Ok(session.controls.restriction().only.write(out)?)
+impl Named {
+    fn of(parts: &[&str]) -> Self {
+        let name = parts.last().copied().unwrap_or_default();
+        Self { is_of_calls: name.contains("ftrace"), is_without: name.contains("notrace") }
+    }
+
+    fn tasks(self, restriction: &mut Restriction) -> &mut Tasks {
+        if self.is_without { &mut restriction.without } else { &mut restriction.only }
+    }
+
+    fn change(self, session: &mut Session, change: impl FnOnce(&mut Tasks) -> Result<(), Errno>) -> Result<(), Errno> {
+        match self.is_of_calls {
+            true => tracer::change(session, |settings| change(self.tasks(&mut settings.restriction))),
+            false => tracer::restrict(session, |restriction| change(self.tasks(restriction))),
+        }
+    }
 }
 
-pub(super) fn write_only_tasks(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
-    restrict(session, |restriction| restriction.only.add(text))
+pub(super) fn read_tasks(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let named = Named::of(parts);
+    let restriction = if named.is_of_calls { session.tracing.restriction() } else { session.controls.restriction() };
+    let mut restriction = restriction.map_err(Errno::from)?;
+    let tasks = named.tasks(&mut restriction);
+    // As in Linux, only the files about calls say that they name none.
+    if named.is_of_calls && tasks.is_empty() {
+        return Ok(out.write_str("no pid\n")?);
+    }
+    Ok(tasks.write(out)?)
 }
 
-/// Records hits of all tasks again.
-pub(super) fn clear_only(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
-    restrict(session, |restriction| {
-        restriction.only = Tasks::default();
+pub(super) fn write_tasks(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
+    Named::of(parts).change(session, |tasks| tasks.add(text))
+}
+
+/// Names no tasks any more.
+pub(super) fn clear_tasks(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
+    Named::of(parts).change(session, |tasks| {
+        *tasks = Tasks::default();
         Ok(())
     })
 }
 
-pub(super) fn read_without(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
-    Ok(session.controls.restriction().without.write(out)?)
-}
-
-pub(super) fn write_without(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
-    restrict(session, |restriction| restriction.without.add(text))
-}
-
-/// Excludes no task any more.
-pub(super) fn clear_without(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
-    restrict(session, |restriction| {
-        restriction.without = Tasks::default();
-        Ok(())
-    })
+/// Returns the mask of the CPUs whose hits are recorded; `None` means all.
+fn cpus(session: &Session) -> Result<Option<u64>, OutOfMemory> {
+    session.controls.restriction().map(|restriction| restriction.cpus)
 }
 
 /// Returns the mask of all CPUs that have a ring; bit 0 is CPU 0.
@@ -186,7 +203,7 @@ fn all_cpus(session: &Session) -> u64 {
 pub(super) fn read_cpus(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     let all = all_cpus(session);
     let digits = (64 - all.leading_zeros()).div_ceil(4) as usize;
-    Ok(writeln!(out, "{:0digits$x}", session.controls.restriction().cpus.unwrap_or(all))?)
+    Ok(writeln!(out, "{:0digits$x}", cpus(session).map_err(Errno::from)?.unwrap_or(all))?)
 }
 
 /// Takes a mask in Linux's format: hexadecimal, with commas between groups of digits.
@@ -205,12 +222,12 @@ pub(super) fn write_cpus(session: &mut Session, _: &[&str], text: &str) -> Resul
         return Err(Errno::Overflow);
     }
     let cpus = (mask != all).then_some(mask);
-    restrict(session, |restriction| {
+    tracer::restrict(session, |restriction| {
         restriction.cpus = cpus;
         Ok(())
     })?;
     tracer::change(session, |settings| {
-        settings.cpus = cpus;
+        settings.restriction.cpus = cpus;
         Ok(())
     })
 }

@@ -50,7 +50,7 @@ const fn read_only(path: &'static str, read: Read) -> Node {
     Node { path, read: Some(read), empty: None, write: None }
 }
 
-static NODES: [Node; 57] = [
+static NODES: [Node; 59] = [
     read_only("README", settings::read_me),
     read_only("available_events", event::read_events),
     read_only("available_filter_functions", kprobes::read_functions),
@@ -91,10 +91,12 @@ static NODES: [Node; 57] = [
     read_only("saved_cmdlines", settings::read_names),
     file("saved_cmdlines_size", settings::read_names_size, settings::write_names_size),
     emptied("set_event", event::read_set, event::disable_all, event::write_set),
-    emptied("set_event_notrace_pid", settings::read_without, settings::clear_without, settings::write_without),
-    emptied("set_event_pid", settings::read_only_tasks, settings::clear_only, settings::write_only_tasks),
+    emptied("set_event_notrace_pid", settings::read_tasks, settings::clear_tasks, settings::write_tasks),
+    emptied("set_event_pid", settings::read_tasks, settings::clear_tasks, settings::write_tasks),
     emptied("set_ftrace_filter", tracer::read_functions, tracer::clear_functions, tracer::write_functions),
     emptied("set_ftrace_notrace", tracer::read_functions, tracer::clear_functions, tracer::write_functions),
+    emptied("set_ftrace_notrace_pid", settings::read_tasks, settings::clear_tasks, settings::write_tasks),
+    emptied("set_ftrace_pid", settings::read_tasks, settings::clear_tasks, settings::write_tasks),
     emptied("set_graph_function", tracer::read_functions, tracer::clear_functions, tracer::write_functions),
     emptied("set_graph_notrace", tracer::read_functions, tracer::clear_functions, tracer::write_functions),
     file("snapshot", ring::read_snapshot, ring::write_snapshot),
@@ -345,10 +347,13 @@ const HELP: [(&str, &str); NODES.len()] = [
          disable_on_free  free_buffer also turns tracing off\n\
          irq-info         records show five characters for the CPU state\n\
          markers          trace_marker can be written to\n\
+         event-fork       children of tasks in set_event_pid and set_event_notrace_pid\n\
+         \x20                follow them\n\
+         function-fork    likewise in set_ftrace_pid and set_ftrace_notrace_pid\n\
          stacktrace       each record of an event is followed by the stack\n\
          func_stack_trace function records the stack after each call\n\
          funcgraph-X      function_graph shows X: cpu, overhead, proc, duration,\n\
-         \x20                abstime, irqs, tail",
+         \x20                abstime, irqs, tail, retval, retval-hex",
     ),
     ("per_cpu/*/buffer_size_kb", "the size of the ring of one CPU; written: a number of KiB"),
     ("per_cpu/*/stats", "the numbers of records in the ring of one CPU, lost, and read"),
@@ -377,6 +382,8 @@ const HELP: [(&str, &str); NODES.len()] = [
          disable_event:GROUP:EVENT; a leading `!` takes it back",
     ),
     ("set_ftrace_notrace", "functions that are not traced; written as set_ftrace_filter"),
+    ("set_ftrace_notrace_pid", "tasks whose calls the tracers do not record; written: their numbers"),
+    ("set_ftrace_pid", "tasks whose calls alone the tracers record (none: all); written: numbers"),
     ("set_graph_function", "function_graph records calls in these; written as set_ftrace_filter"),
     ("set_graph_notrace", "function_graph records no calls in these; written as set_ftrace_filter"),
     ("snapshot", "a copy of the trace; written: 1 takes it, 0 frees it, 2 empties it"),

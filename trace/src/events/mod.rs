@@ -83,8 +83,8 @@ impl<E> From<OutOfMemory> for Unplaced<E> {
     }
 }
 
-/// Makes the plan of a probe from its recorder and its virtual address. `None` means record every hit.
-type MakePlan<'a> = dyn Fn(&Recorder, u64) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
+/// Makes the plan of a probe from its recorder, the layout of its records and its virtual address. `None` means record every hit.
+type MakePlan<'a> = dyn Fn(&Recorder, &Format, u64) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
 
 impl<P: Armed> Events<P> {
     /// Makes a list without events, whose records will go to `rings`.
@@ -118,11 +118,11 @@ impl<P: Armed> Events<P> {
     ///
     /// Returns why not, with the position in the definition's line. Then nothing has changed.
     pub fn define(&mut self, definition: Definition, symbols: &dyn Symbols) -> Result<(), Error> {
-        self.define_with(definition, symbols, &|_, _| Ok(None))
+        self.define_with(definition, symbols, &|_, _, _| Ok(None))
     }
 
-    /// Defines an event as [`define`](Self::define) does, but with a plan: `plan` makes it from the recorder and the
-    /// virtual address of the probe. The plan applies from the first hit on.
+    /// Defines an event as [`define`](Self::define) does, but with a plan: `plan` makes it from the recorder, the
+    /// layout of the records and the virtual address of the probe. The plan applies from the first hit on.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl<P: Armed> Events<P> {
         let entry = fallible::boxed_slice(entry)?;
         let recorder = Recorder::new(number, &format, &fetches, entry, functions.clone(), self.rings)?;
         let recorder = Arc::try_new(recorder)?;
-        let plan = plan(&recorder, address)?;
+        let plan = plan(&recorder, &format, address)?;
         let event = Event::new(number, address, definition, format, recorder);
         let is_armed = sibling.is_some_and(|(_, enabled)| enabled);
         self.place(event, plan, symbols, is_armed).map_err(|(event, refused)| match refused {

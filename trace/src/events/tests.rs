@@ -8,8 +8,9 @@ use crate::hit::write::Moment;
 use crate::host::{Clock, Context, Function};
 use crate::options::{Flag, TraceClock};
 use crate::text::{self, ShowError};
-use crate::trigger::Stack;
+use crate::trigger::Manner;
 use crate::trigger::controls::{Controls, Services};
+use crate::trigger::followed::Followed;
 use crate::trigger::restriction::Restriction;
 use crate::trigger::settings::Settings;
 use aarch64_kprobes::event::Text;
@@ -365,14 +366,14 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
                     let event = events.iter().next().unwrap();
                     let mut settings = Settings::new(true).unwrap();
                     settings.set_filter(&filter, &event.format().fields).unwrap();
-                    let plan = settings.plan(None, Stack::INSIDE, &|number| event.recorder().source(number)).unwrap();
+                    let plan = settings.plan(None, Manner::INSIDE, &|number| event.recorder().source(number)).unwrap();
                     assert!(plan.as_ref().is_none_or(|plan| plan.words.is_some() == is_quick), "{line}: {filter}");
                     drop(event.recorder().plan().replace(plan));
                     (0..HITS).for_each(|time| hit(0x1000, time));
                     settings.set_enabled(false);
                     settings.settle();
                     drop(event.recorder().plan().replace(
-                        settings.plan(None, Stack::INSIDE, &|number| event.recorder().source(number)).unwrap(),
+                        settings.plan(None, Manner::INSIDE, &|number| event.recorder().source(number)).unwrap(),
                     ));
                     hit(0x1000, 3);
                     events.rings().set_on(false);
@@ -760,7 +761,8 @@ fn only_hits_of_some_tasks_and_cpus_are_recorded() {
     let mut controlled = Controlled::new(&["p:one f"]);
     controlled.controls.set_events(&mut controlled.events, "one").unwrap();
     // Every hit is by task 3, on CPU 0.
-    for (only, without, cpus, expected) in [
+    let both = |case| [false, true].map(|children| (case, children));
+    for ((only, without, cpus, expected), children) in [
         ("", "", None, 2),
         ("3", "", None, 2),
         ("4 5", "", None, 0),
@@ -769,12 +771,16 @@ fn only_hits_of_some_tasks_and_cpus_are_recorded() {
         ("", "", Some(0), 0),
         ("", "", Some(0b10), 0),
         ("3", "4", Some(0b11), 2),
-    ] {
-        let mut restriction = Restriction { cpus, ..Restriction::default() };
+    ]
+    .into_iter()
+    .flat_map(both)
+    {
+        let mut restriction = Restriction { cpus, children, ..Restriction::default() };
         restriction.only.add(only).unwrap();
         restriction.without.add(without).unwrap();
         let Controlled { events, controls } = &mut controlled;
-        controls.restrict(events, restriction).unwrap();
+        let followed = Followed::of(&restriction).unwrap();
+        controls.restrict(events, restriction, followed).unwrap();
         controlled.define("p:two f+4");
         controlled.define("p:one f+8");
         let Controlled { events, controls } = &mut controlled;
@@ -789,6 +795,25 @@ fn only_hits_of_some_tasks_and_cpus_are_recorded() {
         remove(events, "-:two").unwrap();
         remove(events, "-:one f+8").unwrap();
     }
+}
+
+/// A task is recorded as the child of one that is, and is then one of those that the files show.
+#[test]
+fn children_follow_into_the_restriction() {
+    let Controlled { mut events, mut controls } = Controlled::new(&["p:one f"]);
+    controls.set_events(&mut events, "one").unwrap();
+    let mut restriction = Restriction { children: true, ..Restriction::default() };
+    restriction.only.add("7").unwrap();
+    let followed = Followed::of(&restriction).unwrap();
+    controls.restrict(&mut events, restriction, followed.clone()).unwrap();
+    hit(0x1000, 1);
+    assert_eq!(trace(&events, 9).lines().count(), 0);
+    followed.unwrap().starts(7, 3);
+    hit(0x1000, 2);
+    assert_eq!(trace(&events, 9).lines().count(), 1);
+    let mut tasks = String::new();
+    controls.restriction().unwrap().only.write(&mut tasks).unwrap();
+    assert_eq!(tasks, "3\n7\n");
 }
 
 /// The numbers of records continue across records that were read or are missing.
@@ -860,14 +885,14 @@ fn a_snapshot_is_what_was_in_the_rings() {
 /// A tracer clears the rings, but not the snapshot.
 #[test]
 fn a_snapshot_of_the_graph_is_read_as_one_under_another_tracer() {
-    use crate::tracer::{Kind, Tracer};
+    use crate::tracer::{Kind, Recording, Tracer};
     let mut events = events();
     events.set_tracer(Tracer::FunctionGraph);
     let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
     let mut frame = TrapFrame::default();
     frame.x[30] = 0x2004;
     for (kind, time, return_address) in [(Kind::Entry, 1, None), (Kind::Return, 3, Some(0x2004))] {
-        let recorder = kind.recorder(events.rings(), None, false).unwrap();
+        let recorder = kind.recorder(events.rings(), &Recording::ALL).unwrap();
         let moment =
             Moment { context: Context { cpu: 0, task: 3, name, time }, address: 0x1000, return_address, entry: &[] };
         // SAFETY: only this thread uses the rings, and the moment fits the kind.

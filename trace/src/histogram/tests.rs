@@ -5,7 +5,7 @@ use crate::fetch::Register;
 use crate::hit::action::tests::{Hit, ON, ROOM};
 use crate::host::{Function, Symbols};
 use crate::trigger::settings::Settings;
-use crate::trigger::{Plan, Request, Stack};
+use crate::trigger::{Manner, Plan, Request};
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
@@ -28,7 +28,7 @@ fn definition(text: &str) -> Result<Definition, Error> {
 fn settings(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Settings {
     let mut settings = Settings::new(true).unwrap();
     settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None).unwrap();
-    let plan = settings.plan(None, Stack::AT_ENTRY, &|number| number).unwrap().unwrap();
+    let plan = settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap();
     for hit in hits {
         assert!(plan.run(&hit.record, &hit.moment(), &ON).keep);
     }
@@ -166,7 +166,7 @@ fn words_are_counted_alike_where_nothing_else_is_looked_at() {
     let settings = |trigger: &str, enabled: bool| {
         let mut settings = Settings::new(enabled).unwrap();
         settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None).unwrap();
-        let plan = settings.plan(None, Stack::AT_ENTRY, &word).unwrap().unwrap();
+        let plan = settings.plan(None, Manner::AT_ENTRY, &word).unwrap().unwrap();
         (settings, plan)
     };
     let tallies = |plan: &Plan, x: u64, cpu: usize| {
@@ -207,7 +207,7 @@ fn a_histogram_is_paused_continued_and_cleared() {
     let mut settings = settings("hist:keys=x:pause if u == 1", [hit(1)]);
     let count = |settings: &Settings, x: u64| {
         let hit = hit(x);
-        settings.plan(None, Stack::AT_ENTRY, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON);
+        settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON);
     };
     let entries = |settings: &Settings| shown(settings).lines().filter(|line| line.starts_with("{ ")).count();
     let set = |settings: &mut Settings, trigger: &str| {

@@ -6,7 +6,8 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use aarch64_kprobes::probe::{Call, Decision};
+use aarch64_kprobes::exception::nofault;
+use aarch64_kprobes::probe::{Call, Decision, Entry};
 
 use super::Registers;
 pub(crate) use super::role::Role;
@@ -14,6 +15,7 @@ use super::write::Moment;
 use crate::host::Context;
 use crate::recorder::Recorder;
 use crate::tracer::profile::Counts;
+use crate::trigger::followed::Followed;
 use fallible::Arc;
 
 /// The limits of the graph, with the recorders of its calls and returns.
@@ -123,4 +125,48 @@ pub(crate) extern "C" fn profile_returned(call: &mut Call<'_>) {
         cell.ticks.store(cell.ticks.load(Relaxed).wrapping_add(ticks), Relaxed);
         cell.squares.store(cell.squares.load(Relaxed).wrapping_add(ticks.wrapping_mul(ticks)), Relaxed);
     }
+}
+
+/// Who is told of the start or the end of a task.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub followed: Arc<Followed>,
+    /// The places of two numbers of tasks in the static event, in bytes.
+    pub fields: [usize; 2],
+}
+
+impl Listener {
+    /// Returns the listener of a probe at a static event, and the numbers in the event.
+    ///
+    /// # Safety
+    ///
+    /// The probe is one of [`Follower`](crate::tracer::Follower).
+    #[inline(always)]
+    unsafe fn at<'a>(event: &Entry) -> (&'a Self, [u32; 2]) {
+        // SAFETY: the follower drops the listener after the probe, and the first argument is the address of the event's
+        // fields, which are memory.
+        unsafe {
+            let listener = &*core::ptr::with_exposed_provenance::<Self>(event.data());
+            let fields = event.arguments()[0] as usize;
+            // The fields are mapped, so a number that nobody has cannot be the outcome.
+            let numbers = listener.fields.map(|place| nofault::read(fields.wrapping_add(place)).unwrap_or(u32::MAX));
+            (listener, numbers)
+        }
+    }
+}
+
+/// Has a task that starts follow its parent.
+#[unsafe(link_section = ".kprobes.text.handlers.trace_task_starts")]
+pub(crate) extern "C" fn task_starts(event: &Entry) {
+    // SAFETY: `Follower` alone registers this handler.
+    let (listener, [parent, child]) = unsafe { Listener::at(event) };
+    listener.followed.starts(parent, child);
+}
+
+/// Forgets a task that ends.
+#[unsafe(link_section = ".kprobes.text.handlers.trace_task_ends")]
+pub(crate) extern "C" fn task_ends(event: &Entry) {
+    // SAFETY: `Follower` alone registers this handler.
+    let (listener, [task, _]) = unsafe { Listener::at(event) };
+    listener.followed.ends(task);
 }

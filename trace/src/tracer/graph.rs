@@ -8,8 +8,8 @@ use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
 
-use super::PARENT;
 use super::calls::{self, Calls, Entry, Step};
+use super::{PARENT, RESULT};
 use crate::host::{Clock, Symbols};
 use crate::options::{Flag, Options};
 use crate::recorder::{FUNCTION_EVENT, GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, STACK_EVENT};
@@ -206,7 +206,11 @@ impl Cpu {
                 write_duration(out, Duration::Known(nanoseconds), style.options)?;
                 indent(out, step.depth)?;
                 write_function(out, function, style)?;
-                out.write_str("();\n")?;
+                out.write_str("();")?;
+                if let Some(result) = Outcome::of(back, style.options) {
+                    write!(out, " /*{result} */")?;
+                }
+                out.write_char('\n')?;
                 if is_interrupt {
                     write_interrupt(out, back, "<==========", style)?;
                 }
@@ -234,10 +238,12 @@ impl Cpu {
         write_duration(out, duration, style.options)?;
         indent(out, step.depth)?;
         out.write_char('}')?;
+        let result = Outcome::of(record, style.options);
         // A brace does not tell what it closes where the call was not recorded.
-        if step.began.is_none() || style.options.is(Flag::GraphTail) {
+        if step.began.is_none() || style.options.is(Flag::GraphTail) || result.is_some() {
             out.write_str(" /* ")?;
             write_function(out, function, style)?;
+            result.map_or(Ok(()), |result| write!(out, "{result}"))?;
             out.write_str(" */")?;
         }
         out.write_char('\n')?;
@@ -282,6 +288,35 @@ impl Cpu {
                 writeln!(out, "\n{RULE}")
             }
             _ => Ok(()),
+        }
+    }
+}
+
+/// The result of a function, displayed as Linux's `print_graph_retval` does: an error number in decimal, whatever its width
+/// is, and any other in hexadecimal.
+#[derive(Clone, Copy)]
+struct Outcome {
+    result: u64,
+    is_hexadecimal: bool,
+}
+
+impl Outcome {
+    /// Returns the result in the record of a return; `None` if the record has none, or if results are not to be shown.
+    fn of(record: &Record<'_>, options: Options) -> Option<Self> {
+        let result = record.bytes.get(RESULT..)?.first_chunk().filter(|_| options.is(Flag::GraphResult))?;
+        Some(Self { result: u64::from_le_bytes(*result), is_hexadecimal: options.is(Flag::GraphHexResult) })
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const ERRNO_MAX: i64 = 4095;
+        let result = self.result;
+        // A function that returns 32 bits leaves the upper half as it is, mostly 0.
+        let signed = if result >> 32 == 0 { i64::from(result as u32 as i32) } else { result as i64 };
+        match (-ERRNO_MAX..0).contains(&signed) && !self.is_hexadecimal {
+            true => write!(f, " ret={signed}"),
+            false => write!(f, " ret={result:#x}"),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `calls` | the calls that each task is in, found from the records alone |
+//! | `follower` | children that follow their parents into a restriction; for the bare-metal target only |
 //! | `graph` | the text of `function_graph` |
 //! | [`profile`] | how often functions were called, and how long they took |
 //! | `probes` | the probes, on many functions at once; for the bare-metal target only |
@@ -17,6 +18,8 @@
 //! before it may be indented.
 
 mod calls;
+#[cfg(target_os = "none")]
+mod follower;
 pub(crate) mod graph;
 #[cfg(target_os = "none")]
 mod probes;
@@ -32,7 +35,11 @@ use crate::format::{Base, Format, Shape, Type, Width};
 use crate::recorder::{FUNCTION_EVENT, GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, Recorder};
 use crate::ring::Rings;
 use crate::trigger::Plan;
+use crate::trigger::followed::Followed;
+use crate::trigger::restriction::Restriction;
 
+#[cfg(target_os = "none")]
+pub use follower::{FollowError, Follower};
 #[cfg(target_os = "none")]
 pub use probes::{Graph, Refused, Traced};
 
@@ -80,26 +87,43 @@ pub enum Kind {
 pub const PARENT: usize = 16;
 /// The place of the stack pointer in a record of the graph, in bytes.
 pub const STACK: usize = 24;
+/// The place of the function's result in a record of a return that has it, in bytes.
+pub(crate) const RESULT: usize = 32;
+
+/// What the tracers record.
+#[derive(Clone, Copy, Debug)]
+pub struct Recording<'a> {
+    /// The tasks and the CPUs whose calls are recorded.
+    pub restriction: &'a Restriction,
+    /// The tasks of the restriction, if children follow them: [`Followed::of`] makes them of it.
+    pub followed: Option<&'a Arc<Followed>>,
+    /// Whether a record of the stack follows each record of a call.
+    pub stacks: bool,
+    /// Whether a record of a return has the function's result, x0.
+    pub results: bool,
+}
+
+impl Recording<'_> {
+    /// All calls and returns, without stacks and results.
+    pub const ALL: Recording<'static> =
+        Recording { restriction: &Restriction::NONE, followed: None, stacks: false, results: false };
+}
 
 impl Kind {
-    /// Returns the recorder of such records in `rings`, for all functions. With `cpus`, a mask, only hits on these CPUs are
-    /// recorded; with `stacks`, a record of the stack follows each record of a call.
+    /// Returns the recorder of such records in `rings`, for all functions.
     ///
     /// # Errors
     ///
     /// There is no memory.
-    pub fn recorder(
-        self,
-        rings: &'static Rings,
-        cpus: Option<u64>,
-        stacks: bool,
-    ) -> Result<Arc<Recorder>, OutOfMemory> {
+    pub fn recorder(self, rings: &'static Rings, recording: &Recording<'_>) -> Result<Arc<Recorder>, OutOfMemory> {
         const WORD: Type = Type::one(Base::Hexadecimal(Width::W64));
         const PARENT: (&str, Register) = ("parent_ip", Register::LINK);
         const STACK: (&str, Register) = ("sp", Register::SP);
+        const RESULT: (&str, Register) = ("retval", Register::RESULT);
         let (event, shape, fields): (_, _, &[_]) = match self {
             Self::Function => (FUNCTION_EVENT, Shape::Probe, &[PARENT]),
             Self::Entry => (GRAPH_ENTRY_EVENT, Shape::Probe, &[PARENT, STACK]),
+            Self::Return if recording.results => (GRAPH_RETURN_EVENT, Shape::Return, &[STACK, RESULT]),
             Self::Return => (GRAPH_RETURN_EVENT, Shape::Return, &[STACK]),
         };
         let format = Format::new(shape, fields.iter().map(|(name, _)| (*name, WORD)))?;
@@ -107,7 +131,7 @@ impl Kind {
             |&(_, register)| Fetch { source: Source::Register(register), reads: Vec::new(), taken: Taken::Whole };
         let fetches = fallible::collect(fields.iter().map(fetch))?;
         let recorder = Arc::try_new(Recorder::new(event, &format, &fetches, Box::default(), None, rings)?)?;
-        let plan = Plan::of_tracer(cpus, stacks, &format.fields, &|number| recorder.source(number))?;
+        let plan = Plan::of_tracer(recording, &format.fields, &|number| recorder.source(number))?;
         // The recorder is new, so there is no old plan.
         drop(recorder.plan().replace(plan));
         Ok(recorder)

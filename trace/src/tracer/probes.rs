@@ -12,8 +12,8 @@ use aarch64_kprobes::probe::{AliasableBox, Insertion, Registration};
 use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 use fallible::{Arc, OutOfMemory};
 
-use super::Kind;
 use super::profile::Counts;
+use super::{Kind, Recording};
 use crate::compiled::{self, Compiled};
 use crate::hit::handler;
 use crate::hit::tracer::{self, Limits, Role, Site};
@@ -77,8 +77,6 @@ pub struct Graph<'a> {
     pub only: &'a [u64],
     /// Neither calls of these functions nor the calls in them are recorded. In ascending order.
     pub without: &'a [u64],
-    /// The mask of the CPUs on which calls and returns are recorded; `None` means all.
-    pub cpus: Option<u64>,
 }
 
 impl Graph<'_> {
@@ -101,12 +99,11 @@ impl Made {
         kind: Kind,
         functions: &[u64],
         rings: &'static Rings,
-        cpus: Option<u64>,
-        stacks: bool,
+        recording: &Recording<'_>,
     ) -> Result<Self, OutOfMemory> {
-        let recorder = kind.recorder(rings, cpus, stacks)?;
+        let recorder = kind.recorder(rings, recording)?;
         // Code for a call must not record what the plan leaves out. That for a return looks whether there is a plan.
-        let code = match kind != Kind::Return && (stacks || cpus.is_some()) {
+        let code = match kind != Kind::Return && recorder.plan().get().is_some() {
             true => None,
             false => compiled::code(&recorder, None, None, Offsets::of_host())?,
         };
@@ -159,19 +156,13 @@ fn registered<B, P>(
 }
 
 impl Traced {
-    /// Creates disarmed probes that record the calls of `functions` in `rings`, and with `stacks` the stack after each call. With
-    /// `cpus`, a mask, only calls on these CPUs are recorded.
+    /// Creates disarmed probes that record the calls of `functions` in `rings`.
     ///
     /// # Errors
     ///
     /// There is no memory.
-    pub fn functions(
-        functions: &[u64],
-        rings: &'static Rings,
-        cpus: Option<u64>,
-        stacks: bool,
-    ) -> Result<Self, OutOfMemory> {
-        let made = Made::new(Kind::Function, functions, rings, cpus, stacks)?;
+    pub fn functions(functions: &[u64], rings: &'static Rings, recording: &Recording<'_>) -> Result<Self, OutOfMemory> {
+        let made = Made::new(Kind::Function, functions, rings, recording)?;
         let Registered { probes: calls, refused, .. } = Self::calls(&made, functions, 0..functions.len())?;
         Ok(Self { calls, returns: Vec::new(), _made: [Some(made), None], _sites: None, refused })
     }
@@ -181,12 +172,17 @@ impl Traced {
     /// # Errors
     ///
     /// There is no memory.
-    pub fn graph(functions: &[u64], rings: &'static Rings, graph: Graph<'_>) -> Result<Self, OutOfMemory> {
+    pub fn graph(
+        functions: &[u64],
+        rings: &'static Rings,
+        graph: Graph<'_>,
+        recording: &Recording<'_>,
+    ) -> Result<Self, OutOfMemory> {
         if !graph.is_plain() {
-            return Self::limited(functions, rings, graph);
+            return Self::limited(functions, rings, graph, recording);
         }
-        let entry = Made::new(Kind::Entry, functions, rings, graph.cpus, false)?;
-        let back = Made::new(Kind::Return, functions, rings, graph.cpus, false)?;
+        let entry = Made::new(Kind::Entry, functions, rings, recording)?;
+        let back = Made::new(Kind::Return, functions, rings, recording)?;
         let probe = |number: usize| {
             let probe =
                 Kretprobe::at(functions[number] as usize).handler(handler::returned).data(back.data()).disabled();
@@ -205,8 +201,13 @@ impl Traced {
     }
 
     /// Creates the probes of a graph with limits: a handler decides at each call whether it is followed.
-    fn limited(functions: &[u64], rings: &'static Rings, graph: Graph<'_>) -> Result<Self, OutOfMemory> {
-        let recorder = |kind: Kind| kind.recorder(rings, graph.cpus, false);
+    fn limited(
+        functions: &[u64],
+        rings: &'static Rings,
+        graph: Graph<'_>,
+        recording: &Recording<'_>,
+    ) -> Result<Self, OutOfMemory> {
+        let recorder = |kind: Kind| kind.recorder(rings, recording);
         let (entry, back) = (recorder(Kind::Entry)?, recorder(Kind::Return)?);
         let limits = Limits { entry, back, max_depth: graph.max_depth, has_outermost: !graph.only.is_empty() };
         let limits = AliasableBox::new(fallible::boxed(limits)?);

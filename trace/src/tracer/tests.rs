@@ -675,30 +675,98 @@ fn tracers_have_the_names_of_linux() {
 fn records_of_a_tracer_are_laid_out_as_they_are_read() {
     use crate::recorder::Recorder;
     let rings: &'static Rings = alloc::boxed::Box::leak(alloc::boxed::Box::new(Rings::new(1, 8192, &[]).unwrap()));
-    let size =
-        |kind: Kind| kind.recorder(rings, None, false).map(|recorder| Recorder::is_of_a_call(&recorder)).unwrap();
-    assert_eq!([Kind::Function, Kind::Entry, Kind::Return].map(size), [true, true, false]);
-    assert_eq!((PARENT, STACK), (Shape::Return.size() - 8, Shape::Return.size()));
+    let recording = Recording { results: true, ..Recording::ALL };
+    let is_of_a_call =
+        |kind: Kind| kind.recorder(rings, &recording).map(|recorder| Recorder::is_of_a_call(&recorder)).unwrap();
+    assert_eq!([Kind::Function, Kind::Entry, Kind::Return].map(is_of_a_call), [true, true, false]);
+    assert_eq!((PARENT, STACK, RESULT), (Shape::Return.size() - 8, Shape::Return.size(), Shape::Return.size() + 8));
 }
 
-#[test]
-fn only_calls_on_the_chosen_cpus_are_recorded() {
+/// Records calls by task 3 on two CPUs in turn. Returns the number of records.
+fn recorded(recording: &Recording<'_>) -> usize {
     use crate::hit::Registers;
     use crate::hit::write::Moment;
     use crate::host::Context;
     use aarch64_kprobes::exception::TrapFrame;
     let rings: &'static Rings = alloc::boxed::Box::leak(alloc::boxed::Box::new(Rings::new(2, 8192, &[]).unwrap()));
+    let recorder = Kind::Function.recorder(rings, recording).unwrap();
+    for cpu in 0..2 {
+        let context = Context { cpu, task: 3, name: [0; 2], time: 1 };
+        let moment = Moment { context, address: OPEN, return_address: None, entry: &[] };
+        // SAFETY: only this thread uses the rings, and the moment fits the kind.
+        unsafe { recorder.record(Registers::Frame(&TrapFrame::default()), &moment) };
+    }
+    let taken = rings.take_of(None).unwrap();
+    taken.records().unwrap().count()
+}
+
+#[test]
+fn only_calls_on_the_chosen_cpus_are_recorded() {
     for (cpus, stacks, count) in
         [(None, false, 2), (Some(0b10), false, 1), (Some(0), false, 0), (None, true, 4), (Some(0b10), true, 2)]
     {
-        let recorder = Kind::Function.recorder(rings, cpus, stacks).unwrap();
-        for cpu in 0..2 {
-            let context = Context { cpu, task: 3, name: [0; 2], time: 1 };
-            let moment = Moment { context, address: OPEN, return_address: None, entry: &[] };
-            // SAFETY: only this thread uses the rings, and the moment fits the kind.
-            unsafe { recorder.record(Registers::Frame(&TrapFrame::default()), &moment) };
+        let restriction = Restriction { cpus, ..Restriction::default() };
+        let recording = Recording { restriction: &restriction, stacks, ..Recording::ALL };
+        assert_eq!(recorded(&recording), count, "{cpus:?} {stacks}");
+    }
+}
+
+#[test]
+fn only_calls_of_the_chosen_tasks_are_recorded() {
+    for (only, without, parent, count) in [
+        ("3 4", "", None, 2),
+        ("4", "", None, 0),
+        ("", "3", None, 0),
+        ("", "4", None, 2),
+        // Task 3 is the child of another one.
+        ("4", "", Some(4), 2),
+        ("4", "", Some(5), 0),
+        ("", "4", Some(4), 0),
+        ("3", "3", Some(4), 0),
+    ] {
+        let mut restriction = Restriction { children: parent.is_some(), ..Restriction::default() };
+        restriction.only.add(only).unwrap();
+        restriction.without.add(without).unwrap();
+        let followed = Followed::of(&restriction).unwrap();
+        assert_eq!(followed.is_some(), parent.is_some());
+        if let (Some(followed), Some(parent)) = (&followed, parent) {
+            followed.starts(parent, 3);
         }
-        let taken = rings.take_of(None).unwrap();
-        assert_eq!(taken.records().unwrap().count(), count, "{cpus:?} {stacks}");
+        let recording = Recording { restriction: &restriction, followed: followed.as_ref(), ..Recording::ALL };
+        assert_eq!(recorded(&recording), count, "{only} {without} {parent:?}");
+    }
+}
+
+#[test]
+fn results_are_printed_as_linux_does() {
+    let back = |time, function, stack, result: u64| {
+        Made::new(GRAPH_RETURN_EVENT, 7, time, &[function, OPEN + 4, stack, result])
+    };
+    for (result, is_hexadecimal, expected) in [
+        (0, false, "0x0"),
+        (0x1234, false, "0x1234"),
+        (-5_i64 as u64, false, "-5"),
+        (u64::from(-5_i32 as u32), false, "-5"),
+        (-5_i64 as u64, true, "0xfffffffffffffffb"),
+        (-4095_i64 as u64, false, "-4095"),
+        (-4096_i64 as u64, false, "0xfffffffffffff000"),
+        (1 << 32 | 0xffff_fffb, false, "0x1fffffffb"),
+    ] {
+        let records = [
+            call(7, 1_000, OPEN, 0x800),
+            call(7, 2_000, GETNAME, 0x700),
+            back(3_000, GETNAME, 0x700, result),
+            back(4_000, OPEN, 0x800, result),
+        ];
+        let mut options = graph_options();
+        options.set(Flag::GraphHexResult, is_hexadecimal);
+        assert!(!shown_with(&records, options).contains("ret="));
+        options.set(Flag::GraphResult, true);
+        let shown = shown_with(&records, options);
+        assert!(shown.contains(&format!("|    getname(); /* ret={expected} */\n")), "{shown}");
+        assert!(shown.ends_with(&format!("|  }} /* do_sys_open ret={expected} */\n")), "{shown}");
+        // A record that was made without results has none.
+        let without = [call(7, 1_000, OPEN, 0x800), super::tests::back(7, 2_000, OPEN, 0x800)];
+        assert!(shown_with(&without, options).ends_with("|  do_sys_open();\n"));
     }
 }

@@ -14,18 +14,19 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::{fmt, mem};
 
-use draft::Entry;
-use fallible::{Arc, OutOfMemory};
+use draft::{Draft, Entry};
+use fallible::{Arc, OutOfMemory, TryClone};
 
+use super::followed::Followed;
 use super::restriction::Restriction;
 use super::settings::Settings;
-use super::{Plan, Stack, Trigger};
+use super::{Manner, Plan, Trigger};
 use crate::definition::synthetic::GROUP;
 use crate::definition::{self, Definition};
 use crate::errno::Errno;
 use crate::error_log::ErrorLog;
 use crate::events::{Armed, Event, Events};
-use crate::filter::{self, Filter};
+use crate::filter;
 use crate::format::Field;
 use crate::histogram::OtherEvents;
 use crate::host::{Clock, Symbols};
@@ -46,22 +47,6 @@ pub struct Services {
     pub clock: fn() -> Clock,
 }
 
-impl Services {
-    /// Makes the plan of the probe at the virtual address `address`; `None` means record every hit. A return event is
-    /// hit in the caller after the return; x30 is then not the return address of the probed code.
-    fn plan(
-        &self,
-        settings: &Settings,
-        restricted: Option<&Filter>,
-        stacks: bool,
-        recorder: &Recorder,
-        address: u64,
-    ) -> Result<Option<Box<Plan>>, OutOfMemory> {
-        let in_link = !recorder.is_of_returns() && (self.in_link)(address);
-        settings.plan(restricted, Stack { in_link, stacks }, &|number| recorder.source(number))
-    }
-}
-
 /// The settings of all events that were ever enabled or got a filter or triggers.
 #[derive(Debug)]
 pub struct Controls {
@@ -71,6 +56,8 @@ pub struct Controls {
     disarmed: bool,
     /// The restriction that applies to all events.
     restriction: Restriction,
+    /// The tasks of the restriction, if children follow them.
+    followed: Option<Arc<Followed>>,
     /// Whether a record of the stack follows each record of an event.
     stacks: bool,
     /// The problems of what was written.
@@ -89,6 +76,7 @@ impl Controls {
             services,
             disarmed: false,
             restriction: Restriction::default(),
+            followed: None,
             stacks: false,
             errors: ErrorLog::default(),
         }
@@ -152,10 +140,7 @@ impl Controls {
     ///
     /// Fails if there is no memory to arm one.
     pub fn set_armed<P: Armed>(&mut self, events: &mut Events<P>, armed: bool) -> Result<(), Errno> {
-        let mut draft = self.draft()?;
-        for name in names(events, None, None) {
-            draft.get_mut(name)?;
-        }
+        let draft = self.draft_of_all(events)?;
         self.commit(events, draft, !armed)?;
         self.disarmed = !armed;
         Ok(())
@@ -242,25 +227,58 @@ impl Controls {
         names(events, None, None).filter(is_shown).try_for_each(|(group, event)| writeln!(out, "{group}:{event}"))
     }
 
-    /// Returns the restriction that applies to all events.
-    #[must_use]
-    pub fn restriction(&self) -> &Restriction {
-        &self.restriction
+    /// Returns the restriction that applies to all events. It has the children that follow their parents, if they do.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for a copy.
+    pub fn restriction(&self) -> Result<Restriction, OutOfMemory> {
+        match &self.followed {
+            Some(followed) => followed.in_place_of(&self.restriction),
+            None => self.restriction.try_clone(),
+        }
     }
 
-    /// Sets the restriction that applies to all events.
+    /// Sets the restriction that applies to all events. `followed` is made of it ([`Followed::of`]).
     ///
     /// # Errors
     ///
     /// Fails if there is no memory for the filters that implement it. Then nothing has changed.
-    pub fn restrict<P: Armed>(&mut self, events: &mut Events<P>, restriction: Restriction) -> Result<(), Errno> {
+    pub fn restrict<P: Armed>(
+        &mut self,
+        events: &mut Events<P>,
+        restriction: Restriction,
+        followed: Option<Arc<Followed>>,
+    ) -> Result<(), Errno> {
+        let draft = self.draft_of_all(events)?;
+        let before = mem::replace(&mut self.restriction, restriction);
+        let followed_before = mem::replace(&mut self.followed, followed);
+        let changed = self.commit(events, draft, self.disarmed);
+        changed.inspect_err(|_| (self.restriction, self.followed) = (before, followed_before))
+    }
+
+    /// Returns a draft that changes every event.
+    fn draft_of_all<P: Armed>(&self, events: &Events<P>) -> Result<Draft, OutOfMemory> {
         let mut draft = self.draft()?;
         for name in names(events, None, None) {
             draft.get_mut(name)?;
         }
-        let before = mem::replace(&mut self.restriction, restriction);
-        let changed = self.commit(events, draft, self.disarmed);
-        changed.inspect_err(|_| self.restriction = before)
+        Ok(draft)
+    }
+
+    /// Makes the plan of the probe of `recorder` at the virtual address `address`; `None` means record every hit. A
+    /// return event is hit in the caller after the return; x30 is then not the return address of the probed code.
+    fn plan(
+        &self,
+        settings: &Settings,
+        recorder: &Recorder,
+        fields: &[Field],
+        address: u64,
+    ) -> Result<Option<Box<Plan>>, OutOfMemory> {
+        let in_link = !recorder.is_of_returns() && (self.services.in_link)(address);
+        let manner = Manner { in_link, stacks: self.stacks, followed: self.followed.as_ref() };
+        let restricted = self.restriction.with(settings, fields)?;
+        settings.plan(restricted.as_ref(), manner, &|number| recorder.source(number))
     }
 
     /// Sets whether a record of the stack follows each record of an event: the option `stacktrace`.
@@ -269,10 +287,7 @@ impl Controls {
     ///
     /// Fails if there is no memory for the plans. Then nothing has changed.
     pub fn set_stacks<P: Armed>(&mut self, events: &mut Events<P>, stacks: bool) -> Result<(), Errno> {
-        let mut draft = self.draft()?;
-        for name in names(events, None, None) {
-            draft.get_mut(name)?;
-        }
+        let draft = self.draft_of_all(events)?;
         let before = mem::replace(&mut self.stacks, stacks);
         let changed = self.commit(events, draft, self.disarmed);
         changed.inspect_err(|_| self.stacks = before)
@@ -307,15 +322,9 @@ impl Controls {
         definition: Definition,
         symbols: &dyn Symbols,
     ) -> Result<(), definition::Error> {
-        let name = (&*definition.group, &*definition.event);
-        let settings = self.get(name);
-        // Another probe of an event has the same fields as the others.
-        let restricted = match (settings, find(events, name)) {
-            (Some(settings), Ok(event)) => self.restriction.with(settings, &event.format().fields)?,
-            _ => None,
-        };
-        events.define_with(definition, symbols, &|recorder, address| match settings {
-            Some(settings) => self.services.plan(settings, restricted.as_ref(), self.stacks, recorder, address),
+        let settings = self.get((&*definition.group, &*definition.event));
+        events.define_with(definition, symbols, &|recorder, format, address| match settings {
+            Some(settings) => self.plan(settings, recorder, &format.fields, address),
             None => Ok(None),
         })
     }

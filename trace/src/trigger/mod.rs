@@ -8,6 +8,7 @@
 //! all; [`restriction`] limits recording to tasks and CPUs.
 
 pub mod controls;
+pub mod followed;
 mod parse;
 pub mod restriction;
 pub mod settings;
@@ -27,7 +28,8 @@ use crate::filter::{Filter, Number, Test, WordQuestion};
 use crate::format::Field;
 use crate::histogram::{Histogram, Key, Tally};
 use crate::ring::Rings;
-use restriction::Restriction;
+use crate::tracer::Recording;
+use followed::Followed;
 
 /// The text of the file `trigger` for an event without triggers.
 pub const AVAILABLE: &str =
@@ -50,6 +52,8 @@ pub struct Plan {
     pub(crate) in_link: bool,
     /// Whether a record of the stack follows each record.
     pub(crate) stacks: bool,
+    /// The tasks whose hits are recorded, if children follow them; otherwise the filter has the tasks.
+    pub(crate) followed: Option<Arc<Followed>>,
     /// Whether a trigger records synthetic events.
     pub(crate) emits: bool,
     /// Whether nothing in the plan looks at the record, so that a record is made only if it is kept.
@@ -80,18 +84,19 @@ impl Plan {
         triggers: &[Arc<Trigger>],
         recording: Arc<Switch>,
         records: Option<bool>,
-        stack: Stack,
+        manner: Manner<'_>,
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Self, OutOfMemory> {
-        let Stack { in_link, stacks } = stack;
+        let Manner { in_link, stacks, followed } = manner;
         let filter = filter.map(|filter| filter.map(number)).transpose()?;
         let triggers = fallible::collect_results(triggers.iter().map(|trigger| Bound::new(trigger, number)))?;
         let triggers = fallible::boxed_slice(triggers)?;
         let is_direct = !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(Bound::needs_record);
         let has_conditional_trigger = triggers.iter().any(Bound::is_conditional);
         let emits = triggers.iter().any(Bound::emits);
-        let only_filters = triggers.is_empty() && !stacks;
+        let only_filters = triggers.is_empty() && !stacks && followed.is_none();
         let words = filter.as_ref().filter(|_| only_filters).map(Filter::words).transpose()?.flatten();
+        let followed = followed.cloned();
         Ok(Self {
             filter,
             triggers,
@@ -100,6 +105,7 @@ impl Plan {
             records,
             in_link,
             stacks,
+            followed,
             emits,
             is_direct,
             words,
@@ -108,25 +114,21 @@ impl Plan {
 }
 
 impl Plan {
-    /// Returns the plan of a tracer, whose records have these `fields`; `None` means record every hit.
-    ///
-    /// - `cpus` is the mask of the CPUs on which hits are recorded; `None` means all.
-    /// - `stacks` says whether a record of the stack follows each record. The probes are at the entries of functions then.
-    /// - `number` maps a number of the record to its source at the probes.
+    /// Returns the plan of a tracer, whose records have these `fields`; `None` means record every hit. `number` maps a
+    /// number of the record to its source at the probes.
     pub(crate) fn of_tracer(
-        cpus: Option<u64>,
-        stacks: bool,
+        recording: &Recording<'_>,
         fields: &[Field],
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Option<Box<Self>>, OutOfMemory> {
-        let restriction = Restriction { cpus, ..Restriction::default() };
+        let &Recording { restriction, followed, stacks, .. } = recording;
         let filter = restriction.filter(None, fields)?;
-        if filter.is_none() && !stacks {
+        if filter.is_none() && !stacks && followed.is_none() {
             return Ok(None);
         }
+        let manner = Manner { in_link: true, stacks, followed };
         let recording = Arc::try_new(Switch::new(true))?;
-        let stack = Stack { in_link: true, stacks };
-        fallible::boxed(Self::new(filter.as_ref(), &[], recording, Some(true), stack, number)?).map(Some)
+        fallible::boxed(Self::new(filter.as_ref(), &[], recording, Some(true), manner, number)?).map(Some)
     }
 }
 
@@ -141,21 +143,23 @@ impl Plan {
     }
 }
 
-/// What a plan has to know about the stack at a hit.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stack {
+/// How the hits of a probe are recorded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Manner<'a> {
     /// Whether the probed code's caller is in x30 and not yet in a frame record.
     pub in_link: bool,
     /// Whether a record of the stack follows each record.
     pub stacks: bool,
+    /// The tasks whose hits are recorded, if children follow them.
+    pub followed: Option<&'a Arc<Followed>>,
 }
 
 #[cfg(all(test, not(loom)))]
-impl Stack {
-    /// Of an entry of a function.
-    pub const AT_ENTRY: Self = Self { in_link: true, stacks: false };
-    /// Of another instruction.
-    pub const INSIDE: Self = Self { in_link: false, stacks: false };
+impl Manner<'_> {
+    /// At the entry of a function.
+    pub const AT_ENTRY: Self = Self { in_link: true, stacks: false, followed: None };
+    /// At another instruction.
+    pub const INSIDE: Self = Self { in_link: false, stacks: false, followed: None };
 }
 
 /// What a hit has to do.

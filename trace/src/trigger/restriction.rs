@@ -31,9 +31,26 @@ pub struct Restriction {
     pub without: Tasks,
     /// Only hits on these CPUs are recorded, bit 0 for the first; `None` means all: `tracing_cpumask`.
     pub cpus: Option<u64>,
+    /// Whether the children of `only` and `without` follow their parents.
+    pub children: bool,
 }
 
 impl Tasks {
+    /// Makes tasks of `numbers`, which are in ascending order.
+    pub(super) fn of(numbers: Vec<u64>) -> Self {
+        Self(numbers)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|number| *number as u32)
+    }
+
     /// Adds the numbers in `text`, in the forms that Linux accepts: decimal, octal or hexadecimal.
     ///
     /// # Errors
@@ -64,13 +81,22 @@ impl Tasks {
 impl TryClone for Restriction {
     fn try_clone(&self) -> Result<Self, OutOfMemory> {
         let copy = |Tasks(numbers): &Tasks| fallible::collect(numbers.iter().copied()).map(Tasks);
-        Ok(Self { only: copy(&self.only)?, without: copy(&self.without)?, cpus: self.cpus })
+        Ok(Self { only: copy(&self.only)?, without: copy(&self.without)?, cpus: self.cpus, children: self.children })
     }
 }
 
 impl Restriction {
+    /// None: all hits are recorded.
+    pub const NONE: Self = Self { only: Tasks(Vec::new()), without: Tasks(Vec::new()), cpus: None, children: false };
+
+    /// Whether there are tasks whose children follow them. The filter is not about tasks then: see
+    /// [`Followed`](super::followed::Followed).
+    pub(super) fn has_followed(&self) -> bool {
+        self.children && !(self.only.is_empty() && self.without.is_empty())
+    }
+
     /// Returns the filter of an event with these `fields` combined with the restriction; `None` if there is no
-    /// restriction.
+    /// restriction that a filter has to keep.
     pub(crate) fn with(&self, settings: &Settings, fields: &[Field]) -> Result<Option<Filter>, OutOfMemory> {
         self.filter(settings.filter(), fields)
     }
@@ -78,10 +104,10 @@ impl Restriction {
     /// Returns the filter `own`, which uses only these `fields`, combined with the restriction; `None` if there is no
     /// restriction.
     pub(crate) fn filter(&self, own: Option<&Filter>, fields: &[Field]) -> Result<Option<Filter>, OutOfMemory> {
-        if *self == Self::default() {
+        let mut text = fallible::format(format_args!("{self}"))?;
+        if text.is_empty() {
             return Ok(None);
         }
-        let mut text = fallible::format(format_args!("{self}"))?;
         if let Some(filter) = own {
             let more = fallible::format(format_args!(" && ({filter})"))?;
             text.try_reserve(more.len())?;
@@ -96,7 +122,8 @@ impl Restriction {
 /// The restriction as the text of a filter.
 impl fmt::Display for Restriction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { only: Tasks(only), without: Tasks(without), cpus } = self;
+        let Self { only: Tasks(only), without: Tasks(without), cpus, .. } = self;
+        let (only, without) = if self.has_followed() { (&[][..], &[][..]) } else { (&only[..], &without[..]) };
         let mut before = "";
         if !only.is_empty() {
             write!(f, "{}", any_of("common_pid", only.iter().copied()))?;
@@ -161,7 +188,7 @@ mod tests {
             (Restriction { without: tasks("1"), ..Restriction::default() }, "!(common_pid == 1)"),
             (Restriction { cpus: Some(0), ..Restriction::default() }, "(common_cpu < 0)"),
             (
-                Restriction { only: tasks("1"), without: tasks("2"), cpus: Some(0b101) },
+                Restriction { only: tasks("1"), without: tasks("2"), cpus: Some(0b101), children: false },
                 "(common_pid == 1) && !(common_pid == 2) && (common_cpu == 0 || common_cpu == 2)",
             ),
         ] {

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use fallible::{Arc, OutOfMemory, TryClone};
 
-use super::{Action, Kind, Plan, Request, Stack, Switch, Trigger};
+use super::{Action, Kind, Manner, Plan, Request, Switch, Trigger};
 use crate::filter::{self, Filter, Number};
 use crate::format::Field;
 use crate::histogram::{self, Command, Definition, Histogram};
@@ -113,22 +113,23 @@ impl Settings {
     /// because it may still be hit: while it is being disarmed, and at returns of earlier calls.
     ///
     /// - `restricted` is the filter combined with the restriction, if there is one.
-    /// - `stack` is about the stack at a hit of this probe.
+    /// - `manner` is how the hits of this probe are recorded.
     /// - `number` maps a number of the record to its source at this probe.
     pub(crate) fn plan(
         &self,
         restricted: Option<&Filter>,
-        stack: Stack,
+        manner: Manner<'_>,
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let filter = restricted.or(self.filter.as_ref());
-        if filter.is_none() && !self.is_soft() && self.enabled && !stack.stacks {
+        let is_plain = !manner.stacks && manner.followed.is_none();
+        if filter.is_none() && !self.is_soft() && self.enabled && is_plain {
             return Ok(None);
         }
         let recording = self.recording.clone();
         let switch = self.recording_next.unwrap_or_else(|| self.recording.0.load(Relaxed));
         let records = (self.targeted == 0 && switch == self.enabled).then_some(self.enabled);
-        let plan = Plan::new(filter, &self.triggers, recording, records, stack, number)?;
+        let plan = Plan::new(filter, &self.triggers, recording, records, manner, number)?;
         fallible::boxed(plan).map(Some)
     }
 

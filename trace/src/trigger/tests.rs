@@ -95,7 +95,7 @@ fn triggers_act_as_often_as_they_are_to() {
     let mut settings = Settings::new(true).unwrap();
     set(&mut settings, "traceon:2", &switch).unwrap();
     set(&mut settings, "stacktrace:1 if u == 200", &switch).unwrap();
-    let plan = settings.plan(None, Stack::AT_ENTRY, &|number| number).unwrap().unwrap();
+    let plan = settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap();
     let verdicts: Vec<_> = (0..3).map(|_| plan.run(&hit.record, &hit.moment(), &ON).stack).collect();
     assert_eq!(verdicts, [true, false, false]);
     assert!(switch.0.load(Relaxed));
@@ -129,7 +129,7 @@ fn what_is_switched_is_for_the_next_hit_if_a_trigger_looks_at_this_one() {
         let tracing = Arc::try_new(Switch::new(was_on)).unwrap();
         let mut settings = Settings::new(true).unwrap();
         triggers.iter().for_each(|trigger| set(&mut settings, trigger, &tracing).unwrap());
-        let verdict = settings.plan(None, Stack::AT_ENTRY, &|number| number).unwrap().unwrap().run(
+        let verdict = settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap().run(
             &hit.record,
             &hit.moment(),
             &tracing,
@@ -145,7 +145,7 @@ fn an_event_is_hit_for_its_triggers_though_it_is_not_enabled() {
     assert!(!settings.is_armed());
     assert!(
         !settings
-            .plan(None, Stack::AT_ENTRY, &|number| number)
+            .plan(None, Manner::AT_ENTRY, &|number| number)
             .unwrap()
             .unwrap()
             .run(&hit.record, &hit.moment(), &ON)
@@ -158,7 +158,7 @@ fn an_event_is_hit_for_its_triggers_though_it_is_not_enabled() {
     assert_eq!(settings.enabled_text(), "0*");
     assert!(
         !settings
-            .plan(None, Stack::AT_ENTRY, &|number| number)
+            .plan(None, Manner::AT_ENTRY, &|number| number)
             .unwrap()
             .unwrap()
             .run(&hit.record, &hit.moment(), &ON)
@@ -169,7 +169,7 @@ fn an_event_is_hit_for_its_triggers_though_it_is_not_enabled() {
     assert_eq!(settings.enabled_text(), "1*");
     assert!(
         settings
-            .plan(None, Stack::AT_ENTRY, &|number| number)
+            .plan(None, Manner::AT_ENTRY, &|number| number)
             .unwrap()
             .unwrap()
             .run(&hit.record, &hit.moment(), &ON)
@@ -185,9 +185,9 @@ fn another_event_switches_this_one_while_it_may() {
     let mut source = Settings::new(true).unwrap();
     assert!(target.set_targeted(1));
     set(&mut source, "enable_event:g:target", target.recording()).unwrap();
-    let plan = target.plan(None, Stack::AT_ENTRY, &|number| number).unwrap().unwrap();
+    let plan = target.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap();
     assert!(!plan.run(&hit.record, &hit.moment(), &ON).keep);
-    source.plan(None, Stack::AT_ENTRY, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON);
+    source.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON);
     assert!(plan.run(&hit.record, &hit.moment(), &ON).keep);
     assert_eq!(target.enabled_text(), "1*");
     assert!(target.set_targeted(0));
@@ -210,7 +210,7 @@ fn a_filter_decides_what_is_kept_and_shows_its_error() {
     assert_eq!(shown(&settings), "u == 1\n");
     assert!(
         !settings
-            .plan(None, Stack::AT_ENTRY, &|number| number)
+            .plan(None, Manner::AT_ENTRY, &|number| number)
             .unwrap()
             .unwrap()
             .run(&hit.record, &hit.moment(), &ON)
@@ -220,7 +220,7 @@ fn a_filter_decides_what_is_kept_and_shows_its_error() {
     assert_eq!(shown(&settings), "nofield == 1\n        ^\nparse_error: Field not found\n");
     settings.set_filter("(u == 1", hit.fields()).unwrap_err();
     assert_eq!(shown(&settings), "(u == 1\n^\nparse_error: Too many '('\n");
-    assert!(settings.plan(None, Stack::AT_ENTRY, &|number| number).unwrap().is_none());
+    assert!(settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().is_none());
     settings.set_filter("0", hit.fields()).unwrap();
     assert_eq!(shown(&settings), "none\n");
 }
@@ -231,10 +231,10 @@ fn a_cell_owns_its_plan() {
     let mut settings = Settings::new(true).unwrap();
     settings.set_filter("u == 1", Hit::new().fields()).unwrap();
     let cell = PlanCell::default();
-    assert!(cell.replace(settings.plan(None, Stack::AT_ENTRY, &|number| number).unwrap()).is_none());
+    assert!(cell.replace(settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap()).is_none());
     let recording = settings.recording();
     assert_eq!(Arc::strong_count(recording), 2);
-    drop(cell.replace(settings.plan(None, Stack::AT_ENTRY, &|number| number).unwrap()));
+    drop(cell.replace(settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap()));
     assert_eq!(Arc::strong_count(recording), 2);
     drop(cell);
     assert_eq!(Arc::strong_count(recording), 1);
@@ -263,7 +263,7 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
     ] {
         let mut settings = Settings::new(true).unwrap();
         settings.set_filter(filter, hit.fields()).unwrap();
-        let plan = settings.plan(None, Stack::INSIDE, &number).unwrap().unwrap();
+        let plan = settings.plan(None, Manner::INSIDE, &number).unwrap().unwrap();
         assert_eq!(plan.is_direct, is_direct, "{filter}");
         let record = if is_direct { &[][..] } else { &hit.record };
         assert_eq!(plan.run(record, &hit.moment(), &ON).keep, keep, "{filter}");
@@ -281,13 +281,13 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
     ] {
         let mut settings = Settings::new(false).unwrap();
         set(&mut settings, trigger, &switch).unwrap();
-        let plan = settings.plan(None, Stack::INSIDE, &number).unwrap().unwrap();
+        let plan = settings.plan(None, Manner::INSIDE, &number).unwrap().unwrap();
         assert_eq!(plan.is_direct, is_direct, "{trigger}");
         assert_eq!(plan.filter_fast(hit.moment().registers), None, "{trigger}");
     }
     let mut settings = Settings::new(false).unwrap();
     set(&mut settings, "hist:keys=x:vals=x", &switch).unwrap();
-    settings.plan(None, Stack::INSIDE, &number).unwrap().unwrap().run(&[], &hit.moment(), &ON);
+    settings.plan(None, Manner::INSIDE, &number).unwrap().unwrap().run(&[], &hit.moment(), &ON);
     let mut text = String::new();
     let trigger = &settings.triggers()[0];
     trigger.histogram().unwrap().write(&mut text, trigger, &crate::histogram::tests::Names).unwrap();

@@ -5,6 +5,7 @@
 
 mod accept;
 mod count;
+mod follow;
 mod link;
 mod load;
 mod walk;
@@ -82,7 +83,8 @@ impl Plan {
         }
         let is_on = tracing.is_on();
         let may_keep = if self.has_conditional_trigger { was_on } else { is_on };
-        let keep = may_keep && self.recording.is_on() && self.accepts(record, moment);
+        let is_followed = || self.followed.as_ref().is_none_or(|tasks| tasks.accepts(moment.context.task as u32));
+        let keep = may_keep && self.recording.is_on() && is_followed() && self.accepts(record, moment);
         Verdict { keep, stack: stack && is_on || keep && self.stacks }
     }
 }

@@ -91,14 +91,7 @@ impl Controls {
         let mut staged = Vec::new();
         for (number, event) in events.all().enumerate() {
             let Some(entry) = entries.iter().find(|entry| entry.is_changed && is(event, entry)) else { continue };
-            let restricted = self.restriction.with(&entry.settings, &event.format().fields)?;
-            let plan = self.services.plan(
-                &entry.settings,
-                restricted.as_ref(),
-                self.stacks,
-                event.recorder(),
-                event.address(),
-            )?;
+            let plan = self.plan(&entry.settings, event.recorder(), &event.format().fields, event.address())?;
             let is_exempt = event.is_static() || event.is_of_commands();
             let is_to_be_armed = entry.settings.is_armed() && (!disarmed || is_exempt);
             // The stub of a disarmed probe is compiled when the probe is armed.
@@ -167,25 +160,18 @@ impl Controls {
     /// Puts a reset into effect. It only disarms, so nothing can fail.
     fn settle<P: Armed>(&mut self, events: &Events<P>) {
         retarget(&mut self.controls);
-        for entry in &mut self.controls {
+        for number in 0..self.controls.len() {
+            let Some(entry) = self.controls.get_mut(number) else { break };
             entry.settings.settle();
             if !mem::take(&mut entry.is_changed) {
                 continue;
             }
+            let Some(entry) = self.controls.get(number) else { break };
             for event in events.all().filter(|event| is(event, entry)) {
                 if !entry.settings.is_armed() {
                     let _ = event.set_enabled(false);
                 }
-                let restricted = self.restriction.with(&entry.settings, &event.format().fields);
-                let plan = restricted.and_then(|restricted| {
-                    self.services.plan(
-                        &entry.settings,
-                        restricted.as_ref(),
-                        self.stacks,
-                        event.recorder(),
-                        event.address(),
-                    )
-                });
+                let plan = self.plan(&entry.settings, event.recorder(), &event.format().fields, event.address());
                 if let Ok(Some(old)) = plan.map(|plan| event.recorder().plan().replace(plan)) {
                     (self.services.synchronize)();
                     drop(old);

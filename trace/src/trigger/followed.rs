@@ -1,0 +1,158 @@
+//! Tasks whose children follow them into a restriction: the options `event-fork` and `function-fork`.
+//!
+//! A filter cannot change at a hit. So where children are to follow, the tasks are kept in sets of a fixed size that the
+//! starts and ends of tasks change.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+
+use fallible::{Arc, OutOfMemory};
+
+use super::restriction::{Restriction, Tasks};
+
+/// The tasks of a restriction, with their children since then.
+#[derive(Debug)]
+pub struct Followed {
+    /// Only these tasks are recorded; `None` records all.
+    pub(crate) only: Option<TaskSet>,
+    /// These tasks are not recorded.
+    pub(crate) without: TaskSet,
+}
+
+/// Numbers of tasks. Each is in the bucket that its remainder names, so that a hit looks at one bucket.
+#[derive(Debug)]
+pub(crate) struct TaskSet(pub(crate) Box<[Bucket]>);
+
+/// Tasks, or [`NONE`].
+#[derive(Debug)]
+pub(crate) struct Bucket(pub(crate) [AtomicU32; WAYS]);
+
+/// A place without a task.
+pub(crate) const NONE: u32 = u32::MAX;
+const WAYS: usize = 8;
+const BUCKETS: usize = 128;
+
+impl Followed {
+    /// Returns the tasks of `restriction`; `None` if it has none, or if their children do not follow.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the sets.
+    pub fn of(restriction: &Restriction) -> Result<Option<Arc<Self>>, OutOfMemory> {
+        let Restriction { only, without, .. } = restriction;
+        if !restriction.has_followed() {
+            return Ok(None);
+        }
+        let only = if only.is_empty() { None } else { Some(TaskSet::new(only)?) };
+        Arc::try_new(Self { only, without: TaskSet::new(without)? }).map(Some)
+    }
+
+    /// Returns `restriction` with the tasks that are in the sets now.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for them.
+    pub fn in_place_of(&self, restriction: &Restriction) -> Result<Restriction, OutOfMemory> {
+        let only = self.only.as_ref().map(TaskSet::tasks).transpose()?.unwrap_or_default();
+        let Restriction { cpus, children, .. } = *restriction;
+        Ok(Restriction { only, without: self.without.tasks()?, cpus, children })
+    }
+}
+
+impl TaskSet {
+    fn new(tasks: &Tasks) -> Result<Self, OutOfMemory> {
+        let mut buckets = BUCKETS;
+        loop {
+            let bucket = || Bucket([const { AtomicU32::new(NONE) }; WAYS]);
+            let set = Self(fallible::boxed_slice((0..buckets).map(|_| bucket()))?);
+            if tasks.numbers().all(|task| set.insert(task)) {
+                return Ok(set);
+            }
+            buckets *= 2;
+        }
+    }
+
+    fn tasks(&self) -> Result<Tasks, OutOfMemory> {
+        let all = self.0.iter().flat_map(|Bucket(places)| places).map(|place| place.load(Relaxed));
+        let mut numbers: Vec<u64> = fallible::collect(all.filter(|task| *task != NONE).map(u64::from))?;
+        numbers.sort_unstable();
+        Ok(Tasks::of(numbers))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use alloc::string::String;
+
+    fn tasks(text: &str) -> Tasks {
+        let mut tasks = Tasks::default();
+        tasks.add(text).unwrap();
+        tasks
+    }
+
+    fn followed(only: &str, without: &str) -> Arc<Followed> {
+        let (only, without) = (tasks(only), tasks(without));
+        Followed::of(&Restriction { only, without, cpus: None, children: true }).unwrap().unwrap()
+    }
+
+    fn written(followed: &Followed) -> String {
+        let restriction = followed.in_place_of(&Restriction::default()).unwrap();
+        let mut text = String::new();
+        restriction.only.write(&mut text).unwrap();
+        text.push('/');
+        restriction.without.write(&mut text).unwrap();
+        text.replace('\n', " ")
+    }
+
+    #[test]
+    fn children_follow_until_they_end() {
+        let followed = followed("7 9", "11");
+        for (parent, child) in [(7, 20), (20, 21), (5, 22), (11, 23)] {
+            followed.starts(parent, child);
+        }
+        assert_eq!(written(&followed), "7 9 20 21 /11 23 ");
+        let accepted: Vec<u32> = (0..30).filter(|task| followed.accepts(*task)).collect();
+        assert_eq!(accepted, [7, 9, 20, 21]);
+        [20, 9, 4, 23].into_iter().for_each(|task| followed.ends(task));
+        assert_eq!(written(&followed), "7 21 /11 ");
+    }
+
+    #[test]
+    fn without_tasks_to_record_all_are_but_those_left_out() {
+        let followed = followed("", "3");
+        followed.starts(3, 4);
+        assert_eq!((0..6).filter(|task| followed.accepts(*task)).collect::<Vec<_>>(), [0, 1, 2, 5]);
+    }
+
+    #[test]
+    fn a_task_that_finds_no_place_does_not_follow() {
+        let followed = followed("0", "");
+        let same = |number: u32| number * BUCKETS as u32;
+        (1..20).for_each(|number| followed.starts(0, same(number)));
+        assert_eq!((0..20).filter(|number| followed.accepts(same(*number))).count(), WAYS);
+        followed.ends(same(1));
+        followed.starts(0, same(100));
+        assert!(followed.accepts(same(100)), "an end makes room");
+    }
+
+    #[test]
+    fn as_many_as_are_typed_find_a_place() {
+        let mut all = Tasks::default();
+        (0..40).for_each(|number| all.add(&alloc::format!("{}", number * BUCKETS)).unwrap());
+        let set = TaskSet::new(&all).unwrap();
+        assert_eq!(set.tasks().unwrap(), all);
+    }
+
+    #[test]
+    fn who_follows_nobody_has_no_sets() {
+        let only = || tasks("7");
+        let none = [
+            Restriction { only: only(), ..Restriction::default() },
+            Restriction { children: true, ..Restriction::default() },
+        ];
+        assert!(none.iter().all(|restriction| Followed::of(restriction).unwrap().is_none()));
+    }
+}
