@@ -6,6 +6,21 @@ use super::{Armed, Event, Events};
 use crate::definition::{Definition, Family};
 use crate::text;
 
+/// A defined event as `dynamic_events` lists it, in a form that can be typed again.
+pub(crate) struct Listed<'a, P>(pub &'a Event<P>);
+
+impl<P: Armed> fmt::Display for Listed<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(event) = self;
+        write!(f, "{}", event.definition)?;
+        if event.is_synthetic() {
+            f.write_char('\t')?;
+            event.format.write_fields(f)?;
+        }
+        Ok(())
+    }
+}
+
 impl<P: Armed> Events<P> {
     /// Writes the file `kprobe_events`: each definition in a form that can be typed again.
     ///
@@ -35,14 +50,7 @@ impl<P: Armed> Events<P> {
     ///
     /// Returns the error of `out`.
     pub fn write_all_definitions(&self, out: &mut dyn Write) -> fmt::Result {
-        self.iter().filter(|event| !event.is_static()).try_for_each(|event| {
-            write!(out, "{}", event.definition)?;
-            if event.is_synthetic() {
-                out.write_char('\t')?;
-                event.format.write_fields(out)?;
-            }
-            out.write_char('\n')
-        })
+        self.iter().filter(|event| !event.is_static()).try_for_each(|event| writeln!(out, "{}", Listed(event)))
     }
 
     /// Writes the file `kprobe_profile`: each probe with its hits and its missed hits.

@@ -32,6 +32,7 @@ use spin::Mutex;
 pub use armed::{Armed, Form};
 pub use event::Event;
 pub(crate) use event::OtherProbe;
+pub(crate) use list::Listed;
 pub use resolve::{Refusal, resolve};
 
 use crate::compiled::Compiled;
@@ -318,19 +319,45 @@ impl<P: Armed> Events<P> {
         let is_meant = |event: &Event<P>| event.is_of_probe() && removal.matches(&event.definition);
         let mut count = 0;
         while let Some(at) = self.events.iter().position(is_meant) {
-            let Event { probe, compiled, recorder, number, definition, format, .. } = self.events.remove(at);
-            let is_last = !self.events.iter().any(|other| other.is_sibling(&definition));
-            // A hit may use the recorder and the code until the probe is unregistered.
-            drop(probe);
-            drop((compiled, recorder));
-            if is_last {
-                // `define_with` has reserved room for it.
-                self.removed.push((number, definition.event, format));
-            }
+            self.take(at);
             count += 1;
         }
         self.forget();
         Ok(count)
+    }
+
+    /// Removes the probe at this index, or the synthetic event. The format of its event is kept if it was the last one.
+    pub(crate) fn take(&mut self, at: usize) {
+        let Event { probe, compiled, recorder, number, definition, format, .. } = self.events.remove(at);
+        // A hit may use the recorder and the code until the probe is unregistered.
+        drop(probe);
+        drop((compiled, recorder));
+        if !self.events.iter().any(|other| other.is_sibling(&definition)) {
+            // The definition has reserved room for it.
+            self.removed.push((number, definition.event, format));
+        }
+    }
+
+    /// Returns the index of the first defined event whose definition `is_meant`, as `dynamic_events` lists it.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for a definition as text.
+    pub(crate) fn position_of_defined(&self, is_meant: &dyn Fn(&str) -> bool) -> Result<Option<usize>, OutOfMemory> {
+        for (number, event) in self.events.iter().enumerate() {
+            if event.is_static() || event.is_of_commands() {
+                continue;
+            }
+            if is_meant(&fallible::format(format_args!("{}", Listed(event)))?) {
+                return Ok(Some(number));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Has the next event that is defined get this number, if it is free.
+    pub(crate) fn prefer_number(&mut self, number: u16) {
+        self.last = number.saturating_sub(1).max(FIXED);
     }
 
     /// Whether what `removal` matches cannot be removed: an event that `is_enabled` would lose its last probe, or an

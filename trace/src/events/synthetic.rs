@@ -61,9 +61,7 @@ impl<P: Armed> Events<P> {
         }
         let mut count = 0;
         while let Some(at) = self.events.iter().position(is_meant) {
-            let Event { number, definition, format, .. } = self.events.remove(at);
-            // The definition has reserved room for it.
-            self.removed.push((number, definition.event, format));
+            self.take(at);
             count += 1;
         }
         self.forget();

@@ -26,6 +26,7 @@ use kprobes_types::LineError;
 
 mod attached;
 mod commands;
+mod instance;
 mod linked;
 mod scarce;
 mod typed;
@@ -164,6 +165,11 @@ impl Drop for Counter {
             own.map(|own| registered.remove(own))
         });
     }
+}
+
+/// Returns the number of registered probes.
+fn registered() -> usize {
+    REGISTERED.with_borrow(Vec::len)
 }
 
 fn events() -> Events<Counter> {

@@ -8,6 +8,7 @@
 
 mod commands;
 mod draft;
+mod instance;
 mod triggers;
 
 use alloc::boxed::Box;
@@ -16,6 +17,7 @@ use core::{fmt, mem};
 
 use draft::{Draft, Entry};
 use fallible::{Arc, OutOfMemory, TryClone};
+pub use instance::FollowError;
 
 use super::followed::Followed;
 use super::restriction::Restriction;

@@ -21,10 +21,6 @@ impl Controlled {
     }
 }
 
-fn registered() -> usize {
-    REGISTERED.with_borrow(Vec::len)
-}
-
 #[test]
 fn a_command_is_carried_out_when_the_function_is_called() {
     let mut controlled = Controlled::new(&["p:one f"]);

@@ -1,0 +1,74 @@
+//! Instances, which have the definitions of the main trace.
+
+use super::*;
+use crate::definition::synthetic;
+
+impl Controlled {
+    fn follow(&mut self, main: &Self) {
+        self.controls.follow(&mut self.events, &main.events, &Names).unwrap();
+    }
+
+    fn listed(&self) -> String {
+        let mut out = String::new();
+        self.events.write_all_definitions(&mut out).unwrap();
+        out
+    }
+}
+
+fn define_synthetic(events: &mut Events<Counter>, line: &str) {
+    let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic(line) else { panic!("{line}") };
+    events.define_synthetic(definition).unwrap();
+}
+
+fn main() -> Controlled {
+    let mut main = Controlled::new(&["p:one f x=%x20", "r:g/back f $retval", "p:one a::b x=%x20", "e:on g.back $arg1"]);
+    define_synthetic(&mut main.events, "s:lat u64 a; char[16] b");
+    main
+}
+
+#[test]
+fn an_instance_has_the_definitions_of_the_main_trace() {
+    let (mut main, mut instance) = (main(), Controlled::new(&[]));
+    instance.follow(&main);
+    assert_eq!(instance.listed(), main.listed());
+    let numbers = |of: &Controlled| of.events.iter().map(Event::number).collect::<Vec<_>>();
+    assert_eq!(numbers(&instance), numbers(&main));
+    assert!(instance.events.iter().all(|event| !event.is_enabled()));
+    let count = registered();
+    instance.follow(&main);
+    assert_eq!(registered(), count, "nothing has changed, so nothing is defined anew");
+    // An event that is enabled in the instance gets its further probes there, too.
+    instance.controls.set_enabled(&mut instance.events, None, Some("one"), true).unwrap();
+    main.define("p:one f+4 x=%x20");
+    remove(&mut main.events, "-:one f").unwrap();
+    define_synthetic(&mut main.events, "s:more int a");
+    instance.follow(&main);
+    let lines = |text: String| {
+        let mut lines: Vec<String> = text.lines().map(String::from).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(lines(instance.listed()), lines(main.listed()));
+    let armed: Vec<u64> = instance.events.iter().filter(|event| event.is_enabled()).map(Event::address).collect();
+    assert_eq!(armed, [0x2000, 0x1004]);
+    hit(0x1004, 7);
+    // What the main trace has no more goes, whatever the instance does with it.
+    main.events.remove_all(None).unwrap();
+    main.events.remove_synthetic(None, &|_| false).unwrap();
+    instance.follow(&main);
+    assert_eq!((instance.listed().as_str(), registered()), ("", 0));
+    assert!(trace(&instance.events, 9).contains(" one: "), "its records stay");
+}
+
+#[test]
+fn without_memory_an_instance_follows_as_far_as_it_can() {
+    let (main, mut instance) = (main(), Controlled::new(&[]));
+    let mut allocations = 0;
+    let mut follow =
+        |allocations| with_memory(allocations, || instance.controls.follow(&mut instance.events, &main.events, &Names));
+    while follow(allocations).is_err() {
+        allocations += 1;
+    }
+    assert!(allocations > 10, "{allocations}");
+    assert_eq!(instance.listed(), main.listed());
+}
