@@ -67,7 +67,7 @@ impl Command {
     }
 }
 
-static COMMANDS: [Command; 20] = [
+static COMMANDS: [Command; 22] = [
     Command::new("trace", "[OPTIONS] PROGRAM", "run a program until ^C or the end of a command", trace::trace).more(
         "PROGRAM: PROBE[, PROBE] [/PREDICATE/] { STATEMENTS } ...\n\
          PROBE: kprobe:GLOB kretprobe:GLOB return:GLOB kprobe:FUNC+OFFSET\n\
@@ -102,6 +102,9 @@ static COMMANDS: [Command; 20] = [
         "`>` overwrites, `>>` appends; quotes as in a shell; -n: without a newline;\n\
          $?: 1 if the previous line was refused, otherwise 0",
     ),
+    Command::new("mkdir", "instances/NAME", "make a trace with rings of its own", files::mkdir)
+        .more("its files are below instances/NAME; definitions of events are shared by all"),
+    Command::new("rmdir", "instances/NAME", "remove such a trace", files::rmdir),
     Command::new("clear", "trace", "discard the recorded hits", probes::clear),
     Command::new("enable", "NAME", "arm an event again", probes::enable),
     Command::new("disable", "NAME", "disarm an event; its counts stay", probes::disable),
@@ -150,8 +153,10 @@ impl Command {
     /// Returns the command's error.
     pub fn execute(&self, session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
         // These commands handle redirections themselves, or leave them to a command after `-c`.
-        let reads_them =
-            matches!(self.name, "trace" | "funccount" | "funclatency" | "stackcount" | "ls" | "cat" | "echo");
+        let reads_them = matches!(
+            self.name,
+            "trace" | "funccount" | "funclatency" | "stackcount" | "ls" | "cat" | "echo" | "mkdir" | "rmdir"
+        );
         if !reads_them {
             words.no_redirection()?;
         }

@@ -12,7 +12,7 @@
 //! | [`session`], [`command`], `help` | from a line to its answer |
 //! | [`line_editor`], [`words`], [`shell`], `typed`, `lines` | reading lines and showing text, without a kernel |
 //! | [`symbol`], `types`, [`source_lines`], `paths`, [`nearest`], `prologue`, [`disassembly`] | facts about the image |
-//! | [`tracing`], [`files`] | events, and the files of tracefs |
+//! | [`tracing`], [`files`], `instances` | events, the files of tracefs, and the traces that have them |
 //! | [`program`], `trace` | programs, and the commands that run them |
 //! | `probes`, `symbols`, `source`, `why`, [`census`], `coverage`, [`everything`] | commands about probes |
 //!
@@ -66,6 +66,8 @@ mod help;
 pub mod host;
 #[cfg(target_os = "none")]
 pub mod input;
+#[cfg(target_os = "none")]
+mod instances;
 #[cfg(target_os = "none")]
 pub mod lock;
 #[cfg(target_os = "none")]

@@ -5,6 +5,7 @@ use kprobes_trace::definition::{self, Command, synthetic};
 use kprobes_trace::errno::Errno;
 use kprobes_vm::counted::counted;
 
+use crate::instances;
 use crate::session::Session;
 use crate::symbol::Symbolic;
 use crate::tracing;
@@ -25,27 +26,31 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
             let (group, event) = names.map_err(Failure::new)?;
             let Session { controls, events, .. } = session;
             controls.define(events, definition, &tracing::Names).map_err(fail)?;
-            controls.set_enabled(events, Some(&group), Some(&event), true).map_err(Failure::new)
+            controls.set_enabled(events, Some(&group), Some(&event), true).map_err(Failure::new)?;
+            instances::follow(session).map_err(Failure::new)
         }
         Some(Command::Remove(removal)) => {
-            let Session { controls, events, .. } = session;
+            let Session { controls, events, instances, .. } = session;
             // The name begins after `-:`.
             let name = Words::new(line).rest().column + 2;
             if events.is_in_use(&removal, &|_| false) {
                 return Err(Failure::at(name, "another event is on it; remove that first"));
             }
+            if events.is_in_use(&removal, &|event| instances.have_busy(event)) {
+                return Err(Failure::at(name, "an instance uses it; disable it there first"));
+            }
             controls.reset(events, |definition| removal.matches(definition));
             let is_synthetic = removal.group.as_deref().is_none_or(|group| group == synthetic::GROUP);
             let removed = match (events.remove(&removal), &removal.event) {
                 (Ok(0), Some(name)) if is_synthetic && removal.rest.is_empty() => {
-                    events.remove_synthetic(Some(name), &|event| controls.is_busy(event))
+                    events.remove_synthetic(Some(name), &|event| controls.is_busy(event) || instances.have_busy(event))
                 }
                 (removed, _) => removed,
             };
             controls.forget(events);
             match removed {
                 Ok(0) => Err(Failure::at(name, "there is no such event; `list` shows them")),
-                Ok(_) => Ok(()),
+                Ok(_) => instances::follow(session).map_err(Failure::new),
                 Err(problem) => Err(Failure::at(name, problem)),
             }
         }
@@ -62,7 +67,8 @@ fn define_synthetic(session: &mut Session, line: &str) -> Result<(), Failure> {
     let name = fallible::copy(&definition.name).map_err(Failure::new)?;
     let Session { controls, events, .. } = session;
     events.define_synthetic(definition).map_err(|problem| Failure::at(before, problem))?;
-    controls.set_enabled(events, Some(synthetic::GROUP), Some(&name), true).map_err(Failure::new)
+    controls.set_enabled(events, Some(synthetic::GROUP), Some(&name), true).map_err(Failure::new)?;
+    instances::follow(session).map_err(Failure::new)
 }
 
 /// The minimum width of the column for the names of events.
@@ -83,7 +89,7 @@ pub(crate) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
             ProbeKind::Kretprobe => "r",
         };
         let state = if enabled { "enabled" } else { "disabled" };
-        let event = session.events.iter().find(|event| event.data() == data);
+        let event = session.event_of(data);
         // The counters of an event include the hits of probes that this one has replaced.
         let (hits, missed) = event.map_or((hits, missed), |event| (event.hits(), event.missed()));
         let event = event.map_or("-", |event| &event.definition().event);

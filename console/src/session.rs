@@ -12,6 +12,7 @@ use kprobes_trace::trigger::controls::Controls;
 
 use crate::host::host;
 use crate::input::Foreground;
+use crate::instances::Instances;
 use crate::line_editor::{LineEditor, Refusal};
 use crate::screen::Screen;
 use crate::tracer::Tracing;
@@ -32,6 +33,8 @@ pub struct Session {
     pub(crate) controls: Controls,
     /// The tracer that is set, with its settings.
     pub(crate) tracing: Tracing,
+    /// The other traces, each with events and a tracer of its own.
+    pub(crate) instances: Instances,
     /// The probes that `everything` registered on every instruction.
     pub(crate) everything: Vec<Kprobe>,
     editor: LineEditor,
@@ -57,6 +60,7 @@ impl Session {
             events,
             controls: tracing::controls(),
             tracing: Tracing::default(),
+            instances: Instances::default(),
             everything: Vec::new(),
             editor: LineEditor::new(PROMPT),
             is_lent: false,
@@ -167,6 +171,11 @@ impl Session {
         } else if let Err(failure) = outcome {
             show(&failure, line);
         }
+    }
+
+    /// Returns the event, of any instance, whose probe was registered with `data`.
+    pub(crate) fn event_of(&self, data: usize) -> Option<&Event> {
+        self.events.iter().chain(self.instances.events()).find(|event| event.data() == data)
     }
 
     /// Runs a line in the form in which it is typed.

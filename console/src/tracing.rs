@@ -2,6 +2,7 @@
 //! services for events.
 
 use aarch64_kprobes::platform;
+use fallible::OutOfMemory;
 use kprobes_trace::host::{Function, Symbols};
 use kprobes_trace::ring::{ResizeError, Rings};
 use kprobes_trace::trigger::controls::{Controls, Services};
@@ -18,10 +19,13 @@ use crate::{prologue, source_lines, symbol, time, types};
 /// Panics if there is no memory for the rings.
 pub fn rings() -> &'static Rings {
     static RINGS: Once<Rings> = Once::new();
-    RINGS.call_once(|| {
-        let host = host();
-        Rings::new(cpus(), host.ring_bytes(), host.interrupts()).expect("there is memory for the rings")
-    })
+    RINGS.call_once(|| make_rings().expect("there is memory for the rings"))
+}
+
+/// Makes rings of the size that the kernel has chosen.
+pub(crate) fn make_rings() -> Result<Rings, OutOfMemory> {
+    let host = host();
+    Rings::new(cpus(), host.ring_bytes(), host.interrupts())
 }
 
 /// Resizes each ring to at least `bytes` bytes. The newest records are kept, as many as fit.
@@ -30,19 +34,19 @@ pub fn rings() -> &'static Rings {
 ///
 /// There is no memory, or the rings would take memory that is left to others. Nothing has changed then.
 pub fn resize_rings(bytes: usize) -> Result<(), ResizeError> {
-    resize_rings_of(None, bytes)
+    resize(rings(), None, bytes)
 }
 
-/// Resizes the ring of `cpu`, or each ring if `cpu` is `None`, to at least `bytes` bytes.
+/// Resizes the ring of `cpu` in `rings`, or each ring if `cpu` is `None`, to at least `bytes` bytes.
 ///
 /// # Errors
 ///
 /// Returns the errors of [`resize_rings`].
-pub fn resize_rings_of(cpu: Option<usize>, bytes: usize) -> Result<(), ResizeError> {
+pub(crate) fn resize(rings: &Rings, cpu: Option<usize>, bytes: usize) -> Result<(), ResizeError> {
     let mut hold = |action: &mut dyn FnMut()| platform::hold_cpus(&mut || masked(action));
     // SAFETY: the code that runs within `hold` cannot be hit: `Host::masked` guarantees this for this CPU, and
     // `hold_cpus` holds every other CPU at a point where it handles no hit.
-    unsafe { rings().resize_of(cpu, bytes, memory_to_spare(), &mut hold) }
+    unsafe { rings.resize_of(cpu, bytes, memory_to_spare(), &mut hold) }
 }
 
 /// Creates the settings of events, with nothing set.

@@ -138,7 +138,7 @@ impl Probes<'_> {
             ProbeKind::Kprobe => "p",
             ProbeKind::Kretprobe => "r",
         };
-        let event = self.session.events.iter().find(|event| event.data() == probe.data);
+        let event = self.session.event_of(probe.data);
         let event = event.map_or("-", |event| &event.definition().event);
         let state = if probe.enabled { "" } else { " (disabled)" };
         write!(out, "{kind}:{event}{state}")

@@ -1,14 +1,19 @@
 //! Messages in the trace, between the records of events: texts written to `trace_marker`, and messages of the kernel
 //! itself by [`trace_printk!`](crate::trace_printk).
 //!
-//! That a text is written to `trace_marker` is also a static event, whose triggers come first. It is never recorded: the
-//! message itself is its record.
+//! That a text is written to `trace_marker` is also an event of the trace that it is written to, `ftrace:print`. It has no
+//! probe and is never recorded: the message is its record. But it fires triggers, before the message is recorded.
 
 use core::fmt;
+use core::mem::offset_of;
+use core::ptr;
 
-use aarch64_kprobes::event::Text;
-use aarch64_kprobes::{emit, event};
+use aarch64_kprobes::event::{Event, Field, Text};
+use aarch64_kprobes::exception::TrapFrame;
 
+use crate::events::{Armed, Events};
+use crate::hit::Registers;
+use crate::hit::write::Moment;
 use crate::host::Context;
 use crate::recorder::PRINT_MAX;
 use crate::ring::Rings;
@@ -17,13 +22,24 @@ use crate::ring::Rings;
 /// one is cut.
 pub const PRINTK_MAX: usize = 1024;
 
-event! {
-    /// A text is written to `trace_marker`.
-    struct Print<'a> = ftrace:print {
-        ip: u64 = "unsigned long",
-        buf: Text<'a>,
-    }
+/// A text is written to `trace_marker`.
+#[repr(C)]
+struct Print<'a> {
+    ip: u64,
+    buf: Text<'a>,
 }
+
+/// The description of [`Print`]. No code stands for the event, so it has no address.
+pub(crate) static PRINT: Event = Event::new(
+    "ftrace",
+    "print",
+    &[
+        Field::new::<u64>("ip", Some("unsigned long"), offset_of!(Print<'static>, ip)),
+        Field::new::<Text<'static>>("buf", None, offset_of!(Print<'static>, buf)),
+    ],
+    None,
+    ptr::null(),
+);
 
 /// Writes a message to the trace: `trace_printk!(rings, "{} of {}", number, all)`. The record carries the current CPU
 /// and task, and the name of the function that contains the call.
@@ -76,37 +92,60 @@ impl Rings {
         self.mark(place, buffer.bytes.get(..buffer.length).unwrap_or_default());
     }
 
-    /// Records `text` as written to `trace_marker`, after the triggers of `ftrace:print`. Returns false, and does
-    /// neither, if recording is off.
-    pub fn write_marker(&self, text: &str) -> bool {
-        if !self.is_on() {
-            return false;
-        }
-        emit!(Print { ip: 0, buf: text.into() });
-        // As in Linux, a trigger that turns tracing off comes too late for this text.
-        self.mark(0, text.as_bytes());
-        true
-    }
-
     /// Records `text` as written at the virtual address `place`, or to `trace_marker` if `place` is 0. A text longer
     /// than a record can be is split over several.
     fn mark(&self, place: u64, text: &[u8]) {
         for part in text.chunks(PRINT_MAX) {
-            let daif: u64;
-            // SAFETY: masking interrupts is sound at any time. No `nomem`, so that the code below does not move out of
-            // the masked region.
-            unsafe {
-                core::arch::asm!("mrs {}, daif", "msr daifset, #0b1111", out(reg) daif, options(nostack, preserves_flags));
-            }
-            const IRQ: u64 = 1 << 7;
-            // With interrupts masked, the task stays on its CPU and nothing else records there.
-            let context = Context::here();
-            if let Some(ring) = self.rings.get(context.cpu) {
-                // SAFETY: `ring` is the ring of this CPU, and interrupts are masked (see above).
-                unsafe { ring.mark(&context, daif & IRQ != 0, place, part) };
-            }
-            // SAFETY: restores the interrupt masks that were read above.
-            unsafe { core::arch::asm!("msr daif, {}", in(reg) daif, options(nostack, preserves_flags)) };
+            masked(|context, was_masked| {
+                if let Some(ring) = self.rings.get(context.cpu) {
+                    // SAFETY: `ring` is the ring of this CPU, and interrupts are masked.
+                    unsafe { ring.mark(context, was_masked, place, part) };
+                }
+            });
         }
     }
+}
+
+impl<P: Armed> Events<P> {
+    /// Records `text` as written to `trace_marker`, after the triggers of `ftrace:print`. Returns false, and does
+    /// neither, if recording is off.
+    pub fn write_marker(&self, text: &str) -> bool {
+        if !self.rings().is_on() {
+            return false;
+        }
+        if let Some(event) = self.iter().find(|event| event.is_only_for_triggers()) {
+            let recorder = event.recorder();
+            // Without triggers there is no plan, and the event would be recorded.
+            if recorder.plan().get().is_some() {
+                let print = Print { ip: 0, buf: text.into() };
+                let mut frame = TrapFrame::default();
+                frame.x[0] = ptr::from_ref(&print).expose_provenance() as u64;
+                masked(|context, was_masked| {
+                    frame.pstate = if was_masked { TrapFrame::IRQ_MASKED } else { 0 };
+                    let moment = Moment { context: *context, address: 0, return_address: None, entry: &[] };
+                    // SAFETY: interrupts are masked, so that nothing else is recorded on this CPU, and the event is one
+                    // whose argument is the address of its fields.
+                    unsafe { recorder.record(Registers::Frame(&frame), &moment) };
+                });
+            }
+        }
+        // As in Linux, a trigger that turns tracing off comes too late for this text.
+        self.rings().mark(0, text.as_bytes());
+        true
+    }
+}
+
+/// Calls `act` with interrupts masked: the task stays on its CPU, and nothing else records there. `act` is told where and
+/// when that is, and whether they were masked before.
+fn masked(act: impl FnOnce(&Context, bool)) {
+    let daif: u64;
+    // SAFETY: masking interrupts is sound at any time. No `nomem`, so that the code below does not move out of the masked
+    // region.
+    unsafe {
+        core::arch::asm!("mrs {}, daif", "msr daifset, #0b1111", out(reg) daif, options(nostack, preserves_flags));
+    }
+    const IRQ: u64 = 1 << 7;
+    act(&Context::here(), daif & IRQ != 0);
+    // SAFETY: restores the interrupt masks that were read above.
+    unsafe { core::arch::asm!("msr daif, {}", in(reg) daif, options(nostack, preserves_flags)) };
 }

@@ -1,4 +1,4 @@
-//! The commands `ls`, `cat` and `echo`, with the error messages of a shell.
+//! The commands `ls`, `cat`, `echo`, `mkdir` and `rmdir`, with the error messages of a shell.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,11 +6,11 @@ use alloc::vec::Vec;
 use kprobes_trace::errno::Errno;
 
 use super::tracefs::{self, Fault, WriteFault};
+use crate::input;
 use crate::screen::Screen;
 use crate::session::Session;
 use crate::shell::{Line, Output};
 use crate::words::{Failure, SCREEN_ONLY, Word, Words, joined};
-use crate::{host, input, time, tracing};
 
 /// Parses the rest of a line as a shell does, with `$?` from the previous line.
 fn shell_line(session: &Session, words: &Words<'_>) -> Result<Line, Failure> {
@@ -43,15 +43,48 @@ pub(crate) fn ls(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
     Ok(())
 }
 
+/// Runs the command `mkdir PATH…`.
+pub(crate) fn mkdir(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    each_path(session, words, |session, path| {
+        tracefs::make(session, path).inspect_err(|errno| println!("mkdir: cannot create directory '{path}': {errno}"))
+    })
+}
+
+/// Runs the command `rmdir PATH…`.
+pub(crate) fn rmdir(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    each_path(session, words, |session, path| {
+        tracefs::remove(session, path).inspect_err(|errno| println!("rmdir: failed to remove '{path}': {errno}"))
+    })
+}
+
+/// Calls `act`, which shows its errors, for each of the paths that follow.
+fn each_path(
+    session: &mut Session,
+    words: &mut Words<'_>,
+    act: impl Fn(&mut Session, &str) -> Result<(), Errno>,
+) -> Result<(), Failure> {
+    let paths = to_screen(session, words)?;
+    if paths.is_empty() {
+        words.expect("the name of a directory")?;
+    }
+    for path in &paths {
+        session.is_refused |= act(session, path).is_err();
+    }
+    Ok(())
+}
+
 /// Runs the command `cat PATH…`, or `cat trace N` for the newest N records.
 pub(crate) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let paths = to_screen(session, words)?;
     if let [file, newest] = &paths[..]
-        && let ("trace", Ok(newest)) = (file.as_str(), newest.parse())
+        && let Ok(newest) = newest.parse()
     {
-        let cpus = host::running_cpus();
-        let written = session.events.write_trace(&mut Screen::default(), newest, cpus, &tracing::Names, time::clock());
-        return written.or_else(|_| unless_interrupted(session, Errno::NoMemory, file));
+        match tracefs::read_newest(session, file, newest, &mut Screen::default()) {
+            Ok(true) => return Ok(()),
+            Err(Fault::Screen) => return unless_interrupted(session, Errno::NoMemory, file),
+            // As any other two paths.
+            Ok(false) | Err(Fault::Errno(_)) => {}
+        }
     }
     if paths.is_empty() {
         words.expect("the name of a file")?;

@@ -8,7 +8,7 @@ use kprobes_trace::definition::{self, Command, Family, Problem, Removal};
 use kprobes_trace::errno::Errno;
 
 use super::tracefs::Fault;
-use crate::session::Session;
+use crate::session::{Event, Session};
 use crate::{symbol, tracing};
 
 pub(super) fn read_definitions(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
@@ -22,8 +22,8 @@ pub(super) fn remove_kprobes(session: &mut Session, _: &[&str]) -> Result<(), Er
 
 /// Removes all events of a family, or all that are not synthetic, unless one is in use.
 pub(super) fn remove_all(session: &mut Session, family: Option<Family>) -> Result<(), Errno> {
-    let Session { events, controls, .. } = session;
-    if events.probes_of(family).any(|event| controls.is_busy(event)) {
+    let Session { events, controls, instances, .. } = session;
+    if events.probes_of(family).any(|event| controls.is_busy(event) || instances.have_busy(event)) {
         return Err(Errno::Busy);
     }
     events.remove_all(family).map_err(Problem::errno)?;
@@ -49,8 +49,9 @@ pub(super) fn define(session: &mut Session, line: &str, family: Option<Family>) 
         }
         Some(Command::Remove(removal)) => {
             let removal = Removal { family, ..removal };
-            let Session { events, controls, .. } = session;
-            let outcome = events.remove_unless(&removal, &|event| controls.is_busy(event));
+            let Session { events, controls, instances, .. } = session;
+            let is_busy = |event: &Event| controls.is_busy(event) || instances.have_busy(event);
+            let outcome = events.remove_unless(&removal, &is_busy);
             controls.forget(events);
             match outcome {
                 Ok(0) => Err(Errno::NotFound),
@@ -122,5 +123,7 @@ pub(super) fn read_armed(session: &Session, _: &[&str], out: &mut dyn Write) -> 
 }
 
 pub(super) fn write_armed(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
-    session.controls.set_armed(&mut session.events, definition::boolean(text).ok_or(Errno::Invalid)?)
+    let armed = definition::boolean(text).ok_or(Errno::Invalid)?;
+    session.controls.set_armed(&mut session.events, armed)?;
+    session.instances.set_armed(armed)
 }

@@ -1,5 +1,5 @@
 //! A tracefs on the console: the files below `/sys/kernel/tracing` of a Linux machine, with the same names and the same
-//! texts. Each file is an entry of `tracefs::NODES`: its path, and the functions that read and write it.
+//! texts. Each file is an entry of `table::NODES`: its path, and the functions that read and write it.
 
 pub mod path;
 #[cfg(any(target_os = "none", test))]
@@ -18,11 +18,13 @@ mod settings;
 #[cfg(target_os = "none")]
 mod synthetic;
 #[cfg(target_os = "none")]
+mod table;
+#[cfg(target_os = "none")]
 mod tracefs;
 #[cfg(target_os = "none")]
 mod tracer;
 
 #[cfg(target_os = "none")]
-pub(super) use command::{cat, echo, ls, truncate};
+pub(super) use command::{cat, echo, ls, mkdir, rmdir, truncate};
 #[cfg(target_os = "none")]
 pub(super) use tracefs::describe;

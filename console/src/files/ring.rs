@@ -37,6 +37,11 @@ pub(super) fn read_trace(session: &Session, parts: &[&str], out: &mut dyn Write)
     Ok(())
 }
 
+/// Writes the newest `count` records.
+pub(super) fn read_newest(session: &Session, count: usize, out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.events.write_trace(out, count, host::running_cpus(), &tracing::Names, time::clock())?)
+}
+
 pub(super) fn read_snapshot(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     Ok(session.events.write_snapshot(out, host::running_cpus(), &tracing::Names, time::clock())?)
 }
@@ -140,7 +145,7 @@ pub(super) fn write_size(session: &mut Session, parts: &[&str], text: &str) -> R
     let bytes = number(text)?.checked_mul(1024).and_then(|bytes| usize::try_from(bytes).ok());
     let bytes = bytes.filter(|&bytes| bytes > 0).ok_or(Errno::Invalid)?;
     session.events.keep_parted();
-    tracing::resize_rings_of(cpu(parts), bytes).map_err(|error| {
+    tracing::resize(session.events.rings(), cpu(parts), bytes).map_err(|error| {
         println!("{error}");
         Errno::NoMemory
     })

@@ -66,7 +66,7 @@ pub(super) fn mark(session: &mut Session, _: &[&str], text: &str) -> Result<(), 
         return Err(Errno::Invalid);
     }
     let is_left_out = |cpus: u64| cpus & 1 << Context::cpu_here() == 0;
-    if cpus(session)?.is_some_and(is_left_out) || !session.events.rings().write_marker(text) {
+    if cpus(session)?.is_some_and(is_left_out) || !session.events.write_marker(text) {
         return Err(Errno::BadFile);
     }
     Ok(())
@@ -78,7 +78,7 @@ pub(super) fn free(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
         session.events.rings().set_on(false);
     }
     session.events.keep_parted();
-    tracing::resize_rings(0).map_err(|_| Errno::NoMemory)?;
+    tracing::resize(session.events.rings(), None, 0).map_err(|_| Errno::NoMemory)?;
     session.events.clear_trace();
     Ok(())
 }

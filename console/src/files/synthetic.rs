@@ -8,7 +8,7 @@ use kprobes_trace::errno::Errno;
 
 use super::kprobes;
 use super::tracefs::Fault;
-use crate::session::Session;
+use crate::session::{Event, Session};
 
 pub(super) fn read(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     Ok(session.events.write_synthetic(out)?)
@@ -25,8 +25,9 @@ pub(super) fn remove_synthetic(session: &mut Session, _: &[&str]) -> Result<(), 
 
 /// Removes all events, unless one is in use.
 pub(super) fn remove_all(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
-    let Session { events, controls, .. } = session;
-    if events.iter().any(|event| !event.is_static() && controls.is_busy(event)) {
+    let Session { events, controls, instances, .. } = session;
+    let is_busy = |event: &Event| controls.is_busy(event) || instances.have_busy(event);
+    if events.iter().any(|event| !event.is_static() && is_busy(event)) {
         return Err(Errno::Busy);
     }
     remove_synthetic(session, parts)?;
@@ -35,8 +36,9 @@ pub(super) fn remove_all(session: &mut Session, parts: &[&str]) -> Result<(), Er
 
 /// Removes the synthetic event `name`, or all if `name` is `None`. Returns the number of removed events.
 fn remove(session: &mut Session, name: Option<&str>) -> Result<usize, Errno> {
-    let Session { events, controls, .. } = session;
-    let removed = events.remove_synthetic(name, &|event| controls.is_busy(event)).map_err(Problem::errno);
+    let Session { events, controls, instances, .. } = session;
+    let is_busy = |event: &Event| controls.is_busy(event) || instances.have_busy(event);
+    let removed = events.remove_synthetic(name, &is_busy).map_err(Problem::errno);
     controls.forget(events);
     removed
 }

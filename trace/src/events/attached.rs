@@ -24,8 +24,10 @@ impl<'a, P: Armed> Attached<'a, P> {
         let PlaceBase::Event(group, name) = &definition.place.base else { return Ok(None) };
         let is_static = definition.family == Family::Tracepoint;
         let problem = if is_static { Problem::NoTracepoint } else { Problem::AttachedEvent };
-        let mut found =
-            events.iter().filter(|event| event.is(group.as_deref(), Some(name)) && (!is_static || event.is_static()));
+        let is_meant = |event: &&Event<P>| {
+            event.is(group.as_deref(), Some(name)) && (!is_static || event.is_static()) && !event.is_only_for_triggers()
+        };
+        let mut found = events.iter().filter(is_meant);
         let Some(event) = found.next() else { return Err(problem.into()) };
         if event.is_synthetic() {
             return Err(Refusal::new(

@@ -74,7 +74,7 @@ impl<P: Armed> Event<P> {
     /// Registers a probe to exchange with this one, not armed, if this `plan` needs other code in the stub. `None` if
     /// the code stays.
     pub(crate) fn other_probe(&self, plan: Option<&Plan>) -> Result<Option<OtherProbe<P>>, OutOfMemory> {
-        if self.is_synthetic() {
+        if self.is_synthetic() || self.is_only_for_triggers() {
             return Ok(None);
         }
         let kind = self.definition.kind;

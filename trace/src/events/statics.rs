@@ -28,8 +28,8 @@ impl<P> Event<P> {
         self.definition.kind == Kind::Static
     }
 
-    /// Whether it only fires triggers: it cannot be enabled, because the kernel records what happens in another way. These
-    /// are the events of the group `ftrace`, as in Linux (`TRACE_EVENT_FL_IGNORE_ENABLE`).
+    /// Whether it only fires triggers: it cannot be enabled and has no probe, because what happens is recorded in another
+    /// way. These are the events of the group `ftrace`, as in Linux (`TRACE_EVENT_FL_IGNORE_ENABLE`).
     #[must_use]
     pub fn is_only_for_triggers(&self) -> bool {
         self.is_static() && self.definition.group == "ftrace"
@@ -49,7 +49,11 @@ impl<P: Armed> Events<P> {
     ///
     /// Fails if there is no memory for them.
     pub fn add_all_static(&mut self) -> Result<(), OutOfMemory> {
-        let mut all = fallible::collect(event::all())?;
+        #[cfg(target_os = "none")]
+        let all = event::all().chain([&crate::mark::PRINT]);
+        #[cfg(not(target_os = "none"))]
+        let all = event::all();
+        let mut all = fallible::collect(all)?;
         all.sort_unstable_by_key(|event| (event.group(), event.name()));
         all.into_iter().try_for_each(|event| self.add_static(event))
     }

@@ -1,0 +1,198 @@
+//! Instances: traces besides the kernel's own, each with rings, enabled events, options and a tracer of its own (Linux:
+//! Documentation/trace/ftrace.rst, "Instances").
+//!
+//! What works on a trace works on the session. While it is to work on an instance, that takes the session's place. The
+//! definitions of events are shared: an instance follows those of the kernel's trace.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::mem;
+
+use fallible::OutOfMemory;
+use kprobes_trace::definition::Definition;
+use kprobes_trace::engine::Probe;
+use kprobes_trace::errno::Errno;
+use kprobes_trace::events::Events;
+use kprobes_trace::ring::Rings;
+use kprobes_trace::trigger::controls::{Controls, FollowError};
+
+use crate::host::{cpus, host, memory_to_spare};
+use crate::session::{Event, Session};
+use crate::tracer::Tracing;
+use crate::tracing;
+
+/// All instances.
+#[derive(Default)]
+pub(crate) struct Instances {
+    all: Vec<Instance>,
+    /// Whether one of them is in the session's place, which is then in its.
+    is_inside: bool,
+    /// The rings of removed instances, for later ones: their probes may have been hit up to the end, so that rings are
+    /// never freed.
+    spare: Vec<&'static Rings>,
+}
+
+/// An instance.
+struct Instance {
+    name: String,
+    // Dropped before the events, because its probes record in the same rings.
+    tracing: Tracing,
+    events: Events<Probe>,
+    controls: Controls,
+}
+
+/// The longest name, in bytes, as in Linux (`NAME_MAX`).
+const NAME_MAX: usize = 255;
+
+impl Instances {
+    /// Whether an instance is in the session's place.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.is_inside
+    }
+
+    /// Returns the names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.all.iter().map(|instance| &*instance.name)
+    }
+
+    /// Returns the events of all instances.
+    pub(crate) fn events(&self) -> impl Iterator<Item = &Event> {
+        self.all.iter().flat_map(|instance| instance.events.iter())
+    }
+
+    /// Whether the event of this name is in use in an instance.
+    pub(crate) fn have_busy(&self, event: &Event) -> bool {
+        let Definition { group, event, .. } = event.definition();
+        let is_same = |own: &Event| own.definition().group == *group && own.definition().event == *event;
+        self.all
+            .iter()
+            .any(|Instance { events, controls, .. }| events.iter().any(|own| is_same(own) && controls.is_busy(own)))
+    }
+
+    /// Disarms all probes of events, or arms again those that should be.
+    pub(crate) fn set_armed(&mut self, armed: bool) -> Result<(), Errno> {
+        self.all.iter_mut().try_for_each(|Instance { events, controls, .. }| controls.set_armed(events, armed))
+    }
+
+    fn position(&self, name: &str) -> Result<usize, Errno> {
+        self.names().position(|other| other == name).ok_or(Errno::NotFound)
+    }
+
+    /// Returns rings for a new instance.
+    fn rings(&mut self) -> Result<&'static Rings, Errno> {
+        let bytes = host().ring_bytes();
+        if let Some(rings) = self.spare.pop() {
+            if tracing::resize(rings, None, bytes).is_err() {
+                self.spare.push(rings);
+                return Err(Errno::NoMemory);
+            }
+            rings.set_on(true);
+            return Ok(rings);
+        }
+        if cpus().saturating_mul(bytes) > memory_to_spare() {
+            return Err(Errno::NoMemory);
+        }
+        // Room for them when the instance is removed.
+        self.spare.try_reserve(self.all.len() + 1).map_err(OutOfMemory::from)?;
+        Ok(Box::leak(fallible::boxed(tracing::make_rings()?)?))
+    }
+}
+
+/// Makes the instance `name`, with the definitions of the kernel's trace and nothing enabled.
+pub(crate) fn make(session: &mut Session, name: &str) -> Result<(), Errno> {
+    let Session { events: main, controls: main_controls, instances, .. } = session;
+    if instances.position(name).is_ok() {
+        return Err(Errno::Exists);
+    }
+    if name.len() > NAME_MAX {
+        return Err(Errno::Invalid);
+    }
+    let name = fallible::copy(name)?;
+    instances.all.try_reserve(1).map_err(OutOfMemory::from)?;
+    let rings = instances.rings()?;
+    let fill = || {
+        let mut events = Events::new(rings)?;
+        events.add_all_static()?;
+        let mut controls = tracing::controls();
+        controls.follow(&mut events, main, &tracing::Names).map_err(refuse)?;
+        controls.set_armed(&mut events, main_controls.is_armed())?;
+        Ok((events, controls))
+    };
+    match fill() {
+        Ok((events, controls)) => {
+            instances.all.push(Instance { name, tracing: Tracing::default(), events, controls });
+            Ok(())
+        }
+        Err(errno) => {
+            instances.give_back(rings);
+            Err(errno)
+        }
+    }
+}
+
+impl Instances {
+    /// Keeps rings that nothing records in any more, as small as they can be.
+    fn give_back(&mut self, rings: &'static Rings) {
+        rings.set_on(false);
+        // Without memory for smaller ones they stay as they are.
+        let _ = tracing::resize(rings, None, 0);
+        rings.clear();
+        // `rings` has reserved room for them.
+        self.spare.push(rings);
+    }
+}
+
+/// Removes the instance `name`, with all that is enabled in it.
+pub(crate) fn remove(session: &mut Session, name: &str) -> Result<(), Errno> {
+    let instances = &mut session.instances;
+    let instance = instances.all.remove(instances.position(name)?);
+    let rings = instance.events.rings();
+    drop(instance);
+    instances.give_back(rings);
+    Ok(())
+}
+
+/// Runs `act` with the instance `name` in the session's place.
+pub(crate) fn within<T>(session: &mut Session, name: &str, act: impl FnOnce(&mut Session) -> T) -> Result<T, Errno> {
+    let number = session.instances.position(name)?;
+    exchange(session, number);
+    let done = act(session);
+    exchange(session, number);
+    Ok(done)
+}
+
+fn exchange(session: &mut Session, number: usize) {
+    let Session { events, controls, tracing, instances, .. } = session;
+    instances.is_inside = !instances.is_inside;
+    if let Some(instance) = instances.all.get_mut(number) {
+        mem::swap(events, &mut instance.events);
+        mem::swap(controls, &mut instance.controls);
+        mem::swap(tracing, &mut instance.tracing);
+    }
+}
+
+/// Gives all instances the definitions of the kernel's trace. Shows which one cannot be given.
+///
+/// # Errors
+///
+/// A definition is refused in an instance, or there is no memory for it there.
+pub(crate) fn follow(session: &mut Session) -> Result<(), Errno> {
+    let Session { events: main, instances, .. } = session;
+    for Instance { name, events, controls, .. } in &mut instances.all {
+        controls.follow(events, main, &tracing::Names).map_err(refuse).inspect_err(|_| {
+            println!("the instance {name} lacks a definition; it will be tried again with the next one");
+        })?;
+    }
+    Ok(())
+}
+
+fn refuse(error: FollowError) -> Errno {
+    match error {
+        FollowError::OutOfMemory => Errno::NoMemory,
+        FollowError::Refused(error) => {
+            println!("{error}");
+            error.problem.errno()
+        }
+    }
+}
