@@ -12,7 +12,7 @@ use super::{
     pool::{BuildContext, Job},
     protocol::{Listing, Trial},
     report::{Finished, Outcome},
-    select::{Demands, Trait, Traits},
+    select::{Demands, Interruption, Trait, Traits},
     sessions,
     wanted::Wanted,
 };
@@ -146,6 +146,15 @@ impl<'a> Targets<'a> {
         Ok(())
     }
 
+    /// Returns how many seconds the machine of a configuration may take from one line to the next. QEMU takes several
+    /// times as long for the same where it translates each instruction alone.
+    fn patience(&self, named: &NamedConfiguration<'_>) -> u64 {
+        match named.traits.interruption {
+            Interruption::Blocks => self.seconds,
+            Interruption::Instructions => 4 * self.seconds,
+        }
+    }
+
     /// Adds the tests of the tests image.
     pub fn add_listed(&'a self, context: &BuildContext<'_, 'a>, image: &Path) -> Result<()> {
         let Some(first) = self.configurations.first() else { return Ok(()) };
@@ -162,7 +171,7 @@ impl<'a> Targets<'a> {
                 let is_for_one = !self.is_thorough && !demands.depends.contains(&Trait::Cpus);
                 let machine = if is_for_one { of_one_cpu.clone() } else { arguments.clone() };
                 let load = if is_for_one { Load::OneCpu } else { Load::Cpus };
-                Candidate::talk(index, name, demands, machine, Ok(trial), self.seconds).with(load)
+                Candidate::talk(index, name, demands, machine, Ok(trial), self.patience(named)).with(load)
             }));
         }
         self.begin(context, candidates, Order::Last);
@@ -184,12 +193,12 @@ impl<'a> Targets<'a> {
     /// Returns the tests of the kernel in the configuration with this index.
     fn of_kernel(&'a self, index: usize, elf: &Path, image: &Path) -> Result<Vec<Candidate<'a>>> {
         let named = &self.configurations[index];
-        let arguments = named.arguments(image)?;
+        let (arguments, patience) = (named.arguments(image)?, self.patience(named));
         let mut candidates = Vec::new();
         let mut console = |name: &str, demands: &Demands, subject: Result<_, String>| {
             let name = format!("console::{name}");
             let subject = subject.map(Dialogue::Other);
-            candidates.push(Candidate::talk(index, name, demands.clone(), arguments.clone(), subject, self.seconds));
+            candidates.push(Candidate::talk(index, name, demands.clone(), arguments.clone(), subject, patience));
         };
         let mut others = Vec::new();
         let profile = workspace::other_profile();
@@ -216,18 +225,18 @@ impl<'a> Targets<'a> {
         ] {
             let (name, subject) = (format!("console::{name}"), subject.map(Dialogue::Other));
             let machine = board::with_reboot(arguments.clone());
-            candidates.push(Candidate::talk(index, name, demands, machine, subject, self.seconds));
+            candidates.push(Candidate::talk(index, name, demands, machine, subject, patience));
         }
         candidates.extend(others);
         for boot in boot::all(named.board, named.configuration, elf, image)? {
             let (name, subject) = (format!("boot::{}", boot.name), boot.subject.map(Dialogue::Other));
-            candidates.push(Candidate::talk(index, name, boot.demands, boot.arguments, subject, self.seconds));
+            candidates.push(Candidate::talk(index, name, boot.demands, boot.arguments, subject, patience));
         }
         let mut captures = image.as_os_str().to_owned();
         captures.push(format!(".captures/{}-{}", named.board.name, named.configuration.name));
         for trial in network::all(named.board, named.configuration, &arguments, captures.as_ref())? {
             let (name, subject) = (format!("network::{}", trial.name), trial.subject.map(Dialogue::Other));
-            let candidate = Candidate::talk(index, name, trial.demands, trial.machine, subject, self.seconds);
+            let candidate = Candidate::talk(index, name, trial.demands, trial.machine, subject, patience);
             candidates.push(if trial.is_patient { candidate.with(Load::Patient) } else { candidate });
         }
         Ok(candidates)
@@ -247,7 +256,7 @@ impl<'a> Targets<'a> {
             };
             let subject = Dialogue::Other(Box::new(subject));
             let (name, demands) = ("bench::cases".into(), Demands::default());
-            Ok(Candidate::talk(index, name, demands, arguments, Ok(subject), self.seconds).with(Load::OneCpu))
+            Ok(Candidate::talk(index, name, demands, arguments, Ok(subject), self.patience(named)).with(Load::OneCpu))
         };
         let candidates = self.configurations.iter().enumerate().map(candidate).collect::<Result<_>>()?;
         self.begin(context, candidates, Order::First);
