@@ -5,7 +5,7 @@
 //! first and then written changes the probes once.
 
 use alloc::vec::Vec;
-use core::mem;
+use core::{mem, ptr};
 
 use aarch64_kprobes::ProbeError;
 use aarch64_kprobes::event;
@@ -16,6 +16,7 @@ use kprobes_trace::errno::Errno;
 use kprobes_trace::options::Flag;
 use kprobes_trace::ring::Rings;
 use kprobes_trace::tracer::profile::Counts;
+use kprobes_trace::tracer::usage::Usage;
 use kprobes_trace::tracer::{FollowError, Follower, Graph, Recording, Refused, Traced, Tracer};
 use kprobes_trace::trigger::followed::Followed;
 use kprobes_trace::trigger::restriction::Restriction;
@@ -36,6 +37,7 @@ pub(crate) struct Tracing {
     /// The settings that the probes were made by, if these have changed since.
     before: Option<Settings>,
     profile: Option<Profile>,
+    pub(crate) stacks: Stacks,
     /// What tells the tasks in `set_event_pid` of their children, if these follow.
     event_follower: Option<Follower>,
 }
@@ -80,6 +82,17 @@ struct Profile {
     /// Dropped before the counts, which its handlers add to.
     traced: Option<Traced>,
     counts: AliasableBox<[Counts]>,
+}
+
+/// The stack tracer: the deepest stack, with the probes that look for it.
+#[derive(Debug, Default)]
+pub(crate) struct Stacks {
+    /// Dropped before the stacks, which its handlers write.
+    traced: Option<Traced>,
+    /// There are none before the tracer is on for the first time.
+    usage: Option<AliasableBox<Usage>>,
+    /// `stack_trace_filter`: only calls of these are looked at; of all, if there are none.
+    filter: Functions,
 }
 
 /// Returns the functions that match `glob` and can be traced.
@@ -430,4 +443,93 @@ pub(crate) fn restrict(
     controls.restrict(events, restriction, followed)?;
     tracing.event_follower = follower;
     Ok(())
+}
+
+impl Stacks {
+    pub(crate) fn is_on(&self) -> bool {
+        self.traced.is_some()
+    }
+
+    /// Returns the functions whose calls are looked at; all, if there are none.
+    pub(crate) fn filter(&self) -> &Functions {
+        &self.filter
+    }
+
+    /// Returns the stacks that the tracer has seen; `None` if it was never on.
+    pub(crate) fn usage(&self) -> Option<&Usage> {
+        self.usage.as_deref()
+    }
+
+    /// Returns the stacks, which are made if there are none.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for them.
+    pub(crate) fn usage_mut(&mut self) -> Result<&Usage, OutOfMemory> {
+        let usage = match self.usage.take() {
+            Some(usage) => usage,
+            None => AliasableBox::new(fallible::boxed(Usage::new(cpus())?)?),
+        };
+        Ok(self.usage.insert(usage))
+    }
+
+    /// Turns the tracer on or off. What it has seen stays.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not know its stacks, or there is no memory: nothing has changed.
+    pub(crate) fn set(&mut self, on: bool) -> Result<(), Errno> {
+        if on == self.is_on() {
+            return Ok(());
+        }
+        self.traced = if on { Some(self.probes()?) } else { None };
+        Ok(())
+    }
+
+    /// Returns armed probes.
+    fn probes(&mut self) -> Result<Traced, Errno> {
+        let here = 0_u8;
+        if probe::stack_around(ptr::from_ref(&here).addr()).is_none() {
+            println!("this kernel does not say where its stacks are: its platform has no `stack`");
+            return Err(Errno::Invalid);
+        }
+        let all;
+        let functions = match self.filter.addresses() {
+            [] => {
+                all = Settings::default().functions()?;
+                &all
+            }
+            functions => functions,
+        };
+        let functions = fallible::collect(functions.iter().copied())?;
+        let usage = self.usage_mut()?;
+        // SAFETY: the probes are dropped before the stacks, which stay in their box.
+        let traced = unsafe { Traced::stacks(&functions, usage)? };
+        traced.set_enabled(true)?;
+        Ok(traced)
+    }
+
+    /// Sets the functions whose calls are looked at.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Functions::change`], or that there is no memory for other probes. Nothing has changed then.
+    pub(crate) fn change_filter(
+        &mut self,
+        change: impl FnOnce(&mut Functions) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut filter = Functions(fallible::collect(self.filter.0.iter().copied())?);
+        change(&mut filter)?;
+        let before = mem::replace(&mut self.filter, filter);
+        if self.is_on() {
+            match self.probes() {
+                Ok(traced) => self.traced = Some(traced),
+                Err(errno) => {
+                    self.filter = before;
+                    return Err(errno);
+                }
+            }
+        }
+        Ok(())
+    }
 }

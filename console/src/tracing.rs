@@ -1,8 +1,11 @@
 //! The parts of the trace layer that a kernel configures, except for what it loads at a hit: rings, names, and the
 //! services for events.
 
+use core::ops::Range;
+
 use aarch64_kprobes::platform;
 use fallible::OutOfMemory;
+use kprobes_trace::filter::FindFunction;
 use kprobes_trace::host::{Function, Symbols};
 use kprobes_trace::ring::{ResizeError, Rings};
 use kprobes_trace::trigger::controls::{Controls, Services};
@@ -58,6 +61,10 @@ pub fn controls() -> Controls {
         now: || time::now().as_micros() as u64,
         free: memory_to_spare,
         clock: time::clock,
+        functions: FindFunction {
+            named: |name, each| symbol::meant(name).for_each(|symbol| each(range(&symbol))),
+            at: |address| symbol::lookup(address as usize).map(|symbol| range(&symbol)),
+        },
     })
 }
 
@@ -112,6 +119,10 @@ impl Symbols for Names {
     fn each(&self, each: &mut dyn FnMut(Function<'static>)) {
         symbol::table().into_iter().flat_map(|table| table.iter()).for_each(|symbol| each(function(symbol)));
     }
+}
+
+fn range(symbol: &kprobes_symbols::Symbol<'_>) -> Range<u64> {
+    symbol.address..symbol.address + symbol.size
 }
 
 fn function(symbol: kprobes_symbols::Symbol<'static>) -> Function<'static> {

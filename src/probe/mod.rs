@@ -37,6 +37,7 @@ pub use fallback::{Fallback, NotEntry};
 pub use hit::cpu::{Cpu as CpuState, CpuStates};
 pub use hit::entry::{ArgumentHandler, Entry};
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler, TaskCalls};
+pub use hit::stack_position::stack_around;
 pub use hit::{Hit, PostHandler, PreHandler};
 pub use kprobe::{Kprobe, KprobeBuilder};
 pub use kretprobe::{Kretprobe, KretprobeBuilder};

@@ -8,12 +8,14 @@ use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
 
-/// Mount points of Linux's tracefs and debugfs, with the directory here that each stands for.
-const MOUNTS: [(&str, &str); 4] = [
+/// Directories of Linux, mostly mount points of its tracefs and debugfs, with the directory here that each stands for.
+const MOUNTS: [(&str, &str); 5] = [
     ("/sys/kernel/tracing", ""),
     ("/sys/kernel/debug/tracing", ""),
     ("/sys/kernel/debug/kprobes", "kprobes"),
     ("/sys/kernel/debug", ""),
+    // It has `stack_tracer_enabled`.
+    ("/proc/sys/kernel", ""),
 ];
 
 /// Splits a path into its parts: drops empty parts and `.`, and resolves `..`.

@@ -62,7 +62,7 @@ const fn write_only(path: &'static str, empty: Option<Empty>, write: WriteText) 
     Node { empty, write: Some(write), ..directory(path) }
 }
 
-pub(super) static NODES: [Node; 60] = [
+pub(super) static NODES: [Node; 64] = [
     read_only("README", settings::read_me).of_all().help("an overview, with the words that tools look for"),
     read_only("available_events", event::read_events)
         .of_all()
@@ -104,7 +104,8 @@ pub(super) static NODES: [Node; 60] = [
         .help("whether an event is enabled; written: 0, 1"),
     file("events/*/*/filter", event::read_filter, event::write_filter).help(
         "which hits are recorded; written: a filter; 0 removes it\n\
-         FIELD OP VALUE, with == != < <= > >= & ~ for OP, && || ! and brackets",
+         FIELD OP VALUE, with == != < <= > >= & ~ for OP, && || ! and brackets;\n\
+         FIELD.function == FUNCTION, !=: whether an address is in a function",
     ),
     read_only("events/*/*/format", event::read_format).help("the layout of the event's records"),
     read_only("events/*/*/hist", event::read_histograms).help("the histograms of the event"),
@@ -206,6 +207,19 @@ pub(super) static NODES: [Node; 60] = [
         .help("function_graph records no calls in these; written as set_ftrace_filter"),
     file("snapshot", ring::read_snapshot, ring::write_snapshot)
         .help("a copy of the trace; written: 1 takes it, 0 frees it, 2 empties it"),
+    file("stack_max_size", tracer::read_stack_size, tracer::write_stack_size)
+        .of_all()
+        .help("the deepest stack, in bytes; written: the depth above which stacks are kept"),
+    read_only("stack_trace", tracer::read_stack)
+        .of_all()
+        .help("the deepest stack: the depth and the size of each frame"),
+    emptied("stack_trace_filter", tracer::read_functions, tracer::clear_stack_filter, tracer::write_stack_filter)
+        .of_all()
+        .help("the functions at whose calls stacks are looked at; written as set_ftrace_filter"),
+    file("stack_tracer_enabled", tracer::read_stacks_on, tracer::write_stacks_on).of_all().help(
+        "whether the deepest stack is looked for; written: 0, 1\n\
+               (in Linux it is /proc/sys/kernel/stack_tracer_enabled)",
+    ),
     emptied("synthetic_events", synthetic::read, synthetic::remove_synthetic, synthetic::write).of_all().help(
         "events that triggers generate; written: NAME TYPE FIELD[; TYPE FIELD], !NAME\n\
          `>>` adds; `>` removes all others",

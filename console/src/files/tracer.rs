@@ -4,6 +4,7 @@ use core::fmt::Write;
 
 use kprobes_trace::definition::Family;
 use kprobes_trace::errno::Errno;
+use kprobes_trace::tracer::usage::Usage;
 use kprobes_trace::tracer::{Tracer, profile};
 
 use super::patterns::{self, Pattern};
@@ -31,9 +32,11 @@ pub(super) fn write_current(session: &mut Session, _: &[&str], text: &str) -> Re
     Ok(tracer::set(session, tracer)?)
 }
 
+/// The text of a file that names no functions and so stands for all.
+const ALL: &str = "#### all functions enabled ####";
+
 /// Returns the functions that a file names, and its text if there are none.
 fn named<'a>(settings: &'a Settings, parts: &[&str]) -> (&'a Functions, &'static str) {
-    const ALL: &str = "#### all functions enabled ####";
     const NONE: &str = "#### no functions disabled ####";
     match parts.last().copied() {
         Some("set_ftrace_filter") => (&settings.filter, ALL),
@@ -53,7 +56,10 @@ fn named_mut<'a>(settings: &'a mut Settings, parts: &[&str]) -> &'a mut Function
 }
 
 pub(super) fn read_functions(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
-    let (functions, none) = named(&session.tracing.settings, parts);
+    let (functions, none) = match parts.last().copied() {
+        Some("stack_trace_filter") => (session.tracing.stacks.filter(), ALL),
+        _ => named(&session.tracing.settings, parts),
+    };
     if functions.addresses().is_empty() {
         writeln!(out, "{none}")?;
     }
@@ -156,4 +162,41 @@ pub(super) fn profile_cpu(name: &str) -> Option<usize> {
 pub(super) fn read_profile(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     let cpu = parts.last().and_then(|name| profile_cpu(name)).ok_or(Errno::NotFound)?;
     Ok(profile::write(out, session.tracing.counts(), cpu, &tracing::Names, time::clock())?)
+}
+
+pub(super) fn read_stacks_on(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{}", u8::from(session.tracing.stacks.is_on()))?)
+}
+
+pub(super) fn write_stacks_on(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    session.tracing.stacks.set(number(text)? != 0)
+}
+
+pub(super) fn read_stack(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let stacks = &session.tracing.stacks;
+    match stacks.usage() {
+        Some(usage) => Ok(usage.write(out, stacks.is_on(), &tracing::Names)?),
+        None => Ok(Usage::new(0).map_err(Errno::from)?.write(out, false, &tracing::Names)?),
+    }
+}
+
+pub(super) fn read_stack_size(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{}", session.tracing.stacks.usage().map_or(0, Usage::depth))?)
+}
+
+pub(super) fn write_stack_size(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    let depth = number(text)?;
+    session.tracing.stacks.usage_mut()?.set_depth(depth);
+    Ok(())
+}
+
+pub(super) fn write_stack_filter(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    session.tracing.stacks.change_filter(|filter| filter.change(text))
+}
+
+pub(super) fn clear_stack_filter(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
+    session.tracing.stacks.change_filter(|filter| {
+        *filter = Functions::default();
+        Ok(())
+    })
 }

@@ -34,7 +34,7 @@ pub(crate) mod origin;
 pub(crate) mod point;
 pub(crate) mod returns;
 pub(crate) mod snippet_cell;
-mod stack_position;
+pub(super) mod stack_position;
 pub(crate) mod stub;
 pub(crate) mod table;
 pub(crate) mod trampoline;

@@ -13,6 +13,14 @@ use super::list::List;
 use super::trampoline;
 use crate::platform;
 
+/// Returns the stack that contains the stack pointer `pointer`, a virtual address, as
+/// [`Platform::stack`](crate::platform::Platform::stack) knows it. Handlers may call it.
+#[inline(always)]
+#[must_use]
+pub fn stack_around(pointer: usize) -> Option<Range<usize>> {
+    platform::stack(pointer)
+}
+
 /// A stack pointer, and the stack that contains it, if that is known.
 pub(super) struct StackPosition {
     pointer: u64,

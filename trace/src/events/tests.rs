@@ -3,6 +3,7 @@
 use super::*;
 use crate::definition::{Command, parse};
 use crate::errno::Errno;
+use crate::filter::FindFunction;
 use crate::hit::Registers;
 use crate::hit::write::Moment;
 use crate::host::{Clock, Context, Function};
@@ -371,7 +372,7 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
                     define(&mut events, line).unwrap();
                     let event = events.iter().next().unwrap();
                     let mut settings = Settings::new(true).unwrap();
-                    settings.set_filter(&filter, &event.format().fields).unwrap();
+                    settings.set_filter(&filter, &event.format().fields, FindFunction::NONE).unwrap();
                     let plan = settings.plan(None, Manner::INSIDE, &|number| event.recorder().source(number)).unwrap();
                     assert!(plan.as_ref().is_none_or(|plan| plan.words.is_some() == is_quick), "{line}: {filter}");
                     drop(event.recorder().plan().replace(plan));
@@ -617,6 +618,7 @@ impl Controlled {
             now: || 0,
             free: || usize::MAX,
             clock: || Clock { frequency: 1_000_000, origin: 0 },
+            functions: FindFunction::NONE,
         };
         let mut controlled = Self { events: events(), controls: Controls::new(services) };
         lines.iter().for_each(|line| controlled.define(line));

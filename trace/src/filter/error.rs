@@ -42,6 +42,10 @@ pub enum Problem {
     InvalidValue,
     /// The filter is empty, or a test lacks its field.
     NoFilter,
+    /// No function has the name or contains the address.
+    FunctionNotFound,
+    /// Several functions have the name.
+    FunctionNotUnique,
     /// The filter was set for all events of a group, and this event cannot have it.
     OfGroup,
     /// There is no memory. Linux logs nothing for it.
@@ -70,6 +74,8 @@ impl fmt::Display for Problem {
             Self::TooManyTests => "Too many terms in predicate expression",
             Self::InvalidValue => "Invalid value (did you forget quotes)?",
             Self::NoFilter => "No filter found",
+            Self::FunctionNotFound => "Function not found",
+            Self::FunctionNotUnique => "Several functions have this name; give an address in the one that is meant",
             Self::OfGroup => "Couldn't find or set field in one of a subsystem's events",
             Self::OutOfMemory => "Cannot allocate memory",
         })

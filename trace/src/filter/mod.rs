@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! FILTER      TEST, or !FILTER, FILTER && FILTER, FILTER || FILTER, (FILTER); && binds tighter than ||
-//! TEST        FIELD OP VALUE
+//! TEST        FIELD OP VALUE, or FIELD.function == FUNCTION, FIELD.function != FUNCTION
 //! FIELD       a field of the event's format, `comm` (the task's name) or `cpu`
 //! OP          == != < <= > >= &     for numbers; & holds if a bit is set in both
 //!             == != ~               for strings; ~ matches a pattern with * ? [a-z] [!a-z] and \ before a character
+//! FUNCTION    the path of a function, in quotes or not, or an address in it; the field is an address in the function, too
 //! VALUE       a number, in decimal, octal (0…) or hexadecimal (0x…); a string in '…' or "…"
 //! ```
 //!
@@ -20,7 +21,7 @@ mod range;
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use core::fmt;
+use core::{fmt, ops};
 
 use fallible::{OutOfMemory, TryClone};
 
@@ -37,6 +38,20 @@ pub const LENGTH_MAX: usize = 4095;
 /// The limit for strings in filters, in bytes; a string must be shorter.
 pub const STRING_LIMIT: usize = 256;
 
+/// How filters find functions. A range has the virtual addresses of a function's code.
+#[derive(Clone, Copy, Debug)]
+pub struct FindFunction {
+    /// Passes each function of this name to its second argument.
+    pub named: fn(&str, &mut dyn FnMut(ops::Range<u64>)),
+    /// Returns the function that contains this virtual address.
+    pub at: fn(u64) -> Option<ops::Range<u64>>,
+}
+
+impl FindFunction {
+    /// Finds none.
+    pub const NONE: Self = Self { named: |_, _| {}, at: |_| None };
+}
+
 /// A filter: its text, and the tests that it was compiled to.
 #[derive(Debug)]
 pub struct Filter {
@@ -45,14 +60,14 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Parses a filter for an event with these `fields`.
+    /// Parses a filter for an event with these `fields`, which may name `functions`.
     ///
     /// # Errors
     ///
     /// Returns the problem and its position.
-    pub fn parse(text: &str, fields: &[Field]) -> Result<Self, Error> {
+    pub fn parse(text: &str, fields: &[Field], functions: FindFunction) -> Result<Self, Error> {
         let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
-        let tests = parse::parse(text, fields)?;
+        let tests = parse::parse(text, fields, functions)?;
         Ok(Self { text: fallible::copy(text)?, tests })
     }
 

@@ -7,14 +7,15 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops;
 
 use fallible::OutOfMemory;
 
 use crate::format::Base;
 
 use super::{
-    ACCEPT, Comparison, Error, Field, LENGTH_MAX, Next, Number, Pattern, Problem, Question, REJECT, Range,
-    STRING_LIMIT, Test, Text,
+    ACCEPT, Comparison, Error, Field, FindFunction, LENGTH_MAX, Next, Number, Pattern, Problem, Question, REJECT,
+    Range, STRING_LIMIT, Test, Text,
 };
 
 /// The longest number, in bytes.
@@ -67,7 +68,7 @@ struct Compiler {
     parts: Vec<Part>,
 }
 
-pub(super) fn parse(text: &str, fields: &[Field]) -> Result<Box<[Test]>, Error> {
+pub(super) fn parse(text: &str, fields: &[Field], functions: FindFunction) -> Result<Box<[Test]>, Error> {
     let bytes = text.as_bytes();
     if bytes.len() > LENGTH_MAX {
         return Err(Error { problem: Problem::OperandTooLong, column: 0 });
@@ -87,7 +88,7 @@ pub(super) fn parse(text: &str, fields: &[Field]) -> Result<Box<[Test]>, Error> 
                 at += 1;
             }
             _ => {
-                let (question, end) = question(text, at, fields)?;
+                let (question, end) = question(text, at, fields, functions)?;
                 compiler.test(question)?;
                 at = compiler.after_test(bytes, end)?;
             }
@@ -213,7 +214,7 @@ impl Compiler {
 /// Parses the test that begins at `at`. Returns its question, and the position after it.
 ///
 /// Columns of a test are one too large, as in Linux, which counts them from after the first byte.
-fn question(text: &str, at: usize, fields: &[Field]) -> Result<(Question, usize), Error> {
+fn question(text: &str, at: usize, fields: &[Field], functions: FindFunction) -> Result<(Question, usize), Error> {
     let bytes = text.as_bytes();
     let error = |problem, column: usize| Error { problem, column: (column + 1).min(bytes.len()) };
     let span = |from: usize, is: fn(u8) -> bool| {
@@ -224,12 +225,30 @@ fn question(text: &str, at: usize, fields: &[Field]) -> Result<(Question, usize)
         return Err(Error { problem: Problem::NoFilter, column: at });
     }
     let operand = Operand::find(&text[at..name_end], fields).ok_or_else(|| error(Problem::FieldNotFound, name_end))?;
+    let is_function = text[name_end..]
+        .strip_prefix(FUNCTION)
+        .is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '_'));
+    let name_end = if is_function { name_end + FUNCTION.len() } else { name_end };
     let operator_start = span(name_end, |byte| byte.is_ascii_whitespace());
     let (sign, operator) = OPERATORS
         .iter()
         .find(|(sign, _)| bytes[operator_start..].starts_with(sign.as_bytes()))
         .ok_or_else(|| error(Problem::InvalidOperator, operator_start))?;
     let start = span(operator_start + sign.len(), |byte| byte.is_ascii_whitespace());
+    if is_function {
+        let is_in = match operator {
+            Operator::Compare(Comparison::Equal) => true,
+            Operator::Compare(Comparison::NotEqual) => false,
+            _ => return Err(error(Problem::InvalidOperator, operator_start)),
+        };
+        // As in Linux, only what has the size of an address can be one.
+        let (Operand::Number(number @ Number::Field { size: 8, .. }), true) = (operand, start < bytes.len()) else {
+            return Err(error(Problem::IllegalOperation, start));
+        };
+        let (name, end) = function_name(text, start).ok_or(error(Problem::MissingQuote, bytes.len()))?;
+        let function = find_function(name, functions).map_err(|problem| error(problem, start))?;
+        return Ok((Question::Number { number, range: Range::of_addresses(&function, is_in) }, end));
+    }
     match bytes.get(start) {
         Some(&quote @ (b'\'' | b'"')) => {
             let (is_glob, negated) = match operator {
@@ -267,6 +286,49 @@ fn question(text: &str, at: usize, fields: &[Field]) -> Result<(Question, usize)
             Ok((Question::Number { number, range }, end))
         }
         _ => Err(error(Problem::InvalidValue, start)),
+    }
+}
+
+/// What follows a field that is an address in a function.
+const FUNCTION: &str = ".function";
+
+/// Returns the name of a function that begins at `start`, and the position after it; `None` if its quote is not closed. A
+/// name without quotes ends at white space, `)`, `&` or `|`, except in angle brackets.
+fn function_name(text: &str, start: usize) -> Option<(&str, usize)> {
+    let rest = &text[start..];
+    if let Some(quote @ ('\'' | '"')) = rest.chars().next() {
+        let length = rest[1..].find(quote)?;
+        return Some((&rest[1..1 + length], start + length + 2));
+    }
+    let (mut depth, mut before) = (0_usize, ' ');
+    let is_end = |character: char| {
+        match character {
+            '<' => depth += 1,
+            // The arrow of a function's type closes nothing.
+            '>' if before != '-' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        before = character;
+        depth == 0 && (character.is_ascii_whitespace() || matches!(character, ')' | '&' | '|'))
+    };
+    let length = rest.find(is_end).unwrap_or(rest.len());
+    Some((&rest[..length], start + length))
+}
+
+/// Returns the addresses of the only function of this name, or of the one that contains the address that it is.
+fn find_function(name: &str, functions: FindFunction) -> Result<ops::Range<u64>, Problem> {
+    if name.starts_with(|first: char| first.is_ascii_digit()) {
+        let address = integer(name, false).ok_or(Problem::IllegalInteger)?;
+        return (functions.at)(address).ok_or(Problem::FunctionNotFound);
+    }
+    let (mut found, mut count) = (None, 0);
+    (functions.named)(name, &mut |function| {
+        count += 1;
+        found.get_or_insert(function);
+    });
+    match count {
+        0 | 1 => found.filter(|function| !function.is_empty()).ok_or(Problem::FunctionNotFound),
+        _ => Err(Problem::FunctionNotUnique),
     }
 }
 

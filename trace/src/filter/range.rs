@@ -4,6 +4,8 @@
 //! test of bits accepts an arc after a mask. So the hit path masks, subtracts and compares once, whatever the operator
 //! was.
 
+use core::ops;
+
 use super::Comparison;
 
 /// The numbers for which, after masking with `mask` and subtracting `low`, at most `span` remains.
@@ -17,6 +19,14 @@ pub(crate) struct Range {
 impl Range {
     /// The empty range.
     const NONE: Self = Self { mask: 0, low: 1, span: 0 };
+
+    /// Returns the numbers that are in `range`, or those that are not. The range is not empty.
+    pub(crate) fn of_addresses(range: &ops::Range<u64>, is_in: bool) -> Self {
+        let inside =
+            Self { mask: u64::MAX, low: range.start, span: range.end.wrapping_sub(range.start).wrapping_sub(1) };
+        let outside = Self { low: range.end, span: range.start.wrapping_sub(range.end).wrapping_sub(1), ..inside };
+        if is_in { inside } else { outside }
+    }
 
     /// Returns the numbers that compare to `value` in this way, as signed or unsigned numbers.
     pub(crate) fn of(comparison: Comparison, value: u64, signed: bool) -> Self {
@@ -47,6 +57,15 @@ impl Range {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_in_a_function_or_not() {
+        let (inside, outside) = [true, false].map(|is_in| Range::of_addresses(&(0x1000..0x1010), is_in)).into();
+        for address in [0, 0xfff, 0x1000, 0x1001, 0x100f, 0x1010, 0x1011, u64::MAX] {
+            let expected = (0x1000..0x1010).contains(&address);
+            assert_eq!((inside.has(address), outside.has(address)), (expected, !expected), "{address:#x}");
+        }
+    }
 
     #[test]
     fn a_range_has_the_numbers_that_compare_so() {

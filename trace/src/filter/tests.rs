@@ -5,14 +5,25 @@ use crate::hit::action::tests::Hit;
 use alloc::string::ToString;
 use kprobes_random::Random;
 
+/// The functions `f` and `<a<b, c> as d>::f`, and two that are `g`.
+const FUNCTIONS: FindFunction = FindFunction {
+    named: |name, each| match name {
+        "f" => each(0x1000..0x1010),
+        "<a<b, c> as d>::f" => each(0x8000_0000_0000_0000..0x8000_0000_0000_0008),
+        "g" => (0..2).for_each(|number| each(0x2000 + number..0x2000 + number + 1)),
+        _ => {}
+    },
+    at: |address| (0x1000..0x1010).contains(&address).then_some(0x1000..0x1010),
+};
+
 fn accepts(filter: &str, hit: &Hit) -> bool {
-    let parsed = Filter::parse(filter, hit.fields()).unwrap_or_else(|error| panic!("{filter}: {error:?}"));
+    let parsed = Filter::parse(filter, hit.fields(), FUNCTIONS).unwrap_or_else(|error| panic!("{filter}: {error:?}"));
     assert_eq!(parsed.to_string(), filter.trim());
     hit.accepted_by(&parsed)
 }
 
 fn refused(filter: &str) -> (Problem, usize) {
-    let error = Filter::parse(filter, Hit::new().fields()).expect_err(filter);
+    let error = Filter::parse(filter, Hit::new().fields(), FUNCTIONS).expect_err(filter);
     (error.problem, error.column)
 }
 
@@ -42,6 +53,38 @@ fn numbers_are_compared_with_their_sign_and_width() {
         ("__probe_ip == 0x1000", true),
     ] {
         assert_eq!(accepts(filter, &hit), expected, "{filter}");
+    }
+}
+
+#[test]
+fn an_address_is_in_a_function_or_not() {
+    // The hit is at 0x1000, and `x` is 0x8000000000000000.
+    let hit = Hit::new();
+    for (filter, expected) in [
+        ("__probe_ip.function == f", true),
+        ("__probe_ip.function==f&&u == 200", true),
+        ("(__probe_ip.function == f)", true),
+        ("__probe_ip.function != f", false),
+        ("x.function == f || u == 1", false),
+        ("x.function == <a<b, c> as d>::f", true),
+        ("x.function == '<a<b, c> as d>::f' && s < 0", true),
+        ("!(x.function == \"f\")", true),
+        ("__probe_ip.function == 0x100f", true),
+        ("x.function != 4096", true),
+    ] {
+        assert_eq!(accepts(filter, &hit), expected, "{filter}");
+    }
+    for (filter, problem, caret) in [
+        ("__probe_ip.function == h", Problem::FunctionNotFound, "                        ^"),
+        ("__probe_ip.function == g", Problem::FunctionNotUnique, "                        ^"),
+        ("__probe_ip.function == 0x1010", Problem::FunctionNotFound, "                        ^"),
+        ("__probe_ip.function > f", Problem::InvalidOperator, "                     ^"),
+        ("__probe_ip.function ~ 'f'", Problem::InvalidOperator, "                     ^"),
+        ("u.function == f", Problem::IllegalOperation, "               ^"),
+        ("t.function == f", Problem::IllegalOperation, "               ^"),
+        ("u.functional == f", Problem::InvalidOperator, "  ^"),
+    ] {
+        assert_eq!(refused(filter), (problem, caret.len() - 1), "{filter}");
     }
 }
 
@@ -195,11 +238,11 @@ fn noise_is_answered() {
                 break;
             }
         }
-        match Filter::parse(&text, Hit::new().fields()) {
+        match Filter::parse(&text, Hit::new().fields(), FUNCTIONS) {
             Ok(filter) => {
                 good += 1;
                 let again = filter.to_string();
-                assert_eq!(Filter::parse(&again, Hit::new().fields()).unwrap().to_string(), again);
+                assert_eq!(Filter::parse(&again, Hit::new().fields(), FUNCTIONS).unwrap().to_string(), again);
                 Hit::new().accepted_by(&filter);
             }
             Err(error) => assert!(error.column <= text.len(), "{text}: {error:?}"),
@@ -215,7 +258,8 @@ fn noise_is_answered() {
 fn every_character_in_every_place_is_understood_or_refused() {
     const FILTER: &str = "(x == 0x1f || !(s < -3)) && t ~ \"h?l*[!r-t]\" && comm != 'main' && cpu & 5";
     let hit = Hit::new();
-    let read = |text: &str| Filter::parse(text, hit.fields()).ok().map(|filter| format!("{:?}", filter.tests()));
+    let read =
+        |text: &str| Filter::parse(text, hit.fields(), FUNCTIONS).ok().map(|filter| format!("{:?}", filter.tests()));
     let without =
         |text: &str| text.replace(|c: char| c.is_whitespace() || c == '0', "").replace('"', "'").to_lowercase();
     let original = read(FILTER);

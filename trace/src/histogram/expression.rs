@@ -21,7 +21,7 @@ use fallible::{Arc, OutOfMemory};
 use super::parse::{Modifier, Part, parse_modifier};
 use super::{Error, Histogram, Problem, STACK_DEPTH, TEXT_WORDS, words_of_text};
 use crate::definition::number;
-use crate::filter::{self, Number, Text, Time};
+use crate::filter::{self, FindFunction, Number, Text, Time};
 use crate::format::Field;
 use crate::host::Clock;
 use crate::recorder::Recorder;
@@ -242,6 +242,8 @@ pub struct Scope<'a> {
     pub(crate) others: Option<&'a dyn OtherEvents>,
     /// Where the parser reports which field of another event is needed.
     pub(crate) needed: Option<&'a RefCell<Option<Needed>>>,
+    /// How its filter finds functions.
+    pub(crate) functions: FindFunction,
     /// Whether the trigger is to be removed: then its own variables exist, which is no error.
     pub(crate) is_removal: bool,
 }
@@ -271,6 +273,7 @@ impl Scope<'_> {
         clock: Clock { frequency: 1, origin: 0 },
         others: None,
         needed: None,
+        functions: FindFunction::NONE,
         is_removal: false,
     };
 

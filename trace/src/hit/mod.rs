@@ -12,6 +12,7 @@
 //! | `action` | carrying out filters, triggers and histograms |
 //! | `tracer` | what the tracers do that records alone do not |
 //! | `role` | which calls belong to a graph with limits |
+//! | `usage` | keeping the deepest stack |
 //! | `registers` | the registers of the probed code |
 
 pub(crate) mod action;
@@ -22,6 +23,8 @@ mod registers;
 mod role;
 #[cfg(target_os = "none")]
 pub(crate) mod tracer;
+#[cfg(any(target_os = "none", all(test, not(loom))))]
+mod usage;
 pub mod write;
 
 pub use registers::Registers;

@@ -7,14 +7,16 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use aarch64_kprobes::exception::nofault;
-use aarch64_kprobes::probe::{Call, Decision, Entry};
+use aarch64_kprobes::probe::{self, Call, Decision, Entry};
 
 use super::Registers;
+use super::action::{self, Walk};
 pub(crate) use super::role::Role;
 use super::write::Moment;
 use crate::host::Context;
 use crate::recorder::Recorder;
 use crate::tracer::profile::Counts;
+use crate::tracer::usage::Usage;
 use crate::trigger::followed::Followed;
 use fallible::Arc;
 
@@ -169,4 +171,33 @@ pub(crate) extern "C" fn task_ends(event: &Entry) {
     // SAFETY: `Follower` alone registers this handler.
     let (listener, [task, _]) = unsafe { Listener::at(event) };
     listener.followed.ends(task);
+}
+
+/// Keeps the stack of a task, if it is deeper than any that this CPU has seen.
+#[unsafe(link_section = ".kprobes.text.handlers.trace_stack_entered")]
+pub(crate) extern "C" fn stack_entered(entry: &Entry) {
+    // SAFETY: `Traced::stacks` registers this handler with the address of stacks that its caller keeps until the probes
+    // are dropped.
+    let usage = unsafe { &*core::ptr::with_exposed_provenance::<Usage>(entry.data()) };
+    let pointer = entry.stack_pointer();
+    let Some(deepest) = usage.0.get(Context::cpu_here()) else { return };
+    // The kernel knows the stacks of tasks.
+    let Some(stack) = probe::stack_around(pointer as usize) else { return };
+    let depth = (stack.end as u64).wrapping_sub(pointer);
+    if depth <= deepest.depth.load(Relaxed) {
+        return;
+    }
+    let context = Context::here();
+    let registers = Registers::Entry(entry);
+    let moment = action::Moment { registers, context: &context, address: entry.address() as u64, faults: 0 };
+    let mut walk = Walk::new(&moment, true);
+    let mut next = Some((walk.first(), depth));
+    deepest.note(depth, || {
+        let frame = next?;
+        // The caller of the function has all of the stack that the function was called with. An outer one has what lies
+        // above the frame record of the one that it has called.
+        let floor = walk.floor().map_or(depth, |floor| (stack.end as u64).saturating_sub(floor));
+        next = walk.step().map(|address| (address, floor));
+        Some(frame)
+    });
 }

@@ -10,6 +10,7 @@
 //! | `follower` | children that follow their parents into a restriction; for the bare-metal target only |
 //! | `graph` | the text of `function_graph` |
 //! | [`profile`] | how often functions were called, and how long they took |
+//! | [`usage`] | how deep stacks were |
 //! | `probes` | the probes, on many functions at once; for the bare-metal target only |
 //!
 //! **Nesting.** A call and its return are each recorded with the return address and the stack pointer. The reader matches a
@@ -24,6 +25,7 @@ pub(crate) mod graph;
 #[cfg(target_os = "none")]
 mod probes;
 pub mod profile;
+pub mod usage;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -13,6 +13,7 @@ use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 use fallible::{Arc, OutOfMemory};
 
 use super::profile::Counts;
+use super::usage::Usage;
 use super::{Kind, Recording};
 use crate::compiled::{self, Compiled};
 use crate::hit::handler;
@@ -248,6 +249,23 @@ impl Traced {
         };
         let Registered { probes: returns, refused, .. } = registered(0..counts.len(), probe, Kretprobe::register_all)?;
         Ok(Self { calls: Vec::new(), returns, _made: [None, None], _sites: None, refused })
+    }
+
+    /// Creates disarmed probes that keep the deepest stack at which `functions` are called.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory.
+    ///
+    /// # Safety
+    ///
+    /// `usage` stays where it is until the probes are dropped.
+    pub unsafe fn stacks(functions: &[u64], usage: &Usage) -> Result<Self, OutOfMemory> {
+        let data = core::ptr::from_ref(usage).expose_provenance();
+        let probe =
+            |number: usize| Kprobe::at(functions[number] as usize).entry(tracer::stack_entered).data(data).disabled();
+        let Registered { probes: calls, refused, .. } = registered(0..functions.len(), probe, Kprobe::register_all)?;
+        Ok(Self { calls, returns: Vec::new(), _made: [None, None], _sites: None, refused })
     }
 
     fn calls(

@@ -28,7 +28,7 @@ use crate::definition::{self, Definition};
 use crate::errno::Errno;
 use crate::error_log::ErrorLog;
 use crate::events::{Armed, Event, Events};
-use crate::filter;
+use crate::filter::{self, FindFunction};
 use crate::format::Field;
 use crate::histogram::OtherEvents;
 use crate::host::{Clock, Symbols};
@@ -47,6 +47,8 @@ pub struct Services {
     pub free: fn() -> usize,
     /// Returns the conversion of counter ticks to times.
     pub clock: fn() -> Clock,
+    /// Finds the functions that filters name.
+    pub functions: FindFunction,
 }
 
 /// The settings of all events that were ever enabled or got a filter or triggers.
@@ -156,7 +158,7 @@ impl Controls {
     pub fn set_filter<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
         let fields = &find(events, name)?.format().fields;
         let mut draft = self.draft()?;
-        let result = draft.get_mut(name)?.set_filter(text, fields);
+        let result = draft.get_mut(name)?.set_filter(text, fields, self.services.functions);
         if let Err(filter::Error { problem: filter::Problem::OutOfMemory, .. }) = result {
             return Err(Errno::NoMemory);
         }
@@ -175,7 +177,7 @@ impl Controls {
         let mut refused = None;
         for name in names(events, Some(group), None) {
             let fields = &find(events, name)?.format().fields;
-            match draft.get_mut(name)?.set_filter_of(text, fields, true) {
+            match draft.get_mut(name)?.set_filter_of(text, fields, self.services.functions, true) {
                 Ok(()) => {}
                 Err(filter::Error { problem: filter::Problem::OutOfMemory, .. }) => return Err(Errno::NoMemory),
                 Err(error) => refused = Some(error),
@@ -279,7 +281,7 @@ impl Controls {
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let in_link = !recorder.is_of_returns() && (self.services.in_link)(address);
         let manner = Manner { in_link, stacks: self.stacks, followed: self.followed.as_ref() };
-        let restricted = self.restriction.with(settings, fields)?;
+        let restricted = self.restriction.with(settings, fields, self.services.functions)?;
         settings.plan(restricted.as_ref(), manner, &|number| recorder.source(number))
     }
 

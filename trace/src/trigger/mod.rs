@@ -24,7 +24,7 @@ use fallible::{Arc, OutOfMemory};
 
 pub use parse::{Error, Kind, Request};
 
-use crate::filter::{Filter, Number, Test, WordQuestion};
+use crate::filter::{Filter, FindFunction, Number, Test, WordQuestion};
 use crate::format::Field;
 use crate::histogram::{Histogram, Key, Tally};
 use crate::ring::Rings;
@@ -122,7 +122,7 @@ impl Plan {
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Option<Box<Self>>, OutOfMemory> {
         let &Recording { restriction, followed, stacks, .. } = recording;
-        let filter = restriction.filter(None, fields)?;
+        let filter = restriction.filter(None, fields, FindFunction::NONE)?;
         if filter.is_none() && !stacks && followed.is_none() {
             return Ok(None);
         }

@@ -106,7 +106,7 @@ impl Request {
             }
             (error, Ok(filter)) => Error::Filter(filter, error),
         };
-        let parse = |filter| Filter::parse(filter, fields).map_err(|error| refuse(filter, error));
+        let parse = |filter| Filter::parse(filter, fields, scope.functions).map_err(|error| refuse(filter, error));
         let filter = filter.map(parse).transpose()?;
         let (name, parameters) = match command.split_once(':') {
             Some((name, parameters)) => (name, Some(parameters)),

@@ -12,7 +12,7 @@ use fallible::{OutOfMemory, TryClone};
 use super::settings::Settings;
 use crate::definition::number::unsigned;
 use crate::errno::Errno;
-use crate::filter::{CPU, Filter};
+use crate::filter::{CPU, Filter, FindFunction};
 use crate::format::Field;
 
 /// The largest task number that can be set: `common_pid` is an int.
@@ -97,13 +97,23 @@ impl Restriction {
 
     /// Returns the filter of an event with these `fields` combined with the restriction; `None` if there is no
     /// restriction that a filter has to keep.
-    pub(crate) fn with(&self, settings: &Settings, fields: &[Field]) -> Result<Option<Filter>, OutOfMemory> {
-        self.filter(settings.filter(), fields)
+    pub(crate) fn with(
+        &self,
+        settings: &Settings,
+        fields: &[Field],
+        functions: FindFunction,
+    ) -> Result<Option<Filter>, OutOfMemory> {
+        self.filter(settings.filter(), fields, functions)
     }
 
     /// Returns the filter `own`, which uses only these `fields`, combined with the restriction; `None` if there is no
     /// restriction.
-    pub(crate) fn filter(&self, own: Option<&Filter>, fields: &[Field]) -> Result<Option<Filter>, OutOfMemory> {
+    pub(crate) fn filter(
+        &self,
+        own: Option<&Filter>,
+        fields: &[Field],
+        functions: FindFunction,
+    ) -> Result<Option<Filter>, OutOfMemory> {
         let mut text = fallible::format(format_args!("{self}"))?;
         if text.is_empty() {
             return Ok(None);
@@ -115,7 +125,7 @@ impl Restriction {
         }
         // Every event has the fields of the restriction, so the text can only be refused for its length: it would take
         // too much memory.
-        Filter::parse(&text, fields).map(Some).map_err(|_| OutOfMemory)
+        Filter::parse(&text, fields, functions).map(Some).map_err(|_| OutOfMemory)
     }
 }
 
@@ -182,7 +192,7 @@ mod tests {
         let arguments = [("cpu", Type::one(Base::String)), ("common_cpu", Type::one(Base::String))];
         let fields = Format::new(Shape::Probe, arguments).unwrap().fields;
         let mut settings = Settings::new(true).unwrap();
-        assert!(Restriction::default().with(&settings, &fields).unwrap().is_none());
+        assert!(Restriction::default().with(&settings, &fields, FindFunction::NONE).unwrap().is_none());
         for (restriction, filter) in [
             (Restriction { only: tasks("1 2"), ..Restriction::default() }, "(common_pid == 1 || common_pid == 2)"),
             (Restriction { without: tasks("1"), ..Restriction::default() }, "!(common_pid == 1)"),
@@ -192,11 +202,17 @@ mod tests {
                 "(common_pid == 1) && !(common_pid == 2) && (common_cpu == 0 || common_cpu == 2)",
             ),
         ] {
-            assert_eq!(alloc::format!("{}", restriction.with(&settings, &fields).unwrap().unwrap()), filter);
-            settings.set_filter("common_pid > 0 || common_cpu == 7", &fields).unwrap();
+            assert_eq!(
+                alloc::format!("{}", restriction.with(&settings, &fields, FindFunction::NONE).unwrap().unwrap()),
+                filter
+            );
+            settings.set_filter("common_pid > 0 || common_cpu == 7", &fields, FindFunction::NONE).unwrap();
             let both = alloc::format!("{filter} && (common_pid > 0 || common_cpu == 7)");
-            assert_eq!(alloc::format!("{}", restriction.with(&settings, &fields).unwrap().unwrap()), both);
-            settings.set_filter("0", &fields).unwrap();
+            assert_eq!(
+                alloc::format!("{}", restriction.with(&settings, &fields, FindFunction::NONE).unwrap().unwrap()),
+                both
+            );
+            settings.set_filter("0", &fields, FindFunction::NONE).unwrap();
         }
     }
 }

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 use fallible::{Arc, OutOfMemory, TryClone};
 
 use super::{Action, Kind, Manner, Plan, Request, Switch, Trigger};
-use crate::filter::{self, Filter, Number};
+use crate::filter::{self, Filter, FindFunction, Number};
 use crate::format::Field;
 use crate::histogram::{self, Command, Definition, Histogram};
 use crate::ring::Rings;
@@ -208,8 +208,8 @@ impl Settings {
     ///
     /// Returns what is wrong with the filter. Then the event has no filter, and the file shows the error. If there is
     /// no memory, nothing has changed.
-    pub fn set_filter(&mut self, text: &str, fields: &[Field]) -> Result<(), filter::Error> {
-        self.set_filter_of(text, fields, false)
+    pub fn set_filter(&mut self, text: &str, fields: &[Field], functions: FindFunction) -> Result<(), filter::Error> {
+        self.set_filter_of(text, fields, functions, false)
     }
 
     /// Sets the filter as [`set_filter`](Self::set_filter) does. A filter that is set for all events of a group is
@@ -218,13 +218,19 @@ impl Settings {
     /// # Errors
     ///
     /// Returns the errors of [`set_filter`](Self::set_filter).
-    pub fn set_filter_of(&mut self, text: &str, fields: &[Field], is_of_group: bool) -> Result<(), filter::Error> {
+    pub fn set_filter_of(
+        &mut self,
+        text: &str,
+        fields: &[Field],
+        functions: FindFunction,
+        is_of_group: bool,
+    ) -> Result<(), filter::Error> {
         let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
         if text == "0" {
             (self.filter, self.refused_filter) = (None, None);
             return Ok(());
         }
-        match Filter::parse(text, fields) {
+        match Filter::parse(text, fields, functions) {
             Err(error) if is_of_group && error.problem != filter::Problem::OutOfMemory => {
                 self.refuse_filter(text, filter::Error { problem: filter::Problem::OfGroup, column: 0 })
             }

@@ -206,7 +206,7 @@ fn a_filter_decides_what_is_kept_and_shows_its_error() {
         text
     };
     assert_eq!(shown(&settings), "none\n");
-    settings.set_filter(" u == 1\n", hit.fields()).unwrap();
+    settings.set_filter(" u == 1\n", hit.fields(), FindFunction::NONE).unwrap();
     assert_eq!(shown(&settings), "u == 1\n");
     assert!(
         !settings
@@ -216,12 +216,12 @@ fn a_filter_decides_what_is_kept_and_shows_its_error() {
             .run(&hit.record, &hit.moment(), &ON)
             .keep
     );
-    settings.set_filter("nofield == 1", hit.fields()).unwrap_err();
+    settings.set_filter("nofield == 1", hit.fields(), FindFunction::NONE).unwrap_err();
     assert_eq!(shown(&settings), "nofield == 1\n        ^\nparse_error: Field not found\n");
-    settings.set_filter("(u == 1", hit.fields()).unwrap_err();
+    settings.set_filter("(u == 1", hit.fields(), FindFunction::NONE).unwrap_err();
     assert_eq!(shown(&settings), "(u == 1\n^\nparse_error: Too many '('\n");
     assert!(settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().is_none());
-    settings.set_filter("0", hit.fields()).unwrap();
+    settings.set_filter("0", hit.fields(), FindFunction::NONE).unwrap();
     assert_eq!(shown(&settings), "none\n");
 }
 
@@ -229,7 +229,7 @@ fn a_filter_decides_what_is_kept_and_shows_its_error() {
 #[test]
 fn a_cell_owns_its_plan() {
     let mut settings = Settings::new(true).unwrap();
-    settings.set_filter("u == 1", Hit::new().fields()).unwrap();
+    settings.set_filter("u == 1", Hit::new().fields(), FindFunction::NONE).unwrap();
     let cell = PlanCell::default();
     assert!(cell.replace(settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap()).is_none());
     let recording = settings.recording();
@@ -262,7 +262,7 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
         ("x == 77 && t == 't'", false, true),
     ] {
         let mut settings = Settings::new(true).unwrap();
-        settings.set_filter(filter, hit.fields()).unwrap();
+        settings.set_filter(filter, hit.fields(), FindFunction::NONE).unwrap();
         let plan = settings.plan(None, Manner::INSIDE, &number).unwrap().unwrap();
         assert_eq!(plan.is_direct, is_direct, "{filter}");
         let record = if is_direct { &[][..] } else { &hit.record };

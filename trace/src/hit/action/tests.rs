@@ -1,7 +1,7 @@
 //! Actions of a hit, on a record that is made here.
 
 use super::*;
-use crate::filter::Filter;
+use crate::filter::{Filter, FindFunction};
 use crate::format::{Base, Field, Format, Shape, Type};
 use crate::trigger::settings::Room;
 use aarch64_kprobes::exception::TrapFrame;
@@ -61,7 +61,7 @@ impl Hit {
 #[test]
 fn a_record_that_is_cut_off_is_read_as_far_as_it_goes() {
     let mut hit = Hit::new();
-    let filter = Filter::parse("x == 0 && !(t == '' || t != '') && s == 0", hit.fields()).unwrap();
+    let filter = Filter::parse("x == 0 && !(t == '' || t != '') && s == 0", hit.fields(), FindFunction::NONE).unwrap();
     assert!(!hit.accepted_by(&filter));
     hit.record.truncate(19);
     assert!(hit.accepted_by(&filter));

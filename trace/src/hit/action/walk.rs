@@ -39,6 +39,13 @@ impl<'a> Walk<'a> {
         self.address
     }
 
+    /// Returns the address behind the frame record that [`step`](Self::step) will read; `None` if it will read none.
+    #[cfg(target_os = "none")]
+    #[must_use]
+    pub fn floor(&self) -> Option<u64> {
+        (!self.in_link && self.record != 0).then_some(self.record as u64 + 16)
+    }
+
     /// Returns the next return address; `None` at the end of the stack.
     #[inline]
     pub fn step(&mut self) -> Option<u64> {

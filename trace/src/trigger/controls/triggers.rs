@@ -145,7 +145,8 @@ impl Controls {
         let fields = &find(events, name)?.format().fields;
         let linked = self.linked()?;
         let (clock, others) = ((self.services.clock)(), Some(events as &dyn OtherEvents));
-        let scope = Scope { event: name, linked: &linked, clock, others, needed, is_removal: false };
+        let functions = self.services.functions;
+        let scope = Scope { event: name, linked: &linked, clock, others, needed, functions, is_removal: false };
         let request = Request::parse_in(text, fields, scope);
         drop(linked);
         let mut request = request.map_err(|error| match error {
