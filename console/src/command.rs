@@ -102,9 +102,9 @@ static COMMANDS: [Command; 22] = [
         "`>` overwrites, `>>` appends; quotes as in a shell; -n: without a newline;\n\
          $?: 1 if the previous line was refused, otherwise 0",
     ),
-    Command::new("mkdir", "instances/NAME", "make a trace with rings of its own", files::mkdir)
-        .more("its files are below instances/NAME; definitions of events are shared by all"),
-    Command::new("rmdir", "instances/NAME", "remove such a trace", files::rmdir),
+    Command::new("mkdir", "PATH", "make instances/NAME, a trace of its own", files::mkdir)
+        .more("it has rings, settings and a tracer; the definitions of events are shared"),
+    Command::new("rmdir", "PATH", "remove instances/NAME", files::rmdir),
     Command::new("clear", "trace", "discard the recorded hits", probes::clear),
     Command::new("enable", "NAME", "arm an event again", probes::enable),
     Command::new("disable", "NAME", "disarm an event; its counts stay", probes::disable),

@@ -151,7 +151,9 @@ pub(crate) fn command(session: &mut Session, text: &str) -> Result<(), Errno> {
             println!("{count} of the functions cannot have the command; the first: {error}");
         }
         added.inspect_err(|errno| match errno {
-            Errno::Invalid if refused.count < functions.len() => println!("`{command}` is no command; {COMMANDS}"),
+            Errno::Invalid if refused.count < functions.len() => {
+                println!("`{command}` is no command, or its event does not exist; {COMMANDS}")
+            }
             Errno::Exists => println!("a function that matches `{glob}` has the opposite command"),
             _ => {}
         })?;
@@ -160,7 +162,7 @@ pub(crate) fn command(session: &mut Session, text: &str) -> Result<(), Errno> {
 }
 
 /// The commands of functions.
-const COMMANDS: &str = "they are traceon, traceoff, snapshot, stacktrace, enable_event:GROUP:EVENT, disable_event:GROUP:EVENT; with :COUNT";
+const COMMANDS: &str = "the commands are traceon, traceoff, snapshot, stacktrace, enable_event:GROUP:EVENT, disable_event:GROUP:EVENT; with :COUNT";
 
 impl TryClone for Settings {
     fn try_clone(&self) -> Result<Self, OutOfMemory> {

@@ -6,7 +6,7 @@ use kprobes_models::{Model, loom::thread, verify};
 
 use crate::hit::action::tests::{Hit, ON, ROOM};
 use crate::trigger::settings::{Room, Settings};
-use crate::trigger::{Kind, Plan, Request};
+use crate::trigger::{Kind, Manner, Plan, Request};
 
 /// The value of `x` in every hit.
 const VALUE: u64 = 5;
@@ -22,7 +22,7 @@ fn counting(trigger: &'static str) -> Model {
         }
         let mut settings = Settings::new(false).unwrap();
         settings.set_trigger(request, Room { cpus: 1, ..ROOM }, None).unwrap();
-        let plan: Arc<Plan> = Arc::from(settings.plan(None, true, &|number| number).unwrap().unwrap());
+        let plan: Arc<Plan> = Arc::from(settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap());
         let writer = thread::spawn(move || {
             let mut hit = Hit::with(1, 2, VALUE, "t");
             hit.context.cpu = 0;

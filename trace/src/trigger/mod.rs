@@ -154,11 +154,12 @@ pub(crate) struct Manner<'a> {
     pub followed: Option<&'a Arc<Followed>>,
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 impl Manner<'_> {
     /// At the entry of a function.
     pub const AT_ENTRY: Self = Self { in_link: true, stacks: false, followed: None };
     /// At another instruction.
+    #[cfg(not(loom))]
     pub const INSIDE: Self = Self { in_link: false, stacks: false, followed: None };
 }
 
