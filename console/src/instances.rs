@@ -56,9 +56,14 @@ impl Instances {
         self.all.iter().map(|instance| &*instance.name)
     }
 
+    /// Returns what all instances trace.
+    pub(crate) fn traces(&self) -> impl Iterator<Item = (&Events<Probe>, &Controls, &Tracing)> {
+        self.all.iter().map(|Instance { events, controls, tracing, .. }| (events, controls, tracing))
+    }
+
     /// Returns the events of all instances.
     pub(crate) fn events(&self) -> impl Iterator<Item = &Event> {
-        self.all.iter().flat_map(|instance| instance.events.iter())
+        self.traces().flat_map(|(events, ..)| events.iter())
     }
 
     /// Whether the event of this name is in use in an instance.

@@ -242,17 +242,19 @@ impl Settings {
 }
 
 impl Tracing {
-    /// Returns the functions that the tracer has probes on, each with the number of calls and returns that were missed.
+    /// Returns the functions that the tracers have probes on, each once for each tracer, with the number of calls and
+    /// returns that it has missed.
     pub(crate) fn enabled(&self) -> impl Iterator<Item = (usize, u64)> {
-        let missed = |address: usize| {
-            let probes = self.traced().flat_map(Traced::probes);
-            probes.filter(|probe| probe.address() == address).map(|probe| probe.missed()).sum()
-        };
-        self.traced().flat_map(Traced::functions_traced).map(move |address| (address, missed(address)))
-    }
-
-    fn traced(&self) -> impl Iterator<Item = &Traced> {
-        self.probes.iter().map(|probes| &probes.traced)
+        let tracer = self.probes.iter().map(|probes| &probes.traced);
+        let profile = self.profile.iter().filter_map(|profile| profile.traced.as_ref());
+        let all = tracer.chain(profile).chain(&self.stacks.traced);
+        all.flat_map(|traced| {
+            let missed = |address: usize| {
+                let probes = traced.probes().filter(|probe| probe.address() == address);
+                probes.map(|probe| probe.missed()).sum()
+            };
+            traced.functions_traced().map(move |address| (address, missed(address)))
+        })
     }
 
     /// Returns the tasks whose calls are recorded, with the children that follow them.

@@ -112,7 +112,7 @@ pub(super) fn read_functions(_: &Session, _: &[&str], out: &mut dyn Write) -> Re
     let range = probe::blacklist();
     for function in symbol::table().into_iter().flat_map(|table| table.iter()) {
         if !range.contains(&(function.address as usize)) {
-            writeln!(out, "{}", function.name)?;
+            writeln!(out, "{}", symbol::path(&function).map_err(Errno::from)?)?;
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! The files about tracers: which one is set, the functions that it traces, and the profile of functions.
 
+use alloc::vec::Vec;
 use core::fmt::Write;
 
 use kprobes_trace::definition::Family;
@@ -118,27 +119,31 @@ pub(super) fn write_depth(session: &mut Session, _: &[&str], text: &str) -> Resu
     })
 }
 
-/// Writes the functions that are traced or have an enabled fprobe, each with the number of those, and of the calls and
-/// returns that the tracer has missed, if any were. The last line has the number that were lost when the functions or the
-/// limits of the tracer changed.
+/// Writes the functions that are traced or have an enabled fprobe or a command, in whichever trace, each with the number of
+/// its users, and of the calls and returns that the tracers have missed, if any were. The last line has the number that
+/// were lost when the functions or the limits of the tracer changed.
 pub(super) fn read_enabled(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
-    let fprobes = session.events.probes_of(Some(Family::Fprobe)).filter(|event| event.is_enabled());
-    let fprobes = fprobes.map(|event| event.address() as usize);
-    let count = |address| fprobes.clone().filter(|&other| other == address).count();
-    for (address, missed) in session.tracing.enabled() {
+    let main = (&session.events, &session.controls, &session.tracing);
+    let mut users = Vec::new();
+    for (events, controls, tracing) in session.instances.traces().chain([main]) {
+        let fprobes = events.probes_of(Some(Family::Fprobe)).filter(|event| event.is_enabled());
+        let fprobes = fprobes.map(|event| event.address());
+        let mut commands =
+            fallible::collect(controls.commands(events).map(|(function, _)| function)).map_err(Errno::from)?;
+        commands.dedup();
+        let without_misses = fprobes.chain(commands).map(|address| (address as usize, 0));
+        fallible::extend(&mut users, tracing.enabled().chain(without_misses)).map_err(Errno::from)?;
+    }
+    users.sort_unstable();
+    for users in users.chunk_by(|(one, _), (other, _)| one == other) {
+        let Some(&(address, _)) = users.first() else { continue };
         write_function(out, address)?;
-        write!(out, " ({})", 1 + count(address))?;
+        write!(out, " ({})", users.len())?;
+        let missed: u64 = users.iter().map(|(_, missed)| missed).sum();
         if missed > 0 {
             write!(out, "\tmissed: {missed}")?;
         }
         out.write_str("\n")?;
-    }
-    for (number, address) in fprobes.clone().enumerate() {
-        let is_listed = fprobes.clone().take(number).any(|other| other == address);
-        if !is_listed && session.tracing.enabled().all(|(other, _)| other != address) {
-            write_function(out, address)?;
-            writeln!(out, " ({})", count(address))?;
-        }
     }
     match session.tracing.lost {
         0 => Ok(()),

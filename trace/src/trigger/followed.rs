@@ -22,15 +22,20 @@ pub struct Followed {
 }
 
 /// Numbers of tasks. Each is in the bucket that its remainder names, so that a hit looks at one bucket.
+///
+/// A task that has ended stays until its place is taken, or until its number is another task's: the end is an event
+/// itself, and so is the switch to the next task.
 #[derive(Debug)]
 pub(crate) struct TaskSet(pub(crate) Box<[Bucket]>);
 
-/// Tasks, or [`NONE`].
+/// Tasks, tasks with the mark [`ENDED`], or [`NONE`].
 #[derive(Debug)]
 pub(crate) struct Bucket(pub(crate) [AtomicU32; WAYS]);
 
 /// A place without a task.
 pub(crate) const NONE: u32 = u32::MAX;
+/// The mark of a task that has ended. The numbers of tasks do not have this bit.
+pub(crate) const ENDED: u32 = 1 << 31;
 const WAYS: usize = 8;
 const BUCKETS: usize = 128;
 
@@ -76,7 +81,7 @@ impl TaskSet {
 
     fn tasks(&self) -> Result<Tasks, OutOfMemory> {
         let all = self.0.iter().flat_map(|Bucket(places)| places).map(|place| place.load(Relaxed));
-        let mut numbers: Vec<u64> = fallible::collect(all.filter(|task| *task != NONE).map(u64::from))?;
+        let mut numbers: Vec<u64> = fallible::collect(all.filter(|task| task & ENDED == 0).map(u64::from))?;
         numbers.sort_unstable();
         Ok(Tasks::of(numbers))
     }
@@ -118,6 +123,14 @@ mod tests {
         assert_eq!(accepted, [7, 9, 20, 21]);
         [20, 9, 4, 23].into_iter().for_each(|task| followed.ends(task));
         assert_eq!(written(&followed), "7 21 /11 ");
+        // What still happens in a task that has ended is recorded, or not, as before.
+        assert!(followed.accepts(20) && !followed.accepts(23));
+        // Its number is then another task's.
+        followed.starts(5, 20);
+        assert!(!followed.accepts(20));
+        followed.starts(7, 20);
+        assert!(followed.accepts(20));
+        assert_eq!(written(&followed), "7 20 21 /11 ");
     }
 
     #[test]

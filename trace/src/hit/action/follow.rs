@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::trigger::followed::{Bucket, Followed, NONE, TaskSet};
+use crate::trigger::followed::{Bucket, ENDED, Followed, NONE, TaskSet};
 
 impl Followed {
     /// Whether hits of this task are recorded.
@@ -17,18 +17,20 @@ impl Followed {
     #[inline]
     pub(crate) fn starts(&self, parent: u32, child: u32) {
         for set in self.only.iter().chain([&self.without]) {
+            // An earlier task with this number has ended.
+            set.replace(child, NONE);
             if set.has(parent) {
                 set.insert(child);
             }
         }
     }
 
-    /// Forgets a task that ends: its number may be used again.
+    /// Marks a task that ends: nobody follows it any more, and its place may be taken.
     #[cfg(any(target_os = "none", all(test, not(loom))))]
     #[inline]
     pub(crate) fn ends(&self, task: u32) {
         for set in self.only.iter().chain([&self.without]) {
-            set.remove(task);
+            set.replace(task, task | ENDED);
         }
     }
 }
@@ -42,24 +44,30 @@ impl TaskSet {
 
     #[inline]
     pub(crate) fn has(&self, task: u32) -> bool {
-        self.bucket(task).iter().any(|place| place.load(Relaxed) == task)
+        let is_it = |place: u32| place == task || place == task | ENDED && place != NONE;
+        self.bucket(task).iter().any(|place| is_it(place.load(Relaxed)))
     }
 
     /// Adds a task. Returns false if there is no place for it.
     #[inline]
     pub(crate) fn insert(&self, task: u32) -> bool {
         // Only the task that starts it adds it, so it is not added twice at once.
-        let take = |place: &AtomicU32| place.compare_exchange(NONE, task, Relaxed, Relaxed).is_ok();
+        let take = |place: &AtomicU32| {
+            let before = place.load(Relaxed);
+            before & ENDED != 0 && place.compare_exchange(before, task, Relaxed, Relaxed).is_ok()
+        };
         self.has(task) || self.bucket(task).iter().any(take)
     }
 
+    /// Puts `other` in the place of a task, whether it has ended or not.
     #[cfg(any(target_os = "none", all(test, not(loom))))]
     #[inline]
-    fn remove(&self, task: u32) {
+    fn replace(&self, task: u32, other: u32) {
         for place in self.bucket(task) {
-            // Whoever starts meanwhile takes a place that is empty, and not this one.
-            if place.load(Relaxed) == task {
-                place.store(NONE, Relaxed);
+            let before = place.load(Relaxed);
+            // If the place of a task that has ended is taken meanwhile, it is gone anyway.
+            if before != NONE && before & !ENDED == task {
+                let _ = place.compare_exchange(before, other, Relaxed, Relaxed);
             }
         }
     }
