@@ -40,6 +40,8 @@ struct Instance {
     tracing: Tracing,
     events: Events<Probe>,
     controls: Controls,
+    /// What [`Events::changes`] of the kernel's trace was when the definitions were last made the same.
+    changes: u64,
 }
 
 /// The longest name, in bytes, as in Linux (`NAME_MAX`).
@@ -76,8 +78,23 @@ impl Instances {
     }
 
     /// Disarms all probes of events, or arms again those that should be.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory to arm them. They are as they were, unless there is no memory for that any more either.
     pub(crate) fn set_armed(&mut self, armed: bool) -> Result<(), Errno> {
-        self.all.iter_mut().try_for_each(|Instance { events, controls, .. }| controls.set_armed(events, armed))
+        for number in 0..self.all.len() {
+            let set = |Instance { events, controls, .. }: &mut Instance, armed| controls.set_armed(events, armed);
+            let (done, rest) = self.all.split_at_mut(number);
+            if let Some(Err(errno)) = rest.first_mut().map(|instance| set(instance, armed)) {
+                for instance in done {
+                    // There was memory for this before.
+                    let _ = set(instance, !armed);
+                }
+                return Err(errno);
+            }
+        }
+        Ok(())
     }
 
     fn position(&self, name: &str) -> Result<usize, Errno> {
@@ -126,7 +143,8 @@ pub(crate) fn make(session: &mut Session, name: &str) -> Result<(), Errno> {
     };
     match fill() {
         Ok((events, controls)) => {
-            instances.all.push(Instance { name, tracing: Tracing::default(), events, controls });
+            let changes = main.changes();
+            instances.all.push(Instance { name, tracing: Tracing::default(), events, controls, changes });
             Ok(())
         }
         Err(errno) => {
@@ -137,9 +155,12 @@ pub(crate) fn make(session: &mut Session, name: &str) -> Result<(), Errno> {
 }
 
 impl Instances {
-    /// Keeps rings that nothing records in any more, as small as they can be.
+    /// Keeps rings that nothing records in any more, empty and as small as they can be.
     fn give_back(&mut self, rings: &'static Rings) {
         rings.set_on(false);
+        rings.set_overwrites(true);
+        // Without memory for a copy of what a trigger has split off, the next reader finds it: it is empty then.
+        let _ = rings.split_off(false);
         // Without memory for smaller ones they stay as they are.
         let _ = tracing::resize(rings, None, 0);
         rings.clear();
@@ -177,27 +198,37 @@ fn exchange(session: &mut Session, number: usize) {
     }
 }
 
-/// Gives all instances the definitions of the kernel's trace. Shows which one cannot be given.
+/// Gives all instances the definitions of the kernel's trace, if these have changed. Shows which instance lacks one.
 ///
 /// # Errors
 ///
-/// A definition is refused in an instance, or there is no memory for it there.
+/// A definition is refused in an instance, or there is no memory for it there. It is tried again when definitions change
+/// the next time.
 pub(crate) fn follow(session: &mut Session) -> Result<(), Errno> {
     let Session { events: main, instances, .. } = session;
-    for Instance { name, events, controls, .. } in &mut instances.all {
-        controls.follow(events, main, &tracing::Names).map_err(refuse).inspect_err(|_| {
-            println!("the instance {name} lacks a definition; it will be tried again with the next one");
-        })?;
+    let mut outcome = Ok(());
+    for Instance { name, events, controls, changes, .. } in &mut instances.all {
+        if mem::replace(changes, main.changes()) == main.changes() {
+            continue;
+        }
+        if let Err(error) = controls.follow(events, main, &tracing::Names) {
+            println!("the instance {name} lacks a definition until definitions change again");
+            outcome = Err(refuse(error));
+        }
     }
-    Ok(())
+    outcome
 }
 
 fn refuse(error: FollowError) -> Errno {
     match error {
         FollowError::OutOfMemory => Errno::NoMemory,
-        FollowError::Refused(error) => {
+        FollowError::Probe(error) => {
             println!("{error}");
             error.problem.errno()
+        }
+        FollowError::Synthetic(problem) => {
+            println!("{problem}");
+            problem.errno()
         }
     }
 }

@@ -6,7 +6,7 @@ use kprobes_trace::errno::Errno;
 use kprobes_vm::counted::counted;
 
 use crate::instances;
-use crate::session::Session;
+use crate::session::{Event, Session};
 use crate::symbol::Symbolic;
 use crate::tracing;
 use crate::typed;
@@ -36,7 +36,13 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
             if events.is_in_use(&removal, &|_| false) {
                 return Err(Failure::at(name, "another event is on it; remove that first"));
             }
-            if events.is_in_use(&removal, &|event| instances.have_busy(event)) {
+            let synthetic =
+                || events.iter().filter(|event| event.is_synthetic() && removal.matches(event.definition()));
+            if synthetic().any(|event| controls.is_recorded(event)) {
+                return Err(Failure::at(name, "a trigger records it; remove that first"));
+            }
+            let is_in_instance = |event: &Event| instances.have_busy(event);
+            if events.is_in_use(&removal, &is_in_instance) || synthetic().any(is_in_instance) {
                 return Err(Failure::at(name, "an instance uses it; disable it there first"));
             }
             controls.reset(events, |definition| removal.matches(definition));

@@ -173,6 +173,11 @@ impl Session {
         }
     }
 
+    /// Whether the event is in use, in this trace or in an instance.
+    pub(crate) fn is_busy(&self, event: &Event) -> bool {
+        self.controls.is_busy(event) || self.instances.have_busy(event)
+    }
+
     /// Returns the event, of any instance, whose probe was registered with `data`.
     pub(crate) fn event_of(&self, data: usize) -> Option<&Event> {
         self.events.iter().chain(self.instances.events()).find(|event| event.data() == data)

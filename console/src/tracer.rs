@@ -21,7 +21,6 @@ use kprobes_trace::tracer::{FollowError, Follower, Graph, Recording, Refused, Tr
 use kprobes_trace::trigger::followed::Followed;
 use kprobes_trace::trigger::restriction::Restriction;
 
-use crate::files::patterns::{self, Pattern};
 use crate::host::cpus;
 use crate::session::Session;
 use crate::{symbol, tracing};
@@ -30,12 +29,14 @@ use crate::{symbol, tracing};
 #[derive(Debug, Default)]
 pub(crate) struct Tracing {
     /// The probes of the tracer, if it is not `nop`.
-    probes: Option<Probes>,
+    traced: Option<Traced>,
     /// What [`Traced::unregister`] has counted since the tracer was set.
     pub(crate) lost: u64,
     pub(crate) settings: Settings,
+    /// The tasks of the restriction of calls, and what tells them of children, if children follow.
+    followed: Option<Following>,
     /// The settings that the probes were made by, if these have changed since.
-    before: Option<Settings>,
+    before: Option<Before>,
     profile: Option<Profile>,
     pub(crate) stacks: Stacks,
     /// What tells the tasks in `set_event_pid` of their children, if these follow.
@@ -64,12 +65,20 @@ pub(crate) struct Settings {
     stacks: bool,
 }
 
-/// The probes of a tracer.
+/// Tasks whose children follow them, and what tells of the children.
 #[derive(Debug)]
-struct Probes {
-    traced: Traced,
-    /// The tasks of the restriction, and what tells them of children, if children follow.
-    followed: Option<(Arc<Followed>, Follower)>,
+struct Following {
+    tasks: Arc<Followed>,
+    _follower: Follower,
+}
+
+/// What the probes of the tracer were made by.
+#[derive(Debug)]
+struct Before {
+    settings: Settings,
+    /// The tasks that were followed, if others are since.
+    followed: Option<Following>,
+    has_other_tasks: bool,
 }
 
 /// Functions, by their virtual addresses, in ascending order.
@@ -122,43 +131,35 @@ fn meant(glob: &str) -> Result<Vec<u64>, Errno> {
     Err(Errno::Invalid)
 }
 
-/// Carries out the commands in `text`: gives them to functions, or takes them away. If one is refused, those before it
-/// have been carried out.
+/// Gives the functions that match `glob` a command, or takes it from them.
 ///
 /// # Errors
 ///
-/// A pattern matches no function, a command is refused, or there is no memory.
-pub(crate) fn command(session: &mut Session, text: &str) -> Result<(), Errno> {
+/// No function matches, the command is refused, or there is no memory.
+pub(crate) fn command(session: &mut Session, glob: &str, command: &str, is_removed: bool) -> Result<(), Errno> {
     let Session { controls, events, .. } = session;
-    for Pattern { glob, command, is_removed } in patterns::of(text) {
-        let Some(command) = command else { continue };
-        let functions = meant(glob)?;
-        if is_removed {
-            controls.remove_command(events, &functions, command).inspect_err(|errno| {
-                if *errno == Errno::Invalid {
-                    println!("no function that matches `{glob}` has the command `{command}`");
-                }
-            })?;
-            continue;
-        }
-        let mut refused = Refused::default();
-        let mut refuse = |error: ProbeError| {
-            refused.count += 1;
-            refused.first.get_or_insert(error);
-        };
-        let added = controls.add_command(events, &functions, command, &tracing::Names, &mut refuse);
-        if let Refused { count, first: Some(error) } = &refused {
-            println!("{count} of the functions cannot have the command; the first: {error}");
-        }
-        added.inspect_err(|errno| match errno {
-            Errno::Invalid if refused.count < functions.len() => {
-                println!("`{command}` is no command, or its event does not exist; {COMMANDS}")
+    let functions = meant(glob)?;
+    if is_removed {
+        return controls.remove_command(events, &functions, command).inspect_err(|errno| {
+            if *errno == Errno::Invalid {
+                println!("no function that matches `{glob}` has the command `{command}`");
             }
-            Errno::Exists => println!("a function that matches `{glob}` has the opposite command"),
-            _ => {}
-        })?;
+        });
     }
-    Ok(())
+    let mut refused = Refused::default();
+    let mut refuse = |error: ProbeError| {
+        refused.count += 1;
+        refused.first.get_or_insert(error);
+    };
+    let added = controls.add_command(events, &functions, command, &tracing::Names, &mut refuse);
+    if let Refused { count, first: Some(error) } = &refused {
+        println!("{count} of the functions cannot have the command; the first: {error}");
+    }
+    added.inspect_err(|errno| {
+        if *errno == Errno::Invalid && refused.count < functions.len() {
+            println!("`{command}` is no command, or its event does not exist; {COMMANDS}");
+        }
+    })
 }
 
 /// The commands of functions.
@@ -181,21 +182,19 @@ impl TryClone for Settings {
 }
 
 impl Functions {
-    /// Adds and removes the functions that `text`, which was written to a file, names. Passes over commands.
+    /// Adds the functions that match `glob`, or takes them out.
     ///
     /// # Errors
     ///
-    /// A pattern matches no function, or there is no memory.
-    pub(crate) fn change(&mut self, text: &str) -> Result<(), Errno> {
-        for Pattern { glob, is_removed, .. } in patterns::of(text).filter(|pattern| pattern.command.is_none()) {
-            let meant = meant(glob)?;
-            if is_removed {
-                self.0.retain(|function| meant.binary_search(function).is_err());
-            } else {
-                fallible::extend(&mut self.0, meant)?;
-                self.0.sort_unstable();
-                self.0.dedup();
-            }
+    /// The pattern matches no function, or there is no memory.
+    pub(crate) fn change(&mut self, glob: &str, is_removed: bool) -> Result<(), Errno> {
+        let meant = meant(glob)?;
+        if is_removed {
+            self.0.retain(|function| meant.binary_search(function).is_err());
+        } else {
+            fallible::extend(&mut self.0, meant)?;
+            self.0.sort_unstable();
+            self.0.dedup();
         }
         Ok(())
     }
@@ -216,11 +215,16 @@ impl Settings {
         fallible::collect(traceable("*").map(|function| function.address).filter(is_traced))
     }
 
-    /// Creates the probes of `tracer`, disarmed.
-    fn probes(&self, tracer: Tracer, rings: &'static Rings) -> Result<Option<Probes>, FollowError> {
-        let followed = Followed::of(&self.restriction)?;
+    /// Creates the probes of `tracer`, disarmed. `followed` are the tasks of the restriction, if children follow.
+    fn probes(
+        &self,
+        tracer: Tracer,
+        rings: &'static Rings,
+        followed: Option<&Following>,
+    ) -> Result<Option<Traced>, OutOfMemory> {
         let Self { graph, graph_notrace, max_depth, restriction, results, stacks, .. } = self;
-        let recording = Recording { restriction, followed: followed.as_ref(), stacks: *stacks, results: *results };
+        let followed = followed.map(|following| &following.tasks);
+        let recording = Recording { restriction, followed, stacks: *stacks, results: *results };
         let traced = match tracer {
             Tracer::Nop => return Ok(None),
             Tracer::Function => Traced::functions(&self.functions()?, rings, &recording)?,
@@ -235,9 +239,16 @@ impl Settings {
         {
             println!("{count} of the functions in set_ftrace_filter cannot be traced; the first: {error}");
         }
-        let follow = |followed: Arc<Followed>| Follower::new(&followed).map(|follower| (followed, follower));
-        let followed = followed.map(follow).transpose()?;
-        Ok(Some(Probes { traced, followed }))
+        Ok(Some(traced))
+    }
+}
+
+impl Following {
+    /// Begins to follow the tasks of `restriction`; `None` if there are none, or if their children do not follow.
+    fn of(restriction: &Restriction) -> Result<Option<Self>, Errno> {
+        let Some(tasks) = Followed::of(restriction)? else { return Ok(None) };
+        let follower = Follower::new(&tasks).map_err(refuse)?;
+        Ok(Some(Self { tasks, _follower: follower }))
     }
 }
 
@@ -245,9 +256,8 @@ impl Tracing {
     /// Returns the functions that the tracers have probes on, each once for each tracer, with the number of calls and
     /// returns that it has missed.
     pub(crate) fn enabled(&self) -> impl Iterator<Item = (usize, u64)> {
-        let tracer = self.probes.iter().map(|probes| &probes.traced);
         let profile = self.profile.iter().filter_map(|profile| profile.traced.as_ref());
-        let all = tracer.chain(profile).chain(&self.stacks.traced);
+        let all = self.traced.iter().chain(profile).chain(&self.stacks.traced);
         all.flat_map(|traced| {
             let missed = |address: usize| {
                 let probes = traced.probes().filter(|probe| probe.address() == address);
@@ -263,12 +273,20 @@ impl Tracing {
     ///
     /// There is no memory for a copy.
     pub(crate) fn restriction(&self) -> Result<Restriction, OutOfMemory> {
-        let restriction = &self.settings.restriction;
-        match self.probes.as_ref().and_then(|probes| probes.followed.as_ref()) {
-            // While the settings change, the probes may still be those for the old ones.
-            Some((followed, _)) if self.before.is_none() => followed.in_place_of(restriction),
-            _ => restriction.try_clone(),
+        match &self.followed {
+            Some(Following { tasks, .. }) => tasks.in_place_of(&self.settings.restriction),
+            None => self.settings.restriction.try_clone(),
         }
+    }
+
+    /// Returns how many children have not followed their parents, because there was no place for them.
+    pub(crate) fn lost_children(&self) -> u64 {
+        self.followed.as_ref().map_or(0, |following| following.tasks.lost())
+    }
+
+    /// Creates the probes of `tracer`, disarmed.
+    fn probes_of(&self, tracer: Tracer, rings: &'static Rings) -> Result<Option<Traced>, OutOfMemory> {
+        self.settings.probes(tracer, rings, self.followed.as_ref())
     }
 
     /// Returns the counts of functions. There are none before the first profile.
@@ -306,30 +324,30 @@ impl Tracing {
         Ok(())
     }
 
-    /// Replaces the probes by `probes`, which may be none.
+    /// Replaces the probes by `traced`, which may be none.
     ///
     /// # Errors
     ///
     /// There is no memory. The old probes stay, unless there is no memory to arm them again: then there are none.
-    fn exchange(&mut self, probes: Option<Probes>) -> Result<(), OutOfMemory> {
-        if let Some(old) = &self.probes {
-            old.traced.set_enabled(false)?;
+    fn exchange(&mut self, traced: Option<Traced>) -> Result<(), OutOfMemory> {
+        if let Some(old) = &self.traced {
+            old.set_enabled(false)?;
         }
-        if let Some(Err(error)) = probes.as_ref().map(|probes| probes.traced.set_enabled(true)) {
-            if self.probes.as_ref().is_some_and(|old| old.traced.set_enabled(true).is_err()) {
-                self.probes = None;
+        if let Some(Err(error)) = traced.as_ref().map(|traced| traced.set_enabled(true)) {
+            if self.traced.as_ref().is_some_and(|old| old.set_enabled(true).is_err()) {
+                self.traced = None;
             }
             return Err(error);
         }
-        self.lost += mem::replace(&mut self.probes, probes).map_or(0, |old| old.traced.unregister());
+        self.lost += mem::replace(&mut self.traced, traced).map_or(0, Traced::unregister);
         Ok(())
     }
 }
 
 /// Replaces the probes of the tracer. If the old probes are lost, too, the tracer is `nop`.
-fn exchange(session: &mut Session, probes: Option<Probes>) -> Result<(), OutOfMemory> {
-    let exchanged = session.tracing.exchange(probes);
-    if exchanged.is_err() && session.tracing.probes.is_none() {
+fn exchange(session: &mut Session, traced: Option<Traced>) -> Result<(), OutOfMemory> {
+    let exchanged = session.tracing.exchange(traced);
+    if exchanged.is_err() && session.tracing.traced.is_none() {
         session.events.set_tracer(Tracer::Nop);
     }
     exchanged
@@ -350,55 +368,81 @@ pub(crate) fn refuse(error: FollowError) -> Errno {
 ///
 /// # Errors
 ///
-/// There is no memory, or children cannot follow. If the probes cannot be made, nothing has changed. If there is no memory to
-/// arm them, the tracer is `nop` and the trace is empty.
-pub(crate) fn set(session: &mut Session, tracer: Tracer) -> Result<(), Errno> {
+/// There is no memory. If there is none to make the probes, nothing has changed. If there is none to arm them, the tracer is
+/// `nop` and the trace is empty.
+pub(crate) fn set(session: &mut Session, tracer: Tracer) -> Result<(), OutOfMemory> {
     if session.events.options().tracer == tracer {
         return Ok(());
     }
-    let probes = session.tracing.settings.probes(tracer, session.events.rings()).map_err(refuse)?;
+    let probes = session.tracing.probes_of(tracer, session.events.rings())?;
     // The records of the old probes are cleared before the new ones record.
     session.tracing.exchange(None)?;
     session.events.set_tracer(tracer);
     session.tracing.lost = 0;
-    Ok(exchange(session, probes)?)
+    exchange(session, probes)
 }
 
 /// Changes the settings. [`settle`] applies them to the tracer that is set.
 ///
 /// # Errors
 ///
-/// Returns the error of `change`, or that there is no memory. Nothing has changed then.
+/// Returns the error of `change`, that there is no memory, or that children cannot follow. Nothing has changed then.
 pub(crate) fn change(
     session: &mut Session,
     change: impl FnOnce(&mut Settings) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    let mut settings = session.tracing.settings.try_clone()?;
-    settings.restriction = session.tracing.restriction()?;
+    let tracing = &mut session.tracing;
+    let restriction = tracing.restriction()?;
+    let mut settings = Settings { restriction: restriction.try_clone()?, ..tracing.settings.try_clone()? };
     change(&mut settings)?;
-    let before = mem::replace(&mut session.tracing.settings, settings);
-    session.tracing.before.get_or_insert(before);
+    // While the tasks stay, so do their children, and what tells of these.
+    let has_other_tasks = settings.restriction != restriction;
+    let followed = match has_other_tasks {
+        true => mem::replace(&mut tracing.followed, Following::of(&settings.restriction)?),
+        false => None,
+    };
+    let settings = mem::replace(&mut tracing.settings, settings);
+    match &mut tracing.before {
+        Some(before) if before.has_other_tasks => {}
+        Some(before) => (before.followed, before.has_other_tasks) = (followed, has_other_tasks),
+        none => *none = Some(Before { settings, followed, has_other_tasks }),
+    }
     Ok(())
+}
+
+/// Changes the restriction of calls.
+///
+/// # Errors
+///
+/// Returns the errors of [`change`].
+pub(crate) fn restrict_calls(
+    session: &mut Session,
+    change: impl FnOnce(&mut Restriction) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    self::change(session, |settings| change(&mut settings.restriction))
 }
 
 /// Makes the probes of the tracer that is set anew, if the settings have changed.
 ///
 /// # Errors
 ///
-/// There is no memory, or children cannot follow. The probes stay, and the settings are what they were when these were made.
-/// If there is no memory to arm the probes again, the tracer is `nop`.
+/// There is no memory. The probes stay, and the settings are what they were when these were made. If there is no memory to
+/// arm the probes again, the tracer is `nop`.
 pub(crate) fn settle(session: &mut Session) -> Result<(), Errno> {
     let Some(before) = session.tracing.before.take() else { return Ok(()) };
     let tracer = session.events.options().tracer;
     if tracer == Tracer::Nop {
         return Ok(());
     }
-    let probes = session.tracing.settings.probes(tracer, session.events.rings()).map_err(refuse);
-    let settled = probes.and_then(|probes| Ok(exchange(session, probes)?));
+    let probes = session.tracing.probes_of(tracer, session.events.rings());
+    let settled = probes.and_then(|probes| exchange(session, probes));
     if settled.is_err() {
-        session.tracing.settings = before;
+        if before.has_other_tasks {
+            session.tracing.followed = before.followed;
+        }
+        session.tracing.settings = before.settings;
     }
-    settled
+    Ok(settled?)
 }
 
 /// Turns an option on or off.

@@ -82,6 +82,9 @@ pub(crate) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
         match tracefs::read_newest(session, file, newest, &mut Screen::default()) {
             Ok(true) => return Ok(()),
             Err(Fault::Screen) => return unless_interrupted(session, Errno::NoMemory, file),
+            Err(Fault::Errno(errno)) if errno != Errno::NotFound => {
+                return unless_interrupted(session, errno, file);
+            }
             // As any other two paths.
             Ok(false) | Err(Fault::Errno(_)) => {}
         }

@@ -22,10 +22,10 @@ pub(super) fn remove_kprobes(session: &mut Session, _: &[&str]) -> Result<(), Er
 
 /// Removes all events of a family, or all that are not synthetic, unless one is in use.
 pub(super) fn remove_all(session: &mut Session, family: Option<Family>) -> Result<(), Errno> {
-    let Session { events, controls, instances, .. } = session;
-    if events.probes_of(family).any(|event| controls.is_busy(event) || instances.have_busy(event)) {
+    if session.events.probes_of(family).any(|event| session.is_busy(event)) {
         return Err(Errno::Busy);
     }
+    let Session { events, controls, .. } = session;
     events.remove_all(family).map_err(Problem::errno)?;
     controls.forget(events);
     Ok(())
@@ -124,6 +124,10 @@ pub(super) fn read_armed(session: &Session, _: &[&str], out: &mut dyn Write) -> 
 
 pub(super) fn write_armed(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     let armed = definition::boolean(text).ok_or(Errno::Invalid)?;
+    let before = session.controls.is_armed();
     session.controls.set_armed(&mut session.events, armed)?;
-    session.instances.set_armed(armed)
+    session.instances.set_armed(armed).inspect_err(|_| {
+        // There was memory for this before.
+        let _ = session.controls.set_armed(&mut session.events, before);
+    })
 }

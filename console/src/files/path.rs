@@ -8,14 +8,13 @@ use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
 
-/// Directories of Linux, mostly mount points of its tracefs and debugfs, with the directory here that each stands for.
+/// Mount points of Linux's tracefs and debugfs, and a file elsewhere, with the path here that each stands for.
 const MOUNTS: [(&str, &str); 5] = [
     ("/sys/kernel/tracing", ""),
     ("/sys/kernel/debug/tracing", ""),
     ("/sys/kernel/debug/kprobes", "kprobes"),
     ("/sys/kernel/debug", ""),
-    // It has `stack_tracer_enabled`.
-    ("/proc/sys/kernel", ""),
+    ("/proc/sys/kernel/stack_tracer_enabled", "stack_tracer_enabled"),
 ];
 
 /// Splits a path into its parts: drops empty parts and `.`, and resolves `..`.
@@ -104,6 +103,8 @@ mod tests {
         assert_eq!(parts("/sys/kernel/debug/tracing/trace"), ["trace"]);
         assert_eq!(parts("/sys/kernel/debug/kprobes/list"), ["kprobes", "list"]);
         assert_eq!(parts("/sys/kernel/debug/kprobes/"), ["kprobes"]);
+        assert_eq!(parts("/proc/sys/kernel/stack_tracer_enabled"), ["stack_tracer_enabled"]);
+        assert_eq!(parts("/proc/sys/kernel/trace"), ["proc", "sys", "kernel", "trace"]);
         assert_eq!(parts("/sys/kernel/tracingx"), ["sys", "kernel", "tracingx"]);
         assert_eq!(parts("./events//../trace"), ["trace"]);
         assert_eq!(parts("../.."), none);

@@ -3,7 +3,6 @@
 
 use core::fmt::Write;
 
-use fallible::OutOfMemory;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::options::{Flag, TraceClock};
 use kprobes_trace::recorder::PRINT_EVENT;
@@ -66,7 +65,7 @@ pub(super) fn mark(session: &mut Session, _: &[&str], text: &str) -> Result<(), 
         return Err(Errno::Invalid);
     }
     let is_left_out = |cpus: u64| cpus & 1 << Context::cpu_here() == 0;
-    if cpus(session)?.is_some_and(is_left_out) || !session.events.write_marker(text) {
+    if session.controls.cpus().is_some_and(is_left_out) || !session.events.write_marker(text) {
         return Err(Errno::BadFile);
     }
     Ok(())
@@ -154,45 +153,66 @@ impl Named {
         Self { is_of_calls: name.contains("ftrace"), is_without: name.contains("notrace") }
     }
 
+    /// Returns the tasks to add to.
     fn tasks(self, restriction: &mut Restriction) -> &mut Tasks {
-        if self.is_without { &mut restriction.without } else { &mut restriction.only }
+        if self.is_without { &mut restriction.without } else { restriction.only.get_or_insert_default() }
     }
 
-    fn change(self, session: &mut Session, change: impl FnOnce(&mut Tasks) -> Result<(), Errno>) -> Result<(), Errno> {
+    fn clear(self, restriction: &mut Restriction) {
+        if self.is_without { restriction.without = Tasks::default() } else { restriction.only = None }
+    }
+
+    fn change(
+        self,
+        session: &mut Session,
+        change: impl FnOnce(&mut Restriction) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         match self.is_of_calls {
-            true => tracer::change(session, |settings| change(self.tasks(&mut settings.restriction))),
-            false => tracer::restrict(session, |restriction| change(self.tasks(restriction))),
+            true => tracer::restrict_calls(session, change),
+            false => tracer::restrict(session, change),
         }
     }
 }
 
+/// What a file about calls has if it names no tasks. As in Linux, those about events are empty then.
+const NO_TASKS: &str = "no pid\n";
+
 pub(super) fn read_tasks(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     let named = Named::of(parts);
-    let restriction = if named.is_of_calls { session.tracing.restriction() } else { session.controls.restriction() };
-    let mut restriction = restriction.map_err(Errno::from)?;
-    let tasks = named.tasks(&mut restriction);
-    // As in Linux, only the files about calls say that they name none.
-    if named.is_of_calls && tasks.is_empty() {
-        return Ok(out.write_str("no pid\n")?);
+    let (restriction, lost) = match named.is_of_calls {
+        true => (session.tracing.restriction(), session.tracing.lost_children()),
+        false => (session.controls.restriction(), session.controls.lost_children()),
+    };
+    let restriction = restriction.map_err(Errno::from)?;
+    match (named.is_without, &restriction.only) {
+        (true, _) if named.is_of_calls && restriction.without.is_empty() => out.write_str(NO_TASKS)?,
+        (true, _) => restriction.without.write(out)?,
+        (false, Some(only)) => only.write(out)?,
+        (false, None) if named.is_of_calls => out.write_str(NO_TASKS)?,
+        (false, None) => {}
     }
-    Ok(tasks.write(out)?)
+    match lost {
+        0 => Ok(()),
+        lost => Ok(writeln!(out, "# children for which there was no room: {lost}")?),
+    }
 }
 
 pub(super) fn write_tasks(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
-    Named::of(parts).change(session, |tasks| tasks.add(text))
+    let named = Named::of(parts);
+    // As in Linux, a text without a number changes nothing.
+    if text.trim_ascii().is_empty() {
+        return Ok(());
+    }
+    named.change(session, |restriction| named.tasks(restriction).add(text))
 }
 
 /// Names no tasks any more.
 pub(super) fn clear_tasks(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
-    Named::of(parts).change(session, |tasks| {
-        *tasks = Tasks::default();
+    let named = Named::of(parts);
+    named.change(session, |restriction| {
+        named.clear(restriction);
         Ok(())
     })
-}
-
-/// Returns the mask of the CPUs whose hits are recorded; `None` means all.
-fn cpus(session: &Session) -> Result<Option<u64>, OutOfMemory> {
-    session.controls.restriction().map(|restriction| restriction.cpus)
 }
 
 /// Returns the mask of all CPUs that have a ring; bit 0 is CPU 0.
@@ -203,7 +223,7 @@ fn all_cpus(session: &Session) -> u64 {
 pub(super) fn read_cpus(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     let all = all_cpus(session);
     let digits = (64 - all.leading_zeros()).div_ceil(4) as usize;
-    Ok(writeln!(out, "{:0digits$x}", cpus(session).map_err(Errno::from)?.unwrap_or(all))?)
+    Ok(writeln!(out, "{:0digits$x}", session.controls.cpus().unwrap_or(all))?)
 }
 
 /// Takes a mask in Linux's format: hexadecimal, with commas between groups of digits.
@@ -222,12 +242,20 @@ pub(super) fn write_cpus(session: &mut Session, _: &[&str], text: &str) -> Resul
         return Err(Errno::Overflow);
     }
     let cpus = (mask != all).then_some(mask);
-    tracer::restrict(session, |restriction| {
-        restriction.cpus = cpus;
-        Ok(())
-    })?;
-    tracer::change(session, |settings| {
+    let before = session.controls.cpus();
+    let restrict = |session: &mut Session, cpus| {
+        tracer::restrict(session, |restriction| {
+            restriction.cpus = cpus;
+            Ok(())
+        })
+    };
+    restrict(session, cpus)?;
+    let changed = tracer::change(session, |settings| {
         settings.restriction.cpus = cpus;
         Ok(())
+    });
+    changed.and_then(|()| tracer::settle(session)).inspect_err(|_| {
+        // There was memory for this before.
+        let _ = restrict(session, before);
     })
 }

@@ -25,9 +25,7 @@ pub(super) fn remove_synthetic(session: &mut Session, _: &[&str]) -> Result<(), 
 
 /// Removes all events, unless one is in use.
 pub(super) fn remove_all(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
-    let Session { events, controls, instances, .. } = session;
-    let is_busy = |event: &Event| controls.is_busy(event) || instances.have_busy(event);
-    if events.iter().any(|event| !event.is_static() && is_busy(event)) {
+    if session.events.iter().any(|event| !event.is_static() && session.is_busy(event)) {
         return Err(Errno::Busy);
     }
     remove_synthetic(session, parts)?;

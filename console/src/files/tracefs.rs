@@ -156,26 +156,32 @@ fn write_open(session: &mut Session, parts: &[&str], text: &str, append: bool) -
 /// Makes the directory of a new instance.
 pub(super) fn make(session: &mut Session, path: &str) -> Result<(), Errno> {
     let parts = path::parts(path)?;
-    match parts[..] {
-        ["instances", name] => instances::make(session, name),
-        _ if within(session, &parts, |session, parts| find(session, parts).map(|_| ())) == Err(Errno::NotFound) => {
-            Err(Errno::NotPermitted)
-        }
-        _ => Err(Errno::Exists),
+    if let ["instances", name] = parts[..] {
+        return instances::make(session, name);
+    }
+    match (look_for(session, &parts), parts.split_last()) {
+        (Ok(_), _) => Err(Errno::Exists),
+        (Err(_), Some((_, above))) if look_for(session, above).is_ok() => Err(Errno::NotPermitted),
+        (Err(errno), _) => Err(errno),
     }
 }
 
 /// Removes the directory of an instance, and with it the instance.
 pub(super) fn remove(session: &mut Session, path: &str) -> Result<(), Errno> {
     let parts = path::parts(path)?;
-    match parts[..] {
-        ["instances", name] => instances::remove(session, name),
-        _ => match within(session, &parts, |session, parts| find(session, parts).map(|_| ())) {
-            Ok(()) => Err(Errno::NotDirectory),
-            Err(Errno::IsDirectory) => Err(Errno::NotPermitted),
-            Err(errno) => Err(errno),
-        },
+    if let ["instances", name] = parts[..] {
+        return instances::remove(session, name);
     }
+    Err(if look_for(session, &parts)? { Errno::NotPermitted } else { Errno::NotDirectory })
+}
+
+/// Returns whether a path names a directory.
+fn look_for(session: &mut Session, parts: &[&str]) -> Result<bool, Errno> {
+    within(session, parts, |session, parts| match find(session, parts) {
+        Ok(_) => Ok(false),
+        Err(Errno::IsDirectory) => Ok(true),
+        Err(errno) => Err(errno),
+    })
 }
 
 /// Returns the names in a directory, or the path itself for a file.

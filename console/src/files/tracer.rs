@@ -91,13 +91,17 @@ fn write_function(out: &mut dyn Write, address: usize) -> Result<(), Fault> {
 }
 
 pub(super) fn write_functions(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
-    let is_command = |pattern: Pattern<'_>| pattern.command.is_some();
-    if !has_commands(parts) && patterns::of(text).any(is_command) {
-        println!("only set_ftrace_filter takes commands of functions");
-        return Err(Errno::Invalid);
+    for Pattern { glob, command, is_removed } in patterns::of(text) {
+        match command {
+            Some(command) if has_commands(parts) => tracer::command(session, glob, command, is_removed)?,
+            Some(_) => {
+                println!("only set_ftrace_filter takes commands of functions");
+                return Err(Errno::Invalid);
+            }
+            None => tracer::change(session, |settings| named_mut(settings, parts).change(glob, is_removed))?,
+        }
     }
-    tracer::change(session, |settings| named_mut(settings, parts).change(text))?;
-    tracer::command(session, text)
+    Ok(())
 }
 
 pub(super) fn clear_functions(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
@@ -196,7 +200,9 @@ pub(super) fn write_stack_size(session: &mut Session, _: &[&str], text: &str) ->
 }
 
 pub(super) fn write_stack_filter(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
-    session.tracing.stacks.change_filter(|filter| filter.change(text))
+    session.tracing.stacks.change_filter(|filter| {
+        patterns::of(text).try_for_each(|Pattern { glob, is_removed, .. }| filter.change(glob, is_removed))
+    })
 }
 
 pub(super) fn clear_stack_filter(session: &mut Session, _: &[&str]) -> Result<(), Errno> {

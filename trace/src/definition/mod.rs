@@ -509,7 +509,7 @@ impl Definition {
 }
 
 impl Definition {
-    /// Of the commands of the function at the virtual address `address`. Nobody can type its group, which is empty.
+    /// Of the commands of the function at the virtual address `address`. Its group is empty, which no typed one is.
     pub(crate) fn of_commands(address: u64) -> Result<Self, OutOfMemory> {
         let event = fallible::format(format_args!("{address:#x}"))?;
         Ok(Self { kind: Kind::Command, event, ..Self::of_static("", "", address)? })

@@ -1,5 +1,5 @@
-//! The events behind the commands of functions: one for each function that has any, at its entry, without fields. It is
-//! never recorded; its triggers are the commands.
+//! The events that stand for the commands of functions: one for each function that has any, at its entry, without fields.
+//! It is never recorded; its triggers are the commands.
 
 use alloc::boxed::Box;
 
@@ -12,19 +12,19 @@ use crate::host::Symbols;
 use crate::recorder::Recorder;
 
 impl<P> Event<P> {
-    /// Whether it is the one behind the commands of a function.
+    /// Whether it stands for the commands of a function.
     pub(crate) fn is_of_commands(&self) -> bool {
         self.definition.kind == Kind::Command
     }
 }
 
 impl<P: Armed> Events<P> {
-    /// Returns the event behind the commands of the function at the virtual address `function`.
+    /// Returns the event for the commands of the function at the virtual address `function`.
     pub(crate) fn of_commands(&self, function: u64) -> Option<&Event<P>> {
         self.events.iter().find(|event| event.is_of_commands() && event.address == function)
     }
 
-    /// Adds the event behind the commands of the function at the virtual address `function`, which has none. Returns
+    /// Adds the event for the commands of the function at the virtual address `function`, which has none. Returns
     /// the reason if the engine refuses the probe.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl<P: Armed> Events<P> {
         }
     }
 
-    /// Removes the events behind commands that are not `is_kept`.
+    /// Removes the events for commands that are not `is_kept`.
     pub(crate) fn retain_of_commands(&mut self, is_kept: &dyn Fn(&Event<P>) -> bool) {
         self.events.retain(|event| !event.is_of_commands() || is_kept(event));
     }

@@ -27,6 +27,8 @@ pub struct Event<P> {
     /// The hits and missed hits of the probes that this one has replaced.
     pub(super) before: [u64; 2],
     pub(super) number: u16,
+    /// The number of the definition, in its order; in an instance, that of the main trace's definition.
+    pub(super) serial: u64,
     pub(super) address: u64,
     pub(super) definition: Definition,
     pub(super) format: Format,
@@ -65,8 +67,8 @@ impl<P> Event<P> {
         recorder: Arc<Recorder>,
     ) -> Self {
         let (probe, compiled, before, described) = (None, None, [0; 2], None);
-        let form = Form::Full;
-        Self { probe, compiled, recorder, form, before, number, address, definition, format, described }
+        let (form, serial) = (Form::Full, 0);
+        Self { probe, compiled, recorder, form, before, number, serial, address, definition, format, described }
     }
 }
 
@@ -134,6 +136,11 @@ impl<P: Armed> Event<P> {
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.before[1] + self.probe.as_ref().map_or(0, P::missed)
+    }
+
+    /// Returns the serial number of the definition.
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
     }
 
     /// Returns the definition.

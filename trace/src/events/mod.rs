@@ -58,6 +58,10 @@ pub struct Events<P> {
     /// Events that were removed while there are records of them: number, name, format.
     removed: Vec<(u16, String, Format)>,
     last: u16,
+    /// The number of the last definition.
+    serial: u64,
+    /// How often a definition was added or removed.
+    changes: u64,
     rings: &'static Rings,
     /// The records that readers of `trace_pipe` (first) and of each `per_cpu/cpuN/trace_pipe` have taken out of the
     /// rings.
@@ -98,6 +102,8 @@ impl<P: Armed> Events<P> {
             events: Vec::new(),
             removed: Vec::new(),
             last: FIXED,
+            serial: 0,
+            changes: 0,
             rings,
             pipes: fallible::boxed_slice((0..=rings.cpus()).map(|_| Mutex::default()))?,
             snapshot_file: Mutex::default(),
@@ -221,12 +227,19 @@ impl<P: Armed> Events<P> {
     ) -> Result<(), (Event<P>, Unplaced<P::Error>)> {
         match self.try_place(&mut event, plan, symbols, is_armed) {
             Ok(probe) => {
-                self.last = event.number.max(self.last);
-                self.events.push(Event { probe: Some(probe), ..event });
+                self.push(Event { probe: Some(probe), ..event });
                 Ok(())
             }
             Err(unplaced) => Err((event, unplaced)),
         }
+    }
+
+    /// Adds an event that was defined, for which there is room.
+    fn push(&mut self, event: Event<P>) {
+        self.last = event.number.max(self.last);
+        self.serial += 1;
+        self.changes += 1;
+        self.events.push(Event { serial: self.serial, ..event });
     }
 
     /// Reserves room for `event`, and registers its probe.
@@ -329,6 +342,7 @@ impl<P: Armed> Events<P> {
     /// Removes the probe at this index, or the synthetic event. The format of its event is kept if it was the last one.
     pub(crate) fn take(&mut self, at: usize) {
         let Event { probe, compiled, recorder, number, definition, format, .. } = self.events.remove(at);
+        self.changes += 1;
         // A hit may use the recorder and the code until the probe is unregistered.
         drop(probe);
         drop((compiled, recorder));
@@ -338,26 +352,26 @@ impl<P: Armed> Events<P> {
         }
     }
 
-    /// Returns the index of the first defined event whose definition `is_meant`, as `dynamic_events` lists it.
-    ///
-    /// # Errors
-    ///
-    /// There is no memory for a definition as text.
-    pub(crate) fn position_of_defined(&self, is_meant: &dyn Fn(&str) -> bool) -> Result<Option<usize>, OutOfMemory> {
-        for (number, event) in self.events.iter().enumerate() {
-            if event.is_static() || event.is_of_commands() {
-                continue;
-            }
-            if is_meant(&fallible::format(format_args!("{}", Listed(event)))?) {
-                return Ok(Some(number));
-            }
-        }
-        Ok(None)
+    /// Returns how often a definition was added or removed.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
-    /// Has the next event that is defined get this number, if it is free.
-    pub(crate) fn prefer_number(&mut self, number: u16) {
-        self.last = number.saturating_sub(1).max(FIXED);
+    /// Returns the index of a defined event that `main` has not; `None` if it has all.
+    pub(crate) fn position_of_foreign(&self, main: &Self) -> Option<usize> {
+        self.events.iter().position(|event| event.is_defined() && !main.has_definition(event.serial))
+    }
+
+    /// Whether a definition has this serial number.
+    pub(crate) fn has_definition(&self, serial: u64) -> bool {
+        self.events.iter().any(|event| event.is_defined() && event.serial == serial)
+    }
+
+    /// Has the next definition get the serial number of `event`, and its event the same number, if that is free.
+    pub(crate) fn prefer(&mut self, event: &Event<P>) {
+        self.last = event.number.saturating_sub(1).max(FIXED);
+        self.serial = event.serial.saturating_sub(1);
     }
 
     /// Whether what `removal` matches cannot be removed: an event that `is_enabled` would lose its last probe, or an

@@ -57,7 +57,7 @@ const ARGUMENT_REGISTERS: u32 = 8;
 ///
 /// # Errors
 ///
-/// Fails if no function has the name, or several have it; if the offset leads into another function, behind its
+/// Fails if no function has the name, or several have it; if the offset leads into another function, after its
 /// first instruction; or if no instruction begins there.
 pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     let name = match &place.base {

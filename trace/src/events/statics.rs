@@ -35,6 +35,11 @@ impl<P> Event<P> {
         self.is_static() && self.definition.group == "ftrace"
     }
 
+    /// Whether it was defined, as a probe or as a synthetic event.
+    pub(super) fn is_defined(&self) -> bool {
+        self.is_of_probe() || self.definition.kind == Kind::Synthetic
+    }
+
     /// Whether it was defined as a probe.
     #[must_use]
     pub fn is_of_probe(&self) -> bool {

@@ -39,8 +39,7 @@ impl<P: Armed> Events<P> {
         let recorder = Arc::try_new(Recorder::new(number, &format, &[], Box::default(), None, self.rings)?)?;
         self.events.try_reserve(1).map_err(OutOfMemory::from)?;
         self.removed.try_reserve(self.events.len() + 1).map_err(OutOfMemory::from)?;
-        self.last = number.max(self.last);
-        self.events.push(Event::new(number, 0, definition, format, recorder));
+        self.push(Event::new(number, 0, definition, format, recorder));
         Ok(Ok(()))
     }
 

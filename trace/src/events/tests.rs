@@ -784,7 +784,9 @@ fn only_hits_of_some_tasks_and_cpus_are_recorded() {
     .flat_map(both)
     {
         let mut restriction = Restriction { cpus, children, ..Restriction::default() };
-        restriction.only.add(only).unwrap();
+        if !only.is_empty() {
+            restriction.only.get_or_insert_default().add(only).unwrap();
+        }
         restriction.without.add(without).unwrap();
         let Controlled { events, controls } = &mut controlled;
         let followed = Followed::of(&restriction).unwrap();
@@ -811,7 +813,7 @@ fn children_follow_into_the_restriction() {
     let Controlled { mut events, mut controls } = Controlled::new(&["p:one f"]);
     controls.set_events(&mut events, "one").unwrap();
     let mut restriction = Restriction { children: true, ..Restriction::default() };
-    restriction.only.add("7").unwrap();
+    restriction.only.get_or_insert_default().add("7").unwrap();
     let followed = Followed::of(&restriction).unwrap();
     controls.restrict(&mut events, restriction, followed.clone()).unwrap();
     hit(0x1000, 1);
@@ -820,7 +822,7 @@ fn children_follow_into_the_restriction() {
     hit(0x1000, 2);
     assert_eq!(trace(&events, 9).lines().count(), 1);
     let mut tasks = String::new();
-    controls.restriction().unwrap().only.write(&mut tasks).unwrap();
+    controls.restriction().unwrap().only.unwrap().write(&mut tasks).unwrap();
     assert_eq!(tasks, "3\n7\n");
 }
 

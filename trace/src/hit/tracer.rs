@@ -129,7 +129,7 @@ pub(crate) extern "C" fn profile_returned(call: &mut Call<'_>) {
     }
 }
 
-/// Who is told of the start or the end of a task.
+/// The data of a probe at the start or the end of tasks.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub followed: Arc<Followed>,
@@ -150,7 +150,7 @@ impl Listener {
         unsafe {
             let listener = &*core::ptr::with_exposed_provenance::<Self>(event.data());
             let fields = event.arguments()[0] as usize;
-            // The fields are mapped, so a number that nobody has cannot be the outcome.
+            // The fields are mapped, so the number that no task has is never the outcome.
             let numbers = listener.fields.map(|place| nofault::read(fields.wrapping_add(place)).unwrap_or(u32::MAX));
             (listener, numbers)
         }

@@ -99,7 +99,7 @@ pub struct Recording<'a> {
     pub restriction: &'a Restriction,
     /// The tasks of the restriction, if children follow them: [`Followed::of`] makes them of it.
     pub followed: Option<&'a Arc<Followed>>,
-    /// Whether a record of the stack follows each record of a call.
+    /// Whether a record of the stack follows each record of a call in the tracer `function`.
     pub stacks: bool,
     /// Whether a record of a return has the function's result, x0.
     pub results: bool,
@@ -133,7 +133,9 @@ impl Kind {
             |&(_, register)| Fetch { source: Source::Register(register), reads: Vec::new(), taken: Taken::Whole };
         let fetches = fallible::collect(fields.iter().map(fetch))?;
         let recorder = Arc::try_new(Recorder::new(event, &format, &fetches, Box::default(), None, rings)?)?;
-        let plan = Plan::of_tracer(recording, &format.fields, &|number| recorder.source(number))?;
+        // At a return, x30 is not the caller's address any more, and the graph shows callers in any case.
+        let recording = Recording { stacks: recording.stacks && self == Self::Function, ..*recording };
+        let plan = Plan::of_tracer(&recording, &format.fields, &|number| recorder.source(number))?;
         // The recorder is new, so there is no old plan.
         drop(recorder.plan().replace(plan));
         Ok(recorder)

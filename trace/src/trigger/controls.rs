@@ -243,6 +243,18 @@ impl Controls {
         }
     }
 
+    /// Returns the mask of the CPUs whose hits are recorded; `None` means all.
+    #[must_use]
+    pub fn cpus(&self) -> Option<u64> {
+        self.restriction.cpus
+    }
+
+    /// Returns how many children have not followed their parents, because there was no place for them.
+    #[must_use]
+    pub fn lost_children(&self) -> u64 {
+        self.followed.as_ref().map_or(0, |followed| followed.lost())
+    }
+
     /// Sets the restriction that applies to all events. `followed` is made of it ([`Followed::of`]).
     ///
     /// # Errors
@@ -281,7 +293,7 @@ impl Controls {
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let in_link = !recorder.is_of_returns() && (self.services.in_link)(address);
         let manner = Manner { in_link, stacks: self.stacks, followed: self.followed.as_ref() };
-        let restricted = self.restriction.with(settings, fields, self.services.functions)?;
+        let restricted = self.restriction.filter(settings.filter(), fields, self.services.functions)?;
         settings.plan(restricted.as_ref(), manner, &|number| recorder.source(number))
     }
 
@@ -307,11 +319,17 @@ impl Controls {
     #[must_use]
     pub fn is_busy<P: Armed>(&self, other: &Event<P>) -> bool {
         let Definition { group, event, .. } = other.definition();
-        let is_recorded = |trigger: &Arc<Trigger>| {
+        self.get((group, event)).is_some_and(Settings::is_armed) || self.is_recorded(other)
+    }
+
+    /// Whether a trigger records the event, which is a synthetic one.
+    #[must_use]
+    pub fn is_recorded<P: Armed>(&self, other: &Event<P>) -> bool {
+        let is_by = |trigger: &Arc<Trigger>| {
             trigger.histogram().is_some_and(|histogram| histogram.definition().records_with(other.recorder()))
         };
         let mut triggers = self.controls.iter().flat_map(|entry| entry.settings.triggers());
-        self.get((group, event)).is_some_and(Settings::is_armed) || other.is_synthetic() && triggers.any(is_recorded)
+        other.is_synthetic() && triggers.any(is_by)
     }
 
     /// Defines an event, or another probe of one, as [`Events::define`] does. Its handlers follow the event's settings

@@ -5,8 +5,8 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use fallible::{Arc, OutOfMemory};
 
@@ -19,6 +19,8 @@ pub struct Followed {
     pub(crate) only: Option<TaskSet>,
     /// These tasks are not recorded.
     pub(crate) without: TaskSet,
+    /// The number of children that have not followed, because there was no place for them.
+    pub(crate) lost: AtomicU64,
 }
 
 /// Numbers of tasks. Each is in the bucket that its remainder names, so that a hit looks at one bucket.
@@ -38,6 +40,8 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) const ENDED: u32 = 1 << 31;
 const WAYS: usize = 8;
 const BUCKETS: usize = 128;
+/// The most buckets that are made for each task, so that odd numbers do not take all memory.
+const BUCKETS_OF_ONE: usize = 64;
 
 impl Followed {
     /// Returns the tasks of `restriction`; `None` if it has none, or if their children do not follow.
@@ -50,8 +54,14 @@ impl Followed {
         if !restriction.has_followed() {
             return Ok(None);
         }
-        let only = if only.is_empty() { None } else { Some(TaskSet::new(only)?) };
-        Arc::try_new(Self { only, without: TaskSet::new(without)? }).map(Some)
+        let only = only.as_ref().map(TaskSet::new).transpose()?;
+        Arc::try_new(Self { only, without: TaskSet::new(without)?, lost: AtomicU64::new(0) }).map(Some)
+    }
+
+    /// Returns how many children have not followed, because there was no place for them.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
     }
 
     /// Returns `restriction` with the tasks that are in the sets now.
@@ -60,7 +70,7 @@ impl Followed {
     ///
     /// There is no memory for them.
     pub fn in_place_of(&self, restriction: &Restriction) -> Result<Restriction, OutOfMemory> {
-        let only = self.only.as_ref().map(TaskSet::tasks).transpose()?.unwrap_or_default();
+        let only = self.only.as_ref().map(TaskSet::tasks).transpose()?;
         let Restriction { cpus, children, .. } = *restriction;
         Ok(Restriction { only, without: self.without.tasks()?, cpus, children })
     }
@@ -76,6 +86,9 @@ impl TaskSet {
                 return Ok(set);
             }
             buckets *= 2;
+            if buckets > BUCKETS.max(BUCKETS_OF_ONE * tasks.numbers().count()) {
+                return Err(OutOfMemory);
+            }
         }
     }
 
@@ -100,13 +113,14 @@ mod tests {
 
     fn followed(only: &str, without: &str) -> Arc<Followed> {
         let (only, without) = (tasks(only), tasks(without));
+        let only = Some(only).filter(|only| !only.is_empty());
         Followed::of(&Restriction { only, without, cpus: None, children: true }).unwrap().unwrap()
     }
 
     fn written(followed: &Followed) -> String {
         let restriction = followed.in_place_of(&Restriction::default()).unwrap();
         let mut text = String::new();
-        restriction.only.write(&mut text).unwrap();
+        restriction.only.unwrap_or_default().write(&mut text).unwrap();
         text.push('/');
         restriction.without.write(&mut text).unwrap();
         text.replace('\n', " ")
@@ -146,6 +160,7 @@ mod tests {
         let same = |number: u32| number * BUCKETS as u32;
         (1..20).for_each(|number| followed.starts(0, same(number)));
         assert_eq!((0..20).filter(|number| followed.accepts(same(*number))).count(), WAYS);
+        assert_eq!(followed.lost(), 20 - WAYS as u64);
         followed.ends(same(1));
         followed.starts(0, same(100));
         assert!(followed.accepts(same(100)), "an end makes room");
@@ -157,13 +172,24 @@ mod tests {
         (0..40).for_each(|number| all.add(&alloc::format!("{}", number * BUCKETS)).unwrap());
         let set = TaskSet::new(&all).unwrap();
         assert_eq!(set.tasks().unwrap(), all);
+        let mut odd = Tasks::default();
+        (0..9).for_each(|number| odd.add(&alloc::format!("{}", number << 20)).unwrap());
+        assert!(TaskSet::new(&odd).is_err());
     }
 
     #[test]
-    fn who_follows_nobody_has_no_sets() {
-        let only = || tasks("7");
+    fn the_last_task_that_ends_leaves_nobody_to_record() {
+        let followed = followed("7", "");
+        followed.ends(7);
+        let restriction = followed.in_place_of(&Restriction { children: true, ..Restriction::default() }).unwrap();
+        assert_eq!(restriction.only, Some(Tasks::default()));
+        assert!(!Followed::of(&restriction).unwrap().unwrap().accepts(3));
+    }
+
+    #[test]
+    fn without_children_to_follow_there_are_no_sets() {
         let none = [
-            Restriction { only: only(), ..Restriction::default() },
+            Restriction { only: Some(tasks("7")), ..Restriction::default() },
             Restriction { children: true, ..Restriction::default() },
         ];
         assert!(none.iter().all(|restriction| Followed::of(restriction).unwrap().is_none()));

@@ -9,7 +9,6 @@ use core::fmt::{self, Write};
 
 use fallible::{OutOfMemory, TryClone};
 
-use super::settings::Settings;
 use crate::definition::number::unsigned;
 use crate::errno::Errno;
 use crate::filter::{CPU, Filter, FindFunction};
@@ -23,10 +22,10 @@ const TASK_MAX: u64 = i32::MAX as u64;
 pub struct Tasks(Vec<u64>);
 
 /// The restriction that applies to all events.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Restriction {
-    /// If not empty, only hits of these tasks are recorded: `set_event_pid`.
-    pub only: Tasks,
+    /// Only hits of these tasks are recorded; `None` means of all: `set_event_pid`.
+    pub only: Option<Tasks>,
     /// Hits of these tasks are not recorded: `set_event_notrace_pid`.
     pub without: Tasks,
     /// Only hits on these CPUs are recorded, bit 0 for the first; `None` means all: `tracing_cpumask`.
@@ -78,32 +77,28 @@ impl Tasks {
     }
 }
 
+impl Default for Restriction {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
 impl TryClone for Restriction {
     fn try_clone(&self) -> Result<Self, OutOfMemory> {
         let copy = |Tasks(numbers): &Tasks| fallible::collect(numbers.iter().copied()).map(Tasks);
-        Ok(Self { only: copy(&self.only)?, without: copy(&self.without)?, cpus: self.cpus, children: self.children })
+        let only = self.only.as_ref().map(copy).transpose()?;
+        Ok(Self { only, without: copy(&self.without)?, cpus: self.cpus, children: self.children })
     }
 }
 
 impl Restriction {
     /// None: all hits are recorded.
-    pub const NONE: Self = Self { only: Tasks(Vec::new()), without: Tasks(Vec::new()), cpus: None, children: false };
+    pub const NONE: Self = Self { only: None, without: Tasks(Vec::new()), cpus: None, children: false };
 
     /// Whether there are tasks whose children follow them. The filter is not about tasks then: see
     /// [`Followed`](super::followed::Followed).
     pub(super) fn has_followed(&self) -> bool {
-        self.children && !(self.only.is_empty() && self.without.is_empty())
-    }
-
-    /// Returns the filter of an event with these `fields` combined with the restriction; `None` if there is no
-    /// restriction that a filter has to keep.
-    pub(crate) fn with(
-        &self,
-        settings: &Settings,
-        fields: &[Field],
-        functions: FindFunction,
-    ) -> Result<Option<Filter>, OutOfMemory> {
-        self.filter(settings.filter(), fields, functions)
+        self.children && (self.only.is_some() || !self.without.is_empty())
     }
 
     /// Returns the filter `own`, which uses only these `fields`, combined with the restriction; `None` if there is no
@@ -132,10 +127,10 @@ impl Restriction {
 /// The restriction as the text of a filter.
 impl fmt::Display for Restriction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { only: Tasks(only), without: Tasks(without), cpus, .. } = self;
-        let (only, without) = if self.has_followed() { (&[][..], &[][..]) } else { (&only[..], &without[..]) };
+        let Self { only, without: Tasks(without), cpus, .. } = self;
+        let (only, without) = if self.has_followed() { (None, &[][..]) } else { (only.as_ref(), &without[..]) };
         let mut before = "";
-        if !only.is_empty() {
+        if let Some(Tasks(only)) = only {
             write!(f, "{}", any_of("common_pid", only.iter().copied()))?;
             before = " && ";
         }
@@ -167,6 +162,7 @@ fn any_of(field: &str, numbers: impl Iterator<Item = u64> + Clone) -> impl fmt::
 mod tests {
     use super::*;
     use crate::format::{Base, Format, Shape, Type};
+    use crate::trigger::settings::Settings;
 
     fn tasks(text: &str) -> Tasks {
         let mut tasks = Tasks::default();
@@ -192,24 +188,34 @@ mod tests {
         let arguments = [("cpu", Type::one(Base::String)), ("common_cpu", Type::one(Base::String))];
         let fields = Format::new(Shape::Probe, arguments).unwrap().fields;
         let mut settings = Settings::new(true).unwrap();
-        assert!(Restriction::default().with(&settings, &fields, FindFunction::NONE).unwrap().is_none());
+        assert!(Restriction::default().filter(settings.filter(), &fields, FindFunction::NONE).unwrap().is_none());
         for (restriction, filter) in [
-            (Restriction { only: tasks("1 2"), ..Restriction::default() }, "(common_pid == 1 || common_pid == 2)"),
+            (
+                Restriction { only: Some(tasks("1 2")), ..Restriction::default() },
+                "(common_pid == 1 || common_pid == 2)",
+            ),
+            (Restriction { only: Some(tasks("")), ..Restriction::default() }, "(common_pid < 0)"),
             (Restriction { without: tasks("1"), ..Restriction::default() }, "!(common_pid == 1)"),
             (Restriction { cpus: Some(0), ..Restriction::default() }, "(common_cpu < 0)"),
             (
-                Restriction { only: tasks("1"), without: tasks("2"), cpus: Some(0b101), children: false },
+                Restriction { only: Some(tasks("1")), without: tasks("2"), cpus: Some(0b101), children: false },
                 "(common_pid == 1) && !(common_pid == 2) && (common_cpu == 0 || common_cpu == 2)",
             ),
         ] {
             assert_eq!(
-                alloc::format!("{}", restriction.with(&settings, &fields, FindFunction::NONE).unwrap().unwrap()),
+                alloc::format!(
+                    "{}",
+                    restriction.filter(settings.filter(), &fields, FindFunction::NONE).unwrap().unwrap()
+                ),
                 filter
             );
             settings.set_filter("common_pid > 0 || common_cpu == 7", &fields, FindFunction::NONE).unwrap();
             let both = alloc::format!("{filter} && (common_pid > 0 || common_cpu == 7)");
             assert_eq!(
-                alloc::format!("{}", restriction.with(&settings, &fields, FindFunction::NONE).unwrap().unwrap()),
+                alloc::format!(
+                    "{}",
+                    restriction.filter(settings.filter(), &fields, FindFunction::NONE).unwrap().unwrap()
+                ),
                 both
             );
             settings.set_filter("0", &fields, FindFunction::NONE).unwrap();

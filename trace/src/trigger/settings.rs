@@ -294,9 +294,41 @@ impl Settings {
         })
     }
 
-    /// Whether the event has the trigger that `request` names.
-    pub(crate) fn has_trigger(&self, request: &Request) -> bool {
-        self.position(request).is_some()
+    /// Returns the index of the command of a function that `request` names. As in Linux, one with a count is another one
+    /// than one without.
+    fn position_of_command(&self, request: &Request) -> Option<usize> {
+        self.triggers.iter().position(|trigger| {
+            is_shown_as(&request.kind.name(), &trigger.name) && (trigger.limit == u64::MAX) == request.count.is_none()
+        })
+    }
+
+    /// Adds the command of a function that `request` names, unless there is one. `rings` are those that a snapshot is
+    /// taken of, and `switch` is the switch that the command changes, if it changes one.
+    pub(crate) fn add_command(
+        &mut self,
+        request: Request,
+        rings: &'static Rings,
+        switch: Option<Arc<Switch>>,
+    ) -> Result<(), OutOfMemory> {
+        if self.position_of_command(&request).is_some() {
+            return Ok(());
+        }
+        let name = fallible::format(format_args!("{}", request.kind.name()))?;
+        let action = match (request.kind, switch) {
+            (Kind::Tracing { on } | Kind::Event { on, .. }, Some(switch)) => Action::Switch { switch, on },
+            (Kind::Snapshot, _) => Action::Snapshot(rings),
+            _ => Action::Stacktrace,
+        };
+        let limit = request.count.unwrap_or(u64::MAX);
+        let (taken, paused) = (AtomicU64::new(0), AtomicBool::new(false));
+        let trigger = Trigger { action, filter: None, limit, taken, paused, name };
+        fallible::push(&mut self.triggers, Arc::try_new(trigger)?)
+    }
+
+    /// Removes the command of a function that `request` names. Returns whether there was one.
+    pub(crate) fn remove_command(&mut self, request: &Request) -> bool {
+        let place = self.position_of_command(request);
+        place.map(|place| self.triggers.remove(place)).is_some()
     }
 
     /// Removes the trigger that `request` names, and returns it; `None` if it does not exist.

@@ -37,6 +37,20 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
     let count = registered();
     instance.follow(&main);
     assert_eq!(registered(), count, "nothing has changed, so nothing is defined anew");
+    // One that is defined anew is another one, though it is listed in the same way.
+    instance.controls.set_filter(&mut instance.events, ("g", "back"), "arg1 == 1").unwrap();
+    remove(&mut main.events, "-:on").unwrap();
+    remove(&mut main.events, "-:g/back").unwrap();
+    main.define("r:g/back a::b<c, d> $retval");
+    main.define("e:on g.back $arg1");
+    instance.follow(&main);
+    let addresses = |of: &Controlled| {
+        let mut all: Vec<_> = of.events.iter().map(|event| (event.number(), event.address())).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(addresses(&instance), addresses(&main));
+    assert!(instance.controls.get(("g", "back")).is_none(), "its filter is gone with the old one");
     // An event that is enabled in the instance gets its further probes there, too.
     instance.controls.set_enabled(&mut instance.events, None, Some("one"), true).unwrap();
     main.define("p:one f+4 x=%x20");

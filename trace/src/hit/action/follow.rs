@@ -19,8 +19,9 @@ impl Followed {
         for set in self.only.iter().chain([&self.without]) {
             // An earlier task with this number has ended.
             set.replace(child, NONE);
-            if set.has(parent) {
-                set.insert(child);
+            if set.has(parent) && !set.insert(child) {
+                // Relaxed: a number to show.
+                self.lost.fetch_add(1, Relaxed);
             }
         }
     }
@@ -44,7 +45,7 @@ impl TaskSet {
 
     #[inline]
     pub(crate) fn has(&self, task: u32) -> bool {
-        let is_it = |place: u32| place == task || place == task | ENDED && place != NONE;
+        let is_it = |place: u32| place != NONE && (place == task || place == task | ENDED);
         self.bucket(task).iter().any(|place| is_it(place.load(Relaxed)))
     }
 

@@ -39,7 +39,7 @@ impl<'a> Walk<'a> {
         self.address
     }
 
-    /// Returns the address behind the frame record that [`step`](Self::step) will read; `None` if it will read none.
+    /// Returns the address after the frame record that [`step`](Self::step) will read; `None` if it will read none.
     #[cfg(target_os = "none")]
     #[must_use]
     pub fn floor(&self) -> Option<u64> {

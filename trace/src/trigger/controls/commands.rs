@@ -1,25 +1,24 @@
 //! The commands of functions: what a function does to the trace when it is called (Linux:
-//! Documentation/trace/ftrace.rst, "Filter commands"). A command is a trigger of the event behind the function's
-//! commands.
+//! Documentation/trace/ftrace.rst, "Filter commands"). A command is a trigger of an event that stands for the commands of
+//! its function.
 
 use super::triggers::switch;
 use super::{Controls, name};
 use crate::errno::Errno;
 use crate::events::{Armed, Event, Events};
 use crate::host::Symbols;
-use crate::trigger::settings::{SetError, Settings};
+use crate::trigger::settings::Settings;
 use crate::trigger::{Kind, Request, Trigger};
 
 impl Controls {
     /// Gives each of the functions at these virtual addresses the command `text`: `traceon`, `traceoff`, `snapshot`,
-    /// `stacktrace`, `enable_event:GROUP:EVENT` or `disable_event:GROUP:EVENT`, with `:COUNT` to carry it out so often
-    /// at most. A function that has the command keeps it as it is. `refused` gets the reason of each function that cannot
+    /// `stacktrace`, `enable_event:GROUP:EVENT` or `disable_event:GROUP:EVENT`, with `:COUNT` to carry it out at most COUNT
+    /// times. A function that has the command keeps it as it is. `refused` gets the reason of each function that cannot
     /// be probed.
     ///
     /// # Errors
     ///
-    /// Fails if the text is no command, if a function has the opposite command, if no function can be probed, or if
-    /// there is no memory. Then nothing has changed.
+    /// Fails if the text is no command, if no function can be probed, or if there is no memory. Then nothing has changed.
     pub fn add_command<P: Armed>(
         &mut self,
         events: &mut Events<P>,
@@ -45,7 +44,6 @@ impl Controls {
         refused: &mut dyn FnMut(P::Error),
     ) -> Result<(), Errno> {
         let mut draft = self.draft()?;
-        let room = self.room(events);
         let mut is_any = false;
         for &function in functions {
             if events.of_commands(function).is_none()
@@ -58,13 +56,7 @@ impl Controls {
             let request = command(text)?;
             let switch = switch(events, &mut draft, &request.kind)?;
             is_any = true;
-            match draft.get_mut(name(event))?.set_trigger(request, room, switch) {
-                Ok(()) => {}
-                // It has it already, or the opposite.
-                Err(SetError::Exists) if self.has_command(event, text)? => {}
-                Err(SetError::Exists) => return Err(Errno::Exists),
-                Err(SetError::Memory | SetError::Histogram(_)) => return Err(Errno::NoMemory),
-            }
+            draft.get_mut(name(event))?.add_command(request, events.rings(), switch)?;
         }
         if !is_any {
             return Err(Errno::Invalid);
@@ -73,8 +65,8 @@ impl Controls {
         self.commit(events, draft, self.disarmed)
     }
 
-    /// Takes the command `text` from those of the functions at these virtual addresses that have it, whatever its count
-    /// is.
+    /// Takes the command `text` from those of the functions at these virtual addresses that have it. With a count, the
+    /// command is meant that has one, whatever it is.
     ///
     /// # Errors
     ///
@@ -89,7 +81,7 @@ impl Controls {
         let mut draft = self.draft()?;
         let mut is_any = false;
         for event in functions.iter().filter_map(|&function| events.of_commands(function)) {
-            is_any |= draft.get_mut(name(event))?.remove_trigger(&request).is_some();
+            is_any |= draft.get_mut(name(event))?.remove_command(&request);
         }
         if !is_any {
             return Err(Errno::Invalid);
@@ -110,12 +102,7 @@ impl Controls {
         self.get(name(event)).map_or(&[][..], Settings::triggers).iter().map(|trigger| &**trigger)
     }
 
-    fn has_command<P: Armed>(&self, event: &Event<P>, text: &str) -> Result<bool, Errno> {
-        let request = command(text)?;
-        Ok(self.get(name(event)).is_some_and(|settings| settings.has_trigger(&request)))
-    }
-
-    /// Drops the events behind commands that have none.
+    /// Drops the events of functions that have no command any more.
     fn drop_without_command<P: Armed>(&mut self, events: &mut Events<P>) {
         events.retain_of_commands(&|event| self.commands_of(event).next().is_some());
         self.forget(events);

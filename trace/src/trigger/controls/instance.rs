@@ -4,15 +4,16 @@ use fallible::OutOfMemory;
 
 use super::Controls;
 use crate::definition::{self, Command, synthetic};
-use crate::events::{Armed, Events, Listed};
+use crate::events::{Armed, Event, Events, Listed};
 use crate::host::Symbols;
-use crate::text::is_shown_as;
 
 /// Why an instance has not all definitions of the main trace.
 #[derive(Debug)]
 pub enum FollowError {
-    /// This one is refused in the instance.
-    Refused(definition::Error),
+    /// The definition of this probe is refused in the instance.
+    Probe(definition::Error),
+    /// The definition of this synthetic event is refused in the instance.
+    Synthetic(synthetic::Problem),
     /// There is no memory for one.
     OutOfMemory,
 }
@@ -20,6 +21,12 @@ pub enum FollowError {
 impl From<OutOfMemory> for FollowError {
     fn from(_: OutOfMemory) -> Self {
         Self::OutOfMemory
+    }
+}
+
+impl From<definition::Error> for FollowError {
+    fn from(error: definition::Error) -> Self {
+        Self::Probe(error)
     }
 }
 
@@ -37,28 +44,35 @@ impl Controls {
         main: &Events<P>,
         symbols: &dyn Symbols,
     ) -> Result<(), FollowError> {
-        let defined = |events: &Events<P>, text: &str| {
-            events.iter().filter(|event| !event.is_static()).any(|event| is_shown_as(&Listed(event), text))
-        };
-        while let Some(number) = events.position_of_defined(&|text| !defined(main, text))? {
+        while let Some(number) = events.position_of_foreign(main) {
             events.take(number);
         }
         self.forget(events);
         for event in main.iter().filter(|event| !event.is_static()) {
-            let text = fallible::format(format_args!("{}", Listed(event)))?;
-            if defined(events, &text) {
-                continue;
-            }
-            events.prefer_number(event.number());
-            if event.is_synthetic() {
-                let parsed = synthetic::parse_dynamic(&text).map_err(|_| FollowError::OutOfMemory)?;
-                if let synthetic::Command::Define(definition) = parsed {
-                    events.define_synthetic(definition).map_err(|_| FollowError::OutOfMemory)?;
-                }
-            } else if let Some(Command::Define(definition)) = definition::parse(&text).map_err(FollowError::Refused)? {
-                self.define(events, definition, symbols).map_err(FollowError::Refused)?;
+            if !events.has_definition(event.serial()) {
+                events.prefer(event);
+                self.define_like(events, event, symbols)?;
             }
         }
         Ok(())
+    }
+
+    /// Defines an event as `event` is defined.
+    fn define_like<P: Armed>(
+        &mut self,
+        events: &mut Events<P>,
+        event: &Event<P>,
+        symbols: &dyn Symbols,
+    ) -> Result<(), FollowError> {
+        let text = fallible::format(format_args!("{}", Listed(event)))?;
+        if event.is_synthetic() {
+            let parsed = synthetic::parse_dynamic(&text).map_err(|error| FollowError::Synthetic(error.problem))?;
+            let synthetic::Command::Define(definition) = parsed else { return Ok(()) };
+            return events.define_synthetic(definition).map_err(FollowError::Synthetic);
+        }
+        match definition::parse(&text)? {
+            Some(Command::Define(definition)) => Ok(self.define(events, definition, symbols)?),
+            _ => Ok(()),
+        }
     }
 }

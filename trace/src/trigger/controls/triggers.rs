@@ -161,7 +161,7 @@ impl Controls {
         Ok(request)
     }
 
-    pub(super) fn room<P: Armed>(&self, events: &Events<P>) -> Room<'static> {
+    fn room<P: Armed>(&self, events: &Events<P>) -> Room<'static> {
         Room { cpus: events.rings().cpus(), free: (self.services.free)(), rings: Some(events.rings()), named: None }
     }
 
