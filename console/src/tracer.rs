@@ -105,7 +105,7 @@ pub(crate) struct Stacks {
 }
 
 /// Returns the functions that match `glob` and can be traced.
-fn traceable(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
+pub(crate) fn traceable(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     let untraceable = probe::blacklist();
     symbol::functions(glob).filter(move |function| {
         let address = function.address as usize;

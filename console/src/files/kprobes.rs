@@ -108,16 +108,6 @@ pub(super) fn read_blacklist(_: &Session, _: &[&str], out: &mut dyn Write) -> Re
     Ok(())
 }
 
-pub(super) fn read_functions(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
-    let range = probe::blacklist();
-    for function in symbol::table().into_iter().flat_map(|table| table.iter()) {
-        if !range.contains(&(function.address as usize)) {
-            writeln!(out, "{}", symbol::path(&function).map_err(Errno::from)?)?;
-        }
-    }
-    Ok(())
-}
-
 pub(super) fn read_armed(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     Ok(writeln!(out, "{}", u8::from(session.controls.is_armed()))?)
 }

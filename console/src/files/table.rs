@@ -67,7 +67,7 @@ pub(super) static NODES: [Node; 64] = [
     read_only("available_events", event::read_events)
         .of_all()
         .help("all events, as GROUP:EVENT, which set_event accepts"),
-    read_only("available_filter_functions", kprobes::read_functions).of_all().help("the functions that can be probed"),
+    read_only("available_filter_functions", tracer::read_traceable).of_all().help("the functions that can be traced"),
     read_only("available_tracers", tracer::read_available).help("the tracers; nop records events only"),
     file("buffer_size_kb", ring::read_size, ring::write_size)
         .help("the size of each CPU's ring, X if they differ; written: a number of KiB"),

@@ -56,6 +56,14 @@ fn named_mut<'a>(settings: &'a mut Settings, parts: &[&str]) -> &'a mut Function
     }
 }
 
+pub(super) fn read_traceable(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    for function in tracer::traceable("*") {
+        write_function(out, function.address as usize)?;
+        out.write_str("\n")?;
+    }
+    Ok(())
+}
+
 pub(super) fn read_functions(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     let (functions, none) = match parts.last().copied() {
         Some("stack_trace_filter") => (session.tracing.stacks.filter(), ALL),
