@@ -39,11 +39,14 @@ impl<P: Armed> Events<P> {
         let format = Format::new(Shape::Probe, [])?;
         let number = self.free_number().ok_or(OutOfMemory)?;
         let recorder = Arc::try_new(Recorder::new(number, &format, &[], Box::default(), None, self.rings)?)?;
-        let event = Event::new(number, function, definition, format, recorder);
-        match self.place(event, None, symbols, false) {
-            Ok(()) => Ok(Ok(())),
-            Err((_, Unplaced::OutOfMemory)) => Err(OutOfMemory),
-            Err((_, Unplaced::Refused(error))) => Ok(Err(error)),
+        let mut event = Event::new(number, function, definition, format, recorder);
+        match self.register(&mut event, None, symbols, false) {
+            Ok(probe) => {
+                self.push(Event { probe: Some(probe), ..event });
+                Ok(Ok(()))
+            }
+            Err(Unplaced::OutOfMemory) => Err(OutOfMemory),
+            Err(Unplaced::Refused(error)) => Ok(Err(error)),
         }
     }
 

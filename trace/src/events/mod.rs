@@ -199,39 +199,18 @@ impl<P: Armed> Events<P> {
         let recorder = Recorder::new(number, &format, &fetches, entry, functions.clone(), self.rings)?;
         let recorder = Arc::try_new(recorder)?;
         let plan = plan(&recorder, &format, address)?;
-        let event = Event::new(number, address, definition, format, recorder);
+        let mut event = Event::new(number, address, definition, format, recorder);
         let is_armed = sibling.is_some_and(|(_, enabled)| enabled);
-        self.place(event, plan, symbols, is_armed).map_err(|(event, refused)| match refused {
+        let probe = self.register(&mut event, plan, symbols, is_armed).map_err(|unplaced| match unplaced {
             Unplaced::OutOfMemory => OutOfMemory.into(),
             Unplaced::Refused(reason) => {
                 let Refusal { problem, reason } = Refusal::new(Problem::Refused, reason);
                 event.definition.error(1, problem, reason)
             }
         })?;
+        self.push(Event { probe: Some(probe), ..event });
         self.functions = functions.or(self.functions.take());
         Ok(())
-    }
-
-    /// Registers the probe of `event`, which has none and is in no list, and adds the event. Arms the probe if it
-    /// `is_armed`. `plan` applies from the first hit on.
-    ///
-    /// # Errors
-    ///
-    /// Returns the event, and why it is not added. Then nothing has changed.
-    fn place(
-        &mut self,
-        mut event: Event<P>,
-        plan: Option<Box<Plan>>,
-        symbols: &dyn Symbols,
-        is_armed: bool,
-    ) -> Result<(), (Event<P>, Unplaced<P::Error>)> {
-        match self.try_place(&mut event, plan, symbols, is_armed) {
-            Ok(probe) => {
-                self.push(Event { probe: Some(probe), ..event });
-                Ok(())
-            }
-            Err(unplaced) => Err((event, unplaced)),
-        }
     }
 
     /// Adds an event that was defined, for which there is room.
@@ -242,8 +221,13 @@ impl<P: Armed> Events<P> {
         self.events.push(Event { serial: self.serial, ..event });
     }
 
-    /// Reserves room for `event`, and registers its probe.
-    fn try_place(
+    /// Registers a probe for `event`, which has none and is in no list, and reserves room for the event. Arms the probe if
+    /// it `is_armed`. `plan` applies from the first hit on.
+    ///
+    /// # Errors
+    ///
+    /// Returns why there is no probe. Then nothing has changed.
+    fn register(
         &mut self,
         event: &mut Event<P>,
         plan: Option<Box<Plan>>,
@@ -262,7 +246,7 @@ impl<P: Armed> Events<P> {
         event.form = if is_call { Form::Call } else { Form::Full };
         let insertion = event.compiled.as_ref().and_then(Compiled::insertion);
         // SAFETY: the recorder is behind an `Arc`, and the code is boxed, so neither moves. Both are dropped after the
-        // probe: `Event` declares them after it, and `remove`, which takes all three out, keeps the order.
+        // probe: `Event` declares them after it, and `take`, which takes all three out, keeps the order.
         let probe = unsafe { P::register(event.definition.kind, event.form, event.address, recorder, insertion) };
         let probe = probe.map_err(Unplaced::Refused)?;
         if is_armed {
