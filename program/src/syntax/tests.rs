@@ -19,6 +19,28 @@ fn refuses(program: &str, marks: &str, problem: Problem) {
 }
 
 #[test]
+fn literals_are_written_as_in_c() {
+    for (text, shown) in [
+        ("0", "0"),
+        ("0123", "83"),
+        ("0_17", "15"),
+        ("01777777777777777777777", "18446744073709551615"),
+        ("0x1f", "31"),
+        ("0X1F", "31"),
+        ("0x1ful", "31"),
+        ("123UL", "123"),
+        ("123llu", "123"),
+        ("1e3u", "1000"),
+        ("1us", "1000"),
+        ("0ms", "0"),
+        (r#""\033[1m\x41\x7f""#, r#""\x1b[1mA\x7f""#),
+        (r#""\x4a1\01011""#, r#""J1A1""#),
+    ] {
+        assert_eq!(read(&format!("BEGIN {{ print({text}); }}")), format!("BEGIN {{ print({shown}); }}"));
+    }
+}
+
+#[test]
 fn operators_bind_as_in_c() {
     for (text, shown) in [
         ("1+2*3", "1 + 2 * 3"),
@@ -178,10 +200,15 @@ fn statements_are_refused_where_they_are_wrong() {
     refuses("BEGIN { if 1 { } }", "           ^", Problem::Expected { sign: "(" });
     refuses("BEGIN { $ = 1; }", "        ^", Problem::VariableName);
     refuses("BEGIN { @x = 12ab; }", "             ^^^^", Problem::Number);
-    refuses("BEGIN { @x = 012; }", "             ^^^", Problem::Number);
+    refuses("BEGIN { @x = 018; }", "             ^^^", Problem::Number);
+    refuses("BEGIN { @x = 0x; }", "             ^^", Problem::Number);
+    refuses("BEGIN { @x = 0XG; }", "             ^^^", Problem::Number);
+    refuses("BEGIN { @x = 1uul; }", "             ^^^^", Problem::Number);
     refuses("BEGIN { @x = 18446744073709551616; }", "             ^^^^^^^^^^^^^^^^^^^^", Problem::Number);
     refuses("BEGIN { print(\"a); }", "              ^", Problem::OpenText);
-    refuses("BEGIN { print(\"\\q\"); }", "               ^^", Problem::Escape);
+    for escape in ["q", "x", "xg", "0", "000", "x00", "x80", "0200"] {
+        refuses(&format!("BEGIN {{ print(\"\\{escape}\"); }}"), "               ^^", Problem::Escape);
+    }
     refuses("BEGIN { @x = 1 # 2; }", "               ^", Problem::Character);
     refuses("BEGIN { /* }", "        ^^", Problem::OpenComment);
     let long = format!("BEGIN {{ print(\"{}\"); }}", "x".repeat(256));

@@ -234,6 +234,7 @@ fn quoted(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
             '\t' => f.write_str("\\t")?,
             '\r' => f.write_str("\\r")?,
             '"' | '\\' => write!(f, "\\{c}")?,
+            _ if c.is_ascii_control() => write!(f, "\\x{:02x}", u32::from(c))?,
             _ => f.write_char(c)?,
         }
     }

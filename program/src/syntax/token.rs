@@ -2,6 +2,8 @@
 //! parser knows where such a name begins.
 
 use alloc::string::String;
+use core::iter::Skip;
+use core::str::CharIndices;
 
 use fallible::OutOfMemory;
 
@@ -134,11 +136,25 @@ impl<'a> Cursor<'a> {
         rest.get(..length).unwrap_or("")
     }
 
-    /// Reads a number: decimal, `0x…`, or `1e6`, with `_` between digits; or a time.
+    /// Reads a number: decimal, `0x…`, octal `0…`, or `1e6`, with `_` between digits, and perhaps a suffix of C; or a
+    /// time.
     fn integer(&mut self) -> Result<u64, Error> {
         let start = self.position;
         let word = self.word();
-        number(word).or_else(|| time(word)).ok_or_else(|| self.since(start).error(Problem::Number))
+        literal(word).or_else(|| time(word)).ok_or_else(|| self.since(start).error(Problem::Number))
+    }
+
+    /// Reads the digits of an escape, at most `most` in base `radix`, and returns their character. It is one of ASCII
+    /// and not 0: strings are UTF-8, and end at a zero.
+    fn escaped(characters: &mut Skip<CharIndices<'_>>, radix: u32, most: usize) -> Option<char> {
+        let mut value = None;
+        for _ in 0..most {
+            let mut ahead = characters.clone();
+            let Some(digit) = ahead.next().and_then(|(_, digit)| digit.to_digit(radix)) else { break };
+            *characters = ahead;
+            value = Some(value.unwrap_or(0) * radix + digit);
+        }
+        value.filter(|value| (1..0x80).contains(value)).and_then(char::from_u32)
     }
 
     /// Reads a string in quotation marks.
@@ -163,16 +179,18 @@ impl<'a> Cursor<'a> {
                 }
                 '\\' => {
                     let escaped = characters.next().map(|(_, escaped)| escaped);
-                    let span = Span { start: start + at, end: start + at + 1 + escaped.map_or(0, char::len_utf8) };
                     let character = match escaped {
-                        Some('n') => '\n',
-                        Some('t') => '\t',
-                        Some('r') => '\r',
-                        Some('\\') => '\\',
-                        Some('"') => '"',
-                        _ => return Err(span.error(Problem::Escape)),
+                        Some('n') => Some('\n'),
+                        Some('t') => Some('\t'),
+                        Some('r') => Some('\r'),
+                        Some('\\') => Some('\\'),
+                        Some('"') => Some('"'),
+                        Some('0') => Self::escaped(&mut characters, 8, 3),
+                        Some('x') => Self::escaped(&mut characters, 16, 2),
+                        _ => None,
                     };
-                    add(character)?;
+                    let span = Span { start: start + at, end: start + at + 1 + escaped.map_or(0, char::len_utf8) };
+                    add(character.ok_or(span.error(Problem::Escape))?)?;
                 }
                 '\0' => return Err(Span { start: start + at, end: start + at + 1 }.error(Problem::Character)),
                 _ => add(character)?,
@@ -185,15 +203,34 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Parses `word` as a number of 64 bits.
+/// Parses `text` as digits of base `radix`, with `_` between them.
+fn digits(text: &str, radix: u32) -> Option<u64> {
+    text.starts_with(|c: char| c.is_digit(radix)).then_some(())?;
+    text.bytes().filter(|&byte| byte != b'_').try_fold(0_u64, |value, byte| {
+        let digit = char::from(byte).to_digit(radix)?;
+        value.checked_mul(radix.into())?.checked_add(digit.into())
+    })
+}
+
+/// Parses `word` as a number that is a value of a program. Other than the numbers of a probe, these may be written as
+/// in C: octal, `0X1f`, and with a suffix, which has no effect.
+fn literal(word: &str) -> Option<u64> {
+    let plain = word.trim_end_matches(['u', 'U', 'l', 'L']);
+    let suffix = word.get(plain.len()..)?;
+    if !["", "u", "l", "ul", "lu", "ll", "ull", "llu"].iter().any(|known| known.eq_ignore_ascii_case(suffix)) {
+        return None;
+    }
+    match plain.strip_prefix('0') {
+        Some(hexadecimal) if let Some(hexadecimal) = hexadecimal.strip_prefix('X') => digits(hexadecimal, 16),
+        Some(octal) if octal.starts_with(|c: char| c.is_ascii_digit() || c == '_') => {
+            digits(octal.trim_start_matches('_'), 8)
+        }
+        _ => number(plain),
+    }
+}
+
+/// Parses `word` as a number of 64 bits: decimal, `0x…` or `1e6`.
 pub(super) fn number(word: &str) -> Option<u64> {
-    let digits = |text: &str, radix: u32| {
-        text.starts_with(|c: char| c.is_digit(radix)).then_some(())?;
-        text.bytes().filter(|&byte| byte != b'_').try_fold(0_u64, |value, byte| {
-            let digit = char::from(byte).to_digit(radix)?;
-            value.checked_mul(radix.into())?.checked_add(digit.into())
-        })
-    };
     if let Some(hexadecimal) = word.strip_prefix("0x") {
         return digits(hexadecimal, 16);
     }
