@@ -29,7 +29,7 @@ pub(crate) const ROWS: [Row; 10] = [
 
 /// Returns whether this name may be written as a call without arguments, as bpftrace has it.
 pub(crate) fn is_callable(name: &str) -> bool {
-    ROWS.iter().any(|row| row.name == name) || ["comm", "probetype", "retval"].contains(&name)
+    ROWS.iter().any(|row| row.name == name) || ["comm", "probetype", "retval", "default_str_length"].contains(&name)
 }
 
 /// Returns the names of these builtins; with `numbers`, only of those that are a number in every clause. For programs

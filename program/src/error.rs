@@ -379,6 +379,12 @@ pub enum Problem {
     NotLiteral,
     /// A number that has to be constant.
     NotConstant,
+    /// A `static_assert` whose condition is false.
+    Asserted,
+    /// A `fail` that no condition takes out of the program.
+    Failed,
+    /// A clock that the kernel does not have.
+    Clock,
     /// A constant outside its range.
     Range {
         /// The minimum.
@@ -568,7 +574,7 @@ impl fmt::Display for Problem {
             Self::Character => "this character is not part of the language",
             Self::OpenComment => "this comment is not closed by `*/`",
             Self::OpenText => "this string is not closed by `\"`",
-            Self::Escape => "this escape is unknown; the escapes are \\n, \\t, \\r, \\\", \\\\, and \\x41 or \\0101 for ASCII but 0",
+            Self::Escape => "this escape is unknown; the escapes are \\n, \\t, \\r, \\\", \\\\, and \\x41 or \\101 for ASCII but 0",
             Self::LongText { most } => return write!(f, "a string has at most {most} bytes here"),
             Self::Number => "a number is decimal, 0x1f, octal 017, 1e6 or a time as 5ms (ns us ms s m h d), and fits into 64 bits",
             Self::VariableName => "a variable has a name, as in $x",
@@ -619,6 +625,9 @@ impl fmt::Display for Problem {
             Self::NotAPointer => "only a pointer can be dereferenced, as in *(u32 *)arg0",
             Self::NotLiteral => "this has to be a string literal",
             Self::NotConstant => "this has to be a constant",
+            Self::Asserted => "the program asserts what does not hold",
+            Self::Failed => "the program refuses itself here",
+            Self::Clock => "the clocks are boot and monotonic, and both are nsecs",
             Self::Range { least, most } => return write!(f, "this has to be from {least} to {most}"),
             Self::Unset => "this variable is not set yet in this block",
             Self::UnknownMap => "no statement sets this map",

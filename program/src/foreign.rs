@@ -24,7 +24,7 @@ static KEYWORDS: [Refused; 4] = [
 ];
 
 /// Builtin values and functions; several names are both.
-static VALUES: [Refused; 28] = [
+static VALUES: [Refused; 26] = [
     refused("args", "use args.NAME, or arg0 to arg7 by register; list-probes -v lists names"),
     refused("ctx", "use reg(\"x0\") to reg(\"x30\")"),
     refused("uaddr usym ustack dw_ustack uptr usermode write_user", "there is no user space; use kaddr, ksym, kstack"),
@@ -44,17 +44,12 @@ static VALUES: [Refused; 28] = [
     refused("skboutput socket_cookie", "there are no sockets"),
     refused("syscall_name strerror", "there are no system calls, and errors are values of Rust"),
     refused("tseries", "use @[elapsed / 1000000000] = sum(value) for a sum per second"),
-    refused("find", "use has_key(@x, key); @x[key] of a missing key is 0"),
-    refused("bswap memcmp", "shift 64-bit values, and compare memory by buf(a, n) == buf(b, n)"),
+    refused("memcmp", "compare memory by buf(a, n) == buf(b, n)"),
     refused("container_of kptr percpu_kaddr", "read memory as integers, as in *(u32 *)(arg0 + 8)"),
-    refused("sizeof offsetof typeof typeinfo", "a program has only integer types; a value has 64 bits"),
-    refused("assert assert_str static_assert fail", "if (!value) { printf(\"…\\n\"); exit(); } does the same"),
-    refused(
-        "is_array is_err is_integer is_literal is_ptr is_str is_unsigned_integer",
-        "there are no macros, so the type of a value is known where it is written",
-    ),
+    refused("offsetof typeof typeinfo", "use args.NAME.FIELD for a field, and sizeof(value) for a size"),
+    refused("is_err", "use `retval is Err`, or a comparison of the number"),
     refused("getopt", "write the value into the program"),
-    refused("str_concat strcap default_str_length", "use printf, or a key of several parts"),
+    refused("str_concat", "use printf, or a key of several parts"),
     refused("unwatch", "there are no watchpoints"),
 ];
 

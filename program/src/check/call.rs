@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use kprobes_types::LineError;
 use kprobes_vm::code::{
-    Aggregate, Builtin, Comparison, MapValue, Op, Operand, ROWS_MAX, Register, STACK_MAX, Type, Word,
+    Aggregate, Arithmetic, Builtin, Comparison, MapValue, Op, Operand, ROWS_MAX, Register, STACK_MAX, Type, Word,
 };
 
 use super::clause::Clause;
@@ -25,7 +25,21 @@ const TEXT_WORDS: u8 = 8;
 /// The aggregations.
 const AGGREGATES: [&str; 8] = ["count", "sum", "avg", "min", "max", "stats", "hist", "lhist"];
 /// The actions: calls without a value.
-const ACTIONS: [&str; 9] = ["printf", "errorf", "warnf", "time", "print", "clear", "zero", "delete", "exit"];
+const ACTIONS: [&str; 13] = [
+    "printf",
+    "errorf",
+    "warnf",
+    "time",
+    "print",
+    "clear",
+    "zero",
+    "delete",
+    "exit",
+    "assert",
+    "assert_str",
+    "static_assert",
+    "fail",
+];
 
 /// Refuses a wrong number of arguments.
 fn count(arguments: &[Expression], least: usize, most: usize, span: Span) -> Result<(), Error> {
@@ -36,7 +50,7 @@ fn count(arguments: &[Expression], least: usize, most: usize, span: Span) -> Res
 }
 
 /// Returns the text of a string literal.
-fn written(argument: &Expression) -> Result<&str, Error> {
+pub(super) fn written(argument: &Expression) -> Result<&str, Error> {
     match &*argument.form {
         ExpressionForm::Text(text) => Ok(text),
         _ => Err(argument.span.error(Problem::NotLiteral)),
@@ -66,6 +80,7 @@ impl Clause<'_, '_> {
     /// Compiles a call with a value.
     pub fn call(&mut self, name: &Spanned<String>, arguments: &[Expression], span: Span) -> Result<Value, Error> {
         match (name.node.as_str(), arguments) {
+            (question, _) if let Some(answer) = self.question(question, arguments, span)? => Ok(answer),
             ("str", [pointer]) => self.text(pointer, None, span),
             ("str", [pointer, length]) => self.text(pointer, Some(length), span),
             ("str", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
@@ -113,6 +128,16 @@ impl Clause<'_, '_> {
                 let (map, key) = self.map_entry(what, key)?;
                 self.give(SIGNED, |to| Op::Has { to, map, key }, span)
             }
+            ("find", [what, key, variable]) => self.find_key(what, key, variable, span),
+            ("find", _) => Err(span.error(Problem::ArgumentCount { least: 3, most: 3 })),
+            ("bswap", [number]) => self.swap_bytes(number, span),
+            ("nsecs", [clock]) => match &*clock.form {
+                // No clock counts while the machine sleeps: it never does.
+                ExpressionForm::Builtin(name) if matches!(name.as_str(), "boot" | "monotonic") => {
+                    self.give(UNSIGNED, |to| Op::Load { to, what: Builtin::Nanoseconds }, span)
+                }
+                _ => Err(clock.span.error(Problem::Clock)),
+            },
             ("buf", [pointer, length]) => self.bytes(pointer, length, span),
             ("strftime", [format, nanoseconds]) => {
                 let of = self.time_format(format)?;
@@ -125,7 +150,7 @@ impl Clause<'_, '_> {
                 Err(span.error(Problem::ArgumentCount { least: 2, most: 2 }))
             }
             ("kstack", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 1 })),
-            ("kaddr" | "ksym" | "line" | "reg" | "len" | "strlen", _) => {
+            ("kaddr" | "ksym" | "line" | "reg" | "len" | "strlen" | "bswap", _) => {
                 Err(span.error(Problem::ArgumentCount { least: 1, most: 1 }))
             }
             (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
@@ -226,7 +251,7 @@ impl Clause<'_, '_> {
     }
 
     /// Returns the first word of a string, and its number of words.
-    fn string(&mut self, text: &Expression) -> Result<(Word, u8), Error> {
+    pub fn string(&mut self, text: &Expression) -> Result<(Word, u8), Error> {
         let value = self.value(text)?;
         let Type::Text { words } = value.of else {
             return Err(text.span.error(Problem::Type { wanted: Noun::Text, found: value.of.into() }));
@@ -239,6 +264,52 @@ impl Clause<'_, '_> {
         let (text, text_words) = self.string(text)?;
         let (part, part_words) = self.string(part)?;
         self.give(SIGNED, |to| Op::Find { to, text, text_words, part, part_words }, span)
+    }
+
+    /// `find`: whether a map has a value for a key, which is then given to a variable.
+    fn find_key(
+        &mut self,
+        what: &Expression,
+        key: &Expression,
+        variable: &Expression,
+        span: Span,
+    ) -> Result<Value, Error> {
+        let ExpressionForm::Variable(name) = &*variable.form else {
+            return Err(variable.span.error(Problem::NoTarget));
+        };
+        let (map, key) = self.map_entry(what, key)?;
+        let found = self.give(SIGNED, |to| Op::Has { to, map, key }, span)?;
+        let mut exits = Vec::new();
+        self.branch_if(Comparison::Equal, found.at, Operand::Constant(0), &mut exits, span)?;
+        let value = self.read_entry(map, key, what.span)?;
+        let known = self.variables.iter().rev().find(|variable| variable.name == *name).cloned();
+        self.assign_known(&known.ok_or(variable.span.error(Problem::Unset))?, value, variable.span)?;
+        self.land(&exits);
+        Ok(found)
+    }
+
+    /// `bswap`: the bytes of a number in the opposite order.
+    fn swap_bytes(&mut self, operand: &Expression, span: Span) -> Result<Value, Error> {
+        let bits = self.width(operand)?;
+        let value = self.value(operand)?;
+        let mut swapped = match number(value, operand.span)?.at {
+            Operand::Constant(value) => return Ok(Value::constant(value.swap_bytes() >> (64 - bits), false)),
+            at if bits == 64 => at,
+            from @ Operand::Word(_) => self.give(UNSIGNED, |to| Op::Extend { to, from, bits, signed: false }, span)?.at,
+        };
+        // The halves of the number change places, then the halves of each half, and so on to the bytes.
+        let mut half = bits / 2;
+        while half >= 8 {
+            let low = Operand::Constant((u64::MAX >> (64 - bits)) / ((1 << half) + 1));
+            let distance = Operand::Constant(half.into());
+            let down = self.compute(Arithmetic::Right, swapped, distance, UNSIGNED, span)?;
+            let down = self.compute(Arithmetic::And, down.at, low, UNSIGNED, span)?;
+            let up = self.compute(Arithmetic::And, swapped, low, UNSIGNED, span)?;
+            let up = self.compute(Arithmetic::Left, up.at, distance, UNSIGNED, span)?;
+            swapped = self.compute(Arithmetic::Or, down.at, up.at, UNSIGNED, span)?.at;
+            half /= 2;
+        }
+        Ok(Value { at: swapped, of: UNSIGNED })
     }
 
     /// `buf`: reads bytes from memory.
@@ -343,6 +414,19 @@ impl Clause<'_, '_> {
     /// Compiles an action.
     pub fn action(&mut self, name: &Spanned<String>, arguments: &[Expression], span: Span) -> Result<(), Error> {
         match (name.node.as_str(), arguments) {
+            (assertion, _) if self.assertion(assertion, arguments, span)? => Ok(()),
+            ("assert", [condition, message]) => {
+                let mut holds = Vec::new();
+                self.branch(condition, true, &mut holds)?;
+                let text =
+                    fallible::format(format_args!("{}assertion failed: {}\n", report::ERROR, written(message)?))?;
+                let pieces = fallible::collect([Piece { text, conversion: None }])?;
+                self.emit(Action::Format { pieces, kind: PrintKind::Error }, Word(0), 0, span)?;
+                self.exit(span)?;
+                self.land(&holds);
+                Ok(())
+            }
+            ("assert", _) => Err(span.error(Problem::ArgumentCount { least: 2, most: 2 })),
             ("printf", [text, values @ ..]) => self.printf(PrintKind::Printf, text, values, span),
             ("errorf", [text, values @ ..]) => self.printf(PrintKind::Error, text, values, span),
             ("warnf", [text, values @ ..]) => self.printf(PrintKind::Warning, text, values, span),
@@ -379,12 +463,7 @@ impl Clause<'_, '_> {
             }
             ("delete", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
             ("clear" | "zero", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
-            ("exit", []) => {
-                self.emit(Action::Exit, Word(0), 0, span)?;
-                self.push(Op::Exit, span)?;
-                let end = self.jump(span)?;
-                Ok(fallible::push(&mut self.ends, end)?)
-            }
+            ("exit", []) => self.exit(span),
             ("exit", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 0 })),
             (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
             _ => {
@@ -392,6 +471,14 @@ impl Clause<'_, '_> {
                 Err(span.error(Problem::Useless))
             }
         }
+    }
+
+    /// Ends the program and this run of the clause.
+    fn exit(&mut self, span: Span) -> Result<(), Error> {
+        self.emit(Action::Exit, Word(0), 0, span)?;
+        self.push(Op::Exit, span)?;
+        let end = self.jump(span)?;
+        Ok(fallible::push(&mut self.ends, end)?)
     }
 
     /// Returns the number of the map `what` and the word of the key, where the key is an argument of its own.

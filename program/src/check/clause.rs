@@ -168,6 +168,10 @@ impl<'c, 's> Clause<'c, 's> {
             StatementForm::If { condition, then, otherwise } => {
                 let mut exits = Vec::new();
                 let kept = self.free;
+                let decided = self.decided(condition)?;
+                if let Some(truth) = decided.filter(|_| !self.guessed) {
+                    return self.block(if truth { then } else { otherwise });
+                }
                 self.branch(condition, false, &mut exits)?;
                 self.free = kept;
                 self.block(then)?;
@@ -322,7 +326,7 @@ impl<'c, 's> Clause<'c, 's> {
     ) -> Result<(), Error> {
         let start = self.free;
         let known = self.variables.iter().rev().find(|variable| variable.name == name);
-        let Some(&Variable { at: place, of, declared, .. }) = known else {
+        let Some(known) = known.cloned() else {
             if operator.is_some() {
                 return Err(at.error(Problem::Unset));
             }
@@ -332,19 +336,24 @@ impl<'c, 's> Clause<'c, 's> {
             self.place(new, place, new.of, value.span)?;
             return self.add_variable(name, place, new.of, None);
         };
-        let old = Value { at: Operand::Word(place), of };
         let new = match operator {
             Some(operator) => {
+                let old = Value { at: Operand::Word(known.at), of: known.of };
                 let right = self.value(value)?;
                 self.binary(operator, old, right, at, value.span)?
             }
             None => self.value(value)?,
         };
-        if let Some(at) = declared.filter(|_| self.checker.learning && !self.guessed) {
+        self.assign_known(&known, new, value.span)
+    }
+
+    /// Gives `new` to a variable that exists.
+    pub fn assign_known(&mut self, known: &Variable, new: Value, span: Span) -> Result<(), Error> {
+        if let Some(at) = known.declared.filter(|_| self.checker.learning && !self.guessed) {
             self.checker.declare(at, new.of)?;
         }
-        let new = convert(&mut self.checker.shapes, new, of, value.span)?;
-        self.place(new, place, of, value.span)
+        let new = convert(&mut self.checker.shapes, new, known.of, span)?;
+        self.place(new, known.at, known.of, span)
     }
 
     /// `let $name`: a new variable of this block. It hides a variable of the same name outside the block.

@@ -4,8 +4,9 @@ use kprobes_vm::code::{Arithmetic, Builtin, COMM_WORDS, Comparison, Op, Operand,
 use kprobes_vm::hit::extend;
 
 use super::clause::Clause;
+use super::compile_time::TEXT_LENGTH;
 use super::map::arithmetic;
-use super::value::{SIGNED, UNSIGNED, Value, join, number};
+use super::value::{SIGNED, UNSIGNED, Value, constant, join, number};
 use crate::builtins::ROWS;
 use crate::error::{Error, Noun, Problem, Span};
 use crate::foreign;
@@ -62,6 +63,10 @@ impl Clause<'_, '_> {
             }
             ExpressionForm::Index { pointer, index } => {
                 let (base, distance) = (self.value(pointer)?, self.value(index)?);
+                if let Type::Tuple { .. } = base.of {
+                    let distance = number(distance, index.span)?;
+                    return self.part(base, constant(distance, index.span)?, span);
+                }
                 if !matches!(base.of, Type::Pointer { .. }) {
                     return Err(pointer.span.error(Problem::NotAPointer));
                 }
@@ -235,6 +240,7 @@ impl Clause<'_, '_> {
             "probetype" => return self.literal(self.kind.ok_or(span.error(Problem::ProbeKinds))?, span),
             "comm" => return self.give(Type::Text { words: COMM_WORDS }, |to| Op::Comm { to }, span),
             "kstack" => return self.stack(STACK_MAX, span),
+            "default_str_length" => return Ok(Value::constant(TEXT_LENGTH, true)),
             "retval" => {
                 self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
                 0

@@ -159,6 +159,11 @@ impl Clause<'_, '_> {
     /// Reads the value of a map at a key.
     pub fn read_map(&mut self, map: &MapReference, span: Span) -> Result<Value, Error> {
         let (number, key) = self.entry(&map.name, &map.keys, span)?;
+        self.read_entry(number, key, span)
+    }
+
+    /// Reads the value of the key at `key` of the map `number`.
+    pub fn read_entry(&mut self, number: u8, key: Word, span: Span) -> Result<Value, Error> {
         match self.kept(number, span) {
             Ok(MapValue::Value(of)) => self.give(of, |to| Op::Get { to, map: number, key }, span),
             Ok(MapValue::Aggregate(aggregate)) => {

@@ -5,6 +5,7 @@
 
 mod call;
 mod clause;
+mod compile_time;
 mod condition;
 mod event;
 mod expression;

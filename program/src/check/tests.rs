@@ -124,6 +124,23 @@ fn numbers_that_have_to_be_known_are() {
 }
 
 #[test]
+fn a_program_asserts_what_is_known_of_it() {
+    refuses_body("static_assert(is_str(arg0), \"text\");", "                            ^^^^^^", Problem::Asserted);
+    refuses_body("static_assert(arg0 == 1, \"one\");", "              ^^^^^^^^^", Problem::NotConstant);
+    refuses_body("static_assert(1, comm);", "                 ^^^^", Problem::NotLiteral);
+    refuses_body("static_assert(1);", "^^^^^^^^^^^^^^^^", Problem::ArgumentCount { least: 2, most: 2 });
+    refuses_body("if (arg0) { fail(\"no %d\", 1); }", "                 ^^^^^^^", Problem::Failed);
+    refuses_body("assert_str(1);", "           ^", Problem::Type { wanted: Noun::Text, found: Noun::Integer });
+    refuses_body("print(assert(1, \"a\"));", "      ^^^^^^^^^^^^^^", Problem::NotAValue);
+    refuses_body("is_str(1);", "^^^^^^^^^", Problem::Useless);
+    refuses_body("print(is_str(1, 2));", "      ^^^^^^^^^^^^", Problem::ArgumentCount { least: 1, most: 1 });
+    refuses_body("print(is_str(@no));", "             ^^^", Problem::UnknownMap);
+    refuses_body("@m[1] = 1; print(find(@m, 1, $v));", "                             ^^", Problem::Unset);
+    refuses_body("@m[1] = 1; print(find(@m, 1, arg0));", "                             ^^^^", Problem::NoTarget);
+    refuses_body("print(nsecs(tai));", "            ^^^", Problem::Clock);
+}
+
+#[test]
 fn variables_have_a_value_before_they_are_read() {
     refuses_body("print($x);", "      ^^", Problem::Unset);
     refuses_body("$x += 1;", "^^", Problem::Unset);

@@ -195,6 +195,13 @@ impl Parser<'_> {
             Token::Word(word) => {
                 self.advance()?;
                 if self.accept("(")? {
+                    if word == "sizeof" && matches!(self.token, Token::Word(word) if TypeName::integer(word).is_some())
+                    {
+                        let TypeName { bits, pointer, .. } = self.type_name()?;
+                        self.expect(")")?;
+                        let bytes = if pointer { 8 } else { bits / 8 };
+                        return self.node(ExpressionForm::Integer(bytes.into()), start);
+                    }
                     let name: Spanned<String> = Spanned { node: fallible::copy(word)?, span: start };
                     let arguments = if self.accept(")")? { Vec::new() } else { self.values(")")? };
                     match builtins::is_callable(word) && arguments.is_empty() {

@@ -212,12 +212,12 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
     }
 }
 
-/// Parses `s:N` with any unit, or a time such as `5ms`.
+/// Parses `s:N` with any unit, a time such as `5ms`, or nanoseconds.
 fn interval(text: &str) -> Option<Probe> {
     let (count, unit) = match text.split_once(':') {
         Some((name, count)) => (number(count)?, Unit::ALL.into_iter().find(|unit| unit.name() == name)?),
         None => {
-            let period = time(text)?;
+            let period = time(text).or_else(|| number(text))?;
             let whole = |unit: &Unit| unit.nanoseconds().is_some_and(|unit| period.is_multiple_of(unit));
             let unit = Unit::ALL.into_iter().find(whole)?;
             (period.checked_div(unit.nanoseconds()?)?, unit)

@@ -34,7 +34,7 @@ fn literals_are_written_as_in_c() {
         ("1us", "1000"),
         ("0ms", "0"),
         (r#""\033[1m\x41\x7f""#, r#""\x1b[1mA\x7f""#),
-        (r#""\x4a1\01011""#, r#""J1A1""#),
+        (r#""\x4a1\1011\0102""#, r#""J1A1\x082""#),
     ] {
         assert_eq!(read(&format!("BEGIN {{ print({text}); }}")), format!("BEGIN {{ print({shown}); }}"));
     }
@@ -174,6 +174,7 @@ fn probes_are_refused_where_they_are_wrong() {
     refuses("interval:hz:0 {}", "         ^^^^", Problem::Interval);
     refuses("interval:hz:1000001 {}", "         ^^^^^^^^^^", Problem::Interval);
     refuses("interval:999ns {}", "         ^^^^^", Problem::Interval);
+    refuses("interval:1500 {}", "         ^^^^", Problem::Interval);
     refuses("interval:s:1s {}", "         ^^^^", Problem::Interval);
     refuses("interval:min:5 {}", "         ^^^^^", Problem::Interval);
     refuses("kprobe:f print(1);", "         ^^^^^", Problem::Block);
@@ -206,7 +207,7 @@ fn statements_are_refused_where_they_are_wrong() {
     refuses("BEGIN { @x = 1uul; }", "             ^^^^", Problem::Number);
     refuses("BEGIN { @x = 18446744073709551616; }", "             ^^^^^^^^^^^^^^^^^^^^", Problem::Number);
     refuses("BEGIN { print(\"a); }", "              ^", Problem::OpenText);
-    for escape in ["q", "x", "xg", "0", "000", "x00", "x80", "0200"] {
+    for escape in ["q", "x", "xg", "0", "000", "x00", "x80", "200", "400", "8"] {
         refuses(&format!("BEGIN {{ print(\"\\{escape}\"); }}"), "               ^^", Problem::Escape);
     }
     refuses("BEGIN { @x = 1 # 2; }", "               ^", Problem::Character);

@@ -144,10 +144,10 @@ impl<'a> Cursor<'a> {
         literal(word).or_else(|| time(word)).ok_or_else(|| self.since(start).error(Problem::Number))
     }
 
-    /// Reads the digits of an escape, at most `most` in base `radix`, and returns their character. It is one of ASCII
-    /// and not 0: strings are UTF-8, and end at a zero.
-    fn escaped(characters: &mut Skip<CharIndices<'_>>, radix: u32, most: usize) -> Option<char> {
-        let mut value = None;
+    /// Reads the digits of an escape, at most `most` in base `radix` after the digit `first`, and returns their
+    /// character. It is one of ASCII and not 0: strings are UTF-8, and end at a zero.
+    fn escaped(characters: &mut Skip<CharIndices<'_>>, first: Option<char>, radix: u32, most: usize) -> Option<char> {
+        let mut value = first.and_then(|digit| digit.to_digit(radix));
         for _ in 0..most {
             let mut ahead = characters.clone();
             let Some(digit) = ahead.next().and_then(|(_, digit)| digit.to_digit(radix)) else { break };
@@ -185,8 +185,8 @@ impl<'a> Cursor<'a> {
                         Some('r') => Some('\r'),
                         Some('\\') => Some('\\'),
                         Some('"') => Some('"'),
-                        Some('0') => Self::escaped(&mut characters, 8, 3),
-                        Some('x') => Self::escaped(&mut characters, 16, 2),
+                        Some('0'..='7') => Self::escaped(&mut characters, escaped, 8, 2),
+                        Some('x') => Self::escaped(&mut characters, None, 16, 2),
                         _ => None,
                     };
                     let span = Span { start: start + at, end: start + at + 1 + escaped.map_or(0, char::len_utf8) };

@@ -585,6 +585,90 @@ fn strings_are_measured_and_looked_through() {
 }
 
 #[test]
+fn questions_about_types_are_answered_without_a_hit() {
+    for (expression, shown) in [
+        ("is_integer(arg0)", "1"),
+        ("is_integer(comm)", "0"),
+        ("is_unsigned_integer(arg0)", "1"),
+        ("is_unsigned_integer((s64)arg0)", "0"),
+        ("is_ptr((u8 *)arg0)", "1"),
+        ("is_ptr(arg0)", "0"),
+        ("is_str(\"a\")", "1"),
+        ("is_str(probetype)", "1"),
+        ("is_str(func)", "0"),
+        ("is_array(arg0)", "0"),
+        ("is_literal(\"a\")", "1"),
+        ("is_literal(12)", "1"),
+        ("is_literal(arg0)", "0"),
+        ("sizeof(u8)", "1"),
+        ("sizeof(uint16_t)", "2"),
+        ("sizeof(int32)", "4"),
+        ("sizeof(u16*)", "8"),
+        ("sizeof(arg0)", "8"),
+        ("sizeof((s16)arg0)", "2"),
+        ("sizeof(*(u32 *)arg3)", "4"),
+        ("sizeof(\"abc\")", "4"),
+        ("sizeof((1, 2))", "16"),
+        ("strcap(\"abc\")", "3"),
+        ("strcap(comm)", "15"),
+        ("default_str_length", "63"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+    // Nothing of it is evaluated.
+    assert_eq!(once("$x = 1; print(sizeof($x++)); print($x);", &[]), "8\n1\n");
+    // A variable has its type before the text that gives it one.
+    let later = "let $v; if (is_str($v)) { @y = \"text\"; } else { @y = 1; } $v = \"a\"; print(@y); clear(@y);";
+    assert_eq!(once(later, &[]), "@y: text\n");
+    let later = "if (is_str(@v)) { @y = \"text\"; } else { @y = 1; } @v = \"a\"; print(@y); clear(@y); clear(@v);";
+    assert_eq!(once(later, &[]), "@y: text\n");
+}
+
+#[test]
+fn what_is_decided_is_not_compiled() {
+    for (body, shown) in [
+        ("if (sizeof(u8) == 1 || arg0) { print(1); } else { fail(\"a byte\"); }", "1\n"),
+        ("if (0) { fail(\"no\"); } print(2);", "2\n"),
+        ("if (is_str(arg0) && is_literal(1)) { print(strlen(arg0)); } else { print(3); }", "3\n"),
+        ("static_assert(1 + 1 == 2, \"sum\"); assert_str(comm); print(4);", "4\n"),
+        ("if (!@seen) { @seen = 1; print(5); } clear(@seen);", "5\n"),
+    ] {
+        assert_eq!(once(body, &[1]), shown, "{body}");
+    }
+    let asserted = "assert(arg0 < 2, \"100% small\"); print(arg0);";
+    assert_eq!(
+        printed(&format!("kprobe:f {{ {asserted} }}"), &[&[1], &[2], &[1]]),
+        "1\nERROR: assertion failed: 100% small\n"
+    );
+}
+
+#[test]
+fn bytes_are_swapped_within_the_width_of_a_number() {
+    for (expression, shown) in [
+        ("bswap(0x0102030405060708) == 0x0807060504030201", "1"),
+        ("bswap((u16)0x1234) == 0x3412", "1"),
+        ("bswap((u32)arg1 + 0) == 0x300000000000000", "1"),
+        ("bswap((u32)arg1) == 0x3000000", "1"),
+        ("bswap((s16)arg2)", "65535"),
+        ("bswap((u16)arg3)", "128"),
+        ("bswap((u8)arg0)", "10"),
+        ("bswap(arg3) == 0x80000000000000", "1"),
+        ("bswap(bswap(arg3 * arg1 + 0x123456789abcdef)) - arg3 * arg1 == 0x123456789abcdef", "1"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+}
+
+#[test]
+fn a_key_is_looked_up_once() {
+    let body = "@m[2] = (1, \"hello\"); let $v; if (find(@m, 2, $v)) { print($v); } \
+        $v = (5, \"kept\"); print(find(@m, 3, $v)); print($v[1]); clear(@m);";
+    assert_eq!(once(body, &[]), "(1, hello)\n0\nkept\n");
+    let counted = "@c[1] = count(); $n = 0; print(find(@c, 1, $n)); print($n); clear(@c);";
+    assert_eq!(once(counted, &[]), "1\n1\n");
+}
+
+#[test]
 fn keys_are_counted_and_asked_for() {
     let body = "@x[1] = 5; @x[2] = 6; @x[1]++; print(len(@x)); delete(@x[2]); @x[7] = 0; delete(@x, 9); \
         printf(\"%d %d %d\\n\", len(@x), has_key(@x, 7), has_key(@x, 2)); clear(@x);";

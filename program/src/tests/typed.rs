@@ -238,6 +238,27 @@ fn arguments_are_numbers_of_their_width() {
 }
 
 #[test]
+fn values_of_rust_have_the_sizes_and_the_classes_of_their_types() {
+    for (value, size, is_integer, is_ptr, is_str) in [
+        ("args.level", 2, 1, 0, 0),
+        ("args.header", 8, 0, 1, 0),
+        ("args.header.len", 4, 1, 0, 0),
+        ("args.header.state", 1, 1, 0, 0),
+        ("args.boxed", 8, 0, 1, 0),
+        ("args.name", 16, 0, 0, 1),
+        ("args.message", 8, 0, 0, 0),
+    ] {
+        let asked = std::format!("print((sizeof({value}), is_integer({value}), is_ptr({value}), is_str({value})));");
+        assert_eq!(printed(&asked), std::format!("({size}, {is_integer}, {is_ptr}, {is_str})\n"), "{value}");
+    }
+    let read = |body| printed_at("kprobe:blk::read", body, &call());
+    assert_eq!(read("print((sizeof(args.header), is_ptr(args.pointer), sizeof(*args.pointer)));"), "(16, 1, 4)\n");
+    assert_eq!(printed("print(bswap(args.header.len) == 0x2c010000);"), "1\n");
+    assert_eq!(printed("print(bswap(args.level) == 0xfeff);"), "1\n");
+    assert_eq!(printed("print(bswap(args.header.state));"), "255\n");
+}
+
+#[test]
 fn fields_are_found_through_references_boxes_and_new_types() {
     assert_eq!(printed("print(args.header.len);"), "300\n");
     assert_eq!(printed("print(args.header.level);"), "-2\n");

@@ -212,7 +212,7 @@ fn program(random: &mut Random) -> String {
         body.push(' ');
     }
     // These statements give the maps their types where the rest of the program does not.
-    let maps = "if (0) { @v = 0; @n = (u64)0; @k[0] = 0; @kk[0, 0] = 0; @c = count(); @s = sum(0); @a = avg(0); \
+    let maps = "if (ncpus == 0) { @v = 0; @n = (u64)0; @k[0] = 0; @kk[0, 0] = 0; @c = count(); @s = sum(0); @a = avg(0); \
                 @l = min((s64)0); @g = max((s64)0); @h = hist(0); @c1[0] = count(); @h1[0] = hist(0); @pair = (0, (\"\", 0)); }";
     format!("kprobe:f {predicate}{{ {body}{maps} }}")
 }
