@@ -100,12 +100,17 @@ impl Clause<'_, '_> {
         })
     }
 
-    /// Returns whether a pointer of Rust is read as an address, instead of as the number or the string behind it.
+    /// Returns whether a pointer of Rust is read as an address, instead of as the number, string or array behind it.
     fn is_address(&mut self, pointer: Typed, asked: &Expression) -> Result<bool, Error> {
         let Kind::Pointer { flavor, target, .. } = self.rust(pointer.of, asked.span)?.kind else { return Ok(false) };
         let is_simple = matches!(
             self.rust(target, asked.span)?.kind,
-            Kind::Integer { .. } | Kind::Bool | Kind::Char | Kind::Enumeration { .. } | Kind::Sequence { .. }
+            Kind::Integer { .. }
+                | Kind::Bool
+                | Kind::Char
+                | Kind::Enumeration { .. }
+                | Kind::Sequence { .. }
+                | Kind::Array { .. }
         );
         Ok(flavor == Flavor::Raw || !is_simple)
     }
