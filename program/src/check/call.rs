@@ -463,6 +463,7 @@ impl Clause<'_, '_> {
             }
             ("delete", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
             ("clear" | "zero", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
+            ("find", _) => self.call(name, arguments, span).map(drop),
             ("exit", []) => self.exit(span),
             ("exit", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 0 })),
             (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),

@@ -664,6 +664,8 @@ fn a_key_is_looked_up_once() {
     let body = "@m[2] = (1, \"hello\"); let $v; if (find(@m, 2, $v)) { print($v); } \
         $v = (5, \"kept\"); print(find(@m, 3, $v)); print($v[1]); clear(@m);";
     assert_eq!(once(body, &[]), "(1, hello)\n0\nkept\n");
+    let kept = "@m[1] = 7; let $v; find(@m, 1, $v); print($v); clear(@m);";
+    assert_eq!(once(kept, &[]), "7\n");
     let counted = "@c[1] = count(); $n = 0; print(find(@c, 1, $n)); print($n); clear(@c);";
     assert_eq!(once(counted, &[]), "1\n1\n");
 }
