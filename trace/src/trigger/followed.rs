@@ -103,13 +103,8 @@ impl TaskSet {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::trigger::restriction::tests::tasks;
     use alloc::string::String;
-
-    fn tasks(text: &str) -> Tasks {
-        let mut tasks = Tasks::default();
-        tasks.add(text).unwrap();
-        tasks
-    }
 
     fn followed(only: &str, without: &str) -> Arc<Followed> {
         let (only, without) = (tasks(only), tasks(without));

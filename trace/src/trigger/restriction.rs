@@ -159,12 +159,13 @@ fn any_of(field: &str, numbers: impl Iterator<Item = u64> + Clone) -> impl fmt::
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::format::{Base, Format, Shape, Type};
     use crate::trigger::settings::Settings;
 
-    fn tasks(text: &str) -> Tasks {
+    /// Returns the tasks of a list as it is written to `set_event_pid`.
+    pub(in crate::trigger) fn tasks(text: &str) -> Tasks {
         let mut tasks = Tasks::default();
         tasks.add(text).unwrap();
         tasks
