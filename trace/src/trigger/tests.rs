@@ -21,6 +21,15 @@ fn printed(settings: &Settings) -> String {
     text
 }
 
+/// Returns the plan of an event that is hit at an entry; `None` records every hit.
+fn possible_plan(settings: &Settings) -> Option<Box<Plan>> {
+    settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap()
+}
+
+fn plan(settings: &Settings) -> Box<Plan> {
+    possible_plan(settings).unwrap()
+}
+
 #[test]
 fn triggers_print_as_linux_prints_them_and_can_be_typed_again() {
     for (typed, printed) in [
@@ -95,7 +104,7 @@ fn triggers_act_as_often_as_they_are_to() {
     let mut settings = Settings::new(true).unwrap();
     set(&mut settings, "traceon:2", &switch).unwrap();
     set(&mut settings, "stacktrace:1 if u == 200", &switch).unwrap();
-    let plan = settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap();
+    let plan = plan(&settings);
     let verdicts: Vec<_> = (0..3).map(|_| plan.run(&hit.record, &hit.moment(), &ON).stack).collect();
     assert_eq!(verdicts, [true, false, false]);
     assert!(switch.0.load(Relaxed));
@@ -129,11 +138,7 @@ fn what_is_switched_is_for_the_next_hit_if_a_trigger_looks_at_this_one() {
         let tracing = Arc::try_new(Switch::new(was_on)).unwrap();
         let mut settings = Settings::new(true).unwrap();
         triggers.iter().for_each(|trigger| set(&mut settings, trigger, &tracing).unwrap());
-        let verdict = settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap().run(
-            &hit.record,
-            &hit.moment(),
-            &tracing,
-        );
+        let verdict = plan(&settings).run(&hit.record, &hit.moment(), &tracing);
         assert_eq!((verdict.keep, verdict.stack), (keep, stack), "{triggers:?}");
     }
 }
@@ -143,38 +148,17 @@ fn an_event_is_hit_for_its_triggers_though_it_is_not_enabled() {
     let hit = Hit::new();
     let mut settings = Settings::new(false).unwrap();
     assert!(!settings.is_armed());
-    assert!(
-        !settings
-            .plan(None, Manner::AT_ENTRY, &|number| number)
-            .unwrap()
-            .unwrap()
-            .run(&hit.record, &hit.moment(), &ON)
-            .keep
-    );
+    assert!(!plan(&settings).run(&hit.record, &hit.moment(), &ON).keep);
     assert_eq!(settings.enabled_text(), "0");
     let switch = Arc::try_new(Switch::new(false)).unwrap();
     set(&mut settings, "traceon", &switch).unwrap();
     assert!(settings.is_armed());
     assert_eq!(settings.enabled_text(), "0*");
-    assert!(
-        !settings
-            .plan(None, Manner::AT_ENTRY, &|number| number)
-            .unwrap()
-            .unwrap()
-            .run(&hit.record, &hit.moment(), &ON)
-            .keep
-    );
+    assert!(!plan(&settings).run(&hit.record, &hit.moment(), &ON).keep);
     settings.set_enabled(true);
     settings.settle();
     assert_eq!(settings.enabled_text(), "1*");
-    assert!(
-        settings
-            .plan(None, Manner::AT_ENTRY, &|number| number)
-            .unwrap()
-            .unwrap()
-            .run(&hit.record, &hit.moment(), &ON)
-            .keep
-    );
+    assert!(plan(&settings).run(&hit.record, &hit.moment(), &ON).keep);
     assert!(switch.0.load(Relaxed));
 }
 
@@ -185,10 +169,10 @@ fn another_event_switches_this_one_while_it_may() {
     let mut source = Settings::new(true).unwrap();
     assert!(target.set_targeted(1));
     set(&mut source, "enable_event:g:target", target.recording()).unwrap();
-    let plan = target.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap();
-    assert!(!plan.run(&hit.record, &hit.moment(), &ON).keep);
-    source.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON);
-    assert!(plan.run(&hit.record, &hit.moment(), &ON).keep);
+    let target_plan = plan(&target);
+    assert!(!target_plan.run(&hit.record, &hit.moment(), &ON).keep);
+    plan(&source).run(&hit.record, &hit.moment(), &ON);
+    assert!(target_plan.run(&hit.record, &hit.moment(), &ON).keep);
     assert_eq!(target.enabled_text(), "1*");
     assert!(target.set_targeted(0));
     target.settle();
@@ -208,19 +192,12 @@ fn a_filter_decides_what_is_kept_and_shows_its_error() {
     assert_eq!(shown(&settings), "none\n");
     settings.set_filter(" u == 1\n", hit.fields(), FindFunction::NONE).unwrap();
     assert_eq!(shown(&settings), "u == 1\n");
-    assert!(
-        !settings
-            .plan(None, Manner::AT_ENTRY, &|number| number)
-            .unwrap()
-            .unwrap()
-            .run(&hit.record, &hit.moment(), &ON)
-            .keep
-    );
+    assert!(!plan(&settings).run(&hit.record, &hit.moment(), &ON).keep);
     settings.set_filter("nofield == 1", hit.fields(), FindFunction::NONE).unwrap_err();
     assert_eq!(shown(&settings), "nofield == 1\n        ^\nparse_error: Field not found\n");
     settings.set_filter("(u == 1", hit.fields(), FindFunction::NONE).unwrap_err();
     assert_eq!(shown(&settings), "(u == 1\n^\nparse_error: Too many '('\n");
-    assert!(settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().is_none());
+    assert!(possible_plan(&settings).is_none());
     settings.set_filter("0", hit.fields(), FindFunction::NONE).unwrap();
     assert_eq!(shown(&settings), "none\n");
 }
@@ -231,10 +208,10 @@ fn a_cell_owns_its_plan() {
     let mut settings = Settings::new(true).unwrap();
     settings.set_filter("u == 1", Hit::new().fields(), FindFunction::NONE).unwrap();
     let cell = PlanCell::default();
-    assert!(cell.replace(settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap()).is_none());
+    assert!(cell.replace(possible_plan(&settings)).is_none());
     let recording = settings.recording();
     assert_eq!(Arc::strong_count(recording), 2);
-    drop(cell.replace(settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap()));
+    drop(cell.replace(possible_plan(&settings)));
     assert_eq!(Arc::strong_count(recording), 2);
     drop(cell);
     assert_eq!(Arc::strong_count(recording), 1);
