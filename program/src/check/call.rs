@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use kprobes_types::LineError;
 use kprobes_vm::code::{
-    Aggregate, Arithmetic, Builtin, Comparison, MapValue, Op, Operand, ROWS_MAX, Register, STACK_MAX, Type, Word,
+    Aggregate, Builtin, Comparison, MapValue, Op, Operand, ROWS_MAX, Register, STACK_MAX, Type, Word,
 };
 
 use super::clause::Clause;
@@ -138,6 +138,7 @@ impl Clause<'_, '_> {
                 }
                 _ => Err(clock.span.error(Problem::Clock)),
             },
+            ("nsecs", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 1 })),
             ("buf", [pointer, length]) => self.bytes(pointer, length, span),
             ("strftime", [format, nanoseconds]) => {
                 let of = self.time_format(format)?;
@@ -225,7 +226,7 @@ impl Clause<'_, '_> {
             let number = self.map_number(&map.name, what.span)?;
             let keys = self.checker.maps.get(usize::from(number)).and_then(|known| known.keys.as_ref());
             match (keys.is_some_and(|keys| !keys.is_empty()), self.kept(number, what.span)) {
-                (_, Err(_)) if self.checker.learning => {
+                (_, Err(_)) if self.checker.is_learning() => {
                     self.guessed = true;
                     return Ok(Value::constant(0, false));
                 }
@@ -282,34 +283,10 @@ impl Clause<'_, '_> {
         let mut exits = Vec::new();
         self.branch_if(Comparison::Equal, found.at, Operand::Constant(0), &mut exits, span)?;
         let value = self.read_entry(map, key, what.span)?;
-        let known = self.variables.iter().rev().find(|variable| variable.name == *name).cloned();
-        self.assign_known(&known.ok_or(variable.span.error(Problem::Unset))?, value, variable.span)?;
+        let known = self.variable(name).ok_or(variable.span.error(Problem::Unset))?;
+        self.assign_known(known, value, variable.span)?;
         self.land(&exits);
         Ok(found)
-    }
-
-    /// `bswap`: the bytes of a number in the opposite order.
-    fn swap_bytes(&mut self, operand: &Expression, span: Span) -> Result<Value, Error> {
-        let bits = self.width(operand)?;
-        let value = self.value(operand)?;
-        let mut swapped = match number(value, operand.span)?.at {
-            Operand::Constant(value) => return Ok(Value::constant(value.swap_bytes() >> (64 - bits), false)),
-            at if bits == 64 => at,
-            from @ Operand::Word(_) => self.give(UNSIGNED, |to| Op::Extend { to, from, bits, signed: false }, span)?.at,
-        };
-        // The halves of the number change places, then the halves of each half, and so on to the bytes.
-        let mut half = bits / 2;
-        while half >= 8 {
-            let low = Operand::Constant((u64::MAX >> (64 - bits)) / ((1 << half) + 1));
-            let distance = Operand::Constant(half.into());
-            let down = self.compute(Arithmetic::Right, swapped, distance, UNSIGNED, span)?;
-            let down = self.compute(Arithmetic::And, down.at, low, UNSIGNED, span)?;
-            let up = self.compute(Arithmetic::And, swapped, low, UNSIGNED, span)?;
-            let up = self.compute(Arithmetic::Left, up.at, distance, UNSIGNED, span)?;
-            swapped = self.compute(Arithmetic::Or, down.at, up.at, UNSIGNED, span)?.at;
-            half /= 2;
-        }
-        Ok(Value { at: swapped, of: UNSIGNED })
     }
 
     /// `buf`: reads bytes from memory.
@@ -494,7 +471,7 @@ impl Clause<'_, '_> {
     }
 
     fn is_kept(&self, map: u8, span: Span) -> Result<(), Error> {
-        if self.checker.learning { Ok(()) } else { self.kept(map, span).map(drop) }
+        if self.checker.is_learning() { Ok(()) } else { self.kept(map, span).map(drop) }
     }
 
     /// Returns the number of a map that is named without a key.

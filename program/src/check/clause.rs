@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use fallible::{OutOfMemory, TryClone};
 use kprobes_vm::code::{Arithmetic, Comparison, MapValue, OPS_MAX, Op, Operand, Type, Word};
 
-use super::Checker;
+use super::{Checker, Stage};
 use super::shapes::Shapes;
-use super::value::{SIGNED, Value, Variable, constant, join, number};
+use super::value::{Named, SIGNED, Value, Variable, constant, join, number};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{
     self, Expression, ExpressionForm, MapReference, Operator, Probe, Range, Spanned, Statement, StatementForm, Target,
@@ -23,9 +23,13 @@ pub(super) struct Clause<'c, 's> {
     pub ops: Vec<Op>,
     /// The number of words of the frame that are in use.
     pub free: usize,
-    pub variables: Vec<Variable>,
-    /// Whether this statement used a guess of what a map keeps.
+    pub variables: Vec<Named>,
+    /// Whether this statement used a guess of what a map keeps, or of the type of a variable.
     pub guessed: bool,
+    /// Whether this statement asked about a type.
+    pub asked: bool,
+    /// The number of enclosing expressions that are only asked about.
+    pub unevaluated: usize,
     /// The jumps to the end of the clause.
     pub ends: Vec<usize>,
     /// The enclosing loops, the innermost last.
@@ -94,6 +98,8 @@ impl<'c, 's> Clause<'c, 's> {
             free: 0,
             variables: Vec::new(),
             guessed: false,
+            asked: false,
+            unevaluated: 0,
             ends: Vec::new(),
             loops: Vec::new(),
             allowed: Allowed::by(&clause.probes),
@@ -134,7 +140,7 @@ impl<'c, 's> Clause<'c, 's> {
     fn block(&mut self, body: &[Statement]) -> Result<(), Error> {
         let (variables, free) = (self.variables.len(), self.free);
         for statement in body {
-            self.guessed = false;
+            (self.guessed, self.asked) = (false, false);
             self.fuel = self.fuel.checked_sub(1).ok_or(statement.span.error(Problem::LongCode { most: OPS_MAX }))?;
             let kept = self.free;
             let count = self.variables.len();
@@ -144,7 +150,7 @@ impl<'c, 's> Clause<'c, 's> {
             }
             // A new variable takes the place of the first value of its statement.
             self.free = match self.variables.get(count) {
-                Some(new) => usize::from(new.at.0) + usize::from(new.of.words()),
+                Some(Named { variable, .. }) => usize::from(variable.at.0) + usize::from(variable.of.words()),
                 None => kept,
             };
         }
@@ -168,12 +174,16 @@ impl<'c, 's> Clause<'c, 's> {
             StatementForm::If { condition, then, otherwise } => {
                 let mut exits = Vec::new();
                 let kept = self.free;
-                let decided = self.decided(condition)?;
-                if let Some(truth) = decided.filter(|_| !self.guessed) {
-                    return self.block(if truth { then } else { otherwise });
-                }
-                self.branch(condition, false, &mut exits)?;
+                let known = self.test(condition, false, &mut exits)?;
                 self.free = kept;
+                if let Some(truth) = known {
+                    let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
+                    // A block that never runs tells the types of its maps, unless the types decide about it.
+                    if self.checker.is_learning() && !self.asked {
+                        self.unrun(|clause| clause.block(other))?;
+                    }
+                    return self.block(taken);
+                }
                 self.block(then)?;
                 if otherwise.is_empty() {
                     self.land(&exits);
@@ -325,8 +335,7 @@ impl<'c, 's> Clause<'c, 's> {
         value: &Expression,
     ) -> Result<(), Error> {
         let start = self.free;
-        let known = self.variables.iter().rev().find(|variable| variable.name == name);
-        let Some(known) = known.cloned() else {
+        let Some(known) = self.variable(name) else {
             if operator.is_some() {
                 return Err(at.error(Problem::Unset));
             }
@@ -338,18 +347,18 @@ impl<'c, 's> Clause<'c, 's> {
         };
         let new = match operator {
             Some(operator) => {
-                let old = Value { at: Operand::Word(known.at), of: known.of };
+                let old = self.read_variable(known);
                 let right = self.value(value)?;
                 self.binary(operator, old, right, at, value.span)?
             }
             None => self.value(value)?,
         };
-        self.assign_known(&known, new, value.span)
+        self.assign_known(known, new, value.span)
     }
 
     /// Gives `new` to a variable that exists.
-    pub fn assign_known(&mut self, known: &Variable, new: Value, span: Span) -> Result<(), Error> {
-        if let Some(at) = known.declared.filter(|_| self.checker.learning && !self.guessed) {
+    pub fn assign_known(&mut self, known: Variable, new: Value, span: Span) -> Result<(), Error> {
+        if let Some(at) = known.declared.filter(|_| self.learns()) {
             self.checker.declare(at, new.of)?;
         }
         let new = convert(&mut self.checker.shapes, new, known.of, span)?;
@@ -363,6 +372,7 @@ impl<'c, 's> Clause<'c, 's> {
             Some(value) => (self.value(value)?, None),
             None => {
                 let known = self.checker.declared.iter().find(|(at, _)| *at == span.start);
+                self.guessed |= known.is_none() && self.checker.stage < Stage::Defaults;
                 let of = known.map_or(SIGNED, |(_, of)| *of);
                 (Value { of, at: Operand::Constant(0) }, Some(span.start))
             }
@@ -376,7 +386,22 @@ impl<'c, 's> Clause<'c, 's> {
 
     fn add_variable(&mut self, name: &str, at: Word, of: Type, declared: Option<usize>) -> Result<(), Error> {
         let name = fallible::copy(name)?;
-        Ok(fallible::push(&mut self.variables, Variable { name, at, of, declared })?)
+        let variable = Variable { at, of, declared, guessed: self.guessed };
+        Ok(fallible::push(&mut self.variables, Named { name, variable })?)
+    }
+
+    /// Returns whether what this statement does with a map or a variable tells its type.
+    pub fn learns(&self) -> bool {
+        self.checker.is_learning() && !self.guessed && self.unevaluated == 0
+    }
+
+    /// Calls `compile`, and takes away the ops that it adds.
+    pub fn unrun<T>(&mut self, compile: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        let (ops, free) = (self.ops.len(), self.free);
+        let outcome = compile(self);
+        self.ops.truncate(ops);
+        self.free = free;
+        outcome
     }
 
     /// `@name[keys] = value`, or a compound assignment.

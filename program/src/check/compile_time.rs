@@ -1,17 +1,15 @@
-//! Answers what is known while a program is checked: the types and sizes of values, conditions that are decided, and
-//! the assertions about them. An expression that is asked about is not evaluated.
+//! Answers what is known while a program is checked: the types and sizes of values, and the assertions about them. An
+//! expression that is asked about is not evaluated.
 
-use alloc::vec::Vec;
+use kprobes_types::Kind;
+use kprobes_vm::code::Type;
 
-use kprobes_types::{Flavor, Kind};
-use kprobes_vm::code::{Op, Type};
-
+use super::Stage;
 use super::call::written;
 use super::clause::Clause;
-use super::typed::Typed;
 use super::value::Value;
 use crate::error::{Error, Problem, Span};
-use crate::syntax::{Expression, ExpressionForm, Operator, Unary};
+use crate::syntax::{Expression, ExpressionForm};
 
 /// The length of a string that is read without a length, in bytes.
 pub(super) const TEXT_LENGTH: u64 = 63;
@@ -26,71 +24,95 @@ enum Class {
     Other,
 }
 
+/// A question about an expression.
+enum Question {
+    /// Is it of this class?
+    Is(fn(Class) -> bool),
+    /// Is it written out?
+    Literal,
+    Size,
+    Capacity,
+}
+
+impl Question {
+    fn of_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "is_integer" => Self::Is(|class| matches!(class, Class::Integer { .. })),
+            "is_unsigned_integer" => Self::Is(|class| class == Class::Integer { signed: false }),
+            "is_ptr" => Self::Is(|class| class == Class::Pointer),
+            "is_str" => Self::Is(|class| class == Class::Text),
+            "is_array" => Self::Is(|class| class == Class::Array),
+            "is_literal" => Self::Literal,
+            "sizeof" => Self::Size,
+            "strcap" => Self::Capacity,
+            _ => return None,
+        })
+    }
+}
+
 impl Clause<'_, '_> {
     /// Returns the answer to the question `name`; `None` if it is no question.
     pub fn question(&mut self, name: &str, arguments: &[Expression], span: Span) -> Result<Option<Value>, Error> {
-        let is: fn(Class) -> bool = match name {
-            "is_integer" => |class| matches!(class, Class::Integer { .. }),
-            "is_unsigned_integer" => |class| class == Class::Integer { signed: false },
-            "is_ptr" => |class| class == Class::Pointer,
-            "is_str" => |class| class == Class::Text,
-            "is_array" => |class| class == Class::Array,
-            "is_literal" | "sizeof" | "strcap" => |_| false,
-            _ => return Ok(None),
-        };
+        let Some(question) = Question::of_name(name) else { return Ok(None) };
         let [asked] = arguments else { return Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })) };
         let guessed = core::mem::take(&mut self.guessed);
-        let known = match name {
-            "is_literal" => matches!(*asked.form, ExpressionForm::Integer(_) | ExpressionForm::Text(_)).into(),
-            "sizeof" => self.unevaluated(|clause| clause.size(asked))?,
-            "strcap" => self.unevaluated(|clause| clause.capacity(asked))?,
-            _ => is(self.unevaluated(|clause| clause.class(asked))?).into(),
-        };
+        let known = self.unevaluated(|clause| {
+            Ok(match question {
+                Question::Is(is) => is(clause.class(asked)?).into(),
+                Question::Literal => {
+                    clause.class(asked)?;
+                    matches!(*asked.form, ExpressionForm::Integer(_) | ExpressionForm::Text(_)).into()
+                }
+                Question::Size => clause.size(asked)?,
+                Question::Capacity => clause.capacity(asked)?,
+            })
+        })?;
+        self.asked = true;
         // What depends on a type that is not inferred yet is left to a later pass.
-        if core::mem::replace(&mut self.guessed, guessed) && self.checker.learning {
+        if core::mem::replace(&mut self.guessed, guessed) && self.checker.is_learning() {
             return Err(span.error(Problem::NotConstant));
         }
         Ok(Some(Value::constant(known, true)))
     }
 
-    /// Calls `ask`, and takes away the ops that it adds.
+    /// Calls `ask`, which compiles an expression that is not evaluated: it tells no types, and its ops are taken away.
     fn unevaluated<T>(&mut self, ask: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
-        let (ops, free) = (self.ops.len(), self.free);
-        let answer = ask(self);
-        self.ops.truncate(ops);
-        self.free = free;
+        self.unevaluated += 1;
+        let answer = self.unrun(ask);
+        self.unevaluated -= 1;
         answer
     }
 
-    /// Notes that the answer about `expression` is a guess if it is a variable whose type is not inferred yet.
-    fn note_guess(&mut self, expression: &Expression) {
-        if let ExpressionForm::Variable(name) = &*expression.form
-            && let Some(variable) = self.variables.iter().rev().find(|variable| variable.name == *name)
-            && let Some(declared) = variable.declared
-        {
-            self.guessed |= self.checker.learning && self.checker.declared.iter().all(|(at, _)| *at != declared);
+    /// Notes that the room for a string is a guess, as long as later uses may need more.
+    fn note_room(&mut self) {
+        if self.checker.stage == Stage::Certain {
+            (self.guessed, self.checker.is_left) = (true, true);
         }
     }
 
     fn class(&mut self, asked: &Expression) -> Result<Class, Error> {
-        self.note_guess(asked);
+        let span = asked.span;
         let value = match self.typed(asked)? {
             Some(typed) => {
-                if matches!(self.rust(typed.of, asked.span)?.kind, Kind::Pointer { .. })
-                    && self.is_address(typed, asked)?
-                {
-                    return Ok(Class::Pointer);
-                }
-                let followed = self.followed(typed, asked.span)?;
-                if matches!(self.rust(followed.of, asked.span)?.kind, Kind::Array { .. }) {
+                let followed = self.followed(typed, span)?;
+                if matches!(self.rust(followed.of, span)?.kind, Kind::Array { .. }) {
                     return Ok(Class::Array);
                 }
-                match self.scalar(typed, asked.span) {
+                if self.is_address(typed.of, span)? {
+                    return Ok(Class::Pointer);
+                }
+                match self.scalar(typed, span) {
                     Err(Error { problem: Problem::NotANumber { .. }, .. }) => return Ok(Class::Other),
                     value => value?,
                 }
             }
-            None => self.value(asked)?,
+            None => match self.value(asked) {
+                // A distribution is a value of its map, but no number.
+                Err(Error { problem: Problem::NoNumber, .. }) if matches!(*asked.form, ExpressionForm::Map(_)) => {
+                    return Ok(Class::Other);
+                }
+                value => value?,
+            },
         };
         Ok(match value.of {
             Type::Integer { signed } => Class::Integer { signed },
@@ -100,24 +122,8 @@ impl Clause<'_, '_> {
         })
     }
 
-    /// Returns whether a pointer of Rust is read as an address, instead of as the number, string or array behind it.
-    fn is_address(&mut self, pointer: Typed, asked: &Expression) -> Result<bool, Error> {
-        let Kind::Pointer { flavor, target, .. } = self.rust(pointer.of, asked.span)?.kind else { return Ok(false) };
-        let is_simple = matches!(
-            self.rust(target, asked.span)?.kind,
-            Kind::Integer { .. }
-                | Kind::Bool
-                | Kind::Char
-                | Kind::Enumeration { .. }
-                | Kind::Sequence { .. }
-                | Kind::Array { .. }
-        );
-        Ok(flavor == Flavor::Raw || !is_simple)
-    }
-
     /// Returns the size of a value, in bytes. A number that is computed has 8.
     fn size(&mut self, asked: &Expression) -> Result<u64, Error> {
-        self.note_guess(asked);
         if let ExpressionForm::Text(text) = &*asked.form {
             return Ok(text.len() as u64 + 1);
         }
@@ -127,68 +133,23 @@ impl Clause<'_, '_> {
         let value = self.value(asked)?;
         match value.of {
             Type::Integer { .. } => Ok((self.width(asked)? / 8).into()),
-            of => Ok(u64::from(of.words()) * 8),
+            of => {
+                if let Type::Text { .. } | Type::Bytes { .. } | Type::Tuple { .. } = of {
+                    self.note_room();
+                }
+                Ok(u64::from(of.words()) * 8)
+            }
         }
     }
 
     /// Returns the number of bytes that a string has room for.
     fn capacity(&mut self, asked: &Expression) -> Result<u64, Error> {
-        self.note_guess(asked);
         let (_, words) = self.string(asked)?;
-        match &*asked.form {
-            ExpressionForm::Text(text) => Ok(text.len() as u64),
-            _ => Ok(u64::from(words) * 8 - 1),
+        if let ExpressionForm::Text(text) = &*asked.form {
+            return Ok(text.len() as u64);
         }
-    }
-
-    /// Returns the width of a number in the place that it is read from, in bits; 64 for a computed one.
-    pub fn width(&mut self, number: &Expression) -> Result<u8, Error> {
-        let span = number.span;
-        let bytes = match &*number.form {
-            ExpressionForm::Cast { to, .. } if !to.pointer => return Ok(to.bits),
-            ExpressionForm::Unary { operator: Unary::Read, operand: pointer }
-            | ExpressionForm::Index { pointer, .. }
-                if let Ok(Type::Pointer { bytes, .. }) = self.unevaluated(|clause| Ok(clause.value(pointer)?.of)) =>
-            {
-                bytes.into()
-            }
-            ExpressionForm::Field { .. } if self.is_at_events() => self.event_field_size(number)?,
-            _ => self.unevaluated(|clause| {
-                let Some(typed) = clause.typed(number)? else { return Ok(8) };
-                let followed = clause.followed(typed, span)?;
-                Ok(clause.rust(followed.of, span)?.size)
-            })?,
-        };
-        Ok(match bytes {
-            1 | 2 | 4 => bytes as u8 * 8,
-            _ => 64,
-        })
-    }
-
-    /// Returns the truth of `condition` if it is known; `None` if it is known only at a hit. The right side of `&&` and
-    /// `||` is not looked at if the left side decides.
-    pub fn decided(&mut self, condition: &Expression) -> Result<Option<bool>, Error> {
-        if let ExpressionForm::Unary { operator: Unary::Not, operand } = &*condition.form {
-            return Ok(self.decided(operand)?.map(|truth| !truth));
-        }
-        if let ExpressionForm::Binary { operator: operator @ (Operator::And | Operator::Or), left, right } =
-            &*condition.form
-        {
-            return match self.decided(left)? {
-                Some(truth) if truth == (*operator == Operator::And) => self.decided(right),
-                decided => Ok(decided),
-            };
-        }
-        self.unevaluated(|clause| {
-            let start = clause.ops.len();
-            let mut exits = Vec::new();
-            clause.branch(condition, false, &mut exits)?;
-            Ok(match (clause.ops.get(start..).unwrap_or(&[]), exits.as_slice()) {
-                ([], []) => Some(true),
-                ([Op::Jump { .. }], [_]) => Some(false),
-                _ => None,
-            })
-        })
+        self.note_room();
+        Ok(u64::from(words) * 8 - 1)
     }
 
     /// Compiles an assertion about the program, or a refusal of it; returns `false` if `name` is neither.
@@ -196,7 +157,7 @@ impl Clause<'_, '_> {
         match (name, arguments) {
             ("static_assert", [condition, message]) => {
                 written(message)?;
-                match self.decided(condition)? {
+                match self.unevaluated(|clause| clause.test(condition, false, &mut alloc::vec::Vec::new()))? {
                     Some(true) => Ok(true),
                     Some(false) => Err(message.span.error(Problem::Asserted)),
                     None => Err(condition.span.error(Problem::NotConstant)),

@@ -13,31 +13,71 @@ impl Clause<'_, '_> {
     /// Compiles `condition` to jumps. If its truth is `when`, a jump that is added to `exits` is taken; otherwise
     /// control continues with the next op.
     pub fn branch(&mut self, condition: &Expression, when: bool, exits: &mut Vec<usize>) -> Result<(), Error> {
+        if self.test(condition, when, exits)? == Some(when) {
+            let jump = self.jump(condition.span)?;
+            fallible::push(exits, jump)?;
+        }
+        Ok(())
+    }
+
+    /// Does the work of [`branch`](Self::branch) for a condition whose truth is known only at a hit. If it is known
+    /// already, it is returned, and there is no jump. The right side of `&&` and `||` is not looked at if the left side
+    /// decides.
+    pub fn test(
+        &mut self,
+        condition: &Expression,
+        when: bool,
+        exits: &mut Vec<usize>,
+    ) -> Result<Option<bool>, Error> {
         let span = condition.span;
-        match &*condition.form {
-            ExpressionForm::Unary { operator: Unary::Not, operand } => self.branch(operand, !when, exits),
+        let (how, left, right) = match &*condition.form {
+            ExpressionForm::Unary { operator: Unary::Not, operand } => {
+                return Ok(self.test(operand, !when, exits)?.map(|truth| !truth));
+            }
             ExpressionForm::Binary { operator: operator @ (Operator::And | Operator::Or), left, right } => {
-                if (*operator == Operator::Or) == when {
-                    self.branch(left, when, exits)?;
-                    return self.branch(right, when, exits);
-                }
-                let mut decided = Vec::new();
-                self.branch(left, !when, &mut decided)?;
-                self.branch(right, when, exits)?;
-                self.land(&decided);
-                Ok(())
+                return self.test_both(*operator == Operator::Or, [left, right], when, exits);
             }
             ExpressionForm::Binary { operator, left, right } if operator.is_comparison() => {
-                let (how, left, right) = self.comparison(*operator, left, right)?;
-                self.branch_if(if when { how } else { how.inverse() }, left, right, exits, span)
+                self.comparison(*operator, left, right)?
             }
             _ => {
                 let value = self.value(condition)?;
-                let value = number(value, span)?;
-                let how = if when { Comparison::Unequal } else { Comparison::Equal };
-                self.branch_if(how, value.at, Operand::Constant(0), exits, span)
+                (Comparison::Unequal, number(value, span)?.at, Operand::Constant(0))
             }
+        };
+        if let (Operand::Constant(left), Operand::Constant(right)) = (left, right) {
+            return Ok(Some(how.holds(left, right)));
         }
+        self.branch_if(if when { how } else { how.inverse() }, left, right, exits, span)?;
+        Ok(None)
+    }
+
+    /// Compiles two conditions that `||` (`deciding` is true) or `&&` joins: if one of them has the truth `deciding`,
+    /// so has the whole.
+    fn test_both(
+        &mut self,
+        deciding: bool,
+        [left, right]: [&Expression; 2],
+        when: bool,
+        exits: &mut Vec<usize>,
+    ) -> Result<Option<bool>, Error> {
+        let mut decided = Vec::new();
+        let first = match deciding == when {
+            true => self.test(left, when, exits)?,
+            false => self.test(left, !when, &mut decided)?,
+        };
+        if first == Some(deciding) {
+            return Ok(first);
+        }
+        let second = match first {
+            Some(_) => self.test(right, when, exits)?,
+            None => {
+                self.branch(right, when, exits)?;
+                None
+            }
+        };
+        self.land(&decided);
+        Ok(second)
     }
 
     /// Adds a jump that is taken if the comparison holds, and records it in `exits`. A comparison of constants is
@@ -73,6 +113,11 @@ impl Clause<'_, '_> {
             if let Some(found) = self.is_variant(operator, value, path)? {
                 return Ok(found);
             }
+        }
+        if let Some((one, other)) = self.known_text(left).zip(self.known_text(right))
+            && let Operator::Equal | Operator::Unequal = operator
+        {
+            return Ok((comparison(operator, false), Operand::Constant((one != other).into()), Operand::Constant(0)));
         }
         let (one, other) = match (&*left.form, &*right.form) {
             // A string literal that is compared with an address names the functions that may contain the address.
@@ -180,6 +225,15 @@ impl Clause<'_, '_> {
         self.give(SIGNED, |to| Op::Differ { to, left, right, bytes: words.saturating_mul(8) }, span)
     }
 
+    /// Returns the text of a string that is known before the program runs.
+    fn known_text<'e>(&self, text: &'e Expression) -> Option<&'e str> {
+        match &*text.form {
+            ExpressionForm::Text(text) => Some(text),
+            ExpressionForm::Builtin(name) if name == "probetype" => self.kind,
+            _ => None,
+        }
+    }
+
     /// Returns the address of the function or static called `path`.
     pub fn symbol(&self, path: &str, span: Span) -> Result<Value, Error> {
         let address = self.checker.symbols.address(path).ok_or(span.error(Problem::NoAddress))?;
@@ -198,9 +252,14 @@ impl Clause<'_, '_> {
             }
             return self.give(SIGNED, |to| Op::Compare { to, how, left, right }, span);
         }
+        let (start, free) = (self.ops.len(), self.free);
         let result = self.give(SIGNED, |to| Op::Set { to, from: Operand::Constant(0) }, span)?;
         let mut exits = Vec::new();
-        self.branch(condition, false, &mut exits)?;
+        if let Some(truth) = self.test(condition, false, &mut exits)? {
+            self.ops.truncate(start);
+            self.free = free;
+            return Ok(Value::constant(truth.into(), true));
+        }
         if let Operand::Word(to) = result.at {
             self.push(Op::Set { to, from: Operand::Constant(1) }, span)?;
         }

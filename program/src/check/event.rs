@@ -50,14 +50,6 @@ impl Clause<'_, '_> {
         }))
     }
 
-    /// Returns the size of a field of the events that the probes mean, in bytes.
-    pub fn event_field_size(&self, expression: &Expression) -> Result<u64, Error> {
-        match &*expression.form {
-            ExpressionForm::Field { name, .. } => Ok(self.described(name, expression.span)?.size as u64),
-            _ => Ok(WORD),
-        }
-    }
-
     /// Returns whether all probes are static events.
     pub fn is_at_events(&self) -> bool {
         self.probes.iter().all(|probe| matches!(probe.node, Probe::Tracepoint { .. }))

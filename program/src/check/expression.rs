@@ -23,9 +23,8 @@ impl Clause<'_, '_> {
             ExpressionForm::Integer(value) => Ok(Value::constant(*value, value.cast_signed() >= 0)),
             ExpressionForm::Text(text) => self.literal(text, span),
             ExpressionForm::Variable(name) => {
-                let known = self.variables.iter().rev().find(|variable| variable.name == *name);
-                let known = known.ok_or(span.error(Problem::Unset))?;
-                Ok(Value { at: Operand::Word(known.at), of: known.of })
+                let variable = self.variable(name).ok_or(span.error(Problem::Unset))?;
+                Ok(self.read_variable(variable))
             }
             ExpressionForm::Map(map) => self.read_map(map, span),
             ExpressionForm::Field { .. } if let Some(value) = self.event_field(expression)? => Ok(value),
@@ -151,9 +150,8 @@ impl Clause<'_, '_> {
                 self.modify(number, key, operator, one, span, target.span, first)
             }
             Target::Variable(name) => {
-                let known = self.variables.iter().rev().find(|variable| variable.name == *name).cloned();
-                let known = known.ok_or(target.span.error(Problem::Unset))?;
-                let old = Value { at: Operand::Word(known.at), of: known.of };
+                let known = self.variable(name).ok_or(target.span.error(Problem::Unset))?;
+                let old = self.read_variable(known);
                 let kept = match first {
                     true => old,
                     false => self.give(known.of, |to| Op::Set { to, from: old.at }, span)?,
@@ -173,7 +171,23 @@ impl Clause<'_, '_> {
         span: Span,
     ) -> Result<Value, Error> {
         let mut exits = alloc::vec::Vec::new();
-        self.branch(condition, false, &mut exits)?;
+        let asked = core::mem::take(&mut self.asked);
+        let known = self.test(condition, false, &mut exits)?;
+        let is_by_type = core::mem::replace(&mut self.asked, asked);
+        self.asked |= is_by_type;
+        if let Some(truth) = known {
+            let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
+            let value = self.value(taken)?;
+            // A choice has a type of its own, unless it is made by types.
+            let of = match is_by_type {
+                true => value.of,
+                false => {
+                    let other = self.unrun(|clause| clause.value(other))?;
+                    choice_of(value.of, other.of).map_err(|problem| span.error(problem))?
+                }
+            };
+            return Ok(Value { of, ..value });
+        }
         let one = self.value(then)?;
         let room = if let Type::Text { .. } = one.of { CHOSEN } else { one.of };
         let to = self.room(room.words(), span)?;
@@ -181,20 +195,8 @@ impl Clause<'_, '_> {
         let end = self.jump(span)?;
         self.land(&exits);
         let other = self.value(otherwise)?;
-        let of = match (one.of, other.of) {
-            _ if one.is_number() && other.is_number() && one.of != other.of => {
-                Type::Integer { signed: join(&one, &other) }
-            }
-            (Type::Text { .. }, Type::Text { .. }) => room,
-            // The format of a time belongs to its type, so both branches need the same format.
-            (one @ Type::Time { .. }, other) if one != other => {
-                return Err(span.error(Problem::Formats));
-            }
-            (one, other) if Noun::from(one) == Noun::from(other) && one.fits_as(other) => room,
-            (one, other) => {
-                return Err(span.error(Problem::Types { left: one.into(), right: other.into() }));
-            }
-        };
+        let of = choice_of(one.of, other.of).map_err(|problem| span.error(problem))?;
+        let of = if let Type::Text { .. } = of { room } else { of };
         self.chosen(other, to, room, otherwise.span)?;
         self.land(&[end]);
         Ok(Value { at: Operand::Word(to), of })
@@ -266,5 +268,20 @@ impl Clause<'_, '_> {
         self.checker.stack_frames = self.checker.stack_frames.max(frames);
         let frames = u8::try_from(frames).unwrap_or(u8::MAX);
         self.give(Type::Stack, |to| Op::Stack { to, frames }, span)
+    }
+}
+
+/// Returns the type of a value that is chosen from values of these types; a string has the room of the first.
+fn choice_of(one: Type, other: Type) -> Result<Type, Problem> {
+    match (one, other) {
+        _ if one == other => Ok(one),
+        (Type::Integer { .. } | Type::Pointer { .. }, Type::Integer { .. } | Type::Pointer { .. }) => {
+            Ok(Type::Integer { signed: one == SIGNED && other == SIGNED })
+        }
+        (Type::Text { .. }, Type::Text { .. }) => Ok(one),
+        // The format of a time belongs to its type, so both branches need the same format.
+        (Type::Time { .. }, Type::Time { .. }) => Err(Problem::Formats),
+        _ if Noun::from(one) == Noun::from(other) && one.fits_as(other) => Ok(one),
+        _ => Err(Problem::Types { left: one.into(), right: other.into() }),
     }
 }

@@ -70,7 +70,7 @@ impl Clause<'_, '_> {
 
     /// Learns that the map keeps `kept`.
     pub fn keep(&mut self, map: u8, kept: MapValue, span: Span) -> Result<(), Error> {
-        let learns = self.checker.learning && !self.guessed;
+        let learns = self.learns();
         let Checker { maps, shapes, .. } = &mut *self.checker;
         let Some(known) = maps.get_mut(usize::from(map)) else {
             return Ok(());
@@ -128,7 +128,7 @@ impl Clause<'_, '_> {
     /// Returns the types of the parts of a map's key, and learns from the key `parts`.
     fn key_types(&mut self, map: u8, parts: &[(Value, Span)], span: Span) -> Result<Vec<Type>, Error> {
         let here = fallible::collect(parts.iter().map(|(part, _)| part.of))?;
-        let learns = self.checker.learning && !self.guessed;
+        let learns = self.learns();
         let Checker { maps, shapes, .. } = &mut *self.checker;
         let Some(known) = maps.get_mut(usize::from(map)) else {
             return Ok(here);
@@ -170,7 +170,7 @@ impl Clause<'_, '_> {
                 let of = aggregate.number().ok_or(span.error(Problem::NoNumber))?;
                 self.give(of, |to| Op::Total { to, map: number, key }, span)
             }
-            Err(_) if self.checker.learning => {
+            Err(_) if self.checker.is_learning() => {
                 self.guessed = true;
                 Ok(Value::constant(0, true))
             }
@@ -200,7 +200,7 @@ impl Clause<'_, '_> {
                 return Err(span.error(Problem::Type { wanted: Noun::Integer, found: of.into() }));
             }
             Ok(MapValue::Aggregate(_)) => return Err(span.error(Problem::MapKind)),
-            Err(error) if !self.checker.learning => return Err(error),
+            Err(error) if !self.checker.is_learning() => return Err(error),
             Err(_) => SIGNED,
         };
         let signed = of == SIGNED && by.is_signed();

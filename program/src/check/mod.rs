@@ -13,6 +13,7 @@ mod format;
 mod image;
 mod map;
 mod shapes;
+mod swap;
 mod typed;
 mod value;
 
@@ -76,23 +77,28 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
         images: Vec::new(),
         declared: Vec::new(),
         stack_frames: 0,
-        learning: true,
+        stage: Stage::Certain,
         changed: true,
+        is_left: false,
     };
     if program.clauses.len() > MANY_MAX {
         let span = program.clauses.get(MANY_MAX).and_then(|clause| clause.probes.first());
         return Err(span.map_or_else(Span::default, |probe| probe.span).error(Problem::Many { most: MANY_MAX }));
     }
-    while core::mem::take(&mut checker.changed) {
+    while checker.is_learning() {
+        (checker.changed, checker.is_left) = (false, false);
         for clause in &program.clauses {
             // Other problems are found again below, in the order of the text.
             if let Err(error @ Error { problem: Problem::OutOfMemory, .. }) = Clause::compile(&mut checker, clause) {
                 return Err(error);
             }
         }
+        if !checker.changed {
+            checker.stage = if checker.is_left { checker.stage.next() } else { Stage::Final };
+        }
     }
-    checker.learning = false;
-    checker.actions.clear();
+    // Code that never runs may name a map that no statement sets. The code that runs would be refused for it.
+    checker.maps.retain(|map| map.value.is_some());
     let (mut routines, mut probes) = (Vec::new(), Vec::new());
     for clause in &program.clauses {
         let ops = Clause::compile(&mut checker, clause)?;
@@ -126,16 +132,45 @@ struct Checker<'a> {
     /// The types of variables that are declared without a value, by the positions of their names in the text.
     declared: Vec<(usize, Type)>,
     stack_frames: usize,
-    /// Whether the types of maps and declared variables are still being inferred.
-    learning: bool,
+    stage: Stage,
     /// Whether this pass has learned something new.
     changed: bool,
+    /// Whether this pass left a statement to the next stage.
+    is_left: bool,
+}
+
+/// How the types of maps and of declared variables are inferred: a stage ends when it learns nothing new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// What is known for certain tells types. The room for a string is not known yet: a later use may need more.
+    Certain,
+    /// The rooms for strings are taken as they are.
+    Rooms,
+    /// A variable to which nothing has given a type is a number.
+    Defaults,
+    /// All types are known, and code is produced.
+    Final,
+}
+
+impl Stage {
+    fn next(self) -> Self {
+        match self {
+            Self::Certain => Self::Rooms,
+            Self::Rooms => Self::Defaults,
+            Self::Defaults | Self::Final => Self::Final,
+        }
+    }
 }
 
 impl Checker<'_> {
+    /// Returns whether types are still being inferred, and no code is produced.
+    fn is_learning(&self) -> bool {
+        self.stage < Stage::Final
+    }
+
     /// Returns whether `error` ends the check at once. While types are being inferred, only a lack of memory does.
     fn ends_with(&self, error: &Error) -> bool {
-        !self.learning || error.problem == Problem::OutOfMemory
+        !self.is_learning() || error.problem == Problem::OutOfMemory
     }
 
     /// Returns the number of the time format `format`; the same format has the same number.
@@ -186,7 +221,7 @@ impl Checker<'_> {
     /// Returns the number of `action`; equal actions have the same number.
     fn action(&mut self, action: Action, span: Span) -> Result<u8, Error> {
         let number = self.actions.iter().position(|other| *other == action).unwrap_or(self.actions.len());
-        if number == self.actions.len() && !self.learning {
+        if number == self.actions.len() && !self.is_learning() {
             fallible::push(&mut self.actions, action)?;
         }
         u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))

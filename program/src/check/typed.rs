@@ -297,6 +297,21 @@ impl Clause<'_, '_> {
         }
     }
 
+    /// Returns whether a value of type `of` is a pointer whose address is read where a number is needed.
+    pub fn is_address(&self, of: TypeId, span: Span) -> Result<bool, Error> {
+        let mut of = of;
+        for _ in 0..STEPS_MAX {
+            of = match self.rust(of, span)?.kind {
+                Kind::Wrapper { target, .. } => target,
+                Kind::Pointer { flavor, target, .. } => {
+                    return Ok(flavor == Flavor::Raw || !is_read_through(&self.rust(target, span)?.kind));
+                }
+                _ => return Ok(false),
+            };
+        }
+        Err(span.error(Problem::Deep))
+    }
+
     /// Reads a value where a number, a string or an address is needed.
     pub fn scalar(&mut self, value: Typed, span: Span) -> Result<Value, Error> {
         self.scalar_within(value, STEPS_MAX, span)
@@ -320,22 +335,15 @@ impl Clause<'_, '_> {
             Kind::Function => self.load(value.spot, 8, Type::Symbol, span),
             Kind::Pointer { flavor, target, at } => {
                 let to = self.rust(target, span)?;
-                let (signed, is_simple) = match to.kind {
-                    Kind::Integer { signed } => (signed, true),
-                    Kind::Bool | Kind::Char | Kind::Enumeration { .. } | Kind::Sequence { .. } => (false, true),
-                    Kind::Pointer { flavor, .. } => (false, flavor != Flavor::Raw),
-                    _ => (false, false),
-                };
-                match (flavor, is_simple, to.kind) {
-                    // A reference denotes its target if that is simple, and its address otherwise.
-                    (Flavor::Reference | Flavor::Shared, true, _) => {
+                match (flavor, to.kind) {
+                    (Flavor::Reference | Flavor::Shared, kind) if is_read_through(&kind) => {
                         let value = self.followed(value, span)?;
                         self.scalar_within(value, steps, span)
                     }
-                    (Flavor::Raw, _, Kind::Integer { .. }) if matches!(to.size, 1 | 2 | 4 | 8) => {
+                    (Flavor::Raw, Kind::Integer { signed }) if matches!(to.size, 1 | 2 | 4 | 8) => {
                         self.load(value.spot, 8, Type::Pointer { signed, bytes: to.size as u8 }, span)
                     }
-                    (Flavor::Shared, ..) => {
+                    (Flavor::Shared, _) => {
                         let address = self.load(value.spot, 8, UNSIGNED, span)?;
                         self.compute(Arithmetic::Add, address.at, Operand::Constant(at.into()), UNSIGNED, span)
                     }
@@ -525,6 +533,16 @@ impl Clause<'_, '_> {
             _ if is_path => Err(path.span.error(Problem::NotAnEnum { of: of.name })),
             _ => Ok(None),
         }
+    }
+}
+
+/// Returns whether a reference to a value of this kind denotes the value, and not its address, where a number or a
+/// string is needed.
+fn is_read_through<M, V, E>(kind: &Kind<TypeId, M, V, E>) -> bool {
+    match kind {
+        Kind::Integer { .. } | Kind::Bool | Kind::Char | Kind::Enumeration { .. } | Kind::Sequence { .. } => true,
+        Kind::Pointer { flavor, .. } => *flavor != Flavor::Raw,
+        _ => false,
     }
 }
 

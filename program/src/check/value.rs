@@ -41,20 +41,39 @@ pub(super) fn join(left: &Value, right: &Value) -> bool {
     left.is_signed() && right.is_signed()
 }
 
-/// A variable.
-#[derive(Clone, Debug)]
-pub(super) struct Variable {
-    /// The name without `$`.
+/// A variable, by its name without `$`.
+#[derive(Debug)]
+pub(super) struct Named {
     pub name: String,
+    pub variable: Variable,
+}
+
+/// What is known of a variable.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Variable {
     /// The first word of its value.
     pub at: Word,
     pub of: Type,
     /// The position of a declaration without a value, whose type is inferred from all assignments. `None` if the
     /// declaration gives a value.
     pub declared: Option<usize>,
+    /// Whether the type is a guess.
+    pub guessed: bool,
 }
 
 impl Clause<'_, '_> {
+    /// Returns the variable called `name` that is visible here.
+    pub fn variable(&self, name: &str) -> Option<Variable> {
+        self.variables.iter().rev().find(|known| known.name == name).map(|known| known.variable)
+    }
+
+    /// Returns the value of a variable.
+    pub fn read_variable(&mut self, variable: Variable) -> Value {
+        self.guessed |= variable.guessed;
+        self.checker.is_left |= variable.guessed;
+        Value { at: Operand::Word(variable.at), of: variable.of }
+    }
+
     /// Adds an op.
     pub fn push(&mut self, op: Op, span: Span) -> Result<(), Error> {
         if self.ops.len() == OPS_MAX {

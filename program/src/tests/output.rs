@@ -620,6 +620,25 @@ fn questions_about_types_are_answered_without_a_hit() {
     // A variable has its type before the text that gives it one.
     let later = "let $v; if (is_str($v)) { @y = \"text\"; } else { @y = 1; } $v = \"a\"; print(@y); clear(@y);";
     assert_eq!(once(later, &[]), "@y: text\n");
+    // So does what is made of it.
+    for made in ["$w = $v;", "let $w; $w = $v;", "$w = ($v, 1).0;", "$w = (ncpus ? $v : $v);"] {
+        let later = format!(
+            "let $v; {made} if (is_str($w)) {{ @y = \"text\"; }} else {{ @y = 1; }} $v = \"a\"; print(@y); clear(@y);"
+        );
+        assert_eq!(once(&later, &[]), "@y: text\n", "{made}");
+    }
+    let sized = "let $v; if (sizeof(($v, 1)) > 16) { @y = \"long\"; } else { @y = 1; } $v = \"longer than 7\"; \
+        print(@y); clear(@y);";
+    assert_eq!(once(sized, &[]), "@y: long\n");
+    // The room for a string grows by a later assignment.
+    let grown = "@x = \"a\"; if (strcap(@x) < 10) { @y = 1; } else { @y = \"text\"; } @x = \"longer than 7\"; \
+        print(@y); clear(@x); clear(@y);";
+    assert_eq!(once(grown, &[]), "@y: text\n");
+    // A variable that nothing gives a type is a number.
+    assert_eq!(once("let $v; @z = sizeof($v); print(@z); clear(@z);", &[]), "@z: 8\n");
+    assert_eq!(once("let $v; $v = $v + 1; @z = $v; $w = @z; let $u; $u = $w; @y = $u;", &[]), "@y: 1\n@z: 1\n");
+    // A distribution is none of these.
+    assert_eq!(once("@h = hist(1); print((is_integer(@h), is_ptr(@h))); clear(@h);", &[]), "(0, 0)\n");
     let later = "if (is_str(@v)) { @y = \"text\"; } else { @y = 1; } @v = \"a\"; print(@y); clear(@y); clear(@v);";
     assert_eq!(once(later, &[]), "@y: text\n");
 }
@@ -631,6 +650,14 @@ fn what_is_decided_is_not_compiled() {
         ("if (0) { fail(\"no\"); } print(2);", "2\n"),
         ("if (is_str(arg0) && is_literal(1)) { print(strlen(arg0)); } else { print(3); }", "3\n"),
         ("static_assert(1 + 1 == 2, \"sum\"); assert_str(comm); print(4);", "4\n"),
+        ("static_assert((1 && 1) == 1 && (0 ? arg0 : 7) == 7, \"logic\"); print(4);", "4\n"),
+        ("static_assert(probetype == \"kprobe\" && \"a\" != \"b\", \"strings\"); print(4);", "4\n"),
+        ("if (arg0 && 0) { print(\"both\"); } else { print(6); }", "6\n"),
+        ("if (arg0 || 1) { print(7); }", "7\n"),
+        ("print((arg0 == 1 && 1, 0 || arg0 == 2, !(arg0 && 0)));", "(1, 0, 1)\n"),
+        // A block that never runs tells what its maps keep.
+        ("if (0) { @none = 1; print(@later); } @x = 2; print(@none);", "@x: 2\n"),
+        ("if (0) { print(@later); } @x = 2;", "@x: 2\n"),
         ("if (!@seen) { @seen = 1; print(5); } clear(@seen);", "5\n"),
     ] {
         assert_eq!(once(body, &[1]), shown, "{body}");
@@ -660,7 +687,7 @@ fn bytes_are_swapped_within_the_width_of_a_number() {
 }
 
 #[test]
-fn a_key_is_looked_up_once() {
+fn find_gives_a_variable_the_value_of_a_key() {
     let body = "@m[2] = (1, \"hello\"); let $v; if (find(@m, 2, $v)) { print($v); } \
         $v = (5, \"kept\"); print(find(@m, 3, $v)); print($v[1]); clear(@m);";
     assert_eq!(once(body, &[]), "(1, hello)\n0\nkept\n");

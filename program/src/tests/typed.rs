@@ -33,6 +33,7 @@ const U8: usize = 18;
 const POINTER: usize = 19;
 const WIDE: usize = 20;
 const ENDLESS: usize = 21;
+const PORT: usize = 23;
 
 fn of(name: &str, size: u64, shape: Shape) -> Type {
     Type { name: name.to_string(), module: "blk".to_string(), size, shape }
@@ -104,6 +105,11 @@ fn types() -> Vec<Type> {
         of("(u32, u32)", 8, structure(Form::Tuple, &[("0", 0, U32), ("1", 4, U32)])),
         of("Endless", 8, Kind::Wrapper { target: ENDLESS, at: 0 }),
         of("&Endless", 8, pointer(Flavor::Reference, ENDLESS + 1)),
+        of("Port", 2, structure(Form::Tuple, &[("0", 0, I16)])),
+        of("&Port", 8, pointer(Flavor::Reference, PORT)),
+        of("&&Port", 8, pointer(Flavor::Reference, PORT + 1)),
+        of("&u32", 8, pointer(Flavor::Reference, U32)),
+        of("&&u32", 8, pointer(Flavor::Reference, PORT + 3)),
     ]
 }
 
@@ -190,6 +196,9 @@ pub(super) fn table() -> &'static Types<'static> {
                 argument("state", STATE, register(5, 1)),
                 argument("endless", ENDLESS, register(6, 8)),
                 argument("around", ENDLESS + 1, register(6, 8)),
+                argument("port", PORT + 1, register(7, 8)),
+                argument("port_twice", PORT + 2, register(7, 8)),
+                argument("twice", PORT + 4, register(7, 8)),
             ],
             returned: argument("", WIDE, ValuePlace::At(Source::Register(8))),
         };
@@ -256,6 +265,11 @@ fn values_of_rust_have_the_sizes_and_the_classes_of_their_types() {
     assert_eq!(printed("print(bswap(args.header.len) == 0x2c010000);"), "1\n");
     assert_eq!(printed("print(bswap(args.level) == 0xfeff);"), "1\n");
     assert_eq!(printed("print(bswap(args.header.state));"), "255\n");
+    assert_eq!(read("print(bswap(args.always) == 0x7000000);"), "1\n");
+    // A reference to a struct is an address, and a reference to such a reference is what it refers to.
+    assert_eq!(read("print((bswap(args.port) == 0x2080000000000000, is_ptr(args.port)));"), "(1, 1)\n");
+    assert_eq!(read("print((args.port_twice, bswap(args.port_twice), is_ptr(args.port_twice)));"), "(511, 65281, 0)\n");
+    assert_eq!(read("print((args.twice == 0xfffe01ff, is_integer(args.twice), sizeof(args.twice)));"), "(1, 1, 8)\n");
 }
 
 #[test]

@@ -1,0 +1,58 @@
+//! `bswap`: the bytes of a number in the opposite order, in the width of the place that the number is read from.
+
+use kprobes_vm::code::{Arithmetic, Op, Operand};
+
+use super::clause::Clause;
+use super::value::{UNSIGNED, Value, number};
+use crate::error::{Error, Span};
+use crate::syntax::{Expression, ExpressionForm};
+
+impl Clause<'_, '_> {
+    /// Returns the width of a number in the place that it is read from, in bits; 64 for a computed one.
+    pub fn width(&mut self, number: &Expression) -> Result<u8, Error> {
+        if let ExpressionForm::Cast { to, .. } = &*number.form
+            && !to.pointer
+        {
+            return Ok(to.bits);
+        }
+        self.unrun(|clause| {
+            let value = clause.value(number)?;
+            Ok(match (value.at, clause.ops.last().copied()) {
+                (Operand::Word(at), Some(Op::Read { to, bytes, .. })) if at == to => 8 * bytes,
+                (Operand::Word(at), Some(Op::Extend { to, bits, .. })) if at == to => bits,
+                // An argument that always has the same value is not read.
+                (Operand::Constant(_), _) if let Some(typed) = clause.typed(number)? => {
+                    match clause.rust(typed.of, number.span)?.size {
+                        bytes @ (1 | 2 | 4) => 8 * bytes as u8,
+                        _ => 64,
+                    }
+                }
+                _ => 64,
+            })
+        })
+    }
+
+    /// `bswap`: the bytes of a number in the opposite order.
+    pub fn swap_bytes(&mut self, operand: &Expression, span: Span) -> Result<Value, Error> {
+        let bits = self.width(operand)?;
+        let value = self.value(operand)?;
+        let mut swapped = match number(value, operand.span)?.at {
+            Operand::Constant(value) => return Ok(Value::constant(value.swap_bytes() >> (64 - bits), false)),
+            at if bits == 64 => at,
+            from @ Operand::Word(_) => self.give(UNSIGNED, |to| Op::Extend { to, from, bits, signed: false }, span)?.at,
+        };
+        // The halves of the number change places, then the halves of each half, and so on to the bytes.
+        let mut half = bits / 2;
+        while half >= 8 {
+            let low = Operand::Constant((u64::MAX >> (64 - bits)) / ((1 << half) + 1));
+            let distance = Operand::Constant(half.into());
+            let down = self.compute(Arithmetic::Right, swapped, distance, UNSIGNED, span)?;
+            let down = self.compute(Arithmetic::And, down.at, low, UNSIGNED, span)?;
+            let up = self.compute(Arithmetic::And, swapped, low, UNSIGNED, span)?;
+            let up = self.compute(Arithmetic::Left, up.at, distance, UNSIGNED, span)?;
+            swapped = self.compute(Arithmetic::Or, down.at, up.at, UNSIGNED, span)?.at;
+            half /= 2;
+        }
+        Ok(Value { at: swapped, of: UNSIGNED })
+    }
+}
