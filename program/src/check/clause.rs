@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use fallible::{OutOfMemory, TryClone};
 use kprobes_vm::code::{Arithmetic, Comparison, MapValue, OPS_MAX, Op, Operand, Type, Word};
 
-use super::{Checker, Stage};
 use super::shapes::Shapes;
 use super::value::{Named, SIGNED, Value, Variable, constant, join, number};
+use super::{Checker, Stage};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{
     self, Expression, ExpressionForm, MapReference, Operator, Probe, Range, Spanned, Statement, StatementForm, Target,

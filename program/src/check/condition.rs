@@ -23,12 +23,7 @@ impl Clause<'_, '_> {
     /// Does the work of [`branch`](Self::branch) for a condition whose truth is known only at a hit. If it is known
     /// already, it is returned, and there is no jump. The right side of `&&` and `||` is not looked at if the left side
     /// decides.
-    pub fn test(
-        &mut self,
-        condition: &Expression,
-        when: bool,
-        exits: &mut Vec<usize>,
-    ) -> Result<Option<bool>, Error> {
+    pub fn test(&mut self, condition: &Expression, when: bool, exits: &mut Vec<usize>) -> Result<Option<bool>, Error> {
         let span = condition.span;
         let (how, left, right) = match &*condition.form {
             ExpressionForm::Unary { operator: Unary::Not, operand } => {

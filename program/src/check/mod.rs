@@ -3,6 +3,7 @@
 //! The types of maps are inferred first, because a program may read a map before the text that assigns it: the program
 //! is compiled repeatedly, without a result, until a pass learns nothing new about its maps and variables.
 
+mod action;
 mod call;
 mod clause;
 mod compile_time;
@@ -14,6 +15,7 @@ mod image;
 mod map;
 mod shapes;
 mod swap;
+mod text;
 mod typed;
 mod value;
 

@@ -1,0 +1,271 @@
+//! Compiles aggregations, and actions: calls without a value.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use kprobes_vm::code::{Aggregate, Builtin, MapValue, Op, Operand, ROWS_MAX, Type, Word};
+
+use super::call::{count, map, written};
+use super::clause::Clause;
+use super::format;
+use super::value::number;
+use crate::checked::{Action, PrintKind};
+use crate::error::{Error, Problem, Span};
+use crate::report::{self, Conversion, Piece, Shown};
+use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
+
+/// The aggregations.
+pub(super) const AGGREGATES: [&str; 8] = ["count", "sum", "avg", "min", "max", "stats", "hist", "lhist"];
+/// The actions: calls without a value.
+pub(super) const ACTIONS: [&str; 13] = [
+    "printf",
+    "errorf",
+    "warnf",
+    "time",
+    "print",
+    "clear",
+    "zero",
+    "delete",
+    "exit",
+    "assert",
+    "assert_str",
+    "static_assert",
+    "fail",
+];
+
+impl Clause<'_, '_> {
+    /// Returns the aggregation and its operand, if the call is an aggregation.
+    pub fn aggregate(
+        &mut self,
+        name: &Spanned<String>,
+        arguments: &[Expression],
+        span: Span,
+    ) -> Result<Option<(MapValue, Operand)>, Error> {
+        if !AGGREGATES.contains(&name.node.as_str()) {
+            return Ok(None);
+        }
+        let (least, most) = match name.node.as_str() {
+            "count" => (0, 0),
+            "lhist" => (4, 4),
+            _ => (1, 1),
+        };
+        count(arguments, least, most, span)?;
+        let Some((first, bounds)) = arguments.split_first() else {
+            return Ok(Some((MapValue::Aggregate(Aggregate::Count), Operand::Constant(1))));
+        };
+        let value = self.value(first)?;
+        let value = number(value, first.span)?;
+        let signed = value.is_signed();
+        let aggregate = match name.node.as_str() {
+            "sum" => Aggregate::Sum { signed },
+            "avg" => Aggregate::Average { signed },
+            "min" => Aggregate::Least { signed },
+            "max" => Aggregate::Greatest { signed },
+            "stats" => Aggregate::Statistics { signed },
+            "hist" => Aggregate::Histogram,
+            _ => self.bounds(bounds)?,
+        };
+        Ok(Some((MapValue::Aggregate(aggregate), value.at)))
+    }
+
+    /// Reads the bounds of a linear histogram: first, last and step.
+    fn bounds(&mut self, bounds: &[Expression]) -> Result<Aggregate, Error> {
+        let mut numbers = [0; 3];
+        for (place, bound) in numbers.iter_mut().zip(bounds) {
+            *place = self.known(bound, 0, u64::MAX)?.cast_signed();
+        }
+        let [least, most, step] = numbers;
+        let steps = most.abs_diff(least).checked_div(step.unsigned_abs());
+        if step < 1 || most <= least || steps.is_none_or(|steps| !(1..=ROWS_MAX).contains(&steps)) {
+            let span = bounds.first().zip(bounds.last()).map(|(first, last)| first.span.to(last.span));
+            return Err(span.unwrap_or_default().error(Problem::Bounds { most: ROWS_MAX }));
+        }
+        Ok(Aggregate::Linear { least, most, step })
+    }
+
+    /// Compiles an action.
+    pub fn action(&mut self, name: &Spanned<String>, arguments: &[Expression], span: Span) -> Result<(), Error> {
+        match (name.node.as_str(), arguments) {
+            (assertion, _) if self.assertion(assertion, arguments, span)? => Ok(()),
+            ("assert", [condition, message]) => {
+                let mut holds = Vec::new();
+                self.branch(condition, true, &mut holds)?;
+                let text =
+                    fallible::format(format_args!("{}assertion failed: {}\n", report::ERROR, written(message)?))?;
+                let pieces = fallible::collect([Piece { text, conversion: None }])?;
+                self.emit(Action::Format { pieces, kind: PrintKind::Error }, Word(0), 0, span)?;
+                self.exit(span)?;
+                self.land(&holds);
+                Ok(())
+            }
+            ("assert", _) => Err(span.error(Problem::ArgumentCount { least: 2, most: 2 })),
+            ("printf", [text, values @ ..]) => self.printf(PrintKind::Printf, text, values, span),
+            ("errorf", [text, values @ ..]) => self.printf(PrintKind::Error, text, values, span),
+            ("warnf", [text, values @ ..]) => self.printf(PrintKind::Warning, text, values, span),
+            ("time", rest @ ([] | [_])) => {
+                let of = match rest {
+                    [format] => self.time_format(format)?,
+                    _ => Type::Time { format: self.checker.format("%H:%M:%S\n", span)? },
+                };
+                let now = self.give(of, |to| Op::Load { to, what: Builtin::Nanoseconds }, span)?;
+                let from = self.in_words(now, of, span)?;
+                let conversion = Some(Conversion { shown: Shown::Text, of, ..Conversion::default() });
+                let pieces = fallible::collect([Piece { text: String::new(), conversion }])?;
+                self.emit(Action::Format { pieces, kind: PrintKind::Time }, from, 1, span)
+            }
+            ("time", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 1 })),
+            ("printf" | "errorf" | "warnf", []) => Err(span.error(Problem::ArgumentCount { least: 1, most: 32 })),
+            ("print", [what, rest @ ..]) if rest.len() <= 2 => self.print(what, rest, span),
+            ("print", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 3 })),
+            ("clear" | "zero", [what]) => {
+                let map = self.whole(map(what)?, what.span)?;
+                let action = if name.node == "clear" { Action::Clear { map } } else { Action::Zero { map } };
+                self.emit(action, Word(0), 0, span)
+            }
+            ("delete", [what]) => {
+                let MapReference { name, keys } = map(what)?;
+                let (map, key) = self.entry(name, keys, what.span)?;
+                self.is_kept(map, what.span)?;
+                self.push(Op::Delete { map, key }, span)
+            }
+            // The key is an argument after the map, instead of in its brackets.
+            ("delete", [what, key]) => {
+                let (map, key) = self.map_entry(what, key)?;
+                self.push(Op::Delete { map, key }, span)
+            }
+            ("delete", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
+            ("clear" | "zero", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
+            ("find", _) => self.call(name, arguments, span).map(drop),
+            ("exit", []) => self.exit(span),
+            ("exit", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 0 })),
+            (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
+            _ => {
+                self.call(name, arguments, span)?;
+                Err(span.error(Problem::Useless))
+            }
+        }
+    }
+
+    /// Ends the program and this run of the clause.
+    fn exit(&mut self, span: Span) -> Result<(), Error> {
+        self.emit(Action::Exit, Word(0), 0, span)?;
+        self.push(Op::Exit, span)?;
+        let end = self.jump(span)?;
+        Ok(fallible::push(&mut self.ends, end)?)
+    }
+
+    fn print(&mut self, what: &Expression, rest: &[Expression], span: Span) -> Result<(), Error> {
+        let mut numbers = [0, 1];
+        for (place, argument) in numbers.iter_mut().zip(rest) {
+            *place = self.known(argument, *place, u64::MAX)?;
+        }
+        let [top, divisor] = numbers;
+        match &*what.form {
+            ExpressionForm::Map(reference) if reference.keys.is_empty() => {
+                let map = self.whole(reference, what.span)?;
+                self.emit(Action::PrintMap { map, top, divisor }, Word(0), 0, span)
+            }
+            _ if !rest.is_empty() => Err(what.span.error(Problem::NotAMap)),
+            ExpressionForm::Map(reference) => {
+                let (map, key) = self.entry(&reference.name, &reference.keys, what.span)?;
+                let key_words = self.checker.maps.get(usize::from(map)).and_then(|known| known.keys.as_ref());
+                let key_words = key_words.map_or(0, |keys| keys.iter().map(|of| of.words()).sum::<u8>());
+                let of = match self.kept(map, what.span)? {
+                    MapValue::Value(of) => Some(of),
+                    MapValue::Aggregate(aggregate) => aggregate.number(),
+                };
+                let Some(of) = of else {
+                    return self.emit(Action::PrintEntry { map }, key, key_words, span);
+                };
+                let words = key_words.saturating_add(of.words());
+                let from = self.room(words, span)?;
+                let to = Word(from.0.saturating_add(key_words));
+                self.push(Op::Copy { to: from, from: key, words: key_words }, span)?;
+                let op = match self.kept(map, what.span)? {
+                    MapValue::Value(_) => Op::Get { to, map, key },
+                    MapValue::Aggregate(_) => Op::Total { to, map, key },
+                };
+                self.push(op, span)?;
+                self.emit(Action::PrintEntry { map }, from, words, span)
+            }
+            _ => {
+                let value = self.printed(what)?;
+                let from = self.in_words(value, value.of, what.span)?;
+                self.emit(Action::Print { of: value.of }, from, value.of.words(), span)
+            }
+        }
+    }
+
+    /// Compiles `printf`, `errorf` or `warnf`.
+    fn printf(
+        &mut self,
+        kind: PrintKind,
+        text: &Expression,
+        arguments: &[Expression],
+        span: Span,
+    ) -> Result<(), Error> {
+        let (before, after) = match kind {
+            PrintKind::Printf | PrintKind::Time => ("", ""),
+            PrintKind::Error => (report::ERROR, "\n"),
+            PrintKind::Warning => (report::WARNING, "\n"),
+        };
+        let whole = fallible::format(format_args!("{before}{}{after}", written(text)?))?;
+        let mut pieces = format::pieces(&whole)?.ok_or(text.span.error(Problem::Conversion))?;
+        let conversions = pieces.iter().filter(|piece| piece.conversion.is_some()).count();
+        if conversions != arguments.len() {
+            let problem = Problem::Conversions { conversions, arguments: arguments.len() };
+            return Err(text.span.to(arguments.last().unwrap_or(text).span).error(problem));
+        }
+        let mut values = Vec::new();
+        let converted = pieces.iter_mut().filter_map(|piece| piece.conversion.as_mut());
+        for (argument, conversion) in arguments.iter().zip(converted) {
+            let value = match conversion.shown {
+                Shown::Text => self.shown(argument)?,
+                Shown::Bytes { .. } => self.printed(argument)?,
+                _ => self.value(argument)?,
+            };
+            format::fit(conversion, value.of).map_err(|problem| argument.span.error(problem))?;
+            fallible::push(&mut values, (value, argument.span))?;
+        }
+        let words = values.iter().map(|(value, _)| usize::from(value.of.words())).sum::<usize>();
+        let words = u8::try_from(words).map_err(|_| span.error(Problem::Room { most: u8::MAX.into() }))?;
+        let from = match (values.as_slice(), words) {
+            ([], _) => Word(0),
+            ([(alone, at)], _) => self.in_words(*alone, alone.of, *at)?,
+            _ => {
+                let first = self.room(words, span)?;
+                let mut to = first;
+                for (value, at) in values {
+                    self.place(value, to, value.of, at)?;
+                    to = Word(to.0.saturating_add(value.of.words()));
+                }
+                first
+            }
+        };
+        self.emit(Action::Format { pieces, kind }, from, words, span)
+    }
+
+    /// Returns the type of times with this format.
+    pub fn time_format(&mut self, format: &Expression) -> Result<Type, Error> {
+        let text = written(format)?;
+        if !report::is_time_format(text) {
+            return Err(format.span.error(Problem::TimeFormat));
+        }
+        Ok(Type::Time { format: self.checker.format(text, format.span)? })
+    }
+
+    /// Returns the number of a map that is named without a key.
+    fn whole(&mut self, map: &MapReference, span: Span) -> Result<u8, Error> {
+        if !map.keys.is_empty() {
+            return Err(span.error(Problem::NotAMap));
+        }
+        let number = self.map_number(&map.name, span)?;
+        self.is_kept(number, span)?;
+        Ok(number)
+    }
+
+    fn emit(&mut self, action: Action, from: Word, words: u8, span: Span) -> Result<(), Error> {
+        let action = self.checker.action(action, span)?;
+        self.push(Op::Emit { action, from, words }, span)
+    }
+}

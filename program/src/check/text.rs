@@ -1,0 +1,163 @@
+//! Compiles functions of strings and buffers.
+
+use alloc::vec::Vec;
+
+use kprobes_vm::code::{Comparison, MapValue, Op, Operand, Type, Word};
+
+use super::clause::Clause;
+use super::typed::Typed;
+use super::value::{SIGNED, TEXT_MAX, UNSIGNED, Value, number, text_words};
+use crate::error::{Error, Noun, Problem, Span};
+use crate::syntax::{Expression, ExpressionForm};
+
+/// The room for a string of unknown length, in words.
+const TEXT_WORDS: u8 = 8;
+
+impl Clause<'_, '_> {
+    /// Returns the first word of a string, and its number of words.
+    pub fn string(&mut self, text: &Expression) -> Result<(Word, u8), Error> {
+        let value = self.value(text)?;
+        let Type::Text { words } = value.of else {
+            return Err(text.span.error(Problem::Type { wanted: Noun::Text, found: value.of.into() }));
+        };
+        Ok((self.in_words(value, value.of, text.span)?, words))
+    }
+
+    /// `str`: reads a string from memory.
+    pub fn text(&mut self, pointer: &Expression, length: Option<&Expression>, span: Span) -> Result<Value, Error> {
+        self.allow(self.allowed.hit, Problem::NoHit, span)?;
+        if let Some(typed) = self.typed(pointer)? {
+            let most = length.map(|length| Ok::<_, Error>((self.known(length, 1, TEXT_MAX as u64)?, length.span)));
+            if let Some(text) = self.sequence_text(typed, most.transpose()?, pointer.span)? {
+                return Ok(text);
+            }
+        }
+        let value = self.value(pointer)?;
+        if let (Type::Text { .. }, None, true) = (value.of, length, self.is_at_events()) {
+            // A field of a static event is the string already.
+            return Ok(value);
+        }
+        let address = number(value, pointer.span)?.at;
+        let (words, length) = match length {
+            None => (TEXT_WORDS, Operand::Constant(u64::from(TEXT_WORDS) * 8 - 1)),
+            Some(expression) => {
+                let value = self.value(expression)?;
+                let value = number(value, expression.span)?;
+                match value.at {
+                    Operand::Word(_) => (TEXT_WORDS, value.at),
+                    Operand::Constant(bytes) => {
+                        let most = TEXT_MAX as u64;
+                        let problem = expression.span.error(Problem::Range { least: 1, most });
+                        let words = (1..=most).contains(&bytes).then(|| text_words(bytes as usize)).flatten();
+                        (words.ok_or(problem)?, value.at)
+                    }
+                }
+            }
+        };
+        self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length }, span)
+    }
+
+    /// Reads the text of a Rust string or byte sequence, at most `most` bytes; `None` for any other value.
+    pub fn sequence_text(
+        &mut self,
+        value: Typed,
+        most: Option<(u64, Span)>,
+        span: Span,
+    ) -> Result<Option<Value>, Error> {
+        let Some((address, length)) = self.bytes_of(value, span)? else { return Ok(None) };
+        let Some((most, at)) = most else {
+            let of = Type::Text { words: TEXT_WORDS };
+            return Ok(Some(self.give(of, |to| Op::ReadText { to, words: TEXT_WORDS, address, length }, span)?));
+        };
+        let words = text_words(most as usize).ok_or(at.error(Problem::Range { least: 1, most: TEXT_MAX as u64 }))?;
+        let fewest = self.room(1, span)?;
+        let (left, right) = (Operand::Word(fewest), Operand::Constant(most));
+        self.push(Op::Set { to: fewest, from: length }, span)?;
+        let mut exits = Vec::new();
+        self.branch_if(Comparison::BelowEqual, left, right, &mut exits, span)?;
+        self.push(Op::Set { to: fewest, from: right }, span)?;
+        self.land(&exits);
+        Ok(Some(self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length: left }, span)?))
+    }
+
+    /// `buf`: reads bytes from memory.
+    pub fn bytes(&mut self, pointer: &Expression, length: &Expression, span: Span) -> Result<Value, Error> {
+        self.allow(self.allowed.hit, Problem::NoHit, span)?;
+        let value = self.value(pointer)?;
+        let address = number(value, pointer.span)?.at;
+        let value = self.value(length)?;
+        let value = number(value, length.span)?;
+        let words = match value.at {
+            Operand::Word(_) => TEXT_WORDS,
+            Operand::Constant(bytes) => {
+                let most = TEXT_MAX as u64 + 1;
+                let problem = length.span.error(Problem::Range { least: 1, most });
+                if (1..=most).contains(&bytes) { bytes.div_ceil(8) as u8 } else { return Err(problem) }
+            }
+        };
+        let (words, length) = (words + 1, value.at);
+        self.give(Type::Bytes { words }, |to| Op::ReadBytes { to, words, address, length }, span)
+    }
+
+    /// `len`: the number of keys of a map, frames of a stack, or bytes of a string or buffer.
+    pub fn length(&mut self, what: &Expression, span: Span) -> Result<Value, Error> {
+        if let ExpressionForm::Map(map) = &*what.form
+            && map.keys.is_empty()
+        {
+            let number = self.map_number(&map.name, what.span)?;
+            let keys = self.checker.maps.get(usize::from(number)).and_then(|known| known.keys.as_ref());
+            match (keys.is_some_and(|keys| !keys.is_empty()), self.kept(number, what.span)) {
+                (_, Err(_)) if self.checker.is_learning() => {
+                    self.guessed = true;
+                    return Ok(Value::constant(0, false));
+                }
+                (true, Ok(MapValue::Value(_))) => return self.give(UNSIGNED, |to| Op::Keys { to, map: number }, span),
+                (true, Ok(MapValue::Aggregate(_))) => return Err(what.span.error(Problem::CollectedKeys)),
+                _ => {}
+            }
+        }
+        if let Some(typed) = self.typed(what)?
+            && let Some(count) = self.count_of(typed, what.span)?
+        {
+            return Ok(count);
+        }
+        let value = self.value(what)?;
+        match (value.of, value.at) {
+            (Type::Stack, stack) => self.give(UNSIGNED, |to| Op::Frames { to, stack }, span),
+            (Type::Text { words }, Operand::Word(text)) => {
+                self.give(UNSIGNED, |to| Op::Length { to, text, words }, span)
+            }
+            (Type::Bytes { .. }, at) => Ok(Value { at, of: UNSIGNED }),
+            (of, _) => Err(what.span.error(Problem::Type { wanted: Noun::Text, found: of.into() })),
+        }
+    }
+
+    /// `strstr`: the offset of the first occurrence of a string in another, or -1.
+    pub fn find(&mut self, text: &Expression, part: &Expression, span: Span) -> Result<Value, Error> {
+        let (text, text_words) = self.string(text)?;
+        let (part, part_words) = self.string(part)?;
+        self.give(SIGNED, |to| Op::Find { to, text, text_words, part, part_words }, span)
+    }
+
+    /// `strncmp`: 0 if the first bytes of two strings are equal.
+    pub fn compare(
+        &mut self,
+        one: &Expression,
+        other: &Expression,
+        length: &Expression,
+        span: Span,
+    ) -> Result<Value, Error> {
+        let mut texts = [Word(0); 2];
+        let bytes = self.known(length, 1, TEXT_MAX as u64)? as u8;
+        for (place, text) in texts.iter_mut().zip([one, other]) {
+            let value = self.value(text)?;
+            let Type::Text { words } = value.of else {
+                return Err(text.span.error(Problem::Type { wanted: Noun::Text, found: value.of.into() }));
+            };
+            let of = Type::Text { words: words.max(bytes.div_ceil(8)) };
+            *place = self.in_words(value, of, text.span)?;
+        }
+        let [left, right] = texts;
+        self.give(SIGNED, |to| Op::Differ { to, left, right, bytes }, span)
+    }
+}
