@@ -298,6 +298,21 @@ pub enum Problem {
     Block,
     /// A block without its `}`.
     OpenBlock,
+    /// Something other than the name or a parameter of a macro.
+    MacroHead,
+    /// Two macros with the same name and number of parameters.
+    MacroTwice,
+    /// A map in a macro that is no parameter of it.
+    MacroMap,
+    /// An argument for a parameter `$v` that is no variable.
+    MacroVariable,
+    /// A macro that calls itself.
+    MacroWithin,
+    /// Too many calls of macros and uses of their arguments.
+    Expansions {
+        /// The maximum.
+        most: usize,
+    },
     /// Something other than this token.
     Expected {
         /// The expected token.
@@ -591,6 +606,14 @@ impl fmt::Display for Problem {
             Self::InlineWhere => "an inlined function is probed by inline:FUNC:entry or inline:FUNC:return",
             Self::Block => "a block of actions in `{` and `}` is expected here",
             Self::OpenBlock => "this block is not closed by `}`",
+            Self::MacroHead => "a macro is written as macro name($variable, @map, value) { … }",
+            Self::MacroTwice => "there is another macro with this name and as many parameters",
+            Self::MacroMap => "a macro uses only maps that are its parameters, as in macro name(@x) { … }",
+            Self::MacroVariable => "this macro expects a variable here, as in $x",
+            Self::MacroWithin => "a macro cannot call itself",
+            Self::Expansions { most } => {
+                return write!(f, "macros are called, and their arguments used, at most {most} times");
+            }
             Self::Expected { sign } => return write!(f, "a `{sign}` is expected here"),
             Self::Statement => "a statement is expected here",
             Self::Value => "a value is expected here",

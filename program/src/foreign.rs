@@ -16,9 +16,10 @@ const fn refused(names: &'static str, why: &'static str) -> Refused {
 }
 
 /// Statements, and directives that may precede the clauses.
-static KEYWORDS: [Refused; 4] = [
+static KEYWORDS: [Refused; 5] = [
+    refused("macro", "not within a clause: write macros before the probes"),
     refused("config", "limits are options of the command, as in trace -k KEYS PROGRAM"),
-    refused("macro import #include #define", "a program consists only of clauses, and has at most 4096 bytes"),
+    refused("import #include #define", "a program consists only of clauses, and has at most 4096 bytes"),
     refused("struct union enum", "the types of the image are available: use args.NAME.FIELD, or *(u32 *)(arg0 + 8)"),
     refused("let", "a @map needs no declaration; `let` declares only a $variable"),
 ];

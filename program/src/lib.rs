@@ -41,6 +41,7 @@ pub mod error;
 mod foreign;
 pub mod report;
 pub mod shortcut;
+mod stack;
 pub mod syntax;
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod counts;
 mod instructions;
 mod lifecycle;
+mod nesting;
 mod returns;
 mod values;
 

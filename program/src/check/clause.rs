@@ -10,6 +10,7 @@ use super::shapes::Shapes;
 use super::value::{Named, SIGNED, Value, Variable, constant, join, number};
 use super::{Checker, Stage};
 use crate::error::{Error, Noun, Problem, Span};
+use crate::stack::StackBound;
 use crate::syntax::{
     self, Expression, ExpressionForm, MapReference, Operator, Probe, Range, Spanned, Statement, StatementForm, Target,
 };
@@ -42,6 +43,7 @@ pub(super) struct Clause<'c, 's> {
     /// The number of statements that may still be compiled. It bounds the work for statements that produce no ops,
     /// which the limit on ops does not count.
     fuel: usize,
+    bound: StackBound,
 }
 
 /// The jumps out of one iteration of a loop.
@@ -106,6 +108,7 @@ impl<'c, 's> Clause<'c, 's> {
             kind: kind(&clause.probes),
             probes: fallible::collect_results(clause.probes.iter().map(copy))?,
             fuel: OPS_MAX,
+            bound: StackBound::here(),
         };
         if let Some(predicate) = &clause.predicate {
             let mut ends = Vec::new();
@@ -119,6 +122,11 @@ impl<'c, 's> Clause<'c, 's> {
         let ends = core::mem::take(&mut compiled.ends);
         compiled.land(&ends);
         Ok(compiled.ops)
+    }
+
+    /// Refuses what is at `span` if the stack has no room for further recursion.
+    pub fn check_stack(&self, span: Span) -> Result<(), Error> {
+        if self.bound.is_reached() { Err(span.error(Problem::Deep)) } else { Ok(()) }
     }
 
     /// Makes the jumps at the indices `jumps` lead to the next op.
@@ -139,7 +147,16 @@ impl<'c, 's> Clause<'c, 's> {
 
     fn block(&mut self, body: &[Statement]) -> Result<(), Error> {
         let (variables, free) = (self.variables.len(), self.free);
+        self.statements(body)?;
+        self.variables.truncate(variables);
+        self.free = free;
+        Ok(())
+    }
+
+    /// Compiles statements of a block. Their variables stay.
+    pub fn statements(&mut self, body: &[Statement]) -> Result<(), Error> {
         for statement in body {
+            self.check_stack(statement.span)?;
             (self.guessed, self.asked) = (false, false);
             self.fuel = self.fuel.checked_sub(1).ok_or(statement.span.error(Problem::LongCode { most: OPS_MAX }))?;
             let kept = self.free;
@@ -154,8 +171,6 @@ impl<'c, 's> Clause<'c, 's> {
                 None => kept,
             };
         }
-        self.variables.truncate(variables);
-        self.free = free;
         Ok(())
     }
 
@@ -167,10 +182,8 @@ impl<'c, 's> Clause<'c, 's> {
                 Target::Map(map) => self.assign_map(map, target.span, *operator, value),
             },
             StatementForm::Let { name, value } => self.declare(name, value.as_ref(), span),
-            StatementForm::Do(value) => match &*value.form {
-                ExpressionForm::Call { name, arguments } => self.action(name, arguments, value.span),
-                _ => self.value(value).map(drop),
-            },
+            StatementForm::Do(value) => self.effect(value),
+            StatementForm::Discard(value) => self.value(value).map(drop),
             StatementForm::If { condition, then, otherwise } => {
                 let mut exits = Vec::new();
                 let kept = self.free;
@@ -225,6 +238,22 @@ impl<'c, 's> Clause<'c, 's> {
                 let end = self.jump(span)?;
                 Ok(fallible::push(&mut self.ends, end)?)
             }
+        }
+    }
+
+    /// Compiles an expression for its effect.
+    fn effect(&mut self, expression: &Expression) -> Result<(), Error> {
+        match &*expression.form {
+            ExpressionForm::Call { name, arguments } => self.action(name, arguments, expression.span),
+            ExpressionForm::Block { body, value } => {
+                let (variables, free) = (self.variables.len(), self.free);
+                self.statements(body)?;
+                value.iter().try_for_each(|value| self.effect(value))?;
+                self.variables.truncate(variables);
+                self.free = free;
+                Ok(())
+            }
+            _ => self.value(expression).map(drop),
         }
     }
 

@@ -8,8 +8,8 @@ use super::Stage;
 use super::call::written;
 use super::clause::Clause;
 use super::value::Value;
-use crate::error::{Error, Problem, Span};
-use crate::syntax::{Expression, ExpressionForm};
+use crate::error::{Error, Noun, Problem, Span};
+use crate::syntax::{Expression, ExpressionForm, TypeForm, TypeName};
 
 /// The length of a string that is read without a length, in bytes.
 pub(super) const TEXT_LENGTH: u64 = 63;
@@ -150,6 +150,21 @@ impl Clause<'_, '_> {
         }
         self.note_room();
         Ok(u64::from(words) * 8 - 1)
+    }
+
+    /// Returns the type that a cast or a declaration names.
+    pub fn type_of(&mut self, to: &TypeForm) -> Result<TypeName, Error> {
+        let (value, pointer) = match to {
+            TypeForm::Named(name) => return Ok(*name),
+            TypeForm::Of { value, pointer } => (value, *pointer),
+        };
+        self.asked = true;
+        let of = self.unevaluated(|clause| Ok(clause.value(value)?.of))?;
+        match of {
+            Type::Integer { signed } => Ok(TypeName { signed, bits: self.width(value)?, pointer }),
+            Type::Pointer { signed, bytes } if !pointer => Ok(TypeName { signed, bits: 8 * bytes, pointer: true }),
+            of => Err(value.span.error(Problem::Type { wanted: Noun::Integer, found: of.into() })),
+        }
     }
 
     /// Compiles an assertion about the program, or a refusal of it; returns `false` if `name` is neither.

@@ -25,6 +25,7 @@ impl Clause<'_, '_> {
     /// decides.
     pub fn test(&mut self, condition: &Expression, when: bool, exits: &mut Vec<usize>) -> Result<Option<bool>, Error> {
         let span = condition.span;
+        self.check_stack(span)?;
         let (how, left, right) = match &*condition.form {
             ExpressionForm::Unary { operator: Unary::Not, operand } => {
                 return Ok(self.test(operand, !when, exits)?.map(|truth| !truth));
@@ -49,6 +50,7 @@ impl Clause<'_, '_> {
 
     /// Compiles two conditions that `||` (`deciding` is true) or `&&` joins: if one of them has the truth `deciding`,
     /// so has the whole.
+    #[inline(never)]
     fn test_both(
         &mut self,
         deciding: bool,
@@ -97,41 +99,67 @@ impl Clause<'_, '_> {
     }
 
     /// Returns a comparison of two numbers that holds exactly if `left operator right` does.
+    #[inline(never)]
     pub fn comparison(
         &mut self,
         operator: Operator,
         left: &Expression,
         right: &Expression,
     ) -> Result<(Comparison, Operand, Operand), Error> {
+        if let Some(found) = self.known_comparison(operator, left, right)? {
+            return Ok(found);
+        }
         let span = left.span.to(right.span);
-        for (value, path) in [(left, right), (right, left)] {
-            if let Some(found) = self.is_variant(operator, value, path)? {
-                return Ok(found);
-            }
-        }
-        if let Some((one, other)) = self.known_text(left).zip(self.known_text(right))
-            && let Operator::Equal | Operator::Unequal = operator
-        {
-            return Ok((comparison(operator, false), Operand::Constant((one != other).into()), Operand::Constant(0)));
-        }
+        // A string literal that is compared with an address names the functions that may contain the address.
         let (one, other) = match (&*left.form, &*right.form) {
-            // A string literal that is compared with an address names the functions that may contain the address.
-            (ExpressionForm::Text(path), form) if !matches!(form, ExpressionForm::Text(_)) => {
+            (ExpressionForm::Text(path), _) => {
                 let other = self.value(right)?;
                 if other.of == Type::Symbol {
-                    return self.within(operator, other.at, path, left.span, span);
+                    return self.is_in(operator, other.at, path, left.span, span);
                 }
                 (self.value(left)?, other)
             }
             (_, ExpressionForm::Text(path)) => {
                 let one = self.value(left)?;
                 if one.of == Type::Symbol {
-                    return self.within(operator, one.at, path, right.span, span);
+                    return self.is_in(operator, one.at, path, right.span, span);
                 }
                 (one, self.value(right)?)
             }
             _ => (self.value(left)?, self.value(right)?),
         };
+        self.compared(operator, one, other, span)
+    }
+
+    /// Returns a comparison with a variant, or of strings that are known before the program runs; `None` for any other.
+    #[inline(never)]
+    fn known_comparison(
+        &mut self,
+        operator: Operator,
+        left: &Expression,
+        right: &Expression,
+    ) -> Result<Option<(Comparison, Operand, Operand)>, Error> {
+        for (value, path) in [(left, right), (right, left)] {
+            if let Some(found) = self.is_variant(operator, value, path)? {
+                return Ok(Some(found));
+            }
+        }
+        let texts = self.known_text(left).zip(self.known_text(right));
+        let is_equality = matches!(operator, Operator::Equal | Operator::Unequal);
+        Ok(texts.filter(|_| is_equality).map(|(one, other)| {
+            (comparison(operator, false), Operand::Constant((one != other).into()), Operand::Constant(0))
+        }))
+    }
+
+    /// Returns a comparison of two values.
+    #[inline(never)]
+    fn compared(
+        &mut self,
+        operator: Operator,
+        one: Value,
+        other: Value,
+        span: Span,
+    ) -> Result<(Comparison, Operand, Operand), Error> {
         let is_equality = matches!(operator, Operator::Equal | Operator::Unequal);
         let nouns = Problem::Types { left: one.of.into(), right: other.of.into() };
         match (one.of, other.of) {
@@ -165,7 +193,8 @@ impl Clause<'_, '_> {
 
     /// Returns a comparison that holds if `address` is (`==`) or is not (`!=`) in one of the functions that the string
     /// `path` names. `at` is the place of the string.
-    fn within(
+    #[inline(never)]
+    fn is_in(
         &mut self,
         operator: Operator,
         address: Operand,
@@ -236,6 +265,7 @@ impl Clause<'_, '_> {
     }
 
     /// Returns a value that is 1 if `condition` holds, and 0 otherwise.
+    #[inline(never)]
     pub fn truth(&mut self, condition: &Expression) -> Result<Value, Error> {
         let span = condition.span;
         if let ExpressionForm::Binary { operator, left, right } = &*condition.form

@@ -10,89 +10,129 @@ use super::value::{SIGNED, UNSIGNED, Value, constant, join, number};
 use crate::builtins::ROWS;
 use crate::error::{Error, Noun, Problem, Span};
 use crate::foreign;
-use crate::syntax::{Expression, ExpressionForm, Operator, Spanned, Target, TypeName, Unary};
+use crate::syntax::{Expression, ExpressionForm, Operator, Spanned, Statement, Target, TypeForm, TypeName, Unary};
 
 /// The room for a string that a `?:` chooses.
 const CHOSEN: Type = Type::Text { words: 8 };
 
 impl Clause<'_, '_> {
-    /// Compiles an expression to a value.
+    /// Compiles an expression to a value. What is not needed while its parts are compiled is done in functions that are
+    /// not inlined, so that the stack frame of each recursion stays small.
     pub fn value(&mut self, expression: &Expression) -> Result<Value, Error> {
         let span = expression.span;
+        self.check_stack(span)?;
         match &*expression.form {
             ExpressionForm::Integer(value) => Ok(Value::constant(*value, value.cast_signed() >= 0)),
             ExpressionForm::Text(text) => self.literal(text, span),
-            ExpressionForm::Variable(name) => {
-                let variable = self.variable(name).ok_or(span.error(Problem::Unset))?;
-                Ok(self.read_variable(variable))
-            }
+            ExpressionForm::Variable(name) => self.visible(name, span),
             ExpressionForm::Map(map) => self.read_map(map, span),
-            ExpressionForm::Field { .. } if let Some(value) = self.event_field(expression)? => Ok(value),
             ExpressionForm::Builtin(_)
             | ExpressionForm::Field { .. }
             | ExpressionForm::Part { .. }
-            | ExpressionForm::Index { .. }
-                if let Some(typed) = self.typed(expression)? =>
-            {
-                self.scalar(typed, span)
-            }
-            ExpressionForm::Builtin(name) => self.builtin(name, span),
-            ExpressionForm::Field { .. } => Err(span.error(Problem::Value)),
+            | ExpressionForm::Index { .. } => self.within(expression),
             ExpressionForm::Path(_) => Err(span.error(Problem::Path)),
             ExpressionForm::Call { name, arguments } => self.call(name, arguments, span),
-            ExpressionForm::Unary { operator, operand } => self.unary(*operator, operand, expression),
+            ExpressionForm::Unary { operator, operand } => self.unary(*operator, operand, span),
             ExpressionForm::Step { target, up, first } => self.step(target, *up, *first, span),
             ExpressionForm::Binary { operator, left, right } if operator.is_arithmetic() => {
-                let (one, other) = (self.value(left)?, self.value(right)?);
-                self.binary(*operator, one, other, left.span, right.span)
+                self.arithmetic(*operator, left, right)
             }
             ExpressionForm::Binary { .. } => self.truth(expression),
             ExpressionForm::Choice { condition, then, otherwise } => self.choice(condition, then, otherwise, span),
-            ExpressionForm::Cast { to, operand } => self.cast(*to, operand, span),
-            ExpressionForm::Tuple(parts) => {
-                let mut values = alloc::vec::Vec::new();
-                for part in parts {
-                    fallible::push(&mut values, (self.value(part)?, part.span))?;
-                }
-                self.tuple(&values, span)
-            }
+            ExpressionForm::Cast { to, operand } => self.cast(to, operand, span),
+            ExpressionForm::Tuple(parts) => self.parts(parts, span),
+            ExpressionForm::Block { body, value } => self.block_value(body, value.as_ref(), span),
+        }
+    }
+
+    #[inline(never)]
+    fn visible(&mut self, name: &str, span: Span) -> Result<Value, Error> {
+        let variable = self.variable(name).ok_or(span.error(Problem::Unset))?;
+        Ok(self.read_variable(variable))
+    }
+
+    /// Compiles a builtin, or a part of a value.
+    #[inline(never)]
+    fn within(&mut self, expression: &Expression) -> Result<Value, Error> {
+        let span = expression.span;
+        if let Some(value) = self.event_field(expression)? {
+            return Ok(value);
+        }
+        if let Some(typed) = self.typed(expression)? {
+            return self.scalar(typed, span);
+        }
+        match &*expression.form {
+            ExpressionForm::Builtin(name) => self.builtin(name, span),
             ExpressionForm::Part { tuple, number } => {
                 let value = self.value(tuple)?;
                 self.part(value, *number, span)
             }
             ExpressionForm::Index { pointer, index } => {
                 let (base, distance) = (self.value(pointer)?, self.value(index)?);
-                if let Type::Tuple { .. } = base.of {
-                    let distance = number(distance, index.span)?;
-                    return self.part(base, constant(distance, index.span)?, span);
-                }
-                if !matches!(base.of, Type::Pointer { .. }) {
-                    return Err(pointer.span.error(Problem::NotAPointer));
-                }
-                let element = self.binary(Operator::Add, base, distance, pointer.span, index.span)?;
-                self.read(element, span)
+                self.element(base, distance, [pointer.span, index.span], span)
             }
+            _ => Err(span.error(Problem::Value)),
         }
     }
 
-    fn unary(&mut self, operator: Unary, operand: &Expression, whole: &Expression) -> Result<Value, Error> {
-        let span = whole.span;
-        if operator == Unary::Not {
-            let value = self.value(operand)?;
-            let value = number(value, operand.span)?;
-            if let Operand::Constant(constant) = value.at {
-                return Ok(Value::constant((constant == 0).into(), true));
-            }
-            let (left, right) = (value.at, Operand::Constant(0));
-            return self.give(SIGNED, |to| Op::Compare { to, how: Comparison::Equal, left, right }, span);
+    /// Returns a part of a tuple, or reads an element behind a pointer.
+    #[inline(never)]
+    fn element(&mut self, base: Value, distance: Value, [at, index]: [Span; 2], span: Span) -> Result<Value, Error> {
+        if let Type::Tuple { .. } = base.of {
+            let distance = number(distance, index)?;
+            return self.part(base, constant(distance, index)?, span);
         }
+        if !matches!(base.of, Type::Pointer { .. }) {
+            return Err(at.error(Problem::NotAPointer));
+        }
+        let element = self.binary(Operator::Add, base, distance, at, index)?;
+        self.read(element, span)
+    }
+
+    #[inline(never)]
+    fn arithmetic(&mut self, operator: Operator, left: &Expression, right: &Expression) -> Result<Value, Error> {
+        let (one, other) = (self.value(left)?, self.value(right)?);
+        self.binary(operator, one, other, left.span, right.span)
+    }
+
+    #[inline(never)]
+    fn parts(&mut self, parts: &[Expression], span: Span) -> Result<Value, Error> {
+        let mut values = alloc::vec::Vec::new();
+        for part in parts {
+            fallible::push(&mut values, (self.value(part)?, part.span))?;
+        }
+        self.tuple(&values, span)
+    }
+
+    #[inline(never)]
+    fn block_value(&mut self, body: &[Statement], value: Option<&Expression>, span: Span) -> Result<Value, Error> {
+        let (variables, guessed, asked) = (self.variables.len(), self.guessed, self.asked);
+        self.statements(body)?;
+        (self.guessed, self.asked) = (guessed, asked);
+        let value = self.value(value.ok_or(span.error(Problem::NotAValue))?)?;
+        self.variables.truncate(variables);
+        Ok(value)
+    }
+
+    #[inline(never)]
+    fn unary(&mut self, operator: Unary, operand: &Expression, span: Span) -> Result<Value, Error> {
         let value = self.value(operand)?;
+        self.applied(operator, value, operand.span, span)
+    }
+
+    #[inline(never)]
+    fn applied(&mut self, operator: Unary, value: Value, at: Span, span: Span) -> Result<Value, Error> {
         if operator == Unary::Read {
-            return self.read(value, operand.span);
+            return self.read(value, at);
         }
-        let value = number(value, operand.span)?;
-        match operator {
-            Unary::Negate => self.compute(Arithmetic::Subtract, Operand::Constant(0), value.at, SIGNED, span),
+        let value = number(value, at)?;
+        match (operator, value.at) {
+            (Unary::Not, Operand::Constant(constant)) => Ok(Value::constant((constant == 0).into(), true)),
+            (Unary::Not, left) => {
+                let right = Operand::Constant(0);
+                self.give(SIGNED, |to| Op::Compare { to, how: Comparison::Equal, left, right }, span)
+            }
+            (Unary::Negate, right) => self.compute(Arithmetic::Subtract, Operand::Constant(0), right, SIGNED, span),
             _ => {
                 let of = Type::Integer { signed: value.is_signed() };
                 self.compute(Arithmetic::Xor, value.at, Operand::Constant(u64::MAX), of, span)
@@ -101,6 +141,7 @@ impl Clause<'_, '_> {
     }
 
     /// Dereferences a pointer.
+    #[inline(never)]
     fn read(&mut self, pointer: Value, span: Span) -> Result<Value, Error> {
         let Type::Pointer { signed, bytes } = pointer.of else {
             return Err(span.error(Problem::NotAPointer));
@@ -111,6 +152,7 @@ impl Clause<'_, '_> {
     }
 
     /// Computes with two numbers.
+    #[inline(never)]
     pub fn binary(
         &mut self,
         operator: Operator,
@@ -141,6 +183,7 @@ impl Clause<'_, '_> {
     }
 
     /// `++` and `--`.
+    #[inline(never)]
     fn step(&mut self, target: &Spanned<Target>, up: bool, first: bool, span: Span) -> Result<Value, Error> {
         let operator = if up { Operator::Add } else { Operator::Subtract };
         let one = Value::constant(1, true);
@@ -163,6 +206,7 @@ impl Clause<'_, '_> {
         }
     }
 
+    #[inline(never)]
     fn choice(
         &mut self,
         condition: &Expression,
@@ -209,11 +253,18 @@ impl Clause<'_, '_> {
         self.place(value, to, room, span)
     }
 
-    fn cast(&mut self, to: TypeName, operand: &Expression, span: Span) -> Result<Value, Error> {
+    #[inline(never)]
+    fn cast(&mut self, to: &TypeForm, operand: &Expression, span: Span) -> Result<Value, Error> {
         let value = self.value(operand)?;
+        let to = self.type_of(to)?;
+        self.converted(to, value, operand.span, span)
+    }
+
+    #[inline(never)]
+    fn converted(&mut self, to: TypeName, value: Value, at: Span, span: Span) -> Result<Value, Error> {
         if !value.is_number() && value.of != Type::Symbol {
             let problem = Problem::Type { wanted: Noun::Integer, found: value.of.into() };
-            return Err(operand.span.error(problem));
+            return Err(at.error(problem));
         }
         let TypeName { signed, bits, pointer } = to;
         if pointer {
@@ -232,6 +283,7 @@ impl Clause<'_, '_> {
         if allowed { Ok(()) } else { Err(span.error(problem)) }
     }
 
+    #[inline(never)]
     fn builtin(&mut self, name: &str, span: Span) -> Result<Value, Error> {
         let load = |what| move |to| Op::Load { to, what };
         if let Some(row) = ROWS.iter().find(|row| row.name == name) {

@@ -5,15 +5,15 @@ use kprobes_vm::code::{Arithmetic, Op, Operand};
 use super::clause::Clause;
 use super::value::{UNSIGNED, Value, number};
 use crate::error::{Error, Span};
-use crate::syntax::{Expression, ExpressionForm};
+use crate::syntax::{Expression, ExpressionForm, TypeName};
 
 impl Clause<'_, '_> {
     /// Returns the width of a number in the place that it is read from, in bits; 64 for a computed one.
     pub fn width(&mut self, number: &Expression) -> Result<u8, Error> {
         if let ExpressionForm::Cast { to, .. } = &*number.form
-            && !to.pointer
+            && let TypeName { bits, pointer: false, .. } = self.type_of(to)?
         {
-            return Ok(to.bits);
+            return Ok(bits);
         }
         self.unrun(|clause| {
             let value = clause.value(number)?;

@@ -83,6 +83,7 @@ impl Clause<'_, '_> {
     }
 
     /// Returns an argument by its name.
+    #[inline(never)]
     fn argument(&self, name: &str, span: Span) -> Result<Typed, Error> {
         self.allow(self.allowed.arguments, Problem::ArgumentAway, span)?;
         let types = self.types(span)?;
@@ -118,56 +119,77 @@ impl Clause<'_, '_> {
     /// Returns the Rust value that an expression denotes; `None` if it denotes no Rust value.
     pub fn typed(&mut self, expression: &Expression) -> Result<Option<Typed>, Error> {
         let span = expression.span;
-        Ok(Some(match &*expression.form {
-            ExpressionForm::Builtin(name) if name == "retval" => match self.returned(span) {
-                // Without type information, `retval` falls back to the number in x0.
-                Err(Error {
-                    problem: Problem::NoTypes | Problem::NoSignature | Problem::Differs | Problem::NoMatch,
-                    ..
-                }) => {
-                    return Ok(None);
-                }
-                Ok(_) if !self.is_at_returns() => return Ok(None),
-                found => found?,
-            },
+        self.check_stack(span)?;
+        match &*expression.form {
+            ExpressionForm::Builtin(name) if name == "retval" => self.typed_result(span),
             ExpressionForm::Field { of, name } => match &*of.form {
                 // A field of a static event is no Rust value: see `event`.
-                ExpressionForm::Builtin(root) if root == "args" && self.is_at_events() => return Ok(None),
-                ExpressionForm::Builtin(root) if root == "args" => self.argument(name, span)?,
+                ExpressionForm::Builtin(root) if root == "args" && self.is_at_events() => Ok(None),
+                ExpressionForm::Builtin(root) if root == "args" => self.argument(name, span).map(Some),
                 ExpressionForm::Builtin(root) if root == "retval" => {
-                    let of = self.returned(of.span)?;
-                    self.allow(self.is_at_returns(), Problem::KnownAtReturns, span)?;
-                    self.field(of, name, span)?
+                    self.field_of_result(name, of.span, span).map(Some)
                 }
                 _ => {
                     let of = self.typed(of)?.ok_or(span.error(Problem::Value))?;
-                    self.field(of, name, span)?
+                    self.field(of, name, span).map(Some)
                 }
             },
             ExpressionForm::Part { tuple, number } => {
                 let Some(tuple) = self.typed(tuple)? else { return Ok(None) };
                 let name = fallible::format(format_args!("{number}"))?;
-                self.field(tuple, &name, span)?
+                self.field(tuple, &name, span).map(Some)
             }
             ExpressionForm::Index { pointer, index } => {
                 let Some(array) = self.typed(pointer)? else { return Ok(None) };
-                let array = self.followed(array, pointer.span)?;
-                let of = self.rust(array.of, span)?;
-                // Indexing a raw pointer to integers is handled as for other pointers.
-                let Kind::Array { element, count } = of.kind else { return Ok(None) };
-                let number = self.value(index)?;
-                let number = super::value::constant(number, index.span)?;
-                if number >= count {
-                    return Err(index.span.error(Problem::Range { least: 0, most: count.saturating_sub(1) }));
-                }
-                let bytes = self.rust(element, span)?.size;
-                Typed { of: element, spot: array.spot.at(number.wrapping_mul(bytes)) }
+                self.typed_element(array, pointer.span, index, span)
             }
-            _ => return Ok(None),
-        }))
+            _ => Ok(None),
+        }
+    }
+
+    #[inline(never)]
+    fn typed_result(&mut self, span: Span) -> Result<Option<Typed>, Error> {
+        match self.returned(span) {
+            // Without type information, `retval` falls back to the number in x0.
+            Err(Error {
+                problem: Problem::NoTypes | Problem::NoSignature | Problem::Differs | Problem::NoMatch,
+                ..
+            }) => Ok(None),
+            Ok(_) if !self.is_at_returns() => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    #[inline(never)]
+    fn field_of_result(&mut self, name: &str, at: Span, span: Span) -> Result<Typed, Error> {
+        let of = self.returned(at)?;
+        self.allow(self.is_at_returns(), Problem::KnownAtReturns, span)?;
+        self.field(of, name, span)
+    }
+
+    /// Returns an element of an array; `None` if `array` is another value.
+    #[inline(never)]
+    fn typed_element(
+        &mut self,
+        array: Typed,
+        at: Span,
+        index: &Expression,
+        span: Span,
+    ) -> Result<Option<Typed>, Error> {
+        let array = self.followed(array, at)?;
+        // Indexing a raw pointer to integers is handled as for other pointers.
+        let Kind::Array { element, count } = self.rust(array.of, span)?.kind else { return Ok(None) };
+        let number = self.value(index)?;
+        let number = super::value::constant(number, index.span)?;
+        if number >= count {
+            return Err(index.span.error(Problem::Range { least: 0, most: count.saturating_sub(1) }));
+        }
+        let bytes = self.rust(element, span)?.size;
+        Ok(Some(Typed { of: element, spot: array.spot.at(number.wrapping_mul(bytes)) }))
     }
 
     /// Returns the field of this name, in the value or in the value that it refers to.
+    #[inline(never)]
     fn field(&mut self, value: Typed, name: &str, span: Span) -> Result<Typed, Error> {
         let mut value = value;
         for _ in 0..STEPS_MAX {
@@ -313,63 +335,60 @@ impl Clause<'_, '_> {
     }
 
     /// Reads a value where a number, a string or an address is needed.
+    #[inline(never)]
     pub fn scalar(&mut self, value: Typed, span: Span) -> Result<Value, Error> {
-        self.scalar_within(value, STEPS_MAX, span)
-    }
-
-    /// Does the work of [`scalar`](Self::scalar), through at most `steps` references and wrappers.
-    fn scalar_within(&mut self, value: Typed, steps: usize, span: Span) -> Result<Value, Error> {
-        let steps = steps.checked_sub(1).ok_or(span.error(Problem::Deep))?;
-        let of = self.rust(value.of, span)?;
-        let bytes = u8::try_from(of.size).unwrap_or(u8::MAX);
-        let no_number = span.error(Problem::NotANumber { of: of.name });
-        match of.kind {
-            Kind::Integer { signed } if matches!(bytes, 1 | 2 | 4 | 8) => {
-                self.load(value.spot, bytes, Type::Integer { signed }, span)
-            }
-            Kind::Enumeration { signed, .. } if matches!(bytes, 1 | 2 | 4 | 8) => {
-                self.load(value.spot, bytes, Type::Integer { signed }, span)
-            }
-            Kind::Bool => self.load(value.spot, 1, UNSIGNED, span),
-            Kind::Char => self.load(value.spot, 4, UNSIGNED, span),
-            Kind::Function => self.load(value.spot, 8, Type::Symbol, span),
-            Kind::Pointer { flavor, target, at } => {
-                let to = self.rust(target, span)?;
-                match (flavor, to.kind) {
-                    (Flavor::Reference | Flavor::Shared, kind) if is_read_through(&kind) => {
-                        let value = self.followed(value, span)?;
-                        self.scalar_within(value, steps, span)
-                    }
-                    (Flavor::Raw, Kind::Integer { signed }) if matches!(to.size, 1 | 2 | 4 | 8) => {
-                        self.load(value.spot, 8, Type::Pointer { signed, bytes: to.size as u8 }, span)
-                    }
-                    (Flavor::Shared, _) => {
-                        let address = self.load(value.spot, 8, UNSIGNED, span)?;
-                        self.compute(Arithmetic::Add, address.at, Operand::Constant(at.into()), UNSIGNED, span)
-                    }
-                    _ => self.load(value.spot, 8, UNSIGNED, span),
+        let mut value = value;
+        for _ in 0..STEPS_MAX {
+            let of = self.rust(value.of, span)?;
+            let bytes = u8::try_from(of.size).unwrap_or(u8::MAX);
+            let no_number = span.error(Problem::NotANumber { of: of.name });
+            value = match of.kind {
+                Kind::Integer { signed } | Kind::Enumeration { signed, .. } if matches!(bytes, 1 | 2 | 4 | 8) => {
+                    return self.load(value.spot, bytes, Type::Integer { signed }, span);
                 }
-            }
-            Kind::Wrapper { .. } => {
-                let value = self.inner(value, span)?.ok_or(no_number)?;
-                self.scalar_within(value, steps, span)
-            }
-            Kind::Sequence { is_text: true, .. } => self.sequence_text(value, None, span)?.ok_or(no_number),
-            Kind::Struct { mut members, .. } => {
-                let types = self.types(span)?;
-                let has_bytes =
-                    |member: &kprobes_types::Member<'static>| types.get(member.of).is_some_and(|of| of.size > 0);
-                let only = members.find(has_bytes).filter(|_| !members.any(|member| has_bytes(&member)));
-                let only = only.ok_or(no_number)?;
-                // A field that is no number is reported for the whole struct.
-                let inner = Typed { of: only.of, spot: value.spot.at(only.offset.into()) };
-                match self.rust(only.of, span)?.kind {
-                    Kind::Variants { .. } | Kind::Array { .. } | Kind::Unit | Kind::Opaque => Err(no_number),
-                    _ => self.scalar_within(inner, steps, span),
+                Kind::Bool => return self.load(value.spot, 1, UNSIGNED, span),
+                Kind::Char => return self.load(value.spot, 4, UNSIGNED, span),
+                Kind::Function => return self.load(value.spot, 8, Type::Symbol, span),
+                Kind::Pointer { flavor, target, at } => {
+                    let to = self.rust(target, span)?;
+                    match (flavor, to.kind) {
+                        (Flavor::Reference | Flavor::Shared, kind) if is_read_through(&kind) => {
+                            self.followed(value, span)?
+                        }
+                        (Flavor::Raw, Kind::Integer { signed }) if matches!(to.size, 1 | 2 | 4 | 8) => {
+                            let of = Type::Pointer { signed, bytes: to.size as u8 };
+                            return self.load(value.spot, 8, of, span);
+                        }
+                        (Flavor::Shared, _) => {
+                            let address = self.load(value.spot, 8, UNSIGNED, span)?;
+                            let distance = Operand::Constant(at.into());
+                            return self.compute(Arithmetic::Add, address.at, distance, UNSIGNED, span);
+                        }
+                        _ => return self.load(value.spot, 8, UNSIGNED, span),
+                    }
                 }
-            }
-            _ => Err(no_number),
+                Kind::Wrapper { .. } => self.inner(value, span)?.ok_or(no_number)?,
+                Kind::Sequence { is_text: true, .. } => {
+                    return self.sequence_text(value, None, span)?.ok_or(no_number);
+                }
+                Kind::Struct { mut members, .. } => {
+                    let types = self.types(span)?;
+                    let has_bytes =
+                        |member: &kprobes_types::Member<'static>| types.get(member.of).is_some_and(|of| of.size > 0);
+                    let only = members.find(has_bytes).filter(|_| !members.any(|member| has_bytes(&member)));
+                    let only = only.ok_or(no_number)?;
+                    // A field that is no number is reported for the whole struct.
+                    if let Kind::Variants { .. } | Kind::Array { .. } | Kind::Unit | Kind::Opaque =
+                        self.rust(only.of, span)?.kind
+                    {
+                        return Err(no_number);
+                    }
+                    Typed { of: only.of, spot: value.spot.at(only.offset.into()) }
+                }
+                _ => return Err(no_number),
+            };
         }
+        Err(span.error(Problem::Deep))
     }
 
     /// Returns the address and the number of elements of a string or a slice of bytes; `None` for other values.

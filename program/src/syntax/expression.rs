@@ -1,12 +1,11 @@
 //! Parses expressions, by operator precedence.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::DEPTH_MAX;
 use super::parser::{Parser, target};
 use super::token::Token;
-use super::tree::{Expression, ExpressionForm, MapReference, Operator, Spanned, TypeName, Unary};
+use super::tree::{Expression, ExpressionForm, MapReference, Operator, Spanned, TypeForm, TypeName, Unary};
 use crate::builtins;
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
@@ -15,7 +14,7 @@ use crate::foreign;
 enum Prefix {
     Operator(Unary),
     Step { up: bool },
-    Cast(TypeName),
+    Cast(TypeForm),
 }
 
 // Functions off the recursive path are not inlined into it, so that the stack frame of each recursion stays small.
@@ -23,8 +22,8 @@ impl Parser<'_> {
     /// Parses an expression.
     pub fn value(&mut self) -> Result<Expression, Error> {
         self.deeper(|parser| {
-            let condition = parser.binary(Operator::WEAKEST)?;
-            if parser.token == Token::Sign("?") { parser.choice(condition) } else { Ok(condition) }
+            let value = parser.binary(Operator::WEAKEST)?;
+            if parser.token == Token::Sign("?") { parser.choice(value) } else { Ok(value) }
         })
     }
 
@@ -74,44 +73,47 @@ impl Parser<'_> {
     }
 
     fn unary(&mut self) -> Result<Expression, Error> {
-        let start = self.span;
-        match self.prefix()? {
-            Some(prefix) => self.prefixed(prefix, start),
-            None => self.postfix(),
-        }
+        if self.is_prefix()? { self.prefixed() } else { self.postfix() }
+    }
+
+    /// Returns whether the next token is a prefix, or begins a cast.
+    #[inline(never)]
+    fn is_prefix(&self) -> Result<bool, Error> {
+        Ok(match self.token {
+            Token::Sign("(") => match self.second()? {
+                Token::Word(word) => self.is_type(word)? || foreign::keyword(word).is_some(),
+                _ => false,
+            },
+            Token::Sign(sign) => ["-", "~", "!", "*", "++", "--"].contains(&sign),
+            _ => false,
+        })
     }
 
     /// Parses a prefix: a unary operator, a step, or a cast.
     #[inline(never)]
-    fn prefix(&mut self) -> Result<Option<Prefix>, Error> {
+    fn prefix(&mut self) -> Result<Prefix, Error> {
         let prefix = match self.token {
             Token::Sign("-") => Prefix::Operator(Unary::Negate),
             Token::Sign("~") => Prefix::Operator(Unary::Invert),
             Token::Sign("!") => Prefix::Operator(Unary::Not),
             Token::Sign("*") => Prefix::Operator(Unary::Read),
             Token::Sign(sign @ ("++" | "--")) => Prefix::Step { up: sign == "++" },
-            Token::Sign("(") => {
-                let Token::Word(word) = self.second()? else { return Ok(None) };
-                let Some(to) = TypeName::integer(word) else {
-                    let Some(problem) = foreign::keyword(word) else { return Ok(None) };
-                    self.advance()?;
-                    return Err(self.here(problem));
-                };
-                self.advance()?;
-                self.advance()?;
-                let to = TypeName { pointer: self.accept("*")?, ..to };
+            _ => {
+                self.expect("(")?;
+                let to = self.type_form()?;
                 self.expect(")")?;
-                return Ok(Some(Prefix::Cast(to)));
+                return Ok(Prefix::Cast(to));
             }
-            _ => return Ok(None),
         };
         self.advance()?;
-        Ok(Some(prefix))
+        Ok(prefix)
     }
 
-    /// Parses the operand of `prefix`, and applies the prefix to it.
+    /// Parses a prefix and its operand.
     #[inline(never)]
-    fn prefixed(&mut self, prefix: Prefix, start: Span) -> Result<Expression, Error> {
+    fn prefixed(&mut self) -> Result<Expression, Error> {
+        let start = self.span;
+        let prefix = self.prefix()?;
         let operand = self.deeper(Self::unary)?;
         let form = match prefix {
             Prefix::Operator(operator) => ExpressionForm::Unary { operator, operand },
@@ -122,17 +124,33 @@ impl Parser<'_> {
     }
 
     /// Parses a value with its suffixes: `[i]`, `.field`, `->`, `++`, `--`.
+    #[inline(never)]
     fn postfix(&mut self) -> Result<Expression, Error> {
         let start = self.span;
-        let mut value = match self.token {
-            Token::Sign("(") => self.parenthesized()?,
-            Token::Map(_) | Token::Word(_) => self.named()?,
-            _ => self.literal()?,
-        };
+        let mut value = self.primary()?;
         while let Token::Sign("[" | "++" | "--" | "." | "->") = self.token {
             value = self.suffixed(value, start)?;
         }
         Ok(value)
+    }
+
+    /// Parses a value without prefixes and suffixes.
+    #[inline(never)]
+    fn primary(&mut self) -> Result<Expression, Error> {
+        match self.token {
+            Token::Sign("(") => self.parenthesized(),
+            Token::Sign("{") => self.block_expression(),
+            Token::Map(_) | Token::Word(_) => self.named(),
+            _ => self.literal(),
+        }
+    }
+
+    #[inline(never)]
+    fn block_expression(&mut self) -> Result<Expression, Error> {
+        let start = self.span;
+        let block = self.value_block()?;
+        self.expect("}")?;
+        self.node(block, start)
     }
 
     /// Parses one suffix of `value`.
@@ -171,71 +189,149 @@ impl Parser<'_> {
     fn parenthesized(&mut self) -> Result<Expression, Error> {
         let start = self.span;
         self.advance()?;
-        let mut value = self.value()?;
+        let value = self.value()?;
         if self.accept(",")? {
-            let mut parts = fallible::collect([value])?;
-            fallible::extend(&mut parts, self.values(")")?)?;
-            return self.node(ExpressionForm::Tuple(parts), start);
+            return self.tuple(value, start);
         }
         self.expect(")")?;
-        value.span = start.to(self.last);
-        Ok(value)
+        Ok(Expression { span: start.to(self.last), ..value })
+    }
+
+    /// Parses the rest of a tuple after its first part.
+    #[inline(never)]
+    fn tuple(&mut self, first: Expression, start: Span) -> Result<Expression, Error> {
+        let mut parts = fallible::collect([first])?;
+        fallible::extend(&mut parts, self.values(")")?)?;
+        self.node(ExpressionForm::Tuple(parts), start)
     }
 
     /// Parses a map, a call, or a builtin value.
-    #[inline(never)]
     fn named(&mut self) -> Result<Expression, Error> {
         let start = self.span;
-        let form = match self.token {
-            Token::Map(name) => {
-                self.advance()?;
-                let keys = if self.accept("[")? { self.values("]")? } else { Vec::new() };
-                ExpressionForm::Map(MapReference { name: fallible::copy(name)?, keys })
-            }
+        match self.token {
+            Token::Map(name) => self.map(name, start),
+            Token::Word(word) if self.is_substituted(word) => self.substitute(word, start),
             Token::Word(word) => {
                 self.advance()?;
-                if self.accept("(")? {
-                    if word == "sizeof" && matches!(self.token, Token::Word(word) if TypeName::integer(word).is_some())
-                    {
-                        let TypeName { bits, pointer, .. } = self.type_name()?;
-                        self.expect(")")?;
-                        let bytes = if pointer { 8 } else { bits / 8 };
-                        return self.node(ExpressionForm::Integer(bytes.into()), start);
-                    }
-                    let name: Spanned<String> = Spanned { node: fallible::copy(word)?, span: start };
-                    let arguments = if self.accept(")")? { Vec::new() } else { self.values(")")? };
-                    match builtins::is_callable(word) && arguments.is_empty() {
-                        true => ExpressionForm::Builtin(name.node),
-                        false => ExpressionForm::Call { name, arguments },
-                    }
-                } else {
-                    match word {
-                        _ if self.token == Token::Sign("::") => {
-                            while self.accept("::")? {
-                                let Token::Word(_) = self.token else { return Err(self.here(Problem::Value)) };
-                                self.advance()?;
-                            }
-                            let path = start.to(self.last).of(self.cursor.text);
-                            ExpressionForm::Path(fallible::copy(path)?)
-                        }
-                        "false" => ExpressionForm::Integer(0),
-                        "true" => ExpressionForm::Integer(1),
-                        _ => ExpressionForm::Builtin(fallible::copy(word)?),
-                    }
+                match self.accept("(")? {
+                    true if word == "sizeof" && self.is_type_next()? => self.size(start),
+                    true => self.call(word, start),
+                    false => self.word(word, start),
                 }
             }
-            _ => return Err(self.here(Problem::Value)),
+            _ => Err(self.here(Problem::Value)),
+        }
+    }
+
+    #[inline(never)]
+    fn map(&mut self, name: &str, start: Span) -> Result<Expression, Error> {
+        let name = self.map_name(name)?;
+        self.advance()?;
+        let keys = if self.accept("[")? { self.values("]")? } else { Vec::new() };
+        self.node(ExpressionForm::Map(MapReference { name, keys }), start)
+    }
+
+    /// Parses the argument of the parameter `word`, or the block of the macro `word`.
+    #[inline(never)]
+    fn substitute(&mut self, word: &str, start: Span) -> Result<Expression, Error> {
+        let argument = self.argument(word)?;
+        self.advance()?;
+        match argument {
+            Some(mut argument) => argument.value(),
+            None => self.expansion(word, start),
+        }
+    }
+
+    /// Parses a call of `word` after its first parenthesis.
+    #[inline(never)]
+    fn call(&mut self, word: &str, start: Span) -> Result<Expression, Error> {
+        let arguments = if self.accept(")")? { Vec::new() } else { self.values(")")? };
+        let name = fallible::copy(word)?;
+        let form = match builtins::is_callable(word) && arguments.is_empty() {
+            true => ExpressionForm::Builtin(name),
+            false => ExpressionForm::Call { name: Spanned { node: name, span: start }, arguments },
         };
         self.node(form, start)
     }
 
-    /// Parses an integer type, or a pointer to one.
-    pub fn type_name(&mut self) -> Result<TypeName, Error> {
+    /// Parses the rest of `sizeof(type)` from the type on.
+    #[inline(never)]
+    fn size(&mut self, start: Span) -> Result<Expression, Error> {
+        let of = self.type_form()?;
+        self.expect(")")?;
+        let form = match of {
+            TypeForm::Named(TypeName { bits, pointer: false, .. }) => ExpressionForm::Integer(u64::from(bits / 8)),
+            TypeForm::Of { value, pointer: false } => ExpressionForm::Call {
+                name: Spanned { node: fallible::copy("sizeof")?, span: start },
+                arguments: fallible::collect([value])?,
+            },
+            _ => ExpressionForm::Integer(8),
+        };
+        self.node(form, start)
+    }
+
+    /// Parses the rest of a path, or of a builtin value, after its first word.
+    #[inline(never)]
+    fn word(&mut self, word: &str, start: Span) -> Result<Expression, Error> {
+        let is_path = self.token == Token::Sign("::");
+        while self.accept("::")? {
+            let Token::Word(_) = self.token else { return Err(self.here(Problem::Value)) };
+            self.advance()?;
+        }
+        let form = match word {
+            _ if is_path => ExpressionForm::Path(fallible::copy(start.to(self.last).of(self.cursor.text))?),
+            "false" => ExpressionForm::Integer(0),
+            "true" => ExpressionForm::Integer(1),
+            _ => ExpressionForm::Builtin(fallible::copy(word)?),
+        };
+        self.node(form, start)
+    }
+
+    /// Returns whether a type is next.
+    #[inline(never)]
+    fn is_type_next(&self) -> Result<bool, Error> {
+        if let Token::Word(word) = self.token { self.is_type(word) } else { Ok(false) }
+    }
+
+    /// Returns whether a type begins with `word`.
+    #[inline(never)]
+    fn is_type(&self, word: &str) -> Result<bool, Error> {
+        Ok(match TypeName::integer(word) {
+            None if let Some(argument) = self.argument(word)? => argument.token == Token::Word("typeof"),
+            name => name.is_some() || word == "typeof",
+        })
+    }
+
+    /// Parses a type: an integer, or the type of a value, or a pointer to one of these.
+    #[inline(never)]
+    pub fn type_form(&mut self) -> Result<TypeForm, Error> {
         let Token::Word(word) = self.token else { return Err(self.here(Problem::Value)) };
         let unknown = self.here(foreign::keyword(word).unwrap_or(Problem::Word));
-        let to = TypeName::integer(word).ok_or(unknown)?;
+        let name = TypeName::integer(word);
+        let argument = self.argument(word)?;
         self.advance()?;
-        Ok(TypeName { pointer: self.accept("*")?, ..to })
+        let mut to = match (name, argument) {
+            (Some(name), _) => TypeForm::Named(name),
+            (None, Some(mut argument)) => argument.type_form()?,
+            (None, None) if word == "typeof" => {
+                self.expect("(")?;
+                let of = match self.token {
+                    Token::Word(word) if self.is_type(word)? => self.type_form()?,
+                    _ => TypeForm::Of { value: self.value()?, pointer: false },
+                };
+                self.expect(")")?;
+                of
+            }
+            (None, None) => return Err(unknown),
+        };
+        let (TypeForm::Named(TypeName { pointer, .. }) | TypeForm::Of { pointer, .. }) = &mut to;
+        if self.token == Token::Sign("*") {
+            if core::mem::replace(pointer, true) {
+                return Err(self.here(Problem::Value));
+            }
+            self.advance()?;
+        }
+        Ok(to)
     }
 
     #[inline(never)]
@@ -244,7 +340,7 @@ impl Parser<'_> {
         let form = match &self.token {
             Token::Integer(value) => ExpressionForm::Integer(*value),
             Token::Text(text) => ExpressionForm::Text(fallible::copy(text)?),
-            Token::Variable(name) => ExpressionForm::Variable(fallible::copy(name)?),
+            Token::Variable(name) => ExpressionForm::Variable(self.variable_name(name)?),
             _ => return Err(self.here(Problem::Value)),
         };
         self.advance()?;

@@ -14,6 +14,7 @@
 //! `Display`, parses back to an equal tree.
 
 mod expression;
+mod macros;
 mod matching;
 mod parser;
 mod probe;
@@ -26,7 +27,7 @@ use alloc::vec::Vec;
 pub use matching::{Glob, matches, numbered, plain_path, plain_pieces};
 pub use tree::{
     Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Range, Spanned, Statement,
-    StatementForm, Target, TypeName, Unary, Unit,
+    StatementForm, Target, TypeForm, TypeName, Unary, Unit,
 };
 
 use crate::error::{Error, Problem, Span};
@@ -34,9 +35,9 @@ use crate::error::{Error, Problem, Span};
 /// The longest text of a program, in bytes.
 pub const PROGRAM_MAX: usize = 4096;
 
-/// The maximum nesting depth of values and blocks together. It bounds the stack that parsing and checking take to less
-/// than 24 KiB.
-pub const DEPTH_MAX: usize = 16;
+/// The maximum nesting depth of values and blocks together. Parsing and checking take less than 24 KiB of stack: what
+/// would take more is too deep, too.
+pub const DEPTH_MAX: usize = 32;
 
 /// Parses the text of a program.
 ///

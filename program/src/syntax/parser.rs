@@ -2,11 +2,13 @@
 
 use alloc::vec::Vec;
 
+use super::macros::{Macros, Scope};
 use super::token::{Cursor, Token};
 use super::tree::{Clause, ExpressionForm, Operator, Probe, Program, Range, Spanned, Statement, StatementForm, Target};
 use super::{DEPTH_MAX, Expression, probe};
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
+use crate::stack::StackBound;
 
 /// The state of the parser, with a lookahead of one token.
 pub(super) struct Parser<'a> {
@@ -17,10 +19,15 @@ pub(super) struct Parser<'a> {
     /// The place of the token before it.
     pub last: Span,
     pub depth: usize,
+    pub bound: StackBound,
+    pub macros: &'a Macros<'a>,
+    /// The call of a macro whose block is parsed.
+    pub scope: Option<&'a Scope<'a>>,
 }
 
 /// Parses a program.
 pub(super) fn program(text: &str) -> Result<Program, Error> {
+    let macros = Macros::find(text)?;
     let mut cursor = Cursor { text, position: 0 };
     let mut clauses = Vec::new();
     loop {
@@ -28,14 +35,20 @@ pub(super) fn program(text: &str) -> Result<Program, Error> {
         if cursor.rest().is_empty() {
             break;
         }
+        let mut ahead = cursor;
+        if ahead.word() == "macro" {
+            cursor = ahead;
+            Parser::skip_macro(&mut cursor)?;
+            continue;
+        }
         let mut probes = Vec::new();
         probe_list(&mut cursor, &mut probes)?;
-        let mut parser = Parser::new(cursor)?;
+        let mut parser = Parser::new(cursor, &macros)?;
         let predicate = parser.predicate()?;
         if parser.token != Token::Sign("{") {
             return Err(parser.here(Problem::Block));
         }
-        let (body, end) = parser.block()?;
+        let (body, end) = parser.block(false)?;
         cursor = Cursor { text, position: end };
         fallible::push(&mut clauses, Clause { probes, predicate, body })?;
     }
@@ -57,7 +70,7 @@ pub(super) fn probes_alone(text: &str) -> Result<Vec<Spanned<Probe>>, Error> {
     }
 }
 
-fn probe_list(cursor: &mut Cursor<'_>, probes: &mut Vec<Spanned<Probe>>) -> Result<(), Error> {
+pub(super) fn probe_list(cursor: &mut Cursor<'_>, probes: &mut Vec<Spanned<Probe>>) -> Result<(), Error> {
     loop {
         fallible::push(probes, probe::parse(cursor)?)?;
         cursor.skip_blank()?;
@@ -69,9 +82,9 @@ fn probe_list(cursor: &mut Cursor<'_>, probes: &mut Vec<Spanned<Probe>>) -> Resu
 }
 
 impl<'a> Parser<'a> {
-    fn new(mut cursor: Cursor<'a>) -> Result<Self, Error> {
+    pub fn new(mut cursor: Cursor<'a>, macros: &'a Macros<'a>) -> Result<Self, Error> {
         let (token, span) = cursor.token()?;
-        Ok(Self { cursor, token, span, last: span, depth: 0 })
+        Ok(Self { cursor, token, span, last: span, depth: 0, bound: StackBound::here(), macros, scope: None })
     }
 
     /// Returns the error for `problem` at the next token.
@@ -108,7 +121,7 @@ impl<'a> Parser<'a> {
 
     /// Runs `read` one nesting level deeper.
     pub fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
-        if self.depth == DEPTH_MAX {
+        if self.depth >= DEPTH_MAX || self.bound.is_reached() {
             return Err(self.here(Problem::Deep));
         }
         self.depth += 1;
@@ -119,8 +132,10 @@ impl<'a> Parser<'a> {
 
     fn predicate(&mut self) -> Result<Option<Expression>, Error> {
         let start = self.span;
-        if !self.accept("/")? {
-            return Ok(None);
+        // Before the value of a predicate that is a block, the `/` looks as if it ended one.
+        match self.token {
+            Token::Sign("/") | Token::EndPredicate => self.advance()?,
+            _ => return Ok(None),
         }
         let value = self.value()?;
         if self.token != Token::EndPredicate {
@@ -134,8 +149,9 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses statements in braces, and returns them with the offset after the last brace. The token after the brace of
-    /// a clause is not read, because it may begin the name of a probe.
-    fn block(&mut self) -> Result<(Vec<Statement>, usize), Error> {
+    /// a clause is not read, because it may begin the name of a probe. If the block `takes_value`, its last statement
+    /// may be any expression.
+    fn block(&mut self, takes_value: bool) -> Result<(Vec<Statement>, usize), Error> {
         let open = self.span;
         self.expect("{")?;
         self.deeper(|parser| {
@@ -146,20 +162,8 @@ impl<'a> Parser<'a> {
                     Token::Sign("}") => return Ok((body, parser.span.end)),
                     Token::Sign(";") => parser.advance()?,
                     _ => {
-                        let statement = parser.statement()?;
-                        let is_block = matches!(
-                            statement.node,
-                            StatementForm::If { .. }
-                                | StatementForm::Unroll { .. }
-                                | StatementForm::While { .. }
-                                | StatementForm::For { .. }
-                        );
-                        if !is_block && parser.token != Token::Sign("}") {
-                            if parser.token == Token::End {
-                                return Err(open.error(Problem::OpenBlock));
-                            }
-                            parser.expect(";")?;
-                        }
+                        let statement = parser.statement(takes_value)?;
+                        parser.end(&statement, open)?;
                         fallible::push(&mut body, statement)?;
                     }
                 }
@@ -167,47 +171,92 @@ impl<'a> Parser<'a> {
         })
     }
 
+    /// Moves past the `;` after a statement that needs one, of the block that begins at `open`.
+    #[inline(never)]
+    fn end(&mut self, statement: &Statement, open: Span) -> Result<(), Error> {
+        let is_block = match &statement.node {
+            StatementForm::If { .. }
+            | StatementForm::Unroll { .. }
+            | StatementForm::While { .. }
+            | StatementForm::For { .. } => true,
+            StatementForm::Do(value) if let ExpressionForm::Block { .. } = *value.form => {
+                self.last.of(self.cursor.text) == "}"
+            }
+            _ => false,
+        };
+        match self.token {
+            _ if is_block => Ok(()),
+            Token::Sign("}") => Ok(()),
+            Token::End => Err(open.error(Problem::OpenBlock)),
+            _ => self.expect(";"),
+        }
+    }
+
+    /// Parses a block up to its last brace. It has a value if its last statement is an expression without a `;`.
+    #[inline(never)]
+    pub fn value_block(&mut self) -> Result<ExpressionForm, Error> {
+        let (mut body, _) = self.block(true)?;
+        let is_value = |last: &Statement| last.span.end == self.last.end && matches!(last.node, StatementForm::Do(_));
+        let value = match body.pop_if(|last| is_value(last)) {
+            Some(Spanned { node: StatementForm::Do(value), .. }) => Some(value),
+            _ => None,
+        };
+        Ok(ExpressionForm::Block { body, value })
+    }
+
     /// Parses a block within a block.
     fn inner_block(&mut self) -> Result<Vec<Statement>, Error> {
-        let (body, _) = self.block()?;
+        let (body, _) = self.block(false)?;
         self.expect("}")?;
         Ok(body)
     }
 
-    fn statement(&mut self) -> Result<Statement, Error> {
+    fn statement(&mut self, takes_value: bool) -> Result<Statement, Error> {
+        match self.token {
+            Token::Word("if" | "unroll" | "while" | "for" | "break" | "continue" | "let" | "_" | "return") => {
+                self.keyword()
+            }
+            Token::Word(word) if let Some(problem) = foreign::keyword(word) => Err(self.here(problem)),
+            Token::Sign("(" | "++" | "--" | "*" | "-" | "!" | "~" | "{") => self.action(takes_value),
+            Token::Sign(_) | Token::EndPredicate => Err(self.here(Problem::Statement)),
+            _ => self.action(takes_value),
+        }
+    }
+
+    /// Parses a statement that begins with a keyword.
+    #[inline(never)]
+    fn keyword(&mut self) -> Result<Statement, Error> {
         let start = self.span;
         let form = match self.token {
             Token::Word("if") => self.deeper(Self::condition)?,
-            Token::Word("unroll") => {
-                self.advance()?;
-                self.expect("(")?;
-                let count = self.value()?;
-                self.expect(")")?;
-                StatementForm::Unroll { count, body: self.inner_block()? }
-            }
-            Token::Word("while") => {
-                self.advance()?;
-                self.expect("(")?;
-                let condition = self.value()?;
-                self.expect(")")?;
-                StatementForm::While { condition, body: self.inner_block()? }
-            }
             Token::Word("for") => self.each()?,
-            Token::Word(word @ ("break" | "continue")) => {
-                self.advance()?;
-                if word == "break" { StatementForm::Break } else { StatementForm::Continue }
-            }
             Token::Word("let") => self.variable()?,
-            Token::Word("return") => {
+            Token::Word(word) => {
                 self.advance()?;
-                StatementForm::Return
+                match word {
+                    "unroll" => StatementForm::Unroll { count: self.in_parentheses()?, body: self.inner_block()? },
+                    "while" => StatementForm::While { condition: self.in_parentheses()?, body: self.inner_block()? },
+                    "break" => StatementForm::Break,
+                    "continue" => StatementForm::Continue,
+                    "return" => StatementForm::Return,
+                    _ => {
+                        self.expect("=")?;
+                        StatementForm::Discard(self.value()?)
+                    }
+                }
             }
-            Token::Sign("(" | "++" | "--" | "*" | "-" | "!" | "~") => self.action()?,
-            Token::Word(word) if let Some(problem) = foreign::keyword(word) => return Err(self.here(problem)),
-            Token::Sign(_) | Token::EndPredicate => return Err(self.here(Problem::Statement)),
-            _ => self.action()?,
+            _ => return Err(self.here(Problem::Statement)),
         };
         Ok(Spanned { node: form, span: start.to(self.last) })
+    }
+
+    /// Parses a value in parentheses.
+    #[inline(never)]
+    fn in_parentheses(&mut self) -> Result<Expression, Error> {
+        self.expect("(")?;
+        let value = self.value()?;
+        self.expect(")")?;
+        Ok(value)
     }
 
     /// Parses `for ($name : range)`, with or without the parentheses, and its body.
@@ -215,7 +264,7 @@ impl<'a> Parser<'a> {
         self.advance()?;
         let is_open = self.accept("(")?;
         let Token::Variable(name) = self.token else { return Err(self.here(Problem::LoopRange)) };
-        let name = fallible::copy(name)?;
+        let name = self.variable_name(name)?;
         self.advance()?;
         self.expect(":")?;
         let first = self.value()?;
@@ -243,9 +292,9 @@ impl<'a> Parser<'a> {
             let problem = foreign::keyword("let").filter(|_| matches!(self.token, Token::Map(_)));
             return Err(problem.map_or_else(|| self.here(Problem::VariableName), |problem| start.error(problem)));
         };
-        let name = fallible::copy(name)?;
+        let name = self.variable_name(name)?;
         self.advance()?;
-        let to = if self.accept(":")? { Some(self.type_name()?) } else { None };
+        let to = if self.accept(":")? { Some(self.type_form()?) } else { None };
         let mut value = if self.accept("=")? { Some(self.value()?) } else { None };
         if let Some(to) = to {
             let span = start.to(self.last);
@@ -260,15 +309,13 @@ impl<'a> Parser<'a> {
 
     fn condition(&mut self) -> Result<StatementForm, Error> {
         self.advance()?;
-        self.expect("(")?;
-        let condition = self.value()?;
-        self.expect(")")?;
+        let condition = self.in_parentheses()?;
         let then = self.inner_block()?;
         let mut otherwise = Vec::new();
         if self.token == Token::Word("else") {
             self.advance()?;
             if self.token == Token::Word("if") {
-                fallible::push(&mut otherwise, self.statement()?)?;
+                fallible::push(&mut otherwise, self.statement(false)?)?;
             } else {
                 otherwise = self.inner_block()?;
             }
@@ -277,26 +324,49 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses an assignment, or an expression statement.
-    fn action(&mut self) -> Result<StatementForm, Error> {
+    #[inline(never)]
+    fn action(&mut self, takes_value: bool) -> Result<Statement, Error> {
+        let start = self.span;
         let value = self.value()?;
-        let operator = match self.token {
-            Token::Sign("=") => None,
-            Token::Sign(sign) => match Operator::of_assignment(sign) {
-                Some(operator) => Some(operator),
-                None => return self.done(value),
-            },
-            _ => return self.done(value),
-        };
-        let target = target(value)?;
-        self.advance()?;
-        Ok(StatementForm::Assign { target, operator, value: self.value()? })
+        self.assigned(value, takes_value, start)
     }
 
-    fn done(&self, value: Expression) -> Result<StatementForm, Error> {
-        match *value.form {
-            ExpressionForm::Call { .. } | ExpressionForm::Step { .. } => Ok(StatementForm::Do(value)),
-            _ => Err(value.span.error(Problem::Useless)),
+    /// Parses the rest of an assignment to `value`, if an assignment is next.
+    #[inline(never)]
+    fn assigned(&mut self, value: Expression, takes_value: bool, start: Span) -> Result<Statement, Error> {
+        let operator = match self.token {
+            Token::Sign(sign) => Operator::of_assignment(sign),
+            _ => None,
+        };
+        let form = match self.token {
+            Token::Sign("}") if takes_value => StatementForm::Do(value),
+            Token::Sign(sign) if sign == "=" || operator.is_some() => {
+                let target = target(value)?;
+                self.advance()?;
+                StatementForm::Assign { target, operator, value: self.value()? }
+            }
+            _ => done(value)?,
+        };
+        Ok(Spanned { node: form, span: start.to(self.last) })
+    }
+}
+
+/// Converts an expression to a statement.
+#[inline(never)]
+fn done(value: Expression) -> Result<StatementForm, Error> {
+    let span = value.span;
+    match *value.form {
+        ExpressionForm::Call { .. } | ExpressionForm::Step { .. } | ExpressionForm::Block { .. } => {
+            Ok(StatementForm::Do(value))
         }
+        ExpressionForm::Choice { condition, then, otherwise } => {
+            let block = |value: Expression| {
+                let span = value.span;
+                Ok::<_, Error>(fallible::collect([Spanned { node: done(value)?, span }])?)
+            };
+            Ok(StatementForm::If { condition, then: block(then)?, otherwise: block(otherwise)? })
+        }
+        _ => Err(span.error(Problem::Useless)),
     }
 }
 

@@ -4,7 +4,7 @@ use core::fmt::{self, Display, Formatter, Write};
 
 use super::tree::{
     Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Range, Statement, StatementForm,
-    Target, TypeName, Unary,
+    Target, TypeForm, TypeName, Unary,
 };
 
 impl Display for Program {
@@ -18,7 +18,7 @@ impl Display for Clause {
         separated(f, &self.probes, ", ", |probe, f| probe.node.fmt(f))?;
         if let Some(predicate) = &self.predicate {
             // A `*` right after the `/` would begin a comment.
-            let is_read = begins_with_read(predicate);
+            let is_read = begins_with(predicate, is_read);
             write!(f, " /{}{predicate}/", if is_read { " " } else { "" })?;
         }
         f.write_char(' ')?;
@@ -56,6 +56,7 @@ impl Display for StatementForm {
             Self::Let { name, value: None } => write!(f, "let ${name};"),
             Self::Let { name, value: Some(value) } => write!(f, "let ${name} = {value};"),
             Self::Do(value) => write!(f, "{value};"),
+            Self::Discard(value) => write!(f, "_ = {value};"),
             Self::If { condition, then, otherwise } => {
                 write!(f, "if ({condition}) ")?;
                 block(f, then)?;
@@ -111,6 +112,15 @@ impl Display for MapReference {
     }
 }
 
+impl Display for TypeForm {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => name.fmt(f),
+            Self::Of { value, pointer } => write!(f, "typeof({value}){}", if *pointer { " *" } else { "" }),
+        }
+    }
+}
+
 impl Display for TypeName {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (sign, star) = (if self.signed { 's' } else { 'u' }, if self.pointer { " *" } else { "" });
@@ -124,16 +134,27 @@ impl Display for Expression {
     }
 }
 
-/// Returns whether the text of `value` begins with `*`.
-fn begins_with_read(value: &Expression) -> bool {
-    match &*value.form {
-        ExpressionForm::Unary { operator, .. } => *operator == Unary::Read,
-        ExpressionForm::Binary { operator, left, .. } => {
-            strength(left) >= operator.strength() && begins_with_read(left)
+/// Returns whether the text of `value` begins with that of an expression that `is` accepts.
+fn begins_with(value: &Expression, is: fn(&ExpressionForm) -> bool) -> bool {
+    is(&value.form)
+        || match &*value.form {
+            ExpressionForm::Binary { operator, left, .. } => {
+                strength(left) >= operator.strength() && begins_with(left, is)
+            }
+            ExpressionForm::Choice { condition, .. } => strength(condition) > 0 && begins_with(condition, is),
+            ExpressionForm::Part { tuple: first, .. }
+            | ExpressionForm::Field { of: first, .. }
+            | ExpressionForm::Index { pointer: first, .. } => strength(first) == POSTFIX && begins_with(first, is),
+            _ => false,
         }
-        ExpressionForm::Choice { condition, .. } => strength(condition) > 0 && begins_with_read(condition),
-        _ => false,
-    }
+}
+
+fn is_read(form: &ExpressionForm) -> bool {
+    matches!(form, ExpressionForm::Unary { operator: Unary::Read, .. })
+}
+
+fn is_block(form: &ExpressionForm) -> bool {
+    matches!(form, ExpressionForm::Block { .. })
 }
 
 /// The precedence of prefix and postfix expressions, above that of every binary operator.
@@ -196,7 +217,11 @@ fn write_form(f: &mut Formatter<'_>, form: &ExpressionForm) -> fmt::Result {
         ExpressionForm::Binary { operator, left, right } => {
             write_value(f, left, operator.strength())?;
             write!(f, " {} ", operator.sign())?;
-            write_value(f, right, operator.strength() + 1)
+            // A `/` before a `{` would end a predicate.
+            match *operator == Operator::Divide && begins_with(right, is_block) {
+                true => write!(f, "({right})"),
+                false => write_value(f, right, operator.strength() + 1),
+            }
         }
         ExpressionForm::Choice { condition, then, otherwise } => {
             write_value(f, condition, Operator::WEAKEST)?;
@@ -210,6 +235,14 @@ fn write_form(f: &mut Formatter<'_>, form: &ExpressionForm) -> fmt::Result {
             f.write_char('(')?;
             separated(f, parts, ", ", |part, f| part.fmt(f))?;
             f.write_char(')')
+        }
+        ExpressionForm::Block { body, value } => {
+            f.write_str("{ ")?;
+            for statement in body {
+                write!(f, "{} ", statement.node)?;
+            }
+            value.iter().try_for_each(|value| write!(f, "{value} "))?;
+            f.write_char('}')
         }
         ExpressionForm::Part { tuple, number } => {
             write_value(f, tuple, POSTFIX)?;

@@ -128,8 +128,13 @@ impl<'a> Cursor<'a> {
         Ok(ahead.rest().starts_with('{'))
     }
 
+    /// Returns the place of the next token.
+    pub fn ahead(mut self) -> Result<Span, Error> {
+        Ok(self.token()?.1)
+    }
+
     /// Reads a run of ASCII letters, digits and `_`.
-    fn word(&mut self) -> &'a str {
+    pub fn word(&mut self) -> &'a str {
         let rest = self.rest();
         let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
         self.position += length;

@@ -232,8 +232,10 @@ pub enum StatementForm {
         /// The initial value; `None` initializes with zeros.
         value: Option<Expression>,
     },
-    /// A call, `++` or `--` as a statement.
+    /// A call, `++`, `--` or a block as a statement.
     Do(Expression),
+    /// `_ = value`: evaluates a value without using it.
+    Discard(Expression),
     /// `if (condition) { … } else { … }`.
     If {
         /// The condition; any value but 0 selects `then`.
@@ -295,6 +297,21 @@ pub enum Target {
     Variable(String),
     /// `@name`, or an entry of it.
     Map(MapReference),
+}
+
+impl Target {
+    fn height(&self) -> usize {
+        match self {
+            Self::Map(map) => map.height(),
+            Self::Variable(_) => 0,
+        }
+    }
+}
+
+impl MapReference {
+    fn height(&self) -> usize {
+        self.keys.iter().map(|key| key.height).max().unwrap_or(0)
+    }
 }
 
 /// An expression.
@@ -373,7 +390,7 @@ pub enum ExpressionForm {
     /// `(type)x`.
     Cast {
         /// The type to convert to.
-        to: TypeName,
+        to: TypeForm,
         /// The value to convert.
         operand: Expression,
     },
@@ -395,6 +412,13 @@ pub enum ExpressionForm {
     },
     /// `State::Idle`: a path to a variant, compared with a Rust value.
     Path(String),
+    /// `{ … value }`: a value with statements before it.
+    Block {
+        /// The statements.
+        body: Vec<Statement>,
+        /// The value; `None` if the block stands for statements only.
+        value: Option<Expression>,
+    },
     /// `p[i]`.
     Index {
         /// The pointer or array.
@@ -412,26 +436,58 @@ impl Expression {
     /// There is no memory for the node.
     pub fn new(form: ExpressionForm, span: Span) -> Result<Self, OutOfMemory> {
         use ExpressionForm as Form;
-        let of = |map: &MapReference| map.keys.iter().map(|key| key.height).max().unwrap_or(0);
         let below = match &form {
             Form::Integer(_) | Form::Text(_) | Form::Variable(_) | Form::Builtin(_) | Form::Path(_) => 0,
-            Form::Map(map) => of(map),
-            Form::Step { target, .. } => match &target.node {
-                Target::Map(map) => of(map),
-                Target::Variable(_) => 0,
-            },
+            Form::Map(map) => map.height(),
+            Form::Step { target, .. } => target.node.height(),
             Form::Call { arguments, .. } => arguments.iter().map(|argument| argument.height).max().unwrap_or(0),
             Form::Tuple(parts) => parts.iter().map(|part| part.height).max().unwrap_or(0),
-            Form::Part { tuple: operand, .. }
-            | Form::Field { of: operand, .. }
-            | Form::Unary { operand, .. }
-            | Form::Cast { operand, .. } => operand.height,
+            Form::Part { tuple: operand, .. } | Form::Field { of: operand, .. } | Form::Unary { operand, .. } => {
+                operand.height
+            }
+            Form::Cast { to: TypeForm::Of { value, .. }, operand } => value.height.max(operand.height),
+            Form::Cast { operand, .. } => operand.height,
+            Form::Block { body, value } => height(body).max(value.as_ref().map_or(0, |value| value.height)),
             Form::Binary { left, right, .. } => left.height.max(right.height),
             Form::Index { pointer, index } => pointer.height.max(index.height),
             Form::Choice { condition, then, otherwise } => condition.height.max(then.height).max(otherwise.height),
         };
         Ok(Self { form: fallible::boxed(form)?, span, height: below + 1 })
     }
+}
+
+/// Returns the height of the tallest of these statements, in nodes.
+fn height(body: &[Statement]) -> usize {
+    let of = |value: &Option<Expression>| value.as_ref().map_or(0, |value| value.height);
+    let heights = body.iter().map(|statement| match &statement.node {
+        StatementForm::Assign { target, value, .. } => target.node.height().max(value.height),
+        StatementForm::Let { value, .. } => of(value),
+        StatementForm::Do(value) | StatementForm::Discard(value) => value.height,
+        StatementForm::If { condition, then, otherwise } => condition.height.max(height(then)).max(height(otherwise)),
+        StatementForm::Unroll { count: value, body } | StatementForm::While { condition: value, body } => {
+            value.height.max(height(body))
+        }
+        StatementForm::For { range: Range::Numbers { first, end }, body, .. } => {
+            first.height.max(end.height).max(height(body))
+        }
+        StatementForm::For { body, .. } => height(body),
+        StatementForm::Break | StatementForm::Continue | StatementForm::Return => 0,
+    });
+    heights.max().map_or(0, |height| height + 1)
+}
+
+/// The type of a cast or a declaration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TypeForm {
+    /// A type that is written out.
+    Named(TypeName),
+    /// `typeof(value)`, or a pointer to it.
+    Of {
+        /// The value, which is not evaluated.
+        value: Expression,
+        /// Whether this is a pointer to the type of the value.
+        pointer: bool,
+    },
 }
 
 /// The name of a type: an integer, or a pointer to one.

@@ -11,7 +11,7 @@ use super::machine::{Bed, Image, Task, masked};
 use crate::check::check;
 use crate::generate;
 use crate::report::{OutputFormat, drain, write_maps};
-use crate::syntax::{Expression, ExpressionForm, Operator, Unary, parse};
+use crate::syntax::{Expression, ExpressionForm, Operator, TypeForm, Unary, parse};
 use crate::tests::rounds;
 use kprobes_random::Random;
 
@@ -31,7 +31,7 @@ fn evaluate(expression: &Expression, arguments: &[u64]) -> (u64, bool) {
                 _ => truth(value.0 == 0),
             }
         }
-        ExpressionForm::Cast { to, operand } => {
+        ExpressionForm::Cast { to: TypeForm::Named(to), operand } => {
             let (value, _) = evaluate(operand, arguments);
             let cut = match (to.bits, to.signed) {
                 (8, false) => u64::from(value as u8),

@@ -11,7 +11,7 @@ use kprobes_program::builtins::names;
 use kprobes_program::error::Span;
 use kprobes_program::syntax::{
     Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Range, Spanned, Statement,
-    StatementForm, Target, TypeName, Unary, Unit,
+    StatementForm, Target, TypeForm, TypeName, Unary, Unit,
 };
 use kprobes_random::Random;
 
@@ -114,7 +114,10 @@ pub fn pure(random: &mut Random, depth: usize) -> Expression {
             let operator = random.of(&[Unary::Negate, Unary::Invert, Unary::Not]);
             Form::Unary { operator, operand: pure(random, depth) }
         }
-        1 => Form::Cast { to: TypeName { pointer: false, ..type_name(random) }, operand: pure(random, depth) },
+        1 => Form::Cast {
+            to: TypeForm::Named(TypeName { pointer: false, ..type_name(random) }),
+            operand: pure(random, depth),
+        },
         2 => Form::Choice { condition: pure(random, depth), then: pure(random, depth), otherwise: pure(random, depth) },
         _ => Form::Binary { operator: random.of(&OPERATORS), left: pure(random, depth), right: pure(random, depth) },
     })
@@ -138,7 +141,7 @@ fn expression(random: &mut Random, depth: usize) -> Expression {
         });
     }
     let depth = depth - 1;
-    value(match random.below(14) {
+    value(match random.below(15) {
         12 => Form::Tuple(some(random, 2, 3, |random| expression(random, depth))),
         13 => Form::Part { tuple: expression(random, depth), number: random.below(3) as u64 },
         0 => Form::Map(map(random, depth)),
@@ -156,7 +159,15 @@ fn expression(random: &mut Random, depth: usize) -> Expression {
             then: expression(random, depth),
             otherwise: expression(random, depth),
         },
-        6 | 7 => Form::Cast { to: type_name(random), operand: expression(random, depth) },
+        6 => Form::Cast { to: TypeForm::Named(type_name(random)), operand: expression(random, depth) },
+        7 => {
+            let to = TypeForm::Of { value: expression(random, depth), pointer: random.below(3) == 0 };
+            Form::Cast { to, operand: expression(random, depth) }
+        }
+        14 => Form::Block {
+            body: some(random, 0, 2, |random| statement(random, 0)),
+            value: (random.below(3) > 0).then(|| expression(random, depth)),
+        },
         8 => {
             // Brackets after a map without a key would parse as its key.
             let pointer = expression(random, depth);
@@ -177,6 +188,7 @@ fn statement(random: &mut Random, depth: usize) -> Statement {
     use StatementForm as Form;
     let inner = depth.saturating_sub(1);
     one(match random.below(if depth == 0 { 6 } else { 12 }) {
+        0 if random.below(2) == 0 => Form::Discard(expression(random, 2)),
         0 => Form::Return,
         1 | 2 => {
             let operator = random.of(&OPERATORS);
