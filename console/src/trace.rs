@@ -235,6 +235,7 @@ fn describe(program: &Program, out: &mut dyn Write) -> fmt::Result {
             "{untold} inlined copies are not probed: no instruction marks where they are entered or left"
         )?,
     }
+    program.missing().iter().try_for_each(|missing| writeln!(out, "warning: {missing}"))?;
     program
         .interpreted()
         .iter()

@@ -6,6 +6,7 @@ use core::fmt;
 
 use kprobes_vm::code::{Code, Type};
 
+use crate::config::{Config, StackFormat};
 use crate::report::Piece;
 use crate::syntax::Probe;
 use kprobes_types::TypeId;
@@ -13,6 +14,8 @@ use kprobes_types::TypeId;
 /// A program that passed the checker. `Display` writes one line for each op, to show what the program was lowered to.
 #[derive(Clone, Debug)]
 pub struct Checked {
+    /// The settings.
+    pub config: Config,
     /// The code and the maps that [`kprobes_vm`] runs.
     pub code: Code,
     /// The probes of each clause, in the order of the text.
@@ -80,6 +83,8 @@ pub enum RustValue {
     Image(u8),
     /// Not a Rust value: the address of an instruction, shown as its line of source.
     Line,
+    /// Not a Rust value: a stack that is shown in this format.
+    Stack(StackFormat),
 }
 
 /// Bytes of a value, or of the memory that a reference in the value leads to.

@@ -298,6 +298,19 @@ pub enum Problem {
     Block,
     /// A block without its `}`.
     OpenBlock,
+    /// A setting that does not exist.
+    Setting,
+    /// A value that a setting does not have.
+    SettingValue {
+        /// The values that it has, as part of a sentence.
+        wanted: &'static str,
+    },
+    /// Something other than the mode of a stack.
+    StackMode,
+    /// `config` after a clause, a macro or the declaration of a map.
+    LateConfig,
+    /// Something other than the kind and the size of a declared map.
+    MapDeclaration,
     /// Something other than the name or a parameter of a macro.
     MacroHead,
     /// Two macros with the same name and number of parameters.
@@ -606,6 +619,14 @@ impl fmt::Display for Problem {
             Self::InlineWhere => "an inlined function is probed by inline:FUNC:entry or inline:FUNC:return",
             Self::Block => "a block of actions in `{` and `}` is expected here",
             Self::OpenBlock => "this block is not closed by `}`",
+            Self::Setting => {
+                "this setting is unknown; there are max_map_keys, max_probes, max_strlen, missing_probes, \
+                 print_maps_on_exit, show_debug_info and stack_mode"
+            }
+            Self::SettingValue { wanted } => return write!(f, "the value of this setting is {wanted}"),
+            Self::StackMode => "a stack is shown as bpftrace, perf or raw, as in kstack(perf, 3)",
+            Self::LateConfig => "the settings of a program come first",
+            Self::MapDeclaration => "a map is declared as let @x = hash(100);, or percpuhash(100)",
             Self::MacroHead => "a macro is written as macro name($variable, @map, value) { … }",
             Self::MacroTwice => "there is another macro with this name and as many parameters",
             Self::MacroMap => "a macro uses only maps that are its parameters, as in macro name(@x) { … }",

@@ -18,7 +18,7 @@ const fn refused(names: &'static str, why: &'static str) -> Refused {
 /// Statements, and directives that may precede the clauses.
 static KEYWORDS: [Refused; 5] = [
     refused("macro", "not within a clause: write macros before the probes"),
-    refused("config", "limits are options of the command, as in trace -k KEYS PROGRAM"),
+    refused("config", "not within a clause: write config = { … } before the probes"),
     refused("import #include #define", "a program consists only of clauses, and has at most 4096 bytes"),
     refused("struct union enum", "the types of the image are available: use args.NAME.FIELD, or *(u32 *)(arg0 + 8)"),
     refused("let", "a @map needs no declaration; `let` declares only a $variable"),
@@ -54,6 +54,10 @@ static VALUES: [Refused; 26] = [
     refused("unwatch", "there are no watchpoints"),
 ];
 
+/// Kinds of maps.
+static MAPS: [Refused; 1] =
+    [refused("lruhash percpulruhash", "a full map keeps the keys that it has: use hash or percpuhash")];
+
 /// Kinds of probes.
 static PROBES: [Refused; 8] = [
     refused("fentry f kfunc", "use kprobe:GLOB for the entry of a function"),
@@ -79,6 +83,11 @@ fn find(table: &'static [Refused], name: &str) -> Option<Problem> {
 /// Returns the problem with `name` as the first word of a statement.
 pub(crate) fn keyword(name: &str) -> Option<Problem> {
     find(&KEYWORDS, name)
+}
+
+/// Returns the problem with `name` as the kind of a declared map.
+pub(crate) fn map(name: &str) -> Option<Problem> {
+    find(&MAPS, name)
 }
 
 /// Returns the problem with `name` as a value or a function.

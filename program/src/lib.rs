@@ -37,6 +37,7 @@ extern crate self as kprobes_program;
 pub mod builtins;
 pub mod check;
 pub mod checked;
+pub mod config;
 pub mod error;
 mod foreign;
 pub mod report;

@@ -11,7 +11,8 @@ use aarch64_kprobes::probe::Registration;
 use fallible::{Arc, OutOfMemory};
 use kprobes_program::check::check;
 use kprobes_program::checked::Checked;
-use kprobes_program::error::{Error, Span};
+use kprobes_program::config::Missing;
+use kprobes_program::error::{Error, Problem, Span};
 use kprobes_program::report::{self, OutputFormat};
 use kprobes_program::syntax::{self, Probe};
 use kprobes_vm::code::Routine;
@@ -45,6 +46,8 @@ pub struct Shared {
     inlined: Vec<(u64, String)>,
     /// The number of copies that are not probed, because no instruction marks their entry or exit.
     untold: usize,
+    /// What is to be said of the probes that reach nothing.
+    missing: Vec<String>,
     /// The number of periods of `interval:` clauses that were missed.
     pub(super) late: AtomicU64,
     /// The time at which the tasks of the program were told to end, in nanoseconds; `u64::MAX` before that.
@@ -209,17 +212,37 @@ impl Shared {
         let tree = syntax::parse(text)?;
         let table = Table::default();
         let program = check(&tree, &Image(&table))?;
-        let limits = limits(options.keys);
+        let config = program.config;
+        let limits = limits(options.keys.or(config.keys));
         let kept = limits.bytes(&program.code);
         check_memory(&[], kept)?;
-        let mut all = Places::default();
+        let (mut all, mut missing) = (Places::default(), Vec::new());
         for (number, (clause, routine)) in tree.clauses.iter().zip(&program.code.routines).enumerate() {
             for probe in &clause.probes {
-                all.add(number, routine, probe, &table)?;
+                match all.add(number, routine, probe, &table) {
+                    Err(error) if config.missing != Missing::Error && error.problem != Problem::OutOfMemory => {
+                        let why = fallible::format(format_args!("{}: {}", probe.node, error.problem))?;
+                        fallible::push(&mut missing, why)?;
+                    }
+                    outcome => outcome?,
+                }
                 check_memory(&all.places, kept)?;
             }
         }
         drop(table);
+        if config.missing == Missing::Ignored {
+            missing.clear();
+        }
+        let probes = all.places.len() + all.alone.len();
+        match config.probes {
+            _ if probes == 0 => return Err(Refusal::new(sentence(format_args!("no probe reaches anything")))),
+            Some(most) if probes > most => {
+                return Err(Refusal::new(sentence(format_args!(
+                    "the program has {probes} probes, and max_probes is {most}"
+                ))));
+            }
+            _ => {}
+        }
         let Places { places, spans, names, alone, mut inlined, untold } = all;
         inlined.sort_unstable();
         inlined.dedup_by_key(|(value, _)| *value);
@@ -227,7 +250,19 @@ impl Shared {
         let store = store.map_err(|flaw| Refusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;
         let (ending, reading, late) = (AtomicU64::new(u64::MAX), AtomicBool::new(false), AtomicU64::new(0));
         Ok((
-            Self { program, store, names, alone, inlined, untold, late, ending, reading, format: options.format },
+            Self {
+                program,
+                store,
+                names,
+                alone,
+                inlined,
+                untold,
+                missing,
+                late,
+                ending,
+                reading,
+                format: options.format,
+            },
             places,
             spans,
         ))
@@ -315,7 +350,9 @@ impl Program {
         // SAFETY: `shared` is in an `Arc`, so it does not move. `Program` drops the field with the probes before the
         // `Arc`, and `detach` keeps this order.
         let attached = unsafe { attach::attach(&raw const *shared, places, snippets, is_interpreted, is_stopped) }?;
-        if let Some((probe, why)) = attached.refused.probes.first() {
+        if let Some((probe, why)) = attached.refused.probes.first()
+            && shared.program.config.missing == Missing::Error
+        {
             return Err(Refusal::at(sentence(format_args!("{why}")), spans.get(*probe).copied().unwrap_or_default()));
         }
         alone::run(&shared, |probe| *probe == Probe::Begin);
@@ -362,6 +399,12 @@ impl Program {
     #[must_use]
     pub fn untold(&self) -> usize {
         self.shared.untold
+    }
+
+    /// Returns a line about each probe that reaches nothing, if the settings of the program want it to run without.
+    #[must_use]
+    pub fn missing(&self) -> &[String] {
+        &self.shared.missing
     }
 
     /// Returns the numbers of the clauses, from 0, that are interpreted because they could not be compiled, with the

@@ -11,6 +11,7 @@ use super::clause::Clause;
 use super::value::{SIGNED, UNSIGNED, Value, constant, number};
 use crate::builtins::is_callable;
 use crate::checked::RustValue;
+use crate::config::StackMode;
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
 use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
@@ -82,11 +83,7 @@ impl Clause<'_, '_> {
                 self.allow(self.allowed.hit, Problem::NoHit, span)?;
                 self.give(UNSIGNED, |to| Op::Load { to, what: Builtin::Register(which) }, span)
             }
-            ("kstack", [frames]) => {
-                let frames = self.known(frames, 1, STACK_MAX as u64)?;
-                self.stack(frames as usize, span)
-            }
-            ("kstack", []) => self.stack(STACK_MAX, span),
+            ("kstack", arguments) if arguments.len() <= 2 => self.formatted_stack(arguments, span),
             ("len", [what]) => self.length(what, span),
             ("strlen", [text]) => {
                 let (at, words) = self.string(text)?;
@@ -124,7 +121,7 @@ impl Clause<'_, '_> {
             ("strstr" | "strcontains" | "has_key" | "buf" | "strftime", _) => {
                 Err(span.error(Problem::ArgumentCount { least: 2, most: 2 }))
             }
-            ("kstack", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 1 })),
+            ("kstack", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 2 })),
             ("kaddr" | "ksym" | "line" | "reg" | "len" | "strlen" | "bswap", _) => {
                 Err(span.error(Problem::ArgumentCount { least: 1, most: 1 }))
             }
@@ -133,6 +130,22 @@ impl Clause<'_, '_> {
             (builtin, _) if is_callable(builtin) => Err(span.error(Problem::ArgumentCount { least: 0, most: 0 })),
             (unknown, _) => Err(name.span.error(foreign::value(unknown).unwrap_or(Problem::Function))),
         }
+    }
+
+    /// `kstack(mode, frames)`, where either may be left out.
+    fn formatted_stack(&mut self, arguments: &[Expression], span: Span) -> Result<Value, Error> {
+        let mode = arguments.first().and_then(|first| match &*first.form {
+            ExpressionForm::Builtin(name) => StackMode::of_name(name),
+            _ => None,
+        });
+        let frames = match arguments {
+            [] => STACK_MAX,
+            [_] if mode.is_some() => STACK_MAX,
+            [frames] => self.known(frames, 1, STACK_MAX as u64)? as usize,
+            [_, frames] if mode.is_some() => self.known(frames, 1, STACK_MAX as u64)? as usize,
+            [first, ..] => return Err(first.span.error(Problem::StackMode)),
+        };
+        self.stack(mode.unwrap_or(self.checker.config.stack.mode), frames, span)
     }
 
     /// `find`: whether a map has a value for a key, which is then given to a variable.

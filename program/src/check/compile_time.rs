@@ -11,9 +11,6 @@ use super::value::Value;
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, TypeForm, TypeName};
 
-/// The length of a string that is read without a length, in bytes.
-pub(super) const TEXT_LENGTH: u64 = 63;
-
 /// What a question about a type distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {

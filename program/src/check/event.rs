@@ -11,8 +11,6 @@ use super::value::{TEXT_MAX, UNSIGNED, Value, text_words};
 use crate::error::{Described, Error, Listed, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Probe, matches};
 
-/// The room for a string of any length, in words.
-const TEXT_WORDS: u8 = 8;
 /// The size of a word in bytes, which is the distance from the address of a text to its length.
 const WORD: u64 = 8;
 
@@ -36,12 +34,12 @@ impl Clause<'_, '_> {
                 self.give(Type::Integer { signed }, |to| Op::Read { to, address, bytes, signed }, span)?
             }
             Kind::Characters => {
-                let words = text_words(field.size).or(text_words(TEXT_MAX)).unwrap_or(TEXT_WORDS);
+                let words = text_words(field.size).or(text_words(TEXT_MAX)).unwrap_or(self.text_words());
                 let length = Operand::Constant(field.size as u64);
                 self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length }, span)?
             }
             Kind::Text => {
-                let (words, bytes, signed) = (TEXT_WORDS, WORD as u8, false);
+                let (words, bytes, signed) = (self.text_words(), WORD as u8, false);
                 let start = self.give(UNSIGNED, |to| Op::Read { to, address, bytes, signed }, span)?.at;
                 let address = self.address(address, WORD, span)?;
                 let length = self.give(UNSIGNED, |to| Op::Read { to, address, bytes, signed }, span)?.at;

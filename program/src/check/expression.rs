@@ -4,16 +4,17 @@ use kprobes_vm::code::{Arithmetic, Builtin, COMM_WORDS, Comparison, Op, Operand,
 use kprobes_vm::hit::extend;
 
 use super::clause::Clause;
-use super::compile_time::TEXT_LENGTH;
 use super::map::arithmetic;
 use super::value::{SIGNED, UNSIGNED, Value, constant, join, number};
 use crate::builtins::ROWS;
+use crate::checked::RustValue;
+use crate::config::{StackFormat, StackMode};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::foreign;
 use crate::syntax::{Expression, ExpressionForm, Operator, Spanned, Statement, Target, TypeForm, TypeName, Unary};
 
-/// The room for a string that a `?:` chooses.
-const CHOSEN: Type = Type::Text { words: 8 };
+/// The least room for a string that a `?:` chooses, in words.
+const CHOSEN_WORDS: u8 = 8;
 
 impl Clause<'_, '_> {
     /// Compiles an expression to a value. What is not needed while its parts are compiled is done in functions that are
@@ -233,7 +234,8 @@ impl Clause<'_, '_> {
             return Ok(Value { of, ..value });
         }
         let one = self.value(then)?;
-        let room = if let Type::Text { .. } = one.of { CHOSEN } else { one.of };
+        let chosen = Type::Text { words: CHOSEN_WORDS.max(self.text_words()) };
+        let room = if let Type::Text { .. } = one.of { chosen } else { one.of };
         let to = self.room(room.words(), span)?;
         self.chosen(one, to, room, then.span)?;
         let end = self.jump(span)?;
@@ -293,8 +295,8 @@ impl Clause<'_, '_> {
         let register = match name {
             "probetype" => return self.literal(self.kind.ok_or(span.error(Problem::ProbeKinds))?, span),
             "comm" => return self.give(Type::Text { words: COMM_WORDS }, |to| Op::Comm { to }, span),
-            "kstack" => return self.stack(STACK_MAX, span),
-            "default_str_length" => return Ok(Value::constant(TEXT_LENGTH, true)),
+            "kstack" => return self.stack(self.checker.config.stack.mode, STACK_MAX, span),
+            "default_str_length" => return Ok(Value::constant(self.checker.config.text_length.into(), true)),
             "retval" => {
                 self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
                 0
@@ -315,11 +317,16 @@ impl Clause<'_, '_> {
     }
 
     /// Adds an op that captures the stack, at most `frames` frames.
-    pub fn stack(&mut self, frames: usize, span: Span) -> Result<Value, Error> {
+    pub fn stack(&mut self, mode: StackMode, frames: usize, span: Span) -> Result<Value, Error> {
         self.allow(self.allowed.hit, Problem::NoHit, span)?;
         self.checker.stack_frames = self.checker.stack_frames.max(frames);
         let frames = u8::try_from(frames).unwrap_or(u8::MAX);
-        self.give(Type::Stack, |to| Op::Stack { to, frames }, span)
+        let format = StackFormat { mode, ..self.checker.config.stack };
+        let of = match format == StackFormat::default() {
+            true => Type::Stack,
+            false => self.checker.rust_type(RustValue::Stack(format), 1, span)?,
+        };
+        self.give(of, |to| Op::Stack { to, frames }, span)
     }
 }
 

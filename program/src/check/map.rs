@@ -20,12 +20,15 @@ pub(super) struct PartialMap {
     pub name: String,
     pub keys: Option<Vec<Type>>,
     pub value: Option<MapValue>,
+    /// The number of keys that it is declared to have room for.
+    pub room: Option<usize>,
 }
 
 impl PartialMap {
     /// Returns the finished map; `None` if it is never given a value.
     pub fn finish(self) -> Option<Map> {
-        Some(Map { name: self.name, keys: self.keys.unwrap_or_default(), value: self.value? })
+        let (name, room) = (self.name, self.room);
+        Some(Map { name, keys: self.keys.unwrap_or_default(), value: self.value?, room })
     }
 }
 
@@ -56,7 +59,7 @@ impl Clause<'_, '_> {
         let number = maps.iter().position(|known| known.name == name).unwrap_or(maps.len());
         let small = u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))?;
         if number == maps.len() {
-            fallible::push(maps, PartialMap { name: fallible::copy(name)?, keys: None, value: None })?;
+            fallible::push(maps, PartialMap { name: fallible::copy(name)?, keys: None, value: None, room: None })?;
             self.checker.changed = true;
         }
         Ok(small)

@@ -27,13 +27,16 @@ use aarch64_kprobes::event::Event;
 use fallible::{OutOfMemory, TryClone};
 use kprobes_types::Types;
 use kprobes_vm::code::{Code, MANY_MAX, Routine, Type};
+use kprobes_vm::store::KEYS_MAX;
 
 use crate::checked::{Action, Block, Checked, RustValue};
+use crate::config::Config;
 use crate::error::{Error, Problem, Span};
 use crate::syntax::{Probe, Program};
 use clause::Clause;
 use map::PartialMap;
 use shapes::Shapes;
+pub(crate) use value::TEXT_MAX;
 
 /// The functions of the image.
 pub trait Symbols {
@@ -69,8 +72,10 @@ pub trait Symbols {
 ///
 /// Returns the first problem, with its place.
 pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error> {
+    let config = Config::read(&program.config)?;
     let mut checker = Checker {
         symbols,
+        config,
         maps: Vec::new(),
         actions: Vec::new(),
         formats: Vec::new(),
@@ -99,6 +104,14 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
             checker.stage = if checker.is_left { checker.stage.next() } else { Stage::Final };
         }
     }
+    for declared in &program.maps {
+        let room = usize::try_from(declared.node.keys).ok().filter(|keys| (1..=KEYS_MAX).contains(keys));
+        let range = Problem::Range { least: 1, most: KEYS_MAX as u64 };
+        let room = room.ok_or(declared.span.error(range))?;
+        if let Some(map) = checker.maps.iter_mut().find(|map| map.name == declared.node.name) {
+            map.room = Some(room);
+        }
+    }
     // Code that never runs may name a map that no statement sets. The code that runs would be refused for it.
     checker.maps.retain(|map| map.value.is_some());
     let (mut routines, mut probes) = (Vec::new(), Vec::new());
@@ -112,6 +125,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
     let maps = fallible::collect(checker.maps.into_iter().filter_map(PartialMap::finish))?;
     let code = Code { routines, maps, actions: checker.actions.len(), stack_frames: checker.stack_frames };
     Ok(Checked {
+        config,
         code,
         probes,
         actions: checker.actions,
@@ -125,6 +139,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
 /// The state of the checker that all clauses share.
 struct Checker<'a> {
     symbols: &'a dyn Symbols,
+    config: Config,
     maps: Vec<PartialMap>,
     actions: Vec<Action>,
     formats: Vec<String>,

@@ -7,13 +7,19 @@ use kprobes_vm::code::{Comparison, MapValue, Op, Operand, Type, Word};
 use super::clause::Clause;
 use super::typed::Typed;
 use super::value::{SIGNED, TEXT_MAX, UNSIGNED, Value, number, text_words};
+use crate::checked::RustValue;
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm};
 
-/// The room for a string of unknown length, in words.
-const TEXT_WORDS: u8 = 8;
+/// The room for a buffer of unknown length, in words.
+const BYTES_WORDS: u8 = 8;
 
 impl Clause<'_, '_> {
+    /// Returns the room for a string of unknown length, in words.
+    pub fn text_words(&self) -> u8 {
+        self.checker.config.text_length / 8 + 1
+    }
+
     /// Returns the first word of a string, and its number of words.
     pub fn string(&mut self, text: &Expression) -> Result<(Word, u8), Error> {
         let value = self.value(text)?;
@@ -39,12 +45,12 @@ impl Clause<'_, '_> {
         }
         let address = number(value, pointer.span)?.at;
         let (words, length) = match length {
-            None => (TEXT_WORDS, Operand::Constant(u64::from(TEXT_WORDS) * 8 - 1)),
+            None => (self.text_words(), Operand::Constant(self.checker.config.text_length.into())),
             Some(expression) => {
                 let value = self.value(expression)?;
                 let value = number(value, expression.span)?;
                 match value.at {
-                    Operand::Word(_) => (TEXT_WORDS, value.at),
+                    Operand::Word(_) => (self.text_words(), value.at),
                     Operand::Constant(bytes) => {
                         let most = TEXT_MAX as u64;
                         let problem = expression.span.error(Problem::Range { least: 1, most });
@@ -65,11 +71,15 @@ impl Clause<'_, '_> {
         span: Span,
     ) -> Result<Option<Value>, Error> {
         let Some((address, length)) = self.bytes_of(value, span)? else { return Ok(None) };
-        let Some((most, at)) = most else {
-            let of = Type::Text { words: TEXT_WORDS };
-            return Ok(Some(self.give(of, |to| Op::ReadText { to, words: TEXT_WORDS, address, length }, span)?));
-        };
+        let (most, at) = most.unwrap_or((self.checker.config.text_length.into(), span));
         let words = text_words(most as usize).ok_or(at.error(Problem::Range { least: 1, most: TEXT_MAX as u64 }))?;
+        if most == u64::from(words) * 8 - 1 {
+            return Ok(Some(self.give(
+                Type::Text { words },
+                |to| Op::ReadText { to, words, address, length },
+                span,
+            )?));
+        }
         let fewest = self.room(1, span)?;
         let (left, right) = (Operand::Word(fewest), Operand::Constant(most));
         self.push(Op::Set { to: fewest, from: length }, span)?;
@@ -88,7 +98,7 @@ impl Clause<'_, '_> {
         let value = self.value(length)?;
         let value = number(value, length.span)?;
         let words = match value.at {
-            Operand::Word(_) => TEXT_WORDS,
+            Operand::Word(_) => BYTES_WORDS,
             Operand::Constant(bytes) => {
                 let most = TEXT_MAX as u64 + 1;
                 let problem = length.span.error(Problem::Range { least: 1, most });
@@ -123,12 +133,21 @@ impl Clause<'_, '_> {
         }
         let value = self.value(what)?;
         match (value.of, value.at) {
-            (Type::Stack, stack) => self.give(UNSIGNED, |to| Op::Frames { to, stack }, span),
+            (of, stack) if self.is_stack(of) => self.give(UNSIGNED, |to| Op::Frames { to, stack }, span),
             (Type::Text { words }, Operand::Word(text)) => {
                 self.give(UNSIGNED, |to| Op::Length { to, text, words }, span)
             }
             (Type::Bytes { .. }, at) => Ok(Value { at, of: UNSIGNED }),
             (of, _) => Err(what.span.error(Problem::Type { wanted: Noun::Text, found: of.into() })),
+        }
+    }
+
+    fn is_stack(&self, of: Type) -> bool {
+        match of {
+            Type::Rust { shape, .. } => {
+                matches!(self.checker.rust_values.get(usize::from(shape)), Some(RustValue::Stack(_)))
+            }
+            of => of == Type::Stack,
         }
     }
 

@@ -195,7 +195,7 @@ impl Clause<'_, '_> {
 }
 
 /// The maximum length of a string value, in bytes.
-pub(super) const TEXT_MAX: usize = 127;
+pub(crate) const TEXT_MAX: usize = 127;
 
 /// Returns the number of words of a string of `bytes` bytes and its terminating zero; `None` if the string is too long.
 pub(super) fn text_words(bytes: usize) -> Option<u8> {

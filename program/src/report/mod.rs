@@ -23,7 +23,8 @@ use kprobes_vm::store::{Masked, Record, Store};
 pub use conversion::{Conversion, Piece, Shown};
 pub(crate) use time::is_known as is_time_format;
 
-use crate::checked::{Action, Checked, PrintKind};
+use crate::checked::{Action, Checked, PrintKind, RustValue};
+use crate::config::{StackFormat, StackMode};
 
 /// The start of a line that `errorf` writes.
 pub(crate) const ERROR: &str = "ERROR: ";
@@ -145,7 +146,7 @@ pub fn write_maps(
     let reporter = Reporter { program, store, names, masked, format };
     let mut order = fallible::collect(0..program.code.maps.len())?;
     order.sort_unstable_by_key(|&number| program.code.maps.get(number).map(|map| map.name.as_str()));
-    for number in order {
+    for number in order.into_iter().filter(|_| program.config.shows_maps) {
         reporter.map(number, 0, 1, out)?;
     }
     match (store.lost(), format) {
@@ -285,6 +286,9 @@ impl Reporter<'_> {
             Type::Bytes { .. } => bytes(words, true, true, out),
             Type::Rust { shape, .. } => {
                 let known = self.program.rust_values.get(usize::from(shape)).copied();
+                if let Some(RustValue::Stack(format)) = known {
+                    return self.stack(word, format, out);
+                }
                 match known.zip(self.names.types()) {
                     Some((known, types)) => debug::write(
                         &debug::Values { types, images: &self.program.images, names: self.names },
@@ -310,23 +314,35 @@ impl Reporter<'_> {
                 let format = self.program.formats.get(usize::from(format));
                 time::write(format.map_or("", String::as_str), word, out)
             }
-            Type::Stack => {
-                out.write_char('\n')?;
-                for (depth, frame) in self.store.stack(word).enumerate() {
-                    // After a call that does not return, the return address may belong to the next function.
-                    let within = if depth == 0 { frame } else { frame.wrapping_sub(1) };
-                    match self.names.symbol(within) {
-                        Some((name, start)) => {
-                            out.write_str("    ")?;
-                            self.function(name, within, out)?;
-                            writeln!(out, "+{}", frame.wrapping_sub(start))?;
-                        }
-                        None => writeln!(out, "    {frame:#x}")?,
+            Type::Stack => self.stack(word, StackFormat::default(), out),
+        }
+    }
+
+    /// Writes a stack, a line for each frame.
+    fn stack(&self, stack: u64, format: StackFormat, out: &mut dyn Write) -> fmt::Result {
+        let lines = self.names.types().and_then(|types| types.lines()).filter(|_| format.has_lines);
+        out.write_char('\n')?;
+        for (depth, frame) in self.store.stack(stack).enumerate() {
+            // After a call that does not return, the return address may belong to the next function.
+            let within = if depth == 0 { frame } else { frame.wrapping_sub(1) };
+            match (format.mode, self.names.symbol(within)) {
+                (StackMode::Address, _) => writeln!(out, "    {frame:x}")?,
+                (mode, Some((name, start))) => {
+                    out.write_str("    ")?;
+                    if mode == StackMode::Both {
+                        write!(out, "{frame:x} ")?;
+                    }
+                    self.function(name, within, out)?;
+                    write!(out, "+{}", frame.wrapping_sub(start))?;
+                    match lines.and_then(|lines| lines.at(within)) {
+                        Some(line) => writeln!(out, "@{line}")?,
+                        None => out.write_char('\n')?,
                     }
                 }
-                Ok(())
+                (_, None) => writeln!(out, "    {frame:#x}")?,
             }
         }
+        Ok(())
     }
 }
 

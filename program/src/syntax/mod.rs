@@ -1,7 +1,8 @@
 //! Parses the text of a program into a tree, and writes the tree as text.
 //!
 //! ```text
-//! program    = clause…
+//! program    = [config = { name = value; … }] part…
+//! part       = clause  |  let @name = hash(number);  |  macro name($name | @name | name, …) block
 //! clause     = probe [, probe]… [/ value /] { statement… }
 //! statement  = target = value;  target += value;  value;  return;  let $name [: type] [= value];
 //!            | if (value) block [else block | else if …]  |  unroll (number) block
@@ -26,8 +27,8 @@ use alloc::vec::Vec;
 
 pub use matching::{Glob, matches, numbered, plain_path, plain_pieces};
 pub use tree::{
-    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Range, Spanned, Statement,
-    StatementForm, Target, TypeForm, TypeName, Unary, Unit,
+    Clause, Expression, ExpressionForm, MapDeclaration, MapReference, Operator, Probe, Program, Range, Setting,
+    SettingValue, Spanned, Statement, StatementForm, Target, TypeForm, TypeName, Unary, Unit,
 };
 
 use crate::error::{Error, Problem, Span};

@@ -4,7 +4,10 @@ use alloc::vec::Vec;
 
 use super::macros::{Macros, Scope};
 use super::token::{Cursor, Token};
-use super::tree::{Clause, ExpressionForm, Operator, Probe, Program, Range, Spanned, Statement, StatementForm, Target};
+use super::tree::{
+    Clause, ExpressionForm, MapDeclaration, Operator, Probe, Program, Range, Setting, SettingValue, Spanned, Statement,
+    StatementForm, Target,
+};
 use super::{DEPTH_MAX, Expression, probe};
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
@@ -29,17 +32,34 @@ pub(super) struct Parser<'a> {
 pub(super) fn program(text: &str) -> Result<Program, Error> {
     let macros = Macros::find(text)?;
     let mut cursor = Cursor { text, position: 0 };
-    let mut clauses = Vec::new();
+    let (mut config, mut maps, mut clauses) = (Vec::new(), Vec::new(), Vec::new());
+    let mut is_first = true;
     loop {
         cursor.skip_blank()?;
         if cursor.rest().is_empty() {
             break;
         }
         let mut ahead = cursor;
-        if ahead.word() == "macro" {
-            cursor = ahead;
-            Parser::skip_macro(&mut cursor)?;
-            continue;
+        match ahead.word() {
+            "macro" => {
+                cursor = ahead;
+                Parser::skip_macro(&mut cursor)?;
+                is_first = false;
+                continue;
+            }
+            "config" if ahead.next_sign()? == Some("=") => {
+                if !core::mem::take(&mut is_first) {
+                    return Err(cursor.ahead()?.error(Problem::LateConfig));
+                }
+                cursor = Parser::new(ahead, &macros)?.config(&mut config)?;
+                continue;
+            }
+            "let" => {
+                cursor = Parser::new(ahead, &macros)?.map_declaration(&mut maps)?;
+                is_first = false;
+                continue;
+            }
+            _ => is_first = false,
         }
         let mut probes = Vec::new();
         probe_list(&mut cursor, &mut probes)?;
@@ -54,7 +74,7 @@ pub(super) fn program(text: &str) -> Result<Program, Error> {
     }
     match clauses.is_empty() {
         true => Err(Span { start: text.len(), end: text.len() }.error(Problem::Empty)),
-        false => Ok(Program { clauses }),
+        false => Ok(Program { config, maps, clauses }),
     }
 }
 
@@ -128,6 +148,60 @@ impl<'a> Parser<'a> {
         let result = read(self);
         self.depth -= 1;
         result
+    }
+
+    /// Parses the settings of a program after the word `config`. Returns the place after the last brace.
+    fn config(&mut self, settings: &mut Vec<Spanned<Setting>>) -> Result<Cursor<'a>, Error> {
+        self.expect("=")?;
+        let open = self.span;
+        self.expect("{")?;
+        loop {
+            let start = self.span;
+            let name = match self.token {
+                Token::Sign("}") => return Ok(Cursor { position: self.span.end, ..self.cursor }),
+                Token::End => return Err(open.error(Problem::OpenBlock)),
+                Token::Word(name) => fallible::copy(name)?,
+                _ => return Err(self.here(Problem::Setting)),
+            };
+            self.advance()?;
+            self.expect("=")?;
+            let value = match &self.token {
+                Token::Integer(number) => SettingValue::Number(*number),
+                Token::Word("false") => SettingValue::Number(0),
+                Token::Word("true") => SettingValue::Number(1),
+                Token::Word(word) => SettingValue::Text(fallible::copy(word)?),
+                Token::Text(text) => SettingValue::Text(fallible::copy(text)?),
+                _ => return Err(self.here(Problem::Value)),
+            };
+            self.advance()?;
+            fallible::push(settings, Spanned { node: Setting { name, value }, span: start.to(self.last) })?;
+            if !self.accept(";")? && self.token != Token::Sign("}") {
+                return Err(self.here(Problem::Expected { sign: ";" }));
+            }
+        }
+    }
+
+    /// Parses the declaration of a map after the word `let`. Returns the place after its `;`.
+    fn map_declaration(&mut self, maps: &mut Vec<Spanned<MapDeclaration>>) -> Result<Cursor<'a>, Error> {
+        let start = self.span;
+        let Token::Map(name) = self.token else { return Err(self.here(Problem::MapDeclaration)) };
+        let name = fallible::copy(name)?;
+        self.advance()?;
+        self.expect("=")?;
+        match self.token {
+            Token::Word("hash" | "percpuhash") => self.advance()?,
+            Token::Word(word) if let Some(problem) = foreign::map(word) => return Err(self.here(problem)),
+            _ => return Err(self.here(Problem::MapDeclaration)),
+        }
+        self.expect("(")?;
+        let Token::Integer(keys) = self.token else { return Err(self.here(Problem::MapDeclaration)) };
+        self.advance()?;
+        self.expect(")")?;
+        fallible::push(maps, Spanned { node: MapDeclaration { name, keys }, span: start.to(self.last) })?;
+        match self.token {
+            Token::Sign(";") => Ok(Cursor { position: self.span.end, ..self.cursor }),
+            _ => Err(self.here(Problem::Expected { sign: ";" })),
+        }
     }
 
     fn predicate(&mut self) -> Result<Option<Expression>, Error> {

@@ -3,12 +3,29 @@
 use core::fmt::{self, Display, Formatter, Write};
 
 use super::tree::{
-    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Range, Statement, StatementForm,
-    Target, TypeForm, TypeName, Unary,
+    Clause, Expression, ExpressionForm, MapDeclaration, MapReference, Operator, Probe, Program, Range, SettingValue,
+    Statement, StatementForm, Target, TypeForm, TypeName, Unary,
 };
 
 impl Display for Program {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if !self.config.is_empty() {
+            f.write_str("config = { ")?;
+            for setting in &self.config {
+                write!(f, "{} = ", setting.node.name)?;
+                match &setting.node.value {
+                    SettingValue::Number(number) => write!(f, "{number}; ")?,
+                    SettingValue::Text(text) => {
+                        quoted(f, text)?;
+                        f.write_str("; ")?;
+                    }
+                }
+            }
+            f.write_str("} ")?;
+        }
+        for MapDeclaration { name, keys } in self.maps.iter().map(|map| &map.node) {
+            write!(f, "let @{name} = hash({keys}); ")?;
+        }
         separated(f, &self.clauses, " ", |clause, f| clause.fmt(f))
     }
 }

@@ -128,6 +128,11 @@ impl<'a> Cursor<'a> {
         Ok(ahead.rest().starts_with('{'))
     }
 
+    /// Returns the next token if it is a sign.
+    pub fn next_sign(mut self) -> Result<Option<&'static str>, Error> {
+        Ok(if let Token::Sign(sign) = self.token()?.0 { Some(sign) } else { None })
+    }
+
     /// Returns the place of the next token.
     pub fn ahead(mut self) -> Result<Span, Error> {
         Ok(self.token()?.1)

@@ -28,8 +28,39 @@ impl<T: Eq> Eq for Spanned<T> {}
 /// A program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
+    /// The settings.
+    pub config: Vec<Spanned<Setting>>,
+    /// The maps that are declared with a size.
+    pub maps: Vec<Spanned<MapDeclaration>>,
     /// The clauses, in the order of the text; never empty.
     pub clauses: Vec<Clause>,
+}
+
+/// A setting: `name = value`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The name, as it is written.
+    pub name: String,
+    /// The value.
+    pub value: SettingValue,
+}
+
+/// The value of a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingValue {
+    /// A number; `true` is 1, and `false` is 0.
+    Number(u64),
+    /// A word or a string.
+    Text(String),
+}
+
+/// `let @name = hash(100);`: a map with room for a number of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapDeclaration {
+    /// The name without `@`.
+    pub name: String,
+    /// The number of keys.
+    pub keys: u64,
 }
 
 /// A block of statements, with the probes at which it runs.

@@ -50,7 +50,7 @@ fn every_keyword_of_the_guide_is_known_or_refused_by_name() {
             "{name}: {problem:?}"
         );
     }
-    for before in ["config = { max_strlen = 9 }", "import \"a\";", "#include <a.h>\n", "struct a { int b; }"] {
+    for before in ["let @m = lruhash(3);", "import \"a\";", "#include <a.h>\n", "struct a { int b; }"] {
         let problem = error(&format!("{before} BEGIN {{ }}")).map(|error| error.problem);
         assert!(matches!(problem, Some(Problem::Foreign { .. })), "{before}: {problem:?}");
     }

@@ -963,3 +963,51 @@ fn macros_see_nothing_of_their_callers_but_their_parameters() {
     let many = "macro m(x) { (x, x, x, x, x, x, x, x, x, x) } BEGIN { print(m(m(m(1)))); }";
     assert!(refused(many).contains("macros are called, and their arguments used, at most 1000 times"));
 }
+
+#[test]
+fn settings_hold_for_the_whole_program() {
+    for (settings, body, shown) in [
+        ("print_maps_on_exit = false", "@x = 1; print(2);", "2\n"),
+        ("BPFTRACE_PRINT_MAPS_ON_EXIT=1;", "@x = 1;", "@x: 1\n"),
+        (
+            "max_strlen = 5; license = \"GPL\"; ON_STACK_LIMIT=32",
+            "print((str(0x8000), default_str_length));",
+            "(a str, 5)\n",
+        ),
+        ("stack_mode = raw", "print(kstack(1));", "\n    1004\n\n"),
+        (
+            "stack_mode = perf",
+            "print(kstack(1)); print(kstack(bpftrace, 1));",
+            "\n    1004 blk::submit+4\n\n\n    blk::submit+4\n\n",
+        ),
+        ("", "print(len(kstack(raw))); print(kstack(perf, 1));", "3\n\n    1004 blk::submit+4\n\n"),
+    ] {
+        let program = format!("config = {{ {settings} }} kprobe:f {{ {body} }}");
+        assert_eq!(printed(&program, &[&[1]]), shown, "{program}");
+    }
+    let declared = "let @few = hash(16); let @many = percpuhash(200); kprobe:f { @few[arg0] = 1; @many[arg0] = count(); \
+        @few[arg0]++; }";
+    let bed = Bed::new(declared);
+    for key in 0..150 {
+        bed.hit(0, &Task::with(&[key]));
+    }
+    let shown = bed.finish();
+    assert!((16..64).contains(&shown.matches("@few[").count()), "{shown}");
+    assert_eq!(shown.matches("@many[").count(), 150, "{shown}");
+    assert!(shown.contains("@few: "), "{shown}");
+    for (program, why) in [
+        ("config = { max_maps = 3 } BEGIN { }", "this setting is unknown"),
+        ("config = { missing_probes = maybe } BEGIN { }", "the value of this setting is error, warn or ignore"),
+        ("config = { max_strlen = 200 } BEGIN { }", "this has to be from 1 to 127"),
+        ("config = { max_strlen = long } BEGIN { }", "this has to be from 1 to 127"),
+        ("config = { print_maps_on_exit = 2 } BEGIN { }", "the value of this setting is true or false"),
+        ("config = { max_strlen = 9 BEGIN { }", "a `;` is expected here"),
+        ("BEGIN { } config = { max_strlen = 9 }", "the settings of a program come first"),
+        ("let @x = lruhash(9); BEGIN { }", "a full map keeps the keys that it has"),
+        ("let @x = hash(0); BEGIN { }", "this has to be from 1 to 1048576"),
+        ("let @x = array(9); BEGIN { }", "a map is declared as let @x"),
+        ("BEGIN { print(kstack(all, 3)); }", "a stack is shown as bpftrace, perf or raw"),
+    ] {
+        assert!(refused(program).contains(why), "{program}: {}", refused(program));
+    }
+}

@@ -84,6 +84,8 @@ pub struct Map {
     pub keys: Vec<Type>,
     /// What the map keeps for each key.
     pub value: MapValue,
+    /// The number of keys that it has room for; `None` for that of all maps.
+    pub room: Option<usize>,
 }
 
 impl Map {

@@ -215,7 +215,7 @@ mod tests {
         let keys = vec![Type::Text { words: 2 }];
         let code = Code {
             routines: vec![Routine { ops: ops.to_vec(), runs_after_exit: false }],
-            maps: vec![Map { name: String::new(), keys, value: MapValue::Aggregate(Aggregate::Count) }],
+            maps: vec![Map { name: String::new(), keys, value: MapValue::Aggregate(Aggregate::Count), room: None }],
             actions: 1,
             stack_frames: 4,
         };

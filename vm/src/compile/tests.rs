@@ -40,7 +40,7 @@ fn code(ops: Vec<Op>, maps: Vec<Map>) -> Code {
 }
 
 fn map(keys: &[Type], value: MapValue) -> Map {
-    Map { name: String::new(), keys: keys.to_vec(), value }
+    Map { name: String::new(), keys: keys.to_vec(), value, room: None }
 }
 
 fn argument(to: u8, number: u8) -> Op {

@@ -137,7 +137,7 @@ mod tests {
 
     fn map(aggregate: Aggregate) -> Map {
         let key = Type::Integer { signed: false };
-        Map { name: "m".into(), keys: vec![key], value: MapValue::Aggregate(aggregate) }
+        Map { name: "m".into(), keys: vec![key], value: MapValue::Aggregate(aggregate), room: None }
     }
 
     fn read(cached: &Cached) -> Vec<[u64; 2]> {

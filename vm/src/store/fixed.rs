@@ -186,7 +186,7 @@ mod tests {
     }
 
     fn map(aggregate: Aggregate) -> Map {
-        Map { name: "m".into(), keys: vec![Type::Symbol], value: MapValue::Aggregate(aggregate) }
+        Map { name: "m".into(), keys: vec![Type::Symbol], value: MapValue::Aggregate(aggregate), room: None }
     }
 
     fn read(fixed: &Fixed, value_words: usize) -> Vec<u64> {

@@ -76,8 +76,12 @@ impl Limits {
         Self { entries: keys, table_bytes: usize::MAX, stacks: 2 * keys, stack_bytes: usize::MAX, ..self }
     }
 
-    /// Returns the number of keys that a table has room for, if a key and its value take `words` words together.
-    fn entries(&self, words: usize) -> usize {
+    /// Returns the number of keys that a table of a map has room for.
+    fn entries(&self, map: &Map) -> usize {
+        if let Some(keys) = map.room {
+            return self.with_keys(keys).entries.max(16);
+        }
+        let words = map.key_words() + map.value.words();
         let fit = self.table_bytes / (16 * words.max(1));
         let fit = fit.clamp(16, self.entries.clamp(16, KEYS_MAX));
         (fit + 1).next_power_of_two() / 2
@@ -102,7 +106,7 @@ impl Limits {
     pub fn bytes(&self, code: &Code) -> usize {
         let tables = code.maps.iter().map(|map| {
             let (key, value) = (map.key_words(), map.value.words());
-            self.copies(map) * Table::words(key, value, self.entries(key + value))
+            self.copies(map) * Table::words(key, value, self.entries(map))
         });
         let lane = FRAME_WORDS + code.stack_frames + self.output_words();
         let stacks = self.stacks(code.stack_frames) * (code.stack_frames + 1);
@@ -201,7 +205,7 @@ impl Store {
         };
         let tables = |map: &Map| {
             let (key, value) = (map.key_words(), map.value.words());
-            let table = |_| Table::new(key, value, limits.entries(key + value));
+            let table = |_| Table::new(key, value, limits.entries(map));
             fallible::boxed_slice(fallible::collect_results((0..limits.copies(map)).map(table))?)
         };
         let lanes = fallible::collect_results((0..limits.cpus).map(lane))?;

@@ -260,5 +260,5 @@ pub fn program(random: &mut Random) -> Program {
         predicate: (random.below(3) == 0).then(|| expression(random, 2)),
         body: some(random, 0, 4, |random| statement(random, 2)),
     });
-    Program { clauses }
+    Program { config: Vec::new(), maps: Vec::new(), clauses }
 }

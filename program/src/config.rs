@@ -1,0 +1,158 @@
+//! The settings at the top of a program: `config = { max_map_keys = 100; print_maps_on_exit = false }`.
+//!
+//! The names are those of bpftrace, also as its environment variables have them. Settings about user space and about BPF
+//! have no meaning here: they are taken, so that a program runs unchanged.
+
+use kprobes_vm::store::KEYS_MAX;
+
+use crate::check::TEXT_MAX;
+use crate::error::{Error, Problem};
+use crate::syntax::{Setting, SettingValue, Spanned};
+
+/// The settings of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The number of keys that each map has room for; `None` for the default.
+    pub keys: Option<usize>,
+    /// The maximum number of probes; `None` if there is none.
+    pub probes: Option<usize>,
+    /// The length of a string that is read without a length, in bytes.
+    pub text_length: u8,
+    /// What happens to a probe that reaches nothing.
+    pub missing: Missing,
+    /// Whether the maps are shown at the end.
+    pub shows_maps: bool,
+    /// How stacks are shown.
+    pub stack: StackFormat,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            keys: None,
+            probes: None,
+            text_length: 63,
+            missing: Missing::Error,
+            shows_maps: true,
+            stack: StackFormat::default(),
+        }
+    }
+}
+
+/// What happens to a probe that reaches nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The program is refused.
+    Error,
+    /// A line says so.
+    Warning,
+    /// Nothing.
+    Ignored,
+}
+
+/// How a stack is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackFormat {
+    /// What each line shows.
+    pub mode: StackMode,
+    /// Whether the file and the line follow.
+    pub has_lines: bool,
+}
+
+/// What each line of a stack shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StackMode {
+    /// The function and the offset: `main+16`.
+    #[default]
+    Function,
+    /// The address, the function and the offset.
+    Both,
+    /// The address.
+    Address,
+}
+
+impl StackMode {
+    /// Returns the mode that bpftrace calls `name`.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "bpftrace" => Self::Function,
+            "perf" => Self::Both,
+            "raw" => Self::Address,
+            _ => return None,
+        })
+    }
+}
+
+/// Settings that are taken without an effect.
+const TAKEN: [&str; 8] = [
+    "cache_user_symbols",
+    "cpp_demangle",
+    "lazy_symbolication",
+    "license",
+    "log_size",
+    "max_bpf_progs",
+    "max_cat_bytes",
+    "on_stack_limit",
+];
+
+impl Config {
+    /// Reads the settings of a program.
+    ///
+    /// # Errors
+    ///
+    /// A name is unknown, or a value does not fit.
+    pub(crate) fn read(settings: &[Spanned<Setting>]) -> Result<Self, Error> {
+        let mut config = Self::default();
+        settings.iter().try_for_each(|setting| config.set(setting)).map(|()| config)
+    }
+
+    fn set(&mut self, setting: &Spanned<Setting>) -> Result<(), Error> {
+        let Setting { name, value } = &setting.node;
+        let wanted = |wanted| setting.span.error(Problem::SettingValue { wanted });
+        let is = |known: &str| {
+            let plain = name.strip_prefix("BPFTRACE_").unwrap_or(name);
+            plain.eq_ignore_ascii_case(known)
+        };
+        let number = |least: usize, most: usize| {
+            let range = Problem::Range { least: least as u64, most: most as u64 };
+            match value {
+                SettingValue::Number(number) if (least as u64..=most as u64).contains(number) => Ok(*number as usize),
+                _ => Err(setting.span.error(range)),
+            }
+        };
+        let switch = || match value {
+            SettingValue::Number(0) => Ok(false),
+            SettingValue::Number(1) => Ok(true),
+            _ => Err(wanted("true or false")),
+        };
+        let word = match value {
+            SettingValue::Text(word) => word.as_str(),
+            SettingValue::Number(_) => "",
+        };
+        match () {
+            () if is("max_map_keys") => self.keys = Some(number(1, KEYS_MAX)?),
+            () if is("max_probes") => self.probes = Some(number(1, u32::MAX as usize)?),
+            () if is("max_strlen") => self.text_length = number(1, TEXT_MAX)? as u8,
+            () if is("missing_probes") => {
+                self.missing = match word {
+                    "error" => Missing::Error,
+                    "warn" => Missing::Warning,
+                    "ignore" => Missing::Ignored,
+                    _ => return Err(wanted("error, warn or ignore")),
+                }
+            }
+            () if is("print_maps_on_exit") => self.shows_maps = switch()?,
+            () if is("show_debug_info") => self.stack.has_lines = switch()?,
+            () if is("stack_mode") => {
+                self.stack.mode = StackMode::of_name(word).ok_or(wanted("bpftrace, perf or raw"))?;
+            }
+            () if is("str_trunc_trailer") && *value == SettingValue::Text("".into()) => {}
+            () if is("str_trunc_trailer") => return Err(wanted("\"\", because strings are cut without a trailer")),
+            () if is("perf_rb_pages") => return Err(wanted("not changed: output waits in 32 KiB for each CPU")),
+            () if TAKEN.iter().any(|name| is(name)) || name.starts_with("unstable_") => {}
+            () => return Err(setting.span.error(Problem::Setting)),
+        }
+        Ok(())
+    }
+}
