@@ -24,8 +24,8 @@ pub struct Checked {
     pub actions: Vec<Action>,
     /// The format strings of times, indexed by their numbers.
     pub formats: Vec<String>,
-    /// The part types of each tuple type, indexed by the number of the tuple type.
-    pub tuples: Vec<Vec<Type>>,
+    /// The parts of each tuple type, indexed by the number of the tuple type.
+    pub tuples: Vec<Shape>,
     /// The Rust types of values, indexed by their numbers.
     pub rust_values: Vec<RustValue>,
     /// The blocks of Rust values that are captured as a whole, indexed by their numbers.
@@ -51,6 +51,15 @@ impl fmt::Display for Checked {
         }
         Ok(())
     }
+}
+
+/// The parts of a tuple or a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The types of the parts.
+    pub parts: Vec<Type>,
+    /// The names of the parts of a record; none for a tuple.
+    pub names: Vec<String>,
 }
 
 /// The calls that write formatted text.
@@ -83,6 +92,13 @@ pub enum RustValue {
     Image(u8),
     /// Not a Rust value: the address of an instruction, shown as its line of source.
     Line,
+    /// Not a Rust value: an address of a network card, in the order that its bytes have in memory.
+    HardwareAddress,
+    /// Not a Rust value: an address of the internet, in the order that its bytes have in memory.
+    InternetAddress {
+        /// The number of bytes, 4 or 16.
+        bytes: u8,
+    },
     /// Not a Rust value: a stack that is shown in this format.
     Stack(StackFormat),
 }

@@ -71,7 +71,29 @@ pub enum StackMode {
     Address,
 }
 
+impl Missing {
+    /// Returns the name of the value.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warn",
+            Self::Ignored => "ignore",
+        }
+    }
+}
+
 impl StackMode {
+    /// Returns bpftrace's name of the mode.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Function => "bpftrace",
+            Self::Both => "perf",
+            Self::Address => "raw",
+        }
+    }
+
     /// Returns the mode that bpftrace calls `name`.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {

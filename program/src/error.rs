@@ -305,6 +305,16 @@ pub enum Problem {
         /// The values that it has, as part of a sentence.
         wanted: &'static str,
     },
+    /// A text that is no address of the internet.
+    Address,
+    /// A value that is no address of the family.
+    Family,
+    /// A value that has no fields with an offset.
+    NotAStruct,
+    /// A name that a record has twice.
+    FieldTwice,
+    /// A name that a record does not have.
+    NoPart,
     /// Something other than the mode of a stack.
     StackMode,
     /// `config` after a clause, a macro or the declaration of a map.
@@ -624,6 +634,11 @@ impl fmt::Display for Problem {
                  print_maps_on_exit, show_debug_info and stack_mode"
             }
             Self::SettingValue { wanted } => return write!(f, "the value of this setting is {wanted}"),
+            Self::Address => "an address is written as in pton(\"10.0.2.15\") or pton(\"fe80::1\")",
+            Self::Family => "an address is a number of 4 bytes or an array of 4 (family 2), or an array of 16 (family 10)",
+            Self::NotAStruct => "a struct is expected here, as in offsetof(args.NAME, field)",
+            Self::FieldTwice => "the parts of a record have different names",
+            Self::NoPart => "the record has no part of this name",
             Self::StackMode => "a stack is shown as bpftrace, perf or raw, as in kstack(perf, 3)",
             Self::LateConfig => "the settings of a program come first",
             Self::MapDeclaration => "a map is declared as let @x = hash(100);, or percpuhash(100)",

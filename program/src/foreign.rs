@@ -25,7 +25,7 @@ static KEYWORDS: [Refused; 5] = [
 ];
 
 /// Builtin values and functions; several names are both.
-static VALUES: [Refused; 26] = [
+static VALUES: [Refused; 24] = [
     refused("args", "use args.NAME, or arg0 to arg7 by register; list-probes -v lists names"),
     refused("ctx", "use reg(\"x0\") to reg(\"x30\")"),
     refused("uaddr usym ustack dw_ustack uptr usermode write_user", "there is no user space; use kaddr, ksym, kstack"),
@@ -41,13 +41,11 @@ static VALUES: [Refused; 26] = [
     refused("signal signal_name signal_thread", "there are no signals"),
     refused("override", "a program cannot change the code that it probes"),
     refused("kfunc_allowed kfunc_exist", "use list-probes kprobe:GLOB to list functions"),
-    refused("macaddr ntop pton", "read addresses as integers, as in *(u32 *)arg0, and print them by %x"),
     refused("skboutput socket_cookie", "there are no sockets"),
     refused("syscall_name strerror", "there are no system calls, and errors are values of Rust"),
     refused("tseries", "use @[elapsed / 1000000000] = sum(value) for a sum per second"),
-    refused("memcmp", "compare memory by buf(a, n) == buf(b, n)"),
     refused("container_of kptr percpu_kaddr", "read memory as integers, as in *(u32 *)(arg0 + 8)"),
-    refused("offsetof typeof typeinfo", "use args.NAME.FIELD for a field, and sizeof(value) for a size"),
+    refused("typeof typeinfo", "typeof(value) is a type, for casts, `let` and sizeof"),
     refused("is_err", "use `retval is Err`, or a comparison of the number"),
     refused("getopt", "write the value into the program"),
     refused("str_concat", "use printf, or a key of several parts"),
@@ -59,10 +57,7 @@ static MAPS: [Refused; 1] =
     [refused("lruhash percpulruhash", "a full map keeps the keys that it has: use hash or percpuhash")];
 
 /// Kinds of probes.
-static PROBES: [Refused; 8] = [
-    refused("fentry f kfunc", "use kprobe:GLOB for the entry of a function"),
-    refused("fexit fr kretfunc", "use kretprobe:GLOB or return:GLOB for the return of a function"),
-    refused("rawtracepoint rt", "tracepoint:GROUP:EVENT probes the same events, and args.FIELD is a field"),
+static PROBES: [Refused; 5] = [
     refused("uprobe u uretprobe ur usdt U", "there is no user space"),
     refused(
         "profile p hardware h software s",

@@ -101,6 +101,23 @@ impl Clause<'_, '_> {
             }
             ("find", [what, key, variable]) => self.find_key(what, key, variable, span),
             ("find", _) => Err(span.error(Problem::ArgumentCount { least: 3, most: 3 })),
+            ("macaddr", [address]) => self.hardware_address(address, span),
+            ("ntop", [address]) => self.internet_address(None, address, span),
+            ("ntop", [family, address]) => self.internet_address(Some(family), address, span),
+            ("ntop", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
+            ("pton", [text]) => self.parsed_address(text, span),
+            ("offsetof", [of, field]) => self.unrun(|clause| clause.offset_of(of, field)),
+            ("memcmp", [one, other, length]) => {
+                let (one, other) = (self.bytes(one, length, span)?, self.bytes(other, length, span)?);
+                self.differ(one, other, span)
+            }
+            ("memcmp", _) => Err(span.error(Problem::ArgumentCount { least: 3, most: 3 })),
+            ("delete", [what, key]) => {
+                let (map, key) = self.map_entry(what, key)?;
+                let found = self.give(SIGNED, |to| Op::Has { to, map, key }, span)?;
+                self.push(Op::Delete { map, key }, span)?;
+                Ok(found)
+            }
             ("bswap", [number]) => self.swap_bytes(number, span),
             ("nsecs", [clock]) => match &*clock.form {
                 // No clock counts while the machine sleeps: it never does.
@@ -118,11 +135,11 @@ impl Clause<'_, '_> {
             }
             ("strncmp", [one, other, length]) => self.compare(one, other, length, span),
             ("strncmp", _) => Err(span.error(Problem::ArgumentCount { least: 3, most: 3 })),
-            ("strstr" | "strcontains" | "has_key" | "buf" | "strftime", _) => {
+            ("strstr" | "strcontains" | "has_key" | "buf" | "strftime" | "offsetof", _) => {
                 Err(span.error(Problem::ArgumentCount { least: 2, most: 2 }))
             }
             ("kstack", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 2 })),
-            ("kaddr" | "ksym" | "line" | "reg" | "len" | "strlen" | "bswap", _) => {
+            ("kaddr" | "ksym" | "line" | "reg" | "len" | "strlen" | "bswap" | "macaddr" | "pton", _) => {
                 Err(span.error(Problem::ArgumentCount { least: 1, most: 1 }))
             }
             (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
@@ -194,7 +211,7 @@ fn register(name: &str) -> Option<Register> {
         "pstate" => Some(Register::Pstate),
         "lr" => Some(Register::X(30)),
         _ => {
-            let digits = name.strip_prefix('x')?;
+            let digits = name.strip_prefix(['x', 'r'])?;
             let is_plain = digits.len() == 1 || !digits.starts_with('0');
             let number = digits.parse().ok().filter(|number| is_plain && *number <= 30)?;
             digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(Register::X(number))

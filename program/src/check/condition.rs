@@ -183,6 +183,12 @@ impl Clause<'_, '_> {
             {
                 Ok((comparison(operator, false), one.at, other.at))
             }
+            (one_of, other_of) if one_of == other_of && is_equality && one_of.words() > 1 => {
+                let (left, right) = (self.in_words(one, one_of, span)?, self.in_words(other, one_of, span)?);
+                let bytes = one_of.words().saturating_mul(8);
+                let differ = self.give(SIGNED, |to| Op::Differ { to, left, right, bytes }, span)?;
+                Ok((comparison(operator, false), differ.at, Operand::Constant(0)))
+            }
             (one_of, other_of) if one_of == other_of && is_equality => {
                 Ok((comparison(operator, false), one.at, other.at))
             }
@@ -242,7 +248,7 @@ impl Clause<'_, '_> {
     }
 
     /// Returns a value that is 0 if two strings or buffers are equal, and 1 otherwise.
-    fn differ(&mut self, one: Value, other: Value, span: Span) -> Result<Value, Error> {
+    pub fn differ(&mut self, one: Value, other: Value, span: Span) -> Result<Value, Error> {
         let words = one.of.words().max(other.of.words());
         let of = Type::Text { words };
         let (left, right) = (self.in_words(one, of, span)?, self.in_words(other, of, span)?);

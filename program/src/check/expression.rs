@@ -1,14 +1,17 @@
 //! Compiles expressions to values.
 
+use alloc::string::String;
+
 use kprobes_vm::code::{Arithmetic, Builtin, COMM_WORDS, Comparison, Op, Operand, Register, STACK_MAX, Type, Word};
 use kprobes_vm::hit::extend;
+use kprobes_vm::store::Limits;
 
 use super::clause::Clause;
 use super::map::arithmetic;
 use super::value::{SIGNED, UNSIGNED, Value, constant, join, number};
 use crate::builtins::ROWS;
 use crate::checked::RustValue;
-use crate::config::{StackFormat, StackMode};
+use crate::config::{Config, StackFormat, StackMode};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::foreign;
 use crate::syntax::{Expression, ExpressionForm, Operator, Spanned, Statement, Target, TypeForm, TypeName, Unary};
@@ -42,6 +45,7 @@ impl Clause<'_, '_> {
             ExpressionForm::Choice { condition, then, otherwise } => self.choice(condition, then, otherwise, span),
             ExpressionForm::Cast { to, operand } => self.cast(to, operand, span),
             ExpressionForm::Tuple(parts) => self.parts(parts, span),
+            ExpressionForm::Record(parts) => self.record(parts, span),
             ExpressionForm::Block { body, value } => self.block_value(body, value.as_ref(), span),
         }
     }
@@ -72,8 +76,41 @@ impl Clause<'_, '_> {
                 let (base, distance) = (self.value(pointer)?, self.value(index)?);
                 self.element(base, distance, [pointer.span, index.span], span)
             }
+            ExpressionForm::Field { of, name } => self.named_part(of, name, span),
             _ => Err(span.error(Problem::Value)),
         }
+    }
+
+    /// Returns the part of a record that is called `name`.
+    #[inline(never)]
+    fn named_part(&mut self, of: &Expression, name: &str, span: Span) -> Result<Value, Error> {
+        if matches!(&*of.form, ExpressionForm::Builtin(root) if root == "config") {
+            return self.setting(name, span);
+        }
+        let record = self.value(of)?;
+        let names = match record.of {
+            Type::Tuple { shape, .. } => self.checker.shapes.names(shape),
+            _ => &[],
+        };
+        match names.iter().position(|known| known == name) {
+            Some(number) => self.part(record, number as u64, span),
+            None if names.is_empty() => Err(span.error(foreign::field("."))),
+            None => Err(span.error(Problem::NoPart)),
+        }
+    }
+
+    /// Returns the value of a setting of the program.
+    fn setting(&mut self, name: &str, span: Span) -> Result<Value, Error> {
+        let Config { keys, text_length, missing, shows_maps, stack, .. } = self.checker.config;
+        Ok(match name {
+            "max_map_keys" => Value::constant(keys.unwrap_or(Limits::usual(1).entries) as u64, true),
+            "max_strlen" => Value::constant(text_length.into(), true),
+            "print_maps_on_exit" => Value::constant(shows_maps.into(), true),
+            "show_debug_info" => Value::constant(stack.has_lines.into(), true),
+            "missing_probes" => self.literal(missing.name(), span)?,
+            "stack_mode" => self.literal(stack.mode.name(), span)?,
+            _ => return Err(span.error(Problem::Setting)),
+        })
     }
 
     /// Returns a part of a tuple, or reads an element behind a pointer.
@@ -103,6 +140,16 @@ impl Clause<'_, '_> {
             fallible::push(&mut values, (self.value(part)?, part.span))?;
         }
         self.tuple(&values, span)
+    }
+
+    #[inline(never)]
+    fn record(&mut self, parts: &[(String, Expression)], span: Span) -> Result<Value, Error> {
+        let mut values = alloc::vec::Vec::new();
+        for (_, part) in parts {
+            fallible::push(&mut values, (self.value(part)?, part.span))?;
+        }
+        let names = fallible::collect_results(parts.iter().map(|(name, _)| fallible::copy(name)))?;
+        self.build(&values, names, span)
     }
 
     #[inline(never)]

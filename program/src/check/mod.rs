@@ -4,6 +4,7 @@
 //! is compiled repeatedly, without a result, until a pass learns nothing new about its maps and variables.
 
 mod action;
+mod address;
 mod call;
 mod clause;
 mod compile_time;

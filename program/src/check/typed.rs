@@ -14,7 +14,7 @@ use crate::error::{Error, Listed, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Operator, Probe};
 
 /// The maximum number of references and wrappers that are followed to reach a field. Types may be recursive.
-const STEPS_MAX: usize = 16;
+pub(super) const STEPS_MAX: usize = 16;
 
 /// A Rust value that is not read yet.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub(super) enum Spot {
 }
 
 impl Spot {
-    fn at(self, offset: u64) -> Self {
+    pub fn at(self, offset: u64) -> Self {
         match self {
             Self::Passed(place, at) => Self::Passed(place, at.wrapping_add(offset)),
             Self::Memory(base, at) => Self::Memory(base, at.wrapping_add(offset)),
@@ -130,7 +130,7 @@ impl Clause<'_, '_> {
                     self.field_of_result(name, of.span, span).map(Some)
                 }
                 _ => {
-                    let of = self.typed(of)?.ok_or(span.error(Problem::Value))?;
+                    let Some(of) = self.typed(of)? else { return Ok(None) };
                     self.field(of, name, span).map(Some)
                 }
             },

@@ -171,8 +171,18 @@ impl Clause<'_, '_> {
 
     /// Builds a tuple of these values.
     pub fn tuple(&mut self, values: &[(Value, Span)], span: Span) -> Result<Value, Error> {
+        self.build(values, alloc::vec::Vec::new(), span)
+    }
+
+    /// Builds a tuple, or a record if there are `names`.
+    pub fn build(
+        &mut self,
+        values: &[(Value, Span)],
+        names: alloc::vec::Vec<String>,
+        span: Span,
+    ) -> Result<Value, Error> {
         let types = fallible::collect(values.iter().map(|(value, _)| value.of))?;
-        let of = self.checker.shapes.tuple(types)?.ok_or(span.error(Problem::Room { most: u8::MAX.into() }))?;
+        let of = self.checker.shapes.record(types, names)?.ok_or(span.error(Problem::Room { most: u8::MAX.into() }))?;
         let first = self.room(of.words(), span)?;
         let mut to = first;
         for &(value, at) in values {

@@ -29,8 +29,8 @@ pub(super) fn write(values: &Values<'_>, value: RustValue, words: &[u64], out: &
     match value {
         RustValue::Whole(of) => scalar(&values.types, of, word, out),
         RustValue::Variant { of, first } => variant(&values.types, of, word, first, out),
-        // The caller writes stacks, which are not in the table of types.
-        RustValue::Stack(_) => Ok(()),
+        // The caller writes what is not in the table of types.
+        RustValue::Stack(_) | RustValue::HardwareAddress | RustValue::InternetAddress { .. } => Ok(()),
         RustValue::Line => line::write(values.types.lines(), word, out),
         RustValue::Image(number) => {
             let blocks = values.images.get(usize::from(number)).map_or(&[][..], Vec::as_slice);

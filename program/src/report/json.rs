@@ -120,7 +120,7 @@ impl Reporter<'_> {
             match part {
                 Type::Text { .. } => out.write_str(&string(words)?)?,
                 Type::Tuple { shape, .. } => {
-                    let parts = self.program.tuples.get(usize::from(shape)).into_iter().flatten();
+                    let parts = self.program.tuples.get(usize::from(shape)).map_or(&[][..], |of| &of.parts).iter();
                     out.write_char('(')?;
                     self.json_parts(parts.copied(), words, out)?;
                     out.write_char(')')?;
@@ -173,15 +173,21 @@ impl Reporter<'_> {
                 out.write_char(']')
             }
             Type::Tuple { shape, .. } => {
-                out.write_char('[')?;
+                let Some(of) = self.program.tuples.get(usize::from(shape)) else { return Ok(()) };
+                let [open, close] = if of.names.is_empty() { ['[', ']'] } else { ['{', '}'] };
+                out.write_char(open)?;
                 let mut rest = words;
-                for (place, &part) in self.program.tuples.get(usize::from(shape)).into_iter().flatten().enumerate() {
+                for (place, &part) in of.parts.iter().enumerate() {
                     let (words, others) = split(rest, part);
                     rest = others;
                     out.write_str(if place > 0 { "," } else { "" })?;
+                    if let Some(name) = of.names.get(place) {
+                        quoted(name, out)?;
+                        out.write_str(": ")?;
+                    }
                     self.json_value(part, words, divisor, out)?;
                 }
-                out.write_char(']')
+                out.write_char(close)
             }
             Type::Symbol | Type::Site | Type::Stack | Type::Time { .. } | Type::Rust { .. } => {
                 out.write_char('"')?;

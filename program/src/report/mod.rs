@@ -13,6 +13,7 @@ mod time;
 
 use alloc::string::String;
 use core::fmt::{self, Write};
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 use fallible::{OutOfMemory, Text};
 use kprobes_types::Types;
@@ -286,8 +287,21 @@ impl Reporter<'_> {
             Type::Bytes { .. } => bytes(words, true, true, out),
             Type::Rust { shape, .. } => {
                 let known = self.program.rust_values.get(usize::from(shape)).copied();
-                if let Some(RustValue::Stack(format)) = known {
-                    return self.stack(word, format, out);
+                match known {
+                    Some(RustValue::Stack(format)) => return self.stack(word, format, out),
+                    Some(RustValue::HardwareAddress) => {
+                        let [a, b, c, d, e, f, ..] = word.to_le_bytes();
+                        return write!(out, "{a:02X}:{b:02X}:{c:02X}:{d:02X}:{e:02X}:{f:02X}");
+                    }
+                    Some(RustValue::InternetAddress { bytes: 4 }) => {
+                        return write!(out, "{}", Ipv4Addr::from((word as u32).to_le_bytes()));
+                    }
+                    Some(RustValue::InternetAddress { .. }) => {
+                        let second = words.get(1).copied().unwrap_or(0);
+                        let whole = u128::from(second) << 64 | u128::from(word);
+                        return write!(out, "{}", Ipv6Addr::from(whole.to_le_bytes()));
+                    }
+                    _ => {}
                 }
                 match known.zip(self.names.types()) {
                     Some((known, types)) => debug::write(
@@ -300,15 +314,24 @@ impl Reporter<'_> {
                 }
             }
             Type::Tuple { shape, .. } => {
-                out.write_char('(')?;
+                let Some(of) = self.program.tuples.get(usize::from(shape)) else { return Ok(()) };
+                out.write_str(if of.names.is_empty() { "(" } else { "{ " })?;
                 let mut rest = words;
-                for (number, &part) in self.program.tuples.get(usize::from(shape)).into_iter().flatten().enumerate() {
+                for (number, &part) in of.parts.iter().enumerate() {
                     let (words, others) = split(rest, part);
                     rest = others;
                     out.write_str(if number > 0 { ", " } else { "" })?;
+                    if let Some(name) = of.names.get(number) {
+                        write!(out, ".{name} = ")?;
+                    }
                     self.value(part, words, divisor, out)?;
                 }
-                out.write_char(')')
+                match (of.names.is_empty(), of.parts.len()) {
+                    (false, _) => out.write_str(" }"),
+                    // A tuple of one part is written as in a program.
+                    (true, 1) => out.write_str(",)"),
+                    (true, _) => out.write_char(')'),
+                }
             }
             Type::Time { format } => {
                 let format = self.program.formats.get(usize::from(format));

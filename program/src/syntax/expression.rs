@@ -1,5 +1,6 @@
 //! Parses expressions, by operator precedence.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::DEPTH_MAX;
@@ -189,6 +190,9 @@ impl Parser<'_> {
     fn parenthesized(&mut self) -> Result<Expression, Error> {
         let start = self.span;
         self.advance()?;
+        if let (Token::Word(_), Token::Sign("=")) = (&self.token, self.second()?) {
+            return self.record(start);
+        }
         let value = self.value()?;
         if self.accept(",")? {
             return self.tuple(value, start);
@@ -201,8 +205,30 @@ impl Parser<'_> {
     #[inline(never)]
     fn tuple(&mut self, first: Expression, start: Span) -> Result<Expression, Error> {
         let mut parts = fallible::collect([first])?;
-        fallible::extend(&mut parts, self.values(")")?)?;
+        if !self.accept(")")? {
+            fallible::extend(&mut parts, self.values(")")?)?;
+        }
         self.node(ExpressionForm::Tuple(parts), start)
+    }
+
+    /// Parses a record after its parenthesis.
+    #[inline(never)]
+    fn record(&mut self, start: Span) -> Result<Expression, Error> {
+        let mut parts: Vec<(String, Expression)> = Vec::new();
+        loop {
+            let Token::Word(name) = self.token else { return Err(self.here(Problem::FieldName)) };
+            if parts.iter().any(|(other, _)| other == name) {
+                return Err(self.here(Problem::FieldTwice));
+            }
+            let name = fallible::copy(name)?;
+            self.advance()?;
+            self.expect("=")?;
+            fallible::push(&mut parts, (name, self.value()?))?;
+            if !self.accept(",")? {
+                self.expect(")")?;
+                return self.node(ExpressionForm::Record(parts), start);
+            }
+        }
     }
 
     /// Parses a map, a call, or a builtin value.
@@ -358,11 +384,15 @@ impl Parser<'_> {
     }
 }
 
-/// Returns whether a value can have named fields: an argument, a return value, or a part of one.
+/// Returns whether a value can have named fields: an argument, a return value, the settings, or what may be a record.
 fn has_fields(value: &Expression) -> bool {
     match &*value.form {
-        ExpressionForm::Builtin(name) => matches!(name.as_str(), "args" | "retval"),
-        ExpressionForm::Field { .. } => true,
+        ExpressionForm::Builtin(name) => matches!(name.as_str(), "args" | "retval" | "config"),
+        ExpressionForm::Field { .. }
+        | ExpressionForm::Variable(_)
+        | ExpressionForm::Map(_)
+        | ExpressionForm::Record(_)
+        | ExpressionForm::Block { .. } => true,
         ExpressionForm::Part { tuple: of, .. } | ExpressionForm::Index { pointer: of, .. } => has_fields(of),
         _ => false,
     }

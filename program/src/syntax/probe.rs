@@ -160,6 +160,11 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
         return Err(whole.span().error(foreign::probe_alone(whole.text).unwrap_or(Problem::ProbeKind)));
     };
     let (kind, rest) = whole.cut(at);
+    // A name before the kind has no meaning.
+    let is_name =
+        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let named = kind.text.find('=').map(|at| kind.cut(at)).filter(|(name, _)| is_name(name.text));
+    let kind = named.map_or(kind, |(_, kind)| kind);
     match kind.text {
         "kprobe" | "k"
             if let Some((file, line)) = last_outside(rest.text, ':').map(|at| rest.cut(at))
@@ -169,6 +174,8 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
             let number = number.ok_or(line.span().error(Problem::LineNumber))?;
             Ok(Probe::Line { file: fallible::copy(file.unquoted())?, line: number })
         }
+        "fentry" | "f" | "kfunc" => Ok(Probe::Entry { glob: rest.glob()? }),
+        "fexit" | "fr" | "kretfunc" => Ok(Probe::Return { glob: rest.glob()? }),
         "kprobe" | "k" => match last_outside(rest.text, '+').map(|at| rest.cut(at)) {
             Some((function, offset)) => Ok(Probe::Offset { function: function.function()?, offset: offset.offset()? }),
             None => Ok(Probe::Entry { glob: rest.glob()? }),
@@ -195,7 +202,7 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
                 _ => Err(rest.span().error(Problem::InlineWhere)),
             }
         }
-        "tracepoint" | "t" => {
+        "tracepoint" | "t" | "rawtracepoint" | "rt" => {
             let parts = rest.text.find(':').map(|at| rest.cut(at));
             match parts.map(|(group, event)| (group.text, event.text)) {
                 Some((group, event)) if !group.is_empty() && !event.is_empty() && !event.contains(':') => {

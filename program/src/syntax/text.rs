@@ -251,6 +251,11 @@ fn write_form(f: &mut Formatter<'_>, form: &ExpressionForm) -> fmt::Result {
         ExpressionForm::Tuple(parts) => {
             f.write_char('(')?;
             separated(f, parts, ", ", |part, f| part.fmt(f))?;
+            f.write_str(if parts.len() == 1 { ",)" } else { ")" })
+        }
+        ExpressionForm::Record(parts) => {
+            f.write_char('(')?;
+            separated(f, parts, ", ", |(name, part), f| write!(f, "{name} = {part}"))?;
             f.write_char(')')
         }
         ExpressionForm::Block { body, value } => {

@@ -425,8 +425,10 @@ pub enum ExpressionForm {
         /// The value to convert.
         operand: Expression,
     },
-    /// `(a, b)`: a tuple of at least two values.
+    /// `(a, b)`, `(a,)`: a tuple of at least one value.
     Tuple(Vec<Expression>),
+    /// `(name = a, other = b)`: a record, a tuple whose parts have names.
+    Record(Vec<(String, Expression)>),
     /// `t.0`.
     Part {
         /// The tuple.
@@ -472,6 +474,7 @@ impl Expression {
             Form::Map(map) => map.height(),
             Form::Step { target, .. } => target.node.height(),
             Form::Call { arguments, .. } => arguments.iter().map(|argument| argument.height).max().unwrap_or(0),
+            Form::Record(parts) => parts.iter().map(|(_, part)| part.height).max().unwrap_or(0),
             Form::Tuple(parts) => parts.iter().map(|part| part.height).max().unwrap_or(0),
             Form::Part { tuple: operand, .. } | Form::Field { of: operand, .. } | Form::Unary { operand, .. } => {
                 operand.height

@@ -1011,3 +1011,75 @@ fn settings_hold_for_the_whole_program() {
         assert!(refused(program).contains(why), "{program}: {}", refused(program));
     }
 }
+
+#[test]
+fn records_are_tuples_whose_parts_have_names() {
+    for (body, shown) in [
+        (
+            "$a = (color=\"green\", size=2); print($a); print($a.size); print($a.0);",
+            "{ .color = green, .size = 2 }\n2\ngreen\n",
+        ),
+        ("$a = (x=1, y=(z=\"in\", w=3)); print($a.y.z); print(($a.y.w + 1, $a.x));", "in\n(4, 1)\n"),
+        (
+            "@r[(a=1, b=2)] = (n=\"one\", v=arg0); @r[(a=1, b=2)] = (n=\"another one\", v=2); print(@r[1, 2].n); clear(@r);",
+            "another one\n",
+        ),
+        ("print((1,)); $t = (\"alone\",); print($t.0);", "(1,)\nalone\n"),
+        ("print(config.max_strlen); print(config.stack_mode); print(config.missing_probes);", "63\nbpftrace\nerror\n"),
+        ("print({ (k=7) }.k);", "7\n"),
+    ] {
+        assert_eq!(once(body, &[3]), shown, "{body}");
+    }
+    for (body, why) in [
+        ("$a = (x=1, x=2);", "the parts of a record have different names"),
+        ("$a = (x=1, y=2); print($a.z);", "the record has no part of this name"),
+        ("$a = (x=1); $a = (y=1);", "expected"),
+        ("$a = 1; print($a.z);", "bpftrace's `.` is not supported"),
+        ("$a = (x=1, y);", "a `=` is expected here"),
+        ("print(config.colors);", "this setting is unknown"),
+    ] {
+        let program = format!("kprobe:f {{ {body} }}");
+        assert!(refused(&program).contains(why), "{program}: {}", refused(&program));
+    }
+}
+
+#[test]
+fn addresses_of_networks_are_shown_and_read() {
+    for (body, shown) in [
+        (
+            "print(ntop(0x0f02000a)); print(ntop(2, 0x0100007f)); @[ntop(pton(\"10.0.2.2\"))] = 1;",
+            "10.0.2.15\n127.0.0.1\n@[10.0.2.2]: 1\n",
+        ),
+        (
+            "print(pton(\"10.0.2.15\") == 0x0f02000a); print(pton(\"fe80::1\")); print(pton(\"::1\") == pton(\"0::1\"));",
+            "1\nfe80::1\n1\n",
+        ),
+        ("print(pton(\"fe80::1\") == pton(\"fe80::2\")); print(pton(\"1::1\") != pton(\"2::1\"));", "0\n1\n"),
+        ("print(macaddr(0x8000)); printf(\"%s|\", macaddr(0x8000));", "61:20:73:74:72:69\n61:20:73:74:72:69|"),
+        ("print((memcmp(0x8000, 0x8000, 5), memcmp(0x8000, 0x8001, 5)));", "(0, 1)\n"),
+        ("@d[1] = 2; print((delete(@d, 1), delete(@d, 1), len(@d)));", "(1, 0, 0)\n"),
+        ("print((reg(\"r0\"), reg(\"x0\")));", "(3, 3)\n"),
+    ] {
+        assert_eq!(once(body, &[3]), shown, "{body}");
+    }
+    for (body, why) in [
+        ("print(pton(\"10.0.2\"));", "an address is written as in pton"),
+        ("print(ntop(3, 1));", "an address is a number of 4 bytes"),
+        ("print(ntop(10, 1));", "an address is a number of 4 bytes"),
+        ("print(offsetof(arg0, x));", "a struct is expected here"),
+        ("print(macaddr(comm));", "expected"),
+        ("BEGIN { print(macaddr(1)); } kprobe:f { ", "only where code is probed"),
+    ] {
+        let program = if body.starts_with("BEGIN") { format!("{body} }}") } else { format!("kprobe:f {{ {body} }}") };
+        assert!(refused(&program).contains(why), "{program}: {}", refused(&program));
+    }
+    for (probe, like) in [
+        ("fentry:blk::*", "kprobe:blk::*"),
+        ("f:f", "kprobe:f"),
+        ("fexit:f", "kretprobe:f"),
+        ("rawtracepoint:sched:x", "tracepoint:sched:x"),
+        ("first=kprobe:f", "kprobe:f"),
+    ] {
+        assert_eq!(crate::syntax::parse(&format!("{probe} {{ }}")).unwrap().to_string(), format!("{like} {{ }}"));
+    }
+}

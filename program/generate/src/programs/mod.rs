@@ -142,7 +142,11 @@ fn expression(random: &mut Random, depth: usize) -> Expression {
     }
     let depth = depth - 1;
     value(match random.below(15) {
-        12 => Form::Tuple(some(random, 2, 3, |random| expression(random, depth))),
+        12 if random.below(3) == 0 => {
+            let names = some(random, 1, 1, |_| "color".to_string()).into_iter().chain(["size".to_string()]);
+            Form::Record(names.map(|name| (name, expression(random, depth))).collect())
+        }
+        12 => Form::Tuple(some(random, 1, 3, |random| expression(random, depth))),
         13 => Form::Part { tuple: expression(random, depth), number: random.below(3) as u64 },
         0 => Form::Map(map(random, depth)),
         1 => {
