@@ -376,6 +376,8 @@ pub enum Problem {
     Register,
     /// `probetype` in a clause whose probes are of several kinds.
     ProbeKinds,
+    /// A clause at hits and elsewhere, in a program that is restricted to the hits in a task.
+    MixedTask,
     /// A `for` loop over something other than numbers or a map.
     LoopRange,
     /// `break` or `continue` outside a loop.
@@ -665,6 +667,7 @@ impl fmt::Display for Problem {
             Self::NoReturnValue => "retval is available only where a function returns: by kretprobe: and return:",
             Self::NoHit => "this is available only where code is probed, not in BEGIN, END and interval:",
             Self::ProbeKinds => "this clause has probes of several kinds: write a clause for each kind",
+            Self::MixedTask => "-p is about hits: write a clause of its own for BEGIN, END and interval:",
             Self::LoopRange => "a loop is for ($i : 0..10) { … } or for ($kv : @x) { … }",
             Self::NoLoop => "this is not inside a loop",
             Self::LoopAtHit => "only BEGIN, END and interval: can loop over a map, not the clause of a hit",

@@ -19,6 +19,7 @@ mod macros;
 mod matching;
 mod parser;
 mod probe;
+mod task;
 mod text;
 mod token;
 mod tree;

@@ -90,6 +90,7 @@ fn every_error_is_shown() {
         NoHit,
         Register,
         ProbeKinds,
+        MixedTask,
         LoopRange,
         NoLoop,
         LoopAtHit,
