@@ -1,5 +1,7 @@
 //! The commands: their names, their usage and their help.
 
+use core::fmt;
+
 use crate::host::host;
 use crate::nearest::nearest;
 use crate::session::{self, Session};
@@ -15,6 +17,8 @@ pub struct Command {
     pub(crate) arguments: &'static str,
     pub(crate) help: &'static str,
     pub(crate) more: &'static str,
+    /// The last lines of help.
+    pub(crate) options: Option<&'static (dyn fmt::Display + Sync)>,
     run: Run,
 }
 
@@ -52,7 +56,7 @@ impl Command {
             HELP_COLUMN + help.len() <= HELP_WIDTH,
             "what a command does fits into the second half of a line of help"
         );
-        Self { name, arguments, help, more: "", run }
+        Self { name, arguments, help, more: "", options: None, run }
     }
 
     /// Adds the lines that `help NAME` shows after the usual ones, each of up to 80 columns.
@@ -65,21 +69,26 @@ impl Command {
         assert!(is_narrow(more), "no line of help is longer than 80 columns");
         Self { more, ..self }
     }
+
+    /// Adds the text that `help NAME` shows last.
+    #[must_use]
+    const fn options(self, options: &'static (dyn fmt::Display + Sync)) -> Self {
+        Self { options: Some(options), ..self }
+    }
 }
 
 static COMMANDS: [Command; 22] = [
-    Command::new("trace", "[OPTIONS] PROGRAM", "run a program until ^C or the end of a command", trace::trace).more(
-        "PROGRAM: PROBE[, PROBE] [/PREDICATE/] { STATEMENTS } ...\n\
+    Command::new("trace", "[OPTIONS] PROGRAM", "run a program until ^C or the end of a command", trace::trace)
+        .more(
+            "PROGRAM: PROBE[, PROBE] [/PREDICATE/] { STATEMENTS } ...\n\
          PROBE: kprobe:GLOB kretprobe:GLOB return:GLOB kprobe:FUNC+OFFSET\n\
          \x20      kprobe:FILE.rs:LINE\n\
          \x20      insn:FUNC[:OFFSET] inline:GLOB:entry|return interval:ms|s:N BEGIN END\n\
          STATEMENTS: @MAP[KEYS] = VALUE; $VARIABLE = VALUE; if (VALUE) { } else { }\n\
          \x20           unroll (N) { } return printf(\"FORMAT\", VALUES) print(@MAP)\n\
-         \x20           clear(@MAP) zero(@MAP) delete(@MAP[KEYS]) exit()\n\
-         OPTIONS: -c COMMAND: trace while this command runs; must be the last option;\n\
-         \x20        -k KEYS: limit of keys per map and of stacks; -i: interpret;\n\
-         \x20        -f json: print JSON; -m: mark the output for a host",
-    ),
+         \x20           clear(@MAP) zero(@MAP) delete(@MAP[KEYS]) exit()",
+        )
+        .options(&trace::Help),
     Command::new("funccount", "GLOB [-c COMMAND]", "how often each function is called", trace::count_functions),
     Command::new(
         "funclatency",
@@ -93,7 +102,7 @@ static COMMANDS: [Command; 22] = [
         "where a function is called from, and how often",
         trace::count_stacks,
     ),
-    Command::new("list-probes", "[-v] PROBES", "what a probe matches, as in kprobe:blk::*", trace::list)
+    Command::new("list-probes", "[-v] PROBES", "what a probe matches, as in kprobe:blk::*", trace::list_probes)
         .more("-v: with the arguments of each function, for use as args.NAME"),
     Command::new("list", "", "all probes, with their hits and misses", probes::list),
     Command::new("ls", "[PATH]", "the files of Linux's tracefs", files::ls),

@@ -78,7 +78,7 @@ pub(crate) fn help(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure
 }
 
 /// Describes the definition, command or file called `word`.
-fn describe(word: Word<'_>) -> Result<(), Failure> {
+pub(crate) fn describe(word: Word<'_>) -> Result<(), Failure> {
     let name = word.text;
     let definition = DEFINITIONS.iter().find(|(usage, ..)| name.len() == 1 && usage.starts_with(name));
     let command = command::all().find(|command| command.name == name);
@@ -96,6 +96,9 @@ fn describe(word: Word<'_>) -> Result<(), Failure> {
     };
     if !more.is_empty() {
         println!("{more}");
+    }
+    if let Some(options) = command.and_then(|command| command.options) {
+        println!("{options}");
     }
     // A file may have the same name as a command. If there is no such file, nothing is added.
     let _ = files::describe(word);

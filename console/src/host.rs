@@ -114,6 +114,21 @@ pub unsafe trait Host: Sync {
         false
     }
 
+    /// Returns whether there is a task with this number; `None` if it is unknown. A program that is restricted to a task
+    /// ends with it.
+    fn has_task(&self, _number: u64) -> Option<bool> {
+        None
+    }
+
+    /// Writes lines about this kernel for `trace --info`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of `out`.
+    fn write_features(&self, _out: &mut dyn fmt::Write) -> fmt::Result {
+        Ok(())
+    }
+
     /// Returns the number of heap bytes that the console may allocate, or `None` if it is unknown. If it is unknown,
     /// the console tries to allocate what it needs, and reports a failure.
     fn memory_to_spare(&self) -> Option<usize> {

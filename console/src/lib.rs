@@ -86,7 +86,7 @@ pub mod symbol;
 mod symbols;
 #[cfg(target_os = "none")]
 pub mod time;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 mod trace;
 #[cfg(target_os = "none")]
 mod tracer;

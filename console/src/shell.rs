@@ -115,6 +115,33 @@ impl Line {
     }
 }
 
+/// Parses the word at the start of `text`. Returns it without its quotes, and the number of bytes that it takes with them.
+///
+/// # Errors
+///
+/// Returns the errors of [`Line::parse`] for the word; a redirection is a problem, too.
+pub fn first_word(text: &str) -> Result<(String, usize), Error> {
+    let (mut quote, mut is_escaped) = (None, false);
+    let ends = |(_, c): &(usize, char)| {
+        match (quote, *c) {
+            _ if is_escaped => is_escaped = false,
+            (None | Some('"'), '\\') => is_escaped = true,
+            (Some(open), c) if c == open => quote = None,
+            (None, '\'' | '"') => quote = Some(*c),
+            (None, c) => return c.is_whitespace(),
+            _ => {}
+        }
+        false
+    };
+    let length = text.char_indices().find(ends).map_or(text.len(), |(at, _)| at);
+    let Line { mut words, output } = Line::parse(&text[..length])?;
+    match (words.pop(), output) {
+        (Some(word), None) if words.is_empty() => Ok((word, length)),
+        (_, Some(Output { column, .. })) => Err(Error { problem: "the output goes to no file", column }),
+        _ => Err(Error { problem: "a word is expected here", column: 0 }),
+    }
+}
+
 fn no_file(column: usize) -> Error {
     Error { problem: "the name of a file is missing after this", column }
 }
@@ -254,6 +281,23 @@ mod tests {
         assert_eq!(["echo a\\", "echo \\"].map(refused), [6, 5]);
         assert_eq!(["echo `ls`", "echo a$(ls)", "echo ${a}"].map(refused), [5, 6, 5]);
         assert_eq!(words(r#"'`a`' "$(b)" \${c} \` $ $x(y)"#), ["`a`", "$(b)", "${c}", "`", "$", "$x(y)"]);
+    }
+
+    #[test]
+    fn a_word_is_split_from_what_follows() {
+        let first = |text: &str| first_word(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        for (text, word, length) in [
+            ("'a b' c", "a b", 5),
+            (r"'a'\''b' 'c'", "a'b", 8),
+            (r#""a \" b" > c"#, "a \" b", 8),
+            (r"a\ b c", "a b", 4),
+            ("'a'", "a", 3),
+        ] {
+            assert_eq!(first(text), (word.to_string(), length), "{text}");
+        }
+        assert_eq!(["'a b", "a;b"].map(|text| first_word(text).unwrap_err().column), [0, 1]);
+        assert!(first_word("a>b").is_err());
+        assert!(first_word("").is_err());
     }
 
     /// A number is a file descriptor only if it is a whole word, has no quotes, and touches the `>`.

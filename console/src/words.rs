@@ -75,6 +75,17 @@ impl<'a> Words<'a> {
         Word { text: rest, column: self.line[..start].chars().count() }
     }
 
+    /// Moves past the first `bytes` bytes of the [`rest`](Self::rest), which must end at a character.
+    pub fn advance(&mut self, bytes: usize) {
+        self.position = self.line.len() - self.rest().text.len() + bytes;
+    }
+
+    /// Returns whether the unread part continues the word of which a part was read.
+    #[must_use]
+    pub fn continues(&self) -> bool {
+        self.line[self.position..].starts_with(|next: char| !next.is_whitespace())
+    }
+
     /// Checks that the unread part has no redirection, pipe or list, as a shell would understand it.
     ///
     /// # Errors

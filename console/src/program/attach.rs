@@ -28,7 +28,7 @@ pub(super) struct Attached {
     kprobes: Vec<Kprobe>,
     kretprobes: Vec<Kretprobe>,
     /// The sites, whose addresses the probes have as data. They never move.
-    _sites: AliasableBox<[Site]>,
+    sites: AliasableBox<[Site]>,
     /// The compiled handlers of the probes.
     pub clauses: Clauses,
     _snippets: Snippets,
@@ -142,7 +142,7 @@ pub(super) unsafe fn attach(
     let kprobes = registered(&at, Kprobe::register_all, &mut outcomes, is_stopped)?;
     let kretprobes = registered(&returning, Kretprobe::register_all, &mut outcomes, is_stopped)?;
     let refused = Refused::of(outcomes)?;
-    Ok(Attached { kprobes, kretprobes, _sites: sites, clauses, _snippets: snippets, refused })
+    Ok(Attached { kprobes, kretprobes, sites, clauses, _snippets: snippets, refused })
 }
 
 /// Returns whether a clause asks for the address at which a function writes its result.
@@ -207,6 +207,11 @@ impl Attached {
     /// Returns the number of probes.
     pub fn count(&self) -> usize {
         self.kprobes.len() + self.kretprobes.len()
+    }
+
+    /// Returns the number of instructions that the probes of clause `clause` mean, including those that cannot be probed.
+    pub fn places_of(&self, clause: usize) -> usize {
+        self.sites.iter().filter(|site| site.clause == clause).count()
     }
 
     /// Arms all probes, unless `is_stopped` is true. They are armed together, because the code that arms a probe would

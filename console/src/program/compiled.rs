@@ -127,7 +127,7 @@ pub(super) struct Clauses {
     of_frames: Vec<Option<Room>>,
     of_returns: Vec<Option<Room>>,
     /// The directory whose address the instructions contain.
-    _directory: Option<Directory>,
+    directory: Option<Directory>,
     /// The numbers of the clauses that could not be compiled, with the reason.
     pub interpreted: Vec<(usize, Reason)>,
 }
@@ -166,7 +166,7 @@ impl Clauses {
         let (of_calls, of_frames, of_returns) = (all(View::Entry)?, all(View::Frame)?, all(View::Return)?);
         interpreted.sort_unstable_by_key(|(number, _)| *number);
         interpreted.dedup_by_key(|(number, _)| *number);
-        Ok(Self { of_calls, of_frames, of_returns, _directory: Some(directory), interpreted })
+        Ok(Self { of_calls, of_frames, of_returns, directory: Some(directory), interpreted })
     }
 
     /// Returns the handler of clause `number` for the registers that a call passes, if it was compiled.
@@ -191,6 +191,26 @@ impl Clauses {
         // SAFETY: the words at `start` are a function that follows the AAPCS64, takes the address of a `Call`, which it
         // does not change, and returns nothing: `Clauses::of` compiled them for this view.
         Some(unsafe { transmute::<*const (), ReturnHandler>(core::ptr::with_exposed_provenance(room.start())) })
+    }
+
+    /// Returns whether clause `number` was compiled for any view.
+    pub fn is_compiled(&self, number: usize) -> bool {
+        let all = [&self.of_calls, &self.of_frames, &self.of_returns];
+        all.into_iter().any(|rooms| rooms.get(number).is_some_and(Option::is_some))
+    }
+
+    /// Returns the virtual address of the handler of clause `number` for `view`, if it was compiled, and its words. They
+    /// are compiled again; `None` if there is no memory for that.
+    pub fn code(&self, shared: &Shared, number: usize, view: View) -> Option<(usize, compile::Compiled)> {
+        let rooms = match view {
+            View::Entry => &self.of_calls,
+            View::Frame => &self.of_frames,
+            View::Return => &self.of_returns,
+        };
+        let start = rooms.get(number)?.as_ref()?.start();
+        let directory = self.directory.as_ref()?;
+        let code = compile::compile(&shared.program.code, number, &shared.store, directory, &view.kernel(shared));
+        Some((start, code.ok()?))
     }
 
     /// Returns the number of compiled handlers: each clause counts once for each view.

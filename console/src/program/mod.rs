@@ -15,6 +15,8 @@
 //! | `attach` | registering the probes |
 //! | `refused` | what cannot be probed |
 //! | `hit` | the hit path: running a clause, and the state that it can ask for |
+//! | `list` | what probes match, without probing |
+//! | `stages` | what a program became on its way to instructions |
 //! | `alone` | clauses that run at no hit: `BEGIN`, `END`, `interval:` |
 
 #[cfg(any(target_os = "none", test))]
@@ -35,6 +37,8 @@ mod compiled;
 #[cfg(target_os = "none")]
 mod inlined;
 #[cfg(target_os = "none")]
+mod list;
+#[cfg(target_os = "none")]
 mod names;
 #[cfg(target_os = "none")]
 mod places;
@@ -42,10 +46,14 @@ mod places;
 mod running;
 #[cfg(target_os = "none")]
 mod snippets;
+#[cfg(target_os = "none")]
+mod stages;
 
 #[cfg(target_os = "none")]
 pub use compiled::Reason;
 #[cfg(target_os = "none")]
+pub use list::{list, list_of_program, search};
+#[cfg(target_os = "none")]
 use running::Shared;
 #[cfg(target_os = "none")]
-pub use running::{Detached, Options, Program, Reader, Refusal, list};
+pub use running::{Detached, Options, Program, Reader, Refusal};

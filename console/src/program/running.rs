@@ -6,7 +6,6 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 
-use aarch64_kprobes::event::{self, Event, Field, Kind};
 use aarch64_kprobes::probe::Registration;
 use fallible::{Arc, OutOfMemory};
 use kprobes_program::check::check;
@@ -15,7 +14,6 @@ use kprobes_program::config::Missing;
 use kprobes_program::error::{Error, Problem, Span};
 use kprobes_program::report::{self, OutputFormat};
 use kprobes_program::syntax::{self, Probe};
-use kprobes_vm::code::Routine;
 use kprobes_vm::counted::counted;
 use kprobes_vm::store::{Limits, Store};
 
@@ -27,7 +25,7 @@ use super::names::{Image, ProgramNames};
 use super::places::{Place, Places};
 use super::snippets::Snippets;
 use crate::host::{self, host};
-use crate::{symbol, time, types};
+use crate::{symbol, time};
 
 /// The condition for [`Program::start_unless`] that never stops it.
 const GO_ON: &dyn Fn() -> bool = &|| false;
@@ -55,14 +53,16 @@ pub struct Shared {
     /// Whether a task is draining the output. Only one task at a time can.
     reading: AtomicBool,
     format: OutputFormat,
+    /// The memory that the maps and the output take, in bytes.
+    pub(super) kept: usize,
 }
 
 /// A running program. Dropping it ends it without running its `END`, and shows nothing.
 pub struct Program {
     // The probes are dropped before the fields below, which their handlers use.
-    attached: Attached,
+    pub(super) attached: Attached,
     tasks: Tasks,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// The part of a program that runs besides its probes. Dropping it ends that part.
@@ -129,7 +129,7 @@ impl Refusal {
         Self { sentence, cause: None, is_stopped: false }
     }
 
-    fn at(sentence: String, cause: Span) -> Self {
+    pub(super) fn at(sentence: String, cause: Span) -> Self {
         Self { cause: Some(cause), ..Self::new(sentence) }
     }
 
@@ -172,6 +172,8 @@ pub struct Options {
     pub keys: Option<usize>,
     /// The form of the output.
     pub format: OutputFormat,
+    /// The number of the task whose hits the program sees; `None` for all tasks.
+    pub task: Option<u64>,
 }
 
 /// Returns the limits of the program's memory. Stacks may take a sixteenth of the memory to spare, if that is more than
@@ -205,11 +207,20 @@ fn check_memory(places: &[Place], kept: usize) -> Result<(), Refusal> {
     ))))
 }
 
+/// Parses a program, and restricts it to the task of `options`.
+pub(super) fn tree(text: &str, options: Options) -> Result<syntax::Program, Error> {
+    let mut tree = syntax::parse(text)?;
+    if let Some(task) = options.task {
+        tree.restrict_to_task(task)?;
+    }
+    Ok(tree)
+}
+
 impl Shared {
     /// Parses and checks a program, resolves its probes, and allocates the memory that it needs. Returns the shared
     /// state, the places to probe, and the place of each probe in the text.
     fn load(text: &str, options: Options) -> Result<(Self, Vec<Place>, Vec<Span>), Refusal> {
-        let tree = syntax::parse(text)?;
+        let tree = tree(text, options)?;
         let table = Table::default();
         let program = check(&tree, &Image(&table))?;
         let config = program.config;
@@ -262,6 +273,7 @@ impl Shared {
                 ending,
                 reading,
                 format: options.format,
+                kept,
             },
             places,
             spans,
@@ -339,6 +351,21 @@ impl Program {
     ///
     /// Returns the errors of [`start`](Self::start), or a refusal that [is stopped](Refusal::is_stopped).
     pub fn start_unless(text: &str, options: Options, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
+        let mut program = Self::prepare(text, options, is_stopped)?;
+        let Self { attached, tasks, shared } = &mut program;
+        alone::run(shared, |probe| *probe == Probe::Begin);
+        attached.arm(is_stopped).map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
+        tasks.intervals = Some(alone::start_intervals(shared)?);
+        Ok(program)
+    }
+
+    /// Checks and compiles a program, and registers its probes without arming them, unless `is_stopped` becomes true.
+    /// No clause runs, and no instruction of the kernel is changed.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`start_unless`](Self::start_unless) that are found before `BEGIN` runs.
+    pub fn prepare(text: &str, options: Options, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
         let is_interpreted = options.is_interpreted;
         let (shared, places, spans) = Shared::load(text, options)?;
         // From here on, `shared` must not move, because code contains addresses in it.
@@ -355,9 +382,7 @@ impl Program {
         {
             return Err(Refusal::at(sentence(format_args!("{why}")), spans.get(*probe).copied().unwrap_or_default()));
         }
-        alone::run(&shared, |probe| *probe == Probe::Begin);
-        attached.arm(is_stopped).map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
-        let tasks = Tasks { intervals: Some(alone::start_intervals(&shared)?), shared: shared.clone() };
+        let tasks = Tasks { intervals: None, shared: shared.clone() };
         Ok(Self { attached, tasks, shared })
     }
 
@@ -504,51 +529,5 @@ impl Detached {
             }
         }
         Ok(())
-    }
-}
-
-/// Returns a line for each probe that `text`, a list of probes separated by commas, means in this image.
-///
-/// # Errors
-///
-/// Returns the problem with `text`, or that it means no probe.
-pub fn list(text: &str, has_signatures: bool) -> Result<Vec<String>, Refusal> {
-    let (mut lines, table) = (Vec::new(), Table::default());
-    let routine = Routine { ops: Vec::new(), runs_after_exit: false };
-    for probe in syntax::parse_probes(text)? {
-        if let Probe::Inline { function, exit } = &probe.node {
-            fallible::extend(&mut lines, table.list(function, *exit).map_err(|problem| probe.span.error(problem))?)?;
-            continue;
-        }
-        let mut all = Places::default();
-        all.add(0, &routine, &probe, &table)?;
-        if let Probe::Tracepoint { .. } = probe.node {
-            for (name, place) in all.names.iter().zip(&all.places) {
-                fallible::push(&mut lines, fallible::format(format_args!("{name}"))?)?;
-                let known = if has_signatures { event::of_function(place.address) } else { None };
-                for field in known.map_or(&[][..], Event::fields) {
-                    fallible::push(&mut lines, field_line(field)?)?;
-                }
-            }
-            continue;
-        }
-        for (number, name) in all.names.iter().enumerate() {
-            fallible::push(&mut lines, fallible::format(format_args!("{name}"))?)?;
-            let place = all.places.iter().find(|place| has_signatures && place.name == number);
-            if let Some(signature) = place.and_then(|place| types::function(place.function.start as u64)) {
-                fallible::push(&mut lines, fallible::format(format_args!("    {signature}"))?)?;
-            }
-        }
-    }
-    Ok(lines)
-}
-
-/// Returns the line about a field of a static event, as bpftrace has it.
-fn field_line(field: &Field) -> Result<String, OutOfMemory> {
-    let Field { name, c_type, kind, size, .. } = field;
-    match kind {
-        Kind::Characters => fallible::format(format_args!("    {c_type} {name}[{size}]")),
-        Kind::Text => fallible::format(format_args!("    __data_loc {c_type} {name}")),
-        _ => fallible::format(format_args!("    {c_type} {name}")),
     }
 }

@@ -1,4 +1,4 @@
-//! The commands about programs: `trace`, its shortcuts, and `list-probes`.
+//! The command `trace` and its shortcuts.
 //!
 //! A program runs until it calls `exit()`, until ^C, or while a command runs that is given with it. Meanwhile a task
 //! shows its output. Its maps are shown at the end.
@@ -13,19 +13,21 @@ use fallible::{Arc, OutOfMemory, Text};
 use kprobes_program::error::Error;
 use kprobes_program::report::OutputFormat;
 use kprobes_program::shortcut::Shortcut;
-use kprobes_vm::counted::counted;
-use kprobes_vm::store::KEYS_MAX;
 use kprobes_wire::mark::{self, Kind, Marked};
 
-use crate::host::{Task, host};
+use super::describe::Notes;
+use super::options::{Name, PROGRAM, Request, Stages, Task};
+use super::{information, listing};
+use crate::help;
+use crate::host::{self, host};
+use crate::input;
 use crate::lines;
 use crate::lock::Lock;
 use crate::program::{Options, Program, Reader, Refusal};
 use crate::screen::Screen;
 use crate::session::Session;
 use crate::typed::{Typed, typed};
-use crate::words::{Failure, Words};
-use crate::{host, input, program, symbol};
+use crate::words::{Failure, Word, Words};
 
 /// The interval at which output is polled, and at which the end of a program is checked: a hit cannot wake a task.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -33,44 +35,62 @@ const PERIOD: Duration = Duration::from_millis(20);
 /// The screen, with buffered lines.
 type Lines = lines::Lines<Screen>;
 
-/// Runs the command `trace [-i] [-k KEYS] [-f text|json] [-m] PROGRAM [-c COMMAND]`.
-pub(super) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let (mut options, mut is_marked) = (Options::default(), false);
-    while let Some(option @ ("-i" | "-k" | "-f" | "-m")) = words.clone().next().map(|word| word.text) {
-        words.next();
-        match option {
-            "-i" => options.is_interpreted = true,
-            "-m" => is_marked = true,
-            "-f" => {
-                let format = words.expect("text or json")?;
-                options.format = match format.text {
-                    "text" => OutputFormat::Text,
-                    "json" => OutputFormat::Json,
-                    _ => return Err(format.failure("the output is text or json")),
-                };
-            }
-            _ => {
-                words.clone().expect("a number of keys")?;
-                options.keys = Some(words.number(1, KEYS_MAX as u64)? as usize);
-            }
-        }
+/// Runs the command `trace [OPTIONS] PROGRAM`.
+pub(crate) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let request = Request::parse(words)?;
+    if request.has(Name::Help) {
+        return help::describe(Word { text: "trace", column: 0 });
     }
-    let Typed { text, command, .. } = typed(words, "a program, as in kprobe:f { @ = count(); },")?;
-    run(session, &text, command.as_deref(), options, is_marked)
+    if request.has(Name::Version) {
+        println!("aarch64-kprobes {}", env!("CARGO_PKG_VERSION"));
+        return Ok(());
+    }
+    if request.has(Name::Information) {
+        return information::show();
+    }
+    if request.has(Name::List) {
+        return listing::list(session, request.text.as_ref(), request.has(Name::Verbose));
+    }
+    let Some(given) = &request.text else {
+        return Err(words.expect(PROGRAM).err().unwrap_or_else(|| Failure::new("a program is missing")));
+    };
+    if let Some(Task { number, column }) = request.task
+        && host().has_task(number) == Some(false)
+    {
+        return Err(Failure::at(column, "no task has this number; `tasks` lists them"));
+    }
+    let notes = Notes {
+        is_quiet: request.has(Name::Quiet),
+        is_silent: request.has(Name::NoWarnings),
+        is_verbose: request.has(Name::Verbose),
+        stages: request.stages,
+    };
+    let is_marked = request.has(Name::Mark);
+    if !is_marked && request.format == OutputFormat::Json && (notes.is_verbose || notes.stages != Stages::default()) {
+        return Err(Failure::new("-v and -d print text: leave out -f json"));
+    }
+    let options = Options {
+        is_interpreted: request.has(Name::Interpret),
+        keys: request.keys,
+        format: request.format,
+        task: request.task.map(|task| task.number),
+    };
+    let run_options = RunOptions { options, is_marked, is_dry: request.has(Name::DryRun), notes };
+    run(session, &given.text, request.command.as_deref(), &run_options)
 }
 
 /// Runs the command `funccount GLOB [-c COMMAND]`.
-pub(super) fn count_functions(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+pub(crate) fn count_functions(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     short(session, words, Shortcut::FunctionCount)
 }
 
 /// Runs the command `funclatency GLOB [-c COMMAND]`.
-pub(super) fn time_function(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+pub(crate) fn time_function(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     short(session, words, Shortcut::FunctionLatency)
 }
 
 /// Runs the command `stackcount FUNC [-c COMMAND]`.
-pub(super) fn count_stacks(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+pub(crate) fn count_stacks(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     short(session, words, Shortcut::StackCount)
 }
 
@@ -82,24 +102,28 @@ fn short(session: &mut Session, words: &mut Words<'_>, shortcut: Shortcut) -> Re
     };
     let program = shortcut.program(&text).map_err(refused)?;
     println!("{program}");
-    run(session, &program, command.as_deref(), Options::default(), false)
+    run(session, &program, command.as_deref(), &RunOptions::default())
 }
 
-/// Runs a program, until `command` or the program ends. If `is_marked`, everything that is printed about the program is
-/// marked for a program on the host. One program runs at a time: a program whose command runs another program, and so
-/// on, would overflow the stack.
-fn run(
-    session: &mut Session,
-    text: &str,
-    command: Option<&str>,
+/// How a program is run, and what is told about it.
+#[derive(Default)]
+struct RunOptions {
     options: Options,
+    /// Whether everything that is printed about the program is marked for a program on the host.
     is_marked: bool,
-) -> Result<(), Failure> {
+    /// Whether the program is only checked and compiled.
+    is_dry: bool,
+    notes: Notes,
+}
+
+/// Runs a program, until `command` or the program ends. One program runs at a time: a program whose command runs another
+/// program, and so on, would overflow the stack.
+fn run(session: &mut Session, text: &str, command: Option<&str>, options: &RunOptions) -> Result<(), Failure> {
     static IS_RUNNING: AtomicBool = AtomicBool::new(false);
     if IS_RUNNING.swap(true, Ordering::Relaxed) {
         return Err(Failure::new("a program is already running, with this command"));
     }
-    let outcome = run_alone(session, text, command, options, is_marked);
+    let outcome = run_alone(session, text, command, options);
     IS_RUNNING.store(false, Ordering::Relaxed);
     outcome
 }
@@ -108,26 +132,49 @@ fn run_alone(
     session: &mut Session,
     text: &str,
     command: Option<&str>,
-    options: Options,
-    is_marked: bool,
+    run_options: &RunOptions,
 ) -> Result<(), Failure> {
+    let RunOptions { options, is_marked, is_dry, notes } = run_options;
+    let (options, is_marked) = (*options, *is_marked);
     let screen = |kind| Screen { mark: is_marked.then_some(kind) };
-    let mut program = match Program::start_unless(text, options, &input::is_interrupted) {
+    let mut about = Text::default();
+    let prepared = notes.write_tree(text, options, &mut about).and_then(|()| match is_dry {
+        true => Program::prepare(text, options, &input::is_interrupted),
+        false => Program::start_unless(text, options, &input::is_interrupted),
+    });
+    let mut program = match prepared {
         Ok(program) => program,
         // The session, which runs this command, prints `^C`.
         Err(refusal) if refusal.is_stopped() => return Ok(()),
         Err(refusal) => {
             session.is_refused = true;
-            show(&refusal, text, &mut screen(Kind::Refused));
+            refuse(&refusal, text, &mut screen(Kind::Refused));
             return Ok(());
         }
     };
-    let mut about = Text::default();
-    describe(&program, &mut about).map_err(|_| OutOfMemory)?;
+    notes.write(&program, &mut about).map_err(|_| OutOfMemory)?;
+    if *is_dry {
+        let mut all = Text::default();
+        write!(all, "{}dry run: nothing is attached\n", about.0).map_err(|_| OutOfMemory)?;
+        // The screen returns an error only after ^C.
+        let _ = match (is_marked, options.format) {
+            (false, OutputFormat::Json) => {
+                let mut lines = Lines::new(screen(Kind::Output));
+                program.write_attached(&mut lines)
+            }
+            _ => screen(Kind::Attached).write_str(&all.0),
+        };
+        if is_marked {
+            print!("{}", Marked(Kind::Done, ""));
+        }
+        return Ok(());
+    }
     let mut lines = Lines::new(screen(Kind::Output));
     // Errors mean that ^C was pressed, which is checked below. The output of `BEGIN` comes before all other output of
     // the program.
-    let _ = program.write_attached(&mut lines);
+    if !notes.is_quiet {
+        let _ = program.write_attached(&mut lines);
+    }
     let _ = match (is_marked, options.format) {
         // In JSON, nothing but objects is printed. An object that was written before has the number of probes.
         (false, OutputFormat::Json) if about.0.contains("; ") || about.0.lines().count() > 1 => {
@@ -142,7 +189,8 @@ fn run_alone(
         Some(command) if !program.is_over() && !input::is_interrupted() => session.execute(command),
         Some(_) => Ok(()),
         None => {
-            while !input::is_interrupted() && !program.is_over() {
+            let is_there = || options.task.is_none_or(|task| host().has_task(task) != Some(false));
+            while !input::is_interrupted() && !program.is_over() && is_there() {
                 let idle = program.turn();
                 follower.turn();
                 host::sleep(idle);
@@ -185,7 +233,7 @@ fn run_alone(
 }
 
 /// Shows why a program does not run.
-fn show(refusal: &Refusal, text: &str, screen: &mut Screen) {
+pub(super) fn refuse(refusal: &Refusal, text: &str, screen: &mut Screen) {
     // The screen returns an error only after ^C.
     let _ = match screen.mark {
         None => refusal.write(text, screen),
@@ -197,56 +245,11 @@ fn show(refusal: &Refusal, text: &str, screen: &mut Screen) {
     };
 }
 
-/// Writes the number of probes on the first line, with the functions and instructions that cannot be probed. Further
-/// lines tell of copies that are not probed and clauses that are interpreted.
-fn describe(program: &Program, out: &mut dyn Write) -> fmt::Result {
-    write!(out, "{}", counted(program.probes(), "probe", "probes"))?;
-    let mut functions = program.refused();
-    match (functions.next(), functions.count()) {
-        (None, _) => {}
-        (Some(one), 0) => write!(out, "; 1 function cannot be probed: `why {one}`")?,
-        (Some(first), others) => {
-            write!(out, "; {} functions cannot be probed: `why {first}` for the first", 1 + others)?;
-        }
-    }
-    let instructions = program.refused_instructions();
-    let place = |address: usize| {
-        fmt::from_fn(move |f| {
-            let Some(function) = symbol::lookup(address) else { return Ok(()) };
-            write!(f, "{}+{:#x}", function.name, address as u64 - function.address)
-        })
-    };
-    match *instructions {
-        [] => {}
-        [one] => write!(out, "; 1 instruction of the probed functions cannot be probed: `why {}`", place(one))?,
-        [first, ..] => write!(
-            out,
-            "; {} instructions of the probed functions cannot be probed: `why {}` for the first",
-            instructions.len(),
-            place(first)
-        )?,
-    }
-    writeln!(out)?;
-    match program.untold() {
-        0 => {}
-        1 => writeln!(out, "1 inlined copy is not probed: no instruction marks where it is entered or left")?,
-        untold => writeln!(
-            out,
-            "{untold} inlined copies are not probed: no instruction marks where they are entered or left"
-        )?,
-    }
-    program.missing().iter().try_for_each(|missing| writeln!(out, "warning: {missing}"))?;
-    program
-        .interpreted()
-        .iter()
-        .try_for_each(|(number, reason)| writeln!(out, "clause {} is interpreted: {reason}", number + 1))
-}
-
 /// Shows the output of a program while it runs.
 enum Follower {
     /// A task shows the output. At its end it stores the lines that could not be shown, which begin with the text that
     /// was being written when ^C was pressed.
-    Task(Box<dyn Task>, Arc<Lock<Lines>>),
+    Task(Box<dyn host::Task>, Arc<Lock<Lines>>),
     /// [`turn`](Self::turn) shows the output, in a kernel without tasks.
     Here(Reader, Lines),
 }
@@ -302,27 +305,4 @@ fn follow(reader: &Reader, lines: &mut Lines) -> bool {
     };
     // The program has asked to exit, or was told to end.
     !is_ending && outcome != Ok(true)
-}
-
-/// Runs the command `list-probes [-v] PROBES`.
-pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let has_signatures = words.option("-v");
-    let Typed { text, .. } = typed(words, "probes, as in kprobe:blk::*,")?;
-    match program::list(&text, has_signatures) {
-        Err(refusal) => {
-            session.is_refused = true;
-            show(&refusal, &text, &mut Screen::default());
-        }
-        Ok(probes) => {
-            for probe in &probes {
-                if input::is_interrupted() {
-                    return Ok(());
-                }
-                println!("{probe}");
-            }
-            let count = probes.iter().filter(|line| !line.starts_with(' ')).count();
-            println!("{}", counted(count, "probe", "probes"));
-        }
-    }
-    Ok(())
 }

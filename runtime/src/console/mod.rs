@@ -102,6 +102,17 @@ unsafe impl Host for Kernel {
         exception::is_interrupt_entry(function)
     }
 
+    fn has_task(&self, number: u64) -> Option<bool> {
+        Some(task::exists(number))
+    }
+
+    fn write_features(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        match fast::check() {
+            Ok(()) => writeln!(out, "fast interrupts: yes"),
+            Err(error) => writeln!(out, "fast interrupts: no: {error}"),
+        }
+    }
+
     fn memory_to_spare(&self) -> Option<usize> {
         Some(memory::statistics().heap_to_spare())
     }

@@ -89,7 +89,7 @@ mod target {
     pub use super::life::{JoinHandle, exit, sleep, spawn, spawn_on, try_spawn, yield_now};
     pub(crate) use super::queue::Queue;
     pub(crate) use super::registry::inspect_stopped;
-    pub use super::registry::{TaskInfo, list, preempted_pcs};
+    pub use super::registry::{TaskInfo, exists, list, preempted_pcs};
     pub use super::scheduler::{preempt, timer_interrupt};
     pub(crate) use super::scheduler::{preempt_now, reschedule_interrupt};
 }

@@ -76,6 +76,12 @@ pub fn list() -> Result<Vec<TaskInfo>, OutOfMemory> {
     Ok(list)
 }
 
+/// Returns whether a task with the number `id` has been spawned and not released.
+#[must_use]
+pub fn exists(id: u64) -> bool {
+    idle::all().any(|task| task.id() == id) || place(&TASKS.lock(), id).is_ok()
+}
+
 /// Calls `f` with the task with the number `id` while the task does not run. Returns `None` if there is no such task,
 /// and the dense number of its CPU as the error if the task runs. While `f` runs, the task's stack is not freed, the
 /// task does not run, and interrupts are masked.

@@ -1,0 +1,101 @@
+//! Tells about a program before it runs: how many probes it has, what cannot be probed or compiled, and with `-v` and
+//! `-d` what it became.
+
+use core::fmt::{self, Write};
+
+use kprobes_vm::counted::counted;
+
+use super::options::{Stage, Stages};
+use crate::program::{Options, Program, Refusal};
+use crate::symbol;
+
+/// What is told about a program.
+#[derive(Default)]
+pub(super) struct Notes {
+    /// Whether the number of probes is not told.
+    pub is_quiet: bool,
+    /// Whether the rest is not told: what cannot be probed, and what is interpreted.
+    pub is_silent: bool,
+    /// Whether every clause is told of.
+    pub is_verbose: bool,
+    /// The stages of the compiler whose results are shown.
+    pub stages: Stages,
+}
+
+impl Notes {
+    /// Writes the parsed program, if it is to be shown.
+    ///
+    /// # Errors
+    ///
+    /// Returns the problem with `text`.
+    pub fn write_tree(&self, text: &str, options: Options, out: &mut dyn Write) -> Result<(), Refusal> {
+        if self.stages.has(Stage::Tree) { Program::write_tree(text, options, out) } else { Ok(()) }
+    }
+
+    /// Writes everything else.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of `out`.
+    pub fn write(&self, program: &Program, out: &mut dyn Write) -> fmt::Result {
+        if self.stages.has(Stage::Ops) {
+            program.write_ops(out)?;
+        }
+        if self.stages.has(Stage::Instructions) {
+            program.write_instructions(out)?;
+        }
+        if self.is_verbose {
+            program.write_clauses(out)?;
+        }
+        match (self.is_quiet, self.is_silent) {
+            (false, false) => describe(program, out),
+            (false, true) => writeln!(out, "{}", counted(program.probes(), "probe", "probes")),
+            (true, _) => Ok(()),
+        }
+    }
+}
+
+/// Writes the number of probes on the first line, with the functions and instructions that cannot be probed. Further
+/// lines tell of copies that are not probed and clauses that are interpreted.
+fn describe(program: &Program, out: &mut dyn Write) -> fmt::Result {
+    write!(out, "{}", counted(program.probes(), "probe", "probes"))?;
+    let mut functions = program.refused();
+    match (functions.next(), functions.count()) {
+        (None, _) => {}
+        (Some(one), 0) => write!(out, "; 1 function cannot be probed: `why {one}`")?,
+        (Some(first), others) => {
+            write!(out, "; {} functions cannot be probed: `why {first}` for the first", 1 + others)?;
+        }
+    }
+    let instructions = program.refused_instructions();
+    let place = |address: usize| {
+        fmt::from_fn(move |f| {
+            let Some(function) = symbol::lookup(address) else { return Ok(()) };
+            write!(f, "{}+{:#x}", function.name, address as u64 - function.address)
+        })
+    };
+    match *instructions {
+        [] => {}
+        [one] => write!(out, "; 1 instruction of the probed functions cannot be probed: `why {}`", place(one))?,
+        [first, ..] => write!(
+            out,
+            "; {} instructions of the probed functions cannot be probed: `why {}` for the first",
+            instructions.len(),
+            place(first)
+        )?,
+    }
+    writeln!(out)?;
+    match program.untold() {
+        0 => {}
+        1 => writeln!(out, "1 inlined copy is not probed: no instruction marks where it is entered or left")?,
+        untold => writeln!(
+            out,
+            "{untold} inlined copies are not probed: no instruction marks where they are entered or left"
+        )?,
+    }
+    program.missing().iter().try_for_each(|missing| writeln!(out, "warning: {missing}"))?;
+    program
+        .interpreted()
+        .iter()
+        .try_for_each(|(number, reason)| writeln!(out, "clause {} is interpreted: {reason}", number + 1))
+}
