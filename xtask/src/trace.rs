@@ -4,10 +4,10 @@
 pub mod source;
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{self, Read, Write},
     mem,
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::atomic::{AtomicU8, Ordering},
     time::{Duration, Instant},
@@ -42,9 +42,15 @@ pub struct Options {
     boot: boot::Options,
     #[command(flatten)]
     program_options: ProgramOptions,
-    /// The program, or its file, which may begin with a line `#!…`; `-` is standard input.
-    #[arg(value_name = "PROGRAM|FILE")]
-    program: String,
+    /// The program; PROGRAM|FILE is the first of its arguments then.
+    #[arg(short, value_name = "PROGRAM")]
+    execute: Option<String>,
+    /// Writes the program's output to this file instead of the standard output.
+    #[arg(short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The program, or its file, which may begin with a line `#!…`; `-` is standard input. With -l also probes.
+    #[arg(value_name = "PROGRAM|FILE", required_unless_present_any = ["execute", "list"])]
+    program: Option<String>,
     /// The values of `$1`, `str($1)` and so on in the program.
     #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
@@ -65,6 +71,33 @@ pub struct ProgramOptions {
     /// Limits the keys of each map, and the stacks, to this number.
     #[arg(short, value_name = "KEYS")]
     keys: Option<u64>,
+    /// Lists what the probes of the program match, or what PROBES match; without a kind, as in `*sleep*`, of all kinds.
+    #[arg(short)]
+    list: bool,
+    /// Restricts the program to the hits in the task with this number.
+    #[arg(short = 'p', value_name = "TASK")]
+    task: Option<u64>,
+    /// Does not tell how many probes there are.
+    #[arg(short)]
+    quiet: bool,
+    /// Tells about each clause; with -l, about arguments.
+    #[arg(short)]
+    verbose: bool,
+    /// Shows the program as ast, ops, dis (instructions) or all.
+    #[arg(short = 'd', value_name = "STAGE", value_delimiter = ',', value_parser = ["ast", "ops", "dis", "all"])]
+    stages: Vec<String>,
+    /// Checks and compiles the program, and attaches nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Does not tell what cannot be probed or compiled.
+    #[arg(long)]
+    no_warnings: bool,
+    /// Interprets all clauses.
+    #[arg(short)]
+    interpret: bool,
+    /// Has no effect: nothing is unsafe here.
+    #[arg(long = "unsafe", hide = true)]
+    is_unsafe: bool,
 }
 
 impl ProgramOptions {
@@ -83,6 +116,27 @@ impl ProgramOptions {
         let mut line = format!("trace -m -f {} ", if self.format == "json" { "json" } else { "text" });
         if let Some(keys) = self.keys {
             line += &format!("-k {keys} ");
+        }
+        if let Some(task) = self.task {
+            line += &format!("-p {task} ");
+        }
+        for stage in &self.stages {
+            line += &format!("-d {stage} ");
+        }
+        for (is_given, option) in [
+            (self.list, "-l"),
+            (self.quiet, "-q"),
+            (self.verbose, "-v"),
+            (self.dry_run, "--dry-run"),
+            (self.no_warnings, "--no-warnings"),
+            (self.interpret, "-i"),
+        ] {
+            if is_given {
+                line += &format!("{option} ");
+            }
+        }
+        if program.is_empty() && self.list {
+            return Ok(line);
         }
         line += &Quoted(program).to_string();
         if let Some(command) = &self.command {
@@ -124,7 +178,7 @@ pub enum Outcome {
 
 /// Runs a program.
 pub fn trace(options: &Options) -> Result<ExitCode> {
-    let source = match read(&options.program, &options.arguments)? {
+    let source = match options.source()? {
         Ok(source) => source,
         Err(sentence) => {
             eprintln!("{sentence}");
@@ -135,7 +189,15 @@ pub fn trace(options: &Options) -> Result<ExitCode> {
     options.program_options.line(&source.line)?;
     let target = options.boot.target()?;
     catch_interrupts();
-    let outcome = run(&target, target.farewell(), options.boot.timeout, &source, &options.program_options, &mut show);
+    let mut output = match &options.output {
+        Some(path) => {
+            let file = File::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
+            Box::new(file) as Box<dyn Write>
+        }
+        None => Box::new(io::stdout()),
+    };
+    let mut sink = |stream, text: &str| show(&mut *output, stream, text);
+    let outcome = run(&target, target.farewell(), options.boot.timeout, &source, &options.program_options, &mut sink);
     Ok(match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Refused(sentence)) => {
@@ -151,13 +213,26 @@ pub fn trace(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Prints output of the program to standard output, and notes to standard error.
-fn show(stream: Stream, text: &str) -> Result<()> {
+impl Options {
+    /// Reads the program. The inner error says what is wrong with its text.
+    fn source(&self) -> Result<Result<Source, String>> {
+        match (&self.execute, &self.program) {
+            (Some(text), first) => {
+                let arguments: Vec<String> = first.iter().chain(&self.arguments).cloned().collect();
+                Ok(Source::new(text, None, &arguments))
+            }
+            (None, Some(program)) => read(program, &self.arguments),
+            (None, None) => Ok(Source::new("", None, &[])),
+        }
+    }
+}
+
+/// Writes output of the program to `out`, and notes to standard error.
+fn show(out: &mut dyn Write, stream: Stream, text: &str) -> Result<()> {
     if stream == Stream::Notes {
         eprint!("{text}");
         return Ok(());
     }
-    let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("the output cannot be written")
 }
 

@@ -49,7 +49,8 @@ pub(crate) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), 
         return information::show();
     }
     if request.has(Name::List) {
-        return listing::list(session, request.text.as_ref(), request.has(Name::Verbose));
+        listing::list(session, &request);
+        return Ok(());
     }
     let Some(given) = &request.text else {
         return Err(words.expect(PROGRAM).err().unwrap_or_else(|| Failure::new("a program is missing")));
@@ -155,7 +156,7 @@ fn run_alone(
     notes.write(&program, &mut about).map_err(|_| OutOfMemory)?;
     if *is_dry {
         let mut all = Text::default();
-        write!(all, "{}dry run: nothing is attached\n", about.0).map_err(|_| OutOfMemory)?;
+        writeln!(all, "{}dry run: nothing is attached", about.0).map_err(|_| OutOfMemory)?;
         // The screen returns an error only after ^C.
         let _ = match (is_marked, options.format) {
             (false, OutputFormat::Json) => {

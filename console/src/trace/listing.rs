@@ -2,13 +2,14 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt::Write;
 
 use kprobes_program::syntax;
 use kprobes_vm::counted::counted;
+use kprobes_wire::mark::{Kind, Marked};
 
 use super::command::refuse;
-use super::options::Given;
-use crate::input;
+use super::options::{Name, Request};
 use crate::program::{self, Refusal};
 use crate::screen::Screen;
 use crate::session::Session;
@@ -19,13 +20,15 @@ use crate::words::{Failure, Words};
 pub(crate) fn list_probes(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let has_signatures = words.option("-v");
     let Typed { text, .. } = typed(words, "probes, as in kprobe:blk::*,")?;
-    show(session, &text, program::list(&text, has_signatures));
+    show(session, &text, program::list(&text, has_signatures), false);
     Ok(())
 }
 
 /// Runs `trace -l`: lists what probes match, the probes of a program, or everything that a pattern matches.
-pub(super) fn list(session: &mut Session, given: Option<&Given>, has_signatures: bool) -> Result<(), Failure> {
-    let (text, is_program) = given.map_or(("*", false), |given| (given.text.as_str(), given.is_program));
+pub(super) fn list(session: &mut Session, request: &Request) {
+    let has_signatures = request.has(Name::Verbose);
+    let (text, is_program) =
+        request.text.as_ref().map_or(("*", false), |given| (given.text.as_str(), given.is_program));
     let is_probes = || syntax::parse_probes(text).is_ok();
     let outcome = match text {
         _ if is_program || text.trim_end().ends_with('}') && !is_probes() => {
@@ -34,8 +37,7 @@ pub(super) fn list(session: &mut Session, given: Option<&Given>, has_signatures:
         _ if has_kind(text) || is_probes() => program::list(text, has_signatures),
         _ => program::search(text, has_signatures),
     };
-    show(session, text, outcome);
-    Ok(())
+    show(session, text, outcome, request.has(Name::Mark));
 }
 
 /// Returns whether `text` has a `:` that is not part of a path.
@@ -43,21 +45,26 @@ fn has_kind(text: &str) -> bool {
     text.split("::").any(|part| part.contains(':'))
 }
 
-fn show(session: &mut Session, text: &str, outcome: Result<Vec<String>, Refusal>) {
+/// Shows the lines of a list and their number, or why there are none. If `is_marked`, the lines are marked for a program
+/// on the host.
+fn show(session: &mut Session, text: &str, outcome: Result<Vec<String>, Refusal>, is_marked: bool) {
+    let screen = |kind| Screen { mark: is_marked.then_some(kind) };
     match outcome {
         Err(refusal) => {
             session.is_refused = true;
-            refuse(&refusal, text, &mut Screen::default());
+            refuse(&refusal, text, &mut screen(Kind::Refused));
         }
         Ok(probes) => {
-            for probe in &probes {
-                if input::is_interrupted() {
-                    return;
-                }
-                println!("{probe}");
+            let mut output = screen(Kind::Output);
+            // The screen returns an error once ^C was pressed.
+            if probes.iter().any(|probe| writeln!(output, "{probe}").is_err()) {
+                return;
             }
             let count = probes.iter().filter(|line| !line.starts_with(' ')).count();
-            println!("{}", counted(count, "probe", "probes"));
+            let _ = writeln!(screen(Kind::Attached), "{}", counted(count, "probe", "probes"));
+            if is_marked {
+                print!("{}", Marked(Kind::Done, ""));
+            }
         }
     }
 }
