@@ -59,7 +59,7 @@ const SYNCHRONOUS: u64 = 4;
 /// Handles an interrupt, then lets another task run if one is due.
 #[unsafe(no_mangle)]
 extern "C" fn runtime_el1_irq(frame: &mut TrapFrame) {
-    interrupt::dispatch(frame.pc as usize);
+    interrupt::dispatch(frame);
     task::preempt(frame.pc as usize);
 }
 

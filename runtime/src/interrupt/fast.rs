@@ -23,11 +23,14 @@
 //!
 //! The interrupt is not acknowledged before the handler is called: it is level-sensitive, and gone when the timer is
 //! disarmed.
+//!
+//! Where secure state keeps group 0, the same timer interrupts by IRQ. Only [`sampling`](crate::sampling) makes use of
+//! that; [`arm`] refuses.
 
 use core::arch::asm;
 use core::fmt;
 use core::mem;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{CNTP_CTL_EL0, CNTP_CVAL_EL0, CNTPCT_EL0, Readable, Writeable};
@@ -52,14 +55,22 @@ pub enum FastError {
     NoHandler,
 }
 
-impl fmt::Display for FastError {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(match self {
+impl FastError {
+    /// Returns the reason as a clause of a sentence.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
             Self::NoTimer => "the device tree describes no interrupt of the physical timer",
             Self::NoController => "the interrupt controller has not been set up on this CPU",
             Self::Secure => "the interrupt controller keeps fast interrupts for secure state",
             Self::NoHandler => "fast interrupts have no handler",
-        })
+        }
+    }
+}
+
+impl fmt::Display for FastError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(self.reason())
     }
 }
 
@@ -72,6 +83,10 @@ pub type Handler = fn(&TrapFrame);
 static INTERRUPT: Once<Option<Interrupt>> = Once::new();
 /// Whether each CPU takes the timer's interrupt as a fast one.
 static AVAILABILITY: PerCpu<Once<Result<(), FastError>>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
+/// Whether the timer interrupts each CPU by IRQ.
+static IS_ORDINARY: PerCpu<AtomicBool> = PerCpu::new([const { AtomicBool::new(false) }; MAX_CPUS]);
+/// The number of the timer's interrupt, if it interrupts some CPU by IRQ.
+static ORDINARY: AtomicU32 = AtomicU32::new(u32::MAX);
 /// The address of the [`Handler`], or 0.
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
 
@@ -92,6 +107,20 @@ pub(super) fn initialize_cpu(controller: &Controller) {
         }
     };
     let result = INTERRUPT.get().copied().flatten().ok_or(FastError::NoTimer).and_then(enable);
+    if let (Err(FastError::Secure), Some(interrupt)) = (result, INTERRUPT.get().copied().flatten()) {
+        let is_enabled = match controller {
+            Controller::V2(gic) => {
+                gic.enable(interrupt);
+                true
+            }
+            Controller::V3(gic) => gic.enable(interrupt).is_ok(),
+            Controller::Bcm2836(local) => local.enable(interrupt).is_ok(),
+        };
+        if is_enabled {
+            ORDINARY.store(interrupt.number, Ordering::Relaxed);
+            IS_ORDINARY.here().store(true, Ordering::Relaxed);
+        }
+    }
     AVAILABILITY.here().call_once(|| result);
 }
 
@@ -101,7 +130,22 @@ pub(super) fn initialize_cpu(controller: &Controller) {
 ///
 /// A [`FastError`] with the reason why it does not.
 pub fn check() -> Result<(), FastError> {
-    AVAILABILITY.here().get().copied().unwrap_or(Err(FastError::NoController))
+    check_on(task::current_cpu())
+}
+
+/// Does what [`check`] does, for the CPU with the dense number `cpu`.
+pub(crate) fn check_on(cpu: usize) -> Result<(), FastError> {
+    AVAILABILITY.of(cpu).get().copied().unwrap_or(Err(FastError::NoController))
+}
+
+/// Returns whether the timer of the CPU with the dense number `cpu` interrupts by IRQ instead.
+pub(crate) fn is_ordinary(cpu: usize) -> bool {
+    IS_ORDINARY.of(cpu).load(Ordering::Relaxed)
+}
+
+/// Returns whether this is the number of the timer's interrupt, where it interrupts by IRQ.
+pub(super) fn is_ordinary_interrupt(number: u32) -> bool {
+    number == ORDINARY.load(Ordering::Relaxed)
 }
 
 /// Makes `handler` the handler of fast interrupts on all CPUs. Another CPU may still be in the previous handler.
@@ -137,12 +181,23 @@ pub fn arm(ticks: u64) -> Result<(), FastError> {
         if HANDLER.load(Ordering::Relaxed) == 0 {
             return Err(FastError::NoHandler);
         }
-        barrier::isb(barrier::SY);
-        CNTP_CVAL_EL0.set(CNTPCT_EL0.get().saturating_add(ticks));
-        CNTP_CTL_EL0.write(CNTP_CTL_EL0::ENABLE::SET + CNTP_CTL_EL0::IMASK::CLEAR);
-        barrier::isb(barrier::SY);
+        set_deadline(counter().saturating_add(ticks));
         Ok(())
     })
+}
+
+/// Returns the physical counter, which the timer compares with its deadline.
+pub(crate) fn counter() -> u64 {
+    // Without the barrier, the CPU may read the counter earlier than program order (Arm ARM, D12.2).
+    barrier::isb(barrier::SY);
+    CNTPCT_EL0.get()
+}
+
+/// Makes this CPU's timer interrupt once when the counter reaches `deadline`, or at once if it has.
+pub(crate) fn set_deadline(deadline: u64) {
+    CNTP_CVAL_EL0.set(deadline);
+    CNTP_CTL_EL0.write(CNTP_CTL_EL0::ENABLE::SET + CNTP_CTL_EL0::IMASK::CLEAR);
+    barrier::isb(barrier::SY);
 }
 
 /// Cancels the fast interrupt of this CPU until it is [armed](arm) again.
@@ -166,7 +221,7 @@ pub fn without<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Handles a fast interrupt. Returns false if fast interrupts have no handler.
+/// Handles the interrupt of the timer. Returns false if it has no handler.
 pub(crate) fn dispatch(frame: &TrapFrame) -> bool {
     let handler = HANDLER.load(Ordering::Acquire);
     if handler == 0 {

@@ -19,6 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use aarch64_cpu::asm::barrier;
 use aarch64_kprobes::emit;
+use aarch64_kprobes::exception::TrapFrame;
 use spin::Once;
 
 use crate::device_tree::{Interrupt, InterruptController};
@@ -26,7 +27,7 @@ use crate::event::{IrqHandlerEntry, IrqHandlerExit};
 use crate::memory::MapError;
 use crate::per_cpu::MAX_CPUS;
 use crate::sync::IrqLock;
-use crate::{machine, smp, task};
+use crate::{machine, sampling, smp, task};
 use bcm2836::Bcm2836;
 use gic_v2::GicV2;
 use gic_v3::GicV3;
@@ -81,10 +82,15 @@ pub enum Ipi {
     Rendezvous = 1,
     /// The CPU is to stop forever, because the machine stops.
     Stop = 2,
+    /// The CPU is to set its timer for samples.
+    Sampling = 3,
 }
 
 impl Ipi {
-    const ALL: u32 = 1 << Self::Reschedule as u32 | 1 << Self::Rendezvous as u32 | 1 << Self::Stop as u32;
+    const ALL: u32 = 1 << Self::Reschedule as u32
+        | 1 << Self::Rendezvous as u32
+        | 1 << Self::Stop as u32
+        | 1 << Self::Sampling as u32;
 }
 
 /// Why interrupts cannot be used.
@@ -189,8 +195,8 @@ pub fn send(cpu: usize, ipi: Ipi) {
     }
 }
 
-/// Handles the interrupt that this CPU has taken in the code at `pc`.
-pub(crate) fn dispatch(pc: usize) {
+/// Handles the interrupt that this CPU has taken in the code whose registers are in `frame`.
+pub(crate) fn dispatch(frame: &TrapFrame) {
     let Some(controller) = CONTROLLER.get() else { return };
     let acknowledged = match controller {
         Controller::V2(gic) => gic.acknowledge(),
@@ -218,7 +224,11 @@ pub(crate) fn dispatch(pc: usize) {
         // No device still requests this interrupt, so it can be ended first. It must be: the handler may wait for
         // another interrupt in WFI, and the GIC signals none of the same priority before this one has ended.
         end();
-        answer(number, cpu, pc);
+        answer(number, cpu, frame.pc as usize);
+    } else if fast::is_ordinary_interrupt(number) {
+        // Without a handler, no code has set the timer.
+        fast::dispatch(frame);
+        end();
     } else {
         // SAFETY: a pointer that is not null was stored by `register`, from a static.
         let handler = unsafe { slot.load(Ordering::Acquire).as_ref() };
@@ -239,10 +249,12 @@ fn answer(number: u32, cpu: usize, pc: usize) {
     const RESCHEDULE: u32 = Ipi::Reschedule as u32;
     const RENDEZVOUS: u32 = Ipi::Rendezvous as u32;
     const STOP: u32 = Ipi::Stop as u32;
+    const SAMPLING: u32 = Ipi::Sampling as u32;
     match number {
         RESCHEDULE => task::reschedule_interrupt(),
         RENDEZVOUS => smp::answer(cpu, pc),
         STOP => machine::stop_if_requested(cpu),
+        SAMPLING => sampling::follow(),
         _ => {}
     }
 }

@@ -1,0 +1,278 @@
+//! A clock that samples all CPUs: at exact times, each CPU is interrupted, and a handler gets the registers of the code
+//! that it was running.
+//!
+//! Samples come by [fast interrupts](crate::interrupt::fast) where the CPU takes them, so also in code that has
+//! interrupts masked. Where secure state keeps fast interrupts for itself, the same timer interrupts by IRQ
+//! ([`Delivery::Ordinary`]): a sample that is due while interrupts are masked comes at the end of that code.
+//!
+//! No sample comes while an exception is handled or a probe is hit. So the handler may hit probes, and may run code that
+//! only runs with all interrupts masked.
+//!
+//! There is one timer for each CPU, and one [`Sampler`] at a time. A sampler has any number of periods. The timer is
+//! set for the next deadline among them. Deadlines are multiples of the period since the start, so they do not drift,
+//! and they are the same on all CPUs. A deadline that was not met before the next one of its period is missed: the handler
+//! gets their number with the next sample. After a sample, the CPU has at least as much time for other work as the sample took.
+//!
+//! **Starting and stopping.** Only the CPU itself can set its timer. So both publish the plan, interrupt every CPU
+//! ([`Ipi::Sampling`]), and wait until each has set its timer by the plan. A CPU that takes that interrupt is in no
+//! handler of a sample, and finds the new plan at its next one. So after the stop, no CPU uses the old plan, and all
+//! timers are disarmed. No CPU starts or stops after the boot.
+
+use alloc::boxed::Box;
+use core::fmt;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::time::Duration;
+
+use aarch64_kprobes::exception::{TrapFrame, nofault};
+use aarch64_kprobes::probe;
+use fallible::OutOfMemory;
+
+use crate::interrupt::fast::{self, FastError};
+use crate::interrupt::{self, Ipi};
+use crate::per_cpu::{MAX_CPUS, PerCpu};
+use crate::{smp, task, time};
+
+const NANOSECONDS: u128 = 1_000_000_000;
+
+/// Why the CPUs cannot be sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SamplingError {
+    /// The timer of the CPU with this dense number does not interrupt.
+    Timer {
+        /// The dense number of the CPU.
+        cpu: usize,
+        /// Why there are no fast interrupts.
+        why: FastError,
+    },
+    /// There is another sampler.
+    Busy,
+    /// There is no period, or one of them is 0.
+    Period,
+    /// There is no memory for the sampler.
+    OutOfMemory,
+}
+
+impl fmt::Display for SamplingError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Timer { cpu, why } => write!(f, "CPU {cpu} cannot be sampled: {why}"),
+            Self::Busy => f.write_str("the CPUs are sampled already"),
+            Self::Period => f.write_str("a period of samples is at least 1 ns"),
+            Self::OutOfMemory => f.write_str("there is not enough memory to sample the CPUs"),
+        }
+    }
+}
+
+impl core::error::Error for SamplingError {}
+
+impl From<OutOfMemory> for SamplingError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+/// How samples interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// By FIQ on all CPUs: also where interrupts are masked.
+    Fast,
+    /// By IRQ on some CPUs, for this reason.
+    Ordinary(FastError),
+}
+
+/// Called for a sample, with
+///
+/// - the data of the sampler;
+/// - the index of the period;
+/// - the number of samples of this period that this CPU has missed since the one before;
+/// - the registers that the interrupted code would have without probes.
+pub type Handler = unsafe fn(usize, usize, u64, &TrapFrame);
+
+/// What all CPUs do while they are sampled.
+struct Plan {
+    handler: Handler,
+    data: usize,
+    /// The physical counter at the start.
+    start: u64,
+    clocks: Box<[Clock]>,
+}
+
+/// Samples of one period.
+struct Clock {
+    /// In nanoseconds.
+    period: u64,
+    /// The number of the next deadline on each CPU: its distance from the start in periods.
+    next: PerCpu<AtomicU64>,
+}
+
+/// The plan of the sampler, or null.
+static PLAN: AtomicPtr<Plan> = AtomicPtr::new(ptr::null_mut());
+/// Whether there is a sampler.
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+/// The number of changes of the plan.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+/// The number of the last change by which each CPU has set its timer.
+static FOLLOWED: PerCpu<AtomicU64> = PerCpu::new([const { AtomicU64::new(0) }; MAX_CPUS]);
+
+/// Samples all CPUs until it is dropped.
+#[derive(Debug)]
+pub struct Sampler {
+    plan: *mut Plan,
+}
+
+// SAFETY: the plan is owned, and all its changing parts are atomic.
+unsafe impl Send for Sampler {}
+// SAFETY: the plan is never changed but for its atomic parts.
+unsafe impl Sync for Sampler {}
+
+/// Returns how samples would interrupt.
+///
+/// # Errors
+///
+/// [`SamplingError::Timer`] for the first CPU whose timer does not interrupt; [`SamplingError::Busy`].
+pub fn delivery() -> Result<Delivery, SamplingError> {
+    if IS_TAKEN.load(Ordering::Relaxed) {
+        return Err(SamplingError::Busy);
+    }
+    let mut found = Delivery::Fast;
+    for cpu in smp::running() {
+        match fast::check_on(cpu) {
+            Ok(()) => {}
+            Err(why) if fast::is_ordinary(cpu) => found = Delivery::Ordinary(why),
+            Err(why) => return Err(SamplingError::Timer { cpu, why }),
+        }
+    }
+    Ok(found)
+}
+
+impl Sampler {
+    /// Starts to call `handler` with `data` on every CPU, for each of `periods`. When this returns, all CPUs have set
+    /// their timers. The caller must be a task, with interrupts unmasked.
+    ///
+    /// # Errors
+    ///
+    /// A [`SamplingError`]; nothing is sampled then.
+    ///
+    /// # Safety
+    ///
+    /// `handler` can be called with `data` on any CPU until the sampler is dropped. It keeps the contract of
+    /// [`fast::set_handler`].
+    pub unsafe fn start(periods: &[Duration], handler: Handler, data: usize) -> Result<Self, SamplingError> {
+        delivery()?;
+        if periods.is_empty() || periods.contains(&Duration::ZERO) {
+            return Err(SamplingError::Period);
+        }
+        let clocks = fallible::boxed_slice(periods.iter().map(|period| Clock {
+            period: period.as_nanos().try_into().unwrap_or(u64::MAX),
+            next: PerCpu::new([const { AtomicU64::new(1) }; MAX_CPUS]),
+        }))?;
+        let start = fast::counter();
+        let plan = fallible::boxed(Plan { handler, data, start, clocks })?;
+        if IS_TAKEN.swap(true, Ordering::Acquire) {
+            return Err(SamplingError::Busy);
+        }
+        // SAFETY: `take` takes no lock, allocates nothing and does not panic; the caller guarantees the same for
+        // `handler` (see # Safety).
+        unsafe { fast::set_handler(take) };
+        let plan = Box::into_raw(plan);
+        publish(plan);
+        Ok(Self { plan })
+    }
+}
+
+impl Drop for Sampler {
+    /// Disarms the timers of all CPUs. When this returns, the handler runs on no CPU.
+    fn drop(&mut self) {
+        publish(ptr::null_mut());
+        // SAFETY: `start` has made the plan from a box. All CPUs have followed the change to no plan, so none uses it.
+        drop(unsafe { Box::from_raw(self.plan) });
+        IS_TAKEN.store(false, Ordering::Release);
+    }
+}
+
+/// Makes all CPUs follow `plan`, and waits until they do. Only the owner of `IS_TAKEN` calls this.
+fn publish(plan: *mut Plan) {
+    PLAN.store(plan, Ordering::Release);
+    let change = CHANGES.fetch_add(1, Ordering::Release) + 1;
+    // Fast interrupts are masked, too, so that no sample sets the timer of this CPU by the old plan after `follow`.
+    fast::without(|| {
+        let this = task::current_cpu();
+        for cpu in smp::running() {
+            // A machine with one CPU may have no interrupts between CPUs.
+            if cpu == this { follow() } else { interrupt::send(cpu, Ipi::Sampling) }
+        }
+    });
+    while smp::running().any(|cpu| FOLLOWED.of(cpu).load(Ordering::Acquire) < change) {
+        task::yield_now();
+    }
+}
+
+/// Sets the timer of this CPU by the plan. Called in the handler of [`Ipi::Sampling`], or with all interrupts masked. So
+/// no sample is being handled.
+pub(crate) fn follow() {
+    let change = CHANGES.load(Ordering::Acquire);
+    // SAFETY: a plan is freed only after all CPUs have followed the next change, which this CPU does not before it
+    // stores the number of that change.
+    match unsafe { PLAN.load(Ordering::Acquire).as_ref() } {
+        Some(plan) => fast::set_deadline(plan.next_deadline(task::current_cpu())),
+        None => fast::disarm(),
+    }
+    FOLLOWED.here().store(change, Ordering::Release);
+}
+
+impl Clock {
+    /// Returns the ticks from the start to deadline `number`, rounded up.
+    fn ticks(&self, number: u64) -> u64 {
+        let ticks = u128::from(self.period) * u128::from(number) * u128::from(time::frequency());
+        ticks.div_ceil(NANOSECONDS).try_into().unwrap_or(u64::MAX)
+    }
+
+    /// Returns the number of the last deadline that is not later than `ticks` after the start.
+    fn last(&self, ticks: u64) -> u64 {
+        let period = u128::from(self.period) * u128::from(time::frequency());
+        (u128::from(ticks) * NANOSECONDS).checked_div(period).unwrap_or(0) as u64
+    }
+}
+
+impl Plan {
+    fn next_deadline(&self, cpu: usize) -> u64 {
+        let next = self.clocks.iter().map(|clock| clock.ticks(clock.next.of(cpu).load(Ordering::Relaxed))).min();
+        self.start.saturating_add(next.unwrap_or(u64::MAX))
+    }
+
+    /// Calls the handler for each period that has a deadline at `now` or before.
+    fn sample(&self, cpu: usize, now: u64, frame: &TrapFrame) {
+        let since = now.saturating_sub(self.start);
+        for (number, clock) in self.clocks.iter().enumerate() {
+            let next = clock.next.of(cpu);
+            let due = next.load(Ordering::Relaxed);
+            let last = clock.last(since);
+            if last < due {
+                continue;
+            }
+            next.store(last + 1, Ordering::Relaxed);
+            // SAFETY: `Sampler::start` requires that the handler can be called with the data until the sampler is
+            // dropped, which waits for this CPU before it frees the plan.
+            unsafe { (self.handler)(self.data, number, last - due, frame) };
+        }
+    }
+}
+
+/// Handles the interrupt of the timer in the code whose registers are in `frame`.
+fn take(frame: &TrapFrame) {
+    // SAFETY: as in `follow`: this CPU does not follow the next change while it is here.
+    let Some(plan) = (unsafe { PLAN.load(Ordering::Acquire).as_ref() }) else { return };
+    let cpu = task::current_cpu();
+    let begin = fast::counter();
+    let mut frame = *frame;
+    // SAFETY: `recover` reads words of a stack that the interrupted code has stored there.
+    let read = |address| unsafe { nofault::read::<u64>(address) }.ok();
+    // SAFETY: the current task is the one that was interrupted on this CPU.
+    unsafe { probe::recover(&mut frame, &task::current_task().calls, read) };
+    plan.sample(cpu, begin, &frame);
+    let end = fast::counter();
+    // Time for other work, so that samples that take longer than their period do not stop the CPU.
+    let earliest = end.saturating_add(end.saturating_sub(begin));
+    fast::set_deadline(plan.next_deadline(cpu).max(earliest));
+}
