@@ -9,6 +9,7 @@ use core::fmt;
 use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 
+use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::platform;
 use fallible::OutOfMemory;
 use kprobes_trace::host::Clock;
@@ -26,6 +27,84 @@ pub trait Task: Send {
 /// Starts a task with this name and body. Returns a handle to wait for its end, or an error if there is no memory for
 /// it.
 pub type Spawn = fn(&str, Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>, OutOfMemory>;
+
+/// Why the CPUs are not sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsampled {
+    /// The machine has no timer that can do it, for this reason: a clause of a sentence.
+    Timer(&'static str),
+    /// They are sampled already.
+    Busy,
+    /// There is no memory for it.
+    OutOfMemory,
+}
+
+impl fmt::Display for Unsampled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timer(why) => write!(f, "the CPUs cannot be sampled: {why}"),
+            Self::Busy => f.write_str("the CPUs are sampled already: end the other program first"),
+            Self::OutOfMemory => f.write_str("there is not enough memory to sample the CPUs"),
+        }
+    }
+}
+
+impl From<OutOfMemory> for Unsampled {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+/// Which code is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// All code but that which handles exceptions or hits.
+    Masked,
+    /// Only code that has interrupts unmasked, for this reason: a clause of a sentence.
+    Unmasked(&'static str),
+}
+
+/// What is called for a sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Called on the sampled CPU, with all interrupts masked. The arguments are `data`; the index of the period; the
+    /// number of samples that were due since the one before and could not be taken; and the registers of the
+    /// interrupted code as they would be without probes. It takes no lock that the interrupted code may hold, allocates
+    /// nothing and does not panic. It may hit probes.
+    pub take: unsafe fn(usize, usize, u64, &TrapFrame),
+    /// The first argument.
+    pub data: usize,
+}
+
+/// CPUs that are being sampled. Dropping it ends that; when the drop returns, no sample is being taken, and none will
+/// be.
+pub trait Sampled: Send + Sync {}
+
+/// A clock that interrupts every CPU to see what it does.
+///
+/// # Safety
+///
+/// After a [`Sampled`] has been dropped, its [`Sample`] must not be called.
+pub unsafe trait SamplingClock: Sync {
+    /// Returns which code can be sampled.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsampled::Timer`].
+    fn coverage(&self) -> Result<Coverage, Unsampled>;
+
+    /// Starts to sample every running CPU with each of `periods`, which are not 0. Called by a task, with interrupts
+    /// unmasked.
+    ///
+    /// # Errors
+    ///
+    /// The reason why nothing is sampled.
+    ///
+    /// # Safety
+    ///
+    /// The function of `sample` can be called with its data, on any CPU, until the result is dropped.
+    unsafe fn start(&self, periods: &[Duration], sample: Sample) -> Result<Box<dyn Sampled>, Unsampled>;
+}
 
 /// The services of the kernel that the console runs in, passed to [`init`].
 ///
@@ -87,6 +166,11 @@ pub unsafe trait Host: Sync {
     /// By default, masks all of PSTATE.DAIF.
     fn masked(&self, action: &mut dyn FnMut()) {
         platform::with_masked(action);
+    }
+
+    /// Returns the clock that samples the CPUs, for `profile:`, if the kernel has one.
+    fn sampling_clock(&self) -> Option<&'static dyn SamplingClock> {
+        None
     }
 
     /// Returns the maximum number of CPUs; CPU numbers are below it. Called once, when the first rings or the first

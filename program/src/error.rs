@@ -292,6 +292,10 @@ pub enum Problem {
     OneGlob,
     /// An `interval` with an invalid unit or count.
     Interval,
+    /// A `profile` with an invalid unit or count.
+    Profile,
+    /// A `software` with an unknown event, or an invalid count.
+    SoftwareEvent,
     /// `inline` with neither `entry` nor `return`.
     InlineWhere,
     /// Something other than `{` after the probes.
@@ -621,13 +625,15 @@ impl fmt::Display for Problem {
             Self::LongProgram { most } => return write!(f, "a program has at most {most} bytes"),
             Self::OutOfMemory => "there is not enough memory to read the program",
             Self::Empty => "a program consists of probes and actions, as in kprobe:f { @ = count(); }",
-            Self::ProbeKind => "a probe is kprobe:, kretprobe:, return:, insn:, inline:, tracepoint:, interval:, BEGIN or END",
+            Self::ProbeKind => "a probe is kprobe:, kretprobe:, return:, insn:, inline:, tracepoint:, profile:, software:, interval:, BEGIN or END",
             Self::ProbeName => "a function is missing here",
             Self::OpenBracket => "this bracket is not closed",
             Self::Offset => "an offset is a number of bytes, as in 8 or 0x10, and a multiple of 4",
             Self::GlobOffset => "a probe with an offset names one function, without `*` or `?`",
             Self::OneGlob => "one name is expected here, possibly with `*` or `?`",
             Self::Interval => "an interval is interval:s:N, :ms:N, :us:N or :hz:N, with N from 1, or interval:5ms; hz:N is at most 1000000",
+            Self::Profile => "a profile is profile:hz:N, :s:N, :ms:N or :us:N, with N from 1, or profile:5ms; at most 100000 samples a second",
+            Self::SoftwareEvent => "a software event is software:cpu-clock:N, a sample of each CPU every N nanoseconds, with N from 10000",
             Self::InlineWhere => "an inlined function is probed by inline:FUNC:entry or inline:FUNC:return",
             Self::Block => "a block of actions in `{` and `}` is expected here",
             Self::OpenBlock => "this block is not closed by `}`",

@@ -59,13 +59,38 @@ static MAPS: [Refused; 1] =
 /// Kinds of probes.
 static PROBES: [Refused; 5] = [
     refused("uprobe u uretprobe ur usdt U", "there is no user space"),
-    refused(
-        "profile p hardware h software s",
-        "use interval:, which runs periodically in its own task, or insn:FUNC:* for each instruction",
-    ),
+    refused("hardware h", SAMPLE_BY_TIME),
     refused("watchpoint w asyncwatchpoint aw", "use insn:FUNC:OFF on the instruction that accesses the memory"),
     refused("iter it", "use the console command `tasks`"),
     refused("self test bench", "use BEGIN, END and interval:"),
+];
+
+/// The events of `hardware:`, which are those of Linux.
+static HARDWARE: [Refused; 3] = [
+    refused("hardware:cpu-cycles hardware:cycles hardware:ref-cycles", SAMPLE_BY_TIME),
+    refused(
+        "hardware:instructions hardware:branch-instructions hardware:branches hardware:branch-misses",
+        "no counter interrupts here; use insn:FUNC:* for each instruction of a function",
+    ),
+    refused(
+        "hardware:cache-references hardware:cache-misses hardware:bus-cycles hardware:frontend-stalls \
+         hardware:backend-stalls",
+        SAMPLE_BY_TIME,
+    ),
+];
+const SAMPLE_BY_TIME: &str = "no counter interrupts here; use profile:hz:N to sample by time";
+
+/// The events of `software:` that cannot be counted, with those of Linux that replace them.
+static SOFTWARE: [Refused; 5] = [
+    refused("software:task-clock", "use software:cpu-clock:N, which samples all tasks, and comm"),
+    refused("software:context-switches software:cs", "use tracepoint:sched:sched_switch"),
+    refused("software:cpu-migrations", "use tracepoint:sched:sched_migrate_task"),
+    refused(
+        "software:page-faults software:faults software:minor-faults software:major-faults \
+         software:alignment-faults software:emulation-faults",
+        "the kernel has no user space and pages no memory in",
+    ),
+    refused("software:dummy software:bpf-output", "use BEGIN, which runs once"),
 ];
 
 fn find(table: &'static [Refused], name: &str) -> Option<Problem> {
@@ -99,6 +124,25 @@ pub(crate) fn probe_alone(name: &str) -> Option<Problem> {
 /// Returns the problem with `name` as the kind of a probe.
 pub(crate) fn probe(name: &str) -> Option<Problem> {
     find(&PROBES, name).or_else(|| keyword(name))
+}
+
+/// Returns the problem with `event`, which may be followed by `:` and a number, after `hardware:`.
+pub(crate) fn hardware(event: &str) -> Problem {
+    let event = event.split(':').next().unwrap_or(event);
+    event_in(&HARDWARE, event).unwrap_or(Problem::Foreign { name: "hardware", why: SAMPLE_BY_TIME })
+}
+
+/// Returns the problem with `event` after `software:`, if bpftrace has such an event.
+pub(crate) fn software(event: &str) -> Option<Problem> {
+    event_in(&SOFTWARE, event)
+}
+
+/// Returns the problem with the event whose name in `table` ends with `:` and `event`.
+fn event_in(table: &'static [Refused], event: &str) -> Option<Problem> {
+    table.iter().find_map(|&Refused { names, why }| {
+        let name = names.split(' ').find(|name| name.split_once(':').is_some_and(|(_, other)| other == event))?;
+        Some(Problem::Foreign { name, why })
+    })
 }
 
 /// The problem with positional parameters, `$1` and `$#`.

@@ -5,6 +5,7 @@ mod instructions;
 mod lifecycle;
 mod nesting;
 mod returns;
+mod samples;
 mod values;
 
 use alloc::collections::BTreeMap;

@@ -17,6 +17,7 @@
 //! | `hit` | the hit path: running a clause, and the state that it can ask for |
 //! | `list` | what probes match, without probing |
 //! | `stages` | what a program became on its way to instructions |
+//! | `samples` | clauses that run for samples: `profile:`, `software:` |
 //! | `alone` | clauses that run at no hit: `BEGIN`, `END`, `interval:` |
 
 #[cfg(any(target_os = "none", test))]
@@ -44,6 +45,8 @@ mod names;
 mod places;
 #[cfg(target_os = "none")]
 mod running;
+#[cfg(target_os = "none")]
+mod samples;
 #[cfg(target_os = "none")]
 mod snippets;
 #[cfg(target_os = "none")]

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::time::Duration;
 
 use aarch64_kprobes::event::{self, Event};
 use aarch64_kprobes::probe;
@@ -15,6 +16,7 @@ use kprobes_vm::code::{Builtin, Op, Routine};
 use super::exits::{Exit, exit_at};
 use super::hit;
 use super::inlined::{Copies, Site, Table};
+use super::samples::SampledClause;
 use crate::nearest::nearest;
 use crate::{prologue, source_lines, symbol};
 
@@ -83,6 +85,8 @@ pub(super) struct Places {
     pub names: Vec<Probe>,
     /// The clauses that run at no hit, each with the number of its name.
     pub alone: Vec<(usize, usize)>,
+    /// The clauses that run for samples.
+    pub sampled: Vec<SampledClause>,
     /// The values of the functions whose copies are probed, and of the functions that contain the copies, with their
     /// names.
     pub inlined: Vec<(u64, String)>,
@@ -96,14 +100,17 @@ struct Wants {
     registers: bool,
     /// Whether it asks for the caller of the function.
     caller: bool,
+    /// Whether it asks for the function.
+    function: bool,
 }
 
 impl Wants {
     fn of(routine: &Routine) -> Self {
-        let mut wants = Self { registers: false, caller: false };
+        let mut wants = Self { registers: false, caller: false, function: false };
         for op in &routine.ops {
             match op {
                 Op::Load { what: Builtin::Register(register), .. } => wants.registers |= !hit::is_passed(*register),
+                Op::Load { what: Builtin::Function, .. } => wants.function = true,
                 Op::Load { what: Builtin::Caller, .. } | Op::Stack { .. } => wants.caller = true,
                 _ => {}
             }
@@ -134,6 +141,14 @@ impl Places {
                 fallible::push(&mut self.alone, (clause, self.names.len()))?;
                 fallible::push(&mut self.names, probe.node.try_clone()?)?;
                 return Ok(());
+            }
+            Probe::Profile { .. } | Probe::CpuClock { .. } => {
+                let period = Duration::from_nanos(probe.node.sampling_period().unwrap_or(u64::MAX));
+                let name = self.name(probe.node.try_clone()?)?;
+                let (probe, wants_function) = (self.probe(), wants.function);
+                let wants_caller = wants.caller;
+                let sampled = SampledClause { clause, name, probe, period, wants_function, wants_caller };
+                return Ok(fallible::push(&mut self.sampled, sampled)?);
             }
             Probe::Inline { function, exit } => {
                 let found = table.copies(function, *exit);

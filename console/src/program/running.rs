@@ -23,6 +23,7 @@ use super::compiled::Reason;
 use super::inlined::Table;
 use super::names::{Image, ProgramNames};
 use super::places::{Place, Places};
+use super::samples::{SampledClause, Samples};
 use super::snippets::Snippets;
 use crate::host::{self, host};
 use crate::{symbol, time};
@@ -39,6 +40,8 @@ pub struct Shared {
     pub(super) names: Vec<Probe>,
     /// The clauses that run at no hit, each with the number of its name.
     pub(super) alone: Vec<(usize, usize)>,
+    /// The clauses that run for samples.
+    pub(super) sampled: Vec<SampledClause>,
     /// The values of the functions whose copies are probed, and of the functions that contain the copies, with their
     /// names, in ascending order of the values.
     inlined: Vec<(u64, String)>,
@@ -48,6 +51,8 @@ pub struct Shared {
     missing: Vec<String>,
     /// The number of periods of `interval:` clauses that were missed.
     pub(super) late: AtomicU64,
+    /// The number of samples that were missed.
+    pub(super) unsampled: AtomicU64,
     /// The time at which the tasks of the program were told to end, in nanoseconds; `u64::MAX` before that.
     ending: AtomicU64,
     /// Whether a task is draining the output. Only one task at a time can.
@@ -59,7 +64,8 @@ pub struct Shared {
 
 /// A running program. Dropping it ends it without running its `END`, and shows nothing.
 pub struct Program {
-    // The probes are dropped before the fields below, which their handlers use.
+    // The samples and the probes are dropped before the fields below, which their handlers use.
+    samples: Samples,
     pub(super) attached: Attached,
     tasks: Tasks,
     pub(super) shared: Arc<Shared>,
@@ -244,7 +250,7 @@ impl Shared {
         if config.missing == Missing::Ignored {
             missing.clear();
         }
-        let probes = all.places.len() + all.alone.len();
+        let probes = all.places.len() + all.alone.len() + all.sampled.len();
         match config.probes {
             _ if probes == 0 => return Err(Refusal::new(sentence(format_args!("no probe reaches anything")))),
             Some(most) if probes > most => {
@@ -254,22 +260,25 @@ impl Shared {
             }
             _ => {}
         }
-        let Places { places, spans, names, alone, mut inlined, untold } = all;
+        let Places { places, spans, names, alone, sampled, mut inlined, untold } = all;
         inlined.sort_unstable();
         inlined.dedup_by_key(|(value, _)| *value);
         let store = Store::new(&program.code, &limits, time::nanoseconds());
         let store = store.map_err(|flaw| Refusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;
-        let (ending, reading, late) = (AtomicU64::new(u64::MAX), AtomicBool::new(false), AtomicU64::new(0));
+        let (ending, reading) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
+        let (late, unsampled) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok((
             Self {
                 program,
                 store,
                 names,
                 alone,
+                sampled,
                 inlined,
                 untold,
                 missing,
                 late,
+                unsampled,
                 ending,
                 reading,
                 format: options.format,
@@ -352,9 +361,13 @@ impl Program {
     /// Returns the errors of [`start`](Self::start), or a refusal that [is stopped](Refusal::is_stopped).
     pub fn start_unless(text: &str, options: Options, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
         let mut program = Self::prepare(text, options, is_stopped)?;
-        let Self { attached, tasks, shared } = &mut program;
+        let Self { samples, attached, tasks, shared } = &mut program;
         alone::run(shared, |probe| *probe == Probe::Begin);
         attached.arm(is_stopped).map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
+        // SAFETY: `shared` is in an `Arc`, so it does not move. `Program` drops the field with the samples before the
+        // `Arc`, and `detach` keeps this order.
+        let sampled = unsafe { samples.start(shared, is_stopped) };
+        sampled.map_err(|why| Refusal::new(sentence(format_args!("{why}"))))?;
         tasks.intervals = Some(alone::start_intervals(shared)?);
         Ok(program)
     }
@@ -382,8 +395,12 @@ impl Program {
         {
             return Err(Refusal::at(sentence(format_args!("{why}")), spans.get(*probe).copied().unwrap_or_default()));
         }
+        let samples = Samples::prepare(&shared).map_err(|why| {
+            let first = shared.sampled.first().and_then(|sampled| spans.get(sampled.probe));
+            Refusal::at(sentence(format_args!("{why}")), first.copied().unwrap_or_default())
+        })?;
         let tasks = Tasks { intervals: None, shared: shared.clone() };
-        Ok(Self { attached, tasks, shared })
+        Ok(Self { samples, attached, tasks, shared })
     }
 
     /// Writes the number of probes, if the form of the output has an object for it.
@@ -398,7 +415,7 @@ impl Program {
     /// Returns the number of probes, including those of clauses that run at no hit.
     #[must_use]
     pub fn probes(&self) -> usize {
-        self.attached.count() + self.shared.alone.len()
+        self.attached.count() + self.shared.alone.len() + self.shared.sampled.len()
     }
 
     /// Returns the probes on code.
@@ -430,6 +447,12 @@ impl Program {
     #[must_use]
     pub fn missing(&self) -> &[String] {
         &self.shared.missing
+    }
+
+    /// Returns why code that has interrupts masked is not sampled, if the program samples only other code.
+    #[must_use]
+    pub fn unmasked_only(&self) -> Option<&'static str> {
+        self.samples.unmasked_only()
     }
 
     /// Returns the numbers of the clauses, from 0, that are interpreted because they could not be compiled, with the
@@ -475,7 +498,8 @@ impl Program {
 
     /// Unregisters the probes and ends the tasks: no clause runs any more. Returns the rest of the program.
     pub fn detach(self) -> Detached {
-        let Self { attached, tasks, shared } = self;
+        let Self { samples, attached, tasks, shared } = self;
+        drop(samples);
         let unseen = attached.detach();
         drop(tasks);
         Detached { shared, unseen }
@@ -517,6 +541,7 @@ impl Detached {
         let busy = fallible::format(format_args!("another hit was being handled on the same CPU{or}"))?;
         for (missed, [one, many], why) in [
             (shared.late.load(Ordering::Relaxed), ["interval", "intervals"], "the CPU was busy"),
+            (shared.unsampled.load(Ordering::Relaxed), ["sample", "samples"], "the timer was answered too late"),
             (unseen.hits, ["hit", "hits"], busy.as_str()),
             (unseen.returns, ["return", "returns"], "the call was in progress when the program ended"),
         ] {

@@ -93,6 +93,9 @@ fn describe(program: &Program, out: &mut dyn Write) -> fmt::Result {
             "{untold} inlined copies are not probed: no instruction marks where they are entered or left"
         )?,
     }
+    if let Some(why) = program.unmasked_only() {
+        writeln!(out, "code that has interrupts masked is not sampled: {why}")?;
+    }
     program.missing().iter().try_for_each(|missing| writeln!(out, "warning: {missing}"))?;
     program
         .interpreted()

@@ -53,6 +53,9 @@ fn each_kind_of_probe_allows_what_it_has() {
     refuses("kretprobe:f, kprobe:f { print(retval); }", "                              ^^^^^^", Problem::NoReturnValue);
     refuses("BEGIN { print(func); }", "              ^^^^", Problem::NoHit);
     refuses("END { print(kstack); }", "            ^^^^^^", Problem::NoHit);
+    refuses("profile:hz:99 { @ = sum(arg0); }", "                        ^^^^", Problem::ArgumentAway);
+    refuses("software:cpu:1e6 { @ = sum(retval); }", "                           ^^^^^^", Problem::NoReturnValue);
+    refuses("profile:hz:99 { for ($kv : @) { } @[1] = 1; }", "                           ^", Problem::LoopAtHit);
     refuses("interval:s:1 { print(reg(\"x0\")); }", "                     ^^^^^^^^^", Problem::NoHit);
     refuses("interval:s:1 { print(str(5)); }", "                     ^^^^^^", Problem::NoHit);
     refuses("interval:s:1 { print(*(u8 *)5); }", "                      ^^^^^^^", Problem::NoHit);

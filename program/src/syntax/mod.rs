@@ -19,6 +19,7 @@ mod macros;
 mod matching;
 mod parser;
 mod probe;
+mod sampling;
 mod task;
 mod text;
 mod token;

@@ -5,6 +5,7 @@ use alloc::string::String;
 
 use fallible::OutOfMemory;
 
+use super::sampling;
 use super::token::{Cursor, number, time};
 use super::tree::{Probe, Spanned, Unit};
 use crate::error::{Error, Problem, Span};
@@ -215,12 +216,20 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
             }
         }
         "interval" | "i" => interval(rest.text).ok_or(rest.span().error(Problem::Interval)),
+        "profile" | "p" => sampling::profile(rest.text).ok_or(rest.span().error(Problem::Profile)),
+        "software" | "s" => sampling::software(rest.text).map_err(|problem| rest.span().error(problem)),
+        "hardware" | "h" => Err(whole.span().error(foreign::hardware(rest.text))),
         other => Err(kind.span().error(foreign::probe(other).unwrap_or(Problem::ProbeKind))),
     }
 }
 
-/// Parses `s:N` with any unit, a time such as `5ms`, or nanoseconds.
+/// Parses the period of an `interval:`.
 fn interval(text: &str) -> Option<Probe> {
+    period(text).map(|(count, unit)| Probe::Interval { count, unit })
+}
+
+/// Parses `s:N` with any unit, a time such as `5ms`, or nanoseconds.
+pub(super) fn period(text: &str) -> Option<(u64, Unit)> {
     let (count, unit) = match text.split_once(':') {
         Some((name, count)) => (number(count)?, Unit::ALL.into_iter().find(|unit| unit.name() == name)?),
         None => {
@@ -231,5 +240,5 @@ fn interval(text: &str) -> Option<Probe> {
         }
     };
     unit.period(count)?;
-    Some(Probe::Interval { count, unit })
+    Some((count, unit))
 }

@@ -129,6 +129,22 @@ fn names_of_probes_are_taken_as_they_stand() {
         assert_eq!((&read, unit.period(count)), (&Probe::Interval { count, unit }, Some(period)), "{written}");
         assert_eq!(probe(&format!("{read} {{}}")), read);
     }
+    let samples = |count, unit| Probe::Profile { count, unit };
+    for (written, read, period) in [
+        ("profile:hz:99", samples(99, Unit::Hertz), 10_101_010),
+        ("p:s:1", samples(1, Unit::Seconds), 1_000_000_000),
+        ("profile:us:10", samples(10, Unit::Microseconds), 10_000),
+        ("profile:100ms", samples(100, Unit::Milliseconds), 100_000_000),
+        ("p:10000", samples(10, Unit::Microseconds), 10_000),
+        ("software:cpu-clock:1e6", Probe::CpuClock { period: 1_000_000 }, 1_000_000),
+        ("s:cpu:10001", Probe::CpuClock { period: 10_001 }, 10_001),
+        ("software:cpu-clock", Probe::CpuClock { period: 1_000_000 }, 1_000_000),
+        ("software:cpu:", Probe::CpuClock { period: 1_000_000 }, 1_000_000),
+    ] {
+        assert_eq!(probe(&format!("{written} {{}}")), read);
+        assert_eq!((probe(&format!("{read} {{}}")).sampling_period(), &read), (Some(period), &read), "{written}");
+    }
+    assert_eq!(probe("interval:s:1 {}").sampling_period(), None);
     assert_eq!(probe("k:f {}"), probe("kprobe:f {}"));
     assert_eq!(probe("kr:f {}"), probe("kretprobe:f {}"));
     assert_eq!((probe("begin {}"), probe("end {}")), (Probe::Begin, Probe::End));
@@ -142,9 +158,10 @@ fn the_reference_lists_probes_that_there_are() {
     let reference = include_str!("../../../docs/language.md");
     let (_, table) = reference.split_once("|---|---|---|---|---|\n").unwrap();
     let lines: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
-    assert_eq!(lines.len(), 13);
+    assert_eq!(lines.len(), 15);
     for probe in lines.iter().flat_map(|line| line.split('|').nth(1).unwrap().split(", ")) {
-        let probe = probe.trim().trim_matches('`').replace("OFF", "0x10").replace(":LINE", ":7").replace(":N", ":5");
+        let probe =
+            probe.trim().trim_matches('`').replace("OFF", "0x10").replace(":LINE", ":7").replace(":N", ":50000");
         assert!(parse_probes(&probe).is_ok(), "{probe}");
     }
 }
@@ -177,6 +194,14 @@ fn probes_are_refused_where_they_are_wrong() {
     refuses("interval:1500 {}", "         ^^^^", Problem::Interval);
     refuses("interval:s:1s {}", "         ^^^^", Problem::Interval);
     refuses("interval:min:5 {}", "         ^^^^^", Problem::Interval);
+    refuses("profile:hz:0 {}", "        ^^^^", Problem::Profile);
+    refuses("profile:hz:100001 {}", "        ^^^^^^^^^", Problem::Profile);
+    refuses("p:us:9 {}", "  ^^^^", Problem::Profile);
+    refuses("profile:99 {}", "        ^^", Problem::Profile);
+    refuses("profile:min:5 {}", "        ^^^^^", Problem::Profile);
+    refuses("software:cpu-clock:9999 {}", "         ^^^^^^^^^^^^^^", Problem::SoftwareEvent);
+    refuses("software:cpu:x {}", "         ^^^^^", Problem::SoftwareEvent);
+    refuses("software:clock:10000 {}", "         ^^^^^^^^^^^", Problem::SoftwareEvent);
     refuses("kprobe:f print(1);", "         ^^^^^", Problem::Block);
     refuses("kprobe:f", "        ^", Problem::Block);
 }

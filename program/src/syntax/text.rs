@@ -49,6 +49,8 @@ impl Display for Probe {
             Self::Begin => f.write_str("BEGIN"),
             Self::End => f.write_str("END"),
             Self::Interval { count, unit } => write!(f, "interval:{}:{count}", unit.name()),
+            Self::Profile { count, unit } => write!(f, "profile:{}:{count}", unit.name()),
+            Self::CpuClock { period } => write!(f, "software:cpu-clock:{period}"),
             Self::Entry { glob } => write!(f, "kprobe:{glob}"),
             Self::Return { glob } => write!(f, "kretprobe:{glob}"),
             Self::Exit { glob } => write!(f, "return:{glob}"),

@@ -89,6 +89,18 @@ pub enum Probe {
         /// The unit.
         unit: Unit,
     },
+    /// `profile:hz:N` and other units: periodically on every CPU, in the code that the CPU runs.
+    Profile {
+        /// The number of units, not 0.
+        count: u64,
+        /// The unit.
+        unit: Unit,
+    },
+    /// `software:cpu-clock:N`: as [`Profile`](Self::Profile), by the period.
+    CpuClock {
+        /// The period, in nanoseconds.
+        period: u64,
+    },
     /// `kprobe:GLOB`: at the entry of every function that matches.
     Entry {
         /// The glob for the functions.
@@ -147,6 +159,8 @@ impl TryClone for Probe {
             Self::Begin => Self::Begin,
             Self::End => Self::End,
             &Self::Interval { count, unit } => Self::Interval { count, unit },
+            &Self::Profile { count, unit } => Self::Profile { count, unit },
+            &Self::CpuClock { period } => Self::CpuClock { period },
             Self::Entry { glob } => Self::Entry { glob: fallible::copy(glob)? },
             Self::Return { glob } => Self::Return { glob: fallible::copy(glob)? },
             Self::Exit { glob } => Self::Exit { glob: fallible::copy(glob)? },
@@ -222,12 +236,24 @@ impl Probe {
             Self::Begin => "BEGIN",
             Self::End => "END",
             Self::Interval { .. } => "interval",
+            Self::Profile { .. } => "profile",
+            Self::CpuClock { .. } => "software",
             Self::Entry { .. } | Self::Offset { .. } | Self::Line { .. } => "kprobe",
             Self::Return { .. } => "kretprobe",
             Self::Exit { .. } => "return",
             Self::Instruction { .. } => "insn",
             Self::Tracepoint { .. } => "tracepoint",
             Self::Inline { .. } => "inline",
+        }
+    }
+
+    /// Returns the nanoseconds between samples, if the probe samples the CPUs.
+    #[must_use]
+    pub fn sampling_period(&self) -> Option<u64> {
+        match *self {
+            Self::Profile { count, unit } => unit.period(count),
+            Self::CpuClock { period } => Some(period),
+            _ => None,
         }
     }
 }

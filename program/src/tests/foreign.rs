@@ -64,12 +64,31 @@ fn every_kind_of_probe_of_the_guide_is_known_or_refused_by_name() {
             // For these, the sentence about kinds of probes says enough.
             let is_half = match name {
                 "BEGIN" | "END" | "begin" | "end" => probe.contains(':'),
-                "kprobe" | "kretprobe" | "interval" | "tracepoint" | "fentry" | "fexit" | "rawtracepoint" => {
-                    !probe.contains(':')
-                }
+                "kprobe" | "kretprobe" | "interval" | "tracepoint" | "fentry" | "fexit" | "rawtracepoint" | "profile"
+                | "software" => !probe.contains(':'),
                 _ => !probe.contains(':') && name.len() <= 2,
             };
             assert!(problem != Some(Problem::ProbeKind) || is_half, "{probe}");
+        }
+    }
+}
+
+/// bpftrace's events of `software:` and `hardware:`, docs/language.md.
+const EVENTS: &str = "software:cpu-clock software:cpu software:task-clock software:page-faults software:faults \
+    software:context-switches software:cs software:cpu-migrations software:minor-faults software:major-faults \
+    software:alignment-faults software:emulation-faults software:dummy software:bpf-output hardware:cpu-cycles hardware:cycles \
+    hardware:instructions hardware:cache-references hardware:cache-misses hardware:branch-instructions hardware:branches \
+    hardware:branch-misses hardware:bus-cycles hardware:frontend-stalls hardware:backend-stalls hardware:ref-cycles";
+
+#[test]
+fn every_event_of_the_guide_is_known_or_refused_by_name() {
+    for event in EVENTS.split_whitespace() {
+        for written in [format!("{event} {{ }}"), format!("{event}: {{ }}"), format!("{event}:10000 {{ }}")] {
+            match error(&written).map(|error| error.problem) {
+                None => assert!(event.starts_with("software:cpu"), "{written}"),
+                Some(Problem::Foreign { name, .. }) => assert_eq!(name, event),
+                Some(other) => panic!("{written}: {other:?}"),
+            }
         }
     }
 }
@@ -106,10 +125,15 @@ fn a_refusal_names_what_comes_nearest() {
             "bpftrace's `$1` is not supported: write the value into the program",
         ),
         (
-            "profile:hz:99 { @[kstack] = count(); }",
-            "^^^^^^^",
-            "bpftrace's `profile` is not supported: use interval:, which runs periodically in its own task, or \
-             insn:FUNC:* for each instruction",
+            "hardware:cache-misses:1e6 { @[kstack] = count(); }",
+            "^^^^^^^^^^^^^^^^^^^^^^^^^",
+            "bpftrace's `hardware:cache-misses` is not supported: no counter interrupts here; use profile:hz:N to \
+             sample by time",
+        ),
+        (
+            "software:cs:100 { @[kstack] = count(); }",
+            "         ^^^^^^",
+            "bpftrace's `software:cs` is not supported: use tracepoint:sched:sched_switch",
         ),
     ] {
         let shown = error(program).expect(program).within(program).to_string();

@@ -55,6 +55,8 @@ fn every_error_is_shown() {
         GlobOffset,
         OneGlob,
         Interval,
+        Profile,
+        SoftwareEvent,
         InlineWhere,
         Block,
         OpenBlock,

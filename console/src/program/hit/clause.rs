@@ -89,6 +89,16 @@ pub(crate) fn run_alone(shared: &Shared, clause: usize, name: u64) {
     Moment { site: &site, registers: &TrapFrame::ZERO, return_address: None, result: 0 }.run();
 }
 
+/// Runs the clause of `site` for a sample of the code with the registers `frame`, with all interrupts masked.
+///
+/// # Safety
+///
+/// The program of the site must live.
+#[inline(never)]
+pub(crate) unsafe fn run_sample(site: &Site, frame: &TrapFrame) {
+    Moment { site, registers: frame, return_address: None, result: 0 }.run();
+}
+
 /// The registers of the probed code.
 pub(super) trait Registers {
     fn register(&self, register: Register) -> u64;
@@ -165,7 +175,7 @@ impl<R: Registers> Moment<'_, R> {
     #[inline(always)]
     pub fn run(&self) {
         // SAFETY: `attach` requires that the program of a site outlives its probe. A site of `run_alone` has its
-        // program from a reference.
+        // program from a reference, and `run_sample` requires that it lives.
         let Shared { program, store, .. } = unsafe { &*self.site.shared };
         run(&program.code, self.site.clause, store, self);
     }

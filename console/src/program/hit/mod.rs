@@ -15,4 +15,4 @@ mod handler;
 mod leave;
 
 #[cfg(target_os = "none")]
-pub(super) use clause::{INTERPRETER, Site, is_passed, run_alone};
+pub(super) use clause::{INTERPRETER, Site, is_passed, run_alone, run_sample};

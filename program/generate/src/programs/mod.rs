@@ -245,6 +245,10 @@ fn probe(random: &mut Random) -> Probe {
     match random.below(10) {
         0 => Probe::Begin,
         1 => Probe::End,
+        2 if random.below(3) == 0 => match random.below(2) {
+            0 => Probe::CpuClock { period: 10_000 + random.below(5000) as u64 },
+            _ => Probe::Profile { count: 10 + random.below(5000) as u64, unit: random.of(&Unit::ALL) },
+        },
         2 => Probe::Interval { count: 1 + random.below(5000) as u64, unit: random.of(&Unit::ALL) },
         3 | 4 => Probe::Entry { glob },
         5 if random.below(2) == 0 => Probe::Return { glob },

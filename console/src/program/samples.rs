@@ -1,0 +1,111 @@
+//! Clauses that run for samples: at exact times, on every CPU, in the code that the CPU runs. The kernel has the clock
+//! ([`SamplingClock`]). The clauses are interpreted.
+
+use alloc::boxed::Box;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+
+use aarch64_kprobes::exception::TrapFrame;
+
+use super::exits::Exit;
+use super::hit::{self, Site};
+use super::running::Shared;
+use crate::host::{Coverage, Sample, Sampled, SamplingClock, Unsampled, host};
+use crate::{prologue, symbol};
+
+/// A clause that runs for samples.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SampledClause {
+    /// The number of the clause.
+    pub clause: usize,
+    /// The number of the probe's name.
+    pub name: usize,
+    /// The number of the probe in the text of the program.
+    pub probe: usize,
+    pub period: Duration,
+    /// Whether the clause asks for the function that was interrupted.
+    pub wants_function: bool,
+    /// Whether the clause asks for the caller of that function.
+    pub wants_caller: bool,
+}
+
+/// The samples that a program takes. Dropping it ends them.
+pub(super) struct Samples {
+    running: Option<Box<dyn Sampled>>,
+    coverage: Coverage,
+}
+
+/// Returns the kernel's clock.
+fn clock() -> Result<&'static dyn SamplingClock, Unsampled> {
+    host().sampling_clock().ok_or(Unsampled::Timer("this kernel has no clock for samples"))
+}
+
+impl Samples {
+    /// Finds out which code can be sampled for `shared`. No sample is taken yet.
+    ///
+    /// # Errors
+    ///
+    /// The program has clauses for samples, and the CPUs cannot be sampled.
+    pub fn prepare(shared: &Shared) -> Result<Self, Unsampled> {
+        let coverage = if shared.sampled.is_empty() { Coverage::Masked } else { clock()?.coverage()? };
+        Ok(Self { running: None, coverage })
+    }
+
+    /// Starts the samples of `shared`, if it has clauses for samples, unless `is_stopped` is true.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the CPUs are not sampled.
+    ///
+    /// # Safety
+    ///
+    /// `shared` must outlive the samples and must not move.
+    pub unsafe fn start(&mut self, shared: &Shared, is_stopped: &dyn Fn() -> bool) -> Result<(), Unsampled> {
+        if shared.sampled.is_empty() || is_stopped() {
+            return Ok(());
+        }
+        let periods = fallible::collect(shared.sampled.iter().map(|sampled| sampled.period))?;
+        let sample = Sample { take, data: core::ptr::from_ref(shared).expose_provenance() };
+        // SAFETY: `take` can be called with the address of `shared` as long as `shared` lives, which is longer than the
+        // samples are taken (see # Safety).
+        self.running = Some(unsafe { clock()?.start(&periods, sample) }?);
+        Ok(())
+    }
+
+    /// Returns why only code that has interrupts unmasked is sampled, if that is so.
+    pub fn unmasked_only(&self) -> Option<&'static str> {
+        match self.coverage {
+            Coverage::Unmasked(why) => Some(why),
+            Coverage::Masked => None,
+        }
+    }
+}
+
+/// Takes a sample for the clause with this number, after `missed` that could not be taken, of the code that was interrupted
+/// with the registers `frame`. What the clause asks about the code is looked up here, because these functions may be
+/// probed.
+///
+/// # Safety
+///
+/// `shared` must be the address of a `Shared` that lives, and all interrupts must be masked.
+unsafe fn take(shared: usize, number: usize, missed: u64, frame: &TrapFrame) {
+    let shared: *const Shared = core::ptr::with_exposed_provenance(shared);
+    // SAFETY: the caller guarantees that the `Shared` lives (see # Safety).
+    let program = unsafe { &*shared };
+    let Some(sampled) = program.sampled.get(number).filter(|_| !program.is_ending()) else { return };
+    program.unsampled.fetch_add(missed, Ordering::Relaxed);
+    let pc = frame.pc as usize;
+    let function = sampled.wants_function.then(|| symbol::function(pc)).flatten().unwrap_or(pc..pc);
+    let site = Site {
+        shared,
+        clause: sampled.clause,
+        name: sampled.name as u64,
+        function: function.start as u64,
+        function_end: function.end as u64,
+        is_caller_in_link: sampled.wants_caller && prologue::is_caller_in_link(pc),
+        exit: Exit::Always,
+        caller: None,
+    };
+    // SAFETY: the program of the site lives (see # Safety).
+    unsafe { hit::run_sample(&site, frame) };
+}

@@ -1,0 +1,252 @@
+//! Samples: they come at exact times on every CPU, show what it does wherever that is, and end with their program.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::arch::asm;
+use core::hint::black_box;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
+
+use runtime::sync::IrqMask;
+use runtime::task::JoinHandle;
+use runtime::{smp, task, time};
+
+use super::{finished, map, refused, start, target};
+use crate::test;
+
+/// Defines functions that do nothing else until the counter reads their argument.
+macro_rules! spinners {
+    ($($name:ident = $number:literal;)*) => {
+        $(
+            #[inline(never)]
+            fn $name(end: u64) {
+                while time::counter() < end {
+                    // Without different numbers, the functions could be merged.
+                    black_box($number);
+                }
+            }
+        )*
+    };
+}
+
+spinners! {
+    first = 1;
+    second = 2;
+    third = 3;
+    masked = 4;
+}
+
+/// Runs `spin` for `duration`, and returns the ticks of the counter that it took.
+fn spin(spin: fn(u64), duration: Duration) -> u64 {
+    let begin = time::counter();
+    black_box(spin)(begin + time::ticks(duration));
+    time::counter() - begin
+}
+
+/// Returns the number in the line that begins with `start`; 0 if there is no such line.
+fn number(printed: &str, start: &str) -> u64 {
+    let line = printed.lines().find_map(|line| line.strip_prefix(start));
+    line.and_then(|line| line.split(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+fn milliseconds(ticks: u64) -> u64 {
+    time::duration(ticks).as_millis() as u64
+}
+
+/// The ticks that the functions have taken.
+static TICKS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+test!(
+    depends(interrupts, board),
+    needs FAST_INTERRUPTS,
+    fn functions_have_their_shares_of_the_samples() {
+        const MIX: [(fn(u64), u64); 3] = [(first, 6), (second, 30), (third, 24)];
+        let program = start("profile:hz:1000 /comm == \"mixed\"/ { @[func] = count(); @all = count(); }");
+        let mix = || {
+            for _ in 0..25 {
+                for ((function, milliseconds), ticks) in MIX.iter().zip(&TICKS) {
+                    ticks.fetch_add(spin(*function, Duration::from_millis(*milliseconds)), Relaxed);
+                }
+            }
+        };
+        task::spawn_on(0, "mixed", mix).join();
+        let out = finished(program);
+        let counts = map(&out, "");
+        let (all, missed) = (number(&out, "@all: "), number(&out, "Missed "));
+        let ticks: u64 = TICKS.iter().map(|ticks| ticks.load(Relaxed)).sum();
+        // Each sample stands for a millisecond. What missed samples stand for is unknown.
+        let real = milliseconds(ticks);
+        assert!(all <= real + 15 && all + missed + 15 >= real, "{all} in {real} ms: {out}");
+        for (name, part) in ["first", "second", "third"].iter().zip(&TICKS) {
+            let count = counts.get(&format!("tests::programs::samples::{name}")).copied().unwrap_or(0);
+            let (found, real) = (1000 * count / all, 1000 * part.load(Relaxed) / ticks);
+            assert!(found.abs_diff(real) <= 20 + 1000 * missed / all, "{name}: {found} instead of {real}: {out}");
+        }
+    }
+);
+
+test!(
+    depends(cpus, interrupts, entry, board),
+    needs FAST_INTERRUPTS,
+    fn every_cpu_is_sampled_at_exact_times() {
+        let begin = time::counter();
+        let program = start(
+            "profile:hz:500 { @fast[cpu] = count(); } software:cpu-clock:10000000 { @slow[cpu] = count(); } \
+             p:ms:70 { @rare = count(); }",
+        );
+        let inner = time::counter();
+        task::sleep(Duration::from_millis(500));
+        let inner = milliseconds(time::counter() - inner);
+        let out = finished(program);
+        let outer = milliseconds(time::counter() - begin) + 1;
+        let cpus = smp::running().count() as u64;
+        let missed = number(&out, "Missed ");
+        for (name, period) in [("fast", 2), ("slow", 10)] {
+            let counts = map(&out, name);
+            assert_eq!(counts.len() as u64, cpus, "{out}");
+            for count in counts.values() {
+                // A stalled emulator misses some.
+                assert!((10..=outer / period).contains(count), "{name}, {outer} ms: {out}");
+                assert!(count + missed >= inner / period, "{name}, {inner} ms: {out}");
+            }
+        }
+        let rare = number(&out, "@rare: ");
+        assert!(rare <= outer / 70 * cpus && rare + missed >= inner / 70 * cpus, "{inner} ms: {out}");
+    }
+);
+
+test!(
+    depends(cpus, interrupts, entry, board),
+    needs FAST_INTERRUPTS,
+    fn code_that_has_interrupts_masked_is_sampled() {
+        const LENGTH: Duration = Duration::from_millis(60);
+        let program = start("p:hz:1000 { @[cpu, func, reg(\"pstate\") >> 7 & 1] = count(); }");
+        for cpu in smp::running() {
+            let busy = || {
+                let _mask = IrqMask::new();
+                spin(masked, LENGTH);
+            };
+            task::spawn_on(cpu, "masked", busy).join();
+        }
+        let out = finished(program);
+        let counts = map(&out, "");
+        let missed = number(&out, "Missed ");
+        for cpu in smp::running() {
+            let count = |bit: u8| {
+                let key = format!("{cpu}, tests::programs::samples::masked, {bit}");
+                counts.get(&key).copied().unwrap_or(0)
+            };
+            assert!(count(0) == 0 && count(1) + missed >= LENGTH.as_millis() as u64 - 1, "CPU {cpu}: {out}");
+            assert!(count(1) >= 10, "CPU {cpu}: {out}");
+        }
+    }
+);
+
+/// Whether the callers of [`target`] are to end.
+static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+test!(
+    depends(cpus, core, interrupts),
+    needs FAST_INTERRUPTS,
+    fn samples_among_hits_show_the_probed_code() {
+        // The handler of a sample runs into one of the probes itself.
+        let program = start(
+            "profile:us:200 /comm == \"caller\"/ { @[func] = count(); @caller[caller, kstack(2)] = count(); } \
+             kprobe:tests::programs::target { @calls = count(); @args[arg0 & 3]++; } \
+             kretprobe:tests::programs::target { @returns = count(); } \
+             insn:tests::programs::samples::call:* { @steps = count(); } \
+             kprobe:runtime::sampling::take { @taken = count(); }",
+        );
+        let tasks: Vec<JoinHandle> =
+            smp::running().map(|cpu| task::spawn_on(cpu, "caller", || while !IS_OVER.load(Relaxed) { call() })).collect();
+        task::sleep(Duration::from_millis(400));
+        IS_OVER.store(true, Relaxed);
+        tasks.into_iter().for_each(JoinHandle::join);
+        let out = finished(program);
+        let counts = map(&out, "");
+        let all: u64 = counts.values().sum();
+        assert!(all >= 100, "{out}");
+        assert!(counts.keys().all(|name| !name.starts_with("0x")), "{out}");
+        let sampled = |name: &str| counts.get(&format!("tests::programs::{name}")).copied().unwrap_or(0);
+        assert!(sampled("target") > 0 && sampled("samples::call") > 0, "{out}");
+        let taken = number(&out, "@taken: ");
+        assert!(taken >= all, "{taken}: {out}");
+        assert_eq!(number(&out, "@calls: "), number(&out, "@returns: "), "{out}");
+        let args: u64 = map(&out, "args").values().sum();
+        assert_eq!(args, number(&out, "@calls: "), "{out}");
+    }
+);
+
+#[inline(never)]
+fn call() {
+    for number in 0..100 {
+        black_box(target(black_box(number), core::ptr::null()));
+    }
+}
+
+/// Returns whether the physical timer of this CPU is armed.
+fn is_armed() -> bool {
+    let control: u64;
+    // SAFETY: reading the register has no effect.
+    unsafe { asm!("mrs {}, cntp_ctl_el0", out(reg) control, options(nomem, nostack, preserves_flags)) };
+    control & 1 != 0
+}
+
+/// The CPUs whose timers are armed.
+static ARMED: AtomicU64 = AtomicU64::new(0);
+
+fn armed() -> usize {
+    ARMED.store(0, Relaxed);
+    for cpu in smp::running() {
+        task::spawn_on(cpu, "visitor", || _ = ARMED.fetch_add(is_armed().into(), Relaxed)).join();
+    }
+    ARMED.load(Relaxed) as usize
+}
+
+test!(
+    depends(cpus, interrupts, board),
+    needs FAST_INTERRUPTS,
+    fn samples_end_with_their_program() {
+        let cpus = smp::running().count();
+        assert_eq!(armed(), 0);
+        for _ in 0..10 {
+            let text = "BEGIN { printf(\"begin\\n\"); } profile:s:100 { @ = count(); } END { printf(\"end\\n\"); }";
+            let program = start(text);
+            assert_eq!((program.probes(), armed()), (3, cpus));
+            assert_eq!(
+                refused("BEGIN { print(1); } p:us:10 { @ = count(); }"),
+                // Its `BEGIN` has not run.
+                "error: the CPUs are sampled already: end the other program first\n  \
+                 BEGIN { print(1); } p:us:10 { @ = count(); }\n                      ^^^^^^^\n"
+            );
+            assert_eq!(finished(program), "begin\nend\n");
+            assert_eq!(armed(), 0);
+            drop(start("software:cpu-clock:10000 { @[kstack] = count(); }"));
+            assert_eq!(armed(), 0);
+        }
+        let program = start("profile:us:500 { @ = count(); if (nsecs) { exit(); } }");
+        while !program.is_over() {
+            task::yield_now();
+        }
+        let mut out = String::new();
+        program.finish(&mut out).expect("a string can be written to");
+        let count = number(&out, "@: ");
+        assert!((1..=cpus as u64).contains(&count), "{out}");
+    }
+);
+
+test!(
+    depends(cpus),
+    needs FAST_INTERRUPTS,
+    fn samples_that_take_longer_than_their_period_leave_time_for_others() {
+        let text = "software:cpu-clock:10000 { for ($i : 0..2000) { @n++; } @samples = count(); }";
+        let program = start(text);
+        let begin = time::now();
+        while time::now() - begin < Duration::from_millis(200) {
+            task::yield_now();
+        }
+        let out = finished(program);
+        assert!(number(&out, "@samples: ") >= 2 && number(&out, "Missed ") >= 100, "{out}");
+    }
+);
