@@ -23,7 +23,7 @@ use super::{
     dialogue::{Reply, Subject},
     differ::{self, Numbers},
     flattened::{self, Tree},
-    select::Demands,
+    select::{Demands, Trait},
     sessions,
 };
 use crate::{
@@ -60,6 +60,7 @@ pub fn all(board: &Board, configuration: &Configuration, elf: &Path, image: &Pat
     fs::create_dir_all(&directory).with_context(|| format!("{} cannot be made", directory.display()))?;
     let mut boots = with_damaged_tree(board, configuration, image, &directory)?;
     boots.push(with_little_memory(board, configuration, image)?);
+    boots.push(with_secure_state(board, configuration, image)?);
     boots.extend(with_damaged_symbols(board, configuration, elf, image, &directory)?);
     Ok(boots)
 }
@@ -73,6 +74,16 @@ fn with_little_memory(board: &Board, configuration: &Configuration, image: &Path
     arguments.extend(["-kernel".into(), image.into()]);
     let name = "little_memory";
     Ok(Boot { name, demands: Demands::default(), arguments, subject: sessions::special(name) })
+}
+
+/// Returns a boot of a machine whose interrupt controller keeps fast interrupts for secure state.
+fn with_secure_state(board: &Board, configuration: &Configuration, image: &Path) -> Result<Boot> {
+    let mut arguments = board.machine_arguments(configuration, &Overrides::default())?;
+    let machine = arguments.iter().position(|argument| argument == "-machine").context("QEMU is told no machine")?;
+    arguments[machine + 1].push(",secure=on");
+    arguments.extend(["-kernel".into(), image.into()]);
+    let name = "secure_state";
+    Ok(Boot { name, demands: Demands::on(&[Trait::Interrupts]), arguments, subject: sessions::special(name) })
 }
 
 /// A device tree to pass on, and the reason for which the machine must stop.
