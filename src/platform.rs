@@ -142,6 +142,18 @@ pub unsafe trait Platform {
         let _ = each;
     }
 
+    /// Calls `action` once on each running CPU, with interrupts (PSTATE.I) masked, and returns true when all calls have
+    /// returned. A kernel that does not implement it returns false, calls nothing, and has no
+    /// [watchpoints](crate::probe::Watchpoint). The engine calls this from tasks, with interrupts unmasked.
+    ///
+    /// The default calls it here if there is no other CPU, and returns false otherwise.
+    fn on_each_cpu(action: fn()) -> bool {
+        if Self::CPUS == 1 {
+            crate::interrupts::with_masked(action);
+        }
+        Self::CPUS == 1
+    }
+
     /// Lets other tasks run. Called while a registration by another task is in progress.
     ///
     /// The default returns at once: it assumes that there are no other tasks, or that they run anyway.
@@ -212,6 +224,8 @@ mod exported {
         /// [`Platform::hold_cpus`](super::Platform::hold_cpus) of the kernel.
         pub safe fn kprobes_platform_hold_cpus(action: &mut dyn FnMut());
         pub safe fn kprobes_platform_interrupted(each: &mut dyn FnMut(usize));
+        /// [`Platform::on_each_cpu`](super::Platform::on_each_cpu) of the kernel.
+        pub safe fn kprobes_platform_on_each_cpu(action: fn()) -> bool;
         /// [`Platform::yield_now`](super::Platform::yield_now) of the kernel.
         pub safe fn kprobes_platform_yield_now();
         #[cfg(any(target_os = "none", test))]
@@ -238,7 +252,7 @@ pub use exported::{
 pub(crate) use exported::{
     kprobes_platform_fatal as fatal, kprobes_platform_function as function, kprobes_platform_has_data as has_data,
     kprobes_platform_interrupted as interrupted, kprobes_platform_is_guarded as is_guarded,
-    kprobes_platform_with_writable as with_writable,
+    kprobes_platform_on_each_cpu as on_each_cpu, kprobes_platform_with_writable as with_writable,
 };
 
 /// Returns the number of CPUs that tests on the host may use.
@@ -482,6 +496,11 @@ macro_rules! platform {
             #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_interrupted(each: &mut dyn FnMut(usize)) {
                 <$platform as Platform>::interrupted(each)
+            }
+            #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
+            fn kprobes_platform_on_each_cpu(action: fn()) -> bool {
+                <$platform as Platform>::on_each_cpu(action)
             }
             #[unsafe(no_mangle)]
             #[unsafe(link_section = ".kprobes.text")]

@@ -62,6 +62,11 @@ unsafe impl Platform for Runtime {
         smp::interrupted(each);
     }
 
+    fn on_each_cpu(action: fn()) -> bool {
+        smp::on_each_cpu(action);
+        true
+    }
+
     fn yield_now() {
         task::yield_now();
     }

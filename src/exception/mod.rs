@@ -62,9 +62,9 @@ const EC_SHIFT: u32 = 26;
 const EC_UNKNOWN: u64 = 0x00;
 const EC_BRANCH_TARGET: u64 = 0x0d;
 const EC_DATA_ABORT: u64 = 0x25;
-const EC_BREAKPOINT: u64 = 0x31;
-const EC_STEP: u64 = 0x33;
-const EC_WATCHPOINT: u64 = 0x35;
+pub(crate) const EC_BREAKPOINT: u64 = 0x31;
+pub(crate) const EC_STEP: u64 = 0x33;
+pub(crate) const EC_WATCHPOINT: u64 = 0x35;
 const EC_BRK64: u64 = 0x3c;
 const INSTRUCTION_32_BIT: u64 = 1 << 25;
 /// The immediate of a BRK is in the low half of the syndrome.
@@ -79,6 +79,10 @@ const ISS_BRK_COMMENT: u64 = 0xffff;
 /// returns [`Outcome::Handled`]. `esr` is the value of ESR_EL1, and `far` that of FAR_EL1.
 pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome {
     let own = Outcome::Kernel { esr, far };
+    #[cfg(target_os = "none")]
+    if hit::watch::exception(frame, esr >> EC_SHIFT & 0x3f, esr, far) {
+        return Outcome::Handled;
+    }
     if esr >> EC_SHIFT & 0x3f == EC_BRK64 {
         return match (esr & ISS_BRK_COMMENT) as u16 {
             BRK_KPROBE => match hit::breakpoint(frame) {

@@ -41,6 +41,7 @@ mod data;
 pub mod encode;
 mod exclusive;
 mod liveness;
+mod memory;
 mod op;
 mod registers;
 mod relocate;
@@ -55,6 +56,7 @@ pub use exclusive::{Sequences, may_be_load};
 pub use liveness::{
     Live, SCRATCH, ScratchPreservers, handed, live_at, overwrites_link, scratch_at_entry, stack_at_return,
 };
+pub use memory::{Exclusive, MemoryAccess, exclusive};
 pub use op::{Indirect, Key, Literal, Modifier, Op};
 pub use registers::{Access, Registers, StackPointer};
 pub use relocate::{MAX_WORDS, NotRelocatable, Relocation, boost, origin, relocate};

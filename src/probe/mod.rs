@@ -28,6 +28,7 @@ mod snippet;
 mod stub_builder;
 #[cfg(test)]
 mod tests;
+mod watchpoint;
 mod words;
 
 pub use aliasable::AliasableBox;
@@ -38,6 +39,7 @@ pub use hit::cpu::{Cpu as CpuState, CpuStates};
 pub use hit::entry::{ArgumentHandler, Entry};
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler, TaskCalls};
 pub use hit::stack_position::stack_around;
+pub use hit::watch::{WatchHandler, WatchHit};
 pub use hit::{Hit, PostHandler, PreHandler};
 pub use kprobe::{Kprobe, KprobeBuilder};
 pub use kretprobe::{Kretprobe, KretprobeBuilder};
@@ -45,6 +47,7 @@ pub use recovery::{address_here, origin, recover};
 pub use registration::Registration;
 pub use registry::{list, memory, survey};
 pub use snippet::{Insertion, Snippet, SnippetError, Step};
+pub use watchpoint::{WatchError, Watchpoint, WatchpointBuilder, initialize_cpu, watchpoints};
 pub use words::CpuWords;
 
 use core::fmt;

@@ -46,6 +46,7 @@ mod task;
 mod tracer;
 mod typed;
 mod unwind;
+mod watch;
 
 use alloc::string::String;
 use core::slice;

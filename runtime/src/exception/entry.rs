@@ -1,8 +1,10 @@
-//! The functions that the exception vectors call. All of them run with PSTATE.DAIF masked.
+//! The functions that the exception vectors call, with PSTATE.DAIF masked.
 //!
 //! The functions that end in a report lie in the engine's section that refuses probes, up to the point where they have
 //! told the engine that this CPU abandons its probes. An earlier probe could be hit while another probe's instruction
 //! is in its slot, and that hit would lead here again.
+
+use core::arch::asm;
 
 use aarch64_kprobes::exception::{Outcome, TrapFrame, abandon, handle_sync};
 
@@ -56,12 +58,24 @@ pub unsafe fn set_fault_handler(handler: FaultHandler) {
 /// The number of the vector for synchronous exceptions from EL1 with SP_EL1.
 const SYNCHRONOUS: u64 = 4;
 
-/// Handles an interrupt, then lets another task run if one is due.
+/// Handles an interrupt, then lets another task run if one is due. Debug exceptions are unmasked meanwhile, unless the
+/// interrupted code had them masked, so that watchpoints see what handlers of interrupts access.
 #[unsafe(no_mangle)]
 extern "C" fn runtime_el1_irq(frame: &mut TrapFrame) {
+    let is_masked = frame.pstate & DEBUG_MASKED != 0;
+    if !is_masked {
+        // SAFETY: the state of the interrupted code is in the frame, so that another exception may come.
+        unsafe { asm!("msr daifclr, #0b1000", options(nostack, preserves_flags)) };
+    }
     interrupt::dispatch(frame);
     task::preempt(frame.pc as usize);
+    // SAFETY: masking is always allowed. The return from the exception loads ELR_EL1, which another exception would
+    // overwrite.
+    unsafe { asm!("msr daifset, #0b1000", options(nostack, preserves_flags)) };
 }
+
+/// The mask of debug exceptions in SPSR_EL1 (Arm ARM, C5.2.19).
+const DEBUG_MASKED: u64 = 1 << 9;
 
 /// Returns whether the vectors of interrupts call the function at this virtual address.
 pub(crate) fn is_interrupt_entry(function: usize) -> bool {

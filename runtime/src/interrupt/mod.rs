@@ -84,13 +84,16 @@ pub enum Ipi {
     Stop = 2,
     /// The CPU is to set its timer for samples.
     Sampling = 3,
+    /// The CPU is to call the function that runs on each CPU.
+    Call = 4,
 }
 
 impl Ipi {
     const ALL: u32 = 1 << Self::Reschedule as u32
         | 1 << Self::Rendezvous as u32
         | 1 << Self::Stop as u32
-        | 1 << Self::Sampling as u32;
+        | 1 << Self::Sampling as u32
+        | 1 << Self::Call as u32;
 }
 
 /// Why interrupts cannot be used.
@@ -250,11 +253,13 @@ fn answer(number: u32, cpu: usize, pc: usize) {
     const RENDEZVOUS: u32 = Ipi::Rendezvous as u32;
     const STOP: u32 = Ipi::Stop as u32;
     const SAMPLING: u32 = Ipi::Sampling as u32;
+    const CALL: u32 = Ipi::Call as u32;
     match number {
         RESCHEDULE => task::reschedule_interrupt(),
         RENDEZVOUS => smp::answer(cpu, pc),
         STOP => machine::stop_if_requested(cpu),
         SAMPLING => sampling::follow(),
+        CALL => smp::answer_call(cpu),
         _ => {}
     }
 }

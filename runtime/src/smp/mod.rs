@@ -9,13 +9,17 @@
 //! | this module | the set of running CPUs |
 //! | `start` | starting the other CPUs |
 //! | `rendezvous`, `round` | holding the other CPUs |
+//! | `call` | calling a function on each CPU |
 
+mod call;
 mod rendezvous;
 mod round;
 mod start;
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+pub(crate) use call::answer_call;
+pub use call::on_each_cpu;
 pub(crate) use rendezvous::answer;
 pub use rendezvous::{hold_cpus, interrupted};
 pub use start::{CpuInfo, StartError, list, possible, surplus, unwanted};

@@ -254,6 +254,7 @@ extern "C" fn runtime_boot_secondary(cpu: usize) -> ! {
     if state.compare_exchange(STARTING, next, Ordering::Release, Ordering::Relaxed).is_err() || outcome.is_err() {
         machine::park();
     }
+    aarch64_kprobes::probe::initialize_cpu();
     set_running(cpu);
     task::run_idle()
 }

@@ -85,12 +85,12 @@ impl IrqMask {
         self.was_enabled
     }
 
-    /// Unmasks SErrors, interrupts and fast interrupts, whatever was masked. A new task calls this first, without any
-    /// [`IrqMask`].
+    /// Unmasks debug exceptions, SErrors, interrupts and fast interrupts, whatever was masked. A new task calls this
+    /// first, without any [`IrqMask`]. Debug exceptions come only from watchpoints.
     #[inline]
     pub(crate) fn enable_all() {
         compiler_fence(Ordering::SeqCst);
-        DAIF.set(DAIF::D::Masked.value);
+        DAIF.set(0);
     }
 }
 

@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 
 use super::counters::{Counts, STRIDE};
 use super::point::Point;
+use super::watch::Watching;
 use crate::exception::TrapFrame;
 use crate::platform;
 
@@ -43,6 +44,8 @@ pub struct Cpu {
     interrupt_masks: AtomicU64,
     /// Sink for hits that belong to no probe.
     sink: Counts,
+    /// What the CPU knows of its watchpoints.
+    pub(in crate::probe) watching: Watching,
 }
 
 /// In `busy`: an instruction is being stepped.
@@ -103,6 +106,7 @@ impl Cpu {
             post_point: AtomicPtr::new(ptr::null_mut()),
             interrupt_masks: AtomicU64::new(0),
             sink: Counts::new(),
+            watching: Watching::new(),
         }
     }
 

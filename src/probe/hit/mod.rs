@@ -39,6 +39,7 @@ pub(crate) mod stub;
 pub(crate) mod table;
 pub(crate) mod trampoline;
 pub(crate) mod unwind;
+pub(crate) mod watch;
 
 use core::fmt;
 use core::marker::PhantomData;

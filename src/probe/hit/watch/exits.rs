@@ -1,0 +1,215 @@
+//! Where control may leave the sequence that a load-exclusive begins. A pure computation on the instructions.
+//!
+//! An exception return clears the local monitor (Arm ARM, B2.17.5). So no exception may be taken between a
+//! load-exclusive and its store-exclusive, or the store fails, every time. The sequence is executed without watchpoints
+//! instead, up to breakpoints at all of its exits.
+
+use crate::insn::{Exclusive, exclusive};
+
+/// The largest number of exits.
+pub(super) const EXITS: usize = 8;
+/// The largest number of instructions that are looked at.
+const WORDS: usize = 48;
+/// A sequence ends after this many instructions: the architecture asks for less (B2.17.5: 128 bytes).
+const LENGTH: u64 = 40;
+
+/// A list of addresses of limited length, each contained once.
+struct Addresses<const N: usize> {
+    all: [u64; N],
+    count: usize,
+}
+
+impl<const N: usize> Addresses<N> {
+    #[inline(always)]
+    fn contains(&self, address: u64) -> bool {
+        let mut listed = self.all.iter();
+        let mut left = self.count;
+        while left > 0 {
+            if listed.next() == Some(&address) {
+                return true;
+            }
+            left -= 1;
+        }
+        false
+    }
+
+    /// Adds `address`. Returns `None` if there is no room.
+    #[inline(always)]
+    fn add(&mut self, address: u64) -> Option<()> {
+        if !self.contains(address) {
+            *self.all.get_mut(self.count)? = address;
+            self.count += 1;
+        }
+        Some(())
+    }
+}
+
+/// The addresses at which control leaves a sequence.
+pub(super) struct Exits(Addresses<EXITS>);
+
+impl Exits {
+    /// Returns the exits of the sequence that the load-exclusive at the virtual address `load` begins. `read` returns
+    /// the instruction at an address.
+    ///
+    /// Returns `None` if there are too many exits or instructions, or if an exit does not tell whether the
+    /// store-exclusive before it was executed.
+    #[inline(always)]
+    pub fn of(load: u64, read: impl Fn(u64) -> u32) -> Option<Self> {
+        let mut exits = Addresses { all: [0; EXITS], count: 0 };
+        let mut after_store = Addresses { all: [0; EXITS], count: 0 };
+        let mut words = Addresses { all: [0; WORDS], count: 0 };
+        words.add(load.wrapping_add(4))?;
+        let mut next = 0;
+        while next < words.count {
+            let at = *words.all.get(next)?;
+            next += 1;
+            let word = read(at);
+            let is_far = at.wrapping_sub(load) > 4 * LENGTH;
+            match Step::of(word) {
+                Step::Store => after_store.add(at.wrapping_add(4))?,
+                _ if is_far => exits.add(at)?,
+                Step::End => exits.add(at)?,
+                Step::Next => words.add(at.wrapping_add(4))?,
+                Step::Jump { offset } => words.add(at.wrapping_add_signed(offset))?,
+                Step::Fork { offset } => {
+                    words.add(at.wrapping_add(4))?;
+                    words.add(at.wrapping_add_signed(offset))?;
+                }
+            }
+        }
+        let mut stores = 0;
+        while stores < after_store.count {
+            let exit = *after_store.all.get(stores)?;
+            if words.contains(exit) {
+                return None;
+            }
+            exits.add(exit)?;
+            stores += 1;
+        }
+        Some(Self(exits))
+    }
+
+    /// Returns the number of exits.
+    #[inline(always)]
+    pub fn count(&self) -> usize {
+        self.0.count
+    }
+
+    /// Returns the exit with this number.
+    #[inline(always)]
+    pub fn get(&self, number: usize) -> Option<u64> {
+        if number < self.0.count { self.0.all.get(number).copied() } else { None }
+    }
+}
+
+/// What an instruction is to a sequence.
+#[derive(Clone, Copy)]
+enum Step {
+    /// A store-exclusive.
+    Store,
+    /// The sequence ends before the instruction.
+    End,
+    /// The next instruction follows.
+    Next,
+    /// The instruction at the offset follows.
+    Jump { offset: i64 },
+    /// Either of them follows.
+    Fork { offset: i64 },
+}
+
+impl Step {
+    #[inline(always)]
+    fn of(word: u32) -> Self {
+        let offset = |low: u32, length: u32| i64::from((word << (32 - low - length)).cast_signed() >> (32 - length)) << 2;
+        match exclusive(word) {
+            Some(Exclusive::Store { .. }) => return Self::Store,
+            // It begins a sequence of its own.
+            Some(Exclusive::Load) => return Self::End,
+            None => {}
+        }
+        // Branches, exceptions and system instructions (C4.1.93).
+        if word & 0x1c00_0000 != 0x1400_0000 {
+            return Self::Next;
+        }
+        if word & 0xfc00_0000 == 0x1400_0000 {
+            return Self::Jump { offset: offset(0, 26) };
+        }
+        // B.cond and BC.cond; CBZ and CBNZ; TBZ and TBNZ.
+        if word & 0xff00_0000 == 0x5400_0000 || word & 0x7e00_0000 == 0x3400_0000 {
+            return Self::Fork { offset: offset(5, 19) };
+        }
+        if word & 0x7e00_0000 == 0x3600_0000 {
+            return Self::Fork { offset: offset(5, 14) };
+        }
+        // NOP, DSB, DMB and ISB. Not CLREX, and not WFE, which would wait with interrupts masked.
+        if word == 0xd503_201f || word & 0xffff_f09f == 0xd503_309f && word & 0x60 != 0x60 {
+            return Self::Next;
+        }
+        Self::End
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOAD: u32 = 0x885f_fc08; // ldaxr w8, [x0]
+    const STORE: u32 = 0x8809_fc0a; // stlxr w9, w10, [x0]
+    const ADD: u32 = 0x1100_050a; // add w10, w8, #1
+    const RET: u32 = 0xd65f_03c0;
+    const CLREX: u32 = 0xd503_3f5f;
+
+    fn exits(words: &[u32]) -> Option<Vec<u64>> {
+        let read = |address: u64| words.get(address as usize / 4).copied().unwrap_or(RET);
+        let found = Exits::of(0, read)?;
+        let mut all: Vec<u64> = (0..found.count()).filter_map(|number| found.get(number)).collect();
+        all.sort_unstable();
+        Some(all)
+    }
+
+    #[test]
+    fn a_loop_is_left_after_its_store() {
+        // cbnz w9, .-12
+        assert_eq!(exits(&[LOAD, ADD, STORE, 0x35ff_ffa9, RET]), Some(vec![12]));
+    }
+
+    #[test]
+    fn a_comparison_that_fails_is_an_exit() {
+        // cmp w8, w1; b.ne 24; stlxr; cbnz w9, 0; ret; clrex; ret
+        assert_eq!(exits(&[LOAD, 0x6b01_011f, 0x5400_0081, STORE, 0x35ff_ff89, RET, CLREX, RET]), Some(vec![16, 24]));
+        // cbz w8 and tbnz w8, #0, both to the CLREX.
+        assert_eq!(exits(&[LOAD, 0x3400_00a8, 0x3700_0088, STORE, RET, RET, CLREX]), Some(vec![16, 24]));
+        // b.ne to a jump that leads there.
+        assert_eq!(exits(&[LOAD, 0x5400_0061, STORE, RET, 0x1400_0002, RET, CLREX]), Some(vec![12, 24]));
+    }
+
+    #[test]
+    fn barriers_are_passed_and_calls_and_waits_are_not() {
+        // dmb ish; isb; nop
+        assert_eq!(exits(&[LOAD, 0xd503_3bbf, 0xd503_3fdf, 0xd503_201f, STORE]), Some(vec![20]));
+        // wfe; bl; blr x1; msr daifset, #2; ldaxr
+        for word in [0xd503_205f, 0x9400_0010, 0xd63f_0020, 0xd503_42df, LOAD, CLREX, RET] {
+            assert_eq!(exits(&[LOAD, ADD, word, STORE]), Some(vec![8]), "{word:#010x}");
+        }
+    }
+
+    #[test]
+    fn an_exit_that_does_not_tell_of_the_store_is_refused() {
+        // b.ne to the instruction after the store.
+        assert_eq!(exits(&[LOAD, 0x5400_0041, STORE, ADD, RET]), None);
+    }
+
+    #[test]
+    fn a_sequence_without_an_end_is_left_after_some_instructions() {
+        let mut words = vec![LOAD];
+        words.resize(200, ADD);
+        assert_eq!(exits(&words), Some(vec![4 * LENGTH + 4]));
+        // Conditional branches to more exits than there are breakpoints.
+        let mut words = vec![LOAD];
+        words.extend((0..10).map(|number| 0x5400_0001 | (20 + 4 * number) << 5));
+        words.resize(20, ADD);
+        words.push(STORE);
+        words.resize(400, CLREX);
+        assert_eq!(exits(&words), None);
+    }
+}

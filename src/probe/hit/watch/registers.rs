@@ -1,0 +1,156 @@
+//! The debug registers of this CPU (Arm ARM, D24.3). To be used with debug exceptions masked: the exception return, or
+//! the ISB of [`synchronize`], makes a change take effect.
+
+use core::arch::asm;
+
+/// MDSCR_EL1 (D24.3.20): breakpoints and watchpoints are enabled; they are also taken from EL1 to EL1; software step.
+const MDE: u64 = 1 << 15;
+const KDE: u64 = 1 << 13;
+const SS: u64 = 1;
+/// OSLSR_EL1.OSLK (D24.3.25): the OS lock holds back debug exceptions.
+const OSLK: u64 = 1 << 1;
+/// DBGBCR_EL1 (D24.3.2): enabled, at EL1, for all bytes of an instruction.
+const BREAKPOINT: u64 = 0xf << 5 | 0b01 << 1 | 1;
+const ENABLED: u64 = 1;
+
+macro_rules! read {
+    ($register:expr) => {{
+        let value: u64;
+        // SAFETY: reading the register has no effect. ID_AA64DFR0_EL1 says that it exists where its number is checked.
+        unsafe { asm!(concat!("mrs {}, ", $register), out(reg) value, options(nomem, nostack, preserves_flags)) };
+        value
+    }};
+}
+
+macro_rules! write {
+    ($register:expr, $value:expr) => {{
+        // SAFETY: the register controls which debug exceptions this CPU takes. The engine takes those that it asks for,
+        // and no memory changes. No `nomem`: accesses stay on their side of the change.
+        unsafe { asm!(concat!("msr ", $register, ", {}"), in(reg) $value, options(nostack, preserves_flags)) };
+    }};
+}
+
+/// Calls a macro with the name of the register of the given number.
+macro_rules! numbered {
+    ($number:expr, $operation:ident, $register:literal $(, $value:expr)?) => {
+        match $number {
+            0 => $operation!(concat!($register, "0_el1") $(, $value)?),
+            1 => $operation!(concat!($register, "1_el1") $(, $value)?),
+            2 => $operation!(concat!($register, "2_el1") $(, $value)?),
+            3 => $operation!(concat!($register, "3_el1") $(, $value)?),
+            4 => $operation!(concat!($register, "4_el1") $(, $value)?),
+            5 => $operation!(concat!($register, "5_el1") $(, $value)?),
+            6 => $operation!(concat!($register, "6_el1") $(, $value)?),
+            7 => $operation!(concat!($register, "7_el1") $(, $value)?),
+            8 => $operation!(concat!($register, "8_el1") $(, $value)?),
+            9 => $operation!(concat!($register, "9_el1") $(, $value)?),
+            10 => $operation!(concat!($register, "10_el1") $(, $value)?),
+            11 => $operation!(concat!($register, "11_el1") $(, $value)?),
+            12 => $operation!(concat!($register, "12_el1") $(, $value)?),
+            13 => $operation!(concat!($register, "13_el1") $(, $value)?),
+            14 => $operation!(concat!($register, "14_el1") $(, $value)?),
+            _ => $operation!(concat!($register, "15_el1") $(, $value)?),
+        }
+    };
+}
+
+/// Returns the number of watchpoints of this CPU: ID_AA64DFR0_EL1.WRPs plus one.
+#[inline(always)]
+pub(in crate::probe) fn watchpoints() -> usize {
+    (read!("id_aa64dfr0_el1") >> 20 & 0xf) as usize + 1
+}
+
+/// Returns the number of breakpoints of this CPU: ID_AA64DFR0_EL1.BRPs plus one.
+#[inline(always)]
+pub(super) fn breakpoints() -> usize {
+    (read!("id_aa64dfr0_el1") >> 12 & 0xf) as usize + 1
+}
+
+/// Returns whether debug exceptions are masked on this CPU (PSTATE.D).
+#[inline(always)]
+pub(in crate::probe) fn are_masked() -> bool {
+    read!("daif") & 1 << 9 != 0
+}
+
+/// Returns the number of bytes that DC ZVA zeroes; 0 if it is not allowed (DCZID_EL0, D24.2.33).
+#[inline(always)]
+pub(super) fn zeroed_bytes() -> u64 {
+    let register = read!("dczid_el0");
+    if register & 1 << 4 != 0 { 0 } else { 4 << (register & 0xf) }
+}
+
+/// Writes the registers of a watchpoint. The number is below [`watchpoints`].
+#[inline(always)]
+pub(super) fn set_watchpoint(number: usize, value: u64, control: u64) {
+    // Disabled first, so that no access is compared with the old control and the new value.
+    numbered!(number, write, "dbgwcr", 0_u64);
+    if control & ENABLED != 0 {
+        numbered!(number, write, "dbgwvr", value);
+        numbered!(number, write, "dbgwcr", control);
+    }
+}
+
+/// Returns the registers of a watchpoint. The number is below [`watchpoints`].
+#[inline(always)]
+pub(super) fn watchpoint(number: usize) -> (u64, u64) {
+    (numbered!(number, read, "dbgwvr"), numbered!(number, read, "dbgwcr"))
+}
+
+/// Returns whether a breakpoint is in use. The number is below [`breakpoints`].
+#[inline(always)]
+pub(super) fn is_breakpoint_set(number: usize) -> bool {
+    numbered!(number, read, "dbgbcr") & ENABLED != 0
+}
+
+/// Sets a breakpoint at the virtual address `address`, or clears it. The number is below [`breakpoints`].
+#[inline(always)]
+pub(super) fn set_breakpoint(number: usize, address: Option<u64>) {
+    numbered!(number, write, "dbgbcr", 0_u64);
+    if let Some(address) = address {
+        numbered!(number, write, "dbgbvr", address);
+        numbered!(number, write, "dbgbcr", BREAKPOINT);
+    }
+}
+
+/// Enables or disables breakpoints and watchpoints. Nothing else has used the registers if they were disabled, and they
+/// are unknown after a reset: then this clears the breakpoints first.
+#[inline(always)]
+pub(super) fn enable(is_enabled: bool) {
+    let control = read!("mdscr_el1");
+    if !is_enabled {
+        write!("mdscr_el1", control & !MDE);
+        return;
+    }
+    if read!("oslsr_el1") & OSLK != 0 {
+        write!("oslar_el1", 0_u64);
+    }
+    if control & MDE == 0 {
+        let mut number = 0;
+        while number < breakpoints() {
+            set_breakpoint(number, None);
+            number += 1;
+        }
+    }
+    write!("mdscr_el1", control | MDE | KDE);
+}
+
+/// Begins to step one instruction, without breakpoints and watchpoints.
+#[inline(always)]
+pub(super) fn begin_step() {
+    let control = read!("mdscr_el1");
+    write!("mdscr_el1", control & !MDE | KDE | SS);
+}
+
+/// Ends the step.
+#[inline(always)]
+pub(super) fn end_step() {
+    let control = read!("mdscr_el1");
+    write!("mdscr_el1", control & !SS | KDE | MDE);
+}
+
+/// Makes the changes take effect before the next instruction.
+#[inline(always)]
+pub(super) fn synchronize() {
+    // SAFETY: a barrier.
+    unsafe { asm!("isb", options(nostack, preserves_flags)) };
+}

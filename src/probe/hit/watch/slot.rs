@@ -1,0 +1,138 @@
+//! The watchpoints, one for each pair of registers. All CPUs have the same ones.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
+
+use super::range::Values;
+use super::{MOST, WatchHandler};
+use crate::insn::MemoryAccess;
+
+/// The states of a slot.
+const FREE: u8 = 0;
+/// It has an owner, and no CPU watches.
+const TAKEN: u8 = 1;
+/// The CPUs that have loaded it watch.
+const ARMED: u8 = 2;
+
+/// A watchpoint. Its fields change only while it is [`TAKEN`], when no CPU uses them.
+#[derive(Debug)]
+pub(in crate::probe) struct Slot {
+    state: AtomicU8,
+    pub(super) loads: AtomicBool,
+    pub(super) stores: AtomicBool,
+    address: AtomicU64,
+    bytes: AtomicU64,
+    pub(super) value: AtomicU64,
+    pub(super) control: AtomicU64,
+    /// The address of the handler.
+    handler: AtomicUsize,
+    pub(super) data: AtomicUsize,
+    /// The virtual address of a load-exclusive whose sequence cannot be followed; 0 if there is none. Then no CPU
+    /// watches any more.
+    pub(in crate::probe) given_up_at: AtomicU64,
+}
+
+/// What a watchpoint watches, and what it calls.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::probe) struct Request {
+    pub(in crate::probe) address: u64,
+    pub(in crate::probe) bytes: u64,
+    pub(in crate::probe) values: Values,
+    pub(in crate::probe) loads: bool,
+    pub(in crate::probe) stores: bool,
+    pub(in crate::probe) handler: WatchHandler,
+    pub(in crate::probe) data: usize,
+}
+
+/// The number of slots that have an owner.
+static OWNED: AtomicUsize = AtomicUsize::new(0);
+
+/// The slots, by the numbers of their registers.
+pub(in crate::probe) static SLOTS: [Slot; MOST] = [const { Slot::new() }; MOST];
+
+/// Returns whether there may be a watchpoint.
+#[inline(always)]
+pub(super) fn are_used() -> bool {
+    OWNED.load(Relaxed) != 0
+}
+
+impl Slot {
+    const fn new() -> Self {
+        Self {
+            state: AtomicU8::new(FREE),
+            loads: AtomicBool::new(false),
+            stores: AtomicBool::new(false),
+            address: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            value: AtomicU64::new(0),
+            control: AtomicU64::new(0),
+            handler: AtomicUsize::new(0),
+            data: AtomicUsize::new(0),
+            given_up_at: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes one of the first `count` slots for `request`, and returns its number; `None` if none is free.
+    pub(in crate::probe) fn take(count: usize, request: &Request) -> Option<usize> {
+        let is_taken =
+            |slot: &&Slot| slot.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok();
+        let number = SLOTS.iter().take(count).position(|slot| is_taken(&slot))?;
+        OWNED.fetch_add(1, Relaxed);
+        let slot = &SLOTS[number];
+        slot.loads.store(request.loads, Relaxed);
+        slot.stores.store(request.stores, Relaxed);
+        slot.address.store(request.address, Relaxed);
+        slot.bytes.store(request.bytes, Relaxed);
+        slot.value.store(request.values.value, Relaxed);
+        slot.control.store(request.values.control, Relaxed);
+        slot.handler.store(request.handler as usize, Relaxed);
+        slot.data.store(request.data, Relaxed);
+        slot.given_up_at.store(0, Relaxed);
+        Some(number)
+    }
+
+    /// Arms or disarms the slot, which has an owner. CPUs see this when they load their registers.
+    pub(in crate::probe) fn set_armed(&self, is_armed: bool) {
+        // Release: a CPU that finds the slot armed finds its fields.
+        self.state.store(if is_armed { ARMED } else { TAKEN }, Release);
+    }
+
+    /// Frees the slot, which no CPU watches for any more.
+    pub(in crate::probe) fn free(&self) {
+        self.state.store(FREE, Release);
+        OWNED.fetch_sub(1, Relaxed);
+    }
+
+    /// Returns whether CPUs are to watch.
+    #[inline(always)]
+    pub(super) fn is_watching(&self) -> bool {
+        self.state.load(Acquire) == ARMED && self.given_up_at.load(Relaxed) == 0
+    }
+
+    /// Returns whether the access is one that the owner wants.
+    #[inline(always)]
+    pub(super) fn matches(&self, access: &MemoryAccess) -> bool {
+        let is_wanted = access.loads && self.loads.load(Relaxed) || access.stores && self.stores.load(Relaxed);
+        is_wanted && access.overlaps(self.address.load(Relaxed), self.bytes.load(Relaxed))
+    }
+
+    /// Returns how far above the virtual address `address` the first watched byte is; 0 if the address is watched.
+    #[inline(always)]
+    pub(super) fn distance(&self, address: u64) -> u64 {
+        let first = self.address.load(Relaxed);
+        if address.wrapping_sub(first) < self.bytes.load(Relaxed) { 0 } else { first.wrapping_sub(address) }
+    }
+
+    /// Returns the first watched byte.
+    #[inline(always)]
+    pub(super) fn first(&self) -> u64 {
+        self.address.load(Relaxed)
+    }
+
+    /// Returns the handler. The slot has an owner.
+    #[inline(always)]
+    pub(super) fn handler(&self) -> WatchHandler {
+        // SAFETY: `take` has stored the address of a handler before the slot was armed.
+        unsafe { core::mem::transmute::<usize, WatchHandler>(self.handler.load(Relaxed)) }
+    }
+}

@@ -1,0 +1,291 @@
+//! The exceptions of watchpoints, and what this CPU does between them.
+
+use core::ptr;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::exits::{EXITS, Exits};
+use super::range::accesses;
+use super::slot::{self, SLOTS, Slot};
+use super::{FOLLOWING, NOTHING, STEPPING, WatchHit, Watching, registers};
+use crate::exception::{EC_BREAKPOINT, EC_STEP, EC_WATCHPOINT, TrapFrame};
+use crate::insn::{Exclusive, MemoryAccess, exclusive};
+use crate::probe::hit::cpu::Cpu;
+use crate::probe::hit::unwind;
+
+/// ESR_EL1.WnR of a watchpoint: a store.
+const STORE: u64 = 1 << 6;
+/// SPSR_EL1.SS: step one instruction.
+const STEP: u64 = 1 << 21;
+/// The A, I and F masks of SPSR_EL1. Debug exceptions stay unmasked.
+const INTERRUPTS: u64 = 0b0111 << 6;
+/// FAR_EL1 may lie this far below the watched bytes, in an access that is not decoded.
+const NEAR: u64 = 2048;
+
+/// Whether a CPU does not keep what is written to its registers.
+static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether a CPU has not kept what was written to its registers since the last call.
+pub(in crate::probe) fn has_failed() -> bool {
+    HAS_FAILED.swap(false, Relaxed)
+}
+
+/// Handles an exception of class `class`, if it belongs to a watchpoint. Any other exception ends what this CPU was
+/// doing for one, because the instruction will not be executed as it was meant to.
+#[inline(never)]
+pub(crate) fn exception(frame: &mut TrapFrame, class: u64, esr: u64, far: u64) -> bool {
+    // Before the first watchpoint, this CPU may have no state yet.
+    if !slot::are_used() {
+        return false;
+    }
+    let cpu = Cpu::current();
+    match cpu.watching.doing.load(Relaxed) {
+        STEPPING => {
+            cpu.watching.resume(frame);
+            registers::end_step();
+            frame.pstate &= !STEP;
+            class == EC_STEP
+        }
+        FOLLOWING => {
+            cpu.watching.clear_breakpoints();
+            cpu.watching.resume(frame);
+            let is_left = class == EC_BREAKPOINT;
+            if is_left {
+                left(cpu, frame);
+            }
+            load(cpu);
+            is_left
+        }
+        _ if class == EC_WATCHPOINT => {
+            hit(cpu, frame, esr, far);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Handles an access to watched memory, which has not been executed.
+#[inline(always)]
+fn hit(cpu: &Cpu, frame: &mut TrapFrame, esr: u64, far: u64) {
+    // Another CPU has given up the watchpoints.
+    if !SLOTS.iter().any(Slot::is_watching) {
+        load(cpu);
+        return;
+    }
+    let word = instruction(frame.pc);
+    let decoded = access(frame, word);
+    match exclusive(word) {
+        Some(Exclusive::Store { status }) => {
+            frame.set_register(status, 1);
+            frame.set_interrupted(frame.pc.wrapping_add(4));
+            frame.pstate &= !TrapFrame::BRANCH_TYPE;
+            cpu.watching.is_wide.store(1, Relaxed);
+            load(cpu);
+        }
+        Some(Exclusive::Load) => {
+            let found = decoded.unwrap_or_else(|| nearest(esr, far));
+            report(cpu, frame, found);
+            follow(cpu, frame, &found);
+        }
+        None => {
+            report(cpu, frame, decoded.unwrap_or_else(|| nearest(esr, far)));
+            cpu.watching.mask(frame, STEPPING);
+            frame.pstate |= STEP;
+            registers::begin_step();
+        }
+    }
+}
+
+/// Lets the sequence of the load-exclusive at the pc run up to its exits. If it has too many, the watchpoints that the
+/// load touches are given up.
+#[inline(always)]
+fn follow(cpu: &Cpu, frame: &mut TrapFrame, access: &MemoryAccess) {
+    let mut free = 0;
+    let mut is_free = [false; super::MOST];
+    for (number, is_free) in is_free.iter_mut().enumerate() {
+        if number < registers::breakpoints() && !registers::is_breakpoint_set(number) {
+            *is_free = true;
+            free += 1;
+        }
+    }
+    let exits = Exits::of(frame.pc, instruction);
+    let Some(exits) = exits.filter(|exits| exits.count() <= free) else {
+        for slot in &SLOTS {
+            if slot.is_watching() && slot.overlaps(access) {
+                slot.given_up_at.store(frame.pc, Relaxed);
+            }
+        }
+        load(cpu);
+        return;
+    };
+    let (mut next, mut set) = (0, 0);
+    for (number, is_free) in is_free.iter().enumerate() {
+        if *is_free && let Some(exit) = exits.get(next) {
+            registers::set_breakpoint(number, Some(exit));
+            set |= 1 << number;
+            next += 1;
+        }
+    }
+    const { assert!(EXITS <= super::MOST) };
+    cpu.watching.breakpoints.store(set, Relaxed);
+    cpu.watching.mask(frame, FOLLOWING);
+    let mut number = 0;
+    while number < registers::watchpoints() {
+        registers::set_watchpoint(number, 0, 0);
+        number += 1;
+    }
+}
+
+/// Reports the store-exclusive before the pc, if it has just stored.
+#[inline(always)]
+fn left(cpu: &Cpu, frame: &mut TrapFrame) {
+    let next = frame.pc;
+    let Some(Exclusive::Store { status }) = exclusive(instruction(next.wrapping_sub(4))) else { return };
+    if frame.register(status) as u32 != 0 {
+        return;
+    }
+    cpu.watching.is_wide.store(0, Relaxed);
+    frame.set_interrupted(next.wrapping_sub(4));
+    if let Some(found) = access(frame, instruction(frame.pc)) {
+        report(cpu, frame, found);
+    }
+    frame.set_interrupted(next);
+}
+
+/// Returns the access of the instruction `word` at the pc.
+#[inline(always)]
+fn access(frame: &TrapFrame, word: u32) -> Option<MemoryAccess> {
+    let register = |number| if number == 31 { frame.sp } else { frame.register(number) };
+    MemoryAccess::of(word, frame.pc, registers::zeroed_bytes(), register)
+}
+
+/// Returns the access of an instruction that is not decoded: to the watched bytes that are nearest to the address that
+/// the CPU reports (D2.10.5).
+#[inline(always)]
+fn nearest(esr: u64, far: u64) -> MemoryAccess {
+    let stores = esr & STORE != 0;
+    let mut found = MemoryAccess { address: far, bytes: 1, loads: !stores, stores };
+    let mut least = NEAR;
+    for slot in &SLOTS {
+        let distance = slot.distance(far);
+        let is_wanted = if stores { slot.stores.load(Relaxed) } else { slot.loads.load(Relaxed) };
+        if is_wanted && slot.is_watching() && distance < least {
+            least = distance;
+            found.address = if distance == 0 { far } else { slot.first() };
+        }
+    }
+    found
+}
+
+/// Calls the handlers of the watchpoints that the access touches. They see the probed code where the instruction is in
+/// a slot or a stub.
+#[inline(never)]
+fn report(cpu: &Cpu, frame: &mut TrapFrame, access: MemoryAccess) {
+    let saved = (frame.pc, frame.sp, frame.x[29], frame.x[30], frame.record[0], frame.record[1]);
+    unwind::restart(frame, unwind::read_own_stack);
+    let mut number = 0;
+    while let Some(slot) = SLOTS.get(number) {
+        if slot.is_watching() && slot.matches(&access) {
+            let is_busy = cpu.is_handling();
+            cpu.watching.count(number, is_busy);
+            if !is_busy {
+                cpu.enter();
+                (slot.handler())(&WatchHit { frame, access, data: slot.data.load(Relaxed) });
+                cpu.leave();
+            }
+        }
+        number += 1;
+    }
+    (frame.pc, frame.sp, frame.x[29], frame.x[30], frame.record[0], frame.record[1]) = saved;
+}
+
+/// Reads the instruction at the virtual address `pc`.
+#[inline(always)]
+fn instruction(pc: u64) -> u32 {
+    let place: *const u32 = ptr::with_exposed_provenance(pc as usize & !3);
+    // SAFETY: the CPU has executed or will execute the word, or another of the same function, and code is readable.
+    unsafe { place.read_volatile() }
+}
+
+/// Loads the registers of this CPU from the slots, with debug exceptions masked.
+#[inline(always)]
+fn load(cpu: &Cpu) {
+    let is_wide = cpu.watching.is_wide.load(Relaxed) != 0;
+    let mut is_used = false;
+    let mut number = 0;
+    while let Some(slot) = SLOTS.get(number) {
+        let has_register = number < registers::watchpoints();
+        if slot.is_watching() {
+            is_used = true;
+            let (loads, stores) = (slot.loads.load(Relaxed), slot.stores.load(Relaxed));
+            let control = slot.control.load(Relaxed) | accesses(loads || is_wide, stores);
+            let value = slot.value.load(Relaxed);
+            if has_register {
+                registers::set_watchpoint(number, value, control);
+            }
+            if !has_register || registers::watchpoint(number) != (value, control) {
+                HAS_FAILED.store(true, Relaxed);
+            }
+        } else if has_register {
+            registers::set_watchpoint(number, 0, 0);
+        }
+        number += 1;
+    }
+    if !is_used {
+        cpu.watching.is_wide.store(0, Relaxed);
+    }
+    registers::enable(is_used);
+}
+
+/// Loads the registers of this CPU from the slots.
+pub(in crate::probe) fn load_registers() {
+    crate::interrupts::with_masked(|| load(Cpu::current()));
+    registers::synchronize();
+}
+
+impl Slot {
+    /// Returns whether the access touches the watched bytes.
+    #[inline(always)]
+    fn overlaps(&self, access: &MemoryAccess) -> bool {
+        self.matches(&MemoryAccess { loads: true, stores: true, ..*access })
+    }
+}
+
+impl Watching {
+    /// Masks interrupts for what the interrupted code is about to do.
+    #[inline(always)]
+    fn mask(&self, frame: &mut TrapFrame, doing: u64) {
+        self.doing.store(doing, Relaxed);
+        self.masks.store(frame.pstate & TrapFrame::DAIF, Relaxed);
+        frame.pstate |= INTERRUPTS;
+    }
+
+    /// Restores the masks of the interrupted code, which has done it.
+    #[inline(always)]
+    fn resume(&self, frame: &mut TrapFrame) {
+        self.doing.store(NOTHING, Relaxed);
+        frame.pstate = frame.pstate & !TrapFrame::DAIF | self.masks.load(Relaxed);
+    }
+
+    #[inline(always)]
+    fn clear_breakpoints(&self) {
+        let set = self.breakpoints.load(Relaxed);
+        let mut number = 0;
+        while number < super::MOST {
+            if set >> number & 1 != 0 {
+                registers::set_breakpoint(number, None);
+            }
+            number += 1;
+        }
+        self.breakpoints.store(0, Relaxed);
+    }
+
+    /// Counts a hit, or a missed one, of the watchpoint with this number.
+    #[inline(always)]
+    fn count(&self, number: usize, is_missed: bool) {
+        if let Some([hits, missed]) = self.counts.get(number) {
+            let count = if is_missed { missed } else { hits };
+            count.store(count.load(Relaxed) + 1, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Watchpoints: a handler for each access to some bytes of memory, by the debug registers of the CPUs.
+//!
+//! A watchpoint owns one pair of registers, the same on every CPU. Arming it makes every CPU load its registers, by
+//! [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu).
+
+use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use super::hit::cpu::Cpu;
+use super::hit::watch::WatchHandler;
+#[cfg(target_os = "none")]
+use super::hit::watch::registers;
+use super::hit::watch::range::Values;
+use super::hit::watch::slot::{Request, SLOTS, Slot};
+use crate::platform;
+
+/// The reason why memory cannot be watched. Addresses are virtual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// No pair of registers can watch these bytes.
+    Range {
+        /// The address of the first byte.
+        address: usize,
+        /// The number of bytes.
+        length: usize,
+    },
+    /// All watchpoints are in use.
+    NoneFree {
+        /// The number of watchpoints that a CPU has.
+        count: usize,
+    },
+    /// The caller runs with debug exceptions masked (PSTATE.D): a kernel that does so sees no access.
+    Masked,
+    /// The kernel does not implement [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu).
+    OneCpu,
+    /// A CPU does not keep what is written to its debug registers, because a higher exception level uses them, or has
+    /// fewer of them than the CPU that was asked.
+    NotKept {
+        /// The address of the first byte.
+        address: usize,
+    },
+}
+
+impl fmt::Display for WatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Range { address, length } => write!(
+                f,
+                "no watchpoint covers {length} bytes from {address:#x} on: one covers bytes of one aligned doubleword, or \
+                 a power of two up to 2 GiB, aligned to itself"
+            ),
+            Self::NoneFree { count } => write!(f, "all {count} watchpoints of the CPU are in use"),
+            Self::Masked => f.write_str(
+                "the kernel runs with debug exceptions masked (PSTATE.D), so that no access would be reported",
+            ),
+            Self::OneCpu => f.write_str(
+                "the kernel gives no way to set the debug registers of every CPU: it does not implement \
+                 `Platform::on_each_cpu`",
+            ),
+            Self::NotKept { address } => write!(
+                f,
+                "{address:#x} cannot be watched: a CPU does not keep what is written to its debug registers, as when EL2 \
+                 or EL3 has them for itself"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for WatchError {}
+
+/// What a watchpoint is to watch.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct WatchpointBuilder {
+    address: usize,
+    length: usize,
+    loads: bool,
+    stores: bool,
+    handler: WatchHandler,
+    data: usize,
+}
+
+/// A registered watchpoint, which is armed or not. Dropping it disarms it on all CPUs: no handler runs after that, and
+/// none is running.
+#[derive(Debug)]
+pub struct Watchpoint {
+    number: usize,
+    address: usize,
+    is_armed: AtomicBool,
+}
+
+/// Whether a task changes which watchpoints are armed.
+static CHANGING: AtomicBool = AtomicBool::new(false);
+
+impl WatchpointBuilder {
+    /// Watches loads.
+    pub fn loads(self) -> Self {
+        Self { loads: true, ..self }
+    }
+
+    /// Watches stores.
+    pub fn stores(self) -> Self {
+        Self { stores: true, ..self }
+    }
+
+    /// Sets the word that the handler gets as [`data`](super::WatchHit::data).
+    pub fn data(self, data: usize) -> Self {
+        Self { data, ..self }
+    }
+
+    /// Takes a pair of registers, without arming them.
+    ///
+    /// # Errors
+    ///
+    /// No registers are free, or they cannot watch these bytes, or the kernel or the machine does not let them.
+    pub fn register(self) -> Result<Watchpoint, WatchError> {
+        let Self { address, length, loads, stores, handler, data } = self;
+        let range = WatchError::Range { address, length };
+        let values = Values::of(address as u64, length as u64).ok_or(range)?;
+        #[cfg(target_os = "none")]
+        let count = if registers::are_masked() { return Err(WatchError::Masked) } else { registers::watchpoints() };
+        #[cfg(not(target_os = "none"))]
+        let count = SLOTS.len();
+        let request =
+            Request { address: address as u64, bytes: length as u64, values, loads, stores, handler, data };
+        let number = Slot::take(count, &request).ok_or(WatchError::NoneFree { count })?;
+        counted(number, true);
+        Ok(Watchpoint { number, address, is_armed: AtomicBool::new(false) })
+    }
+}
+
+impl Watchpoint {
+    /// Begins to describe a watchpoint on the `length` bytes from the virtual address `address` on, which calls
+    /// `handler`. It watches [loads](WatchpointBuilder::loads), [stores](WatchpointBuilder::stores), or both.
+    ///
+    /// The bytes lie in one aligned doubleword; or their number is a power of two, at most 2 GiB, and the address is a
+    /// multiple of it.
+    ///
+    /// These accesses are not seen:
+    ///
+    /// - with debug exceptions masked (PSTATE.D): by the engine, by handlers of probes, by an instruction that is
+    ///   stepped for a post-handler, and wherever else the kernel masks them, as exception entry does;
+    /// - at another virtual address of the same memory, by devices, and by unprivileged instructions such as LDTR;
+    /// - loads by the engine for a probed load of a literal.
+    ///
+    /// The store of a store-exclusive is reported after it has stored; one that does not store is not reported. A store
+    /// that finds no load-exclusive before it that was watched fails once. If the instructions from a load-exclusive to
+    /// its store-exclusive leave in more ways than the CPU has breakpoints, the watchpoint is
+    /// [given up](Self::given_up_at).
+    pub fn at(address: usize, length: usize, handler: WatchHandler) -> WatchpointBuilder {
+        WatchpointBuilder { address, length, loads: false, stores: false, handler, data: 0 }
+    }
+
+    /// Arms or disarms `watchpoints` on all CPUs. When they are disarmed, no handler is running, and none will.
+    ///
+    /// A CPU that starts later calls [`initialize_cpu`].
+    ///
+    /// # Errors
+    ///
+    /// The registers of some CPU cannot be set. None of `watchpoints` is armed then.
+    ///
+    /// # Panics
+    ///
+    /// If interrupts are masked, as they are in a handler: it would wait for itself.
+    pub fn set_all_enabled<'a>(
+        watchpoints: impl IntoIterator<Item = &'a Self> + Clone,
+        is_enabled: bool,
+    ) -> Result<(), WatchError> {
+        assert!(!crate::interrupts::are_masked(), "CPUs cannot be waited for with interrupts masked");
+        while CHANGING.swap(true, Ordering::Acquire) {
+            platform::yield_now();
+        }
+        let outcome = change(watchpoints, is_enabled);
+        CHANGING.store(false, Ordering::Release);
+        outcome
+    }
+
+    /// Returns the number of accesses that were reported.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        counted(self.number, false)[0]
+    }
+
+    /// Returns the number of accesses that were not reported, because another hit was being handled on the CPU.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        counted(self.number, false)[1]
+    }
+
+    /// Returns the virtual address of the first watched byte.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.address
+    }
+
+    /// Returns the virtual address of a load-exclusive whose sequence could not be followed to its end. No CPU watches
+    /// since then.
+    #[must_use]
+    pub fn given_up_at(&self) -> Option<usize> {
+        let address = self.slot()?.given_up_at.load(Ordering::Relaxed);
+        (address != 0).then_some(address as usize)
+    }
+
+    fn slot(&self) -> Option<&'static Slot> {
+        SLOTS.get(self.number)
+    }
+
+    fn set_armed(&self, is_armed: bool) {
+        self.is_armed.store(is_armed, Ordering::Relaxed);
+        if let Some(slot) = self.slot() {
+            slot.set_armed(is_armed);
+        }
+    }
+}
+
+impl Drop for Watchpoint {
+    fn drop(&mut self) {
+        if self.is_armed.load(Ordering::Relaxed) {
+            // Disarming fails only where arming has failed before.
+            let _ = Self::set_all_enabled([&*self], false);
+        }
+        if let Some(slot) = self.slot() {
+            slot.free();
+        }
+    }
+}
+
+/// Returns the number of watchpoints that this CPU has.
+#[must_use]
+pub fn watchpoints() -> usize {
+    #[cfg(target_os = "none")]
+    return registers::watchpoints();
+    #[cfg(not(target_os = "none"))]
+    return SLOTS.len();
+}
+
+/// Loads the debug registers of this CPU. A kernel calls it on a CPU that starts, once the CPU's state is set up and
+/// before the CPU is one of those that [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu) means.
+pub fn initialize_cpu() {
+    load_registers();
+}
+
+#[cfg(target_os = "none")]
+use super::hit::watch::{has_failed, load_registers};
+#[cfg(not(target_os = "none"))]
+fn load_registers() {}
+#[cfg(not(target_os = "none"))]
+fn has_failed() -> bool {
+    false
+}
+
+/// Arms or disarms, in the turn of the caller.
+fn change<'a>(
+    watchpoints: impl IntoIterator<Item = &'a Watchpoint> + Clone,
+    is_enabled: bool,
+) -> Result<(), WatchError> {
+    has_failed();
+    watchpoints.clone().into_iter().for_each(|watchpoint| watchpoint.set_armed(is_enabled));
+    let problem = if !platform::on_each_cpu(load_registers) {
+        WatchError::OneCpu
+    } else if is_enabled && has_failed() {
+        let address = watchpoints.clone().into_iter().next().map_or(0, Watchpoint::address);
+        WatchError::NotKept { address }
+    } else {
+        return Ok(());
+    };
+    watchpoints.into_iter().for_each(|watchpoint| watchpoint.set_armed(false));
+    platform::on_each_cpu(load_registers);
+    Err(problem)
+}
+
+/// Returns the numbers of hits and of missed hits on all CPUs, and forgets them if `is_reset`.
+fn counted(number: usize, is_reset: bool) -> [u64; 2] {
+    let each = (0..platform::cpus()).map(|cpu| Cpu::of(cpu).watching.counted(number, is_reset));
+    each.fold([0; 2], |[hits, missed], [more, more_missed]| [hits + more, missed + more_missed])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::WatchHit;
+
+    fn handler(_: &WatchHit<'_>) {}
+
+    #[test]
+    fn each_watchpoint_has_registers_of_its_own_until_it_is_dropped() {
+        let one = || Watchpoint::at(0x1000, 8, handler).stores().register();
+        let mut all: Vec<Watchpoint> = (0..SLOTS.len()).map(|_| one().unwrap()).collect();
+        assert_eq!(one().unwrap_err(), WatchError::NoneFree { count: SLOTS.len() });
+        let freed = all.swap_remove(3).number;
+        assert_eq!(one().unwrap().number, freed);
+        let mut numbers: Vec<usize> = all.iter().map(|watchpoint| watchpoint.number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), SLOTS.len() - 1);
+        Watchpoint::set_all_enabled(&all, true).unwrap();
+        drop(all);
+        assert!(one().is_ok());
+        let error = Watchpoint::at(0x1006, 4, handler).register().unwrap_err();
+        assert_eq!(error, WatchError::Range { address: 0x1006, length: 4 });
+        assert_eq!(
+            error.to_string(),
+            "no watchpoint covers 4 bytes from 0x1006 on: one covers bytes of one aligned doubleword, or a power of two up \
+             to 2 GiB, aligned to itself"
+        );
+    }
+}

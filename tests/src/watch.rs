@@ -1,0 +1,401 @@
+//! Watchpoints: which accesses of which CPU are reported, and what the accessing code sees.
+
+use alloc::vec::Vec;
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+
+use aarch64_kprobes::Kprobe;
+use aarch64_kprobes::Hit;
+use aarch64_kprobes::probe::{Mode, WatchError, WatchHit, Watchpoint, watchpoints};
+use kprobes_console::symbol;
+use runtime::per_cpu::MAX_CPUS;
+use runtime::sync::{IrqLock, IrqMask};
+use runtime::task::JoinHandle;
+use runtime::{smp, task};
+
+use crate::test;
+
+global_asm!(include_str!("watch.S"));
+
+unsafe extern "C" {
+    fn watch_store(at: *mut u64, value: u64);
+    fn watch_load(at: *const u64) -> u64;
+    fn watch_store_pair(at: *mut u64, value: u64);
+    fn watch_store_byte(at: *mut u8, value: u64);
+    fn watch_zero(at: *mut u64);
+    fn watch_add(at: *mut u64) -> u64;
+    safe static watch_add_store: u8;
+    fn watch_add_pair(at: *mut u64);
+    fn watch_compare(at: *mut u64, expected: u64, new: u64) -> u64;
+    fn watch_strange(at: *mut u64);
+}
+
+/// The most accesses that a test records.
+const MOST: usize = 8192;
+
+/// A reported access.
+struct Record {
+    pc: AtomicUsize,
+    cpu: AtomicUsize,
+    task: AtomicU64,
+    data: AtomicUsize,
+}
+
+static RECORDS: [Record; MOST] = [const {
+    Record { pc: AtomicUsize::new(0), cpu: AtomicUsize::new(0), task: AtomicU64::new(0), data: AtomicUsize::new(0) }
+}; MOST];
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn record(hit: &WatchHit<'_>) {
+    let number = COUNT.fetch_add(1, Relaxed);
+    let record = &RECORDS[number];
+    record.pc.store(hit.frame().pc as usize, Relaxed);
+    record.cpu.store(task::current_cpu(), Relaxed);
+    record.task.store(task::current().id(), Relaxed);
+    record.data.store(hit.data(), Relaxed);
+}
+
+/// Returns the records so far, and forgets them.
+fn records() -> &'static [Record] {
+    &RECORDS[..COUNT.swap(0, Relaxed).min(MOST)]
+}
+
+/// Returns the addresses of the instructions that were recorded, and forgets them.
+fn instructions() -> Vec<usize> {
+    records().iter().map(|record| record.pc.load(Relaxed)).collect()
+}
+
+/// Doublewords to watch, in a line that nothing else uses.
+#[repr(C, align(256))]
+struct Words([u64; 64]);
+
+static mut WORDS: Words = Words([0; 64]);
+
+/// Returns the address of a word.
+fn word(number: usize) -> *mut u64 {
+    // SAFETY: only computes the address of an element; all numbers are constants below the length.
+    unsafe { (&raw mut WORDS.0).cast::<u64>().add(number) }
+}
+
+#[derive(Clone, Copy)]
+enum Accesses {
+    Loads,
+    Stores,
+    All,
+}
+use Accesses::{All, Loads, Stores};
+
+/// Arms a watchpoint on `length` bytes.
+fn watch(at: *mut u64, length: usize, accesses: Accesses) -> Watchpoint {
+    let builder = Watchpoint::at(at.addr(), length, record);
+    let builder = match accesses {
+        Loads => builder.loads(),
+        Stores => builder.stores(),
+        All => builder.loads().stores(),
+    };
+    let watchpoint = builder.register().unwrap();
+    Watchpoint::set_all_enabled([&watchpoint], true).unwrap();
+    watchpoint
+}
+
+/// Reads the control register of each watchpoint of this CPU, and MDSCR_EL1.MDE, and adds up what is enabled.
+fn enabled_here() -> u64 {
+    let (first, second, control): (u64, u64, u64);
+    // SAFETY: reading the registers has no effect; every CPU has two watchpoints (Arm ARM, D24.2.59).
+    unsafe {
+        asm!("mrs {}, dbgwcr0_el1", "mrs {}, dbgwcr1_el1", "mrs {}, mdscr_el1", out(reg) first, out(reg) second, out(reg) control, options(nomem, nostack));
+    }
+    (first & 1) + (second & 1) + (control >> 15 & 1)
+}
+
+/// Returns the sum of [`enabled_here`] of all CPUs.
+fn enabled() -> u64 {
+    static SUM: AtomicU64 = AtomicU64::new(0);
+    SUM.store(0, Relaxed);
+    for cpu in smp::running() {
+        task::spawn_on(cpu, "look", || {
+            SUM.fetch_add(enabled_here(), Relaxed);
+        })
+        .join();
+    }
+    SUM.load(Relaxed)
+}
+
+/// Runs `body` with the CPU's number on each CPU at once.
+fn on_all_cpus(body: fn(usize)) -> Vec<(usize, u64)> {
+    static TASKS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
+    let tasks: Vec<JoinHandle> = smp::running()
+        .map(|cpu| {
+            task::spawn_on(cpu, "access", move || {
+                TASKS[cpu].store(task::current().id(), Relaxed);
+                body(cpu);
+            })
+        })
+        .collect();
+    tasks.into_iter().for_each(JoinHandle::join);
+    smp::running().map(|cpu| (cpu, TASKS[cpu].load(Relaxed))).collect()
+}
+
+fn address(function: *const ()) -> usize {
+    function.addr()
+}
+
+test!(
+    depends(cpus, core, entry, board),
+    fn only_the_store_to_the_watched_word_is_reported() {
+        const TIMES: u64 = 200;
+        let watchpoint = watch(word(0), 8, Stores);
+        let tasks = on_all_cpus(|cpu| {
+            for turn in 1..=TIMES {
+                // SAFETY: each CPU stores to a word of its own.
+                unsafe {
+                    watch_store(word(cpu), turn);
+                    watch_load(word(0));
+                }
+            }
+        });
+        let found = records();
+        assert_eq!(found.len() as u64, TIMES);
+        for record in found {
+            assert_eq!(record.pc.load(Relaxed), address(watch_store as *const ()));
+            assert_eq!((record.cpu.load(Relaxed), record.task.load(Relaxed)), tasks[0]);
+        }
+        assert_eq!((watchpoint.hits(), watchpoint.missed(), watchpoint.given_up_at()), (TIMES, 0, None));
+        // SAFETY: the word is this test's, and its tasks have ended.
+        assert_eq!(unsafe { word(0).read_volatile() }, TIMES);
+        drop(watchpoint);
+        assert_eq!(enabled(), 0);
+    }
+);
+
+test!(
+    depends(core, entry, board),
+    fn each_access_that_touches_a_watched_byte_is_reported_once() {
+        let (store, load) = (address(watch_store as *const ()), address(watch_load as *const ()));
+        let pair = address(watch_store_pair as *const ());
+        let unaligned = |offset: isize| word(4).wrapping_byte_offset(offset);
+        // SAFETY: the words are this test's.
+        let accesses = || unsafe {
+            watch_store(word(4), 1);
+            watch_load(word(4));
+            // Below, and over the beginning of, the watched word.
+            watch_store_pair(word(2), 1);
+            watch_store_pair(word(3), 1);
+            watch_store(word(3), 1);
+            watch_store(word(5), 1);
+            watch_store(unaligned(-1), 1);
+            watch_load(unaligned(7));
+            watch_store_byte(unaligned(7).cast(), 1);
+            watch_store_byte(unaligned(8).cast(), 1);
+        };
+        let byte = address(watch_store_byte as *const ());
+        let expected = |accesses| match accesses {
+            Loads => Vec::from([load, load]),
+            Stores => Vec::from([store, pair, store, byte]),
+            All => Vec::from([store, load, pair, store, load, byte]),
+        };
+        for kind in [Loads, Stores, All] {
+            let _watchpoint = watch(word(4), 8, kind);
+            accesses();
+            assert_eq!(instructions(), expected(kind));
+        }
+        accesses();
+        assert!(instructions().is_empty());
+        // One byte, and a range of 16 words.
+        let watchpoint = watch(unaligned(3), 1, Stores);
+        accesses();
+        assert_eq!(instructions(), [store, pair, store]);
+        drop(watchpoint);
+        let watchpoint = watch(word(16), 128, Stores);
+        // SAFETY: the words are this test's.
+        unsafe {
+            watch_store(word(15), 1);
+            watch_store(word(16), 1);
+            watch_store(word(31), 1);
+            watch_store(word(32), 1);
+            watch_zero(word(16));
+        }
+        assert_eq!(instructions(), [store, store, address(watch_zero as *const ())]);
+        // SAFETY: the words are this test's, and were zeroed.
+        assert_eq!(unsafe { word(16).read_volatile() }, 0);
+        drop(watchpoint);
+    }
+);
+
+test!(
+    depends(core, entry),
+    fn one_instruction_is_reported_to_each_watchpoint_that_it_touches() {
+        let watch = |number: usize| {
+            let watchpoint = Watchpoint::at(word(number).addr(), 8, record).stores().data(number).register().unwrap();
+            Watchpoint::set_all_enabled([&watchpoint], true).unwrap();
+            watchpoint
+        };
+        let _both = (watch(0), watch(1));
+        // SAFETY: the words are this test's.
+        unsafe {
+            watch_store_pair(word(0), 1);
+            watch_store(word(1), 1);
+        }
+        let found: Vec<usize> = records().iter().map(|record| record.data.load(Relaxed)).collect();
+        assert_eq!(found, [0, 1, 1]);
+    }
+);
+
+/// Adds 1 on all CPUs at once, `TIMES` times each, by `add`. Returns the sum.
+fn add_everywhere(add: fn(usize)) -> u64 {
+    // SAFETY: the tasks of earlier calls have ended.
+    unsafe { word(0).write_volatile(0) };
+    on_all_cpus(add);
+    // SAFETY: the tasks have ended.
+    unsafe { word(0).read_volatile() }
+}
+
+const ADDITIONS: u64 = 100;
+
+test!(
+    depends(cpus, core, entry, board),
+    fn a_loop_of_exclusives_goes_on_and_each_store_is_reported_once() {
+        let sum = ADDITIONS * smp::running().count() as u64;
+        let add = |_: usize| {
+            for _ in 0..ADDITIONS {
+                // SAFETY: the word is added to atomically only.
+                unsafe { watch_add(word(0)) };
+            }
+        };
+        let add_pair = |_: usize| {
+            for _ in 0..ADDITIONS {
+                // SAFETY: the word is added to atomically only.
+                unsafe { watch_add_pair(word(0)) };
+            }
+        };
+        let (load, store) = (address(watch_add as *const ()), (&raw const watch_add_store).addr());
+        for kind in [Stores, Loads, All] {
+            let watchpoint = watch(word(0), 8, kind);
+            assert_eq!(add_everywhere(add), sum);
+            let found = instructions();
+            let stores = found.iter().filter(|&&pc| pc == store).count() as u64;
+            let loads = found.iter().filter(|&&pc| pc == load).count() as u64;
+            // Besides, this test writes the word first, and reads it at the end.
+            assert!(found.len() as u64 - stores - loads <= 2);
+            // Where several CPUs add, some loads are in vain.
+            assert_eq!(stores, if matches!(kind, Loads) { 0 } else { sum });
+            assert!(if matches!(kind, Stores) { loads == 0 } else { loads >= sum }, "{loads} of {sum}");
+            assert_eq!((watchpoint.missed(), watchpoint.given_up_at()), (0, None));
+            assert_eq!(add_everywhere(add_pair), sum);
+            assert!(!instructions().is_empty());
+            drop(watchpoint);
+        }
+    }
+);
+
+test!(
+    depends(core, entry),
+    fn a_comparison_that_fails_is_a_load_only() {
+        let _watchpoint = watch(word(0), 8, All);
+        // SAFETY: the word is this test's.
+        unsafe {
+            word(0).write_volatile(5);
+            instructions();
+            assert_eq!(watch_compare(word(0), 6, 7), 5);
+            assert_eq!(instructions().len(), 1);
+            assert_eq!(watch_compare(word(0), 5, 7), 5);
+            assert_eq!(instructions().len(), 2);
+            assert_eq!(word(0).read_volatile(), 7);
+        }
+    }
+);
+
+test!(
+    depends(core, entry),
+    fn a_sequence_that_cannot_be_followed_ends_the_watchpoint() {
+        let watchpoint = watch(word(0), 8, All);
+        // SAFETY: the word is this test's.
+        unsafe {
+            word(0).write_volatile(5);
+            instructions();
+            watch_strange(word(0));
+            assert_eq!(word(0).read_volatile(), 6);
+        }
+        assert_eq!(watchpoint.given_up_at(), Some(address(watch_strange as *const ())));
+        assert_eq!(instructions(), [address(watch_strange as *const ())]);
+    }
+);
+
+test!(
+    depends(cpus, core, entry),
+    fn a_watched_lock_works() {
+        static LOCK: IrqLock<u64> = IrqLock::new(0);
+        const TIMES: u64 = 50;
+        let at = (&raw const LOCK).addr() & !7;
+        let watchpoint = watch(core::ptr::with_exposed_provenance_mut(at), 8, All);
+        on_all_cpus(|_| {
+            for _ in 0..TIMES {
+                *LOCK.lock() += 1;
+            }
+        });
+        drop(watchpoint);
+        let total = TIMES * smp::running().count() as u64;
+        assert_eq!(*LOCK.lock(), total);
+        // Taken and given back each time.
+        let found = instructions();
+        assert!(found.len() as u64 >= 2 * total, "{}", found.len());
+        assert!(found.iter().all(|&pc| symbol::lookup(pc).is_some()));
+    }
+);
+
+extern "C" fn before(_: &mut Hit<'_>) {}
+
+test!(
+    depends(core, entry),
+    fn a_probed_store_is_reported_at_its_own_address() {
+        let store = address(watch_store as *const ());
+        let watchpoint = watch(word(0), 8, Stores);
+        for mode in [Mode::Boosted, Mode::Optimized] {
+            let probe = Kprobe::at(store).pre(before).at_most(mode).register().unwrap();
+            // SAFETY: the word is this test's.
+            unsafe { watch_store(word(0), 9) };
+            assert_eq!(instructions(), [store], "{mode}");
+            assert_eq!((probe.hits(), probe.missed()), (1, 0), "{mode}");
+        }
+        assert_eq!(watchpoint.hits(), 2);
+    }
+);
+
+test!(
+    depends(core, entry),
+    fn there_are_as_many_watchpoints_as_the_cpu_has() {
+        let count = watchpoints();
+        let one = |number: usize| Watchpoint::at(word(number).addr(), 8, record).stores().data(number).register();
+        let all: Vec<Watchpoint> = (0..count).map(|number| one(number).unwrap()).collect();
+        assert_eq!(one(count).unwrap_err(), WatchError::NoneFree { count });
+        Watchpoint::set_all_enabled(&all, true).unwrap();
+        for number in 0..=count {
+            // SAFETY: the words are this test's.
+            unsafe { watch_store(word(number), 1) };
+        }
+        let found: Vec<usize> = records().iter().map(|record| record.data.load(Relaxed)).collect();
+        assert_eq!(found, (0..count).collect::<Vec<_>>());
+        drop(all);
+        assert!(one(0).is_ok());
+        assert_eq!(enabled(), 0);
+    }
+);
+
+test!(
+    depends(core, entry),
+    fn code_with_interrupts_masked_is_seen_and_code_with_debug_exceptions_masked_is_not() {
+        let _watchpoint = watch(word(0), 8, Stores);
+        let mask = IrqMask::new();
+        // SAFETY: the word is this test's.
+        unsafe { watch_store(word(0), 1) };
+        assert_eq!(instructions().len(), 1);
+        // SAFETY: masking is always allowed; the word is this test's.
+        unsafe {
+            asm!("msr daifset, #0b1000", options(nomem, nostack));
+            watch_store(word(0), 2);
+            asm!("msr daifclr, #0b1000", options(nomem, nostack));
+        }
+        assert!(instructions().is_empty());
+        drop(mask);
+    }
+);
