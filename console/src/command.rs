@@ -84,6 +84,7 @@ static COMMANDS: [Command; 22] = [
          PROBE: kprobe:GLOB kretprobe:GLOB return:GLOB kprobe:FUNC+OFFSET\n\
          \x20      kprobe:FILE.rs:LINE profile:hz:N software:cpu-clock:N\n\
          \x20      insn:FUNC[:OFFSET] inline:GLOB:entry|return interval:ms|s:N BEGIN END\n\
+         \x20      watchpoint:ADDRESS|SYMBOL[+OFFSET]:LENGTH:r|w|rw\n\
          STATEMENTS: @MAP[KEYS] = VALUE; $VARIABLE = VALUE; if (VALUE) { } else { }\n\
          \x20           unroll (N) { } return printf(\"FORMAT\", VALUES) print(@MAP)\n\
          \x20           clear(@MAP) zero(@MAP) delete(@MAP[KEYS]) exit()",

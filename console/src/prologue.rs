@@ -38,35 +38,61 @@ fn is_exit(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
 }
 
 /// Returns whether the instruction is ADD x29, SP, #imm, including MOV x29, SP (Arm ARM, C6.2.5).
+#[inline(always)]
 fn sets_frame_pointer(word: u32) -> bool {
     word & 0xff80_03ff == 0x9100_03fd
 }
 
 /// Returns whether the instruction is LDP x29, x30, [SP …], in any of its three addressing modes (Arm ARM, C6.2.164).
-fn restores_link(word: u32) -> bool {
+#[inline(always)]
+pub(crate) fn restores_link(word: u32) -> bool {
     word & 0xfe40_7fff == 0xa840_7bfd
 }
 
 /// Returns whether the instruction is RET x30, RETAA or RETAB (Arm ARM, C6.2.254).
-fn is_return(word: u32) -> bool {
+#[inline(always)]
+pub(crate) fn is_return(word: u32) -> bool {
     matches!(word, 0xd65f_03c0 | 0xd65f_0bff | 0xd65f_0fff)
 }
 
 /// Returns whether the instruction is BL or BLR, which write x30.
+#[inline(always)]
 fn is_call(word: u32) -> bool {
     word & 0xfc00_0000 == 0x9400_0000 || word & 0xffff_fc1f == 0xd63f_0000
 }
 
 /// Returns the offset of a B instruction, in words; `None` for other instructions.
+#[inline(always)]
 fn branch_offset(word: u32) -> Option<isize> {
     (word & 0xfc00_0000 == 0x1400_0000).then_some(((word << 6) as i32 >> 6) as isize)
 }
 
 /// Returns whether the instruction is another branch or generates an exception (Arm ARM, C4.1.93: bits 28 to 26 are
 /// 101). A breakpoint is one of these: the instruction that it replaces is unknown.
-fn ends_straight_line(word: u32) -> bool {
+#[inline(always)]
+pub(crate) fn ends_straight_line(word: u32) -> bool {
     let is_system = word & 0xffc0_0000 == 0xd500_0000;
     word & 0x1c00_0000 == 0x1400_0000 && !is_system
+}
+
+/// A word that tells nothing: the breakpoint of a probe.
+#[cfg(target_os = "none")]
+pub(crate) const BREAKPOINT: u32 = 0xd420_0080;
+
+/// Returns whether the instruction `word`, at the virtual address `at` in `function`, may end the time in which x30
+/// alone holds the return address: it makes a frame record, or calls. The breakpoint or the branch of a probe, and every
+/// branch out of the function, may stand for such an instruction.
+#[cfg(target_os = "none")]
+#[inline(always)]
+pub(crate) fn ends_link(word: u32, at: u64, function: core::ops::Range<u64>) -> bool {
+    let leaves = match branch_offset(word) {
+        Some(offset) => {
+            let target = at.wrapping_add_signed(4 * offset as i64);
+            target < function.start || target >= function.end
+        }
+        None => false,
+    };
+    word == BREAKPOINT || leaves || sets_frame_pointer(word) || is_call(word)
 }
 
 /// Returns whether a function that is interrupted at the virtual address `pc` has its return address in x30 and not in

@@ -175,6 +175,11 @@ pub fn find_static(name: &str) -> impl Iterator<Item = Symbol<'static>> + use<> 
     table().map(|table| table.find_static(name)).into_iter().flatten()
 }
 
+/// Returns the virtual address of the static with the demangled name `name`, otherwise of the function.
+pub(crate) fn address(name: &str) -> Option<u64> {
+    find_static(name).next().or_else(|| meant(name).next()).map(|symbol| symbol.address)
+}
+
 /// A virtual address, shown as `name+0x10/0x40`: the function, the offset in it, and its size, in bytes. Shown as a
 /// number if no function contains it. An address in a slot or a stub is shown as the probed instruction.
 #[derive(Clone, Copy, Debug)]

@@ -133,6 +133,8 @@ pub enum Action {
         /// The type of the value.
         of: Type,
     },
+    /// `unwatch`: the address whose watchpoints end.
+    Unwatch,
     /// `print` of an entry of a map: the key, then the value.
     PrintEntry {
         /// The number of the map.

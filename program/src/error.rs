@@ -290,6 +290,10 @@ pub enum Problem {
     GlobOffset,
     /// Something other than one function or one glob.
     OneGlob,
+    /// A `watchpoint` without an address, a length and a mode.
+    WatchForm,
+    /// Bytes that no watchpoint can cover.
+    WatchRange,
     /// An `interval` with an invalid unit or count.
     Interval,
     /// A `profile` with an invalid unit or count.
@@ -625,7 +629,9 @@ impl fmt::Display for Problem {
             Self::LongProgram { most } => return write!(f, "a program has at most {most} bytes"),
             Self::OutOfMemory => "there is not enough memory to read the program",
             Self::Empty => "a program consists of probes and actions, as in kprobe:f { @ = count(); }",
-            Self::ProbeKind => "a probe is kprobe:, kretprobe:, return:, insn:, inline:, tracepoint:, profile:, software:, interval:, BEGIN or END",
+            Self::ProbeKind => "a probe is kprobe:, kretprobe:, return:, insn:, inline:, tracepoint:, watchpoint:, profile:, software:, interval:, BEGIN or END",
+            Self::WatchForm => "memory is watched by watchpoint:ADDRESS:LENGTH:MODE, as in watchpoint:SYMBOL+8:4:w, with a mode of r, w or rw",
+            Self::WatchRange => "a watchpoint covers bytes of one aligned doubleword, or a power of two up to 2147483648, aligned to itself",
             Self::ProbeName => "a function is missing here",
             Self::OpenBracket => "this bracket is not closed",
             Self::Offset => "an offset is a number of bytes, as in 8 or 0x10, and a multiple of 4",

@@ -25,7 +25,7 @@ static KEYWORDS: [Refused; 5] = [
 ];
 
 /// Builtin values and functions; several names are both.
-static VALUES: [Refused; 24] = [
+static VALUES: [Refused; 23] = [
     refused("args", "use args.NAME, or arg0 to arg7 by register; list-probes -v lists names"),
     refused("ctx", "use reg(\"x0\") to reg(\"x30\")"),
     refused("uaddr usym ustack dw_ustack uptr usermode write_user", "there is no user space; use kaddr, ksym, kstack"),
@@ -49,7 +49,6 @@ static VALUES: [Refused; 24] = [
     refused("is_err", "use `retval is Err`, or a comparison of the number"),
     refused("getopt", "write the value into the program"),
     refused("str_concat", "use printf, or a key of several parts"),
-    refused("unwatch", "there are no watchpoints"),
 ];
 
 /// Kinds of maps.
@@ -60,7 +59,7 @@ static MAPS: [Refused; 1] =
 static PROBES: [Refused; 5] = [
     refused("uprobe u uretprobe ur usdt U", "there is no user space"),
     refused("hardware h", SAMPLE_BY_TIME),
-    refused("watchpoint w asyncwatchpoint aw", "use insn:FUNC:OFF on the instruction that accesses the memory"),
+    refused("asyncwatchpoint aw", "there is no user space; watchpoint: watches memory of the kernel"),
     refused("iter it", "use the console command `tasks`"),
     refused("self test bench", "use BEGIN, END and interval:"),
 ];
@@ -144,6 +143,10 @@ fn event_in(table: &'static [Refused], event: &str) -> Option<Problem> {
         Some(Problem::Foreign { name, why })
     })
 }
+
+/// The problem with the mode `x` of a watchpoint.
+pub(crate) const EXECUTION: Problem =
+    Problem::Foreign { name: "x", why: "use insn:FUNC:OFF or kprobe:FUNC to report that an instruction is executed" };
 
 /// The problem with positional parameters, `$1` and `$#`.
 pub(crate) const POSITIONAL: Problem = Problem::Foreign { name: "$1", why: "write the value into the program" };

@@ -13,6 +13,7 @@
 //! | `compiled` | clauses as instructions |
 //! | `room` | executable memory for them |
 //! | `attach` | registering the probes |
+//! | `watch` | the watchpoints |
 //! | `refused` | what cannot be probed |
 //! | `hit` | the hit path: running a clause, and the state that it can ask for |
 //! | `list` | what probes match, without probing |
@@ -51,6 +52,8 @@ mod samples;
 mod snippets;
 #[cfg(target_os = "none")]
 mod stages;
+#[cfg(target_os = "none")]
+mod watch;
 
 #[cfg(target_os = "none")]
 pub use compiled::Reason;

@@ -14,6 +14,7 @@ use kprobes_symbols::Symbol;
 use kprobes_types::{Types, TypesError};
 
 use super::inlined;
+use super::watch::Watchpoints;
 use crate::{symbol, types};
 
 /// The functions and statics of the image, for the checker.
@@ -52,6 +53,7 @@ pub(super) struct ProgramNames<'a> {
     /// The values of the functions whose copies are probed, and of the functions that contain the copies, with their
     /// names, in ascending order of the values.
     pub inlined: &'a [(u64, String)],
+    pub watchpoints: &'a Watchpoints,
 }
 
 impl Names for ProgramNames<'_> {
@@ -67,6 +69,10 @@ impl Names for ProgramNames<'_> {
 
     fn types(&self) -> Option<Types<'static>> {
         types::table().ok().copied()
+    }
+
+    fn unwatch(&self, address: u64) {
+        self.watchpoints.end(address as usize);
     }
 
     fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result {

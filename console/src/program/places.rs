@@ -9,7 +9,7 @@ use aarch64_kprobes::event::{self, Event};
 use aarch64_kprobes::probe;
 use fallible::{OutOfMemory, TryClone};
 use kprobes_program::error::{Described, Error, Problem, Span};
-use kprobes_program::syntax::{Probe, Spanned, matches};
+use kprobes_program::syntax::{Probe, Spanned, can_watch, matches};
 use kprobes_symbols::Symbol;
 use kprobes_vm::code::{Builtin, Op, Routine};
 
@@ -92,6 +92,27 @@ pub(super) struct Places {
     pub inlined: Vec<(u64, String)>,
     /// The number of copies that are not probed, because no instruction marks their entry or exit.
     pub untold: usize,
+    /// The memory to be watched.
+    pub watched: Vec<Watched>,
+}
+
+/// Memory to be watched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watched {
+    /// The virtual address of the first byte.
+    pub address: u64,
+    /// The number of bytes.
+    pub length: u64,
+    pub loads: bool,
+    pub stores: bool,
+    /// The number of the clause.
+    pub clause: usize,
+    /// The number of the probe in the text of the program.
+    pub probe: usize,
+    /// The number of the probe's name.
+    pub name: usize,
+    /// Whether the clause asks for the caller.
+    pub wants_caller: bool,
 }
 
 /// The state that a clause asks for.
@@ -223,6 +244,30 @@ impl Places {
                         &wants,
                     )?;
                 }
+            }
+            Probe::Watch { symbol, offset, length, loads, stores } => {
+                let start = match symbol {
+                    None => 0,
+                    Some(path) => {
+                        symbol::address(path).ok_or_else(|| probe.span.error(Problem::NoAddress))?
+                    }
+                };
+                let address = start.wrapping_add(*offset);
+                if !can_watch(address, *length) {
+                    return Err(probe.span.error(Problem::WatchRange));
+                }
+                let watched = Watched {
+                    address,
+                    length: *length,
+                    loads: *loads,
+                    stores: *stores,
+                    clause,
+                    probe: self.probe(),
+                    name: self.name(probe.node.try_clone()?)?,
+                    wants_caller: wants.caller,
+                };
+                fallible::push(&mut self.watched, watched)?;
+                return Ok(());
             }
             Probe::Instruction { function, offset } => {
                 for function in symbol::functions(function) {

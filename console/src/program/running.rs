@@ -22,10 +22,12 @@ use super::attach::{self, Attached, Unattached, Unseen};
 use super::compiled::Reason;
 use super::inlined::Table;
 use super::names::{Image, ProgramNames};
-use super::places::{Place, Places};
+use super::places::{Place, Places, Watched};
 use super::samples::{SampledClause, Samples};
 use super::snippets::Snippets;
+use super::watch::{self, Ended, Functions, Unwatched, Watching, Watchpoints};
 use crate::host::{self, host};
+use crate::symbol::Symbolic;
 use crate::{symbol, time};
 
 /// The condition for [`Program::start_unless`] that never stops it.
@@ -49,6 +51,10 @@ pub struct Shared {
     untold: usize,
     /// What is to be said of the probes that reach nothing.
     missing: Vec<String>,
+    /// The watchpoints that have not ended.
+    pub(super) watchpoints: Watchpoints,
+    /// The functions of the image, if there are watchpoints.
+    pub(super) functions: Functions,
     /// The number of periods of `interval:` clauses that were missed.
     pub(super) late: AtomicU64,
     /// The number of samples that were missed.
@@ -67,6 +73,7 @@ pub struct Program {
     // The samples and the probes are dropped before the fields below, which their handlers use.
     samples: Samples,
     pub(super) attached: Attached,
+    watching: Watching,
     tasks: Tasks,
     pub(super) shared: Arc<Shared>,
 }
@@ -224,8 +231,8 @@ pub(super) fn tree(text: &str, options: Options) -> Result<syntax::Program, Erro
 
 impl Shared {
     /// Parses and checks a program, resolves its probes, and allocates the memory that it needs. Returns the shared
-    /// state, the places to probe, and the place of each probe in the text.
-    fn load(text: &str, options: Options) -> Result<(Self, Vec<Place>, Vec<Span>), Refusal> {
+    /// state, the places to probe, the memory to watch, and the place of each probe in the text.
+    fn load(text: &str, options: Options) -> Result<(Self, Vec<Place>, Vec<Watched>, Vec<Span>), Refusal> {
         let tree = tree(text, options)?;
         let table = Table::default();
         let program = check(&tree, &Image(&table))?;
@@ -250,7 +257,7 @@ impl Shared {
         if config.missing == Missing::Ignored {
             missing.clear();
         }
-        let probes = all.places.len() + all.alone.len() + all.sampled.len();
+        let probes = all.places.len() + all.alone.len() + all.sampled.len() + all.watched.len();
         match config.probes {
             _ if probes == 0 => return Err(Refusal::new(sentence(format_args!("no probe reaches anything")))),
             Some(most) if probes > most => {
@@ -260,11 +267,12 @@ impl Shared {
             }
             _ => {}
         }
-        let Places { places, spans, names, alone, sampled, mut inlined, untold } = all;
+        let Places { places, spans, names, alone, sampled, mut inlined, untold, watched } = all;
         inlined.sort_unstable();
         inlined.dedup_by_key(|(value, _)| *value);
         let store = Store::new(&program.code, &limits, time::nanoseconds());
         let store = store.map_err(|flaw| Refusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;
+        let (watchpoints, functions) = (Watchpoints::default(), watch::functions(&names)?);
         let (ending, reading) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
         let (late, unsampled) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok((
@@ -277,6 +285,8 @@ impl Shared {
                 inlined,
                 untold,
                 missing,
+                watchpoints,
+                functions,
                 late,
                 unsampled,
                 ending,
@@ -285,6 +295,7 @@ impl Shared {
                 kept,
             },
             places,
+            watched,
             spans,
         ))
     }
@@ -302,7 +313,7 @@ impl Shared {
 
     /// Returns the names for the program's output.
     fn program_names(&self) -> ProgramNames<'_> {
-        ProgramNames { probes: &self.names, inlined: &self.inlined }
+        ProgramNames { probes: &self.names, inlined: &self.inlined, watchpoints: &self.watchpoints }
     }
 
     fn drain(&self, out: &mut dyn Write) -> Result<bool, fmt::Error> {
@@ -361,9 +372,12 @@ impl Program {
     /// Returns the errors of [`start`](Self::start), or a refusal that [is stopped](Refusal::is_stopped).
     pub fn start_unless(text: &str, options: Options, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
         let mut program = Self::prepare(text, options, is_stopped)?;
-        let Self { samples, attached, tasks, shared } = &mut program;
+        let Self { samples, attached, tasks, shared, .. } = &mut program;
         alone::run(shared, |probe| *probe == Probe::Begin);
         attached.arm(is_stopped).map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
+        if !is_stopped() {
+            shared.watchpoints.arm().map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
+        }
         // SAFETY: `shared` is in an `Arc`, so it does not move. `Program` drops the field with the samples before the
         // `Arc`, and `detach` keeps this order.
         let sampled = unsafe { samples.start(shared, is_stopped) };
@@ -380,7 +394,7 @@ impl Program {
     /// Returns the errors of [`start_unless`](Self::start_unless) that are found before `BEGIN` runs.
     pub fn prepare(text: &str, options: Options, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
         let is_interpreted = options.is_interpreted;
-        let (shared, places, spans) = Shared::load(text, options)?;
+        let (shared, places, watched, spans) = Shared::load(text, options)?;
         // From here on, `shared` must not move, because code contains addresses in it.
         let mut shared = Arc::try_new(shared)?;
         let snippets = match Arc::get_mut(&mut shared) {
@@ -395,12 +409,18 @@ impl Program {
         {
             return Err(Refusal::at(sentence(format_args!("{why}")), spans.get(*probe).copied().unwrap_or_default()));
         }
+        let watching = Watching::register(&shared, &watched).map_err(|error| match error {
+            Unwatched::OutOfMemory => OutOfMemory.into(),
+            Unwatched::Refused { probe, why } => {
+                Refusal::at(sentence(format_args!("{why}")), spans.get(probe).copied().unwrap_or_default())
+            }
+        })?;
         let samples = Samples::prepare(&shared).map_err(|why| {
             let first = shared.sampled.first().and_then(|sampled| spans.get(sampled.probe));
             Refusal::at(sentence(format_args!("{why}")), first.copied().unwrap_or_default())
         })?;
         let tasks = Tasks { intervals: None, shared: shared.clone() };
-        Ok(Self { samples, attached, tasks, shared })
+        Ok(Self { samples, attached, watching, tasks, shared })
     }
 
     /// Writes the number of probes, if the form of the output has an object for it.
@@ -415,7 +435,7 @@ impl Program {
     /// Returns the number of probes, including those of clauses that run at no hit.
     #[must_use]
     pub fn probes(&self) -> usize {
-        self.attached.count() + self.shared.alone.len() + self.shared.sampled.len()
+        self.attached.count() + self.watching.count() + self.shared.alone.len() + self.shared.sampled.len()
     }
 
     /// Returns the probes on code.
@@ -498,11 +518,13 @@ impl Program {
 
     /// Unregisters the probes and ends the tasks: no clause runs any more. Returns the rest of the program.
     pub fn detach(self) -> Detached {
-        let Self { samples, attached, tasks, shared } = self;
+        let Self { samples, attached, watching, tasks, shared } = self;
         drop(samples);
-        let unseen = attached.detach();
+        let Ended { missed, given_up } = watching.end();
+        let mut unseen = attached.detach();
+        unseen.hits += missed;
         drop(tasks);
-        Detached { shared, unseen }
+        Detached { shared, unseen, given_up }
     }
 
     /// Ends the program: runs its `END`, and writes the rest of its output and its maps, followed by what it missed and
@@ -521,6 +543,8 @@ impl Program {
 pub struct Detached {
     shared: Arc<Shared>,
     unseen: Unseen,
+    /// The virtual addresses of the exclusive loads at which watchpoints were given up.
+    given_up: Vec<usize>,
 }
 
 impl Detached {
@@ -530,7 +554,7 @@ impl Detached {
     ///
     /// Returns the errors of `out`.
     pub fn finish(self, out: &mut dyn Write) -> fmt::Result {
-        let Self { shared, unseen } = self;
+        let Self { shared, unseen, given_up } = self;
         alone::run(&shared, |probe| *probe == Probe::End);
         // `drain` returns true at the record of an `exit()`. CPUs that had not seen the exit yet may have written
         // output after it.
@@ -552,6 +576,13 @@ impl Detached {
                     shared.format.write_failure(&sentence, out)?;
                 }
             }
+        }
+        for address in given_up {
+            let sentence = fallible::format(format_args!(
+                "A watchpoint ended at {}: the sequence of this exclusive load cannot be followed to its store",
+                Symbolic(address)
+            ))?;
+            shared.format.write_failure(&sentence, out)?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
 /// The aggregations.
 pub(super) const AGGREGATES: [&str; 8] = ["count", "sum", "avg", "min", "max", "stats", "hist", "lhist"];
 /// The actions: calls without a value.
-pub(super) const ACTIONS: [&str; 13] = [
+pub(super) const ACTIONS: [&str; 14] = [
     "printf",
     "errorf",
     "warnf",
@@ -27,6 +27,7 @@ pub(super) const ACTIONS: [&str; 13] = [
     "zero",
     "delete",
     "exit",
+    "unwatch",
     "assert",
     "assert_str",
     "static_assert",
@@ -122,6 +123,13 @@ impl Clause<'_, '_> {
                 let action = if name.node == "clear" { Action::Clear { map } } else { Action::Zero { map } };
                 self.emit(action, Word(0), 0, span)
             }
+            ("unwatch", [address]) => {
+                let value = self.value(address)?;
+                let value = number(value, address.span)?;
+                let from = self.in_words(value, value.of, span)?;
+                self.emit(Action::Unwatch, from, 1, span)
+            }
+            ("unwatch", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
             ("delete", [what]) => {
                 let MapReference { name, keys } = map(what)?;
                 let (map, key) = self.entry(name, keys, what.span)?;

@@ -49,6 +49,9 @@ pub trait Names {
         None
     }
 
+    /// Ends the watchpoints of the program at the virtual address `address`.
+    fn unwatch(&self, _address: u64) {}
+
     /// Writes the name of the probe with this number, as in `kprobe:f`.
     fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result;
 }
@@ -123,6 +126,7 @@ pub fn drain(
             Some(Action::Exit) => return Ok(true),
             Some(&Action::Clear { map }) => store.clear(map.into(), false, masked),
             Some(&Action::Zero { map }) => store.clear(map.into(), true, masked),
+            Some(Action::Unwatch) => names.unwatch(record.values.first().copied().unwrap_or(0)),
             Some(action) => reporter.action(action, &record, out)?,
             None => {}
         }
@@ -241,7 +245,7 @@ impl Reporter<'_> {
                 }
             }
             Action::PrintMap { map, top, divisor } => self.map((*map).into(), *top, *divisor, out),
-            Action::Clear { .. } | Action::Zero { .. } | Action::Exit => Ok(()),
+            Action::Clear { .. } | Action::Zero { .. } | Action::Exit | Action::Unwatch => Ok(()),
         }
     }
 

@@ -27,6 +27,7 @@ mod tree;
 
 use alloc::vec::Vec;
 
+pub use probe::can_watch;
 pub use matching::{Glob, matches, numbered, plain_path, plain_pieces};
 pub use tree::{
     Clause, Expression, ExpressionForm, MapDeclaration, MapReference, Operator, Probe, Program, Range, Setting,

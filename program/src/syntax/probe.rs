@@ -215,12 +215,64 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
                 _ => Err(rest.span().error(Problem::TracepointName)),
             }
         }
+        "watchpoint" | "w" => watchpoint(rest),
         "interval" | "i" => interval(rest.text).ok_or(rest.span().error(Problem::Interval)),
         "profile" | "p" => sampling::profile(rest.text).ok_or(rest.span().error(Problem::Profile)),
         "software" | "s" => sampling::software(rest.text).map_err(|problem| rest.span().error(problem)),
         "hardware" | "h" => Err(whole.span().error(foreign::hardware(rest.text))),
         other => Err(kind.span().error(foreign::probe(other).unwrap_or(Problem::ProbeKind))),
     }
+}
+
+/// Parses `ADDRESS:LENGTH:MODE`, with a number or the name of a static, and an offset after it.
+fn watchpoint(rest: Part<'_>) -> Result<Probe, Error> {
+    let parts = last_outside(rest.text, ':').map(|at| rest.cut(at)).and_then(|(before, mode)| {
+        let (place, length) = before.cut(last_outside(before.text, ':')?);
+        Some((place, length, mode))
+    });
+    let Some((place, length, mode)) = parts else {
+        return Err(rest.span().error(Problem::WatchForm));
+    };
+    let (loads, stores) = match mode.text {
+        "r" => (true, false),
+        "w" => (false, true),
+        "rw" | "wr" => (true, true),
+        _ if mode.text.contains('x') && mode.text.chars().all(|c| "rwx".contains(c)) => {
+            return Err(mode.span().error(foreign::EXECUTION));
+        }
+        _ => return Err(mode.span().error(Problem::WatchForm)),
+    };
+    let length_span = length.span();
+    let length = number(length.text).ok_or(length_span.error(Problem::WatchForm))?;
+    if !(1..=8).contains(&length) && !(length.is_power_of_two() && length <= WATCHED_MAX) {
+        return Err(length_span.error(Problem::WatchRange));
+    }
+    let watch = |symbol, offset| Probe::Watch { symbol, offset, length, loads, stores };
+    if let Some(address) = number(place.text) {
+        return match can_watch(address, length) {
+            true => Ok(watch(None, address)),
+            false => Err(place.span().to(length_span).error(Problem::WatchRange)),
+        };
+    }
+    let (name, offset) = match last_outside(place.text, '+').map(|at| place.cut(at)) {
+        Some((name, offset)) => (name, number(offset.text).ok_or(offset.span().error(Problem::WatchForm))?),
+        None => (place, 0),
+    };
+    if name.text.is_empty() || name.text.contains(['*', '?']) {
+        return Err(name.span().error(Problem::WatchForm));
+    }
+    Ok(watch(Some(fallible::copy(name.unquoted())?), offset))
+}
+
+/// The largest number of bytes that a watchpoint covers.
+const WATCHED_MAX: u64 = 1 << 31;
+
+/// Returns whether a watchpoint can cover the `length` bytes from the virtual address `address` on: some of an aligned
+/// doubleword, or a power of two that is aligned to itself.
+#[must_use]
+pub fn can_watch(address: u64, length: u64) -> bool {
+    let is_range = length.is_power_of_two() && length <= WATCHED_MAX && address.is_multiple_of(length);
+    (1..=8 - address % 8).contains(&length) || is_range
 }
 
 /// Parses the period of an `interval:`.

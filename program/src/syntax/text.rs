@@ -59,6 +59,15 @@ impl Display for Probe {
             Self::Instruction { function, offset: Some(offset) } => write!(f, "insn:{function}:{offset:#x}"),
             Self::Instruction { function, offset: None } => write!(f, "insn:{function}:*"),
             Self::Tracepoint { group, event } => write!(f, "tracepoint:{group}:{event}"),
+            Self::Watch { symbol, offset, length, loads, stores } => {
+                f.write_str("watchpoint:")?;
+                match (symbol, offset) {
+                    (Some(symbol), 0) => f.write_str(symbol)?,
+                    (Some(symbol), offset) => write!(f, "{symbol}+{offset:#x}")?,
+                    (None, address) => write!(f, "{address:#x}")?,
+                }
+                write!(f, ":{length}:{}{}", if *loads { "r" } else { "" }, if *stores { "w" } else { "" })
+            }
             Self::Inline { function, exit: false } => write!(f, "inline:{function}:entry"),
             Self::Inline { function, exit: true } => write!(f, "inline:{function}:return"),
         }

@@ -144,6 +144,19 @@ pub enum Probe {
         /// The name, a glob.
         event: String,
     },
+    /// `watchpoint:ADDRESS:LENGTH:MODE` and `watchpoint:SYMBOL+OFF:LENGTH:MODE`: where memory is accessed.
+    Watch {
+        /// The static whose memory is watched; `None` if the address is a number.
+        symbol: Option<String>,
+        /// The offset from the address of the static, or the virtual address, in bytes.
+        offset: u64,
+        /// The number of watched bytes.
+        length: u64,
+        /// Whether loads are reported.
+        loads: bool,
+        /// Whether stores are reported.
+        stores: bool,
+    },
     /// `inline:GLOB:entry` and `inline:GLOB:return`: at every inlined copy of a matching function.
     Inline {
         /// The glob for the functions.
@@ -172,6 +185,13 @@ impl TryClone for Probe {
             Self::Tracepoint { group, event } => {
                 Self::Tracepoint { group: fallible::copy(group)?, event: fallible::copy(event)? }
             }
+            Self::Watch { symbol, offset, length, loads, stores } => Self::Watch {
+                symbol: symbol.as_deref().map(fallible::copy).transpose()?,
+                offset: *offset,
+                length: *length,
+                loads: *loads,
+                stores: *stores,
+            },
             Self::Inline { function, exit } => Self::Inline { function: fallible::copy(function)?, exit: *exit },
         })
     }
@@ -243,6 +263,7 @@ impl Probe {
             Self::Exit { .. } => "return",
             Self::Instruction { .. } => "insn",
             Self::Tracepoint { .. } => "tracepoint",
+            Self::Watch { .. } => "watchpoint",
             Self::Inline { .. } => "inline",
         }
     }

@@ -54,6 +54,8 @@ fn every_error_is_shown() {
         Offset,
         GlobOffset,
         OneGlob,
+        WatchForm,
+        WatchRange,
         Interval,
         Profile,
         SoftwareEvent,

@@ -13,6 +13,10 @@ mod clause;
 #[cfg(target_os = "none")]
 mod handler;
 mod leave;
+#[cfg(target_os = "none")]
+mod watched;
 
 #[cfg(target_os = "none")]
 pub(super) use clause::{INTERPRETER, Site, is_passed, run_alone, run_sample};
+#[cfg(target_os = "none")]
+pub(super) use watched::{WATCHED, WatchSite};

@@ -242,7 +242,7 @@ fn probe(random: &mut Random) -> Probe {
         random.of(&["f", "blk::submit", "<a::B<u8> as c::D>::f::<[u8; 4]>", "a::{closure#0}", "<fn(u8) -> u8>::g"]);
     let glob = random.of(&["*", "blk::*", "*::submit", "<* as c::D>::?", path]).to_string();
     let function = path.to_string();
-    match random.below(10) {
+    match random.below(11) {
         0 => Probe::Begin,
         1 => Probe::End,
         2 if random.below(3) == 0 => match random.below(2) {
@@ -257,6 +257,13 @@ fn probe(random: &mut Random) -> Probe {
         7 => Probe::Instruction { function, offset: Some(4 * random.below(9) as u64).filter(|&offset| offset > 0) },
         8 => Probe::Line { file: String::from("blk/src/lib.rs"), line: 1 + random.below(99) as u32 },
         9 if random.below(2) == 0 => Probe::Tracepoint { group: "sched".to_string(), event: "sched_*".to_string() },
+        10 => Probe::Watch {
+            symbol: (random.below(2) == 0).then_some(function),
+            offset: 8 * random.below(100) as u64,
+            length: [1, 2, 4, 8][random.below(4)],
+            loads: true,
+            stores: random.below(2) == 0,
+        },
         _ => Probe::Inline { function, exit: random.below(2) == 0 },
     }
 }

@@ -1,0 +1,107 @@
+//! The hits of watchpoints: which function accesses the memory is found at each hit.
+
+use aarch64_kprobes::exception::nofault;
+use aarch64_kprobes::probe::{WatchHandler, WatchHit};
+
+use super::clause::{Moment, Site};
+use crate::program::Shared;
+use crate::program::exits::Exit;
+use crate::prologue;
+
+/// The handler of all watchpoints, which interprets the clause. Its data is the address of a [`WatchSite`].
+pub(crate) const WATCHED: WatchHandler = watched;
+
+/// A watchpoint of a program, as its hits see it.
+#[derive(Debug)]
+pub(crate) struct WatchSite {
+    /// The program. It outlives the watchpoint.
+    pub shared: *const Shared,
+    /// The number of the clause.
+    pub clause: usize,
+    /// The number of the probe's name.
+    pub name: u64,
+    /// Whether the clause asks for the caller.
+    pub wants_caller: bool,
+}
+
+// SAFETY: a site is never changed, and points to a `Shared`, which all CPUs may use.
+unsafe impl Send for WatchSite {}
+// SAFETY: a site is never changed, and points to a `Shared`, which all CPUs may use.
+unsafe impl Sync for WatchSite {}
+
+/// The longest part of a function, in instructions, that is read to find its frame record.
+const LONGEST: u64 = 4096;
+
+/// Runs a clause at an access to watched memory.
+#[unsafe(link_section = ".kprobes.text.handlers.program_watched")]
+extern "C" fn watched(hit: &WatchHit<'_>) {
+    // SAFETY: only `Watchpoints::register` registers this function, with the address of a site that outlives the
+    // watchpoint.
+    let watch = unsafe { &*core::ptr::with_exposed_provenance::<WatchSite>(hit.data()) };
+    // SAFETY: the program outlives the watchpoint.
+    let shared = unsafe { &*watch.shared };
+    let pc = hit.frame().pc;
+    let (function, function_end) = containing(shared.functions.ranges(), pc);
+    let is_caller_in_link = watch.wants_caller && is_caller_in_link(function, function_end, pc);
+    let site = Site {
+        shared: watch.shared,
+        clause: watch.clause,
+        name: watch.name,
+        function,
+        function_end,
+        is_caller_in_link,
+        exit: Exit::Always,
+        caller: None,
+    };
+    Moment { site: &site, registers: hit.frame(), return_address: None, result: 0 }.run();
+}
+
+/// Returns the range that contains the virtual address `pc`; an empty one at `pc` if none does.
+#[inline(always)]
+fn containing(ranges: &[(u64, u64)], pc: u64) -> (u64, u64) {
+    // All ranges before `low` begin at or below `pc`, and all from `high` on above it.
+    let (mut low, mut high) = (0, ranges.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match ranges.get(middle) {
+            Some(&(start, _)) if start <= pc => low = middle + 1,
+            _ => high = middle,
+        }
+    }
+    match ranges.get(low.wrapping_sub(1)) {
+        Some(&(start, end)) if pc < end => (start, end),
+        _ => (pc, pc),
+    }
+}
+
+/// Returns whether the function has its return address in x30 at the virtual address `pc`, and not in a frame record.
+/// Where a probe has replaced one of the instructions that tell, the answer is no.
+#[inline(always)]
+fn is_caller_in_link(start: u64, end: u64, pc: u64) -> bool {
+    if pc.wrapping_sub(start) / 4 > LONGEST {
+        return false;
+    }
+    // SAFETY: the addresses are those of a function, which is memory and not a device register.
+    let word = |address: u64| unsafe { nofault::read::<u32>(address as usize) }.unwrap_or(prologue::BREAKPOINT);
+    let mut leaves_link_alone = pc < end;
+    let mut at = start;
+    while at < pc && leaves_link_alone {
+        leaves_link_alone = !prologue::ends_link(word(at), at, start..end);
+        at = at.wrapping_add(4);
+    }
+    if leaves_link_alone {
+        return true;
+    }
+    at = pc;
+    while at < end {
+        let word = word(at);
+        if prologue::is_return(word) {
+            return true;
+        }
+        if prologue::restores_link(word) || prologue::ends_straight_line(word) {
+            return false;
+        }
+        at = at.wrapping_add(4);
+    }
+    false
+}
