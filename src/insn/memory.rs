@@ -136,7 +136,13 @@ impl MemoryAccess {
         }
         // Literals. Not PRFM.
         if word & 0x3b00_0000 == 0x1800_0000 && (is_vector || size != 3) {
-            let bytes = if is_vector { 4 << size } else if size == 1 { 8 } else { 4 };
+            let bytes = if is_vector {
+                4 << size
+            } else if size == 1 {
+                8
+            } else {
+                4
+            };
             return at(pc.wrapping_add_signed(signed(word, 5, 19) << 2), bytes, true, false);
         }
         // DC ZVA: its register is in the lowest bits, and 31 is the zero register.
@@ -182,45 +188,45 @@ mod tests {
     #[test]
     fn each_form_says_which_bytes_it_accesses() {
         for (word, expected) in [
-            (0xf900_0422, (0x2008, 8, "w")),          // str x2, [x1, #8]
-            (0xb940_0422, (0x2004, 4, "r")),          // ldr w2, [x1, #4]
-            (0x3900_0c22, (0x2003, 1, "w")),          // strb w2, [x1, #3]
-            (0x79c0_0422, (0x2002, 2, "r")),          // ldrsh w2, [x1, #2]
-            (0xb980_0422, (0x2004, 4, "r")),          // ldrsw x2, [x1, #4]
-            (0xf81f_8022, (0x1ff8, 8, "w")),          // stur x2, [x1, #-8]
-            (0xf81f_8c22, (0x1ff8, 8, "w")),          // str x2, [x1, #-8]!
-            (0xf81f_8422, (0x2000, 8, "w")),          // str x2, [x1], #-8
-            (0xf840_8822, (0x2008, 8, "r")),          // ldtr x2, [x1, #8]
-            (0xf863_7822, (0x2000 + 8 * 0x4000, 8, "r")), // ldr x2, [x1, x3, lsl #3]
-            (0xb829_c822, (0x1ff8, 4, "w")),          // str w2, [x1, w9, sxtw]
+            (0xf900_0422, (0x2008, 8, "w")),                   // str x2, [x1, #8]
+            (0xb940_0422, (0x2004, 4, "r")),                   // ldr w2, [x1, #4]
+            (0x3900_0c22, (0x2003, 1, "w")),                   // strb w2, [x1, #3]
+            (0x79c0_0422, (0x2002, 2, "r")),                   // ldrsh w2, [x1, #2]
+            (0xb980_0422, (0x2004, 4, "r")),                   // ldrsw x2, [x1, #4]
+            (0xf81f_8022, (0x1ff8, 8, "w")),                   // stur x2, [x1, #-8]
+            (0xf81f_8c22, (0x1ff8, 8, "w")),                   // str x2, [x1, #-8]!
+            (0xf81f_8422, (0x2000, 8, "w")),                   // str x2, [x1], #-8
+            (0xf840_8822, (0x2008, 8, "r")),                   // ldtr x2, [x1, #8]
+            (0xf863_7822, (0x2000 + 8 * 0x4000, 8, "r")),      // ldr x2, [x1, x3, lsl #3]
+            (0xb829_c822, (0x1ff8, 4, "w")),                   // str w2, [x1, w9, sxtw]
             (0xb829_5822, (0x2000 + 4 * 0xffff_fff8, 4, "w")), // str w2, [x1, w9, uxtw #2]
-            (0xa901_0c22, (0x2010, 16, "w")),         // stp x2, x3, [x1, #16]
-            (0xa8c1_7bfd, (0x2_0000, 16, "r")),       // ldp x29, x30, [sp], #16
-            (0xa9bf_7bfd, (0x1_fff0, 16, "w")),       // stp x29, x30, [sp, #-16]!
-            (0x2940_0c22, (0x2000, 8, "r")),          // ldp w2, w3, [x1]
-            (0x6940_8c22, (0x2004, 8, "r")),          // ldpsw x2, x3, [x1, #4]
-            (0xa800_0c22, (0x2000, 16, "w")),         // stnp x2, x3, [x1]
-            (0xad00_0420, (0x2000, 32, "w")),         // stp q0, q1, [x1]
-            (0x3d80_0420, (0x2010, 16, "w")),         // str q0, [x1, #16]
-            (0x3dc0_0420, (0x2010, 16, "r")),         // ldr q0, [x1, #16]
-            (0xc85f_7c22, (0x2000, 8, "r")),          // ldxr x2, [x1]
-            (0x885f_fc22, (0x2000, 4, "r")),          // ldaxr w2, [x1]
-            (0x8803_fc22, (0x2000, 4, "w")),          // stlxr w3, w2, [x1]
-            (0x0803_7c22, (0x2000, 1, "w")),          // stxrb w3, w2, [x1]
-            (0xc87f_0c22, (0x2000, 16, "r")),         // ldxp x2, x3, [x1]
-            (0x8824_0c22, (0x2000, 8, "w")),          // stxp w4, w2, w3, [x1]
-            (0x88df_fc22, (0x2000, 4, "r")),          // ldar w2, [x1]
-            (0x089f_fc22, (0x2000, 1, "w")),          // stlrb w2, [x1]
-            (0xc8a2_7c23, (0x2000, 8, "rw")),         // cas x2, x3, [x1]
-            (0x4822_7c24, (0x2000, 16, "rw")),        // casp x2, x3, x4, x5, [x1]
-            (0x0822_7c24, (0x2000, 8, "rw")),         // casp w2, w3, w4, w5, [x1]
-            (0xb823_0022, (0x2000, 4, "rw")),         // ldadd w3, w2, [x1]
-            (0xf8e3_8022, (0x2000, 8, "rw")),         // swpal x3, x2, [x1]
-            (0xb8bf_c022, (0x2000, 4, "r")),          // ldapr w2, [x1]
-            (0x9900_8022, (0x2008, 4, "w")),          // stlur w2, [x1, #8]
-            (0x5800_0042, (PC + 8, 8, "r")),          // ldr x2, .+8
-            (0x98ff_ffe2, (PC - 4, 4, "r")),          // ldrsw x2, .-4
-            (0xd50b_7421, (0x2000, 64, "w")),         // dc zva, x1
+            (0xa901_0c22, (0x2010, 16, "w")),                  // stp x2, x3, [x1, #16]
+            (0xa8c1_7bfd, (0x2_0000, 16, "r")),                // ldp x29, x30, [sp], #16
+            (0xa9bf_7bfd, (0x1_fff0, 16, "w")),                // stp x29, x30, [sp, #-16]!
+            (0x2940_0c22, (0x2000, 8, "r")),                   // ldp w2, w3, [x1]
+            (0x6940_8c22, (0x2004, 8, "r")),                   // ldpsw x2, x3, [x1, #4]
+            (0xa800_0c22, (0x2000, 16, "w")),                  // stnp x2, x3, [x1]
+            (0xad00_0420, (0x2000, 32, "w")),                  // stp q0, q1, [x1]
+            (0x3d80_0420, (0x2010, 16, "w")),                  // str q0, [x1, #16]
+            (0x3dc0_0420, (0x2010, 16, "r")),                  // ldr q0, [x1, #16]
+            (0xc85f_7c22, (0x2000, 8, "r")),                   // ldxr x2, [x1]
+            (0x885f_fc22, (0x2000, 4, "r")),                   // ldaxr w2, [x1]
+            (0x8803_fc22, (0x2000, 4, "w")),                   // stlxr w3, w2, [x1]
+            (0x0803_7c22, (0x2000, 1, "w")),                   // stxrb w3, w2, [x1]
+            (0xc87f_0c22, (0x2000, 16, "r")),                  // ldxp x2, x3, [x1]
+            (0x8824_0c22, (0x2000, 8, "w")),                   // stxp w4, w2, w3, [x1]
+            (0x88df_fc22, (0x2000, 4, "r")),                   // ldar w2, [x1]
+            (0x089f_fc22, (0x2000, 1, "w")),                   // stlrb w2, [x1]
+            (0xc8a2_7c23, (0x2000, 8, "rw")),                  // cas x2, x3, [x1]
+            (0x4822_7c24, (0x2000, 16, "rw")),                 // casp x2, x3, x4, x5, [x1]
+            (0x0822_7c24, (0x2000, 8, "rw")),                  // casp w2, w3, w4, w5, [x1]
+            (0xb823_0022, (0x2000, 4, "rw")),                  // ldadd w3, w2, [x1]
+            (0xf8e3_8022, (0x2000, 8, "rw")),                  // swpal x3, x2, [x1]
+            (0xb8bf_c022, (0x2000, 4, "r")),                   // ldapr w2, [x1]
+            (0x9900_8022, (0x2008, 4, "w")),                   // stlur w2, [x1, #8]
+            (0x5800_0042, (PC + 8, 8, "r")),                   // ldr x2, .+8
+            (0x98ff_ffe2, (PC - 4, 4, "r")),                   // ldrsw x2, .-4
+            (0xd50b_7421, (0x2000, 64, "w")),                  // dc zva, x1
         ] {
             assert_eq!(of(word), Some(expected), "{word:#010x}");
         }

@@ -8,9 +8,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::hit::cpu::Cpu;
 use super::hit::watch::WatchHandler;
+use super::hit::watch::range::Values;
 #[cfg(target_os = "none")]
 use super::hit::watch::registers;
-use super::hit::watch::range::Values;
 use super::hit::watch::slot::{Request, SLOTS, Slot};
 use crate::platform;
 
@@ -122,8 +122,7 @@ impl WatchpointBuilder {
         let count = if registers::are_masked() { return Err(WatchError::Masked) } else { registers::watchpoints() };
         #[cfg(not(target_os = "none"))]
         let count = SLOTS.len();
-        let request =
-            Request { address: address as u64, bytes: length as u64, values, loads, stores, handler, data };
+        let request = Request { address: address as u64, bytes: length as u64, values, loads, stores, handler, data };
         let number = Slot::take(count, &request).ok_or(WatchError::NoneFree { count })?;
         counted(number, true);
         Ok(Watchpoint { number, address, is_armed: AtomicBool::new(false) })

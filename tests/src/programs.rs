@@ -7,6 +7,7 @@ mod nesting;
 mod returns;
 mod samples;
 mod values;
+mod watched;
 
 use alloc::collections::BTreeMap;
 use alloc::format;

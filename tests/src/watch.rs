@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
-use aarch64_kprobes::Kprobe;
 use aarch64_kprobes::Hit;
+use aarch64_kprobes::Kprobe;
 use aarch64_kprobes::probe::{Mode, WatchError, WatchHit, Watchpoint, watchpoints};
 use kprobes_console::symbol;
 use runtime::per_cpu::MAX_CPUS;
@@ -18,8 +18,8 @@ use crate::test;
 global_asm!(include_str!("watch.S"));
 
 unsafe extern "C" {
-    fn watch_store(at: *mut u64, value: u64);
-    fn watch_load(at: *const u64) -> u64;
+    pub fn watch_store(at: *mut u64, value: u64);
+    pub fn watch_load(at: *const u64) -> u64;
     fn watch_store_pair(at: *mut u64, value: u64);
     fn watch_store_byte(at: *mut u8, value: u64);
     fn watch_zero(at: *mut u64);
@@ -109,7 +109,7 @@ fn enabled_here() -> u64 {
 }
 
 /// Returns the sum of [`enabled_here`] of all CPUs.
-fn enabled() -> u64 {
+pub fn enabled() -> u64 {
     static SUM: AtomicU64 = AtomicU64::new(0);
     SUM.store(0, Relaxed);
     for cpu in smp::running() {

@@ -248,9 +248,7 @@ impl Places {
             Probe::Watch { symbol, offset, length, loads, stores } => {
                 let start = match symbol {
                     None => 0,
-                    Some(path) => {
-                        symbol::address(path).ok_or_else(|| probe.span.error(Problem::NoAddress))?
-                    }
+                    Some(path) => symbol::address(path).ok_or_else(|| probe.span.error(Problem::NoAddress))?,
                 };
                 let address = start.wrapping_add(*offset);
                 if !can_watch(address, *length) {

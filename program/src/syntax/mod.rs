@@ -27,8 +27,8 @@ mod tree;
 
 use alloc::vec::Vec;
 
-pub use probe::can_watch;
 pub use matching::{Glob, matches, numbered, plain_path, plain_pieces};
+pub use probe::can_watch;
 pub use tree::{
     Clause, Expression, ExpressionForm, MapDeclaration, MapReference, Operator, Probe, Program, Range, Setting,
     SettingValue, Spanned, Statement, StatementForm, Target, TypeForm, TypeName, Unary, Unit,

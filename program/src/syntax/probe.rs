@@ -244,7 +244,7 @@ fn watchpoint(rest: Part<'_>) -> Result<Probe, Error> {
     };
     let length_span = length.span();
     let length = number(length.text).ok_or(length_span.error(Problem::WatchForm))?;
-    if !(1..=8).contains(&length) && !(length.is_power_of_two() && length <= WATCHED_MAX) {
+    if !((1..=8).contains(&length) || length.is_power_of_two() && length <= WATCHED_MAX) {
         return Err(length_span.error(Problem::WatchRange));
     }
     let watch = |symbol, offset| Probe::Watch { symbol, offset, length, loads, stores };

@@ -120,7 +120,8 @@ enum Step {
 impl Step {
     #[inline(always)]
     fn of(word: u32) -> Self {
-        let offset = |low: u32, length: u32| i64::from((word << (32 - low - length)).cast_signed() >> (32 - length)) << 2;
+        let offset =
+            |low: u32, length: u32| i64::from((word << (32 - low - length)).cast_signed() >> (32 - length)) << 2;
         match exclusive(word) {
             Some(Exclusive::Store { .. }) => return Self::Store,
             // It begins a sequence of its own.

@@ -29,10 +29,7 @@ impl Values {
         }
         let is_range = bytes > 8 && bytes <= LONGEST && bytes.is_power_of_two() && address.is_multiple_of(bytes);
         let mask = u64::from(bytes.trailing_zeros());
-        is_range.then_some(Self {
-            value: address,
-            control: ENABLED_AT_EL1 | 0xff << BYTES_SHIFT | mask << MASK_SHIFT,
-        })
+        is_range.then_some(Self { value: address, control: ENABLED_AT_EL1 | 0xff << BYTES_SHIFT | mask << MASK_SHIFT })
     }
 }
 

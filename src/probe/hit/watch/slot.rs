@@ -74,8 +74,7 @@ impl Slot {
 
     /// Takes one of the first `count` slots for `request`, and returns its number; `None` if none is free.
     pub(in crate::probe) fn take(count: usize, request: &Request) -> Option<usize> {
-        let is_taken =
-            |slot: &&Slot| slot.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok();
+        let is_taken = |slot: &&Slot| slot.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok();
         let number = SLOTS.iter().take(count).position(|slot| is_taken(&slot))?;
         OWNED.fetch_add(1, Relaxed);
         let slot = &SLOTS[number];
