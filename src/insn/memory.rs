@@ -80,22 +80,14 @@ impl MemoryAccess {
             };
         }
         let is_vector = bit(word, 26);
-        let operation = field(word, 23, 22);
-        // The size and the direction of a load or store of one register.
-        let one = |address: u64| {
-            let is_prefetch = !is_vector && size == 3 && operation == 2;
-            let bytes = if is_vector && bit(word, 23) { 16 } else { 1 << size };
-            let is_load = if is_vector { bit(word, 22) } else { operation != 0 };
-            if is_prefetch { None } else { at(address, bytes, is_load, !is_load) }
-        };
         let displaced = base.wrapping_add_signed(signed(word, 12, 9));
         if word & 0x3b00_0000 == 0x3900_0000 {
             let scale = if is_vector && bit(word, 23) { 4 } else { size };
-            return one(base.wrapping_add(u64::from(field(word, 21, 10)) << scale));
+            return Self::one(word, base.wrapping_add(u64::from(field(word, 21, 10)) << scale));
         }
         if word & 0x3b20_0000 == 0x3800_0000 {
             // Bits 11 and 10: 01 is post-indexed.
-            return one(if field(word, 11, 10) == 1 { base } else { displaced });
+            return Self::one(word, if field(word, 11, 10) == 1 { base } else { displaced });
         }
         if word & 0x3b20_0c00 == 0x3820_0800 {
             let index = register(field(word, 20, 16) as u8);
@@ -107,7 +99,7 @@ impl MemoryAccess {
                 _ => index,
             };
             let scale = if is_vector && bit(word, 23) { 4 } else { size };
-            return one(base.wrapping_add(index << if bit(word, 12) { scale } else { 0 }));
+            return Self::one(word, base.wrapping_add(index << if bit(word, 12) { scale } else { 0 }));
         }
         // Atomic memory operations, and LDAPR.
         if word & 0x3f20_0c00 == 0x3820_0000 {
@@ -119,7 +111,7 @@ impl MemoryAccess {
         }
         // LDAPUR, STLUR.
         if word & 0x3f20_0c00 == 0x1900_0000 {
-            return one(displaced);
+            return Self::one(word, displaced);
         }
         // Pairs. With opc 01 and no load the word is STGP, which also stores a tag.
         if word & 0x3a00_0000 == 0x2800_0000 {
@@ -152,6 +144,16 @@ impl MemoryAccess {
             return at(address & !(zeroed - 1), zeroed, false, true);
         }
         None
+    }
+
+    /// Returns the access of a load or store of one register at `address`.
+    #[inline(always)]
+    const fn one(word: u32, address: u64) -> Option<Self> {
+        let (size, is_vector, operation) = (field(word, 31, 30), bit(word, 26), field(word, 23, 22));
+        let is_prefetch = !is_vector && size == 3 && operation == 2;
+        let bytes = if is_vector && bit(word, 23) { 16 } else { 1 << size };
+        let loads = if is_vector { bit(word, 22) } else { operation != 0 };
+        if is_prefetch { None } else { Some(Self { address, bytes, loads, stores: !loads }) }
     }
 
     /// Returns whether the access touches one of the `bytes` bytes from `address` on.

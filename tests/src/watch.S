@@ -2,45 +2,45 @@
 
     .text
 
-.macro function name
+.macro watch_function name
     .balign 16
     .global \name
     .type   \name, %function
 \name:
 .endm
 
-.macro end name
+.macro watch_end name
     ret
     .size   \name, . - \name
 .endm
 
 // Stores x1 at x0.
-function watch_store
+watch_function watch_store
     str     x1, [x0]
-end watch_store
+watch_end watch_store
 
 // Returns the doubleword at x0.
-function watch_load
+watch_function watch_load
     ldr     x0, [x0]
-end watch_load
+watch_end watch_load
 
 // Stores two doublewords at x0.
-function watch_store_pair
+watch_function watch_store_pair
     stp     x1, x1, [x0]
-end watch_store_pair
+watch_end watch_store_pair
 
 // Stores the byte at x0.
-function watch_store_byte
+watch_function watch_store_byte
     strb    w1, [x0]
-end watch_store_byte
+watch_end watch_store_byte
 
 // Zeroes the block that contains x0.
-function watch_zero
+watch_function watch_zero
     dc      zva, x0
-end watch_zero
+watch_end watch_zero
 
 // Adds 1 to the doubleword at x0. Returns the sum.
-function watch_add
+watch_function watch_add
 1:  ldxr    x8, [x0]
     add     x8, x8, #1
     .global watch_add_store
@@ -48,19 +48,19 @@ watch_add_store:
     stxr    w9, x8, [x0]
     cbnz    w9, 1b
     mov     x0, x8
-end watch_add
+watch_end watch_add
 
 // Adds 1 to the doubleword at x0 with an exclusive pair of words.
-function watch_add_pair
+watch_function watch_add_pair
 1:  ldaxp   w8, w10, [x0]
     adds    w8, w8, #1
     adc     w10, w10, wzr
     stlxp   w9, w8, w10, [x0]
     cbnz    w9, 1b
-end watch_add_pair
+watch_end watch_add_pair
 
 // Stores x2 at x0 if x1 is there. Returns what was there.
-function watch_compare
+watch_function watch_compare
 1:  ldaxr   x8, [x0]
     cmp     x8, x1
     b.ne    2f
@@ -70,14 +70,14 @@ function watch_compare
     ret
 2:  clrex
     mov     x0, x8
-end watch_compare
+watch_end watch_compare
 
 // Adds 1 to the doubleword at x0. The instruction after the store is reached without it, too.
-function watch_strange
+watch_function watch_strange
 1:  ldxr    x8, [x0]
     mov     w9, #1
     tbnz    x8, #63, 2f
     add     x8, x8, #1
     stxr    w9, x8, [x0]
 2:  cbnz    w9, 1b
-end watch_strange
+watch_end watch_strange

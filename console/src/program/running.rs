@@ -229,10 +229,20 @@ pub(super) fn tree(text: &str, options: Options) -> Result<syntax::Program, Erro
     Ok(tree)
 }
 
+/// What a program is to be told of.
+struct Wanted {
+    /// The places to probe.
+    places: Vec<Place>,
+    /// The memory to watch.
+    watched: Vec<Watched>,
+    /// The place of each probe in the text.
+    spans: Vec<Span>,
+}
+
 impl Shared {
     /// Parses and checks a program, resolves its probes, and allocates the memory that it needs. Returns the shared
-    /// state, the places to probe, the memory to watch, and the place of each probe in the text.
-    fn load(text: &str, options: Options) -> Result<(Self, Vec<Place>, Vec<Watched>, Vec<Span>), Refusal> {
+    /// state, and what to probe and to watch.
+    fn load(text: &str, options: Options) -> Result<(Self, Wanted), Refusal> {
         let tree = tree(text, options)?;
         let table = Table::default();
         let program = check(&tree, &Image(&table))?;
@@ -294,9 +304,7 @@ impl Shared {
                 format: options.format,
                 kept,
             },
-            places,
-            watched,
-            spans,
+            Wanted { places, watched, spans },
         ))
     }
 
@@ -394,7 +402,7 @@ impl Program {
     /// Returns the errors of [`start_unless`](Self::start_unless) that are found before `BEGIN` runs.
     pub fn prepare(text: &str, options: Options, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
         let is_interpreted = options.is_interpreted;
-        let (shared, places, watched, spans) = Shared::load(text, options)?;
+        let (shared, Wanted { places, watched, spans }) = Shared::load(text, options)?;
         // From here on, `shared` must not move, because code contains addresses in it.
         let mut shared = Arc::try_new(shared)?;
         let snippets = match Arc::get_mut(&mut shared) {

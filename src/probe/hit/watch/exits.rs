@@ -4,6 +4,9 @@
 //! load-exclusive and its store-exclusive, or the store fails, every time. The sequence is executed without watchpoints
 //! instead, up to breakpoints at all of its exits.
 
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
 use crate::insn::{Exclusive, exclusive};
 
 /// The largest number of exits.
@@ -13,22 +16,27 @@ const WORDS: usize = 48;
 /// A sequence ends after this many instructions: the architecture asks for less (B2.17.5: 128 bytes).
 const LENGTH: u64 = 40;
 
-/// A list of addresses of limited length, each contained once.
-struct Addresses<const N: usize> {
-    all: [u64; N],
+/// A list of addresses of limited length, each contained once. Its room is not on the stack, where it would be cleared
+/// by a function that can be probed.
+struct Addresses<'a> {
+    room: &'a [AtomicU64],
     count: usize,
 }
 
-impl<const N: usize> Addresses<N> {
+impl Addresses<'_> {
+    #[inline(always)]
+    fn get(&self, number: usize) -> Option<u64> {
+        if number < self.count { self.room.get(number).map(|address| address.load(Relaxed)) } else { None }
+    }
+
     #[inline(always)]
     fn contains(&self, address: u64) -> bool {
-        let mut listed = self.all.iter();
-        let mut left = self.count;
-        while left > 0 {
-            if listed.next() == Some(&address) {
+        let mut number = 0;
+        while let Some(listed) = self.get(number) {
+            if listed == address {
                 return true;
             }
-            left -= 1;
+            number += 1;
         }
         false
     }
@@ -37,68 +45,82 @@ impl<const N: usize> Addresses<N> {
     #[inline(always)]
     fn add(&mut self, address: u64) -> Option<()> {
         if !self.contains(address) {
-            *self.all.get_mut(self.count)? = address;
+            self.room.get(self.count)?.store(address, Relaxed);
             self.count += 1;
         }
         Some(())
     }
 }
 
-/// The addresses at which control leaves a sequence.
-pub(super) struct Exits(Addresses<EXITS>);
+/// The addresses at which control leaves a sequence, and the room to find them.
+#[derive(Debug)]
+pub(super) struct Exits {
+    exits: [AtomicU64; EXITS],
+    after_store: [AtomicU64; EXITS],
+    words: [AtomicU64; WORDS],
+}
 
 impl Exits {
-    /// Returns the exits of the sequence that the load-exclusive at the virtual address `load` begins. `read` returns
-    /// the instruction at an address.
+    pub(super) const fn new() -> Self {
+        Self {
+            exits: [const { AtomicU64::new(0) }; EXITS],
+            after_store: [const { AtomicU64::new(0) }; EXITS],
+            words: [const { AtomicU64::new(0) }; WORDS],
+        }
+    }
+
+    /// Finds the exits of the sequence that the load-exclusive at the virtual address `load` begins, and returns their
+    /// number. `read` returns the instruction at an address.
     ///
     /// Returns `None` if there are too many exits or instructions, or if an exit does not tell whether the
     /// store-exclusive before it was executed.
     #[inline(always)]
-    pub fn of(load: u64, read: impl Fn(u64) -> u32) -> Option<Self> {
-        let mut exits = Addresses { all: [0; EXITS], count: 0 };
-        let mut after_store = Addresses { all: [0; EXITS], count: 0 };
-        let mut words = Addresses { all: [0; WORDS], count: 0 };
+    pub(super) fn find(&self, load: u64, read: impl Fn(u64) -> u32) -> Option<usize> {
+        let mut exits = Addresses { room: &self.exits, count: 0 };
+        let mut after_store = Addresses { room: &self.after_store, count: 0 };
+        let mut words = Addresses { room: &self.words, count: 0 };
         words.add(load.wrapping_add(4))?;
         let mut next = 0;
-        while next < words.count {
-            let at = *words.all.get(next)?;
+        while let Some(at) = words.get(next) {
             next += 1;
             let word = read(at);
             let is_far = at.wrapping_sub(load) > 4 * LENGTH;
-            match Step::of(word) {
-                Step::Store => after_store.add(at.wrapping_add(4))?,
-                _ if is_far => exits.add(at)?,
-                Step::End => exits.add(at)?,
-                Step::Next => words.add(at.wrapping_add(4))?,
-                Step::Jump { offset } => words.add(at.wrapping_add_signed(offset))?,
-                Step::Fork { offset } => {
-                    words.add(at.wrapping_add(4))?;
-                    words.add(at.wrapping_add_signed(offset))?;
+            let (falls_through, target) = match Step::of(word) {
+                Step::Store => {
+                    after_store.add(at.wrapping_add(4))?;
+                    continue;
                 }
+                Step::Next { .. } if is_far => (false, None),
+                Step::End => (false, None),
+                Step::Next { falls_through, offset } => {
+                    (falls_through, offset.map(|offset| at.wrapping_add_signed(offset)))
+                }
+            };
+            if !falls_through && target.is_none() {
+                exits.add(at)?;
+            }
+            if falls_through {
+                words.add(at.wrapping_add(4))?;
+            }
+            if let Some(target) = target {
+                words.add(target)?;
             }
         }
         let mut stores = 0;
-        while stores < after_store.count {
-            let exit = *after_store.all.get(stores)?;
+        while let Some(exit) = after_store.get(stores) {
             if words.contains(exit) {
                 return None;
             }
             exits.add(exit)?;
             stores += 1;
         }
-        Some(Self(exits))
+        Some(exits.count)
     }
 
-    /// Returns the number of exits.
+    /// Returns the exit with this number, which is below the number that was found.
     #[inline(always)]
-    pub fn count(&self) -> usize {
-        self.0.count
-    }
-
-    /// Returns the exit with this number.
-    #[inline(always)]
-    pub fn get(&self, number: usize) -> Option<u64> {
-        if number < self.0.count { self.0.all.get(number).copied() } else { None }
+    pub(super) fn get(&self, number: usize) -> Option<u64> {
+        self.exits.get(number).map(|exit| exit.load(Relaxed))
     }
 }
 
@@ -109,17 +131,14 @@ enum Step {
     Store,
     /// The sequence ends before the instruction.
     End,
-    /// The next instruction follows.
-    Next,
-    /// The instruction at the offset follows.
-    Jump { offset: i64 },
-    /// Either of them follows.
-    Fork { offset: i64 },
+    /// The next instruction follows, or the one at the offset, or either.
+    Next { falls_through: bool, offset: Option<i64> },
 }
 
 impl Step {
     #[inline(always)]
     fn of(word: u32) -> Self {
+        const NEXT: Step = Step::Next { falls_through: true, offset: None };
         let offset =
             |low: u32, length: u32| i64::from((word << (32 - low - length)).cast_signed() >> (32 - length)) << 2;
         match exclusive(word) {
@@ -130,21 +149,21 @@ impl Step {
         }
         // Branches, exceptions and system instructions (C4.1.93).
         if word & 0x1c00_0000 != 0x1400_0000 {
-            return Self::Next;
+            return NEXT;
         }
         if word & 0xfc00_0000 == 0x1400_0000 {
-            return Self::Jump { offset: offset(0, 26) };
+            return Self::Next { falls_through: false, offset: Some(offset(0, 26)) };
         }
         // B.cond and BC.cond; CBZ and CBNZ; TBZ and TBNZ.
         if word & 0xff00_0000 == 0x5400_0000 || word & 0x7e00_0000 == 0x3400_0000 {
-            return Self::Fork { offset: offset(5, 19) };
+            return Self::Next { falls_through: true, offset: Some(offset(5, 19)) };
         }
         if word & 0x7e00_0000 == 0x3600_0000 {
-            return Self::Fork { offset: offset(5, 14) };
+            return Self::Next { falls_through: true, offset: Some(offset(5, 14)) };
         }
         // NOP, DSB, DMB and ISB. Not CLREX, and not WFE, which would wait with interrupts masked.
         if word == 0xd503_201f || word & 0xffff_f09f == 0xd503_309f && word & 0x60 != 0x60 {
-            return Self::Next;
+            return NEXT;
         }
         Self::End
     }
@@ -162,8 +181,8 @@ mod tests {
 
     fn exits(words: &[u32]) -> Option<Vec<u64>> {
         let read = |address: u64| words.get(address as usize / 4).copied().unwrap_or(RET);
-        let found = Exits::of(0, read)?;
-        let mut all: Vec<u64> = (0..found.count()).filter_map(|number| found.get(number)).collect();
+        let found = Exits::new();
+        let mut all: Vec<u64> = (0..found.find(0, read)?).filter_map(|number| found.get(number)).collect();
         all.sort_unstable();
         Some(all)
     }

@@ -13,7 +13,6 @@
 //!
 //! PSTATE.D masks all of this: while a hit or an exception is handled, accesses are not seen.
 
-#[cfg(any(target_os = "none", test))]
 #[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "used by `taken`"))]
 mod exits;
 #[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "used by `taken`"))]
@@ -27,6 +26,8 @@ mod taken;
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+
+use exits::Exits;
 
 #[cfg(target_os = "none")]
 pub(crate) use taken::exception;
@@ -90,6 +91,8 @@ pub(in crate::probe) struct Watching {
     is_wide: AtomicU64,
     /// The breakpoints that are set: a bit for each.
     breakpoints: AtomicU64,
+    /// The exits of the sequence that is executed.
+    exits: Exits,
     counts: [[AtomicU64; 2]; MOST],
 }
 
@@ -109,6 +112,7 @@ impl Watching {
             masks: AtomicU64::new(0),
             is_wide: AtomicU64::new(0),
             breakpoints: AtomicU64::new(0),
+            exits: Exits::new(),
             counts: [const { [const { AtomicU64::new(0) }; 2] }; MOST],
         }
     }

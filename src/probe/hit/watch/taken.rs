@@ -4,7 +4,6 @@ use core::ptr;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::exits::{EXITS, Exits};
 use super::range::accesses;
 use super::slot::{self, SLOTS, Slot};
 use super::{FOLLOWING, NOTHING, STEPPING, WatchHit, Watching, registers};
@@ -100,16 +99,14 @@ fn hit(cpu: &Cpu, frame: &mut TrapFrame, esr: u64, far: u64) {
 /// load touches are given up.
 #[inline(always)]
 fn follow(cpu: &Cpu, frame: &mut TrapFrame, access: &MemoryAccess) {
-    let mut free = 0;
-    let mut is_free = [false; super::MOST];
-    for (number, is_free) in is_free.iter_mut().enumerate() {
-        if number < registers::breakpoints() && !registers::is_breakpoint_set(number) {
-            *is_free = true;
-            free += 1;
-        }
+    let (mut free, mut number) = (0_u32, 0);
+    while number < registers::breakpoints() {
+        free |= u32::from(!registers::is_breakpoint_set(number)) << number;
+        number += 1;
     }
-    let exits = Exits::of(frame.pc, instruction);
-    let Some(exits) = exits.filter(|exits| exits.count() <= free) else {
+    let exits = &cpu.watching.exits;
+    let count = exits.find(frame.pc, instruction).filter(|&count| count <= free.count_ones() as usize);
+    let Some(count) = count else {
         for slot in &SLOTS {
             if slot.is_watching() && slot.overlaps(access) {
                 slot.given_up_at.store(frame.pc, Relaxed);
@@ -119,17 +116,16 @@ fn follow(cpu: &Cpu, frame: &mut TrapFrame, access: &MemoryAccess) {
         return;
     };
     let (mut next, mut set) = (0, 0);
-    for (number, is_free) in is_free.iter().enumerate() {
-        if *is_free && let Some(exit) = exits.get(next) {
-            registers::set_breakpoint(number, Some(exit));
-            set |= 1 << number;
-            next += 1;
-        }
+    while next < count {
+        let number = free.trailing_zeros();
+        free &= free.wrapping_sub(1);
+        registers::set_breakpoint(number as usize, exits.get(next));
+        set |= 1 << number;
+        next += 1;
     }
-    const { assert!(EXITS <= super::MOST) };
     cpu.watching.breakpoints.store(set, Relaxed);
     cpu.watching.mask(frame, FOLLOWING);
-    let mut number = 0;
+    number = 0;
     while number < registers::watchpoints() {
         registers::set_watchpoint(number, 0, 0);
         number += 1;
