@@ -116,6 +116,35 @@ fn names_of_probes_are_taken_as_they_stand() {
     assert_eq!(probe("inline:\"a::*\":return {}"), Probe::Inline { function: "a::*".into(), exit: true });
     assert_eq!(probe("kprobe:\"a{,; b\"{}"), glob("a{,; b"));
     assert_eq!(probe("kretprobe:* {}"), Probe::Return { glob: "*".into() });
+    let watch = |symbol: Option<&str>, offset, length, mode: &str| Probe::Watch {
+        symbol: symbol.map(Into::into),
+        offset,
+        length,
+        loads: mode.contains('r'),
+        stores: mode.contains('w'),
+    };
+    assert_eq!(probe("watchpoint:0x1008:8:w {}"), watch(None, 0x1008, 8, "w"));
+    assert_eq!(probe("w:4096:16:rw{}"), watch(None, 4096, 16, "rw"));
+    assert_eq!(probe("w:0x1003:5:wr/1/{}"), watch(None, 0x1003, 5, "rw"));
+    assert_eq!(probe("w:a::B:1:r {}"), watch(Some("a::B"), 0, 1, "r"));
+    assert_eq!(probe("w:<a::C<8> as D>::E+0x10:4:w {}"), watch(Some("<a::C<8> as D>::E"), 16, 4, "w"));
+    assert_eq!(probe("w:\"a::B\"+8:4:w {}"), watch(Some("a::B"), 8, 4, "w"));
+    for (text, marks, problem) in [
+        ("w:0x1000:8 {}", "  ^^^^^^^^", Problem::WatchForm),
+        ("w:a::B:8 {}", "  ^^^^^^", Problem::WatchForm),
+        ("w:a::*:8:w {}", "  ^^^^", Problem::WatchForm),
+        ("w:a::B:8:q {}", "         ^", Problem::WatchForm),
+        ("w:a::B::w {}", "  ^^^^^^^", Problem::WatchForm),
+        ("w:a::B+x:8:w {}", "       ^", Problem::WatchForm),
+        ("w:a::B:0:w {}", "       ^", Problem::WatchRange),
+        ("w:a::B:12:w {}", "       ^^", Problem::WatchRange),
+        ("w:0x1006:4:w {}", "  ^^^^^^^^", Problem::WatchRange),
+        ("w:0x1008:16:w {}", "  ^^^^^^^^^", Problem::WatchRange),
+        ("w:a::B:8:rwx {}", "         ^^^", crate::foreign::EXECUTION),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert_eq!((error.problem, error.span.mark(text).to_string()), (problem, format!("{text}\n{marks}")), "{text}");
+    }
     assert_eq!(probe("interval:ms:50 {}"), Probe::Interval { count: 50, unit: Unit::Milliseconds });
     for (written, count, unit, period) in [
         ("interval:s:2", 2, Unit::Seconds, 2_000_000_000),
@@ -158,10 +187,11 @@ fn the_reference_lists_probes_that_there_are() {
     let reference = include_str!("../../../docs/language.md");
     let (_, table) = reference.split_once("|---|---|---|---|---|\n").unwrap();
     let lines: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
-    assert_eq!(lines.len(), 15);
+    assert_eq!(lines.len(), 16);
     for probe in lines.iter().flat_map(|line| line.split('|').nth(1).unwrap().split(", ")) {
         let probe =
             probe.trim().trim_matches('`').replace("OFF", "0x10").replace(":LINE", ":7").replace(":N", ":50000");
+        let probe = probe.replace("ADDRESS", "0x1000").replace("LENGTH", "8").replace("MODE", "rw");
         assert!(parse_probes(&probe).is_ok(), "{probe}");
     }
 }

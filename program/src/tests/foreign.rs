@@ -64,8 +64,8 @@ fn every_kind_of_probe_of_the_guide_is_known_or_refused_by_name() {
             // For these, the sentence about kinds of probes says enough.
             let is_half = match name {
                 "BEGIN" | "END" | "begin" | "end" => probe.contains(':'),
-                "kprobe" | "kretprobe" | "interval" | "tracepoint" | "fentry" | "fexit" | "rawtracepoint" | "profile"
-                | "software" => !probe.contains(':'),
+                "kprobe" | "kretprobe" | "interval" | "tracepoint" | "fentry" | "fexit" | "rawtracepoint"
+                | "profile" | "software" | "watchpoint" => !probe.contains(':'),
                 _ => !probe.contains(':') && name.len() <= 2,
             };
             assert!(problem != Some(Problem::ProbeKind) || is_half, "{probe}");
