@@ -53,13 +53,15 @@ impl fmt::Display for Checked {
     }
 }
 
-/// The parts of a tuple or a record.
+/// The parts of a tuple, a record or an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The types of the parts.
     pub parts: Vec<Type>,
-    /// The names of the parts of a record; none for a tuple.
+    /// The names of the parts of a record; none for others.
     pub names: Vec<String>,
+    /// The size of an element of an array, in bytes; 0 for others. Each element takes a word here.
+    pub element_bytes: u8,
 }
 
 /// The calls that write formatted text.

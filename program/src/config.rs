@@ -14,6 +14,8 @@ use crate::syntax::{Setting, SettingValue, Spanned};
 pub struct Config {
     /// The number of keys that each map has room for; `None` for the default.
     pub keys: Option<usize>,
+    /// The room for the output of each CPU, in pages of 4 KiB; `None` for the default.
+    pub output_pages: Option<usize>,
     /// The maximum number of probes; `None` if there is none.
     pub probes: Option<usize>,
     /// The length of a string that is read without a length, in bytes.
@@ -30,6 +32,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             keys: None,
+            output_pages: None,
             probes: None,
             text_length: 63,
             missing: Missing::Error,
@@ -106,6 +109,9 @@ impl StackMode {
     }
 }
 
+/// The maximum number of pages for the output of each CPU.
+const PAGES_MAX: usize = 4096;
+
 /// Settings that are taken without an effect.
 const TAKEN: [&str; 8] = [
     "cache_user_symbols",
@@ -171,7 +177,7 @@ impl Config {
             }
             () if is("str_trunc_trailer") && *value == SettingValue::Text("".into()) => {}
             () if is("str_trunc_trailer") => return Err(wanted("\"\", because strings are cut without a trailer")),
-            () if is("perf_rb_pages") => return Err(wanted("not changed: output waits in 32 KiB for each CPU")),
+            () if is("perf_rb_pages") => self.output_pages = Some(number(1, PAGES_MAX)?),
             () if TAKEN.iter().any(|name| is(name)) || name.starts_with("unstable_") => {}
             () => return Err(setting.span.error(Problem::Setting)),
         }

@@ -319,6 +319,15 @@ pub enum Problem {
     Family,
     /// A value that has no fields with an offset.
     NotAStruct,
+    /// An array without its number of elements.
+    ArrayLength,
+    /// A cast between values of different sizes, in bytes.
+    CastSize {
+        /// The size of the value.
+        has: u64,
+        /// The size of the type.
+        wants: u64,
+    },
     /// A name that a record has twice.
     FieldTwice,
     /// A name that a record does not have.
@@ -645,12 +654,16 @@ impl fmt::Display for Problem {
             Self::OpenBlock => "this block is not closed by `}`",
             Self::Setting => {
                 "this setting is unknown; there are max_map_keys, max_probes, max_strlen, missing_probes, \
-                 print_maps_on_exit, show_debug_info and stack_mode"
+                 perf_rb_pages, print_maps_on_exit, show_debug_info and stack_mode"
             }
             Self::SettingValue { wanted } => return write!(f, "the value of this setting is {wanted}"),
             Self::Address => "an address is written as in pton(\"10.0.2.15\") or pton(\"fe80::1\")",
             Self::Family => "an address is a number of 4 bytes or an array of 4 (family 2), or an array of 16 (family 10)",
             Self::NotAStruct => "a struct is expected here, as in offsetof(args.NAME, field)",
+            Self::ArrayLength => "the number of elements is missing here, as in u8[4]",
+            Self::CastSize { has, wants } => {
+                return write!(f, "this value has {has} bytes, and the type {wants}: cast it to an integer of that size first");
+            }
             Self::FieldTwice => "the parts of a record have different names",
             Self::NoPart => "the record has no part of this name",
             Self::StackMode => "a stack is shown as bpftrace, perf or raw, as in kstack(perf, 3)",

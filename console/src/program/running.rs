@@ -248,6 +248,8 @@ impl Shared {
         let program = check(&tree, &Image(&table))?;
         let config = program.config;
         let limits = limits(options.keys.or(config.keys));
+        let output_bytes = config.output_pages.map_or(limits.output_bytes, |pages| pages << 12);
+        let limits = Limits { output_bytes, ..limits };
         let kept = limits.bytes(&program.code);
         check_memory(&[], kept)?;
         let (mut all, mut missing) = (Places::default(), Vec::new());

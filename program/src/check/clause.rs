@@ -15,6 +15,8 @@ use crate::syntax::{
     self, Expression, ExpressionForm, MapReference, Operator, Probe, Range, Spanned, Statement, StatementForm, Target,
 };
 
+/// The maximum number of expressions of a clause, each as often as it is compiled.
+const EXPRESSIONS_MAX: usize = 16 * OPS_MAX;
 /// The maximum number of repetitions of `unroll`.
 const UNROLL_MAX: u64 = 100;
 
@@ -43,6 +45,9 @@ pub(super) struct Clause<'c, 's> {
     /// The number of statements that may still be compiled. It bounds the work for statements that produce no ops,
     /// which the limit on ops does not count.
     fuel: usize,
+    /// The number of expressions that may still be compiled. It bounds the work for expressions that are compiled more
+    /// than once, to be asked about.
+    expressions: usize,
     bound: StackBound,
 }
 
@@ -108,6 +113,7 @@ impl<'c, 's> Clause<'c, 's> {
             kind: kind(&clause.probes),
             probes: fallible::collect_results(clause.probes.iter().map(copy))?,
             fuel: OPS_MAX,
+            expressions: EXPRESSIONS_MAX,
             bound: StackBound::here(),
         };
         if let Some(predicate) = &clause.predicate {
@@ -124,8 +130,10 @@ impl<'c, 's> Clause<'c, 's> {
         Ok(compiled.ops)
     }
 
-    /// Refuses what is at `span` if the stack has no room for further recursion.
-    pub fn check_stack(&self, span: Span) -> Result<(), Error> {
+    /// Refuses what is at `span` if the stack has no room for further recursion, or if the clause is too long.
+    pub fn go_on(&mut self, span: Span) -> Result<(), Error> {
+        let long = span.error(Problem::LongCode { most: OPS_MAX });
+        self.expressions = self.expressions.checked_sub(1).ok_or(long)?;
         if self.bound.is_reached() { Err(span.error(Problem::Deep)) } else { Ok(()) }
     }
 
@@ -156,7 +164,7 @@ impl<'c, 's> Clause<'c, 's> {
     /// Compiles statements of a block. Their variables stay.
     pub fn statements(&mut self, body: &[Statement]) -> Result<(), Error> {
         for statement in body {
-            self.check_stack(statement.span)?;
+            self.go_on(statement.span)?;
             (self.guessed, self.asked) = (false, false);
             self.fuel = self.fuel.checked_sub(1).ok_or(statement.span.error(Problem::LongCode { most: OPS_MAX }))?;
             let kept = self.free;

@@ -112,6 +112,7 @@ impl Clause<'_, '_> {
             },
         };
         Ok(match value.of {
+            Type::Tuple { shape, .. } if self.checker.shapes.element_bytes(shape) > 0 => Class::Array,
             Type::Integer { signed } => Class::Integer { signed },
             Type::Pointer { .. } => Class::Pointer,
             Type::Text { .. } => Class::Text,
@@ -129,8 +130,13 @@ impl Clause<'_, '_> {
         }
         let value = self.value(asked)?;
         match value.of {
-            Type::Integer { .. } => Ok((self.width(asked)? / 8).into()),
+            Type::Integer { .. } => Ok((self.width(asked, value)? / 8).into()),
             of => {
+                if let Type::Tuple { shape, words } = of
+                    && let bytes @ 1.. = self.checker.shapes.element_bytes(shape)
+                {
+                    return Ok(u64::from(bytes) * u64::from(words));
+                }
                 if let Type::Text { .. } | Type::Bytes { .. } | Type::Tuple { .. } = of {
                     self.note_room();
                 }
@@ -153,12 +159,17 @@ impl Clause<'_, '_> {
     pub fn type_of(&mut self, to: &TypeForm) -> Result<TypeName, Error> {
         let (value, pointer) = match to {
             TypeForm::Named(name) => return Ok(*name),
+            // The size of what is cast to an array is that of a computed number.
+            TypeForm::Array { .. } => return Ok(TypeName { signed: false, bits: 64, pointer: false }),
             TypeForm::Of { value, pointer } => (value, *pointer),
         };
         self.asked = true;
-        let of = self.unevaluated(|clause| Ok(clause.value(value)?.of))?;
+        let (of, bits) = self.unevaluated(|clause| {
+            let known = clause.value(value)?;
+            Ok((known.of, clause.width(value, known)?))
+        })?;
         match of {
-            Type::Integer { signed } => Ok(TypeName { signed, bits: self.width(value)?, pointer }),
+            Type::Integer { signed } => Ok(TypeName { signed, bits, pointer }),
             Type::Pointer { signed, bytes } if !pointer => Ok(TypeName { signed, bits: 8 * bytes, pointer: true }),
             of => Err(value.span.error(Problem::Type { wanted: Noun::Integer, found: of.into() })),
         }

@@ -25,7 +25,7 @@ impl Clause<'_, '_> {
     /// decides.
     pub fn test(&mut self, condition: &Expression, when: bool, exits: &mut Vec<usize>) -> Result<Option<bool>, Error> {
         let span = condition.span;
-        self.check_stack(span)?;
+        self.go_on(span)?;
         let (how, left, right) = match &*condition.form {
             ExpressionForm::Unary { operator: Unary::Not, operand } => {
                 return Ok(self.test(operand, !when, exits)?.map(|truth| !truth));

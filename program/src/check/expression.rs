@@ -24,7 +24,7 @@ impl Clause<'_, '_> {
     /// not inlined, so that the stack frame of each recursion stays small.
     pub fn value(&mut self, expression: &Expression) -> Result<Value, Error> {
         let span = expression.span;
-        self.check_stack(span)?;
+        self.go_on(span)?;
         match &*expression.form {
             ExpressionForm::Integer(value) => Ok(Value::constant(*value, value.cast_signed() >= 0)),
             ExpressionForm::Text(text) => self.literal(text, span),
@@ -304,8 +304,15 @@ impl Clause<'_, '_> {
 
     #[inline(never)]
     fn cast(&mut self, to: &TypeForm, operand: &Expression, span: Span) -> Result<Value, Error> {
-        let value = self.value(operand)?;
+        if let TypeForm::Array { element, count } = to {
+            return self.cast_to_array(*element, *count, operand, span);
+        }
         let to = self.type_of(to)?;
+        let (value, array) = self.number_of_array(operand)?;
+        let wants = if to.pointer { 8 } else { u64::from(to.bits / 8) };
+        if let Some(has) = array.filter(|has| *has != wants) {
+            return Err(operand.span.error(Problem::CastSize { has, wants }));
+        }
         self.converted(to, value, operand.span, span)
     }
 

@@ -5,6 +5,7 @@
 
 mod action;
 mod address;
+mod array;
 mod call;
 mod clause;
 mod compile_time;

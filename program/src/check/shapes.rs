@@ -16,20 +16,36 @@ pub(super) struct Shapes(pub Vec<Shape>);
 impl Shapes {
     /// Returns the tuple type with these parts; `None` if it has too many words, or if there are too many tuple types.
     pub fn tuple(&mut self, parts: Vec<Type>) -> Result<Option<Type>, OutOfMemory> {
-        self.record(parts, Vec::new())
+        self.number(Shape { parts, names: Vec::new(), element_bytes: 0 })
     }
 
     /// Returns the record type with these parts and names.
     pub fn record(&mut self, parts: Vec<Type>, names: Vec<String>) -> Result<Option<Type>, OutOfMemory> {
-        let words = parts.iter().map(|part| usize::from(part.words())).sum::<usize>();
-        let known = self.0.iter().position(|shape| shape.parts == parts && shape.names == names);
+        self.number(Shape { parts, names, element_bytes: 0 })
+    }
+
+    /// Returns the type of arrays of `count` integers of `bytes` bytes.
+    pub fn array(&mut self, signed: bool, bytes: u8, count: usize) -> Result<Option<Type>, OutOfMemory> {
+        let parts = fallible::collect((0..count).map(|_| Type::Integer { signed }))?;
+        self.number(Shape { parts, names: Vec::new(), element_bytes: bytes })
+    }
+
+    /// Returns the type with this shape.
+    fn number(&mut self, shape: Shape) -> Result<Option<Type>, OutOfMemory> {
+        let words = shape.parts.iter().map(|part| usize::from(part.words())).sum::<usize>();
+        let known = self.0.iter().position(|other| *other == shape);
         let number = known.unwrap_or(self.0.len());
-        let (Ok(words), Ok(shape)) = (u8::try_from(words), u8::try_from(number)) else { return Ok(None) };
+        let (Ok(words), Ok(number)) = (u8::try_from(words), u8::try_from(number)) else { return Ok(None) };
         if known.is_none() {
-            fallible::push(&mut self.0, Shape { parts, names })?;
+            fallible::push(&mut self.0, shape)?;
         }
         debug_assert!(self.0.len() <= MANY_MAX);
-        Ok(Some(Type::Tuple { shape, words }))
+        Ok(Some(Type::Tuple { shape: number, words }))
+    }
+
+    /// Returns the size of an element, if the type is an array; 0 for a tuple or a record.
+    pub fn element_bytes(&self, shape: u8) -> u8 {
+        self.0.get(usize::from(shape)).map_or(0, |shape| shape.element_bytes)
     }
 
     /// Returns the part types of a tuple type.
@@ -52,7 +68,9 @@ impl Shapes {
             (Integer { .. } | Pointer { .. }, Integer { .. } | Pointer { .. }) => Some(one),
             (Tuple { shape, .. }, Tuple { shape: another, .. }) => {
                 let (ones, others) = (self.parts(shape), self.parts(another));
-                if ones.len() != others.len() || self.names(shape) != self.names(another) {
+                let bytes = self.element_bytes(shape);
+                let is_alike = self.names(shape) == self.names(another) && bytes == self.element_bytes(another);
+                if ones.len() != others.len() || !is_alike {
                     return Ok(None);
                 }
                 let names = fallible::collect_results(self.names(shape).iter().map(|name| fallible::copy(name)))?;
@@ -62,7 +80,7 @@ impl Shapes {
                     let Some(part) = self.merge(one, other)? else { return Ok(None) };
                     fallible::push(&mut merged, part)?;
                 }
-                self.record(merged, names)?
+                self.number(Shape { parts: merged, names, element_bytes: bytes })?
             }
             _ => None,
         })

@@ -8,34 +8,33 @@ use crate::error::{Error, Span};
 use crate::syntax::{Expression, ExpressionForm, TypeName};
 
 impl Clause<'_, '_> {
-    /// Returns the width of a number in the place that it is read from, in bits; 64 for a computed one.
-    pub fn width(&mut self, number: &Expression) -> Result<u8, Error> {
+    /// Returns the width, in bits, of the number `value` in the place that `number` reads it from, right after it was
+    /// compiled; 64 for a computed one.
+    pub fn width(&mut self, number: &Expression, value: Value) -> Result<u8, Error> {
         if let ExpressionForm::Cast { to, .. } = &*number.form
             && let TypeName { bits, pointer: false, .. } = self.type_of(to)?
         {
             return Ok(bits);
         }
-        self.unrun(|clause| {
-            let value = clause.value(number)?;
-            Ok(match (value.at, clause.ops.last().copied()) {
-                (Operand::Word(at), Some(Op::Read { to, bytes, .. })) if at == to => 8 * bytes,
-                (Operand::Word(at), Some(Op::Extend { to, bits, .. })) if at == to => bits,
-                // An argument that always has the same value is not read.
-                (Operand::Constant(_), _) if let Some(typed) = clause.typed(number)? => {
-                    match clause.rust(typed.of, number.span)?.size {
-                        bytes @ (1 | 2 | 4) => 8 * bytes as u8,
-                        _ => 64,
-                    }
-                }
-                _ => 64,
-            })
+        Ok(match (value.at, self.ops.last()) {
+            (Operand::Word(at), Some(&Op::Read { to, bytes, .. })) if at == to => 8 * bytes,
+            (Operand::Word(at), Some(&Op::Extend { to, bits, .. })) if at == to => bits,
+            (Operand::Word(_), _) => 64,
+            // An argument that always has the same value is not read.
+            (Operand::Constant(_), _) => match self.unrun(|clause| clause.typed(number))? {
+                Some(typed) => match self.rust(typed.of, number.span)?.size {
+                    bytes @ (1 | 2 | 4) => 8 * bytes as u8,
+                    _ => 64,
+                },
+                None => 64,
+            },
         })
     }
 
     /// `bswap`: the bytes of a number in the opposite order.
     pub fn swap_bytes(&mut self, operand: &Expression, span: Span) -> Result<Value, Error> {
-        let bits = self.width(operand)?;
         let value = self.value(operand)?;
+        let bits = self.width(operand, value)?;
         let mut swapped = match number(value, operand.span)?.at {
             Operand::Constant(value) => return Ok(Value::constant(value.swap_bytes() >> (64 - bits), false)),
             at if bits == 64 => at,

@@ -119,7 +119,7 @@ impl Clause<'_, '_> {
     /// Returns the Rust value that an expression denotes; `None` if it denotes no Rust value.
     pub fn typed(&mut self, expression: &Expression) -> Result<Option<Typed>, Error> {
         let span = expression.span;
-        self.check_stack(span)?;
+        self.go_on(span)?;
         match &*expression.form {
             ExpressionForm::Builtin(name) if name == "retval" => self.typed_result(span),
             ExpressionForm::Field { of, name } => match &*of.form {

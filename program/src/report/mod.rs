@@ -319,7 +319,11 @@ impl Reporter<'_> {
             }
             Type::Tuple { shape, .. } => {
                 let Some(of) = self.program.tuples.get(usize::from(shape)) else { return Ok(()) };
-                out.write_str(if of.names.is_empty() { "(" } else { "{ " })?;
+                out.write_str(match of.element_bytes {
+                    0 if of.names.is_empty() => "(",
+                    0 => "{ ",
+                    _ => "[",
+                })?;
                 let mut rest = words;
                 for (number, &part) in of.parts.iter().enumerate() {
                     let (words, others) = split(rest, part);
@@ -331,6 +335,7 @@ impl Reporter<'_> {
                     self.value(part, words, divisor, out)?;
                 }
                 match (of.names.is_empty(), of.parts.len()) {
+                    _ if of.element_bytes > 0 => out.write_char(']'),
                     (false, _) => out.write_str(" }"),
                     // A tuple of one part is written as in a program.
                     (true, 1) => out.write_str(",)"),

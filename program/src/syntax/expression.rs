@@ -287,6 +287,10 @@ impl Parser<'_> {
         self.expect(")")?;
         let form = match of {
             TypeForm::Named(TypeName { bits, pointer: false, .. }) => ExpressionForm::Integer(u64::from(bits / 8)),
+            TypeForm::Array { element, count: Some(count) } => {
+                ExpressionForm::Integer(u64::from(element.bits / 8).saturating_mul(count))
+            }
+            TypeForm::Array { count: None, .. } => return Err(self.here(Problem::ArrayLength)),
             TypeForm::Of { value, pointer: false } => ExpressionForm::Call {
                 name: Spanned { node: fallible::copy("sizeof")?, span: start },
                 arguments: fallible::collect([value])?,
@@ -350,7 +354,20 @@ impl Parser<'_> {
             }
             (None, None) => return Err(unknown),
         };
-        let (TypeForm::Named(TypeName { pointer, .. }) | TypeForm::Of { pointer, .. }) = &mut to;
+        if let TypeForm::Named(element @ TypeName { pointer: false, .. }) = to
+            && self.accept("[")?
+        {
+            let count = if let Token::Integer(count) = self.token { Some(count) } else { None };
+            if count.is_some() {
+                self.advance()?;
+            }
+            self.expect("]")?;
+            return Ok(TypeForm::Array { element, count });
+        }
+        let pointer = match &mut to {
+            TypeForm::Named(TypeName { pointer, .. }) | TypeForm::Of { pointer, .. } => pointer,
+            TypeForm::Array { .. } => return Ok(to),
+        };
         if self.token == Token::Sign("*") {
             if core::mem::replace(pointer, true) {
                 return Err(self.here(Problem::Value));

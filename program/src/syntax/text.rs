@@ -144,6 +144,8 @@ impl Display for TypeForm {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Named(name) => name.fmt(f),
+            Self::Array { element, count: Some(count) } => write!(f, "{element}[{count}]"),
+            Self::Array { element, count: None } => write!(f, "{element}[]"),
             Self::Of { value, pointer } => write!(f, "typeof({value}){}", if *pointer { " *" } else { "" }),
         }
     }

@@ -562,6 +562,13 @@ fn height(body: &[Statement]) -> usize {
 pub enum TypeForm {
     /// A type that is written out.
     Named(TypeName),
+    /// `u8[4]`: an array of integers.
+    Array {
+        /// The type of the elements, which is no pointer.
+        element: TypeName,
+        /// The number of elements; `None` for as many as the value has.
+        count: Option<u64>,
+    },
     /// `typeof(value)`, or a pointer to it.
     Of {
         /// The value, which is not evaluated.

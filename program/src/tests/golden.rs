@@ -67,6 +67,8 @@ fn every_error_is_shown() {
         Address,
         Family,
         NotAStruct,
+        ArrayLength,
+        CastSize { has: 8, wants: 4 },
         FieldTwice,
         NoPart,
         StackMode,

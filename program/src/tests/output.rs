@@ -1083,3 +1083,47 @@ fn addresses_of_networks_are_shown_and_read() {
         assert_eq!(crate::syntax::parse(&format!("{probe} {{ }}")).unwrap().to_string(), format!("{like} {{ }}"));
     }
 }
+
+#[test]
+fn integers_are_cast_to_arrays_and_back() {
+    for (body, shown) in [
+        ("$a = (int8[8])12345; printf(\"%x %x\\n\", $a[0], $a[1]); printf(\"%d\\n\", (uint64)$a);", "39 30\n12345\n"),
+        (
+            "print((u8[2])(u16)0x1234); print((s8[])(u32)0xff); @a = (u16[4])arg0;",
+            "[52, 18]\n[-1, 0, 0, 0]\n@a: [3, 0, 0, 0]\n",
+        ),
+        ("print((u32)(u8[4])(u32)arg1 == (u32)arg1); print((u16[])(u8[4])(u32)0x10002);", "1\n[2, 1]\n"),
+        ("print((sizeof(u32[10]), sizeof((u8[4])(u32)1), is_array((u8[8])1), is_array(1)));", "(40, 4, 1, 0)\n"),
+        ("print((u8[4])(u32)pton(\"10.0.2.15\") == (u8[4])(u32)0x0f02000a); print(((u8[8])(u64)7)[0] + 1);", "1\n8\n"),
+        ("let $x: u8[2] = (u16)513; print($x); $x = (u8[2])(u16)1; print($x[1]);", "[1, 2]\n0\n"),
+    ] {
+        assert_eq!(once(body, &[3, 0x8877_6655_4433_2211]), shown, "{body}");
+    }
+    for (body, why) in [
+        ("$a = (u8[4])arg0;", "this value has 8 bytes, and the type 4"),
+        ("$a = (u32)(u8[2])(u16)1;", "this value has 2 bytes, and the type 4"),
+        ("$a = (u8[0])arg0;", "this value has 8 bytes"),
+        ("$a = (u32[])(u16)1;", "this value has 2 bytes, and the type 4"),
+        ("print(sizeof(u32[]));", "the number of elements is missing here"),
+        ("$a = (u8[4])comm;", "expected"),
+    ] {
+        let program = format!("kprobe:f {{ {body} }}");
+        assert!(refused(&program).contains(why), "{program}: {}", refused(&program));
+    }
+}
+
+#[test]
+fn what_is_compiled_to_be_asked_about_is_bounded() {
+    let refused_deep = |before: &str, after: &str, depth: usize| {
+        let value = format!("{}1{}", before.repeat(depth), after.repeat(depth));
+        let program = format!("kprobe:f {{ print({value}); }}");
+        crate::syntax::parse(&program).and_then(|tree| crate::check::check(&tree, &Image)).err()
+    };
+    for (before, after) in [("sizeof(", ")"), ("bswap(1 + ", ")"), ("is_str(1 + ", ")"), ("(u8[])(1 + (u64)(", "))")] {
+        assert_eq!(refused_deep(before, after, 5), None, "{before}");
+    }
+    // A type that is asked for is asked for again by each type around it.
+    assert_eq!(refused_deep("(typeof(", "))1", 3), None);
+    let error = refused_deep("(typeof(", "))1", 14).unwrap();
+    assert!(matches!(error.problem, crate::error::Problem::LongCode { .. }), "{error:?}");
+}
