@@ -252,3 +252,15 @@ test!(
         assert!(program.probes() >= 7);
     }
 );
+
+test!(
+    needs FAST_INTERRUPTS,
+    fn samples_are_started_or_the_error_says_that_there_is_no_memory() {
+        let text = "profile:s:100 { @ = count(); } software:cpu-clock:1e9 { @clock = count(); } END { printf(\"end\\n\"); }";
+        let program = each_allocation("samples", || Program::start(text), is_memory);
+        assert_eq!(program.probes(), 3);
+        drop(program);
+        // Nothing is left of the attempts.
+        drop(Program::start(text).expect("there is memory, and nothing is sampled"));
+    }
+);
