@@ -1116,7 +1116,7 @@ fn integers_are_cast_to_arrays_and_back() {
 fn what_is_compiled_to_be_asked_about_is_bounded() {
     let refused_deep = |before: &str, after: &str, depth: usize| {
         let value = format!("{}1{}", before.repeat(depth), after.repeat(depth));
-        let program = format!("kprobe:f {{ print({value}); }}");
+        let program = format!("kprobe:f {{ print({value}); print({value}); print({value}); }}");
         crate::syntax::parse(&program).and_then(|tree| crate::check::check(&tree, &Image)).err()
     };
     for (before, after) in [("sizeof(", ")"), ("bswap(1 + ", ")"), ("is_str(1 + ", ")"), ("(u8[])(1 + (u64)(", "))")] {
