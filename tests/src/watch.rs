@@ -393,6 +393,8 @@ test!(
         unsafe {
             asm!("msr daifset, #0b1000", options(nomem, nostack));
             watch_store(word(0), 2);
+            let refused = Watchpoint::at(word(1).addr(), 8, record).stores().register();
+            assert_eq!(refused.unwrap_err(), WatchError::Masked);
             asm!("msr daifclr, #0b1000", options(nomem, nostack));
         }
         assert!(instructions().is_empty());
