@@ -16,10 +16,11 @@ const fn refused(names: &'static str, why: &'static str) -> Refused {
 }
 
 /// Statements, and directives that may precede the clauses.
-static KEYWORDS: [Refused; 5] = [
+static KEYWORDS: [Refused; 6] = [
     refused("macro", "not within a clause: write macros before the probes"),
     refused("config", "not within a clause: write config = { … } before the probes"),
-    refused("import #include #define", "a program consists only of clauses, and has at most 4096 bytes"),
+    refused("import", "only programs in files can import, by cargo xtask trace FILE on the host"),
+    refused("#include #define", "a program consists of clauses, settings, declared maps and macros"),
     refused("struct union enum", "the types of the image are available: use args.NAME.FIELD, or *(u32 *)(arg0 + 8)"),
     refused("let", "a @map needs no declaration; `let` declares only a $variable"),
 ];
