@@ -1,6 +1,7 @@
 //! Runs a program on a machine from the shell of the host. Standard output has the program's output alone, so that
 //! other programs can read it. All other output of the console goes to standard error.
 
+mod import;
 pub mod source;
 
 use std::{
@@ -280,6 +281,14 @@ pub fn run_text(
     run_on(remote, &source, program_options, out)
 }
 
+/// Runs the program in a file, with its imports, for tests.
+pub fn run_file(remote: &mut Remote, file: &Path, program_options: &ProgramOptions, out: Sink<'_>) -> Result<Outcome> {
+    match read(&file.to_string_lossy(), &[])? {
+        Ok(source) => run_on(remote, &source, program_options, out),
+        Err(sentence) => Ok(Outcome::Refused(sentence)),
+    }
+}
+
 /// Runs a program on a machine that is at its prompt.
 fn run_on(remote: &mut Remote, source: &Source, program_options: &ProgramOptions, out: Sink<'_>) -> Result<Outcome> {
     remote.type_line(&program_options.line(&source.line)?)?;
@@ -344,4 +353,30 @@ pub fn catch_interrupts() {
     let note: extern "C" fn(libc::c_int) = note;
     // SAFETY: the handler only accesses an atomic, and calls functions that are async-signal-safe.
     unsafe { libc::signal(libc::SIGINT, note as libc::sighandler_t) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ProgramOptions;
+
+    #[test]
+    fn options_are_passed_on() {
+        assert_eq!(ProgramOptions::json("a b").line("BEGIN { }").unwrap(), "trace -m -f json 'BEGIN { }' -c 'a b'");
+        let all = ProgramOptions {
+            keys: Some(10),
+            task: Some(3),
+            quiet: true,
+            verbose: true,
+            stages: vec!["ast".into(), "ops".into()],
+            dry_run: true,
+            no_warnings: true,
+            interpret: true,
+            ..ProgramOptions::default()
+        };
+        let expected = "trace -m -f text -k 10 -p 3 -d ast -d ops -q -v --dry-run --no-warnings -i 'x'";
+        assert_eq!(all.line("x").unwrap(), expected);
+        let list = ProgramOptions { list: true, ..ProgramOptions::default() };
+        assert_eq!(list.line("").unwrap(), "trace -m -f text -l ");
+        assert_eq!(list.line("*sleep*").unwrap(), "trace -m -f text -l '*sleep*'");
+    }
 }

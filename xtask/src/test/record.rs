@@ -14,7 +14,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::{
@@ -29,7 +29,7 @@ use crate::{
     record::{RecordOptions, Recorded, Refused, with_channel},
     remote::{Remote, Stopped},
     setup,
-    trace::{self, ProgramOptions, Stream, run_text},
+    trace::{self, ProgramOptions, Stream, run_file, run_text},
     workspace,
 };
 
@@ -41,7 +41,8 @@ const EVENTS: usize = 8_000;
 type Test = fn(&Machine) -> Result<Outcome>;
 
 /// The tests, each in a machine of its own.
-const TESTS: [(&str, &[Trait], Test); 3] = [
+const TESTS: [(&str, &[Trait], Test); 4] = [
+    ("record::imports", &[], imports),
     ("record::json", &[Trait::Cpus], |machine| json(&mut machine.start()?).map(|()| Outcome::Passed)),
     ("record::report", &[Trait::Cpus], report),
     ("record::uart", &[Trait::Board], uart),
@@ -182,6 +183,41 @@ fn uart(machine: &Machine) -> Result<Outcome> {
     ensure!(recorded.missing + recorded.damaged + recorded.lost == 0, "{recorded}");
     let wrong = RecordOptions { event: vec!["p:x nowhere".into()], ..RecordOptions::default() };
     ensure!(recorded.take(&mut remote, None, &wrong)? == Some(Refused::Event), "what is no event is recorded");
+    Ok(Outcome::Passed)
+}
+
+/// Runs a program in a file that imports others, and one that is refused because of a file that it imports.
+fn imports(machine: &Machine) -> Result<Outcome> {
+    let directory = machine.directory.join("imports");
+    fs::create_dir_all(directory.join("lib"))?;
+    for (file, text) in [
+        ("main.bt", "#!/usr/bin/env bpftrace\nimport \"lib\";\nimport \"lib/a.bt\";\nBEGIN { printf(\"main\\n\"); }"),
+        ("lib/a.bt", "import \"b.bt\"; // first\nBEGIN { printf(\"a\\n\"); }"),
+        ("lib/b.bt", "import \"a.bt\";\nBEGIN { printf(\"b\\n\"); }\nkprobe:sha2::* { @calls = count(); }"),
+        ("wrong.bt", "import \"wrong/c.bt\";\nBEGIN { }"),
+    ] {
+        fs::write(directory.join(file), text)?;
+    }
+    fs::create_dir_all(directory.join("wrong"))?;
+    fs::write(directory.join("wrong/c.bt"), "// A function that is unknown.\nBEGIN { foo(1); }\n")?;
+    let mut remote = machine.start()?;
+    let mut run = |file: &str| {
+        let mut out = String::new();
+        let command = ProgramOptions::text("run sha256 100");
+        let outcome = run_file(&mut remote, &directory.join(file), &command, &mut |stream, text| {
+            if stream == Stream::Output {
+                out.push_str(text);
+            }
+            Ok(())
+        })?;
+        anyhow::Ok((outcome, out))
+    };
+    let (outcome, output) = run("main.bt")?;
+    ensure!(outcome == trace::Outcome::Done && output == "b\na\nmain\n@calls: 200\n", "{outcome:?}: {output}");
+    let (outcome, output) = run("wrong.bt")?;
+    let trace::Outcome::Refused(why) = &outcome else { bail!("{outcome:?}: {output}") };
+    let marked = ":2:9: error: this function is unknown\n  BEGIN { foo(1); }\n          ^^^";
+    ensure!(why.contains("wrong/c.bt") && why.ends_with(marked), "{why}");
     Ok(Outcome::Passed)
 }
 

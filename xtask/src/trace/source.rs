@@ -1,84 +1,156 @@
-//! A program as it is written on the host: in several lines, with a first line for the shell, and with arguments. The
-//! console takes it in one line. Only white space and arguments are changed in that line, so that each of its bytes has
-//! its place in the text.
+//! A program as it is written on the host: in several lines, with a first line for the shell, with arguments, and with
+//! imports of other files. The console takes it in one line. Only white space and arguments are changed in that line, so
+//! that each of its bytes has its place in a file.
 
-use std::fmt;
+use std::{
+    collections::BTreeSet,
+    fmt, fs,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use super::import::{self, Prologue};
 
 /// A program that can be typed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Source {
     /// The program in one line.
     pub line: String,
-    /// For each byte of the line, its place in the text.
-    origins: Vec<usize>,
+    /// For each byte of the line, its place.
+    origins: Vec<Origin>,
+    /// The texts of the program: its own first, and those that it imports.
+    texts: Vec<Text>,
+}
+
+/// A text of a program.
+#[derive(Debug, PartialEq, Eq)]
+struct Text {
     text: String,
     /// The file of the text, if it has one.
     name: Option<String>,
 }
 
-/// The reason why a program cannot be typed: a sentence, and the place in the text.
+/// A place in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Origin {
+    /// The number of the text.
+    text: usize,
+    /// The offset in it, in bytes.
+    at: usize,
+}
+
+/// The reason why a program cannot be typed: a sentence, and the place in a text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Flaw {
-    at: usize,
+    text: usize,
+    place: Range<usize>,
     sentence: String,
 }
 
 impl Source {
-    /// Prepares the program in `text`, which is from the file `name` if that is given, with these arguments.
+    /// Prepares the program in `text`, which is from the file `name` if that is given, with these arguments. Imports are
+    /// relative to the directory of that file; without one, to the current directory.
     ///
     /// As in bpftrace, `$1` is the first argument as a number, `str($1)` the same as a string, and `$#` the number of
     /// arguments. An argument that is not given is 0, or an empty string. In a probe, `$1` is the text of the argument,
     /// which must be given.
     pub fn new(text: &str, name: Option<String>, arguments: &[String]) -> Result<Self, String> {
-        let mut source = Self { line: String::new(), origins: Vec::new(), text: text.into(), name };
-        match source.read(arguments) {
+        let mut seen = BTreeSet::new();
+        seen.extend(name.as_ref().and_then(|name| fs::canonicalize(name).ok()));
+        let mut source =
+            Self { line: String::new(), origins: Vec::new(), texts: vec![Text { text: text.into(), name }] };
+        match source.add(0, arguments, &mut seen) {
             Ok(()) => Ok(source),
-            Err(Flaw { at, sentence }) => Err(source.mark(at..at + 1, &sentence)),
+            Err(Flaw { text, place, sentence }) => Err(source.mark(text, place, &sentence)),
         }
     }
 
-    fn read(&mut self, arguments: &[String]) -> Result<(), Flaw> {
-        let text = self.text.clone();
-        let mut at = if text.starts_with("#!") { text.find('\n').unwrap_or(text.len()) } else { 0 };
+    /// Adds the text with the number `number`, after the texts that it imports and that are not `seen` yet.
+    fn add(&mut self, number: usize, arguments: &[String], seen: &mut BTreeSet<PathBuf>) -> Result<(), Flaw> {
+        let Text { text, name } = &self.texts[number];
+        let text = text.clone();
+        let directory = name.as_ref().and_then(|name| Path::new(name).parent()).unwrap_or(Path::new("")).to_path_buf();
+        let flaw = |(place, sentence)| Flaw { text: number, place, sentence };
+        let Prologue { imports, config, end } = import::prologue(&text).map_err(flaw)?;
+        match config {
+            Some(place) if number > 0 => {
+                return Err(flaw((
+                    place,
+                    "only the program itself has a config block, not a file that it imports".into(),
+                )));
+            }
+            Some(place) => {
+                let start = place.start;
+                self.read(number, place, arguments)?;
+                self.put(" ", number, start);
+            }
+            None => {}
+        }
+        for import::Import { path, place } in imports {
+            for file in import::resolve(&directory, path).map_err(|sentence| flaw((place.clone(), sentence)))? {
+                let unread = |error| flaw((place.clone(), format!("{} cannot be imported: {error}", file.display())));
+                if !seen.insert(fs::canonicalize(&file).map_err(unread)?) {
+                    continue;
+                }
+                let text = fs::read_to_string(&file).map_err(unread)?;
+                let next = self.texts.len();
+                self.texts.push(Text { text, name: Some(file.display().to_string()) });
+                self.add(next, arguments, seen)?;
+                self.put(" ", next, 0);
+            }
+        }
+        self.read(number, end..text.len(), arguments)
+    }
+
+    /// Adds a part of a text. Every clause that begins in a file that is imported ends there.
+    fn read(&mut self, number: usize, part: Range<usize>, arguments: &[String]) -> Result<(), Flaw> {
+        let text = self.texts[number].text.clone();
+        let (mut at, end) = (part.start, part.end);
+        // The offset in the line after the last clause.
+        let mut done = self.line.len();
+        // The place of the string that is open.
+        let mut string = at;
         let mut in_string = false;
         // The number of open braces, and whether the probes of the clause are over.
         let (mut depth, mut is_past_probes) = (0_usize, false);
-        while let Some(c) = text[at..].chars().next() {
-            let rest = &text[at..];
+        while let Some(c) = text[at..end].chars().next() {
+            let rest = &text[at..end];
+            let flaw = |place, sentence: &str| Flaw { text: number, place, sentence: sentence.into() };
             let mut length = c.len_utf8();
             match c {
                 '"' => {
-                    in_string = !in_string;
-                    self.put("\"", at);
+                    (in_string, string) = (!in_string, at);
+                    self.put("\"", number, at);
                 }
                 '\\' if in_string => {
                     length += rest[1..].chars().next().map_or(0, char::len_utf8);
-                    self.put(&rest[..length], at);
+                    self.put(&rest[..length], number, at);
                 }
-                '\n' if in_string => self.put("\\n", at),
-                '\t' if in_string => self.put("\\t", at),
-                _ if in_string => self.put(&rest[..length], at),
+                '\n' if in_string => self.put("\\n", number, at),
+                '\t' if in_string => self.put("\\t", number, at),
+                _ if in_string => self.put(&rest[..length], number, at),
                 '/' if rest.starts_with("//") => {
                     length = rest.find('\n').unwrap_or(rest.len());
-                    self.put(" ", at);
+                    self.put(" ", number, at);
                 }
                 '/' if rest.starts_with("/*") => {
                     let Some(end) = rest.find("*/") else {
-                        return Err(Flaw { at, sentence: "this comment is not closed".into() });
+                        return Err(flaw(at..at + 2, "this comment is not closed"));
                     };
                     length = end + 2;
-                    self.put(" ", at);
+                    self.put(" ", number, at);
                 }
                 '$' if rest[1..].starts_with('#') => {
                     length = 2;
-                    self.put(&arguments.len().to_string(), at);
+                    self.put(&arguments.len().to_string(), number, at);
                 }
                 '$' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
                     length = 1 + rest[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - 1);
                     length += match depth == 0 && !is_past_probes {
-                        true => self.put_probe(&rest[..length], at, arguments).map(|()| 0),
-                        false => self.put_argument(rest, length, at, arguments),
-                    }?;
+                        true => self.put_probe(&rest[..length], number, at, arguments).map(|()| 0),
+                        false => self.put_argument(rest, length, number, at, arguments),
+                    }
+                    .map_err(|sentence| flaw(at..at + 1, &sentence))?;
                 }
                 '/' | '{' | '}' => {
                     match c {
@@ -87,31 +159,59 @@ impl Source {
                         _ => {}
                     }
                     is_past_probes = depth > 0 || c == '/';
-                    self.put(&rest[..length], at);
+                    self.put(&rest[..length], number, at);
+                    if c == '}' && depth == 0 {
+                        done = self.line.len();
+                    }
                 }
-                _ if c.is_whitespace() => self.put(" ", at),
-                _ => self.put(&rest[..length], at),
+                ';' if depth == 0 => {
+                    self.put(";", number, at);
+                    done = self.line.len();
+                }
+                'i' if depth == 0 && self.line[done..].trim().is_empty() && import::is_import(&text, at) => {
+                    return Err(flaw(at..at + "import".len(), "imports stand before the first probe"));
+                }
+                _ if c.is_whitespace() => self.put(" ", number, at),
+                _ => self.put(&rest[..length], number, at),
             }
             at += length;
         }
-        Ok(())
+        let rest = self.line[done..].trim_start();
+        match self.origins.get(self.line.len() - rest.len()) {
+            Some(_) if in_string && number > 0 => {
+                let sentence = "this string is not closed by `\"` in this file".into();
+                Err(Flaw { text: number, place: string..string + 1, sentence })
+            }
+            Some(&Origin { at, .. }) if number > 0 => {
+                let sentence = "this does not end in this file: a file that is imported has whole clauses".into();
+                Err(Flaw { text: number, place: at..at + 1, sentence })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Replaces `name`, which is `$N` in a probe, by the text of the argument.
-    fn put_probe(&mut self, name: &str, at: usize, arguments: &[String]) -> Result<(), Flaw> {
+    fn put_probe(&mut self, name: &str, number: usize, at: usize, arguments: &[String]) -> Result<(), String> {
         let Some(argument) = argument(name, arguments) else {
-            return Err(Flaw { at, sentence: format!("{name} is not given, and the probe needs it") });
+            return Err(format!("{name} is not given, and the probe needs it"));
         };
         if let Some(c) = argument.chars().find(|c| c.is_control()) {
-            return Err(Flaw { at, sentence: format!("{name} has the control character {c:?}, and is in a probe") });
+            return Err(format!("{name} has the control character {c:?}, and is in a probe"));
         }
-        self.put(argument, at);
+        self.put(argument, number, at);
         Ok(())
     }
 
     /// Replaces `$N`, the first `length` bytes of `rest`, by the argument; or `str($N)`, if the line ends with the
     /// beginning of that. Returns how many more bytes this takes.
-    fn put_argument(&mut self, rest: &str, length: usize, at: usize, arguments: &[String]) -> Result<usize, Flaw> {
+    fn put_argument(
+        &mut self,
+        rest: &str,
+        length: usize,
+        number: usize,
+        at: usize,
+        arguments: &[String],
+    ) -> Result<usize, String> {
         let name = &rest[..length];
         let argument = argument(name, arguments);
         let after = rest[length..].trim_start();
@@ -120,7 +220,7 @@ impl Source {
             && let Some(before) = start.strip_suffix("str")
             && !before.ends_with(|c: char| c.is_alphanumeric() || c == '_')
         {
-            let (kept, start) = (before.len(), self.origins[before.len()]);
+            let (kept, start) = (before.len(), self.origins[before.len()].at);
             self.line.truncate(kept);
             self.origins.truncate(kept);
             let mut quoted = String::from("\"");
@@ -131,13 +231,12 @@ impl Source {
                     '\t' => quoted += "\\t",
                     '\r' => quoted += "\\r",
                     _ if c.is_control() => {
-                        let sentence = format!("{name} has the control character {c:?}, which strings cannot contain");
-                        return Err(Flaw { at, sentence });
+                        return Err(format!("{name} has the control character {c:?}, which strings cannot contain"));
                     }
                     _ => quoted.push(c),
                 }
             }
-            self.put(&(quoted + "\""), start);
+            self.put(&(quoted + "\""), number, start);
             return Ok(rest.len() - after.len() + 1 - length);
         }
         let value = argument.map_or("0", str::trim);
@@ -145,42 +244,52 @@ impl Source {
         let is_number = digits.starts_with(|c: char| c.is_ascii_digit())
             && digits.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !is_number {
-            let sentence = format!("{name} is `{value}`, which is not a number; str({name}) is its value as a string");
-            return Err(Flaw { at, sentence });
+            return Err(format!("{name} is `{value}`, which is not a number; str({name}) is its value as a string"));
         }
         // In `$x-$1` the sign and the operator before it would be read as `--`.
         let negative = value.starts_with('-').then(|| format!("({value})"));
-        self.put(negative.as_deref().unwrap_or(value), at);
+        self.put(negative.as_deref().unwrap_or(value), number, at);
         Ok(0)
     }
 
-    /// Appends `text`. It stands for the place `at`, or, if it is unchanged, begins there.
-    fn put(&mut self, text: &str, at: usize) {
-        let is_kept = self.text[at..].starts_with(text);
+    /// Appends `text`. It stands for the place `at` of the text with the number `number`, or, if it is unchanged, begins
+    /// there.
+    fn put(&mut self, text: &str, number: usize, at: usize) {
+        let is_kept = self.texts[number].text[at..].starts_with(text);
         self.line.push_str(text);
-        self.origins.extend((0..text.len()).map(|byte| if is_kept { at + byte } else { at }));
+        let origin = |byte| Origin { text: number, at: if is_kept { at + byte } else { at } };
+        self.origins.extend((0..text.len()).map(origin));
     }
 
     /// Returns the sentence with the part of the text that is its cause. `cause` has the bytes in the line.
     pub fn refusal(&self, cause: Option<(usize, usize)>, sentence: &str) -> String {
+        let own = &self.texts[0];
         let Some((start, end)) = cause else {
-            let name = self.name.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
+            let name = own.name.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
             return format!("{name}error: {sentence}");
         };
-        let origin = |at: usize| self.origins.get(at).copied().unwrap_or(self.text.len());
-        let last = origin(end.max(start + 1) - 1);
-        let last = last + self.text[last..].chars().next().map_or(1, char::len_utf8);
-        self.mark(origin(start)..last, sentence)
+        // The line ends with the program's own text.
+        let origin = |at: usize| self.origins.get(at).copied().unwrap_or(Origin { text: 0, at: own.text.len() });
+        let (first, last) = (origin(start), origin(end.max(start + 1) - 1));
+        let text = &self.texts[first.text].text;
+        let end = match last.text == first.text {
+            true => last.at + text[last.at..].chars().next().map_or(1, char::len_utf8),
+            // A cause in several files is shown in the first.
+            false => text.len(),
+        };
+        self.mark(first.text, first.at..end, sentence)
     }
 
-    fn mark(&self, cause: std::ops::Range<usize>, sentence: &str) -> String {
-        let start = self.text[..cause.start].rfind('\n').map_or(0, |end| end + 1);
-        let line = self.text[start..].lines().next().unwrap_or("");
-        let before = &self.text[start..cause.start];
+    /// Returns the sentence with a part of the text with the number `number`.
+    fn mark(&self, number: usize, cause: Range<usize>, sentence: &str) -> String {
+        let Text { text, name } = &self.texts[number];
+        let start = text[..cause.start].rfind('\n').map_or(0, |end| end + 1);
+        let line = text[start..].lines().next().unwrap_or("");
+        let before = &text[start..cause.start];
         let within = line.get(before.len()..).unwrap_or("");
         let within = within.get(..cause.len().min(within.len())).unwrap_or(within);
-        let place = self.name.as_ref().map(|name| {
-            let number = self.text[..start].matches('\n').count() + 1;
+        let place = name.as_ref().map(|name| {
+            let number = text[..start].matches('\n').count() + 1;
             format!("{name}:{number}:{}: ", before.chars().count() + 1)
         });
         let indent: String = before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
@@ -206,6 +315,8 @@ impl fmt::Display for Quoted<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::{env, fs, os::unix::fs::PermissionsExt, path::PathBuf, process};
+
     use super::{Quoted, Source};
 
     fn read(text: &str, arguments: &[&str]) -> Result<Source, String> {
@@ -270,6 +381,118 @@ mod tests {
         assert!(source.refusal(Some((end, end)), "no").starts_with("f.bt:5:1: error: no\n  \n  ^"));
         let alone = Source::new("BEGIN", None, &[]).unwrap();
         assert_eq!(alone.refusal(Some((5, 5)), "no"), "error: no\n  BEGIN\n       ^");
+    }
+
+    /// A directory with files, which is removed at the end.
+    struct Files(PathBuf);
+
+    impl Files {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let directory = env::temp_dir().join(format!("kprobes-{}-{name}", process::id()));
+            for (file, text) in files {
+                let path = directory.join(file);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            Self(directory)
+        }
+
+        /// Reads the program in `file`. Names of files in errors are relative to the directory.
+        fn read(&self, file: &str, arguments: &[String]) -> Result<Source, String> {
+            let path = self.0.join(file);
+            let text = fs::read_to_string(&path).unwrap();
+            Source::new(&text, Some(path.display().to_string()), arguments).map_err(|sentence| self.relative(&sentence))
+        }
+
+        fn relative(&self, sentence: &str) -> String {
+            sentence.replace(&format!("{}/", self.0.display()), "")
+        }
+    }
+
+    impl Drop for Files {
+        fn drop(&mut self) {
+            // A failed test may have left nothing.
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn compact(line: &str) -> String {
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn files_are_imported_once_before_what_imports_them() {
+        let files = Files::new(
+            "once",
+            &[
+                ("main.bt", "#!x\nimport \"a.bt\"; // first\nimport \"lib\"; import \"./lib/../a.bt\";\nEND { $1 }"),
+                ("a.bt", "import \"lib/c.bt\";\nBEGIN { a($1); }"),
+                ("lib/b.bt", "import \"../main.bt\"; import \"b.bt\";\nBEGIN { b(); }"),
+                ("lib/c.bt", "BEGIN { c(); } // end"),
+                ("lib/notes.txt", "BEGIN {"),
+                ("lib/d.bt/e.bt", "BEGIN {"),
+            ],
+        );
+        let line = files.read("main.bt", &["7".into()]).unwrap().line;
+        assert_eq!(compact(&line), "BEGIN { c(); } BEGIN { a(7); } BEGIN { b(); } END { 7 }");
+        let config = Files::new(
+            "root-config",
+            &[("m.bt", "import \"a.bt\"; config = { x = 1 } END { }"), ("a.bt", "BEGIN { }")],
+        );
+        assert_eq!(compact(&config.read("m.bt", &[]).unwrap().line), "config = { x = 1 } BEGIN { } END { }");
+    }
+
+    #[test]
+    fn what_cannot_be_imported_is_pointed_at() {
+        for (name, text, imported, start) in [
+            ("none", "import \"no.bt\";", "", "m.bt:1:8: error: no.bt cannot be imported: "),
+            ("header", "\nimport \"a.h\";", "", "m.bt:2:8: error: a .h file cannot be imported: there is no C"),
+            ("object", "import \"a.o\";", "", "m.bt:1:8: error: a .o file cannot be imported: "),
+            ("source", "import \"a.c\";", "", "m.bt:1:8: error: a .c file cannot be imported: "),
+            ("text", "import \"a.txt\";", "", "m.bt:1:8: error: a.txt is neither a .bt file nor a directory"),
+            ("empty", "import \"empty\";", "", "m.bt:1:8: error: the directory empty has no .bt files"),
+            ("late", "BEGIN { }\nimport \"a.bt\";", "", "m.bt:2:1: error: imports stand before the first probe"),
+            ("quotes", "import a.bt;", "", "m.bt:1:8: error: the path of an import is in quotes"),
+            ("config", "import \"a.bt\";", "\nconfig = { }", "a.bt:2:1: error: only the program itself has a config"),
+            ("open", "import \"a.bt\";", "END { }\nBEGIN { f();", "a.bt:2:1: error: this does not end in this file"),
+            ("probe", "import \"a.bt\";", "\n  kprobe:f", "a.bt:2:3: error: this does not end in this file"),
+            ("string", "import \"a.bt\";", "BEGIN { \"a }", "a.bt:1:9: error: this string is not closed"),
+            ("comment", "import \"a.bt\";", "/* ", "a.bt:1:1: error: this comment is not closed"),
+            (
+                "number",
+                "import \"a.bt\";",
+                "BEGIN {\n@ = $1; }",
+                "a.bt:2:5: error: $1 is `seven`, which is not a number",
+            ),
+        ] {
+            let all = ["a.h", "a.o", "a.c", "a.txt", "empty/a.txt"].map(|file| (file, ""));
+            let files = Files::new(name, &[&all[..], &[("m.bt", text), ("a.bt", imported)]].concat());
+            let sentence = files.read("m.bt", &["seven".into()]).expect_err(text);
+            assert!(sentence.starts_with(start), "{sentence}");
+        }
+        let files = Files::new("writable", &[("m.bt", "import \"open\";"), ("open/a.bt", "BEGIN { }")]);
+        fs::set_permissions(files.0.join("open"), fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = files.read("m.bt", &[]).unwrap_err();
+        assert!(refused.starts_with("m.bt:1:8: error: everybody can write in the directory open, so"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_refused_is_shown_in_the_imported_file() {
+        let files = Files::new(
+            "refused",
+            &[("m.bt", "import \"a.bt\";\nEND { bar(); }"), ("a.bt", "// é\nBEGIN {\n\tfoo(); }")],
+        );
+        let source = files.read("m.bt", &[]).unwrap();
+        let shown = |word: &str| {
+            let start = source.line.find(word).unwrap();
+            files.relative(&source.refusal(Some((start, start + word.len())), "no"))
+        };
+        assert_eq!(shown("foo"), "a.bt:3:2: error: no\n  \tfoo(); }\n  \t^^^");
+        assert_eq!(shown("bar"), "m.bt:2:7: error: no\n  END { bar(); }\n        ^^^");
+        let whole = files.relative(&source.refusal(Some((0, source.line.len())), "no"));
+        assert!(whole.starts_with("a.bt:1:1: error: no\n"), "{whole}");
+        let end = source.line.len();
+        assert!(files.relative(&source.refusal(Some((end, end)), "no")).starts_with("m.bt:2:15: error: no\n"));
     }
 
     #[test]
