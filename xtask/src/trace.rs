@@ -62,43 +62,43 @@ pub struct Options {
 pub struct ProgramOptions {
     /// The format of the output.
     #[arg(short, long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
-    format: String,
+    pub format: String,
     /// Runs this console command meanwhile, and ends the program when it ends.
     #[arg(short, value_name = "COMMAND")]
-    command: Option<String>,
+    pub command: Option<String>,
     /// Ends the program after this many seconds. Without this and a command, it runs until `exit()` or ^C.
     #[arg(long, value_name = "N", conflicts_with = "command", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    seconds: Option<u64>,
+    pub seconds: Option<u64>,
     /// Limits the keys of each map, and the stacks, to this number.
     #[arg(short, value_name = "KEYS")]
-    keys: Option<u64>,
+    pub keys: Option<u64>,
     /// Lists what the probes of the program match, or what PROBES match; without a kind, as in `*sleep*`, of all kinds.
     #[arg(short)]
-    list: bool,
+    pub list: bool,
     /// Restricts the program to the hits in the task with this number.
     #[arg(short = 'p', value_name = "TASK")]
-    task: Option<u64>,
+    pub task: Option<u64>,
     /// Does not tell how many probes there are.
     #[arg(short)]
-    quiet: bool,
+    pub quiet: bool,
     /// Tells about each clause; with -l, about arguments.
     #[arg(short)]
-    verbose: bool,
+    pub verbose: bool,
     /// Shows the program as ast, ops, dis (instructions) or all.
     #[arg(short = 'd', value_name = "STAGE", value_delimiter = ',', value_parser = ["ast", "ops", "dis", "all"])]
-    stages: Vec<String>,
+    pub stages: Vec<String>,
     /// Checks and compiles the program, and attaches nothing.
     #[arg(long)]
-    dry_run: bool,
+    pub dry_run: bool,
     /// Does not tell what cannot be probed or compiled.
     #[arg(long)]
-    no_warnings: bool,
+    pub no_warnings: bool,
     /// Interprets all clauses.
     #[arg(short)]
-    interpret: bool,
+    pub interpret: bool,
     /// Has no effect: nothing is unsafe here.
     #[arg(long = "unsafe", hide = true)]
-    is_unsafe: bool,
+    pub is_unsafe: bool,
 }
 
 impl ProgramOptions {

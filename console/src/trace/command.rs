@@ -58,7 +58,13 @@ pub(crate) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), 
     if let Some(Task { number, column }) = request.task
         && host().has_task(number) == Some(false)
     {
-        return Err(Failure::at(column, "no task has this number; `tasks` lists them"));
+        let sentence = "no task has this number; `tasks` lists them";
+        if request.has(Name::Mark) {
+            session.is_refused = true;
+            print!("{}", Marked(Kind::Refused, mark::Refusal { cause: None, sentence }));
+            return Ok(());
+        }
+        return Err(Failure::at(column, sentence));
     }
     let notes = Notes {
         is_quiet: request.has(Name::Quiet),
@@ -154,22 +160,6 @@ fn run_alone(
         }
     };
     notes.write(&program, &mut about).map_err(|_| OutOfMemory)?;
-    if *is_dry {
-        let mut all = Text::default();
-        writeln!(all, "{}dry run: nothing is attached", about.0).map_err(|_| OutOfMemory)?;
-        // The screen returns an error only after ^C.
-        let _ = match (is_marked, options.format) {
-            (false, OutputFormat::Json) => {
-                let mut lines = Lines::new(screen(Kind::Output));
-                program.write_attached(&mut lines)
-            }
-            _ => screen(Kind::Attached).write_str(&all.0),
-        };
-        if is_marked {
-            print!("{}", Marked(Kind::Done, ""));
-        }
-        return Ok(());
-    }
     let mut lines = Lines::new(screen(Kind::Output));
     // Errors mean that ^C was pressed, which is checked below. The output of `BEGIN` comes before all other output of
     // the program.
@@ -184,6 +174,15 @@ fn run_alone(
         (false, OutputFormat::Json) => Ok(()),
         _ => screen(Kind::Attached).write_str(&about.0),
     };
+    if *is_dry {
+        if is_marked || options.format == OutputFormat::Text {
+            let _ = screen(Kind::Attached).write_str("dry run: nothing is attached\n");
+        }
+        if is_marked {
+            print!("{}", Marked(Kind::Done, ""));
+        }
+        return Ok(());
+    }
     let _ = program.drain(&mut lines);
     let mut follower = Follower::start(program.reader(), lines)?;
     let outcome = match command {

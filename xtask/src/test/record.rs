@@ -290,6 +290,17 @@ fn json(remote: &mut Remote) -> Result<()> {
         "{outcome:?}"
     );
     ensure!(output.is_empty(), "{output}");
+    let options = ProgramOptions { task: Some(99_999), ..ProgramOptions::text(COMMAND) };
+    let (outcome, output) = run(PROGRAM, options)?;
+    ensure!(
+        matches!(&outcome, trace::Outcome::Refused(why) if why == "error: no task has this number; `tasks` lists them"),
+        "{outcome:?}: {output}"
+    );
+    let (outcome, output) = run("*compress256", ProgramOptions { list: true, ..ProgramOptions::default() })?;
+    ensure!(outcome == trace::Outcome::Done && output == format!("kprobe:{function}\n"), "{outcome:?}: {output}");
+    let (outcome, output) = run(PROGRAM, ProgramOptions { dry_run: true, ..ProgramOptions::json(COMMAND) })?;
+    ensure!(outcome == trace::Outcome::Done && output.contains("\"attached_probes\", \"count\": 3"), "{output}");
+    ensure!(output.lines().count() == 1, "a dry run has run: {output}");
     for refused in ["lisst", "cat nothing", "run sha256 0"] {
         let (outcome, output) = run("BEGIN { printf(\"a\"); }", ProgramOptions::text(refused))?;
         ensure!(outcome == trace::Outcome::Failed && output == "a", "{refused}: {outcome:?} {output}");
