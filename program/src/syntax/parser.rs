@@ -52,6 +52,8 @@ pub(super) fn program(text: &str) -> Result<Program, Error> {
                     return Err(cursor.ahead()?.error(Problem::LateConfig));
                 }
                 cursor = Parser::new(ahead, &macros)?.config(&mut config)?;
+                cursor.skip_blank()?;
+                cursor.position += usize::from(cursor.rest().starts_with(';'));
                 continue;
             }
             "let" => {

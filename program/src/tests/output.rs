@@ -982,7 +982,7 @@ fn settings_hold_for_the_whole_program() {
         ),
         ("", "print(len(kstack(raw))); print(kstack(perf, 1));", "3\n\n    1004 blk::submit+4\n\n"),
     ] {
-        let program = format!("config = {{ {settings} }} kprobe:f {{ {body} }}");
+        let program = format!("config = {{ {settings} }}; kprobe:f {{ {body} }}");
         assert_eq!(printed(&program, &[&[1]]), shown, "{program}");
     }
     let declared = "let @few = hash(16); let @many = percpuhash(200); kprobe:f { @few[arg0] = 1; @many[arg0] = count(); \
