@@ -276,7 +276,7 @@ impl Request {
                         return Ok(());
                     }
                 }
-                Meaning::Used(name, _) => return self.read_value(name, option, words),
+                Meaning::Used(name, _) => return self.read_value(name, words),
             }
         }
     }
@@ -302,7 +302,7 @@ impl Request {
     }
 
     /// Reads the value of an option.
-    fn read_value(&mut self, name: Name, option: &Known, words: &mut Words<'_>) -> Result<(), Failure> {
+    fn read_value(&mut self, name: Name, words: &mut Words<'_>) -> Result<(), Failure> {
         self.give(name);
         match name {
             Name::Program => {
@@ -327,7 +327,7 @@ impl Request {
             }
             _ => {}
         }
-        let word = Word { column: words.rest().column, text: words.clone().expect(option.value)?.text };
+        let word = Word { column: words.rest().column, text: words.clone().expect(missing(name))?.text };
         match name {
             Name::Keys => self.keys = Some(words.number(1, KEYS_MAX as u64)? as usize),
             Name::Task => {
@@ -368,6 +368,17 @@ impl Request {
 
 /// A program, in error messages.
 pub const PROGRAM: &str = "a program, as in kprobe:f { @ = count(); },";
+
+/// Returns the value of an option in words, for the error that it is missing.
+fn missing(name: Name) -> &'static str {
+    match name {
+        Name::Keys => "a number of keys",
+        Name::Format => "text or json",
+        Name::Task => "the number of a task",
+        Name::Stage => "a stage, as in ast,",
+        _ => "the mode, which is line,",
+    }
+}
 
 /// Takes a word as a shell reads it.
 fn shell_word(words: &mut Words<'_>) -> Result<String, Failure> {
@@ -516,7 +527,7 @@ mod tests {
             ("'f", 0, "this quote is not closed"),
             ("f -c ", 5, "a command, as in run sha256, is missing here"),
             ("'f' -c ", 7, "a command, as in run sha256, is missing here"),
-            ("-k", 3, "KEYS is missing here"),
+            ("-k", 3, "a number of keys is missing here"),
             ("-e", 3, "a program, as in kprobe:f { @ = count(); }, is missing here"),
         ] {
             assert_eq!(refused(line), (column, sentence.into()), "{line}");
