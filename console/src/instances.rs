@@ -188,6 +188,8 @@ pub(crate) fn within<T>(session: &mut Session, name: &str, act: impl FnOnce(&mut
     Ok(done)
 }
 
+/// Exchanges what the session has with what the instance has. Not inlined: it is 7 KiB of instructions.
+#[inline(never)]
 fn exchange(session: &mut Session, number: usize) {
     let Session { events, controls, tracing, instances, .. } = session;
     instances.is_inside = !instances.is_inside;

@@ -84,7 +84,7 @@ fn twins<'a>(by_name: impl Iterator<Item = Symbol<'a>>, most: usize) -> Option<V
         };
         last = Some((function, number));
     }
-    twins.sort_unstable_by_key(|twin| twin.function.address);
+    fallible::sort_by_key(&mut twins, |twin| twin.function.address);
     Some(twins)
 }
 

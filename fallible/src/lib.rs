@@ -15,7 +15,7 @@
 //! | `items.collect::<Box<[_]>>()` | [`boxed_slice(items)?`](boxed_slice) |
 //! | `text.to_owned()`, `format!(…)` | [`copy(text)?`](copy), [`format(format_args!(…))?`](format()) |
 //! | `String` as a `fmt::Write` | [`Text`] |
-//! | `sort`, `sort_by` | `sort_unstable`, `sort_unstable_by`: the stable ones allocate |
+//! | `sort`, `sort_by` | `sort_unstable`, `sort_unstable_by`, as the stable ones allocate; or [`sort_by`], [`sort_by_key`] |
 //!
 //! Crates that promise this run their tests on a failing heap, which the feature `failing` has.
 
@@ -26,6 +26,7 @@ extern crate alloc;
 mod arc;
 #[cfg(any(test, feature = "failing"))]
 pub mod failing;
+mod sort;
 
 /// Runs the examples of the README as tests.
 #[cfg(doctest)]
@@ -40,6 +41,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 pub use arc::Arc;
+pub use sort::{sort_by, sort_by_key};
 
 /// There is no memory for an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

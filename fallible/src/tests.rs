@@ -89,3 +89,22 @@ fn a_list_grows_by_a_quarter() {
     reserve(&mut list, 1 << 20).unwrap();
     assert_eq!(list.capacity(), 100_000 + (1 << 20));
 }
+
+#[test]
+fn lists_are_sorted() {
+    let mut state = 1_u32;
+    for count in 0..200_usize {
+        let mut numbers: Vec<(u32, usize)> = Vec::new();
+        for number in 0..count {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            numbers.push((state >> 27, number));
+        }
+        let mut sorted = numbers.clone();
+        sorted.sort_unstable();
+        let mut by_all = numbers.clone();
+        crate::sort_by(&mut by_all, Ord::cmp);
+        assert_eq!(by_all, sorted);
+        crate::sort_by_key(&mut numbers, |(key, _)| core::cmp::Reverse(*key));
+        assert!(numbers.is_sorted_by_key(|(key, _)| core::cmp::Reverse(*key)), "{numbers:?}");
+    }
+}

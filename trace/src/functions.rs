@@ -35,7 +35,7 @@ impl Functions {
                 all.push(function);
             }
         });
-        all.sort_unstable_by_key(|function| function.address);
+        fallible::sort_by_key(&mut all, |function| function.address);
         Arc::try_new(Self { all })
     }
 }

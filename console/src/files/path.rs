@@ -82,7 +82,7 @@ pub fn list<'a>(
             None => {}
         }
     }
-    names.sort_unstable();
+    fallible::sort_by(&mut names, Ord::cmp);
     names.dedup();
     Ok(names)
 }

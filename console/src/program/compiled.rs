@@ -164,7 +164,7 @@ impl Clauses {
             fallible::collect_results(clauses)
         };
         let (of_calls, of_frames, of_returns) = (all(View::Entry)?, all(View::Frame)?, all(View::Return)?);
-        interpreted.sort_unstable_by_key(|(number, _)| *number);
+        fallible::sort_by_key(&mut interpreted, |(number, _)| *number);
         interpreted.dedup_by_key(|(number, _)| *number);
         Ok(Self { of_calls, of_frames, of_returns, directory: Some(directory), interpreted })
     }

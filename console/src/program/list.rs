@@ -59,7 +59,7 @@ pub fn search(pattern: &str, has_signatures: bool) -> Result<Vec<String>, Refusa
     add(Probe::Entry { glob: fallible::copy(pattern)? })?;
     add(Probe::Inline { function: fallible::copy(pattern)?, exit: false })?;
     let mut events = fallible::collect(event::all())?;
-    events.sort_unstable_by_key(|event| (event.group(), event.name()));
+    fallible::sort_by_key(&mut events, |event| (event.group(), event.name()));
     for event in events {
         let (group, name) = (event.group(), event.name());
         if matches(pattern, name) || matches(pattern, &fallible::format(format_args!("{group}:{name}"))?) {

@@ -212,7 +212,7 @@ impl Places {
             Probe::Tracepoint { group, event } => {
                 let is_meant = |known: &&Event| matches(group, known.group()) && matches(event, known.name());
                 let mut meant = fallible::collect(event::all().filter(is_meant))?;
-                meant.sort_unstable_by_key(|known| (known.group(), known.name()));
+                fallible::sort_by_key(&mut meant, |known| (known.group(), known.name()));
                 for known in meant {
                     let (group, event) = (fallible::copy(known.group())?, fallible::copy(known.name())?);
                     let name = self.name(Probe::Tracepoint { group, event })?;

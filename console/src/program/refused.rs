@@ -70,7 +70,7 @@ impl Refused {
             list.sort_unstable();
             list.dedup();
         }
-        probes.sort_unstable_by_key(|(probe, ..)| *probe);
+        fallible::sort_by_key(&mut probes, |(probe, ..)| *probe);
         for (probe, count, error) in probes {
             let sentence = match count {
                 1 => fallible::format(format_args!("{error}"))?,

@@ -280,7 +280,7 @@ impl Shared {
             _ => {}
         }
         let Places { places, spans, names, alone, sampled, mut inlined, untold, watched } = all;
-        inlined.sort_unstable();
+        fallible::sort_by(&mut inlined, Ord::cmp);
         inlined.dedup_by_key(|(value, _)| *value);
         let store = Store::new(&program.code, &limits, time::nanoseconds());
         let store = store.map_err(|flaw| Refusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;

@@ -150,7 +150,7 @@ pub fn write_maps(
 ) -> fmt::Result {
     let reporter = Reporter { program, store, names, masked, format };
     let mut order = fallible::collect(0..program.code.maps.len())?;
-    order.sort_unstable_by_key(|&number| program.code.maps.get(number).map(|map| map.name.as_str()));
+    fallible::sort_by_key(&mut order, |&number| program.code.maps.get(number).map(|map| map.name.as_str()));
     for number in order.into_iter().filter(|_| program.config.shows_maps) {
         reporter.map(number, 0, 1, out)?;
     }

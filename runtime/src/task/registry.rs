@@ -72,7 +72,7 @@ pub fn list() -> Result<Vec<TaskInfo>, OutOfMemory> {
     let tasks = fallible::collect(TASKS.lock().iter().cloned())?;
     let infos = idle::all().map(Task::info).chain(tasks.iter().map(|task| task.info()));
     let mut list = fallible::collect_results(infos)?;
-    list.sort_unstable_by_key(|task| task.id);
+    fallible::sort_by_key(&mut list, |task| task.id);
     Ok(list)
 }
 

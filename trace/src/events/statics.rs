@@ -59,7 +59,7 @@ impl<P: Armed> Events<P> {
         #[cfg(not(target_os = "none"))]
         let all = event::all();
         let mut all = fallible::collect(all)?;
-        all.sort_unstable_by_key(|event| (event.group(), event.name()));
+        fallible::sort_by_key(&mut all, |event| (event.group(), event.name()));
         all.into_iter().try_for_each(|event| self.add_static(event))
     }
 

@@ -284,7 +284,7 @@ pub(crate) struct Reading {
 impl Reading {
     /// Merges the entries with the same key. A key has `keys` words, followed by `sums` counters.
     fn merge(&mut self, keys: usize, sums: usize) {
-        self.entries.sort_unstable_by(|one, other| one[..keys].cmp(&other[..keys]));
+        fallible::sort_by(&mut self.entries, |one, other| one[..keys].cmp(&other[..keys]));
         self.entries.dedup_by(|again, entry| {
             let same = again[..keys] == entry[..keys];
             if same {

@@ -27,7 +27,7 @@ impl Histogram {
     ) -> Result<(), ShowError> {
         let mut reading = self.read()?;
         // Entries that are equal in the requested order are sorted by their keys.
-        reading.entries.sort_unstable_by(|one, other| self.order(one, other).then_with(|| one.cmp(other)));
+        fallible::sort_by(&mut reading.entries, |one, other| self.order(one, other).then_with(|| one.cmp(other)));
         write!(out, "# event histogram\n#\n# trigger info: {trigger}\n#\n\n")?;
         let stats = self.stats(&reading.entries)?;
         for entry in &reading.entries {

@@ -85,7 +85,7 @@ pub fn write(
             fallible::push(&mut rows, row)?;
         }
     }
-    rows.sort_unstable_by_key(|row| (u64::MAX - row.nanoseconds, row.function));
+    fallible::sort_by_key(&mut rows, |row| (u64::MAX - row.nanoseconds, row.function));
     out.write_str(HEADER)?;
     Ok(rows.iter().try_for_each(|row| row.write(out, symbols))?)
 }

@@ -76,7 +76,7 @@ impl Entries {
         order.try_reserve(count)?;
         order.extend((0..count).map(|row| row as u32));
         let key = |row: u32| row as usize * row_words..row as usize * row_words + key_words;
-        order.sort_unstable_by(|&one, &other| rows[key(one)].cmp(&rows[key(other)]).then(one.cmp(&other)));
+        fallible::sort_by(order, |&one, &other| rows[key(one)].cmp(&rows[key(other)]).then(one.cmp(&other)));
         order.dedup_by(|&mut again, &mut first| {
             let is_same = rows[key(again)] == rows[key(first)];
             if is_same {
@@ -136,7 +136,7 @@ impl Entries {
 
     fn sort(&mut self, compare: impl Fn(&Self, u32, u32) -> Ordering) {
         let mut order = mem::take(&mut self.order);
-        order.sort_unstable_by(|&one, &other| {
+        fallible::sort_by(&mut order, |&one, &other| {
             compare(self, one, other).then_with(|| self.entry(one).0.cmp(self.entry(other).0))
         });
         self.order = order;

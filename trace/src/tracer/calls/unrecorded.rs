@@ -76,7 +76,7 @@ pub(super) fn find<'a>(
         }
     }
     // Of calls that begin together, the one with the highest stack pointer is the outermost. Of a row, the last to return is.
-    found.sort_unstable_by_key(|call| (Reverse(call.before), call.identity.stack, call.returned));
+    fallible::sort_by_key(&mut found, |call| (Reverse(call.before), call.identity.stack, call.returned));
     Ok(found)
 }
 
