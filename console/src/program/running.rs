@@ -359,7 +359,8 @@ impl Program {
     /// # Errors
     ///
     /// Returns the problem with the program, or the reason why one of its probes reaches nothing; the program has had
-    /// no effect then. If there is no memory to arm the probes, returns an error after `BEGIN` has run.
+    /// no effect then. If the probes, the watchpoints or the samples cannot be started after all, returns an error after
+    /// `BEGIN` has run; they have ended then.
     pub fn start(text: &str) -> Result<Self, Refusal> {
         Self::start_unless(text, Options::default(), GO_ON)
     }
@@ -375,7 +376,7 @@ impl Program {
 
     /// Starts a program with `options`, unless `is_stopped` becomes true, as it does when ^C is pressed: registering
     /// many probes takes long. If it becomes true before `BEGIN` has run, the program is refused. If it becomes true
-    /// later, no probe is armed, and the caller has to end the program.
+    /// later, what has not started yet does not, and the caller has to end the program.
     ///
     /// # Errors
     ///

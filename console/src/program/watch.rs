@@ -1,7 +1,8 @@
 //! The watchpoints of a program.
 
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::time::Duration;
 
 use aarch64_kprobes::probe::{AliasableBox, WatchError, Watchpoint};
 use fallible::{Arc, OutOfMemory};
@@ -11,7 +12,7 @@ use spin::Mutex;
 use super::Shared;
 use super::hit::{WATCHED, WatchSite};
 use super::places::Watched;
-use crate::symbol;
+use crate::{host, symbol};
 
 /// The ranges of the functions of the image, in ascending order, for hits: a hit looks up nothing else.
 #[derive(Debug, Default)]
@@ -34,8 +35,12 @@ impl Functions {
 #[derive(Debug, Default)]
 pub(super) struct Watchpoints {
     active: Mutex<Vec<Watchpoint>>,
+    /// The number of calls of [`end`](Self::end) whose watchpoints may still be hit.
+    ending: AtomicUsize,
     /// The missed hits of those that have ended.
     missed: AtomicU64,
+    /// The addresses at which watchpoints were given up that have ended.
+    given_up: Mutex<Vec<usize>>,
 }
 
 /// The watchpoints of a running program, which end when this is dropped, with what they use at their hits.
@@ -135,11 +140,19 @@ impl Watchpoints {
             let ended = {
                 let mut all = self.active.lock();
                 let found = all.iter().position(|watchpoint| watchpoint.address() == address);
+                // Counted under the lock: who finds the watchpoint gone waits until no handler of it runs.
+                self.ending.fetch_add(usize::from(found.is_some()), Ordering::Relaxed);
                 found.map(|found| all.swap_remove(found))
             };
             let Some(ended) = ended else { return };
             let _ = Watchpoint::set_all_enabled([&ended], false);
             self.missed.fetch_add(ended.missed(), Ordering::Relaxed);
+            if let Some(address) = ended.given_up_at() {
+                // Without memory, nothing says where it was given up.
+                let _ = fallible::push(&mut self.given_up.lock(), address);
+            }
+            drop(ended);
+            self.ending.fetch_sub(1, Ordering::Release);
         }
     }
 
@@ -149,11 +162,15 @@ impl Watchpoints {
         if !all.is_empty() {
             let _ = Watchpoint::set_all_enabled(&all, false);
         }
-        let missed: u64 = all.iter().map(Watchpoint::missed).sum();
-        Ended {
-            missed: missed + self.missed.swap(0, Ordering::Relaxed),
-            given_up: fallible::collect(all.iter().filter_map(Watchpoint::given_up_at)).unwrap_or_default(),
+        // Another task may be ending one of them.
+        while self.ending.load(Ordering::Acquire) > 0 {
+            host::sleep(Duration::from_millis(1));
         }
+        let missed: u64 = all.iter().map(Watchpoint::missed).sum();
+        let mut given_up = core::mem::take(&mut *self.given_up.lock());
+        let _ = fallible::collect(all.iter().filter_map(Watchpoint::given_up_at))
+            .and_then(|others| fallible::extend(&mut given_up, others));
+        Ended { missed: missed + self.missed.swap(0, Ordering::Relaxed), given_up }
     }
 }
 

@@ -207,14 +207,14 @@ pub fn disarm() {
     barrier::isb(barrier::SY);
 }
 
-/// Calls `f` with all interrupts masked, including fast ones. For data that probe handlers must not find half written,
-/// because a fast interrupt may hit probes.
+/// Calls `f` with all interrupts masked, including fast ones, and debug exceptions. For data that probe handlers must
+/// not find half written: a fast interrupt may hit probes, and an access a watchpoint.
 #[inline]
 pub fn without<R>(f: impl FnOnce() -> R) -> R {
     let daif: u64;
     // SAFETY: masking interrupts is always allowed. Without `nomem`, the accesses of `f` cannot move out of the masked
     // region.
-    unsafe { asm!("mrs {}, daif", "msr daifset, #0b0011", out(reg) daif, options(nostack, preserves_flags)) };
+    unsafe { asm!("mrs {}, daif", "msr daifset, #0b1011", out(reg) daif, options(nostack, preserves_flags)) };
     let result = f();
     // SAFETY: this restores the masks that were read above.
     unsafe { asm!("msr daif, {}", in(reg) daif, options(nostack, preserves_flags)) };

@@ -10,7 +10,7 @@ use super::{FOLLOWING, NOTHING, STEPPING, WatchHit, Watching, registers};
 use crate::exception::{EC_BREAKPOINT, EC_STEP, EC_WATCHPOINT, TrapFrame};
 use crate::insn::{Exclusive, MemoryAccess, exclusive};
 use crate::probe::hit::cpu::Cpu;
-use crate::probe::hit::unwind;
+use crate::probe::hit::{origin, unwind};
 
 /// ESR_EL1.WnR of a watchpoint: a store.
 const STORE: u64 = 1 << 6;
@@ -177,6 +177,8 @@ fn nearest(esr: u64, far: u64) -> MemoryAccess {
 /// a slot or a stub.
 #[inline(never)]
 fn report(cpu: &Cpu, frame: &mut TrapFrame, access: MemoryAccess) {
+    let stored = origin::find(frame.pc as usize).and_then(|origin| origin.stub).map(|(_, form)| form.stored());
+    let kept = stored.map(|(first, second)| [(first, frame.register(first)), (second, frame.register(second))]);
     let saved = (frame.pc, frame.sp, frame.x[29], frame.x[30], frame.record[0], frame.record[1]);
     unwind::restart(frame, unwind::read_own_stack);
     let mut number = 0;
@@ -191,6 +193,11 @@ fn report(cpu: &Cpu, frame: &mut TrapFrame, access: MemoryAccess) {
             }
         }
         number += 1;
+    }
+    // The stub goes on with its own registers.
+    if let Some([(first, value), (second, other)]) = kept {
+        frame.set_register(first, value);
+        frame.set_register(second, other);
     }
     (frame.pc, frame.sp, frame.x[29], frame.x[30], frame.record[0], frame.record[1]) = saved;
 }
