@@ -376,7 +376,7 @@ impl Program {
 
     /// Starts a program with `options`, unless `is_stopped` becomes true, as it does when ^C is pressed: registering
     /// many probes takes long. If it becomes true before `BEGIN` has run, the program is refused. If it becomes true
-    /// later, what has not started yet does not, and the caller has to end the program.
+    /// later, nothing is probed, watched or sampled, and the caller has to end the program.
     ///
     /// # Errors
     ///
@@ -385,13 +385,15 @@ impl Program {
         let mut program = Self::prepare(text, options, is_stopped)?;
         let Self { samples, attached, tasks, shared, .. } = &mut program;
         alone::run(shared, |probe| *probe == Probe::Begin);
-        attached.arm(is_stopped).map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
-        if !is_stopped() {
+        // Asked once: what is probed, watched and sampled starts together or not at all.
+        let is_stopped = is_stopped();
+        attached.arm(&|| is_stopped).map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
+        if !is_stopped {
             shared.watchpoints.arm().map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
         }
         // SAFETY: `shared` is in an `Arc`, so it does not move. `Program` drops the field with the samples before the
         // `Arc`, and `detach` keeps this order.
-        let sampled = unsafe { samples.start(shared, is_stopped) };
+        let sampled = unsafe { samples.start(shared, &|| is_stopped) };
         sampled.map_err(|why| Refusal::new(sentence(format_args!("{why}"))))?;
         tasks.intervals = Some(alone::start_intervals(shared)?);
         Ok(program)

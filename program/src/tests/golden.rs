@@ -233,7 +233,10 @@ fn errors_are_shown_as_they_are() {
     for (typed, reply) in exchanges(ERRORS) {
         let Some(program) = typed.strip_prefix("trace ").filter(|program| !program.contains("' -")) else { continue };
         let program = program.strip_prefix('\'').and_then(|quoted| quoted.strip_suffix('\'')).unwrap_or(program);
-        let Err(error) = parse(program).and_then(|tree| check(&tree, &Image)) else { continue };
+        let Err(error) = parse(program).and_then(|tree| check(&tree, &Image)) else {
+            assert!(!reply.starts_with("error: bpftrace's"), "{typed} is not refused any more");
+            continue;
+        };
         // Problems with Rust values in the real image do not occur in the test image.
         if reply.contains("  Command: ")
             || matches!(error.problem, Problem::NoMatch | Problem::NoEvent)
