@@ -434,10 +434,17 @@ impl<'c, 's> Clause<'c, 's> {
 
     /// Calls `compile`, and takes away the ops that it adds.
     pub fn unrun<T>(&mut self, compile: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
-        let (ops, free) = (self.ops.len(), self.free);
+        let (ops, free, ends) = (self.ops.len(), self.free, self.ends.len());
+        let jumps = |turns: &Turns| (turns.continues.len(), turns.breaks.len());
+        let kept = fallible::collect(self.loops.iter().map(jumps))?;
         let outcome = compile(self);
         self.ops.truncate(ops);
         self.free = free;
+        self.ends.truncate(ends);
+        for (turns, (continues, breaks)) in self.loops.iter_mut().zip(kept) {
+            turns.continues.truncate(continues);
+            turns.breaks.truncate(breaks);
+        }
         outcome
     }
 

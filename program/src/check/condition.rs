@@ -287,9 +287,16 @@ impl Clause<'_, '_> {
         let result = self.give(SIGNED, |to| Op::Set { to, from: Operand::Constant(0) }, span)?;
         let mut exits = Vec::new();
         if let Some(truth) = self.test(condition, false, &mut exits)? {
-            self.ops.truncate(start);
-            self.free = free;
-            return Ok(Value::constant(truth.into(), true));
+            if self.ops.len() == start + 1 {
+                self.ops.truncate(start);
+                self.free = free;
+                return Ok(Value::constant(truth.into(), true));
+            }
+            // The operands have effects.
+            if let Operand::Word(to) = result.at {
+                self.push(Op::Set { to, from: Operand::Constant(truth.into()) }, span)?;
+            }
+            return Ok(result);
         }
         if let Operand::Word(to) = result.at {
             self.push(Op::Set { to, from: Operand::Constant(1) }, span)?;

@@ -17,6 +17,8 @@ impl Clause<'_, '_> {
             return Ok(bits);
         }
         Ok(match (value.at, self.ops.last()) {
+            // No op reads a variable.
+            _ if matches!(*number.form, ExpressionForm::Variable(_)) => 64,
             (Operand::Word(at), Some(&Op::Read { to, bytes, .. })) if at == to => 8 * bytes,
             (Operand::Word(at), Some(&Op::Extend { to, bits, .. })) if at == to => bits,
             (Operand::Word(_), _) => 64,

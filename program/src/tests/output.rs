@@ -1127,3 +1127,16 @@ fn what_is_compiled_to_be_asked_about_is_bounded() {
     let error = refused_deep("(typeof(", "))1", 14).unwrap();
     assert!(matches!(error.problem, crate::error::Problem::LongCode { .. }), "{error:?}");
 }
+
+#[test]
+fn what_is_left_out_leaves_no_jumps_and_effects_stay() {
+    for (body, argument, shown) in [
+        ("if (1 ? arg0 : { return; 3 }) { print(1); } else { print(2); } print(3);", 0, "2\n3\n"),
+        ("_ = sizeof({ _ = arg1; return; 3 }); if (arg0) { print(1); } else { print(2); } print(3);", 0, "2\n3\n"),
+        ("print(({ print(1); 1 } && 1)); print(4);", 3, "1\n1\n4\n"),
+        ("print(({ if (arg0 == 3) { return; } 1 } && 1)); print(2);", 3, ""),
+        ("$a = *(u16 *)0x8000; print(bswap($a) == bswap($a)); print(sizeof($a)); print(sizeof($a));", 3, "1\n8\n8\n"),
+    ] {
+        assert_eq!(once(body, &[argument, 0]), shown, "{body}");
+    }
+}
