@@ -214,14 +214,14 @@ impl Attached {
         self.sites.iter().filter(|site| site.clause == clause).count()
     }
 
-    /// Arms all probes, unless `is_stopped` is true. They are armed together, because the code that arms a probe would
+    /// Arms all probes. They are armed together, because the code that arms a probe would
     /// otherwise hit those that are armed already.
     ///
     /// # Errors
     ///
     /// There is no memory for this. No probe is armed then.
-    pub fn arm(&self, is_stopped: &dyn Fn() -> bool) -> Result<(), ProbeError> {
-        if is_stopped() { Ok(()) } else { Registration::set_all_enabled(self.probes(), true) }
+    pub fn arm(&self) -> Result<(), ProbeError> {
+        Registration::set_all_enabled(self.probes(), true)
     }
 
     /// Unregisters the probes, and returns what they have missed. When this returns, no clause runs at a hit, and none

@@ -386,15 +386,14 @@ impl Program {
         let Self { samples, attached, tasks, shared, .. } = &mut program;
         alone::run(shared, |probe| *probe == Probe::Begin);
         // Asked once: what is probed, watched and sampled starts together or not at all.
-        let is_stopped = is_stopped();
-        attached.arm(&|| is_stopped).map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
-        if !is_stopped {
+        if !is_stopped() {
+            attached.arm().map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
             shared.watchpoints.arm().map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
+            // SAFETY: `shared` is in an `Arc`, so it does not move. `Program` drops the field with the samples before
+            // the `Arc`, and `detach` keeps this order.
+            let sampled = unsafe { samples.start(shared) };
+            sampled.map_err(|why| Refusal::new(sentence(format_args!("{why}"))))?;
         }
-        // SAFETY: `shared` is in an `Arc`, so it does not move. `Program` drops the field with the samples before the
-        // `Arc`, and `detach` keeps this order.
-        let sampled = unsafe { samples.start(shared, &|| is_stopped) };
-        sampled.map_err(|why| Refusal::new(sentence(format_args!("{why}"))))?;
         tasks.intervals = Some(alone::start_intervals(shared)?);
         Ok(program)
     }

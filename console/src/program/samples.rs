@@ -51,7 +51,7 @@ impl Samples {
         Ok(Self { running: None, coverage })
     }
 
-    /// Starts the samples of `shared`, if it has clauses for samples, unless `is_stopped` is true.
+    /// Starts the samples of `shared`, if it has clauses for samples.
     ///
     /// # Errors
     ///
@@ -60,8 +60,8 @@ impl Samples {
     /// # Safety
     ///
     /// `shared` must outlive the samples and must not move.
-    pub unsafe fn start(&mut self, shared: &Shared, is_stopped: &dyn Fn() -> bool) -> Result<(), Unsampled> {
-        if shared.sampled.is_empty() || is_stopped() {
+    pub unsafe fn start(&mut self, shared: &Shared) -> Result<(), Unsampled> {
+        if shared.sampled.is_empty() {
             return Ok(());
         }
         let periods = fallible::collect(shared.sampled.iter().map(|sampled| sampled.period))?;

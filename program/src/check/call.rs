@@ -8,6 +8,7 @@ use kprobes_vm::code::{Builtin, Comparison, Op, Operand, Register, STACK_MAX, Ty
 
 use super::action::{ACTIONS, AGGREGATES};
 use super::clause::Clause;
+use super::condition::longer;
 use super::value::{SIGNED, UNSIGNED, Value, constant, number};
 use crate::builtins::is_callable;
 use crate::checked::RustValue;
@@ -109,7 +110,7 @@ impl Clause<'_, '_> {
             ("offsetof", [of, field]) => self.unrun(|clause| clause.offset_of(of, field)),
             ("memcmp", [one, other, length]) => {
                 let (one, other) = (self.bytes(one, length, span)?, self.bytes(other, length, span)?);
-                self.differ(one, other, span)
+                self.differ(one, other, longer(one, other), span)
             }
             ("memcmp", _) => Err(span.error(Problem::ArgumentCount { least: 3, most: 3 })),
             ("delete", [what, key]) => {

@@ -167,15 +167,12 @@ impl Clause<'_, '_> {
                 Ok((comparison(operator, join(&one, &other)), one.at, other.at))
             }
             (Type::Text { .. }, Type::Text { .. }) | (Type::Bytes { .. }, Type::Bytes { .. }) if is_equality => {
-                let differ = self.differ(one, other, span)?;
+                let differ = self.differ(one, other, longer(one, other), span)?;
                 Ok((comparison(operator, false), differ.at, Operand::Constant(0)))
             }
             (Type::Tuple { .. }, Type::Tuple { .. }) if is_equality => {
                 let of = self.checker.shapes.merge(one.of, other.of)?.ok_or(span.error(nouns))?;
-                let (left, right) = (self.in_words(one, of, span)?, self.in_words(other, of, span)?);
-                let bytes = u8::try_from(usize::from(of.words()) * 8);
-                let bytes = bytes.map_err(|_| span.error(Problem::Room { most: usize::from(u8::MAX) / 8 }))?;
-                let differ = self.give(SIGNED, |to| Op::Differ { to, left, right, bytes }, span)?;
+                let differ = self.differ(one, other, of, span)?;
                 Ok((comparison(operator, false), differ.at, Operand::Constant(0)))
             }
             (Type::Symbol, Type::Symbol | Type::Integer { .. }) | (Type::Integer { .. }, Type::Symbol)
@@ -184,9 +181,7 @@ impl Clause<'_, '_> {
                 Ok((comparison(operator, false), one.at, other.at))
             }
             (one_of, other_of) if one_of == other_of && is_equality && one_of.words() > 1 => {
-                let (left, right) = (self.in_words(one, one_of, span)?, self.in_words(other, one_of, span)?);
-                let bytes = one_of.words().saturating_mul(8);
-                let differ = self.give(SIGNED, |to| Op::Differ { to, left, right, bytes }, span)?;
+                let differ = self.differ(one, other, one_of, span)?;
                 Ok((comparison(operator, false), differ.at, Operand::Constant(0)))
             }
             (one_of, other_of) if one_of == other_of && is_equality => {
@@ -247,12 +242,12 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// Returns a value that is 0 if two strings or buffers are equal, and 1 otherwise.
-    pub fn differ(&mut self, one: Value, other: Value, span: Span) -> Result<Value, Error> {
-        let words = one.of.words().max(other.of.words());
-        let of = Type::Text { words };
+    /// Returns a value that is 0 if two values are equal as values of type `of`, and 1 otherwise.
+    pub fn differ(&mut self, one: Value, other: Value, of: Type, span: Span) -> Result<Value, Error> {
         let (left, right) = (self.in_words(one, of, span)?, self.in_words(other, of, span)?);
-        self.give(SIGNED, |to| Op::Differ { to, left, right, bytes: words.saturating_mul(8) }, span)
+        let bytes = u8::try_from(usize::from(of.words()) * 8);
+        let bytes = bytes.map_err(|_| span.error(Problem::Room { most: usize::from(u8::MAX) / 8 }))?;
+        self.give(SIGNED, |to| Op::Differ { to, left, right, bytes }, span)
     }
 
     /// Returns the text of a string that is known before the program runs.
@@ -304,6 +299,11 @@ impl Clause<'_, '_> {
         self.land(&exits);
         Ok(result)
     }
+}
+
+/// Returns the type with room for either of two strings or buffers.
+pub(super) fn longer(one: Value, other: Value) -> Type {
+    Type::Text { words: one.of.words().max(other.of.words()) }
 }
 
 /// Returns the comparison of a comparing operator, for signed or unsigned values.
