@@ -49,7 +49,7 @@ pub fn count() -> usize {
     (usize::BITS - RUNNING.load(Ordering::Acquire).leading_zeros()) as usize
 }
 
-/// Marks the CPU as running: it takes interrupts from now on.
+/// Marks a CPU, which has its idle task and takes interrupts, or is about to, as running.
 fn set_running(cpu: usize) {
     RUNNING.fetch_or(1 << cpu, Ordering::Release);
 }

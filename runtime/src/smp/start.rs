@@ -196,7 +196,10 @@ fn start(number: usize, cpu: &Cpu) -> Result<(), StartError> {
     STATES.of(number).store(STARTING, Ordering::Release);
     barrier::dsb(barrier::SY);
     release(method, cpu.affinity).inspect_err(|_| entry.stack.store(0, Ordering::Relaxed))?;
-    wait_for(number)
+    wait_for(number)?;
+    // Here and not on the CPU itself: when all have started, the set of running CPUs is complete.
+    set_running(number);
+    Ok(())
 }
 
 /// Makes the CPU enter at boot_secondary.
@@ -250,11 +253,10 @@ extern "C" fn runtime_boot_secondary(cpu: usize) -> ! {
     if let Err(error) = outcome {
         FAILURES.of(cpu).call_once(|| error);
     }
+    aarch64_kprobes::probe::initialize_cpu();
     let next = if outcome.is_ok() { RUNNING } else { FAILED };
     if state.compare_exchange(STARTING, next, Ordering::Release, Ordering::Relaxed).is_err() || outcome.is_err() {
         machine::park();
     }
-    aarch64_kprobes::probe::initialize_cpu();
-    set_running(cpu);
     task::run_idle()
 }
