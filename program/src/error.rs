@@ -482,6 +482,8 @@ pub enum Problem {
         /// The maximum number of rows.
         most: u64,
     },
+    /// Something else than a way to combine the values of an interval.
+    Combine,
     /// An unknown conversion in a format.
     Conversion,
     /// A number of conversions that differs from the number of arguments.
@@ -734,6 +736,7 @@ impl fmt::Display for Problem {
             Self::Bounds { most } => {
                 return write!(f, "the bounds must ascend, with at most {most} steps of 1 or more");
             }
+            Self::Combine => "the values of an interval are combined by \"avg\", \"max\", \"min\" or \"sum\"; without, the last counts",
             Self::Conversion => "the conversions are %d %i %u %o %x %X %c %p %s %r %rx %rh and %%, with l, h, a width or flags",
             Self::Conversions { conversions, arguments } => {
                 let conversions = counted(conversions, "conversion", "conversions");

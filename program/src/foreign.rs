@@ -26,7 +26,7 @@ static KEYWORDS: [Refused; 6] = [
 ];
 
 /// Builtin values and functions; several names are both.
-static VALUES: [Refused; 23] = [
+static VALUES: [Refused; 22] = [
     refused("args", "use args.NAME, or arg0 to arg7 by register; list-probes -v lists names"),
     refused("ctx", "use reg(\"x0\") to reg(\"x30\")"),
     refused("uaddr usym ustack dw_ustack uptr usermode write_user", "there is no user space; use kaddr, ksym, kstack"),
@@ -44,7 +44,6 @@ static VALUES: [Refused; 23] = [
     refused("kfunc_allowed kfunc_exist", "use list-probes kprobe:GLOB to list functions"),
     refused("skboutput socket_cookie", "there are no sockets"),
     refused("syscall_name strerror", "there are no system calls, and errors are values of Rust"),
-    refused("tseries", "use @[elapsed / 1000000000] = sum(value) for a sum per second"),
     refused("container_of kptr percpu_kaddr", "read memory as integers, as in *(u32 *)(arg0 + 8)"),
     refused("typeof typeinfo", "typeof(value) is a type, for casts, `let` and sizeof"),
     refused("is_err", "use `retval is Err`, or a comparison of the number"),

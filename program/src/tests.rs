@@ -8,6 +8,7 @@ mod machine;
 mod output;
 mod random;
 mod scarce;
+mod series;
 mod snippets;
 mod stepped;
 mod typed;

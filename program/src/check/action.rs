@@ -3,7 +3,9 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use kprobes_vm::code::{Aggregate, Builtin, MapValue, Op, Operand, ROWS_MAX, Type, Word};
+use kprobes_vm::code::{
+    Aggregate, Builtin, Combine, INTERVALS_MAX, MapValue, Op, Operand, ROWS_MAX, Series, Type, Word,
+};
 
 use super::call::{count, map, written};
 use super::clause::Clause;
@@ -15,7 +17,7 @@ use crate::report::{self, Conversion, Piece, Shown};
 use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
 
 /// The aggregations.
-pub(super) const AGGREGATES: [&str; 8] = ["count", "sum", "avg", "min", "max", "stats", "hist", "lhist"];
+pub(super) const AGGREGATES: [&str; 9] = ["count", "sum", "avg", "min", "max", "stats", "hist", "lhist", "tseries"];
 /// The actions: calls without a value.
 pub(super) const ACTIONS: [&str; 14] = [
     "printf",
@@ -48,10 +50,11 @@ impl Clause<'_, '_> {
         let (least, most) = match name.node.as_str() {
             "count" => (0, 0),
             "lhist" => (4, 4),
+            "tseries" => (3, 4),
             _ => (1, 1),
         };
         count(arguments, least, most, span)?;
-        let Some((first, bounds)) = arguments.split_first() else {
+        let Some((first, rest)) = arguments.split_first() else {
             return Ok(Some((MapValue::Aggregate(Aggregate::Count), Operand::Constant(1))));
         };
         let value = self.value(first)?;
@@ -64,7 +67,8 @@ impl Clause<'_, '_> {
             "max" => Aggregate::Greatest { signed },
             "stats" => Aggregate::Statistics { signed },
             "hist" => Aggregate::Histogram,
-            _ => self.bounds(bounds)?,
+            "lhist" => self.bounds(rest)?,
+            _ => self.series(rest, signed, span)?,
         };
         Ok(Some((MapValue::Aggregate(aggregate), value.at)))
     }
@@ -82,6 +86,26 @@ impl Clause<'_, '_> {
             return Err(span.unwrap_or_default().error(Problem::Bounds { most: ROWS_MAX }));
         }
         Ok(Aggregate::Linear { least, most, step })
+    }
+
+    /// Reads the length of the intervals of a time series, their number, and how values are combined.
+    fn series(&mut self, rest: &[Expression], signed: bool, span: Span) -> Result<Aggregate, Error> {
+        let [length, count, by @ ..] = rest else {
+            return Err(span.error(Problem::ArgumentCount { least: 3, most: 4 }));
+        };
+        let interval = self.known(length, 1, i64::MAX.cast_unsigned())?;
+        let intervals = self.known(count, 1, INTERVALS_MAX)? as u16;
+        let by = match by.first() {
+            None => Combine::Last,
+            Some(by) => match written(by)? {
+                "avg" => Combine::Average,
+                "max" => Combine::Greatest,
+                "min" => Combine::Least,
+                "sum" => Combine::Sum,
+                _ => return Err(by.span.error(Problem::Combine)),
+            },
+        };
+        Ok(Aggregate::Series(Series { interval, intervals, by, signed }))
     }
 
     /// Compiles an action.

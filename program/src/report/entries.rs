@@ -3,11 +3,11 @@
 use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
-use kprobes_vm::code::{Aggregate, Map, MapValue, Type};
-use kprobes_vm::hit::{total, wide};
+use kprobes_vm::code::{Aggregate, Map, MapValue, Series, Type};
+use kprobes_vm::hit::{interval, total, wide};
 use kprobes_vm::store::Entries;
 
-use super::{OutputFormat, Reporter, histogram, line, split};
+use super::{OutputFormat, Reporter, histogram, line, series, split};
 use crate::checked::RustValue;
 
 /// Returns the number by which an entry is sorted.
@@ -19,6 +19,11 @@ fn order(kept: MapValue, value: &[u64]) -> i128 {
         MapValue::Aggregate(Aggregate::Histogram | Aggregate::Linear { .. }) => {
             value.iter().map(|&count| i128::from(count)).sum()
         }
+        MapValue::Aggregate(Aggregate::Series(of)) => {
+            let all = (0..usize::from(of.intervals)).filter_map(|place| interval(&of, value, place));
+            let (_, newest) = all.max_by_key(|(number, _)| *number).unwrap_or_default();
+            if of.signed { newest.cast_signed().into() } else { newest.into() }
+        }
         MapValue::Aggregate(aggregate) => {
             let number = total(&aggregate, value);
             if is_signed(aggregate) { number.cast_signed().into() } else { number.into() }
@@ -29,7 +34,7 @@ fn order(kept: MapValue, value: &[u64]) -> i128 {
 /// Returns whether an aggregation is signed.
 pub(super) fn is_signed(aggregate: Aggregate) -> bool {
     match aggregate {
-        Aggregate::Statistics { signed } => signed,
+        Aggregate::Statistics { signed } | Aggregate::Series(Series { signed, .. }) => signed,
         _ => aggregate.number() == Some(Type::Integer { signed: true }),
     }
 }
@@ -137,6 +142,10 @@ impl Reporter<'_> {
             Aggregate::Linear { least, most, step } => {
                 out.write_str(":\n")?;
                 histogram::write_linear(value, least, most, step, divisor, out)
+            }
+            Aggregate::Series(of) => {
+                out.write_str(":\n")?;
+                series::write(&of, value, divisor, out)
             }
             Aggregate::Statistics { .. } => {
                 let count = value.first().copied().unwrap_or(0);

@@ -9,7 +9,7 @@ use kprobes_vm::code::{Aggregate, Map, MapValue, Type};
 use kprobes_vm::hit::{total, wide};
 
 use super::entries::is_signed;
-use super::{Reporter, bytes_of, histogram, split, string, time};
+use super::{Reporter, bytes_of, histogram, series, split, string, time};
 
 /// Writes a JSON string with its quotes.
 pub(super) fn quoted(text: &str, out: &mut dyn Write) -> fmt::Result {
@@ -74,6 +74,7 @@ fn kind(kept: MapValue) -> &'static str {
     match kept {
         MapValue::Aggregate(Aggregate::Histogram | Aggregate::Linear { .. }) => "hist",
         MapValue::Aggregate(Aggregate::Statistics { .. }) => "stats",
+        MapValue::Aggregate(Aggregate::Series(_)) => "tseries",
         _ => "map",
     }
 }
@@ -142,6 +143,19 @@ impl Reporter<'_> {
             Aggregate::Histogram => rows(value, divisor, histogram::powers, out),
             Aggregate::Linear { least, most, step } => {
                 rows(value, divisor, |row| histogram::linear(row, value.len(), least, most, step), out)
+            }
+            Aggregate::Series(of) => {
+                out.write_char('[')?;
+                let rows = series::rows(&of, value)?;
+                let valued = rows.into_iter().filter_map(|(start, value)| Some((start, value?)));
+                for (place, (start, value)) in valued.enumerate() {
+                    out.write_str(if place > 0 { ",{\"interval_start\": \"" } else { "{\"interval_start\": \"" })?;
+                    series::write_start(&of, start, out)?;
+                    out.write_str("\", \"value\": ")?;
+                    number(divided(value), out)?;
+                    out.write_char('}')?;
+                }
+                out.write_char(']')
             }
             Aggregate::Statistics { signed } => {
                 let count = value.first().copied().unwrap_or(0);

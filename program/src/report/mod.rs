@@ -9,6 +9,7 @@ mod entries;
 mod histogram;
 mod json;
 mod line;
+mod series;
 mod time;
 
 use alloc::string::String;

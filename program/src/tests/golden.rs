@@ -125,6 +125,7 @@ fn every_error_is_shown() {
         AggregateAlone,
         NotAValue,
         Bounds { most: 1000 },
+        Combine,
         Conversion,
         Conversions { conversions: 1, arguments: 0 },
         ConversionType { wanted: Noun::Text, found: Noun::Integer },

@@ -73,6 +73,10 @@ fn each_object_is_that_of_bpftrace() {
             "@ = lhist((s64)arg2, 0, 10, 5); @ = lhist(arg0, 0, 10, 5);",
             r#"{"type": "hist", "data": {"@": [{"max": -1, "count": 1},{"min": 0, "max": 4, "count": 0},{"min": 5, "max": 9, "count": 0},{"min": 10, "count": 1}]}}"#,
         ),
+        (
+            "@ = tseries(arg0, 1us, 5);",
+            r#"{"type": "tseries", "data": {"@": [{"interval_start": "00:00:00.000005", "value": 10}]}}"#,
+        ),
         ("@x[1] = 2; print(@x[1]); delete(@x[1]);", r#"{"type": "map", "data": {"@x": {"1": 2}}}"#),
         (
             "print(@x, 1, 2); @x[1] = 3;",

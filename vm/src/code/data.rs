@@ -152,7 +152,45 @@ pub enum Aggregate {
         /// The length of a step, at least 1.
         step: i64,
     },
+    /// One number for each of the last intervals of time.
+    Series(Series),
 }
+
+/// A time series: the values of the last intervals, each combined to one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Series {
+    /// The length of an interval, in nanoseconds, at least 1.
+    pub interval: u64,
+    /// The number of intervals, from 1 to [`INTERVALS_MAX`].
+    pub intervals: u16,
+    /// How the values of an interval are combined.
+    pub by: Combine,
+    /// Whether the values are signed.
+    pub signed: bool,
+}
+
+/// How the values of an interval are combined to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combine {
+    /// The last value.
+    Last,
+    /// The sum.
+    Sum,
+    /// The average.
+    Average,
+    /// The least value.
+    Least,
+    /// The greatest value.
+    Greatest,
+}
+
+/// The number of words that a time series keeps for an interval: one more than the number of the interval since the
+/// start of the machine, or 0; the number of values, or the time of the last one; and the last value or the combined
+/// values.
+pub const INTERVAL_WORDS: usize = 3;
+
+/// The largest number of intervals in a time series.
+pub const INTERVALS_MAX: u64 = 1000;
 
 impl Aggregate {
     /// Returns the type of the aggregation's result, if the result is a single number.
@@ -163,7 +201,7 @@ impl Aggregate {
             Self::Sum { signed } | Self::Average { signed } | Self::Least { signed } | Self::Greatest { signed } => {
                 Some(Type::Integer { signed })
             }
-            Self::Statistics { .. } | Self::Histogram | Self::Linear { .. } => None,
+            Self::Statistics { .. } | Self::Histogram | Self::Linear { .. } | Self::Series(_) => None,
         }
     }
 }
@@ -177,6 +215,7 @@ impl MapValue {
             Self::Aggregate(Aggregate::Count | Aggregate::Sum { .. }) => 1,
             Self::Aggregate(Aggregate::Histogram) => HISTOGRAM_WORDS,
             Self::Aggregate(Aggregate::Linear { least, most, step }) => rows(least, most, step) + 2,
+            Self::Aggregate(Aggregate::Series(series)) => INTERVAL_WORDS * usize::from(series.intervals),
             Self::Aggregate(Aggregate::Least { .. } | Aggregate::Greatest { .. }) => 2,
             // The number of values, and a 128-bit sum, lower half first.
             Self::Aggregate(Aggregate::Average { .. } | Aggregate::Statistics { .. }) => 3,

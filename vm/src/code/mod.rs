@@ -37,7 +37,9 @@ use alloc::vec::Vec;
 
 pub use arithmetic::{Arithmetic, Comparison};
 pub(crate) use data::rows;
-pub use data::{Aggregate, HISTOGRAM_WORDS, Map, MapValue, ROWS_MAX, Type};
+pub use data::{
+    Aggregate, Combine, HISTOGRAM_WORDS, INTERVAL_WORDS, INTERVALS_MAX, Map, MapValue, ROWS_MAX, Series, Type,
+};
 pub use op::{Builtin, COMM_WORDS, Op, Operand, Register, Word};
 pub use verify::Flaw;
 pub(crate) use verify::Touched;

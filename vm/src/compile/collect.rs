@@ -15,6 +15,9 @@ impl Emitter<'_> {
         let (Some(MapValue::Aggregate(aggregate)), Some(shape)) = (kept, self.shape(map)) else {
             return self.perform(number);
         };
+        if let Aggregate::Series(_) = aggregate {
+            return self.perform(number);
+        }
         let labels = self.access_labels();
         let value = match aggregate {
             Aggregate::Count => ZERO,
@@ -80,6 +83,7 @@ impl Emitter<'_> {
                 self.assembler.push(a64::select(Condition::Lt, ONE, ZERO, RIGHT));
                 self.row_of(place);
             }
+            Aggregate::Series(_) => {}
         }
     }
 

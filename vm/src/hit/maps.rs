@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{Machine, Run, copy_cells, halves, is_better, join, load_cells, total, wide, widened};
+use super::{Machine, Run, copy_cells, halves, is_better, join, load_cells, series, total, wide, widened};
 use crate::atomic::AtomicU64;
 use crate::code::{Aggregate, MapValue, Word, rows};
 use crate::store::{Cells, Table};
@@ -128,7 +128,15 @@ impl<M: Machine> Run<'_, M> {
         let Some(MapValue::Aggregate(aggregate)) = self.code.maps.get(usize::from(map)).map(|of| &of.value) else {
             return;
         };
-        let found = self.with_table(map, key, |table, key| table.change(key, |words| add(aggregate, words, value)));
+        let found = match aggregate {
+            Aggregate::Series(series) => {
+                let now = self.machine.nanoseconds();
+                self.with_table(map, key, |table, key| {
+                    table.change(key, |words| series::add(series, words, value, now))
+                })
+            }
+            _ => self.with_table(map, key, |table, key| table.change(key, |words| add(aggregate, words, value))),
+        };
         if found.is_some()
             && let (Some(Some(cached)), [key]) = (self.store.cached.get(usize::from(map)), self.words(key, 1))
         {
@@ -176,6 +184,8 @@ fn add(aggregate: &Aggregate, words: &Cells, value: u64) {
         }
         Aggregate::Histogram => increase(words.get(power_row(value)), 1),
         Aggregate::Linear { least, most, step } => increase(words.get(linear_row(least, most, step, value)), 1),
+        // It needs the time.
+        Aggregate::Series(_) => {}
     }
 }
 

@@ -1,5 +1,6 @@
 //! Merging the aggregations of several CPUs.
 
+use super::series;
 use crate::code::Aggregate;
 
 /// Merges the aggregation of one CPU into that of others.
@@ -18,6 +19,7 @@ pub(crate) fn join(aggregate: &Aggregate, all: &mut [u64], one: &[u64]) {
             *count = count.wrapping_add(more);
             [*low, *high] = halves(wide([*low, *high]).wrapping_add(wide([other_low, other_high])));
         }
+        (Aggregate::Series(series), all, one) => series::join(series, all, one),
         (_, mut all, mut one) => {
             while let ([to, more @ ..], [from, rest @ ..]) = (all, one) {
                 *to = to.wrapping_add(*from);

@@ -15,6 +15,7 @@ mod intern;
 mod lookup;
 mod maps;
 mod merge;
+mod series;
 
 pub use evaluate::extend;
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub(crate) use intern::NO_STACK;
 pub(crate) use intern::hash;
 pub(crate) use merge::{halves, is_better, join, widened};
 pub use merge::{total, wide};
+pub use series::interval;
 
 use core::sync::atomic::Ordering;
 

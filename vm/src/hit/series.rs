@@ -1,0 +1,137 @@
+//! Time series: the values of the last intervals, each combined to one number.
+//!
+//! Interval `n` since the start of the machine has the place `n % intervals`, so a later one takes the place of one that
+//! is over. An interval in which nothing was collected leaves an old one in its place.
+
+use core::sync::atomic::Ordering;
+
+use crate::code::{Combine, INTERVAL_WORDS, Series};
+use crate::store::Cells;
+
+/// What is known of an interval: its number plus 1, or 0; the number of values, or the time of the last; and the values.
+type Interval = [u64; INTERVAL_WORDS];
+
+/// Adds `value`, which was collected `now` nanoseconds after the start of the machine.
+#[inline]
+pub(super) fn add(series: &Series, words: &Cells, value: u64, now: u64) {
+    let number = now.checked_div(series.interval).unwrap_or(0);
+    let place = number.checked_rem(series.intervals.into()).unwrap_or(0) as usize;
+    let Some([number_word, other_word, value_word]) = words.get(INTERVAL_WORDS * place..).and_then(<[_]>::first_chunk)
+    else {
+        return;
+    };
+    let mut known: Interval = [number_word, other_word, value_word].map(|word| word.load(Ordering::Relaxed));
+    let other = if series.by == Combine::Last { now } else { 1 };
+    merge(series, &mut known, [number.wrapping_add(1), other, value]);
+    let [number, other, value] = known;
+    number_word.store(number, Ordering::Relaxed);
+    other_word.store(other, Ordering::Relaxed);
+    value_word.store(value, Ordering::Relaxed);
+}
+
+/// Merges the series of one CPU into that of others.
+pub(super) fn join(series: &Series, mut all: &mut [u64], mut one: &[u64]) {
+    while let (Some((known, all_rest)), Some((found, one_rest))) =
+        (all.split_first_chunk_mut(), one.split_first_chunk())
+    {
+        merge(series, known, *found);
+        (all, one) = (all_rest, one_rest);
+    }
+}
+
+/// Merges what is known of two intervals that have the same place. The later one stays; if they are the same, their
+/// values are combined.
+#[inline]
+fn merge(series: &Series, known: &mut Interval, found: Interval) {
+    let ([number, other, value], [found_number, found_other, found_value]) = (known, found);
+    if found_number < *number {
+        return;
+    }
+    if found_number > *number {
+        (*number, *other, *value) = (found_number, found_other, found_value);
+        return;
+    }
+    let is_less = match series.signed {
+        true => found_value.cast_signed() < value.cast_signed(),
+        false => found_value < *value,
+    };
+    match series.by {
+        Combine::Last if found_other >= *other => (*other, *value) = (found_other, found_value),
+        Combine::Least if is_less => *value = found_value,
+        Combine::Greatest if !is_less => *value = found_value,
+        Combine::Sum | Combine::Average => {
+            (*other, *value) = (other.wrapping_add(found_other), value.wrapping_add(found_value));
+        }
+        Combine::Last | Combine::Least | Combine::Greatest => {}
+    }
+}
+
+/// Returns the number of the interval at `place` in the words of a series, and its value; `None` if nothing was
+/// collected in it.
+#[must_use]
+pub fn interval(series: &Series, words: &[u64], place: usize) -> Option<(u64, u64)> {
+    let &[number, other, value] = words.get(INTERVAL_WORDS * place..)?.first_chunk()?;
+    let value = match series.by {
+        Combine::Average if series.signed => {
+            value.cast_signed().checked_div(other.cast_signed()).unwrap_or(0).cast_unsigned()
+        }
+        Combine::Average => value.checked_div(other).unwrap_or(0),
+        _ => value,
+    };
+    Some((number.checked_sub(1)?, value))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::atomic::AtomicU64;
+
+    fn series(by: Combine) -> Series {
+        Series { interval: 100, intervals: 3, by, signed: true }
+    }
+
+    /// Returns what remains of values, each with its time.
+    fn collected(by: Combine, values: &[(u64, i64)]) -> [u64; 9] {
+        let words = [const { AtomicU64::new(0) }; 9];
+        values.iter().for_each(|&(now, value)| add(&series(by), &words, value.cast_unsigned(), now));
+        words.map(|word| word.load(Ordering::Relaxed))
+    }
+
+    fn shown(by: Combine, words: &[u64]) -> [Option<(u64, i64)>; 3] {
+        [0, 1, 2].map(|place| interval(&series(by), words, place).map(|(number, value)| (number, value.cast_signed())))
+    }
+
+    const VALUES: [(u64, i64); 6] = [(100, 9), (310, 5), (320, -7), (399, 1), (500, -2), (501, -4)];
+
+    #[test]
+    fn an_interval_combines_its_values_and_replaces_an_old_one() {
+        for (by, third, fifth) in [
+            (Combine::Last, 1, -4),
+            (Combine::Sum, -1, -6),
+            (Combine::Average, 0, -3),
+            (Combine::Least, -7, -4),
+            (Combine::Greatest, 5, -2),
+        ] {
+            let words = collected(by, &VALUES);
+            assert_eq!(shown(by, &words), [Some((3, third)), Some((1, 9)), Some((5, fifth))], "{by:?}");
+            let again = collected(by, &[(400, 8)]);
+            assert_eq!(shown(by, &again), [None, Some((4, 8)), None]);
+        }
+    }
+
+    #[test]
+    fn the_series_of_several_cpus_are_one_whatever_their_order() {
+        for by in [Combine::Last, Combine::Sum, Combine::Average, Combine::Least, Combine::Greatest] {
+            let alone = collected(by, &VALUES);
+            for mask in 0..64 {
+                let is_first = |number: &usize| mask >> number & 1 == 0;
+                let part = |first: bool| -> Vec<_> {
+                    (0..6).filter(|number| is_first(number) == first).map(|number| VALUES[number]).collect()
+                };
+                let [mut one, other] = [true, false].map(|first| collected(by, &part(first)));
+                join(&series(by), &mut one, &other);
+                assert_eq!(shown(by, &one), shown(by, &alone), "{by:?} {mask:b}");
+            }
+        }
+    }
+}
