@@ -26,7 +26,7 @@ static KEYWORDS: [Refused; 6] = [
 ];
 
 /// Builtin values and functions; several names are both.
-static VALUES: [Refused; 22] = [
+static VALUES: [Refused; 21] = [
     refused("args", "use args.NAME, or arg0 to arg7 by register; list-probes -v lists names"),
     refused("ctx", "use reg(\"x0\") to reg(\"x30\")"),
     refused("uaddr usym ustack dw_ustack uptr usermode write_user", "there is no user space; use kaddr, ksym, kstack"),
@@ -47,7 +47,6 @@ static VALUES: [Refused; 22] = [
     refused("container_of kptr percpu_kaddr", "read memory as integers, as in *(u32 *)(arg0 + 8)"),
     refused("typeof typeinfo", "typeof(value) is a type, for casts, `let` and sizeof"),
     refused("is_err", "use `retval is Err`, or a comparison of the number"),
-    refused("getopt", "write the value into the program"),
     refused("str_concat", "use printf, or a key of several parts"),
 ];
 
@@ -147,9 +146,6 @@ fn event_in(table: &'static [Refused], event: &str) -> Option<Problem> {
 /// The problem with the mode `x` of a watchpoint.
 pub(crate) const EXECUTION: Problem =
     Problem::Foreign { name: "x", why: "use insn:FUNC:OFF or kprobe:FUNC to report that an instruction is executed" };
-
-/// The problem with positional parameters, `$1` and `$#`.
-pub(crate) const POSITIONAL: Problem = Problem::Foreign { name: "$1", why: "write the value into the program" };
 
 /// Returns the problem with a field after `sign`, `.` or `->`.
 pub(crate) fn field(sign: &'static str) -> Problem {

@@ -6,6 +6,7 @@ mod golden;
 mod json;
 mod machine;
 mod output;
+mod parameters;
 mod random;
 mod scarce;
 mod series;

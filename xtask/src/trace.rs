@@ -52,7 +52,7 @@ pub struct Options {
     /// The program, or its file, which may begin with a line `#!…`; `-` is standard input. With -l also probes.
     #[arg(value_name = "PROGRAM|FILE", required_unless_present_any = ["execute", "list"])]
     program: Option<String>,
-    /// The values of `$1`, `str($1)` and so on in the program.
+    /// The values of `$1`, `str($1)` and so on in the program; and, after `--`, `--NAME=VALUE` for `getopt("NAME", …)`.
     #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -99,6 +99,9 @@ pub struct ProgramOptions {
     /// Has no effect: nothing is unsafe here.
     #[arg(long = "unsafe", hide = true)]
     pub is_unsafe: bool,
+    /// The words that follow the program.
+    #[arg(skip)]
+    pub words: Vec<String>,
 }
 
 impl ProgramOptions {
@@ -144,6 +147,12 @@ impl ProgramOptions {
             ensure!(command != "console", "a console within a program needs a terminal: `cargo xtask run`");
             line += &format!(" -c {}", Quoted(command));
         }
+        if !self.words.is_empty() {
+            line += " --";
+        }
+        for word in &self.words {
+            line += &format!(" {}", Quoted(word));
+        }
         check_line("the program with its command", &line)?;
         Ok(line)
     }
@@ -186,8 +195,9 @@ pub fn trace(options: &Options) -> Result<ExitCode> {
             return Ok(REFUSED.into());
         }
     };
+    let program_options = ProgramOptions { words: options.words(), ..options.program_options.clone() };
     // Checked before anything is built.
-    options.program_options.line(&source.line)?;
+    program_options.line(&source.line)?;
     let target = options.boot.target()?;
     catch_interrupts();
     let mut output = match &options.output {
@@ -198,7 +208,7 @@ pub fn trace(options: &Options) -> Result<ExitCode> {
         None => Box::new(io::stdout()),
     };
     let mut sink = |stream, text: &str| show(&mut *output, stream, text);
-    let outcome = run(&target, target.farewell(), options.boot.timeout, &source, &options.program_options, &mut sink);
+    let outcome = run(&target, target.farewell(), options.boot.timeout, &source, &program_options, &mut sink);
     Ok(match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Refused(sentence)) => {
@@ -217,14 +227,19 @@ pub fn trace(options: &Options) -> Result<ExitCode> {
 impl Options {
     /// Reads the program. The inner error says what is wrong with its text.
     fn source(&self) -> Result<Result<Source, String>> {
+        let words = self.words();
+        let arguments: Vec<String> = words.into_iter().filter(|word| !word.starts_with("--")).collect();
         match (&self.execute, &self.program) {
-            (Some(text), first) => {
-                let arguments: Vec<String> = first.iter().chain(&self.arguments).cloned().collect();
-                Ok(Source::new(text, None, &arguments))
-            }
-            (None, Some(program)) => read(program, &self.arguments),
+            (Some(text), _) => Ok(Source::new(text, None, &arguments)),
+            (None, Some(program)) => read(program, &arguments),
             (None, None) => Ok(Source::new("", None, &[])),
         }
+    }
+
+    /// Returns the words after the program.
+    fn words(&self) -> Vec<String> {
+        let first = self.program.iter().filter(|_| self.execute.is_some());
+        first.chain(&self.arguments).filter(|word| *word != "--").cloned().collect()
     }
 }
 
@@ -371,9 +386,11 @@ mod tests {
             dry_run: true,
             no_warnings: true,
             interpret: true,
+            words: vec!["it's".into(), "--name=1".into()],
             ..ProgramOptions::default()
         };
-        let expected = "trace -m -f text -k 10 -p 3 -d ast -d ops -q -v --dry-run --no-warnings -i 'x'";
+        let expected =
+            r"trace -m -f text -k 10 -p 3 -d ast -d ops -q -v --dry-run --no-warnings -i 'x' -- 'it'\''s' '--name=1'";
         assert_eq!(all.line("x").unwrap(), expected);
         let list = ProgramOptions { list: true, ..ProgramOptions::default() };
         assert_eq!(list.line("").unwrap(), "trace -m -f text -l ");

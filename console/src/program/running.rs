@@ -13,7 +13,7 @@ use kprobes_program::checked::Checked;
 use kprobes_program::config::Missing;
 use kprobes_program::error::{Error, Problem, Span};
 use kprobes_program::report::{self, OutputFormat};
-use kprobes_program::syntax::{self, Probe};
+use kprobes_program::syntax::{self, Parameters, Probe};
 use kprobes_vm::counted::counted;
 use kprobes_vm::store::{Limits, Store};
 
@@ -178,7 +178,7 @@ impl Refusal {
 
 /// Options for running a program.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct Options<'a> {
     /// Whether all clauses are interpreted.
     pub is_interpreted: bool,
     /// The number of keys that each map has room for, which also scales the room for stacks; `None` for the default.
@@ -187,6 +187,8 @@ pub struct Options {
     pub format: OutputFormat,
     /// The number of the task whose hits the program sees; `None` for all tasks.
     pub task: Option<u64>,
+    /// The words that follow the program.
+    pub parameters: Parameters<'a>,
 }
 
 /// Returns the limits of the program's memory. Stacks may take a sixteenth of the memory to spare, if that is more than
@@ -220,9 +222,9 @@ fn check_memory(places: &[Place], kept: usize) -> Result<(), Refusal> {
     ))))
 }
 
-/// Parses a program, and restricts it to the task of `options`.
-pub(super) fn tree(text: &str, options: Options) -> Result<syntax::Program, Error> {
-    let mut tree = syntax::parse(text)?;
+/// Parses a program with the parameters of `options`, and restricts it to their task.
+pub(super) fn tree(text: &str, options: Options<'_>) -> Result<syntax::Program, Error> {
+    let mut tree = syntax::parse_with(text, options.parameters)?;
     if let Some(task) = options.task {
         tree.restrict_to_task(task)?;
     }
@@ -242,7 +244,7 @@ struct Wanted {
 impl Shared {
     /// Parses and checks a program, resolves its probes, and allocates the memory that it needs. Returns the shared
     /// state, and what to probe and to watch.
-    fn load(text: &str, options: Options) -> Result<(Self, Wanted), Refusal> {
+    fn load(text: &str, options: Options<'_>) -> Result<(Self, Wanted), Refusal> {
         let tree = tree(text, options)?;
         let table = Table::default();
         let program = check(&tree, &Image(&table))?;
@@ -381,7 +383,7 @@ impl Program {
     /// # Errors
     ///
     /// Returns the errors of [`start`](Self::start), or a refusal that [is stopped](Refusal::is_stopped).
-    pub fn start_unless(text: &str, options: Options, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
+    pub fn start_unless(text: &str, options: Options<'_>, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
         let mut program = Self::prepare(text, options, is_stopped)?;
         let Self { samples, attached, tasks, shared, .. } = &mut program;
         alone::run(shared, |probe| *probe == Probe::Begin);
@@ -404,7 +406,7 @@ impl Program {
     /// # Errors
     ///
     /// Returns the errors of [`start_unless`](Self::start_unless) that are found before `BEGIN` runs.
-    pub fn prepare(text: &str, options: Options, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
+    pub fn prepare(text: &str, options: Options<'_>, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
         let is_interpreted = options.is_interpreted;
         let (shared, Wanted { places, watched, spans }) = Shared::load(text, options)?;
         // From here on, `shared` must not move, because code contains addresses in it.

@@ -15,7 +15,7 @@ impl Program {
     /// # Errors
     ///
     /// Returns the problem with `text`. Errors of `out` end the text.
-    pub fn write_tree(text: &str, options: Options, out: &mut dyn Write) -> Result<(), Refusal> {
+    pub fn write_tree(text: &str, options: Options<'_>, out: &mut dyn Write) -> Result<(), Refusal> {
         // The caller finds errors of `out`, which last.
         let _ = tree(text, options)?.clauses.iter().try_for_each(|clause| writeln!(out, "{clause}"));
         Ok(())

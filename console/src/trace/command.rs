@@ -13,6 +13,7 @@ use fallible::{Arc, OutOfMemory, Text};
 use kprobes_program::error::Error;
 use kprobes_program::report::OutputFormat;
 use kprobes_program::shortcut::Shortcut;
+use kprobes_program::syntax::Parameters;
 use kprobes_wire::mark::{self, Kind, Marked};
 
 use super::describe::Notes;
@@ -81,6 +82,7 @@ pub(crate) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), 
         keys: request.keys,
         format: request.format,
         task: request.task.map(|task| task.number),
+        parameters: Parameters { words: &request.parameters },
     };
     let run_options = RunOptions { options, is_marked, is_dry: request.has(Name::DryRun), notes };
     run(session, &given.text, request.command.as_deref(), &run_options)
@@ -114,8 +116,8 @@ fn short(session: &mut Session, words: &mut Words<'_>, shortcut: Shortcut) -> Re
 
 /// How a program is run, and what is told about it.
 #[derive(Default)]
-struct RunOptions {
-    options: Options,
+struct RunOptions<'a> {
+    options: Options<'a>,
     /// Whether everything that is printed about the program is marked for a program on the host.
     is_marked: bool,
     /// Whether the program is only checked and compiled.
@@ -125,7 +127,7 @@ struct RunOptions {
 
 /// Runs a program, until `command` or the program ends. One program runs at a time: a program whose command runs another
 /// program, and so on, would overflow the stack.
-fn run(session: &mut Session, text: &str, command: Option<&str>, options: &RunOptions) -> Result<(), Failure> {
+fn run(session: &mut Session, text: &str, command: Option<&str>, options: &RunOptions<'_>) -> Result<(), Failure> {
     static IS_RUNNING: AtomicBool = AtomicBool::new(false);
     if IS_RUNNING.swap(true, Ordering::Relaxed) {
         return Err(Failure::new("a program is already running, with this command"));
@@ -139,7 +141,7 @@ fn run_alone(
     session: &mut Session,
     text: &str,
     command: Option<&str>,
-    run_options: &RunOptions,
+    run_options: &RunOptions<'_>,
 ) -> Result<(), Failure> {
     let RunOptions { options, is_marked, is_dry, notes } = run_options;
     let (options, is_marked) = (*options, *is_marked);

@@ -28,7 +28,7 @@ impl Notes {
     /// # Errors
     ///
     /// Returns the problem with `text`.
-    pub fn write_tree(&self, text: &str, options: Options, out: &mut dyn Write) -> Result<(), Refusal> {
+    pub fn write_tree(&self, text: &str, options: Options<'_>, out: &mut dyn Write) -> Result<(), Refusal> {
         if self.stages.has(Stage::Tree) { Program::write_tree(text, options, out) } else { Ok(()) }
     }
 

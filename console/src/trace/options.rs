@@ -5,6 +5,7 @@
 //! bpftrace that have no meaning here are in the table, too: they are refused with the reason.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use kprobes_program::report::OutputFormat;
@@ -174,6 +175,8 @@ pub struct Request {
     pub format: OutputFormat,
     /// The task whose hits the program sees.
     pub task: Option<Task>,
+    /// The words after the program and `--`.
+    pub parameters: Vec<String>,
     /// The options that are given, a bit each.
     given: u32,
     /// The stages to show.
@@ -222,7 +225,10 @@ impl Request {
                     request.read_text(words, false)?;
                 }
                 Some('-') if next == "--" => {
-                    return Err(rest.failure("a program has arguments only on the host: `cargo xtask trace FILE`"));
+                    words.next();
+                    while !words.rest().text.is_empty() {
+                        fallible::push(&mut request.parameters, shell_word(words)?)?;
+                    }
                 }
                 Some('-') if next.starts_with("--") => request.read_long(words)?,
                 Some('-') if next.len() > 1 => request.read_letters(words)?,
@@ -509,6 +515,13 @@ mod tests {
     }
 
     #[test]
+    fn words_after_a_program_are_its_parameters() {
+        let request = read("-q 'f' -c 'run a' -- 10 --name='two words' --flag");
+        assert_eq!(request.parameters, ["10", "--name=two words", "--flag"]);
+        assert_eq!((text(&request), request.command.as_deref()), (("f", false), Some("run a")));
+    }
+
+    #[test]
     fn what_is_wrong_is_pointed_at() {
         for (line, column, sentence) in [
             ("-x 'f'", 1, "there is no option `-x`; `help trace` lists them"),
@@ -523,7 +536,6 @@ mod tests {
             ("-p main 'f'", 3, "the number of a task is expected here"),
             ("'f' 'g'", 4, "one quoted text is expected here, optionally followed by -c 'COMMAND'"),
             ("'f' > g", 4, "the output of a program cannot be redirected"),
-            ("'f' -- 1", 4, "a program has arguments only on the host: `cargo xtask trace FILE`"),
             ("'f", 0, "this quote is not closed"),
             ("f -c ", 5, "a command, as in run sha256, is missing here"),
             ("'f' -c ", 7, "a command, as in run sha256, is missing here"),

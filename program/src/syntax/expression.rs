@@ -142,6 +142,7 @@ impl Parser<'_> {
             Token::Sign("(") => self.parenthesized(),
             Token::Sign("{") => self.block_expression(),
             Token::Map(_) | Token::Word(_) => self.named(),
+            Token::Position(place) => self.position(place),
             _ => self.literal(),
         }
     }
@@ -241,6 +242,7 @@ impl Parser<'_> {
                 self.advance()?;
                 match self.accept("(")? {
                     true if word == "sizeof" && self.is_type_next()? => self.size(start),
+                    true if word == "getopt" => self.parameter(start),
                     true => self.call(word, start),
                     false => self.word(word, start),
                 }
@@ -271,6 +273,11 @@ impl Parser<'_> {
     /// Parses a call of `word` after its first parenthesis.
     #[inline(never)]
     fn call(&mut self, word: &str, start: Span) -> Result<Expression, Error> {
+        if word == "str"
+            && let Some(text) = self.position_text(start)?
+        {
+            return Ok(text);
+        }
         let arguments = if self.accept(")")? { Vec::new() } else { self.values(")")? };
         let name = fallible::copy(word)?;
         let form = match builtins::is_callable(word) && arguments.is_empty() {

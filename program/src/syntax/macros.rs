@@ -233,7 +233,7 @@ impl<'a> Parser<'a> {
         'a: 'b,
     {
         let cursor = Cursor { position, ..self.cursor };
-        let mut parser: Parser<'b> = Parser::new(cursor, self.macros)?;
+        let mut parser: Parser<'b> = Parser::new(cursor, self.macros, self.given)?;
         (parser.scope, parser.depth, parser.bound) = (scope, self.depth, self.bound);
         Ok(parser)
     }

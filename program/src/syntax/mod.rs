@@ -17,6 +17,7 @@
 mod expression;
 mod macros;
 mod matching;
+mod parameters;
 mod parser;
 mod probe;
 mod sampling;
@@ -28,6 +29,7 @@ mod tree;
 use alloc::vec::Vec;
 
 pub use matching::{Glob, matches, numbered, plain_path, plain_pieces};
+pub use parameters::Parameters;
 pub use probe::can_watch;
 pub use tree::{
     Clause, Expression, ExpressionForm, MapDeclaration, MapReference, Operator, Probe, Program, Range, Setting,
@@ -49,10 +51,19 @@ pub const DEPTH_MAX: usize = 32;
 ///
 /// Returns the first problem, with its place.
 pub fn parse(text: &str) -> Result<Program, Error> {
+    parse_with(text, Parameters::default())
+}
+
+/// Parses the text of a program that these words follow.
+///
+/// # Errors
+///
+/// Returns the first problem, with its place.
+pub fn parse_with(text: &str, parameters: Parameters<'_>) -> Result<Program, Error> {
     if text.len() > PROGRAM_MAX {
         return Err(Span { start: 0, end: 0 }.error(Problem::LongProgram { most: PROGRAM_MAX }));
     }
-    parser::program(text)
+    parser::program(text, parameters)
 }
 
 /// Parses a list of probes, separated by commas, without a program. The commands that list probes take such a list.

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::macros::{Macros, Scope};
+use super::parameters::{Given, Parameters};
 use super::token::{Cursor, Token};
 use super::tree::{
     Clause, ExpressionForm, MapDeclaration, Operator, Probe, Program, Range, Setting, SettingValue, Spanned, Statement,
@@ -24,13 +25,15 @@ pub(super) struct Parser<'a> {
     pub depth: usize,
     pub bound: StackBound,
     pub macros: &'a Macros<'a>,
+    pub given: &'a Given<'a>,
     /// The call of a macro whose block is parsed.
     pub scope: Option<&'a Scope<'a>>,
 }
 
-/// Parses a program.
-pub(super) fn program(text: &str) -> Result<Program, Error> {
+/// Parses a program that these words follow.
+pub(super) fn program(text: &str, parameters: Parameters<'_>) -> Result<Program, Error> {
     let macros = Macros::find(text)?;
+    let given = Given::new(parameters);
     let mut cursor = Cursor { text, position: 0 };
     let (mut config, mut maps, mut clauses) = (Vec::new(), Vec::new(), Vec::new());
     let mut is_first = true;
@@ -51,13 +54,13 @@ pub(super) fn program(text: &str) -> Result<Program, Error> {
                 if !core::mem::take(&mut is_first) {
                     return Err(cursor.ahead()?.error(Problem::LateConfig));
                 }
-                cursor = Parser::new(ahead, &macros)?.config(&mut config)?;
+                cursor = Parser::new(ahead, &macros, &given)?.config(&mut config)?;
                 cursor.skip_blank()?;
                 cursor.position += usize::from(cursor.rest().starts_with(';'));
                 continue;
             }
             "let" => {
-                cursor = Parser::new(ahead, &macros)?.map_declaration(&mut maps)?;
+                cursor = Parser::new(ahead, &macros, &given)?.map_declaration(&mut maps)?;
                 is_first = false;
                 continue;
             }
@@ -65,7 +68,7 @@ pub(super) fn program(text: &str) -> Result<Program, Error> {
         }
         let mut probes = Vec::new();
         probe_list(&mut cursor, &mut probes)?;
-        let mut parser = Parser::new(cursor, &macros)?;
+        let mut parser = Parser::new(cursor, &macros, &given)?;
         let predicate = parser.predicate()?;
         if parser.token != Token::Sign("{") {
             return Err(parser.here(Problem::Block));
@@ -74,6 +77,7 @@ pub(super) fn program(text: &str) -> Result<Program, Error> {
         cursor = Cursor { text, position: end };
         fallible::push(&mut clauses, Clause { probes, predicate, body })?;
     }
+    given.check()?;
     match clauses.is_empty() {
         true => Err(Span { start: text.len(), end: text.len() }.error(Problem::Empty)),
         false => Ok(Program { config, maps, clauses }),
@@ -104,9 +108,9 @@ pub(super) fn probe_list(cursor: &mut Cursor<'_>, probes: &mut Vec<Spanned<Probe
 }
 
 impl<'a> Parser<'a> {
-    pub fn new(mut cursor: Cursor<'a>, macros: &'a Macros<'a>) -> Result<Self, Error> {
+    pub fn new(mut cursor: Cursor<'a>, macros: &'a Macros<'a>, given: &'a Given<'a>) -> Result<Self, Error> {
         let (token, span) = cursor.token()?;
-        Ok(Self { cursor, token, span, last: span, depth: 0, bound: StackBound::here(), macros, scope: None })
+        Ok(Self { cursor, token, span, last: span, depth: 0, bound: StackBound::here(), macros, given, scope: None })
     }
 
     /// Returns the error for `problem` at the next token.

@@ -8,10 +8,9 @@ use core::str::CharIndices;
 use fallible::OutOfMemory;
 
 use crate::error::{Error, Problem, Span};
-use crate::foreign;
 
 /// The maximum length of a string in a program, in bytes.
-const TEXT_MAX: usize = 255;
+pub(super) const TEXT_MAX: usize = 255;
 
 /// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +23,8 @@ pub(super) enum Token<'a> {
     Word(&'a str),
     /// `$name`, without the `$`.
     Variable(&'a str),
+    /// `$1` and so on: the number of the word after the program, from 0; `None` for `$#`.
+    Position(Option<usize>),
     /// `@name`, without the `@`; the name may be empty.
     Map(&'a str),
     /// An operator or a bracket.
@@ -99,11 +100,12 @@ impl<'a> Cursor<'a> {
                     '@' => Token::Map(name),
                     _ if name.is_empty() && self.rest().starts_with('#') => {
                         self.position += 1;
-                        return Err(self.since(start).error(foreign::POSITIONAL));
+                        Token::Position(None)
                     }
                     _ if name.is_empty() => return Err(self.since(start).error(Problem::VariableName)),
                     _ if name.starts_with(|c: char| c.is_ascii_digit()) => {
-                        return Err(self.since(start).error(foreign::POSITIONAL));
+                        let place = name.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+                        Token::Position(Some(place.ok_or_else(|| self.since(start).error(Problem::Position))?))
                     }
                     _ => Token::Variable(name),
                 }
@@ -151,7 +153,7 @@ impl<'a> Cursor<'a> {
     fn integer(&mut self) -> Result<u64, Error> {
         let start = self.position;
         let word = self.word();
-        literal(word).or_else(|| time(word)).ok_or_else(|| self.since(start).error(Problem::Number))
+        value(word).ok_or_else(|| self.since(start).error(Problem::Number))
     }
 
     /// Reads the digits of an escape, at most `most` in base `radix` after the digit `first`, and returns their
@@ -220,6 +222,11 @@ fn digits(text: &str, radix: u32) -> Option<u64> {
         let digit = char::from(byte).to_digit(radix)?;
         value.checked_mul(radix.into())?.checked_add(digit.into())
     })
+}
+
+/// Parses `word` as a number or a time.
+pub(super) fn value(word: &str) -> Option<u64> {
+    literal(word).or_else(|| time(word))
 }
 
 /// Parses `word` as a number that is a value of a program. Other than the numbers of a probe, these may be written as

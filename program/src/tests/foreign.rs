@@ -120,11 +120,6 @@ fn a_refusal_names_what_comes_nearest() {
              *)(arg0 + 8)",
         ),
         (
-            "kprobe:f /arg0 == $1/ { }",
-            "                  ^^",
-            "bpftrace's `$1` is not supported: write the value into the program",
-        ),
-        (
             "hardware:cache-misses:1e6 { @[kstack] = count(); }",
             "^^^^^^^^^^^^^^^^^^^^^^^^^",
             "bpftrace's `hardware:cache-misses` is not supported: no counter interrupts here; use profile:hz:N to \

@@ -141,8 +141,14 @@ pub fn tool_command(typed: &str) -> Result<String> {
     let mut words = words.split_whitespace().map(String::from);
     let file = words.next().with_context(|| format!("`{typed}` has no program"))?;
     let program = read(&workspace::root().join(&file))?;
-    let source = Source::new(&program, Some(file), &words.collect::<Vec<_>>()).map_err(|sentence| anyhow!(sentence))?;
-    Ok(format!("{TRACE}{}{command}", Quoted(source.line.trim())))
+    let words: Vec<_> = words.collect();
+    let source = Source::new(&program, Some(file), &words).map_err(|sentence| anyhow!(sentence))?;
+    let mut line = format!("{TRACE}{}{command}", Quoted(source.line.trim()));
+    if !words.is_empty() {
+        line += " --";
+    }
+    words.iter().for_each(|word| line += &format!(" {}", Quoted(word)));
+    Ok(line)
 }
 
 /// Splits the first lines, with the session's demands, from the session.
@@ -215,7 +221,7 @@ mod tests {
         let file = read(&workspace::root().join("tools/funccount.bt")).unwrap();
         let program = Source::new(&file, None, &["sha2::*".into()]).unwrap().line;
         let typed = with_programs("kprobes> trace tools/funccount.bt sha2::* -c 'run sha256 1'\n1 probe\n").unwrap();
-        assert_eq!(typed, format!("kprobes> trace '{}' -c 'run sha256 1'\n1 probe\n", program.trim()));
+        assert_eq!(typed, format!("kprobes> trace '{}' -c 'run sha256 1' -- 'sha2::*'\n1 probe\n", program.trim()));
         assert!(with_programs("kprobes> trace tools/nothing.bt\n").is_err());
         let refused = with_programs("kprobes> trace tools/funccount.bt\n").unwrap_err().to_string();
         assert!(refused.contains("$1 is not given"), "{refused}");

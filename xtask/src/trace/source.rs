@@ -51,9 +51,8 @@ impl Source {
     /// Prepares the program in `text`, which is from the file `name` if that is given, with these arguments. Imports are
     /// relative to the directory of that file; without one, to the current directory.
     ///
-    /// As in bpftrace, `$1` is the first argument as a number, `str($1)` the same as a string, and `$#` the number of
-    /// arguments. An argument that is not given is 0, or an empty string. In a probe, `$1` is the text of the argument,
-    /// which must be given.
+    /// As in bpftrace, `$1` in a probe is the text of the first argument, which must be given. Elsewhere the console
+    /// puts arguments in their places.
     pub fn new(text: &str, name: Option<String>, arguments: &[String]) -> Result<Self, String> {
         let mut seen = BTreeSet::new();
         seen.extend(name.as_ref().and_then(|name| fs::canonicalize(name).ok()));
@@ -140,17 +139,10 @@ impl Source {
                     length = end + 2;
                     self.put(" ", number, at);
                 }
-                '$' if rest[1..].starts_with('#') => {
-                    length = 2;
-                    self.put(&arguments.len().to_string(), number, at);
-                }
-                '$' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
+                '$' if depth == 0 && !is_past_probes && rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
                     length = 1 + rest[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - 1);
-                    length += match depth == 0 && !is_past_probes {
-                        true => self.put_probe(&rest[..length], number, at, arguments).map(|()| 0),
-                        false => self.put_argument(rest, length, number, at, arguments),
-                    }
-                    .map_err(|sentence| flaw(at..at + 1, &sentence))?;
+                    self.put_probe(&rest[..length], number, at, arguments)
+                        .map_err(|sentence| flaw(at..at + 1, &sentence))?;
                 }
                 '/' | '{' | '}' => {
                     match c {
@@ -200,56 +192,6 @@ impl Source {
         }
         self.put(argument, number, at);
         Ok(())
-    }
-
-    /// Replaces `$N`, the first `length` bytes of `rest`, by the argument; or `str($N)`, if the line ends with the
-    /// beginning of that. Returns how many more bytes this takes.
-    fn put_argument(
-        &mut self,
-        rest: &str,
-        length: usize,
-        number: usize,
-        at: usize,
-        arguments: &[String],
-    ) -> Result<usize, String> {
-        let name = &rest[..length];
-        let argument = argument(name, arguments);
-        let after = rest[length..].trim_start();
-        if after.starts_with(')')
-            && let Some(start) = self.line.trim_end().strip_suffix('(').map(str::trim_end)
-            && let Some(before) = start.strip_suffix("str")
-            && !before.ends_with(|c: char| c.is_alphanumeric() || c == '_')
-        {
-            let (kept, start) = (before.len(), self.origins[before.len()].at);
-            self.line.truncate(kept);
-            self.origins.truncate(kept);
-            let mut quoted = String::from("\"");
-            for c in argument.unwrap_or_default().chars() {
-                match c {
-                    '"' | '\\' => quoted.extend(['\\', c]),
-                    '\n' => quoted += "\\n",
-                    '\t' => quoted += "\\t",
-                    '\r' => quoted += "\\r",
-                    _ if c.is_control() => {
-                        return Err(format!("{name} has the control character {c:?}, which strings cannot contain"));
-                    }
-                    _ => quoted.push(c),
-                }
-            }
-            self.put(&(quoted + "\""), number, start);
-            return Ok(rest.len() - after.len() + 1 - length);
-        }
-        let value = argument.map_or("0", str::trim);
-        let digits = value.strip_prefix('-').unwrap_or(value);
-        let is_number = digits.starts_with(|c: char| c.is_ascii_digit())
-            && digits.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        if !is_number {
-            return Err(format!("{name} is `{value}`, which is not a number; str({name}) is its value as a string"));
-        }
-        // In `$x-$1` the sign and the operator before it would be read as `--`.
-        let negative = value.starts_with('-').then(|| format!("({value})"));
-        self.put(negative.as_deref().unwrap_or(value), number, at);
-        Ok(0)
     }
 
     /// Appends `text`. It stands for the place `at` of the text with the number `number`, or, if it is unchanged, begins
@@ -337,45 +279,30 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_numbers_and_strings() {
-        for (text, expected) in [
-            ("@[$1] = $2;", "@[7] = (-0x1f);"),
-            ("$x = str( $3 );", "$x = \"a \\\"b\\\" c'd\";"),
-            ("str($1) strx($1) str($1, 2)", "\"7\" strx(7) str(7, 2)"),
-            ("$# $9 str($9) $10", "3 0 \"\" 0"),
-            ("$x1 \"$1\"", "$x1 \"$1\""),
-        ] {
-            let text = &format!("BEGIN {{ {text} }}");
-            let expected = format!("BEGIN {{ {expected} }}");
-            assert_eq!(line(text, &["7", "-0x1f", "a \"b\" c'd"]), expected, "{text}");
+    fn arguments_outside_of_probes_are_left_to_the_console() {
+        for text in ["BEGIN { @[$1] = str($2); $x = $#; } ", "kprobe:f /arg0 > $1/ { @ = $1; } "] {
+            assert_eq!(line(text, &["7", "two"]), text);
         }
-        assert_eq!(line("{ str($1) $x-$2", &["é→\\\t\r\n'", "-1"]), "{ \"é→\\\\\\t\\r\\n'\" $x-(-1)");
-        assert!(read("{ str($1)", &["\u{1b}"]).unwrap_err().contains("$1 has the control character '\\u{1b}'"));
-        let refused = read("BEGIN {\n  @ = $1;\n}", &["seven"]).unwrap_err();
-        let sentence = "f.bt:2:7: error: $1 is `seven`, which is not a number; str($1) is its value as a string";
-        assert_eq!(refused, format!("{sentence}\n    @ = $1;\n        ^"));
-        assert!(read("/* x", &[]).unwrap_err().starts_with("f.bt:1:1: error: this comment is not closed"));
     }
 
     #[test]
     fn arguments_are_parts_of_probes() {
         let text = "kprobe:$1, kretprobe:$1 /arg0 > $2/ { @ = $2; if (1) { } } interval:s:$2 { }";
         let expected =
-            "kprobe:<a::B as c>::*, kretprobe:<a::B as c>::* /arg0 > 5/ { @ = 5; if (1) { } } interval:s:5 { }";
+            "kprobe:<a::B as c>::*, kretprobe:<a::B as c>::* /arg0 > $2/ { @ = $2; if (1) { } } interval:s:5 { }";
         assert_eq!(line(text, &["<a::B as c>::*", "5"]), expected);
-        assert!(read(text, &["f", "five"]).unwrap_err().contains("$2 is `five`, which is not a number"));
         assert!(read(text, &[]).unwrap_err().starts_with("f.bt:1:8: error: $1 is not given, and the probe needs it\n"));
         assert!(read(text, &["\n"]).unwrap_err().contains("$1 has the control character '\\n', and is in a probe"));
     }
 
     #[test]
     fn what_is_refused_is_shown_in_the_file() {
-        let source = read("// é\nBEGIN {\n\t@ = str($1);\tfoo(é);\n}\n", &["argument"]).unwrap();
+        let source = read("// é\nBEGIN {\n\t@ = str($1);\tfoo(é);\n} kprobe:$1 { }\n", &["argument"]).unwrap();
         let start = source.line.find("foo").unwrap();
         let shown = source.refusal(Some((start, start + 3)), "no");
         assert_eq!(shown, "f.bt:3:15: error: no\n  \t@ = str($1);\tfoo(é);\n  \t            \t^^^");
-        let start = source.line.find("\"argument\"").unwrap();
-        assert!(source.refusal(Some((start, start + 10)), "no").starts_with("f.bt:3:6: error: no\n"));
+        let start = source.line.find("argument").unwrap();
+        assert!(source.refusal(Some((start, start + 8)), "no").starts_with("f.bt:4:10: error: no\n"));
         assert_eq!(source.refusal(None, "no"), "f.bt: error: no");
         let end = source.line.len();
         assert!(source.refusal(Some((end, end)), "no").starts_with("f.bt:5:1: error: no\n  \n  ^"));
@@ -434,7 +361,7 @@ mod tests {
             ],
         );
         let line = files.read("main.bt", &["7".into()]).unwrap().line;
-        assert_eq!(compact(&line), "BEGIN { c(); } BEGIN { a(7); } BEGIN { b(); } END { 7 }");
+        assert_eq!(compact(&line), "BEGIN { c(); } BEGIN { a($1); } BEGIN { b(); } END { $1 }");
         let config = Files::new(
             "root-config",
             &[("m.bt", "import \"a.bt\"; config = { x = 1 } END { }"), ("a.bt", "BEGIN { }")],
@@ -459,10 +386,10 @@ mod tests {
             ("string", "import \"a.bt\";", "BEGIN { \"a }", "a.bt:1:9: error: this string is not closed"),
             ("comment", "import \"a.bt\";", "/* ", "a.bt:1:1: error: this comment is not closed"),
             (
-                "number",
+                "probe-argument",
                 "import \"a.bt\";",
-                "BEGIN {\n@ = $1; }",
-                "a.bt:2:5: error: $1 is `seven`, which is not a number",
+                "\nkprobe:$2 { }",
+                "a.bt:2:8: error: $2 is not given, and the probe",
             ),
         ] {
             let all = ["a.h", "a.o", "a.c", "a.txt", "empty/a.txt"].map(|file| (file, ""));

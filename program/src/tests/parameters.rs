@@ -1,0 +1,77 @@
+//! The words that follow a program.
+
+use std::format;
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+use crate::error::Problem;
+use crate::syntax::{Parameters, parse_with};
+
+/// Returns the tree, as text, of `BEGIN { … }` that these words follow.
+fn tree(body: &str, words: &[&str]) -> Result<String, Problem> {
+    let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+    let tree = parse_with(&format!("BEGIN {{ {body} }}"), Parameters { words: &words });
+    tree.map(|tree| tree.to_string()).map_err(|error| error.problem)
+}
+
+#[test]
+fn words_stand_where_they_are_named() {
+    for (body, words, same) in [
+        ("$x = getopt(\"a\", 1);", &[][..], "$x = 1;"),
+        ("$x = getopt(\"a\", 1);", &["--a=0x10"], "$x = 16;"),
+        ("$x = getopt(\"a\", 1);", &["--a=5us"], "$x = 5000;"),
+        ("$x = 2 - getopt(\"a\", -1);", &[], "$x = 2 - -1;"),
+        ("$x = 2 - getopt(\"a\", 7);", &["--a=-4"], "$x = 2 - -4;"),
+        ("$x = getopt(\"a\", 1);", &["--a=2", "--b", "--a=3"], "$x = 3;"),
+        ("$x = getopt(\"a\", \"b\");", &[], "$x = \"b\";"),
+        ("$x = getopt(\"a\", \"b\", \"what it is\");", &["--a=it's \"c\"=d"], "$x = \"it's \\\"c\\\"=d\";"),
+        ("$x = getopt(\"a\", \"b\");", &["--a="], "$x = \"\";"),
+        ("$x = getopt(\"a\");", &[], "$x = 0;"),
+        ("$x = getopt(\"a\");", &["--a"], "$x = 1;"),
+        ("$x = getopt(\"a\", true, \"text\");", &["--a=false"], "$x = 0;"),
+        ("$x = getopt(\"a\", true);", &["--a=0"], "$x = 0;"),
+        ("$x = getopt(\"a\", true);", &[], "$x = 1;"),
+        ("print(($1, $2, $3, $#));", &["5", "--b", "x y"], "print((5, \"x y\", 0, 2));"),
+        ("print((str($1), str($2), str($3)));", &["5", "-6"], "print((\"5\", \"-6\", \"\"));"),
+        ("print((str($1, 2), $1 + 1));", &["-6"], "print((str(-6, 2), -6 + 1));"),
+    ] {
+        let body = if words.contains(&"--b") { format!("{body} getopt(\"b\");") } else { body.into() };
+        let same = if words.contains(&"--b") { format!("{same} 1;") } else { same.into() };
+        assert_eq!(tree(&body, words), tree(&same, &[]), "{body} {words:?}");
+    }
+}
+
+#[test]
+fn words_that_do_not_fit_are_refused_by_their_number() {
+    let [flag, number, text] = ["true or false", "a number, as in --name=5", "a string, as in --name=text"];
+    for (body, words, problem) in [
+        ("$x = getopt(\"a\");", &["1", "--a=2"][..], Problem::Parameter { number: 2, wanted: flag }),
+        ("$x = getopt(\"a\", 1);", &["--a"], Problem::Parameter { number: 1, wanted: number }),
+        ("$x = getopt(\"a\", 1);", &["--a=b"], Problem::Parameter { number: 1, wanted: number }),
+        ("$x = getopt(\"a\", 1);", &["--a=99999999999999999999"], Problem::Parameter { number: 1, wanted: number }),
+        ("$x = getopt(\"a\", \"b\");", &["--a"], Problem::Parameter { number: 1, wanted: text }),
+        ("$x = getopt(\"a\", 1);", &["--a=1", "--b=1"], Problem::UnknownParameter { number: 2 }),
+        ("$x = 1;", &["5", "--"], Problem::UnknownParameter { number: 2 }),
+        ("$x = getopt(\"a\", arg0);", &[], Problem::Default),
+        ("$x = getopt(\"a\", -true);", &[], Problem::Default),
+        ("$x = getopt(a);", &[], Problem::NotLiteral),
+        ("$x = $0;", &["1"], Problem::Position),
+        ("$x = $1a;", &["1"], Problem::Position),
+    ] {
+        assert_eq!(tree(body, words), Err(problem), "{body} {words:?}");
+    }
+    let long = "x".repeat(256);
+    for body in ["print($1);", "print(str($1));"] {
+        assert_eq!(tree(body, &[&long]), Err(Problem::LongText { most: 255 }));
+    }
+    assert_eq!(
+        tree("$x = getopt(\"a\", \"b\");", &[&format!("--a={long}")]),
+        Err(Problem::Parameter { number: 1, wanted: text })
+    );
+    // Words beyond those that are noted are taken as named.
+    let mut many = ["1"; 70];
+    many[69] = "--a=5";
+    assert_eq!(tree("$x = getopt(\"a\", 1);", &many), tree("$x = 5;", &[]));
+    many[69] = "--b=5";
+    assert!(tree("$x = 1;", &many).is_ok());
+}
