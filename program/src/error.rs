@@ -336,6 +336,8 @@ pub enum Problem {
     StackMode,
     /// `config` after a clause, a macro or the declaration of a map.
     LateConfig,
+    /// A map that is declared twice.
+    MapTwice,
     /// Something other than the kind and the size of a declared map.
     MapDeclaration,
     /// Something other than the name or a parameter of a macro.
@@ -686,6 +688,7 @@ impl fmt::Display for Problem {
             Self::NoPart => "the record has no part of this name",
             Self::StackMode => "a stack is shown as bpftrace, perf or raw, as in kstack(perf, 3)",
             Self::LateConfig => "the settings of a program come first",
+            Self::MapTwice => "this map is declared already",
             Self::MapDeclaration => "a map is declared as let @x = hash(100);, or percpuhash(100)",
             Self::MacroHead => "a macro is written as macro name($variable, @map, value) { … }",
             Self::MacroTwice => "there is another macro with this name and as many parameters",

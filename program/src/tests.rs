@@ -1,10 +1,13 @@
 //! Whole programs: the code they compile to, and the output they print for simulated hits.
 
 mod compiled;
+mod flow;
 mod foreign;
 mod golden;
 mod json;
+mod kinds;
 mod machine;
+mod macros;
 mod output;
 mod parameters;
 mod random;

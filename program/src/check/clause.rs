@@ -171,7 +171,8 @@ impl<'c, 's> Clause<'c, 's> {
             let count = self.variables.len();
             match self.statement(statement) {
                 Err(error) if self.checker.ends_with(&error) => return Err(error),
-                _ => {}
+                Err(_) => self.variables.truncate(count),
+                Ok(()) => {}
             }
             // A new variable takes the place of the first value of its statement.
             self.free = match self.variables.get(count) {
@@ -199,9 +200,13 @@ impl<'c, 's> Clause<'c, 's> {
                 self.free = kept;
                 if let Some(truth) = known {
                     let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
-                    // A block that never runs tells the types of its maps, unless the types decide about it.
+                    // A block that never runs tells the types of maps for which no other code does, unless types decide
+                    // about it.
                     if self.checker.is_learning() && !self.asked {
-                        self.unrun(|clause| clause.block(other))?;
+                        match self.checker.stage {
+                            Stage::Defaults => self.unrun(|clause| clause.block(other))?,
+                            _ => self.checker.is_left = true,
+                        }
                     }
                     return self.block(taken);
                 }
@@ -395,8 +400,8 @@ impl<'c, 's> Clause<'c, 's> {
 
     /// Gives `new` to a variable that exists.
     pub fn assign_known(&mut self, known: Variable, new: Value, span: Span) -> Result<(), Error> {
-        if let Some(at) = known.declared.filter(|_| self.learns()) {
-            self.checker.declare(at, new.of)?;
+        if let Some(number) = known.declared.filter(|_| self.learns()) {
+            self.checker.declare(number, new.of)?;
         }
         let new = convert(&mut self.checker.shapes, new, known.of, span)?;
         self.place(new, known.at, known.of, span)
@@ -408,10 +413,10 @@ impl<'c, 's> Clause<'c, 's> {
         let (new, declared) = match value {
             Some(value) => (self.value(value)?, None),
             None => {
-                let known = self.checker.declared.iter().find(|(at, _)| *at == span.start);
+                let number = self.checker.declaration(span.start, name)?;
+                let known = self.checker.declared.get(number).and_then(|declared| declared.of);
                 self.guessed |= known.is_none() && self.checker.stage < Stage::Defaults;
-                let of = known.map_or(SIGNED, |(_, of)| *of);
-                (Value { of, at: Operand::Constant(0) }, Some(span.start))
+                (Value { of: known.unwrap_or(SIGNED), at: Operand::Constant(0) }, Some(number))
             }
         };
         self.free = start;

@@ -148,14 +148,24 @@ struct Checker<'a> {
     shapes: Shapes,
     rust_values: Vec<RustValue>,
     images: Vec<Vec<Block>>,
-    /// The types of variables that are declared without a value, by the positions of their names in the text.
-    declared: Vec<(usize, Type)>,
+    /// The variables that are declared without a value.
+    declared: Vec<Declared>,
     stack_frames: usize,
     stage: Stage,
     /// Whether this pass has learned something new.
     changed: bool,
     /// Whether this pass left a statement to the next stage.
     is_left: bool,
+}
+
+/// A variable that is declared without a value.
+struct Declared {
+    /// The position of the declaration in the text.
+    at: usize,
+    /// The name. Each call of a macro has variables of its own.
+    name: String,
+    /// The type, as far as it is known.
+    of: Option<Type>,
 }
 
 /// How the types of maps and of declared variables are inferred: a stage ends when it learns nothing new.
@@ -201,19 +211,25 @@ impl Checker<'_> {
         u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))
     }
 
-    /// Learns that the variable declared at `at` is given a value of type `of`.
-    fn declare(&mut self, at: usize, of: Type) -> Result<(), OutOfMemory> {
-        match self.declared.iter_mut().find(|(other, _)| *other == at) {
-            None => {
-                fallible::push(&mut self.declared, (at, of))?;
-                self.changed = true;
-            }
-            Some((_, known)) => {
-                if let Some(merged) = self.shapes.merge(*known, of)?.filter(|merged| merged != known) {
-                    *known = merged;
-                    self.changed = true;
-                }
-            }
+    /// Returns the number of the variable `name` that is declared at `at`.
+    fn declaration(&mut self, at: usize, name: &str) -> Result<usize, OutOfMemory> {
+        if let Some(number) = self.declared.iter().position(|other| other.at == at && other.name == name) {
+            return Ok(number);
+        }
+        fallible::push(&mut self.declared, Declared { at, name: fallible::copy(name)?, of: None })?;
+        Ok(self.declared.len() - 1)
+    }
+
+    /// Learns that the declared variable with this number is given a value of type `of`.
+    fn declare(&mut self, number: usize, of: Type) -> Result<(), OutOfMemory> {
+        let Some(declared) = self.declared.get_mut(number) else { return Ok(()) };
+        let merged = match declared.of {
+            None => Some(of),
+            Some(known) => self.shapes.merge(known, of)?,
+        };
+        if merged.is_some() && merged != declared.of {
+            declared.of = merged;
+            self.changed = true;
         }
         Ok(())
     }

@@ -54,7 +54,7 @@ pub(super) struct Variable {
     /// The first word of its value.
     pub at: Word,
     pub of: Type,
-    /// The position of a declaration without a value, whose type is inferred from all assignments. `None` if the
+    /// The number of a declaration without a value, whose type is inferred from all assignments. `None` if the
     /// declaration gives a value.
     pub declared: Option<usize>,
     /// Whether the type is a guess.

@@ -265,7 +265,11 @@ impl Parser<'_> {
         let argument = self.argument(word)?;
         self.advance()?;
         match argument {
-            Some(mut argument) => argument.value(),
+            Some(mut argument) => {
+                let value = argument.value()?;
+                argument.end_argument()?;
+                Ok(value)
+            }
             None => self.expansion(word, start),
         }
     }
@@ -349,7 +353,11 @@ impl Parser<'_> {
         self.advance()?;
         let mut to = match (name, argument) {
             (Some(name), _) => TypeForm::Named(name),
-            (None, Some(mut argument)) => argument.type_form()?,
+            (None, Some(mut argument)) => {
+                let to = argument.type_form()?;
+                argument.end_argument()?;
+                to
+            }
             (None, None) if word == "typeof" => {
                 self.expect("(")?;
                 let of = match self.token {

@@ -227,6 +227,14 @@ impl<'a> Parser<'a> {
         Ok(Some(self.elsewhere(position, scope.outer)?))
     }
 
+    /// Checks that the parser for an argument has come to the end of that.
+    pub fn end_argument(&self) -> Result<(), Error> {
+        match self.token {
+            Token::Sign("," | ")") => Ok(()),
+            _ => Err(self.here(Problem::Expected { sign: "," })),
+        }
+    }
+
     /// Returns a parser for another part of the text.
     fn elsewhere<'b>(&self, position: usize, scope: Option<&'b Scope<'b>>) -> Result<Parser<'b>, Error>
     where
@@ -299,6 +307,9 @@ impl<'a> Parser<'a> {
             match self.token {
                 Token::End => return Err(open.error(Problem::Expected { sign: ")" })),
                 Token::Sign("," | ")") if depth == 0 => {
+                    if self.span == first {
+                        return Err(self.here(Problem::Value));
+                    }
                     fallible::push(&mut places, first.to(self.last))?;
                     let is_last = self.token == Token::Sign(")");
                     self.advance()?;

@@ -173,8 +173,6 @@ impl<'a> Parser<'a> {
             self.expect("=")?;
             let value = match &self.token {
                 Token::Integer(number) => SettingValue::Number(*number),
-                Token::Word("false") => SettingValue::Number(0),
-                Token::Word("true") => SettingValue::Number(1),
                 Token::Word(word) => SettingValue::Text(fallible::copy(word)?),
                 Token::Text(text) => SettingValue::Text(fallible::copy(text)?),
                 _ => return Err(self.here(Problem::Value)),
@@ -191,6 +189,9 @@ impl<'a> Parser<'a> {
     fn map_declaration(&mut self, maps: &mut Vec<Spanned<MapDeclaration>>) -> Result<Cursor<'a>, Error> {
         let start = self.span;
         let Token::Map(name) = self.token else { return Err(self.here(Problem::MapDeclaration)) };
+        if maps.iter().any(|map| map.node.name == name) {
+            return Err(self.here(Problem::MapTwice));
+        }
         let name = fallible::copy(name)?;
         self.advance()?;
         self.expect("=")?;

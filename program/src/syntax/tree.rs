@@ -48,7 +48,7 @@ pub struct Setting {
 /// The value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingValue {
-    /// A number; `true` is 1, and `false` is 0.
+    /// A number.
     Number(u64),
     /// A word or a string.
     Text(String),

@@ -76,6 +76,7 @@ fn every_error_is_shown() {
         MapDeclaration,
         MacroHead,
         MacroTwice,
+        MapTwice,
         MacroMap,
         MacroVariable,
         MacroWithin,

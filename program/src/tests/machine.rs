@@ -230,6 +230,16 @@ pub(super) fn printed(program: &str, hits: &[&[u64]]) -> String {
     bed.finish()
 }
 
+/// Returns what `kprobe:f { body }` prints for one hit with these arguments.
+pub(super) fn once(body: &str, arguments: &[u64]) -> String {
+    printed(&format!("kprobe:f {{ {body} }}"), &[arguments])
+}
+
+/// Returns what `print` shows for an expression, with arg0 to arg3 being 10, 3, -1 and 0x8000.
+pub(super) fn value(expression: &str) -> String {
+    once(&format!("print({expression});"), &[10, 3, u64::MAX, 0x8000]).trim_end().into()
+}
+
 /// Returns why `program` is refused: the mark below its line, and the sentence.
 pub(super) fn refused(program: &str) -> String {
     match parse(program).and_then(|tree| check(&tree, &Image)) {

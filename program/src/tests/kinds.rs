@@ -1,0 +1,312 @@
+//! Values that are more than numbers: strings, bytes, tuples, records, arrays, addresses and times.
+
+use std::format;
+use std::string::String;
+
+use super::machine::{Task, once, refused, value};
+
+#[test]
+fn strings_are_measured_and_looked_through() {
+    for (expression, shown) in [
+        ("strlen(\"\")", "0"),
+        ("strlen(\"12345678\")", "8"),
+        ("len(\"123456789\")", "9"),
+        ("strstr(\"needle in hay\", \"hay\")", "10"),
+        ("strstr(\"aab\", \"ab\")", "1"),
+        ("strstr(\"ab\", \"abc\")", "-1"),
+        ("strstr(\"\", \"\")", "0"),
+        ("strcontains(\"blk::submit\", \"::sub\")", "1"),
+        ("strcontains(\"blk::submit\", \"::Sub\")", "0"),
+        ("strcontains(comm, \"ork\")", "1"),
+        ("probetype", "kprobe"),
+        ("ncpus", "4"),
+        ("rand <= 0xffffffff && rand != rand", "1"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+}
+
+#[test]
+fn questions_about_types_are_answered_without_a_hit() {
+    for (expression, shown) in [
+        ("is_integer(arg0)", "1"),
+        ("is_integer(comm)", "0"),
+        ("is_unsigned_integer(arg0)", "1"),
+        ("is_unsigned_integer((s64)arg0)", "0"),
+        ("is_ptr((u8 *)arg0)", "1"),
+        ("is_ptr(arg0)", "0"),
+        ("is_str(\"a\")", "1"),
+        ("is_str(probetype)", "1"),
+        ("is_str(func)", "0"),
+        ("is_array(arg0)", "0"),
+        ("is_literal(\"a\")", "1"),
+        ("is_literal(12)", "1"),
+        ("is_literal(arg0)", "0"),
+        ("sizeof(u8)", "1"),
+        ("sizeof(uint16_t)", "2"),
+        ("sizeof(int32)", "4"),
+        ("sizeof(u16*)", "8"),
+        ("sizeof(arg0)", "8"),
+        ("sizeof((s16)arg0)", "2"),
+        ("sizeof(*(u32 *)arg3)", "4"),
+        ("sizeof(\"abc\")", "4"),
+        ("sizeof((1, 2))", "16"),
+        ("strcap(\"abc\")", "3"),
+        ("strcap(comm)", "15"),
+        ("default_str_length", "63"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+    // Nothing of it is evaluated.
+    assert_eq!(once("$x = 1; print(sizeof($x++)); print($x);", &[]), "8\n1\n");
+    // A variable has its type before the text that gives it one.
+    let later = "let $v; if (is_str($v)) { @y = \"text\"; } else { @y = 1; } $v = \"a\"; print(@y); clear(@y);";
+    assert_eq!(once(later, &[]), "@y: text\n");
+    // So does what is made of it.
+    for made in ["$w = $v;", "let $w; $w = $v;", "$w = ($v, 1).0;", "$w = (ncpus ? $v : $v);"] {
+        let later = format!(
+            "let $v; {made} if (is_str($w)) {{ @y = \"text\"; }} else {{ @y = 1; }} $v = \"a\"; print(@y); clear(@y);"
+        );
+        assert_eq!(once(&later, &[]), "@y: text\n", "{made}");
+    }
+    let sized = "let $v; if (sizeof(($v, 1)) > 16) { @y = \"long\"; } else { @y = 1; } $v = \"longer than 7\"; \
+        print(@y); clear(@y);";
+    assert_eq!(once(sized, &[]), "@y: long\n");
+    // The room for a string grows by a later assignment.
+    let grown = "@x = \"a\"; if (strcap(@x) < 10) { @y = 1; } else { @y = \"text\"; } @x = \"longer than 7\"; \
+        print(@y); clear(@x); clear(@y);";
+    assert_eq!(once(grown, &[]), "@y: text\n");
+    // A variable that nothing gives a type is a number.
+    assert_eq!(once("let $v; @z = sizeof($v); print(@z); clear(@z);", &[]), "@z: 8\n");
+    assert_eq!(once("let $v; $v = $v + 1; @z = $v; $w = @z; let $u; $u = $w; @y = $u;", &[]), "@y: 1\n@z: 1\n");
+    // A distribution is none of these.
+    assert_eq!(once("@h = hist(1); print((is_integer(@h), is_ptr(@h))); clear(@h);", &[]), "(0, 0)\n");
+    let later = "if (is_str(@v)) { @y = \"text\"; } else { @y = 1; } @v = \"a\"; print(@y); clear(@y); clear(@v);";
+    assert_eq!(once(later, &[]), "@y: text\n");
+}
+
+#[test]
+fn bytes_are_swapped_within_the_width_of_a_number() {
+    for (expression, shown) in [
+        ("bswap(0x0102030405060708) == 0x0807060504030201", "1"),
+        ("bswap((u16)0x1234) == 0x3412", "1"),
+        ("bswap((u32)arg1 + 0) == 0x300000000000000", "1"),
+        ("bswap((u32)arg1) == 0x3000000", "1"),
+        ("bswap((s16)arg2)", "65535"),
+        ("bswap((u16)arg3)", "128"),
+        ("bswap((u8)arg0)", "10"),
+        ("bswap(arg3) == 0x80000000000000", "1"),
+        ("bswap(bswap(arg3 * arg1 + 0x123456789abcdef)) - arg3 * arg1 == 0x123456789abcdef", "1"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+}
+
+#[test]
+fn bytes_are_shown_as_characters_or_numbers() {
+    for (body, shown) in [
+        ("print(buf(0x8007, 3));", "g\\x00o\n"),
+        (
+            "printf(\"%r|%rx|%rh|\", buf(0x8018, 3), buf(0x8018, 3), buf(0x8018, 3));",
+            " \\xff\\xfe|\\x20\\xff\\xfe|20 ff fe|",
+        ),
+        ("printf(\"%-8r|%4rh\", buf(0x8000, arg0 - 8), buf(0x8000, 1));", "a       |  61"),
+        ("print(len(buf(0x8000, 9))); print(buf(0x8000, 4) == buf(0x8000, arg1)); @ = buf(0x8000, 1);", "9\n1\n@: a\n"),
+        ("print(buf(0x803e, 8));", ".?\n1 read of memory failed, and gave 0\n"),
+    ] {
+        let shown = shown.replace(".?", &String::from_utf8_lossy(&Task::with(&[]).memory[62..]));
+        assert_eq!(once(body, &[10, 4]), shown, "{body}");
+    }
+    assert_eq!(
+        refused("kprobe:f { printf(\"%r\", comm); }"),
+        "kprobe:f { printf(\"%r\", comm); }\n                        ^^^^\nthis is a string, but its conversion is for \
+         a buffer"
+    );
+}
+
+#[test]
+fn tuples_are_values_keys_and_parts() {
+    for (expression, shown) in [
+        ("(1, 2)", "(1, 2)"),
+        ("(1, \"a\", (func, comm))", "(1, a, (blk::submit, worker))"),
+        ("(1, (2, 3)).1.0", "2"),
+        ("(1, \"a\").1", "a"),
+        ("(1, \"a\") == (1, \"a\")", "1"),
+        ("(1, \"a\") != (1, \"a string that is longer\")", "1"),
+        ("(1, \"a\") == (arg0, comm)", "0"),
+        ("(arg0, comm) == (10, \"worker\")", "1"),
+        ("(arg0 ? (1, 2) : (3, 4)).1", "2"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+    let body = "@x[1, 2] = 3; @x[(1, 2)]++; $k = (4, 5); @x[$k] = 9; @x[(4, 5)]++; print(@x[1, 2]); print(has_key(@x, (4, 5))); \
+        delete(@x, (1, 2)); delete(@x[$k]); @x[7, 8] = 1;";
+    assert_eq!(once(body, &[]), "@x[1, 2]: 4\n1\n@x[7, 8]: 1\n");
+    assert_eq!(once("@n[1, (2, \"a\")] = count();", &[]), "@n[1, (2, a)]: 1\n");
+    // The longest string that is assigned to a map or a declared variable determines the type.
+    assert_eq!(
+        once("@t = (1, \"a\"); @t = (2, \"much longer\"); print(@t.1);", &[]),
+        "much longer\n@t: (2, much longer)\n"
+    );
+    assert_eq!(
+        once("@t[1] = (1, \"much longer\"); @t[2] = (2, \"a\"); $t = @t[2]; print($t); clear(@t);", &[]),
+        "(2, a)\n"
+    );
+    assert_eq!(once("let $t; if (arg0) { $t = (1, \"b\"); } print($t);", &[1]), "(1, b)\n");
+    assert_eq!(once("$t = (1, 2); $t = (3, 4); printf(\"%s %d\\n\", $t, $t.0);", &[]), "(3, 4) 3\n");
+}
+
+#[test]
+fn tuples_are_refused_where_they_are_wrong() {
+    for (body, marks, sentence) in [
+        ("print((1, 2).2);", "      ^^^^^^^^", "this has to be from 0 to 1"),
+        ("print(5.0);", "      ^^^", "this is an integer, but a tuple is expected"),
+        ("print((1, 2) + 1);", "      ^^^^^^", "this is a tuple, but an integer is expected"),
+        ("print((1, 2) == (1, 2, 3));", "      ^^^^^^^^^^^^^^^^^^^", "a tuple and a tuple cannot be combined"),
+        ("@x = (1, 2); @x = (1, comm);", "             ^^", "this map is set to another type elsewhere"),
+        (
+            "$x = (1, \"a\"); $x = (1, comm);",
+            "                    ^^^^^^^^^",
+            "this is a tuple, but a tuple is expected",
+        ),
+    ] {
+        assert_eq!(
+            refused(&format!("kprobe:f {{ {body} }}")),
+            format!("kprobe:f {{ {body} }}\n           {marks}\n{sentence}")
+        );
+    }
+}
+
+#[test]
+fn records_are_tuples_whose_parts_have_names() {
+    for (body, shown) in [
+        (
+            "$a = (color=\"green\", size=2); print($a); print($a.size); print($a.0);",
+            "{ .color = green, .size = 2 }\n2\ngreen\n",
+        ),
+        ("$a = (x=1, y=(z=\"in\", w=3)); print($a.y.z); print(($a.y.w + 1, $a.x));", "in\n(4, 1)\n"),
+        (
+            "@r[(a=1, b=2)] = (n=\"one\", v=arg0); @r[(a=1, b=2)] = (n=\"another one\", v=2); print(@r[1, 2].n); clear(@r);",
+            "another one\n",
+        ),
+        ("print((1,)); $t = (\"alone\",); print($t.0);", "(1,)\nalone\n"),
+        ("print(config.max_strlen); print(config.stack_mode); print(config.missing_probes);", "63\nbpftrace\nerror\n"),
+        ("print({ (k=7) }.k);", "7\n"),
+    ] {
+        assert_eq!(once(body, &[3]), shown, "{body}");
+    }
+    for (body, why) in [
+        ("$a = (x=1, x=2);", "the parts of a record have different names"),
+        ("$a = (x=1, y=2); print($a.z);", "the record has no part of this name"),
+        ("$a = (x=1); $a = (y=1);", "expected"),
+        ("$a = 1; print($a.z);", "bpftrace's `.` is not supported"),
+        ("$a = (x=1, y);", "a `=` is expected here"),
+        ("print(config.colors);", "this setting is unknown"),
+    ] {
+        let program = format!("kprobe:f {{ {body} }}");
+        assert!(refused(&program).contains(why), "{program}: {}", refused(&program));
+    }
+}
+
+#[test]
+fn addresses_of_networks_are_shown_and_read() {
+    for (body, shown) in [
+        (
+            "print(ntop(0x0f02000a)); print(ntop(2, 0x0100007f)); @[ntop(pton(\"10.0.2.2\"))] = 1;",
+            "10.0.2.15\n127.0.0.1\n@[10.0.2.2]: 1\n",
+        ),
+        (
+            "print(pton(\"10.0.2.15\") == 0x0f02000a); print(pton(\"fe80::1\")); print(pton(\"::1\") == pton(\"0::1\"));",
+            "1\nfe80::1\n1\n",
+        ),
+        ("print(pton(\"fe80::1\") == pton(\"fe80::2\")); print(pton(\"1::1\") != pton(\"2::1\"));", "0\n1\n"),
+        ("print(macaddr(0x8000)); printf(\"%s|\", macaddr(0x8000));", "61:20:73:74:72:69\n61:20:73:74:72:69|"),
+        ("print((memcmp(0x8000, 0x8000, 5), memcmp(0x8000, 0x8001, 5)));", "(0, 1)\n"),
+        ("@d[1] = 2; print((delete(@d, 1), delete(@d, 1), len(@d)));", "(1, 0, 0)\n"),
+        ("print((reg(\"r0\"), reg(\"x0\")));", "(3, 3)\n"),
+    ] {
+        assert_eq!(once(body, &[3]), shown, "{body}");
+    }
+    for (body, why) in [
+        ("print(pton(\"10.0.2\"));", "an address is written as in pton"),
+        ("print(ntop(3, 1));", "an address is a number of 4 bytes"),
+        ("print(ntop(10, 1));", "an address is a number of 4 bytes"),
+        ("print(offsetof(arg0, x));", "a struct is expected here"),
+        ("print(macaddr(comm));", "expected"),
+        ("BEGIN { print(macaddr(1)); } kprobe:f { ", "only where code is probed"),
+    ] {
+        let program = if body.starts_with("BEGIN") { format!("{body} }}") } else { format!("kprobe:f {{ {body} }}") };
+        assert!(refused(&program).contains(why), "{program}: {}", refused(&program));
+    }
+    for (probe, like) in [
+        ("fentry:blk::*", "kprobe:blk::*"),
+        ("f:f", "kprobe:f"),
+        ("fexit:f", "kretprobe:f"),
+        ("rawtracepoint:sched:x", "tracepoint:sched:x"),
+        ("first=kprobe:f", "kprobe:f"),
+    ] {
+        assert_eq!(crate::syntax::parse(&format!("{probe} {{ }}")).unwrap().to_string(), format!("{like} {{ }}"));
+    }
+}
+
+#[test]
+fn integers_are_cast_to_arrays_and_back() {
+    for (body, shown) in [
+        ("$a = (int8[8])12345; printf(\"%x %x\\n\", $a[0], $a[1]); printf(\"%d\\n\", (uint64)$a);", "39 30\n12345\n"),
+        (
+            "print((u8[2])(u16)0x1234); print((s8[])(u32)0xff); @a = (u16[4])arg0;",
+            "[52, 18]\n[-1, 0, 0, 0]\n@a: [3, 0, 0, 0]\n",
+        ),
+        ("print((u32)(u8[4])(u32)arg1 == (u32)arg1); print((u16[])(u8[4])(u32)0x10002);", "1\n[2, 1]\n"),
+        ("print((sizeof(u32[10]), sizeof((u8[4])(u32)1), is_array((u8[8])1), is_array(1)));", "(40, 4, 1, 0)\n"),
+        ("print((u8[4])(u32)pton(\"10.0.2.15\") == (u8[4])(u32)0x0f02000a); print(((u8[8])(u64)7)[0] + 1);", "1\n8\n"),
+        ("let $x: u8[2] = (u16)513; print($x); $x = (u8[2])(u16)1; print($x[1]);", "[1, 2]\n0\n"),
+    ] {
+        assert_eq!(once(body, &[3, 0x8877_6655_4433_2211]), shown, "{body}");
+    }
+    for (body, why) in [
+        ("$a = (u8[4])arg0;", "this value has 8 bytes, and the type 4"),
+        ("$a = (u32)(u8[2])(u16)1;", "this value has 2 bytes, and the type 4"),
+        ("$a = (u8[0])arg0;", "this value has 8 bytes"),
+        ("$a = (u32[])(u16)1;", "this value has 2 bytes, and the type 4"),
+        ("print(sizeof(u32[]));", "the number of elements is missing here"),
+        ("$a = (u8[4])comm;", "expected"),
+    ] {
+        let program = format!("kprobe:f {{ {body} }}");
+        assert!(refused(&program).contains(why), "{program}: {}", refused(&program));
+    }
+}
+
+#[test]
+fn times_are_nanoseconds_and_shown_by_a_format() {
+    for (expression, shown) in [
+        ("1s", "1000000000"),
+        ("5ms + 10us + 1ns", "5010001"),
+        ("1m + 1h + 1d", "90060000000000"),
+        ("1_000us", "1000000"),
+        ("true + true + false", "2"),
+        ("strftime(\"%H:%M:%S|%f\", 1h + 2m + 3s + 4us)", "01:02:03|000004"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+    assert_eq!(
+        once("printf(\"%s,%5d\\n\", strftime(\"%S\", arg0), 7); @ = strftime(\"%T\", 61s);", &[9_000_000_000]),
+        "09,    7\n@: 00:01:01\n"
+    );
+    assert_eq!(once("time(\"%s\\n\"); time();", &[]), "0\n00:00:00\n");
+}
+
+#[test]
+fn casts_cut_and_extend() {
+    for (expression, shown) in [
+        ("(u8)arg2", "255"),
+        ("(s8)arg2", "-1"),
+        ("(uint16_t)arg2", "65535"),
+        ("(int32)arg2", "-1"),
+        ("(u32)(arg2 << 4)", "4294967280"),
+        ("(u8)300", "44"),
+        ("(u64)-1", "18446744073709551615"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+}

@@ -1,0 +1,57 @@
+//! Macros.
+
+use std::format;
+
+use super::machine::{printed, refused};
+
+#[test]
+fn macros_see_nothing_of_their_callers_but_their_parameters() {
+    let macros = "macro one() { 1 } macro add_one(x) { x + 1 } macro add_two(x) { add_one(x) + 1 } \
+        macro each($a, @b) { $a += 1; @b += 1; } macro thrice(x) { x; x; x; } macro to_pointer(a, b) { (a*)b } \
+        macro own() { let $a = 50; $a += 1; $a } macro own(x) { let $x = x; $x * $x } macro entry(@b, k) { @b[k] = k; } \
+        macro typed(x) { let $v; $v = x; $v }";
+    for (body, shown) in [
+        ("print(one()); print(one); print(one + one);", "1\n1\n2\n"),
+        ("$a = 10; print(add_one($a)); print(add_one(1 + 1) * 2);", "11\n6\n"),
+        ("$a = 10; @b = 5; each($a, @b); print($a + @b); clear(@b);", "17\n"),
+        ("thrice({ printf(\"hi\") }); print(add_two(1));", "hihihi3\n"),
+        ("printf(\"%x\", to_pointer(typeof(u8), 255) + 1);", "100"),
+        ("$a = 1; print(own()); print($a); $x = 3; print(own($x + 1)); print($x);", "51\n1\n16\n3\n"),
+        ("$i = 0; thrice({ $i += add_one($i) }); print($i);", "7\n"),
+        (
+            "print(typed(1) + typed(2)); print(typed(\"text\")); print(typed(\"a longer text\"));",
+            "3\ntext\na longer text\n",
+        ),
+        ("entry(@c, 7); @c[7] = add_one(@c[7]); print(@c[7]); clear(@c);", "@c[7]: 8\n"),
+    ] {
+        assert_eq!(printed(&format!("{macros} kprobe:f {{ {body} }}"), &[&[]]), shown, "{body}");
+        // A macro may stand behind its use.
+        assert_eq!(printed(&format!("kprobe:f {{ {body} }} {macros}"), &[&[]]), shown, "{body}");
+    }
+    for (program, why) in [
+        ("macro a() { @x++; } BEGIN { a(); }", "a macro uses only maps that are its parameters"),
+        ("macro a($x) { $x++; } BEGIN { @x = 1; a(@x); }", "this macro expects a variable here"),
+        ("macro a($x) { $x++; } BEGIN { a(1 + 1); }", "this macro expects a variable here"),
+        ("macro a(@x) { @x++; } BEGIN { a(1); }", "a map is expected here"),
+        ("macro a() { b() } macro b() { a() } BEGIN { print(a()); }", "a macro cannot call itself"),
+        ("macro a(x) { x } macro a(y) { y } BEGIN { print(a(1)); }", "there is another macro with this name"),
+        ("macro a(x) { x } BEGIN { print(a()); }", "this function takes 1 argument"),
+        ("macro a($x) { print($y); } BEGIN { $y = 1; a($y); }", "this variable is not set yet"),
+        ("macro a(x) { x } BEGIN { print(a(1 2)); }", "a `,` is expected here"),
+        ("macro a(x) { x } BEGIN { $x = 1; print(a($x = 5)); }", "a `,` is expected here"),
+        ("macro a(x) { x } BEGIN { print(a(,)); }", "a value is expected here"),
+        ("macro a(x, y) { x } BEGIN { print(a(1,)); }", "a value is expected here"),
+        ("macro a(x) { (x)1 } BEGIN { print(a(typeof(u8) 2)); }", "a `,` is expected here"),
+        ("macro 7() { } BEGIN { }", "a macro is written as macro name"),
+        ("macro a(1) { } BEGIN { }", "a macro is written as macro name"),
+        ("macro a(x) { 1 BEGIN { }", "this block is not closed"),
+        (
+            "macro a(x) { x + x } macro b(x) { a(a(a(x))) } BEGIN { $s = b(b(b(1))); print(b($s)); }",
+            "this is nested too deeply",
+        ),
+    ] {
+        assert!(refused(program).contains(why), "{program}: {}", refused(program));
+    }
+    let many = "macro m(x) { (x, x, x, x, x, x, x, x, x, x) } BEGIN { print(m(m(m(1)))); }";
+    assert!(refused(many).contains("macros are called, and their arguments used, at most 1000 times"));
+}
