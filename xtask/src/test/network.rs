@@ -12,9 +12,9 @@ mod arrival;
 mod capture;
 mod clients;
 mod curl;
-mod graphed;
 mod listed;
 mod printed;
+mod recorded;
 mod stopped;
 mod traced;
 mod visited;
@@ -46,8 +46,8 @@ use crate::{
     setup,
 };
 use capture::Packet;
-use graphed::Graphed;
 use listed::Interface;
+use recorded::{Recorded, TRACERS};
 use stopped::Stopped;
 use traced::{Check, Traced};
 use visited::Visited;
@@ -168,12 +168,15 @@ pub fn all(
     if board.cpus(configuration) == CPUS {
         let traced: fn(Host) -> Dialogue = |host| Box::new(Traced::everything(host, EVERYTHING));
         let stopped: fn(Host) -> Dialogue = |host| Box::new(Stopped::new(host));
-        let graphed: fn(Host) -> Dialogue = |host| Box::new(Graphed::new(host));
-        for (name, subject) in [("every_function", traced), ("every_instruction", stopped), ("function_graph", graphed)]
-        {
+        let mut add = |name, subject: &dyn Fn(Host) -> Dialogue| {
             let machine = machine(name);
-            let subject = subject(machine.host.clone());
-            trials.push(Trial { name, demands: Demands::default(), machine, subject: Ok(subject), is_patient: false });
+            let subject = Ok(subject(machine.host.clone()));
+            trials.push(Trial { name, demands: Demands::default(), machine, subject, is_patient: false });
+        };
+        add("every_function", &traced);
+        add("every_instruction", &stopped);
+        for tracer in &TRACERS {
+            add(tracer.name, &|host| Box::new(Recorded::new(host, tracer)));
         }
     }
     Ok(trials)

@@ -1,10 +1,10 @@
-//! A machine that serves clients while the tracer `function_graph` records every function. Every byte that clients fetch must be
-//! right, and what the machine shows of the last calls must nest for each task.
+//! A machine that serves clients while a tracer records every function. Every byte that clients fetch must be right. What
+//! the machine shows of the last calls must nest for each task by `function_graph`, and be in order by `function`.
 
 use std::{collections::HashMap, mem};
 
 use super::{
-    Host,
+    CPUS, Host,
     arrival::{Arrival, Arrived},
     curl,
     visiting::Visiting,
@@ -15,16 +15,36 @@ use crate::{
     test::dialogue::{Reply, Subject},
 };
 
-/// Sets the tracer, which is on all functions.
-const TRACE: &str = "echo function_graph > current_tracer";
 /// Commands that are typed while clients come, with a part of each reply.
 const MEANWHILE: [(&str, &str); 2] = [("run sha256 10", "10 right, 0 wrong"), ("run deflate 4", "4 right, 0 wrong")];
 /// Keeps the records, so that showing them does not replace them.
 const STOP: &str = "echo 0 > tracing_on";
-/// Shows the tasks in a column of their own.
-const SHOW_TASKS: &str = "echo funcgraph-proc > trace_options";
 /// Shows some thousand records of all CPUs.
 const SHOW: &str = "cat trace 3000";
+/// A tracer, which is on all functions.
+pub struct Tracer {
+    /// The name of the test.
+    pub name: &'static str,
+    /// Sets it.
+    set: &'static str,
+    /// Commands that show what it has recorded. The last is [`SHOW`].
+    show: &'static [&'static str],
+    /// Checks what was shown.
+    check: fn(&[String]) -> Result<(), String>,
+}
+
+/// The tracers.
+pub const TRACERS: [Tracer; 2] = [
+    Tracer {
+        name: "function_graph",
+        set: "echo function_graph > current_tracer",
+        // The tasks are in a column of their own.
+        show: &["echo funcgraph-proc > trace_options", SHOW],
+        check: nesting,
+    },
+    Tracer { name: "function", set: "echo function > current_tracer", show: &[SHOW], check: order },
+];
+
 /// The fewest lines of calls that it must show.
 const LEAST: usize = 1000;
 
@@ -40,17 +60,18 @@ enum State {
 }
 
 /// The test of a machine.
-pub struct Graphed {
+pub struct Recorded {
     host: Host,
+    tracer: &'static Tracer,
     state: State,
     /// The lines since the last prompt.
     reply: Vec<String>,
 }
 
-impl Graphed {
-    /// Creates the test for a machine that was just started.
-    pub fn new(host: Host) -> Self {
-        Self { host, state: State::Arriving(Arrival::default()), reply: Vec::new() }
+impl Recorded {
+    /// Creates the test of a tracer for a machine that was just started.
+    pub fn new(host: Host, tracer: &'static Tracer) -> Self {
+        Self { host, tracer, state: State::Arriving(Arrival::default()), reply: Vec::new() }
     }
 
     /// Called at a prompt: checks the reply and decides what to type.
@@ -61,13 +82,13 @@ impl Graphed {
                 Arrived::NotYet(reply) => Ok(reply),
                 Arrived::All(_) => {
                     self.state = State::Tracing;
-                    Ok(Reply::Type(TRACE.into()))
+                    Ok(Reply::Type(self.tracer.set.into()))
                 }
             },
             State::Tracing => {
                 // The line that was typed comes first.
                 if let Some(line) = reply.get(1) {
-                    return Err(format!("the reply to `{TRACE}` is {line:?}"));
+                    return Err(format!("the reply to `{}` is {line:?}", self.tracer.set));
                 }
                 self.state = State::Visited(Visiting::begin(curl::for_some_time, self.host.lines()), 1);
                 Ok(Reply::Type(MEANWHILE[0].0.into()))
@@ -81,13 +102,13 @@ impl Graphed {
                     && let Some(result) = visiting.poll()
                 {
                     result?;
-                    self.state = State::Showing(&[SHOW_TASKS, SHOW]);
+                    self.state = State::Showing(self.tracer.show);
                     return Ok(Reply::Type(STOP.into()));
                 }
                 *typed += 1;
                 Ok(Reply::Type(MEANWHILE[(*typed - 1) % MEANWHILE.len()].0.into()))
             }
-            State::Showing([]) => nesting(&reply).map(|()| Reply::Done(Ok(()))),
+            State::Showing([]) => (self.tracer.check)(&reply).map(|()| Reply::Done(Ok(()))),
             State::Showing(commands) => {
                 let (&next, rest) = commands.split_first().expect("it is not empty");
                 *commands = rest;
@@ -97,7 +118,7 @@ impl Graphed {
     }
 }
 
-impl Subject<()> for Graphed {
+impl Subject<()> for Recorded {
     fn prompt(&self) -> &'static str {
         PROMPT
     }
@@ -190,9 +211,48 @@ fn nesting(lines: &[String]) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks the lines ` TASK [CPU] FLAGS TIME: FUNCTION <-CALLER`: the times of each CPU ascend, and every call has a caller.
+fn order(lines: &[String]) -> Result<(), String> {
+    let mut last: HashMap<&str, f64> = HashMap::new();
+    let mut calls = 0;
+    for line in lines {
+        let Some((place, call)) = line.split_once(": ").filter(|(place, _)| place.contains(" [")) else { continue };
+        let mut words = place.split_once(" [").map_or("", |(_, rest)| rest).split_whitespace();
+        let (Some(cpu), Some(time)) = (words.next(), words.next_back().and_then(|time| time.parse().ok())) else {
+            return Err(format!("{line:?} has no CPU or no time"));
+        };
+        if !call.split_once(" <-").is_some_and(|(function, caller)| !function.is_empty() && !caller.is_empty()) {
+            return Err(format!("{line:?} has no function or no caller"));
+        }
+        if last.insert(cpu, time).is_some_and(|before| before > time) {
+            return Err(format!("{line:?} is before the last line of its CPU"));
+        }
+        calls += 1;
+    }
+    if calls < LEAST || last.len() < CPUS as usize {
+        return Err(format!("only {calls} calls were shown, on {} CPUs", last.len()));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_are_in_the_order_of_their_cpu() {
+        let check = |lines: &[&str]| {
+            let many =
+                (0..LEAST).map(|time| format!("  idle-{0}  [00{0}] d....  1.{time:06}: f <-g", time % CPUS as usize));
+            order(&many.chain(lines.iter().map(|line| (*line).to_owned())).collect::<Vec<_>>())
+        };
+        check(&["# CPU", "  main-3  [001] .....     2.000000: a::<b: c> <-<d as e>::f", "CPU:1 [LOST 3 EVENTS]"])
+            .unwrap();
+        check(&["  main-3  [001] .....     0.000000: a <-b"]).unwrap_err();
+        check(&["  main-3  [001] .....     2.000000: a <-"]).unwrap_err();
+        check(&["  main-3  [001] .....     soon: a <-b"]).unwrap_err();
+        order(&[]).unwrap_err();
+    }
 
     fn check(lines: &[&str]) -> Result<(), String> {
         let many = (0..LEAST).map(|_| " 1)     idle-9     |   1.000 us    |        d();".to_owned());
