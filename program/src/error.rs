@@ -726,6 +726,7 @@ impl fmt::Display for Problem {
             Self::ArgumentCount { least, most } => {
                 return write!(f, "this function takes {least} to {most} arguments");
             }
+            Self::Type { wanted, found } if wanted == found => return write!(f, "this is {found} of another type"),
             Self::Type { wanted, found } => return write!(f, "this is {found}, but {wanted} is expected"),
             Self::Types { left, right } => return write!(f, "{left} and {right} cannot be combined"),
             Self::Formats => "the two times have different formats",

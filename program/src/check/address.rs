@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr};
 
 use kprobes_types::{Kind, Type as RustType};
-use kprobes_vm::code::{Arithmetic, Op, Operand, Word};
+use kprobes_vm::code::{Arithmetic, Op, Operand, Type, Word};
 
 use super::call::written;
 use super::clause::Clause;
@@ -70,7 +70,10 @@ impl Clause<'_, '_> {
             Some(_) => return Err(of.span.error(Problem::Family)),
             None => {
                 let value = self.value(of)?;
-                (number(value, of.span)?, 4)
+                match self.address_bytes(value) {
+                    Some(bytes) => (value, bytes),
+                    None => (number(value, of.span)?, 4),
+                }
             }
         };
         if wanted.is_some_and(|wanted| wanted != u64::from(bytes)) {
@@ -78,6 +81,15 @@ impl Clause<'_, '_> {
         }
         let words = if bytes == 4 { 1 } else { 2 };
         Ok(Value { of: self.checker.rust_type(RustValue::InternetAddress { bytes }, words, span)?, ..address })
+    }
+
+    /// Returns the number of bytes of a value that is an address already.
+    fn address_bytes(&self, value: Value) -> Option<u8> {
+        let Type::Rust { shape, .. } = value.of else { return None };
+        match self.checker.rust_values.get(usize::from(shape)) {
+            Some(RustValue::InternetAddress { bytes }) => Some(*bytes),
+            _ => None,
+        }
     }
 
     /// `pton`: the bytes of an address that is written out.

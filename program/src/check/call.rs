@@ -108,6 +108,11 @@ impl Clause<'_, '_> {
             ("ntop", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
             ("pton", [text]) => self.parsed_address(text, span),
             ("offsetof", [of, field]) => self.unrun(|clause| clause.offset_of(of, field)),
+            ("memcmp", [one, other, length])
+                if matches!(self.unrun(|clause| clause.value(one))?.of, Type::Text { .. }) =>
+            {
+                self.compare(one, other, length, span)
+            }
             ("memcmp", [one, other, length]) => {
                 let (one, other) = (self.bytes(one, length, span)?, self.bytes(other, length, span)?);
                 self.differ(one, other, longer(one, other), span)

@@ -167,7 +167,7 @@ fn tuples_are_refused_where_they_are_wrong() {
         (
             "$x = (1, \"a\"); $x = (1, comm);",
             "                    ^^^^^^^^^",
-            "this is a tuple, but a tuple is expected",
+            "this is a tuple of another type",
         ),
     ] {
         assert_eq!(
@@ -198,7 +198,7 @@ fn records_are_tuples_whose_parts_have_names() {
     for (body, why) in [
         ("$a = (x=1, x=2);", "the parts of a record have different names"),
         ("$a = (x=1, y=2); print($a.z);", "the record has no part of this name"),
-        ("$a = (x=1); $a = (y=1);", "expected"),
+        ("$a = (x=1); $a = (y=1);", "of another type"),
         ("$a = 1; print($a.z);", "bpftrace's `.` is not supported"),
         ("$a = (x=1, y);", "a `=` is expected here"),
         ("print(config.colors);", "this setting is unknown"),
@@ -222,6 +222,14 @@ fn addresses_of_networks_are_shown_and_read() {
         ("print(pton(\"fe80::1\") == pton(\"fe80::2\")); print(pton(\"1::1\") != pton(\"2::1\"));", "0\n1\n"),
         ("print(macaddr(0x8000)); printf(\"%s|\", macaddr(0x8000));", "61:20:73:74:72:69\n61:20:73:74:72:69|"),
         ("print((memcmp(0x8000, 0x8000, 5), memcmp(0x8000, 0x8001, 5)));", "(0, 1)\n"),
+        (
+            "print((memcmp(\"abc\", \"abd\", 2), memcmp(\"abc\", \"abd\", 3), memcmp(\"ab\", \"abc\", 3)));",
+            "(0, 1, 1)\n",
+        ),
+        (
+            "print((ntop(pton(\"fe80::1\")), ntop(10, pton(\"::1\")), ntop(pton(\"10.0.2.15\"))));",
+            "(fe80::1, ::1, 10.0.2.15)\n",
+        ),
         ("@d[1] = 2; print((delete(@d, 1), delete(@d, 1), len(@d)));", "(1, 0, 0)\n"),
         ("print((reg(\"r0\"), reg(\"x0\")));", "(3, 3)\n"),
     ] {
@@ -230,6 +238,9 @@ fn addresses_of_networks_are_shown_and_read() {
     for (body, why) in [
         ("print(pton(\"10.0.2\"));", "an address is written as in pton"),
         ("print(ntop(3, 1));", "an address is a number of 4 bytes"),
+        ("print(ntop(2, pton(\"::1\")));", "an address is a number of 4 bytes"),
+        ("$a = (1, 2); $a = (1, \"x\");", "this is a tuple of another type"),
+        ("$a = pton(\"::1\"); $a = pton(\"10.0.0.1\");", "this is an integer, but a value of Rust is expected"),
         ("print(ntop(10, 1));", "an address is a number of 4 bytes"),
         ("print(offsetof(arg0, x));", "a struct is expected here"),
         ("print(macaddr(comm));", "expected"),
