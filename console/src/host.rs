@@ -71,14 +71,24 @@ pub struct Sample {
     /// number of samples that were due since the one before and could not be taken; and the registers of the
     /// interrupted code as they would be without probes. It takes no lock that the interrupted code may hold, allocates
     /// nothing and does not panic. It may hit probes.
-    pub take: unsafe fn(usize, usize, u64, &TrapFrame),
+    ///
+    /// Returns whether it took the sample. If it did not, the sample counts as one that could not be taken, and it is not
+    /// called again on this CPU.
+    pub take: unsafe fn(usize, usize, u64, &TrapFrame) -> bool,
     /// The first argument.
     pub data: usize,
 }
 
 /// CPUs that are being sampled. Dropping it ends that; when the drop returns, no sample is being taken, and none will
 /// be.
-pub trait Sampled: Send + Sync {}
+pub trait Sampled: Send + Sync {
+    /// Ends the sampling, as dropping it does. Returns the number of samples, of all periods and CPUs, that were due,
+    /// could not be taken, and were not passed to a later [`take`](Sample::take).
+    ///
+    /// `ended` is for how long no samples have been taken any more, if that is so. Samples due since then do not count.
+    /// Nor does the last one before, of each period on each CPU, which may have been on its way.
+    fn stop(self: Box<Self>, ended: Option<Duration>) -> u64;
+}
 
 /// A clock that interrupts every CPU to see what it does.
 ///

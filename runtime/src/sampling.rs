@@ -11,7 +11,8 @@
 //! There is one timer for each CPU, and one [`Sampler`] at a time. A sampler has any number of periods. The timer is
 //! set for the next deadline among them. Deadlines are multiples of the period since the start, so they do not drift,
 //! and they are the same on all CPUs. A deadline that was not met before the next one of its period is missed: the handler
-//! gets their number with the next sample. After a sample, the CPU has at least as much time for other work as the sample took.
+//! gets their number with the next sample, and [`Sampler::stop`] returns the number of those that no sample followed.
+//! After a sample, the CPU has at least as much time for other work as the sample took.
 //!
 //! **Starting and stopping.** Only the CPU itself can set its timer. So both publish the plan, interrupt every CPU
 //! ([`Ipi::Sampling`]), and wait until each has set its timer by the plan. A CPU that takes that interrupt is in no
@@ -87,7 +88,9 @@ pub enum Delivery {
 /// - the index of the period;
 /// - the number of samples of this period that this CPU has missed since the one before;
 /// - the registers that the interrupted code would have without probes.
-pub type Handler = unsafe fn(usize, usize, u64, &TrapFrame);
+///
+/// Returns whether it took the sample. If it did not, the deadline is not met, and this CPU is sampled no more.
+pub type Handler = unsafe fn(usize, usize, u64, &TrapFrame) -> bool;
 
 /// What all CPUs do while they are sampled.
 struct Plan {
@@ -179,6 +182,19 @@ impl Sampler {
         publish(plan);
         Ok(Self { plan })
     }
+
+    /// Stops sampling, as the drop does. Returns the number of deadlines, of all periods and CPUs, that were not met and
+    /// that the handler has not been told of.
+    ///
+    /// `ended` is for how long the handler has taken no samples any more, if that is so. Deadlines since then do not
+    /// count. Nor does the last one before, on each CPU: its sample may have been on its way.
+    #[must_use]
+    pub fn stop(self, ended: Option<Duration>) -> u64 {
+        let end = fast::counter().saturating_sub(ended.map_or(0, time::ticks));
+        publish(ptr::null_mut());
+        // SAFETY: `start` has made the plan from a box, and the drop, which frees it, comes after this.
+        unsafe { &*self.plan }.unmet(end, ended.is_some())
+    }
 }
 
 impl Drop for Sampler {
@@ -241,8 +257,9 @@ impl Plan {
         self.start.saturating_add(next.unwrap_or(u64::MAX))
     }
 
-    /// Calls the handler for each period that has a deadline at `now` or before.
-    fn sample(&self, cpu: usize, now: u64, frame: &TrapFrame) {
+    /// Calls the handler for each period that has a deadline at `now` or before. Returns false if it did not take a
+    /// sample.
+    fn sample(&self, cpu: usize, now: u64, frame: &TrapFrame) -> bool {
         let since = now.saturating_sub(self.start);
         for (number, clock) in self.clocks.iter().enumerate() {
             let next = clock.next.of(cpu);
@@ -251,11 +268,26 @@ impl Plan {
             if last < due {
                 continue;
             }
-            next.store(last + 1, Ordering::Relaxed);
             // SAFETY: `Sampler::start` requires that the handler can be called with the data until the sampler is
             // dropped, which waits for this CPU before it frees the plan.
-            unsafe { (self.handler)(self.data, number, last - due, frame) };
+            if !unsafe { (self.handler)(self.data, number, last - due, frame) } {
+                return false;
+            }
+            next.store(last + 1, Ordering::Relaxed);
         }
+        true
+    }
+
+    /// Returns the number of deadlines at `end` or before that were not met. Without the last one of each period on each
+    /// CPU, if `is_last_on_its_way`. No CPU may follow the plan any more.
+    fn unmet(&self, end: u64, is_last_on_its_way: bool) -> u64 {
+        let since = end.saturating_sub(self.start);
+        let of_clock = |clock: &Clock| {
+            let first_after = clock.last(since) + u64::from(!is_last_on_its_way);
+            let unmet = |cpu| first_after.saturating_sub(clock.next.of(cpu).load(Ordering::Relaxed));
+            smp::running().map(unmet).sum::<u64>()
+        };
+        self.clocks.iter().map(of_clock).sum()
     }
 }
 
@@ -270,7 +302,10 @@ fn take(frame: &TrapFrame) {
     let read = |address| unsafe { nofault::read::<u64>(address) }.ok();
     // SAFETY: the current task is the one that was interrupted on this CPU.
     unsafe { probe::recover(&mut frame, &task::current_task().calls, read) };
-    plan.sample(cpu, begin, &frame);
+    if !plan.sample(cpu, begin, &frame) {
+        // The timer stays disarmed.
+        return;
+    }
     let end = fast::counter();
     // Time for other work, so that samples that take longer than their period do not stop the CPU.
     let earliest = end.saturating_add(end.saturating_sub(begin));

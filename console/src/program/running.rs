@@ -533,7 +533,7 @@ impl Program {
     /// Unregisters the probes and ends the tasks: no clause runs any more. Returns the rest of the program.
     pub fn detach(self) -> Detached {
         let Self { samples, attached, watching, tasks, shared } = self;
-        drop(samples);
+        samples.end(&shared);
         let Ended { missed, given_up } = watching.end();
         let mut unseen = attached.detach();
         unseen.hits += missed;

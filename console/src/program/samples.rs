@@ -11,7 +11,7 @@ use super::exits::Exit;
 use super::hit::{self, Site};
 use super::running::Shared;
 use crate::host::{Coverage, Sample, Sampled, SamplingClock, Unsampled, host};
-use crate::{prologue, symbol};
+use crate::{prologue, symbol, time};
 
 /// A clause that runs for samples.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +72,14 @@ impl Samples {
         Ok(())
     }
 
+    /// Ends the samples, and counts those that were due before the end of the program and have not been taken.
+    pub fn end(mut self, shared: &Shared) {
+        let Some(running) = self.running.take() else { return };
+        let end = shared.end();
+        let ended = (end != u64::MAX).then(|| Duration::from_nanos(time::nanoseconds().saturating_sub(end)));
+        shared.unsampled.fetch_add(running.stop(ended), Ordering::Relaxed);
+    }
+
     /// Returns why only code that has interrupts unmasked is sampled, if that is so.
     pub fn unmasked_only(&self) -> Option<&'static str> {
         match self.coverage {
@@ -82,17 +90,17 @@ impl Samples {
 }
 
 /// Takes a sample for the clause with this number, after `missed` that could not be taken, of the code that was interrupted
-/// with the registers `frame`. What the clause asks about the code is looked up here, because these functions may be
+/// with the registers `frame`. Returns false if the program is ending. What the clause asks about the code is looked up here, because these functions may be
 /// probed.
 ///
 /// # Safety
 ///
 /// `shared` must be the address of a `Shared` that lives, and all interrupts must be masked.
-unsafe fn take(shared: usize, number: usize, missed: u64, frame: &TrapFrame) {
+unsafe fn take(shared: usize, number: usize, missed: u64, frame: &TrapFrame) -> bool {
     let shared: *const Shared = core::ptr::with_exposed_provenance(shared);
     // SAFETY: the caller guarantees that the `Shared` lives (see # Safety).
     let program = unsafe { &*shared };
-    let Some(sampled) = program.sampled.get(number).filter(|_| !program.is_ending()) else { return };
+    let Some(sampled) = program.sampled.get(number).filter(|_| !program.is_ending()) else { return false };
     program.unsampled.fetch_add(missed, Ordering::Relaxed);
     let pc = frame.pc as usize;
     let function = sampled.wants_function.then(|| symbol::function(pc)).flatten().unwrap_or(pc..pc);
@@ -108,4 +116,5 @@ unsafe fn take(shared: usize, number: usize, missed: u64, frame: &TrapFrame) {
     };
     // SAFETY: the program of the site lives (see # Safety).
     unsafe { hit::run_sample(&site, frame) };
+    true
 }

@@ -167,7 +167,11 @@ unsafe impl SamplingClock for SamplingTimer {
     }
 }
 
-impl Sampled for Sampler {}
+impl Sampled for Sampler {
+    fn stop(self: Box<Self>, ended: Option<Duration>) -> u64 {
+        Self::stop(*self, ended)
+    }
+}
 
 fn unsampled(error: SamplingError) -> Unsampled {
     match error {

@@ -8,6 +8,7 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 
+use runtime::interrupt::fast;
 use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
 use runtime::{smp, task, time};
@@ -248,5 +249,40 @@ test!(
         }
         let out = finished(program);
         assert!(number(&out, "@samples: ") >= 2 && number(&out, "Missed ") >= 100, "{out}");
+    }
+);
+
+/// The counter when a CPU had masked all interrupts; 0 before that.
+static MASKED_SINCE: AtomicU64 = AtomicU64::new(0);
+
+test!(
+    depends(cpus, interrupts, board),
+    needs SECOND_CPU,
+    fn samples_that_are_due_when_the_program_ends_are_missed() {
+        const DUE: u64 = 60;
+        let last = smp::running().last().unwrap_or(0);
+        let begin = time::counter();
+        let program = start("p:hz:1000 { @[cpu] = count(); }");
+        let masked = task::spawn_on(last, "masked", || {
+            fast::without(|| {
+                MASKED_SINCE.store(time::counter(), Relaxed);
+                spin(masked, Duration::from_millis(3 * DUE));
+            });
+        });
+        let end = move || {
+            while MASKED_SINCE.load(Relaxed) == 0 {
+                task::yield_now();
+            }
+            while milliseconds(time::counter() - MASKED_SINCE.load(Relaxed)) <= DUE {
+                core::hint::spin_loop();
+            }
+            let out = finished(program);
+            let (taken, missed) = (map(&out, "").values().sum::<u64>(), number(&out, "Missed "));
+            let outer = milliseconds(time::counter() - begin) + 1;
+            assert!(missed >= DUE, "{out}");
+            assert!(taken + missed <= outer * smp::running().count() as u64, "{outer} ms: {out}");
+        };
+        task::spawn_on(0, "end", end).join();
+        masked.join();
     }
 );
