@@ -22,7 +22,7 @@
 use alloc::boxed::Box;
 use core::fmt;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use core::time::Duration;
 
 use aarch64_kprobes::exception::{TrapFrame, nofault};
@@ -111,8 +111,6 @@ struct Clock {
 
 /// The plan of the sampler, or null.
 static PLAN: AtomicPtr<Plan> = AtomicPtr::new(ptr::null_mut());
-/// Whether there is a sampler.
-static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 /// The number of changes of the plan.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 /// The number of the last change by which each CPU has set its timer.
@@ -122,6 +120,7 @@ static FOLLOWED: PerCpu<AtomicU64> = PerCpu::new([const { AtomicU64::new(0) }; M
 #[derive(Debug)]
 pub struct Sampler {
     plan: *mut Plan,
+    _owner: fast::Owner,
 }
 
 // SAFETY: the plan is owned, and all its changing parts are atomic.
@@ -133,10 +132,11 @@ unsafe impl Sync for Sampler {}
 ///
 /// # Errors
 ///
-/// [`SamplingError::Timer`] for the first CPU whose timer does not interrupt; [`SamplingError::Busy`].
+/// [`SamplingError::Timer`] for the first CPU whose timer does not interrupt, or if the timers have another
+/// [owner](fast::Owner); [`SamplingError::Busy`].
 pub fn delivery() -> Result<Delivery, SamplingError> {
-    if IS_TAKEN.load(Ordering::Relaxed) {
-        return Err(SamplingError::Busy);
+    if fast::is_owned() {
+        return Err(busy());
     }
     let mut found = Delivery::Fast;
     for cpu in smp::running() {
@@ -147,6 +147,14 @@ pub fn delivery() -> Result<Delivery, SamplingError> {
         }
     }
     Ok(found)
+}
+
+/// Returns the error for timers that have an owner.
+fn busy() -> SamplingError {
+    match PLAN.load(Ordering::Relaxed).is_null() {
+        true => SamplingError::Timer { cpu: task::current_cpu(), why: FastError::Busy },
+        false => SamplingError::Busy,
+    }
 }
 
 impl Sampler {
@@ -172,15 +180,12 @@ impl Sampler {
         }))?;
         let start = fast::counter();
         let plan = fallible::boxed(Plan { handler, data, start, clocks })?;
-        if IS_TAKEN.swap(true, Ordering::Acquire) {
-            return Err(SamplingError::Busy);
-        }
         // SAFETY: `take` takes no lock, allocates nothing and does not panic; the caller guarantees the same for
         // `handler` (see # Safety).
-        unsafe { fast::set_handler(take) };
+        let owner = unsafe { fast::set_handler(take) }.map_err(|_| busy())?;
         let plan = Box::into_raw(plan);
         publish(plan);
-        Ok(Self { plan })
+        Ok(Self { plan, _owner: owner })
     }
 
     /// Stops sampling, as the drop does. Returns the number of deadlines, of all periods and CPUs, that were not met and
@@ -203,11 +208,10 @@ impl Drop for Sampler {
         publish(ptr::null_mut());
         // SAFETY: `start` has made the plan from a box. All CPUs have followed the change to no plan, so none uses it.
         drop(unsafe { Box::from_raw(self.plan) });
-        IS_TAKEN.store(false, Ordering::Release);
     }
 }
 
-/// Makes all CPUs follow `plan`, and waits until they do. Only the owner of `IS_TAKEN` calls this.
+/// Makes all CPUs follow `plan`, and waits until they do. Only the sampler calls this.
 fn publish(plan: *mut Plan) {
     PLAN.store(plan, Ordering::Release);
     let change = CHANGES.fetch_add(1, Ordering::Release) + 1;

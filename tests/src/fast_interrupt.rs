@@ -18,7 +18,7 @@ use kprobes_console::{symbol, tracing};
 use kprobes_trace::definition::{Command, parse};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::events::Events;
-use runtime::interrupt::fast;
+use runtime::interrupt::fast::{self, FastError};
 use runtime::memory::layout;
 use runtime::sync::{IrqLock, IrqMask};
 use runtime::task::JoinHandle;
@@ -49,7 +49,7 @@ test!(
     needs FAST_INTERRUPTS,
     fn they_come_where_interrupts_are_masked_and_pending() {
         // SAFETY: the handler only adds to an atomic.
-        unsafe { fast::set_handler(count) };
+        let owner = unsafe { fast::set_handler(count) }.unwrap();
         on_each_cpu(|| {
             let _mask = IrqMask::new();
             // The interrupt stays pending until the end.
@@ -79,6 +79,36 @@ test!(
             }
         });
         assert_eq!(TAKEN.load(Relaxed), 11 * smp::running().count() as u64);
+        drop(owner);
+    }
+);
+
+test!(
+    depends(cpus, interrupts),
+    needs FAST_INTERRUPTS,
+    fn a_second_owner_is_refused_and_the_first_keeps_its_handler() {
+        const SAMPLED: &str = "profile:hz:100 { @ = count(); }";
+        // SAFETY: both handlers only use atomics, and the second one walks frames.
+        let set = |handler| unsafe { fast::set_handler(handler) };
+        let interrupt = || {
+            let before = TAKEN.load(Relaxed);
+            fast::arm(0).unwrap();
+            while TAKEN.load(Relaxed) == before {
+                core::hint::spin_loop();
+            }
+        };
+        let owner = set(count).unwrap();
+        assert_eq!(set(sample).unwrap_err(), FastError::Busy);
+        let refusal = Program::start(SAMPLED).err().expect("the timers have an owner");
+        assert_eq!(refusal.sentence(), "the CPUs cannot be sampled: fast interrupts have another handler");
+        interrupt();
+        drop(owner);
+        assert_eq!(fast::arm(0), Err(FastError::NoHandler));
+        let program = Program::start(SAMPLED).expect("the timers have no owner");
+        assert_eq!(set(count).unwrap_err(), FastError::Busy);
+        drop(program);
+        let _owner = set(count).unwrap();
+        interrupt();
     }
 );
 
@@ -254,7 +284,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn sample_all() {
     let checker = Checker::new();
     // SAFETY: the handler only adds to atomics, walks frames, and arms the timer.
-    unsafe { fast::set_handler(sample) };
+    let _owner = unsafe { fast::set_handler(sample) }.unwrap();
     for (kind, register, _) in KINDS {
         let probes = register();
         // Results that depend on x30 differ where returns are probed.
@@ -501,7 +531,7 @@ test!(
         events.set_all_enabled(None, true).expect("probes can be armed");
         // SAFETY: the handler only adds to atomics, arms the timer, and calls functions that do nothing else, except
         // for their probes.
-        unsafe { fast::set_handler(interrupt) };
+        let _owner = unsafe { fast::set_handler(interrupt) }.unwrap();
         let tasks = callers();
         (0..ROUNDS).for_each(change_probes);
         IS_OVER.store(true, Relaxed);

@@ -2,7 +2,7 @@
 //!
 //! ```ignore
 //! // SAFETY: `sample` only adds to atomics of its own.
-//! unsafe { fast::set_handler(sample) };
+//! let _owner = unsafe { fast::set_handler(sample) }?;
 //! fast::arm(ticks)?;
 //! ```
 //!
@@ -40,7 +40,7 @@ use spin::Once;
 use super::{Controller, IN_HANDLER};
 use crate::device_tree::Interrupt;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
-use crate::task;
+use crate::{smp, task};
 
 /// Why a CPU takes no fast interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +51,10 @@ pub enum FastError {
     NoController,
     /// The interrupt controller keeps fast interrupts for secure state.
     Secure,
-    /// [`set_handler`] has not been called.
+    /// There is no [`Owner`] of the interrupts.
     NoHandler,
+    /// There is another [`Owner`] of the interrupts.
+    Busy,
 }
 
 impl FastError {
@@ -64,6 +66,7 @@ impl FastError {
             Self::NoController => "the interrupt controller has not been set up on this CPU",
             Self::Secure => "the interrupt controller keeps fast interrupts for secure state",
             Self::NoHandler => "fast interrupts have no handler",
+            Self::Busy => "fast interrupts have another handler",
         }
     }
 }
@@ -87,8 +90,10 @@ static AVAILABILITY: PerCpu<Once<Result<(), FastError>>> = PerCpu::new([const { 
 static IS_ORDINARY: PerCpu<AtomicBool> = PerCpu::new([const { AtomicBool::new(false) }; MAX_CPUS]);
 /// The number of the timer's interrupt, if it interrupts some CPU by IRQ.
 static ORDINARY: AtomicU32 = AtomicU32::new(u32::MAX);
-/// The address of the [`Handler`], or 0.
+/// The address of the [`Handler`]; 0 before there is an [`Owner`].
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
+/// Whether there is an [`Owner`].
+static IS_OWNED: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn set_interrupt(interrupt: Option<Interrupt>) {
     INTERRUPT.call_once(|| interrupt);
@@ -148,10 +153,41 @@ pub(super) fn is_ordinary_interrupt(number: u32) -> bool {
     number == ORDINARY.load(Ordering::Relaxed)
 }
 
-/// Makes `handler` the handler of fast interrupts on all CPUs. Another CPU may still be in the previous handler.
+/// The owner of the fast interrupts of all CPUs. There is one at a time. Its handler is called until it is dropped.
+#[derive(Debug)]
+#[must_use = "fast interrupts have their handler until this is dropped"]
+pub struct Owner(());
+
+impl Drop for Owner {
+    /// Disarms the timers of all CPUs. When this returns, the handler runs on no CPU.
+    ///
+    /// # Panics
+    ///
+    /// Panics if interrupts are masked: see [`on_each_cpu`](crate::smp::on_each_cpu).
+    fn drop(&mut self) {
+        HANDLER.store(ignore as *const () as usize, Ordering::Release);
+        // A CPU that answers is not in the handler, and does not call it any more.
+        smp::on_each_cpu(disarm);
+        IS_OWNED.store(false, Ordering::Release);
+    }
+}
+
+/// Handles an interrupt of a timer that was armed for an earlier owner.
+fn ignore(_: &TrapFrame) {}
+
+/// Returns whether there is an [`Owner`].
+pub(crate) fn is_owned() -> bool {
+    IS_OWNED.load(Ordering::Relaxed)
+}
+
+/// Makes `handler` the handler of fast interrupts on all CPUs, until the result is dropped.
 ///
 /// The handler runs with all of PSTATE.DAIF masked, on the stack of the interrupted task, and in its name. The timer is
 /// disarmed by then: a handler that samples periodically [arms](arm) it again.
+///
+/// # Errors
+///
+/// [`FastError::Busy`] if there is another owner, whose handler stays.
 ///
 /// # Safety
 ///
@@ -163,8 +199,13 @@ pub(super) fn is_ordinary_interrupt(number: u32) -> bool {
 /// - registers, arms and disarms no probe.
 ///
 /// It may read the frame, make a [backtrace](crate::backtrace::of_frame) of it, add to atomics, and hit probes.
-pub unsafe fn set_handler(handler: Handler) {
+pub unsafe fn set_handler(handler: Handler) -> Result<Owner, FastError> {
+    // Acquire: the timers that the previous owner has armed are disarmed.
+    if IS_OWNED.swap(true, Ordering::Acquire) {
+        return Err(FastError::Busy);
+    }
     HANDLER.store(handler as *const () as usize, Ordering::Release);
+    Ok(Owner(()))
 }
 
 /// Makes this CPU take one fast interrupt after `ticks` ticks of its counter ([`time::ticks`](crate::time::ticks)).
@@ -178,7 +219,7 @@ pub unsafe fn set_handler(handler: Handler) {
 pub fn arm(ticks: u64) -> Result<(), FastError> {
     without(|| {
         check()?;
-        if HANDLER.load(Ordering::Relaxed) == 0 {
+        if !is_owned() {
             return Err(FastError::NoHandler);
         }
         set_deadline(counter().saturating_add(ticks));
@@ -221,7 +262,7 @@ pub fn without<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Handles the interrupt of the timer. Returns false if it has no handler.
+/// Handles the interrupt of the timer. Returns false if it has never had a handler.
 pub(crate) fn dispatch(frame: &TrapFrame) -> bool {
     let handler = HANDLER.load(Ordering::Acquire);
     if handler == 0 {
@@ -235,7 +276,7 @@ pub(crate) fn dispatch(frame: &TrapFrame) -> bool {
     disarm();
     let state = &IN_HANDLER[task::current_cpu()];
     let was_in_handler = state.swap(true, Ordering::Relaxed);
-    // SAFETY: the value is not 0, so `set_handler` has stored it, from a `Handler`.
+    // SAFETY: the value is not 0, so `set_handler` or the drop of an `Owner` has stored it, from a `Handler`.
     unsafe { mem::transmute::<usize, Handler>(handler)(frame) };
     state.store(was_in_handler, Ordering::Relaxed);
     true
