@@ -14,10 +14,10 @@
 //! gets their number with the next sample, and [`Sampler::stop`] returns the number of those that no sample followed.
 //! After a sample, the CPU has at least as much time for other work as the sample took.
 //!
-//! **Starting and stopping.** Only the CPU itself can set its timer. So both publish the plan, interrupt every CPU
-//! ([`Ipi::Sampling`]), and wait until each has set its timer by the plan. A CPU that takes that interrupt is in no
-//! handler of a sample, and finds the new plan at its next one. So after the stop, no CPU uses the old plan, and all
-//! timers are disarmed. No CPU starts or stops after the boot.
+//! **Starting and stopping.** Only the CPU itself can set its timer. So the start publishes the plan and makes every CPU
+//! set its timer by it ([`smp::on_each_cpu`]), and the stop withdraws the plan and makes every CPU disarm its timer
+//! ([`fast::Owner`]). A CPU that is asked to is in no handler of a sample. So after the stop, no CPU uses the plan. No CPU
+//! starts or stops after the boot.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -30,7 +30,6 @@ use aarch64_kprobes::probe;
 use fallible::OutOfMemory;
 
 use crate::interrupt::fast::{self, FastError};
-use crate::interrupt::{self, Ipi};
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::{smp, task, time};
 
@@ -111,16 +110,13 @@ struct Clock {
 
 /// The plan of the sampler, or null.
 static PLAN: AtomicPtr<Plan> = AtomicPtr::new(ptr::null_mut());
-/// The number of changes of the plan.
-static CHANGES: AtomicU64 = AtomicU64::new(0);
-/// The number of the last change by which each CPU has set its timer.
-static FOLLOWED: PerCpu<AtomicU64> = PerCpu::new([const { AtomicU64::new(0) }; MAX_CPUS]);
 
 /// Samples all CPUs until it is dropped.
 #[derive(Debug)]
 pub struct Sampler {
     plan: *mut Plan,
-    _owner: fast::Owner,
+    /// Of the timers; `None` after the stop.
+    owner: Option<fast::Owner>,
 }
 
 // SAFETY: the plan is owned, and all its changing parts are atomic.
@@ -184,8 +180,9 @@ impl Sampler {
         // `handler` (see # Safety).
         let owner = unsafe { fast::set_handler(take) }.map_err(|_| busy())?;
         let plan = Box::into_raw(plan);
-        publish(plan);
-        Ok(Self { plan, _owner: owner })
+        PLAN.store(plan, Ordering::Release);
+        smp::on_each_cpu(follow);
+        Ok(Self { plan, owner: Some(owner) })
     }
 
     /// Stops sampling, as the drop does. Returns the number of deadlines, of all periods and CPUs, that were not met and
@@ -194,51 +191,40 @@ impl Sampler {
     /// `ended` is for how long the handler has taken no samples any more, if that is so. Deadlines since then do not
     /// count. Nor does the last one before, on each CPU: its sample may have been on its way.
     #[must_use]
-    pub fn stop(self, ended: Option<Duration>) -> u64 {
+    pub fn stop(mut self, ended: Option<Duration>) -> u64 {
         let end = fast::counter().saturating_sub(ended.map_or(0, time::ticks));
-        publish(ptr::null_mut());
+        self.end();
         // SAFETY: `start` has made the plan from a box, and the drop, which frees it, comes after this.
         unsafe { &*self.plan }.unmet(end, ended.is_some())
+    }
+
+    /// Disarms the timers of all CPUs, if they are this sampler's. When this returns, no CPU uses the plan.
+    fn end(&mut self) {
+        if let Some(owner) = self.owner.take() {
+            PLAN.store(ptr::null_mut(), Ordering::Relaxed);
+            drop(owner);
+        }
     }
 }
 
 impl Drop for Sampler {
     /// Disarms the timers of all CPUs. When this returns, the handler runs on no CPU.
     fn drop(&mut self) {
-        publish(ptr::null_mut());
-        // SAFETY: `start` has made the plan from a box. All CPUs have followed the change to no plan, so none uses it.
+        self.end();
+        // SAFETY: `start` has made the plan from a box. After the end, no CPU uses it.
         drop(unsafe { Box::from_raw(self.plan) });
     }
 }
 
-/// Makes all CPUs follow `plan`, and waits until they do. Only the sampler calls this.
-fn publish(plan: *mut Plan) {
-    PLAN.store(plan, Ordering::Release);
-    let change = CHANGES.fetch_add(1, Ordering::Release) + 1;
-    // Fast interrupts are masked, too, so that no sample sets the timer of this CPU by the old plan after `follow`.
+/// Sets the timer of this CPU by the plan.
+fn follow() {
+    // Without interrupts, so that no sample is taken between its deadline and the timer.
     fast::without(|| {
-        let this = task::current_cpu();
-        for cpu in smp::running() {
-            // A machine with one CPU may have no interrupts between CPUs.
-            if cpu == this { follow() } else { interrupt::send(cpu, Ipi::Sampling) }
+        // SAFETY: `Sampler::start` has published the plan, and frees it, in a drop, only after all calls of this.
+        if let Some(plan) = unsafe { PLAN.load(Ordering::Acquire).as_ref() } {
+            fast::set_deadline(plan.next_deadline(task::current_cpu()));
         }
     });
-    while smp::running().any(|cpu| FOLLOWED.of(cpu).load(Ordering::Acquire) < change) {
-        task::yield_now();
-    }
-}
-
-/// Sets the timer of this CPU by the plan. Called in the handler of [`Ipi::Sampling`], or with all interrupts masked. So
-/// no sample is being handled.
-pub(crate) fn follow() {
-    let change = CHANGES.load(Ordering::Acquire);
-    // SAFETY: a plan is freed only after all CPUs have followed the next change, which this CPU does not before it
-    // stores the number of that change.
-    match unsafe { PLAN.load(Ordering::Acquire).as_ref() } {
-        Some(plan) => fast::set_deadline(plan.next_deadline(task::current_cpu())),
-        None => fast::disarm(),
-    }
-    FOLLOWED.here().store(change, Ordering::Release);
 }
 
 impl Clock {
@@ -297,7 +283,7 @@ impl Plan {
 
 /// Handles the interrupt of the timer in the code whose registers are in `frame`.
 fn take(frame: &TrapFrame) {
-    // SAFETY: as in `follow`: this CPU does not follow the next change while it is here.
+    // SAFETY: the end of the sampler, which comes before the plan is freed, waits for each CPU that is here.
     let Some(plan) = (unsafe { PLAN.load(Ordering::Acquire).as_ref() }) else { return };
     let cpu = task::current_cpu();
     let begin = fast::counter();

@@ -27,7 +27,7 @@ use crate::event::{IrqHandlerEntry, IrqHandlerExit};
 use crate::memory::MapError;
 use crate::per_cpu::MAX_CPUS;
 use crate::sync::IrqLock;
-use crate::{machine, sampling, smp, task};
+use crate::{machine, smp, task};
 use bcm2836::Bcm2836;
 use gic_v2::GicV2;
 use gic_v3::GicV3;
@@ -82,18 +82,13 @@ pub enum Ipi {
     Rendezvous = 1,
     /// The CPU is to stop forever, because the machine stops.
     Stop = 2,
-    /// The CPU is to set its timer for samples.
-    Sampling = 3,
     /// The CPU is to call the function that runs on each CPU.
-    Call = 4,
+    Call = 3,
 }
 
 impl Ipi {
-    const ALL: u32 = 1 << Self::Reschedule as u32
-        | 1 << Self::Rendezvous as u32
-        | 1 << Self::Stop as u32
-        | 1 << Self::Sampling as u32
-        | 1 << Self::Call as u32;
+    const ALL: u32 =
+        1 << Self::Reschedule as u32 | 1 << Self::Rendezvous as u32 | 1 << Self::Stop as u32 | 1 << Self::Call as u32;
 }
 
 /// Why interrupts cannot be used.
@@ -253,13 +248,11 @@ fn answer(number: u32, cpu: usize, pc: usize) {
     const RESCHEDULE: u32 = Ipi::Reschedule as u32;
     const RENDEZVOUS: u32 = Ipi::Rendezvous as u32;
     const STOP: u32 = Ipi::Stop as u32;
-    const SAMPLING: u32 = Ipi::Sampling as u32;
     const CALL: u32 = Ipi::Call as u32;
     match number {
         RESCHEDULE => task::reschedule_interrupt(),
         RENDEZVOUS => smp::answer(cpu, pc),
         STOP => machine::stop_if_requested(cpu),
-        SAMPLING => sampling::follow(),
         CALL => smp::answer_call(cpu),
         _ => {}
     }
