@@ -25,6 +25,11 @@ pub enum WatchError {
         /// The number of bytes.
         length: usize,
     },
+    /// The upper bits of the address are neither all 0 nor all 1: no access has it.
+    NotCanonical {
+        /// The address of the first byte.
+        address: usize,
+    },
     /// All watchpoints are in use.
     NoneFree {
         /// The number of watchpoints that a CPU has.
@@ -34,6 +39,11 @@ pub enum WatchError {
     Masked,
     /// The kernel does not implement [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu).
     OneCpu,
+    /// The debug registers of a CPU are in use, but not by the engine.
+    Busy {
+        /// The address of the first byte.
+        address: usize,
+    },
     /// A CPU does not keep what is written to its debug registers, because a higher exception level uses them, or has
     /// fewer of them than the CPU that was asked.
     NotKept {
@@ -50,6 +60,11 @@ impl fmt::Display for WatchError {
                 "no watchpoint covers {length} bytes from {address:#x} on: one covers bytes of one aligned doubleword, or \
                  a power of two up to 2 GiB, aligned to itself"
             ),
+            Self::NotCanonical { address } => write!(
+                f,
+                "{address:#x} cannot be watched: it is no virtual address, because its upper bits are neither all 0 nor \
+                 all 1"
+            ),
             Self::NoneFree { count } => write!(f, "all {count} watchpoints of the CPU are in use"),
             Self::Masked => f.write_str(
                 "the kernel runs with debug exceptions masked (PSTATE.D), so that no access would be reported",
@@ -57,6 +72,10 @@ impl fmt::Display for WatchError {
             Self::OneCpu => f.write_str(
                 "the kernel gives no way to set the debug registers of every CPU: it does not implement \
                  `Platform::on_each_cpu`",
+            ),
+            Self::Busy { address } => write!(
+                f,
+                "{address:#x} cannot be watched: a debugger, or another part of the kernel, uses the watchpoints of a CPU"
             ),
             Self::NotKept { address } => write!(
                 f,
@@ -109,23 +128,35 @@ impl WatchpointBuilder {
         Self { data, ..self }
     }
 
-    /// Takes a pair of registers, without arming them.
+    /// Takes a pair of registers, without arming them. Each CPU tries whether its registers keep the values.
     ///
     /// # Errors
     ///
     /// No registers are free, or they cannot watch these bytes, or the kernel or the machine does not let them.
+    ///
+    /// # Panics
+    ///
+    /// If interrupts are masked, as they are in a handler: it would wait for itself.
     pub fn register(self) -> Result<Watchpoint, WatchError> {
         let Self { address, length, loads, stores, handler, data } = self;
         let range = WatchError::Range { address, length };
         let values = Values::of(address as u64, length as u64).ok_or(range)?;
         #[cfg(target_os = "none")]
-        let count = if registers::are_masked() { return Err(WatchError::Masked) } else { registers::watchpoints() };
+        let count = if registers::are_masked() {
+            return Err(WatchError::Masked);
+        } else if !is_canonical(address as u64, registers::translation_control()) {
+            return Err(WatchError::NotCanonical { address });
+        } else {
+            registers::watchpoints()
+        };
         #[cfg(not(target_os = "none"))]
         let count = SLOTS.len();
         let request = Request { address: address as u64, bytes: length as u64, values, loads, stores, handler, data };
         let number = Slot::take(count, &request).ok_or(WatchError::NoneFree { count })?;
         counted(number, true);
-        Ok(Watchpoint { number, address, is_armed: AtomicBool::new(false) })
+        let watchpoint = Watchpoint { number, address, is_armed: AtomicBool::new(false) };
+        in_turn(|| watchpoint.check())?;
+        Ok(watchpoint)
     }
 }
 
@@ -166,13 +197,23 @@ impl Watchpoint {
         watchpoints: impl IntoIterator<Item = &'a Self> + Clone,
         is_enabled: bool,
     ) -> Result<(), WatchError> {
-        assert!(!crate::interrupts::are_masked(), "CPUs cannot be waited for with interrupts masked");
-        while CHANGING.swap(true, Ordering::Acquire) {
-            platform::yield_now();
+        in_turn(|| change(watchpoints, is_enabled))
+    }
+
+    /// Finds out whether the watchpoint can be armed on all CPUs, in the turn of the caller.
+    fn check(&self) -> Result<(), WatchError> {
+        let address = self.address;
+        let _ = (is_busy(), has_failed());
+        select(self.number);
+        if !platform::on_each_cpu(try_registers) {
+            Err(WatchError::OneCpu)
+        } else if is_busy() {
+            Err(WatchError::Busy { address })
+        } else if has_failed() {
+            Err(WatchError::NotKept { address })
+        } else {
+            Ok(())
         }
-        let outcome = change(watchpoints, is_enabled);
-        CHANGING.store(false, Ordering::Release);
-        outcome
     }
 
     /// Returns the number of accesses that were reported.
@@ -241,12 +282,35 @@ pub fn initialize_cpu() {
 }
 
 #[cfg(target_os = "none")]
-use super::hit::watch::{has_failed, load_registers};
+use super::hit::watch::range::is_canonical;
+#[cfg(target_os = "none")]
+use super::hit::watch::{has_failed, is_busy, load_registers, select, try_registers};
 #[cfg(not(target_os = "none"))]
-fn load_registers() {}
+use without_registers::{has_failed, is_busy, load_registers, select, try_registers};
+
+/// The host's tests have no debug registers.
 #[cfg(not(target_os = "none"))]
-fn has_failed() -> bool {
-    false
+mod without_registers {
+    pub(super) fn select(_: usize) {}
+    pub(super) fn try_registers() {}
+    pub(super) fn load_registers() {}
+    pub(super) fn is_busy() -> bool {
+        false
+    }
+    pub(super) fn has_failed() -> bool {
+        false
+    }
+}
+
+/// Calls `change` while no other task changes which watchpoints are armed.
+fn in_turn<T>(change: impl FnOnce() -> T) -> T {
+    assert!(!crate::interrupts::are_masked(), "CPUs cannot be waited for with interrupts masked");
+    while CHANGING.swap(true, Ordering::Acquire) {
+        platform::yield_now();
+    }
+    let outcome = change();
+    CHANGING.store(false, Ordering::Release);
+    outcome
 }
 
 /// Arms or disarms, in the turn of the caller.

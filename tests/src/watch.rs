@@ -401,3 +401,45 @@ test!(
         drop(mask);
     }
 );
+
+/// Sets the registers of the last watchpoint of this CPU, and MDSCR_EL1.MDE, as a debugger in the kernel does.
+fn take_last(is_enabled: bool) {
+    // For no bytes.
+    let control = u64::from(is_enabled);
+    // SAFETY: the watchpoint watches no bytes, and nothing else uses it. Every CPU has two watchpoints.
+    unsafe {
+        asm!(
+            "msr dbgwcr1_el1, {control}", "mrs {scratch}, mdscr_el1", "bfi {scratch}, {control}, #15, #1",
+            "msr mdscr_el1, {scratch}", "isb",
+            control = in(reg) control, scratch = out(reg) _, options(nostack)
+        );
+    }
+}
+
+test!(
+    depends(cpus, core, entry),
+    fn watchpoints_that_another_owner_has_are_refused_and_stay() {
+        let one = || Watchpoint::at(word(0).addr(), 8, record).stores().register();
+        let last = smp::running().last().unwrap_or(0);
+        let on_last = |is_enabled| task::spawn_on(last, "debugger", move || take_last(is_enabled)).join();
+        on_last(true);
+        assert_eq!(one().unwrap_err(), WatchError::Busy { address: word(0).addr() });
+        // The register and MDSCR_EL1.MDE.
+        assert_eq!(enabled(), 2);
+        on_last(false);
+        drop(one().unwrap());
+        assert_eq!(enabled(), 0);
+    }
+);
+
+test!(
+    depends(core, entry),
+    fn an_address_whose_upper_bits_differ_is_refused() {
+        for address in [1 << 60, word(0).addr() & !(1 << 50)] {
+            let refused = Watchpoint::at(address, 8, record).loads().register();
+            assert_eq!(refused.unwrap_err(), WatchError::NotCanonical { address });
+        }
+        // A canonical address need not be mapped.
+        drop(Watchpoint::at(0x1000, 8, record).loads().register().unwrap());
+    }
+);

@@ -109,6 +109,13 @@ test!(
         let all: String =
             (0..=watchpoints()).map(|number| format!("w:{NAME}+{}:8:w {{ @ = count(); }} ", 8 * number)).collect();
         assert!(refused(&all).contains(&format!("all {} watchpoints of the CPU are in use", watchpoints())));
+        // The place in the text shows that `BEGIN` has not run.
+        assert_eq!(
+            refused("BEGIN { @ = count(); } w:0x1000000000000:8:w { @ = count(); }"),
+            "error: 0x1000000000000 cannot be watched: it is no virtual address, because its upper bits are neither all 0 \
+             nor all 1\n  BEGIN { @ = count(); } w:0x1000000000000:8:w { @ = count(); }\n                         \
+             ^^^^^^^^^^^^^^^^^^^^^\n"
+        );
         // A probe that is refused after them.
         assert!(
             refused(&format!("{text} insn:aarch64_kprobes::exception::handle_sync:0 {{ @ = count(); }}"))

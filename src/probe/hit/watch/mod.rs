@@ -32,7 +32,7 @@ use exits::Exits;
 #[cfg(target_os = "none")]
 pub(crate) use taken::exception;
 #[cfg(target_os = "none")]
-pub(in crate::probe) use taken::{has_failed, load_registers};
+pub(in crate::probe) use taken::{has_failed, is_busy, load_registers, select, try_registers};
 
 use crate::exception::TrapFrame;
 use crate::insn::MemoryAccess;

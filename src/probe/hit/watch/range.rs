@@ -33,6 +33,16 @@ impl Values {
     }
 }
 
+/// Returns whether the virtual address `address` is in one of the two ranges that the value `tcr` of TCR_EL1 describes
+/// (D24.2: bits 5 to 0 are T0SZ, bits 21 to 16 T1SZ). Bit 55 of an address selects the range.
+pub(in crate::probe) const fn is_canonical(address: u64, tcr: u64) -> bool {
+    const SELECTS: u64 = 55;
+    let (lower, upper) = (tcr & 0x3f, tcr >> 16 & 0x3f);
+    let unused = if address >> SELECTS & 1 == 0 { lower } else { upper };
+    let size = if unused < 64 - SELECTS { SELECTS } else { 64 - unused };
+    matches!(address.cast_signed() >> size, 0 | -1)
+}
+
 /// Returns the bits of DBGWCR_EL1 for these accesses.
 #[inline(always)]
 pub(super) const fn accesses(loads: bool, stores: bool) -> u64 {
@@ -66,5 +76,19 @@ mod tests {
         for (address, bytes) in [(0x1008, 16), (0x1000, 24), (0x1000, 9), (0, 2 * LONGEST), (0, u64::MAX)] {
             assert_eq!(of(address, bytes), None, "{address:#x} {bytes}");
         }
+    }
+
+    #[test]
+    fn the_upper_bits_of_an_address_are_equal() {
+        // 39 bits in the lower half, 48 in the upper one.
+        const TCR: u64 = 16 << 16 | 25;
+        for address in [0, 0x7f_ffff_ffff, 0xffff_0000_0000_0000, 0xffff_8000_0000_0000, u64::MAX] {
+            assert!(is_canonical(address, TCR), "{address:#x}");
+        }
+        for address in [0x80_0000_0000, 0x1_0000_0000_0000, 0xfffe_ffff_ffff_fff8, 0xff80_0000_0000_0000, 1 << 63] {
+            assert!(!is_canonical(address, TCR), "{address:#x}");
+        }
+        // No translation is set up.
+        assert!(is_canonical(1 << 54, 0) && !is_canonical(1 << 55, 0));
     }
 }

@@ -96,6 +96,33 @@ pub(super) fn watchpoint(number: usize) -> (u64, u64) {
     (numbered!(number, read, "dbgwvr"), numbered!(number, read, "dbgwcr"))
 }
 
+/// Returns whether a watchpoint is in use. The number is below [`watchpoints`].
+#[inline(always)]
+pub(super) fn is_watchpoint_set(number: usize) -> bool {
+    numbered!(number, read, "dbgwcr") & ENABLED != 0
+}
+
+/// Writes the registers of a watchpoint without enabling it, and clears them. Returns whether they have kept the values.
+/// The number is below [`watchpoints`].
+pub(super) fn try_watchpoint(number: usize, value: u64, control: u64) -> bool {
+    numbered!(number, write, "dbgwcr", 0_u64);
+    numbered!(number, write, "dbgwvr", value);
+    numbered!(number, write, "dbgwcr", control & !ENABLED);
+    let is_kept = watchpoint(number) == (value, control & !ENABLED);
+    numbered!(number, write, "dbgwcr", 0_u64);
+    is_kept
+}
+
+/// Returns whether breakpoints and watchpoints are enabled.
+pub(super) fn are_enabled() -> bool {
+    read!("mdscr_el1") & MDE != 0
+}
+
+/// Returns TCR_EL1, which says what virtual addresses there are.
+pub(in crate::probe) fn translation_control() -> u64 {
+    read!("tcr_el1")
+}
+
 /// Returns whether a breakpoint is in use. The number is below [`breakpoints`].
 #[inline(always)]
 pub(super) fn is_breakpoint_set(number: usize) -> bool {

@@ -108,6 +108,11 @@ impl Slot {
         self.state.load(Acquire) == ARMED && self.given_up_at.load(Relaxed) == 0
     }
 
+    /// Returns whether the registers of some CPU may be loaded from the slot.
+    pub(super) fn is_armed(&self) -> bool {
+        self.state.load(Acquire) == ARMED
+    }
+
     /// Returns whether the access is one that the owner wants.
     #[inline(always)]
     pub(super) fn matches(&self, access: &MemoryAccess) -> bool {

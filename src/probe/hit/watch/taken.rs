@@ -1,8 +1,8 @@
 //! The exceptions of watchpoints, and what this CPU does between them.
 
 use core::ptr;
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::range::accesses;
 use super::slot::{self, SLOTS, Slot};
@@ -27,6 +27,43 @@ static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 /// Returns whether a CPU has not kept what was written to its registers since the last call.
 pub(in crate::probe) fn has_failed() -> bool {
     HAS_FAILED.swap(false, Relaxed)
+}
+
+/// The number of the slot whose registers the CPUs try.
+static TRIED: AtomicUsize = AtomicUsize::new(0);
+/// Whether a CPU has found registers that are used, but not by the engine.
+static IS_BUSY: AtomicBool = AtomicBool::new(false);
+
+/// Selects the slot that the CPUs [try](try_registers). It has an owner, and is not armed.
+pub(in crate::probe) fn select(number: usize) {
+    TRIED.store(number, Relaxed);
+}
+
+/// Finds out whether this CPU keeps the values of the [selected](select) slot, and whether the engine has all
+/// watchpoints to itself. No access is watched.
+pub(in crate::probe) fn try_registers() {
+    crate::interrupts::with_masked(|| {
+        let has_other_owner =
+            |number: usize| registers::is_watchpoint_set(number) && !SLOTS.get(number).is_some_and(Slot::is_armed);
+        // They are unknown after a reset, until they are enabled.
+        if registers::are_enabled() && (0..registers::watchpoints()).any(has_other_owner) {
+            IS_BUSY.store(true, Relaxed);
+            return;
+        }
+        let number = TRIED.load(Relaxed);
+        let Some(slot) = SLOTS.get(number) else { return };
+        let control = slot.control.load(Relaxed) | accesses(true, true);
+        let is_kept =
+            number < registers::watchpoints() && registers::try_watchpoint(number, slot.value.load(Relaxed), control);
+        if !is_kept {
+            HAS_FAILED.store(true, Relaxed);
+        }
+    });
+}
+
+/// Returns whether a CPU has found another owner of its watchpoints since the last call.
+pub(in crate::probe) fn is_busy() -> bool {
+    IS_BUSY.swap(false, Relaxed)
 }
 
 /// Handles an exception of class `class`, if it belongs to a watchpoint. Any other exception ends what this CPU was
