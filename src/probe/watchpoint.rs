@@ -174,6 +174,12 @@ impl Watchpoint {
     /// - at another virtual address of the same memory, by devices, and by unprivileged instructions such as LDTR;
     /// - loads by the engine for a probed load of a literal.
     ///
+    /// An access is reported to each watchpoint that it touches, if
+    /// [`MemoryAccess::of`](crate::insn::MemoryAccess::of) knows the instruction. Of other accesses only one byte is
+    /// known: the one that FAR_EL1 names or, if no watchpoint watches that, the first byte of the nearest watchpoint
+    /// above it (Arm ARM, D2.10.5). They are reported to the watchpoints that watch this byte, and not to others that
+    /// they touch.
+    ///
     /// The store of a store-exclusive is reported after it has stored; one that does not store is not reported. A store
     /// that finds no load-exclusive before it that was watched fails once. If the instructions from a load-exclusive to
     /// its store-exclusive leave in more ways than the CPU has breakpoints, the watchpoint is

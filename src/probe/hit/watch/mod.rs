@@ -64,7 +64,8 @@ impl WatchHit<'_> {
         self.frame
     }
 
-    /// Returns the access, which may touch more bytes than those that are watched.
+    /// Returns the access, which may touch more bytes than those that are watched. Its length is 1 if
+    /// [`MemoryAccess::of`] does not know the instruction: then it is one of the bytes.
     #[inline]
     #[must_use]
     pub fn access(&self) -> MemoryAccess {

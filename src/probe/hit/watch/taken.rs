@@ -192,8 +192,8 @@ fn access(frame: &TrapFrame, word: u32) -> Option<MemoryAccess> {
     MemoryAccess::of(word, frame.pc, registers::zeroed_bytes(), register)
 }
 
-/// Returns the access of an instruction that is not decoded: to the watched bytes that are nearest to the address that
-/// the CPU reports (D2.10.5).
+/// Returns one byte of the access of an instruction that is not decoded: the first watched one at the address that the
+/// CPU reports, or above it (D2.10.5).
 #[inline(always)]
 fn nearest(esr: u64, far: u64) -> MemoryAccess {
     let stores = esr & STORE != 0;
