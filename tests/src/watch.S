@@ -81,3 +81,23 @@ watch_function watch_strange
     stxr    w9, x8, [x0]
 2:  cbnz    w9, 1b
 watch_end watch_strange
+
+    .arch_extension lse
+
+// Adds x1 to the doubleword at x0 in one instruction. Returns what was there.
+watch_function watch_fetch_add
+    ldadd   x1, x0, [x0]
+watch_end watch_fetch_add
+
+// Stores x1 at x0. Returns what was there.
+watch_function watch_swap
+    swp     x1, x0, [x0]
+watch_end watch_swap
+
+// Stores x2 at x0 if x1 is there, in one instruction. Returns what was there.
+watch_function watch_compare_swap
+    cas     x1, x2, [x0]
+    mov     x0, x1
+watch_end watch_compare_swap
+
+    .arch_extension nolse

@@ -28,6 +28,9 @@ unsafe extern "C" {
     fn watch_add_pair(at: *mut u64);
     fn watch_compare(at: *mut u64, expected: u64, new: u64) -> u64;
     fn watch_strange(at: *mut u64);
+    fn watch_fetch_add(at: *mut u64, addend: u64) -> u64;
+    fn watch_swap(at: *mut u64, new: u64) -> u64;
+    fn watch_compare_swap(at: *mut u64, expected: u64, new: u64) -> u64;
 }
 
 /// The most accesses that a test records.
@@ -283,6 +286,68 @@ test!(
             assert_eq!((watchpoint.missed(), watchpoint.given_up_at()), (0, None));
             assert_eq!(add_everywhere(add_pair), sum);
             assert!(!instructions().is_empty());
+            drop(watchpoint);
+        }
+    }
+);
+
+/// Returns whether the CPU has atomic instructions (FEAT_LSE).
+fn has_atomics() -> bool {
+    let features: u64;
+    // SAFETY: reading the register has no effect.
+    unsafe { asm!("mrs {}, id_aa64isar0_el1", out(reg) features, options(nomem, nostack)) };
+    features >> 20 & 0xf >= 2
+}
+
+test!(
+    depends(core, entry),
+    fn an_atomic_instruction_is_a_load_and_a_store_and_reported_once() {
+        if !has_atomics() {
+            return;
+        }
+        for kind in [Loads, Stores, All] {
+            // SAFETY: the word is this test's.
+            unsafe { word(0).write_volatile(5) };
+            let watchpoint = watch(word(0), 8, kind);
+            // SAFETY: the word is this test's, and the CPU has the instructions.
+            let found =
+                unsafe { [watch_fetch_add(word(0), 2), watch_swap(word(0), 9), watch_compare_swap(word(0), 9, 11)] };
+            assert_eq!(found, [5, 7, 9]);
+            let all = [watch_fetch_add as *const (), watch_swap as *const (), watch_compare_swap as *const ()];
+            assert_eq!(instructions(), all.map(address));
+            assert_eq!((watchpoint.hits(), watchpoint.missed()), (3, 0));
+            drop(watchpoint);
+            // SAFETY: the word is this test's.
+            assert_eq!(unsafe { word(0).read_volatile() }, 11);
+        }
+    }
+);
+
+test!(
+    depends(cpus, core, entry),
+    fn each_addition_is_reported_once_whether_by_one_instruction_or_by_a_loop() {
+        let sum = ADDITIONS * smp::running().count() as u64;
+        let by_instruction = if has_atomics() { sum / 2 } else { 0 };
+        let add = |_: usize| {
+            for number in 0..ADDITIONS {
+                // SAFETY: the word is added to atomically only, and by instructions that the CPU has.
+                unsafe {
+                    if number % 2 == 0 && has_atomics() {
+                        watch_fetch_add(word(0), 1);
+                    } else {
+                        watch_add(word(0));
+                    }
+                }
+            }
+        };
+        let (fetch_add, store) = (address(watch_fetch_add as *const ()), (&raw const watch_add_store).addr());
+        for kind in [Stores, All] {
+            let watchpoint = watch(word(0), 8, kind);
+            assert_eq!(add_everywhere(add), sum);
+            let found = instructions();
+            let count = |at: usize| found.iter().filter(|&&pc| pc == at).count() as u64;
+            assert_eq!((count(fetch_add), count(store)), (by_instruction, sum - by_instruction));
+            assert_eq!((watchpoint.missed(), watchpoint.given_up_at()), (0, None));
             drop(watchpoint);
         }
     }

@@ -128,3 +128,56 @@ test!(
         assert_eq!(list(&format!("w:{NAME}+8:4:r"), false).unwrap(), [format!("watchpoint:{NAME}+0x8:4:r")]);
     }
 );
+
+test!(
+    depends(cpus, core),
+    fn a_program_that_watches_prints_at_intervals() {
+        let program = start(&format!("w:{NAME}+32:8:w {{ @ = count(); }} interval:ms:2 {{ print(@); }}"));
+        let mut out = String::new();
+        let mut wait_for = |count: u64| {
+            let line = format!("@: {count}\n");
+            while !out.contains(&line) {
+                program.drain(&mut out).expect("a string can be written to");
+                task::yield_now();
+            }
+        };
+        (0..3).for_each(|value| poke(4, value));
+        wait_for(3);
+        (0..2).for_each(|value| poke(4, value));
+        wait_for(5);
+        out += &finished(program);
+        let mut counts = out.lines().filter_map(|line| line.strip_prefix("@: ")?.parse().ok());
+        assert!(counts.clone().is_sorted() && counts.next_back() == Some(5_u64), "{out}");
+        assert_eq!(enabled(), 0);
+    }
+);
+
+test!(
+    depends(cpus, core),
+    fn tasks_that_access_the_memory_end_its_watchpoint() {
+        const TURNS: u64 = 100;
+        let address = WORDS[5].as_ptr().addr();
+        // The hit that asks for it is any of the first ones of any CPU.
+        let program =
+            start(&format!("w:{NAME}+40:8:w {{ @ = count(); @n++; if (@n > 20) {{ unwatch({address}); }} }}"));
+        let accesses = |cpu: usize| {
+            let reader = program.reader();
+            task::spawn_on(cpu, "accesses", move || {
+                let mut out = String::new();
+                for turn in 0..TURNS {
+                    poke(5, turn);
+                    reader.drain(&mut out).expect("a string can be written to");
+                }
+            })
+        };
+        let tasks: alloc::vec::Vec<_> = smp::running().map(accesses).collect();
+        let count = TURNS * tasks.len() as u64;
+        tasks.into_iter().for_each(runtime::task::JoinHandle::join);
+        program.drain(&mut String::new()).expect("a string can be written to");
+        assert_eq!(enabled(), 0);
+        poke(5, 0);
+        let out = finished(program);
+        let hits: u64 = out.lines().find_map(|line| line.strip_prefix("@: ")?.parse().ok()).unwrap_or(0);
+        assert!((21..count).contains(&hits), "{hits} of {count}: {out}");
+    }
+);
