@@ -90,8 +90,8 @@ impl Samples {
 }
 
 /// Takes a sample for the clause with this number, after `missed` that could not be taken, of the code that was interrupted
-/// with the registers `frame`. Returns false if the program is ending. What the clause asks about the code is looked up here, because these functions may be
-/// probed.
+/// with the registers `frame`. Returns false if the program is ending. What the clause asks about the code is looked up
+/// here, because these functions may be probed.
 ///
 /// # Safety
 ///
