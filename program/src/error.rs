@@ -484,24 +484,26 @@ pub enum Problem {
         /// The maximum number of rows.
         most: u64,
     },
-    /// Something else than a way to combine the values of an interval.
-    Combine,
-    /// A parameter, such as `--count=five`, whose word does not have the wanted form.
+    /// Something other than a way to combine the values of an interval of a time series.
+    SeriesFunction,
+    /// A parameter, such as `--count=five`, that does not have the wanted form.
     Parameter {
-        /// The number of the word after the program, from 1 on.
+        /// Its number among the parameters, from 1 on.
         number: usize,
         /// The form.
         wanted: &'static str,
     },
     /// A parameter that no `getopt` names.
     UnknownParameter {
-        /// The number of the word after the program, from 1 on.
+        /// Its number among the parameters, from 1 on.
         number: usize,
     },
     /// A default of `getopt` that is not written out.
-    Default,
+    ParameterDefault,
     /// `$0`.
-    Position,
+    PositionalParameter,
+    /// `$1` in a probe.
+    ProbeParameter,
     /// An unknown conversion in a format.
     Conversion,
     /// A number of conversions that differs from the number of arguments.
@@ -757,14 +759,15 @@ impl fmt::Display for Problem {
                 return write!(f, "the bounds must ascend, with at most {most} steps of 1 or more");
             }
             Self::Parameter { number, wanted } => {
-                return write!(f, "word {number} after the program and `--` has to be {wanted}");
+                return write!(f, "parameter {number} of the program has to be {wanted}");
             }
             Self::UnknownParameter { number } => {
-                return write!(f, "word {number} after the program and `--` has a name that no getopt of the program has");
+                return write!(f, "parameter {number} of the program has a name that no getopt in it has");
             }
-            Self::Default => "the default is written out: a number, a string, true or false",
-            Self::Position => "the words after the program are $1 and so on, and $# is their number",
-            Self::Combine => "the values of an interval are combined by \"avg\", \"max\", \"min\" or \"sum\"; without, the last counts",
+            Self::ParameterDefault => "the default is written out: a number, a string, true or false",
+            Self::PositionalParameter => "the parameters of a program are $1 and so on, and $# is their number",
+            Self::ProbeParameter => "a parameter in a probe is possible only in a program in a file, run from the host",
+            Self::SeriesFunction => "the values of an interval are combined by \"avg\", \"max\", \"min\" or \"sum\"; without, the last counts",
             Self::Conversion => "the conversions are %d %i %u %o %x %X %c %p %s %r %rx %rh and %%, with l, h, a width or flags",
             Self::Conversions { conversions, arguments } => {
                 let conversions = counted(conversions, "conversion", "conversions");

@@ -52,7 +52,7 @@ pub struct Options {
     /// The program, or its file, which may begin with a line `#!…`; `-` is standard input. With -l also probes.
     #[arg(value_name = "PROGRAM|FILE", required_unless_present_any = ["execute", "list"])]
     program: Option<String>,
-    /// The values of `$1`, `str($1)` and so on in the program; and, after `--`, `--NAME=VALUE` for `getopt("NAME", …)`.
+    /// The parameters of the program: the values of `$1`, `str($1)` and so on, and `--NAME=VALUE` for `getopt("NAME", …)`.
     #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -99,9 +99,9 @@ pub struct ProgramOptions {
     /// Has no effect: nothing is unsafe here.
     #[arg(long = "unsafe", hide = true)]
     pub is_unsafe: bool,
-    /// The words that follow the program.
+    /// The parameters of the program.
     #[arg(skip)]
-    pub words: Vec<String>,
+    pub parameters: Vec<String>,
 }
 
 impl ProgramOptions {
@@ -147,13 +147,8 @@ impl ProgramOptions {
             ensure!(command != "console", "a console within a program needs a terminal: `cargo xtask run`");
             line += &format!(" -c {}", Quoted(command));
         }
-        if !self.words.is_empty() {
-            line += " --";
-        }
-        for word in &self.words {
-            line += &format!(" {}", Quoted(word));
-        }
-        check_line("the program with its command", &line)?;
+        line += &source::after(&self.parameters);
+        check_line("the program, with its command and parameters,", &line)?;
         Ok(line)
     }
 }
@@ -195,7 +190,7 @@ pub fn trace(options: &Options) -> Result<ExitCode> {
             return Ok(REFUSED.into());
         }
     };
-    let program_options = ProgramOptions { words: options.words(), ..options.program_options.clone() };
+    let program_options = ProgramOptions { parameters: options.parameters(), ..options.program_options.clone() };
     // Checked before anything is built.
     program_options.line(&source.line)?;
     let target = options.boot.target()?;
@@ -227,7 +222,7 @@ pub fn trace(options: &Options) -> Result<ExitCode> {
 impl Options {
     /// Reads the program. The inner error says what is wrong with its text.
     fn source(&self) -> Result<Result<Source, String>> {
-        let words = self.words();
+        let words = self.parameters();
         let arguments: Vec<String> = words.into_iter().filter(|word| !word.starts_with("--")).collect();
         match (&self.execute, &self.program) {
             (Some(text), _) => Ok(Source::new(text, None, &arguments)),
@@ -236,8 +231,8 @@ impl Options {
         }
     }
 
-    /// Returns the words after the program.
-    fn words(&self) -> Vec<String> {
+    /// Returns the parameters of the program.
+    fn parameters(&self) -> Vec<String> {
         let first = self.program.iter().filter(|_| self.execute.is_some());
         first.chain(&self.arguments).filter(|word| *word != "--").cloned().collect()
     }
@@ -386,7 +381,7 @@ mod tests {
             dry_run: true,
             no_warnings: true,
             interpret: true,
-            words: vec!["it's".into(), "--name=1".into()],
+            parameters: vec!["it's".into(), "--name=1".into()],
             ..ProgramOptions::default()
         };
         let expected =

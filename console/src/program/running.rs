@@ -187,7 +187,7 @@ pub struct Options<'a> {
     pub format: OutputFormat,
     /// The number of the task whose hits the program sees; `None` for all tasks.
     pub task: Option<u64>,
-    /// The words that follow the program.
+    /// The parameters of the program.
     pub parameters: Parameters<'a>,
 }
 

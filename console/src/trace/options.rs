@@ -175,7 +175,7 @@ pub struct Request {
     pub format: OutputFormat,
     /// The task whose hits the program sees.
     pub task: Option<Task>,
-    /// The words after the program and `--`.
+    /// The parameters of the program.
     pub parameters: Vec<String>,
     /// The options that are given, a bit each.
     given: u32,
@@ -415,7 +415,7 @@ impl fmt::Display for Help {
             let usage = fallible::format(format_args!("  {letter}{long}{value}"))?;
             write!(f, "\n{usage:<USAGE_WIDTH$}{help}")?;
         }
-        Ok(())
+        write!(f, "\n{:<USAGE_WIDTH$}after the program: its parameters, for getopt and $1", "  -- PARAMETERS")
     }
 }
 

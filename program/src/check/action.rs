@@ -102,7 +102,7 @@ impl Clause<'_, '_> {
                 "max" => Combine::Greatest,
                 "min" => Combine::Least,
                 "sum" => Combine::Sum,
-                _ => return Err(by.span.error(Problem::Combine)),
+                _ => return Err(by.span.error(Problem::SeriesFunction)),
             },
         };
         Ok(Aggregate::Series(Series { interval, intervals, by, signed }))

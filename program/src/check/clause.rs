@@ -200,12 +200,11 @@ impl<'c, 's> Clause<'c, 's> {
                 self.free = kept;
                 if let Some(truth) = known {
                     let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
-                    // A block that never runs tells the types of maps for which no other code does, unless types decide
-                    // about it.
+                    // A block that never runs tells the types that other code has left open, unless types decide about it.
                     if self.checker.is_learning() && !self.asked {
                         match self.checker.stage {
-                            Stage::Defaults => self.unrun(|clause| clause.block(other))?,
-                            _ => self.checker.is_left = true,
+                            Stage::Certain | Stage::Rooms => self.checker.is_left = true,
+                            _ => self.unrun(|clause| clause.block(other))?,
                         }
                     }
                     return self.block(taken);

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
-use kprobes_vm::code::{Aggregate, Arithmetic, MANY_MAX, Map, MapValue, Op, Operand, Type, Word};
+use kprobes_vm::code::{Aggregate, Arithmetic, MANY_MAX, Map, MapValue, Op, Operand, Series, Type, Word};
 
 use super::Checker;
 use super::clause::Clause;
@@ -44,6 +44,7 @@ fn merge(shapes: &mut Shapes, one: MapValue, other: MapValue) -> Result<Option<M
                 | (A::Least { .. }, A::Least { .. })
                 | (A::Greatest { .. }, A::Greatest { .. })
                 | (A::Statistics { .. }, A::Statistics { .. }) => true,
+                (A::Series(first), A::Series(second)) => first == Series { signed: first.signed, ..second },
                 _ => first == second,
             };
             same.then_some(one)

@@ -175,6 +175,8 @@ enum Stage {
     Certain,
     /// The rooms for strings are taken as they are.
     Rooms,
+    /// Blocks that never run tell the types that no other code does.
+    Unreached,
     /// A variable to which nothing has given a type is a number.
     Defaults,
     /// All types are known, and code is produced.
@@ -185,7 +187,8 @@ impl Stage {
     fn next(self) -> Self {
         match self {
             Self::Certain => Self::Rooms,
-            Self::Rooms => Self::Defaults,
+            Self::Rooms => Self::Unreached,
+            Self::Unreached => Self::Defaults,
             Self::Defaults | Self::Final => Self::Final,
         }
     }

@@ -150,7 +150,7 @@ impl Reporter<'_> {
                 let valued = rows.into_iter().filter_map(|(start, value)| Some((start, value?)));
                 for (place, (start, value)) in valued.enumerate() {
                     out.write_str(if place > 0 { ",{\"interval_start\": \"" } else { "{\"interval_start\": \"" })?;
-                    series::write_start(&of, start, out)?;
+                    series::write_date(start, out)?;
                     out.write_str("\", \"value\": ")?;
                     number(divided(value), out)?;
                     out.write_char('}')?;

@@ -15,8 +15,8 @@ const COLUMNS: usize = 53;
 /// An interval: its start in nanoseconds since the start of the machine, and its value, if it has one.
 pub(super) type Row = (u64, Option<i128>);
 
-/// Returns the intervals of a series from the first to the last that have values. What an interval has replaced, or
-/// would have, is over.
+/// Returns the intervals of a series, from the first to the last that have values. A place whose interval is older than
+/// the last ones has not been used again.
 pub(super) fn rows(series: &Series, words: &[u64]) -> Result<Vec<Row>, OutOfMemory> {
     let known = || (0..words.len() / INTERVAL_WORDS).filter_map(|place| interval(series, words, place));
     let Some(newest) = known().map(|(number, _)| number).max() else { return Ok(Vec::new()) };
@@ -24,13 +24,20 @@ pub(super) fn rows(series: &Series, words: &[u64]) -> Result<Vec<Row>, OutOfMemo
     let first = known().map(|(number, _)| number).filter(|&number| is_shown(number)).min().unwrap_or(newest);
     let value = |value: u64| if series.signed { value.cast_signed().into() } else { i128::from(value) };
     fallible::collect((first..=newest).map(|row| {
-        let found = known().find(|(number, _)| *number == row);
+        let place = row.checked_rem(series.intervals.into()).unwrap_or(0) as usize;
+        let found = interval(series, words, place).filter(|(number, _)| *number == row);
         (row.saturating_mul(series.interval), found.map(|(_, found)| value(found)))
     }))
 }
 
+/// Writes the date and the time at which an interval starts, as exact as it is.
+pub(super) fn write_date(start: u64, out: &mut dyn Write) -> fmt::Result {
+    time::write("%F %H:%M:%S", start, out)?;
+    write!(out, ".{:09}", start % 1_000_000_000)
+}
+
 /// Writes the time of day at which an interval starts, as exact as the length of the intervals asks for.
-pub(super) fn write_start(series: &Series, start: u64, out: &mut dyn Write) -> fmt::Result {
+fn write_start(series: &Series, start: u64, out: &mut dyn Write) -> fmt::Result {
     time::write("%H:%M:%S", start, out)?;
     let fraction = start % 1_000_000_000;
     match unit(series) {
@@ -56,7 +63,9 @@ pub(super) fn write(series: &Series, words: &[u64], divisor: u64, out: &mut dyn 
     let mut rows = rows(series, words)?;
     rows.iter_mut().for_each(|(_, value)| *value = value.map(|value| value / i128::from(divisor.max(1))));
     let values = || rows.iter().filter_map(|(_, value)| *value);
-    let (Some(mut least), Some(mut most)) = (values().min(), values().max()) else { return Ok(()) };
+    let (Some(mut least), Some(mut most)) = (values().min(), values().max()) else {
+        return out.write_str("<no data>\n");
+    };
     if least == most {
         let bounds: [i128; 2] = if series.signed { [i64::MIN.into(), i64::MAX.into()] } else { [0, u64::MAX.into()] };
         (least, most) = ((least - 1).max(bounds[0]), (most + 1).min(bounds[1]));

@@ -142,7 +142,7 @@ impl Parser<'_> {
             Token::Sign("(") => self.parenthesized(),
             Token::Sign("{") => self.block_expression(),
             Token::Map(_) | Token::Word(_) => self.named(),
-            Token::Position(place) => self.position(place),
+            Token::Parameter(place) => self.positional(place),
             _ => self.literal(),
         }
     }
@@ -278,7 +278,7 @@ impl Parser<'_> {
     #[inline(never)]
     fn call(&mut self, word: &str, start: Span) -> Result<Expression, Error> {
         if word == "str"
-            && let Some(text) = self.position_text(start)?
+            && let Some(text) = self.positional_text(start)?
         {
             return Ok(text);
         }

@@ -241,7 +241,7 @@ impl<'a> Parser<'a> {
         'a: 'b,
     {
         let cursor = Cursor { position, ..self.cursor };
-        let mut parser: Parser<'b> = Parser::new(cursor, self.macros, self.given)?;
+        let mut parser: Parser<'b> = Parser::new(cursor, self.macros, self.parameters)?;
         (parser.scope, parser.depth, parser.bound) = (scope, self.depth, self.bound);
         Ok(parser)
     }

@@ -54,7 +54,7 @@ pub fn parse(text: &str) -> Result<Program, Error> {
     parse_with(text, Parameters::default())
 }
 
-/// Parses the text of a program that these words follow.
+/// Parses the text of a program with these parameters.
 ///
 /// # Errors
 ///

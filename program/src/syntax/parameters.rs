@@ -1,68 +1,67 @@
-//! The words that follow a program: `--NAME=VALUE`, whose value stands where the program has `getopt("NAME", …)`, and
-//! others, which stand for `$1`, `$2` and so on. They are in the tree as if they had been written there.
+//! The parameters of a program, which are words that follow it: `--NAME=VALUE`, whose value stands where the program has
+//! `getopt("NAME", …)`, and others, for which `$1`, `$2` and so on stand. The tree has the values in these places.
 
 use alloc::string::String;
-use core::cell::Cell;
 
 use super::parser::Parser;
-use super::token::{self, TEXT_MAX, Token};
+use super::token::{self, Cursor, TEXT_MAX, Token};
 use super::tree::{Expression, ExpressionForm, Unary};
 use crate::error::{Error, Problem, Span};
 
-/// The words that follow a program.
+/// The parameters of a program.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Parameters<'a> {
-    /// The words, without the `--` before them.
+    /// The words that follow the program, without the `--` before them.
     pub words: &'a [String],
 }
 
-/// The words that follow a program while it is parsed.
-#[derive(Default)]
-pub(super) struct Given<'a> {
-    words: &'a [String],
-    /// A bit for each of the first 64 words that the program has named.
-    named: Cell<u64>,
-}
-
-/// What `getopt` returns without a word.
+/// What `getopt` returns without a parameter.
 enum Otherwise {
     Flag(bool),
     Number { magnitude: u64, is_negative: bool },
     Text(String),
 }
 
-impl<'a> Given<'a> {
-    pub fn new(Parameters { words }: Parameters<'a>) -> Self {
-        Self { words, named: Cell::new(0) }
-    }
-
-    /// Returns the last word with this name: its number from 1 on, and its value. Notes all words with the name.
-    fn named(&self, name: &str) -> Option<(usize, Option<&'a str>)> {
-        let mut found = None;
-        for (place, word) in self.words.iter().enumerate() {
-            let Some(word) = word.strip_prefix("--") else { continue };
+impl<'a> Parameters<'a> {
+    /// Returns the last parameter with this name: its number from 1 on, and its value.
+    fn named(self, name: &str) -> Option<(usize, Option<&'a str>)> {
+        let split = |(place, word): (usize, &'a String)| {
+            let word = word.strip_prefix("--")?;
             let (known, value) = word.split_once('=').map_or((word, None), |(known, value)| (known, Some(value)));
-            if known == name {
-                self.named.set(self.named.get() | 1_u64.checked_shl(place as u32).unwrap_or(0));
-                found = Some((place + 1, value));
-            }
-        }
-        found
+            (known == name).then_some((place + 1, value))
+        };
+        self.words.iter().enumerate().rev().find_map(split)
     }
 
-    /// Returns the words for `$1` and so on.
-    fn positional(&self) -> impl Iterator<Item = &'a str> {
+    /// Returns those that `$1` and so on stand for.
+    fn positional(self) -> impl Iterator<Item = &'a str> {
         self.words.iter().map(String::as_str).filter(|word| !word.starts_with("--"))
     }
 
-    /// Refuses a word with a name that the program has nowhere.
-    pub fn check(&self) -> Result<(), Error> {
-        let is_named = |place: usize| self.named.get().checked_shr(place as u32).is_none_or(|named| named & 1 != 0);
-        match self.words.iter().enumerate().position(|(place, word)| word.starts_with("--") && !is_named(place)) {
-            Some(place) => Err(Span::default().error(Problem::UnknownParameter { number: place + 1 })),
-            None => Ok(()),
+    /// Refuses a parameter with a name that no `getopt` in `text` has, whether the program calls it or not.
+    pub(super) fn check(self, text: &str) -> Result<(), Error> {
+        for (place, word) in self.words.iter().enumerate() {
+            let Some(name) = word.strip_prefix("--") else { continue };
+            let name = name.split_once('=').map_or(name, |(name, _)| name);
+            if !has_getopt(text, name) {
+                let end = Span { start: text.len(), end: text.len() };
+                return Err(end.error(Problem::UnknownParameter { number: place + 1 }));
+            }
         }
+        Ok(())
     }
+}
+
+/// Returns whether `text` has a `getopt` with this name.
+fn has_getopt(text: &str, name: &str) -> bool {
+    const CALL: &str = "getopt";
+    text.match_indices(CALL).any(|(at, _)| {
+        let is_word = !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        let mut cursor = Cursor { text, position: at + CALL.len() };
+        is_word
+            && matches!(cursor.token(), Ok((Token::Sign("("), _)))
+            && matches!(cursor.token(), Ok((Token::Text(text), _)) if text == name)
+    })
 }
 
 impl Parser<'_> {
@@ -76,7 +75,7 @@ impl Parser<'_> {
             self.literal_text()?;
         }
         self.expect(")")?;
-        let given = self.given.named(&name);
+        let given = self.parameters.named(&name);
         let wrong = |wanted| {
             let number = given.map_or(0, |(number, _)| number);
             start.to(self.last).error(Problem::Parameter { number, wanted })
@@ -99,14 +98,14 @@ impl Parser<'_> {
         self.known(value, start)
     }
 
-    /// Parses what `getopt` returns without a word.
+    /// Parses what `getopt` returns without a parameter.
     fn otherwise(&mut self) -> Result<Otherwise, Error> {
         let is_negative = self.accept("-")?;
         let value = match &self.token {
             &Token::Integer(magnitude) => Otherwise::Number { magnitude, is_negative },
             Token::Word(word @ ("true" | "false")) if !is_negative => Otherwise::Flag(*word == "true"),
             Token::Text(_) if !is_negative => return Ok(Otherwise::Text(self.literal_text()?)),
-            _ => return Err(self.here(Problem::Default)),
+            _ => return Err(self.here(Problem::ParameterDefault)),
         };
         self.advance()?;
         Ok(value)
@@ -120,13 +119,15 @@ impl Parser<'_> {
         Ok(text)
     }
 
-    /// Parses `$#`, or `$1` and so on: the word as a number if it is one, and otherwise as a string; 0 without a word.
+    /// Parses `$#`, or `$1` and so on: a number if the parameter is one, and otherwise a string; 0 without it.
     #[inline(never)]
-    pub fn position(&mut self, place: Option<usize>) -> Result<Expression, Error> {
+    pub fn positional(&mut self, place: Option<usize>) -> Result<Expression, Error> {
         let start = self.span;
-        let word = place.and_then(|place| self.given.positional().nth(place));
+        let word = place.and_then(|place| self.parameters.positional().nth(place));
         let value = match (place, word) {
-            (None, _) => Otherwise::Number { magnitude: self.given.positional().count() as u64, is_negative: false },
+            (None, _) => {
+                Otherwise::Number { magnitude: self.parameters.positional().count() as u64, is_negative: false }
+            }
             (Some(_), None) => Otherwise::Number { magnitude: 0, is_negative: false },
             (Some(_), Some(word)) => match number(word) {
                 Some(number) => number,
@@ -138,22 +139,25 @@ impl Parser<'_> {
         self.known(value, start)
     }
 
-    /// Parses the rest of `str($1)` after its parenthesis: the word as a string, empty without a word. Returns `None`
-    /// if something else is next.
+    /// Parses the rest of `str($1)` or `str($1, 5)` after its parenthesis: the parameter as a string, or its beginning;
+    /// empty without it. Returns `None` if something else is next.
     #[inline(never)]
-    pub fn position_text(&mut self, start: Span) -> Result<Option<Expression>, Error> {
-        let Token::Position(Some(place)) = self.token else { return Ok(None) };
-        if self.second()? != Token::Sign(")") {
-            return Ok(None);
-        }
-        let word = self.given.positional().nth(place).unwrap_or("");
+    pub fn positional_text(&mut self, start: Span) -> Result<Option<Expression>, Error> {
+        let Token::Parameter(Some(place)) = self.token else { return Ok(None) };
+        let Token::Sign(")" | ",") = self.second()? else { return Ok(None) };
+        let word = self.parameters.positional().nth(place).unwrap_or("");
         if !is_text(word) {
             return Err(self.here(Problem::LongText { most: TEXT_MAX }));
         }
-        let text = fallible::copy(word)?;
         self.advance()?;
+        let mut length = word.len();
+        if self.accept(",")? {
+            let Token::Integer(most) = self.token else { return Err(self.here(Problem::NotConstant)) };
+            length = word.floor_char_boundary(length.min(usize::try_from(most).unwrap_or(usize::MAX)));
+            self.advance()?;
+        }
         self.expect(")")?;
-        self.node(ExpressionForm::Text(text), start).map(Some)
+        self.node(ExpressionForm::Text(fallible::copy(&word[..length])?), start).map(Some)
     }
 
     fn known(&self, value: Otherwise, start: Span) -> Result<Expression, Error> {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::macros::{Macros, Scope};
-use super::parameters::{Given, Parameters};
+use super::parameters::Parameters;
 use super::token::{Cursor, Token};
 use super::tree::{
     Clause, ExpressionForm, MapDeclaration, Operator, Probe, Program, Range, Setting, SettingValue, Spanned, Statement,
@@ -25,15 +25,14 @@ pub(super) struct Parser<'a> {
     pub depth: usize,
     pub bound: StackBound,
     pub macros: &'a Macros<'a>,
-    pub given: &'a Given<'a>,
+    pub parameters: Parameters<'a>,
     /// The call of a macro whose block is parsed.
     pub scope: Option<&'a Scope<'a>>,
 }
 
-/// Parses a program that these words follow.
+/// Parses a program with these parameters.
 pub(super) fn program(text: &str, parameters: Parameters<'_>) -> Result<Program, Error> {
     let macros = Macros::find(text)?;
-    let given = Given::new(parameters);
     let mut cursor = Cursor { text, position: 0 };
     let (mut config, mut maps, mut clauses) = (Vec::new(), Vec::new(), Vec::new());
     let mut is_first = true;
@@ -54,13 +53,13 @@ pub(super) fn program(text: &str, parameters: Parameters<'_>) -> Result<Program,
                 if !core::mem::take(&mut is_first) {
                     return Err(cursor.ahead()?.error(Problem::LateConfig));
                 }
-                cursor = Parser::new(ahead, &macros, &given)?.config(&mut config)?;
+                cursor = Parser::new(ahead, &macros, parameters)?.config(&mut config)?;
                 cursor.skip_blank()?;
                 cursor.position += usize::from(cursor.rest().starts_with(';'));
                 continue;
             }
             "let" => {
-                cursor = Parser::new(ahead, &macros, &given)?.map_declaration(&mut maps)?;
+                cursor = Parser::new(ahead, &macros, parameters)?.map_declaration(&mut maps)?;
                 is_first = false;
                 continue;
             }
@@ -68,7 +67,7 @@ pub(super) fn program(text: &str, parameters: Parameters<'_>) -> Result<Program,
         }
         let mut probes = Vec::new();
         probe_list(&mut cursor, &mut probes)?;
-        let mut parser = Parser::new(cursor, &macros, &given)?;
+        let mut parser = Parser::new(cursor, &macros, parameters)?;
         let predicate = parser.predicate()?;
         if parser.token != Token::Sign("{") {
             return Err(parser.here(Problem::Block));
@@ -77,7 +76,7 @@ pub(super) fn program(text: &str, parameters: Parameters<'_>) -> Result<Program,
         cursor = Cursor { text, position: end };
         fallible::push(&mut clauses, Clause { probes, predicate, body })?;
     }
-    given.check()?;
+    parameters.check(text)?;
     match clauses.is_empty() {
         true => Err(Span { start: text.len(), end: text.len() }.error(Problem::Empty)),
         false => Ok(Program { config, maps, clauses }),
@@ -98,7 +97,13 @@ pub(super) fn probes_alone(text: &str) -> Result<Vec<Spanned<Probe>>, Error> {
 
 pub(super) fn probe_list(cursor: &mut Cursor<'_>, probes: &mut Vec<Spanned<Probe>>) -> Result<(), Error> {
     loop {
-        fallible::push(probes, probe::parse(cursor)?)?;
+        let probe = probe::parse(cursor)?;
+        let text = probe.span.of(cursor.text);
+        if let Some(at) = text.find('$').filter(|at| text[at + 1..].starts_with(|c: char| c.is_ascii_digit())) {
+            let start = probe.span.start + at;
+            return Err(Span { start, end: start + 2 }.error(Problem::ProbeParameter));
+        }
+        fallible::push(probes, probe)?;
         cursor.skip_blank()?;
         if !cursor.rest().starts_with(',') {
             return Ok(());
@@ -108,9 +113,19 @@ pub(super) fn probe_list(cursor: &mut Cursor<'_>, probes: &mut Vec<Spanned<Probe
 }
 
 impl<'a> Parser<'a> {
-    pub fn new(mut cursor: Cursor<'a>, macros: &'a Macros<'a>, given: &'a Given<'a>) -> Result<Self, Error> {
+    pub fn new(mut cursor: Cursor<'a>, macros: &'a Macros<'a>, parameters: Parameters<'a>) -> Result<Self, Error> {
         let (token, span) = cursor.token()?;
-        Ok(Self { cursor, token, span, last: span, depth: 0, bound: StackBound::here(), macros, given, scope: None })
+        Ok(Self {
+            cursor,
+            token,
+            span,
+            last: span,
+            depth: 0,
+            bound: StackBound::here(),
+            macros,
+            parameters,
+            scope: None,
+        })
     }
 
     /// Returns the error for `problem` at the next token.

@@ -23,8 +23,8 @@ pub(super) enum Token<'a> {
     Word(&'a str),
     /// `$name`, without the `$`.
     Variable(&'a str),
-    /// `$1` and so on: the number of the word after the program, from 0; `None` for `$#`.
-    Position(Option<usize>),
+    /// `$1` and so on: the number of the parameter, from 0; `None` for `$#`.
+    Parameter(Option<usize>),
     /// `@name`, without the `@`; the name may be empty.
     Map(&'a str),
     /// An operator or a bracket.
@@ -100,12 +100,14 @@ impl<'a> Cursor<'a> {
                     '@' => Token::Map(name),
                     _ if name.is_empty() && self.rest().starts_with('#') => {
                         self.position += 1;
-                        Token::Position(None)
+                        Token::Parameter(None)
                     }
                     _ if name.is_empty() => return Err(self.since(start).error(Problem::VariableName)),
                     _ if name.starts_with(|c: char| c.is_ascii_digit()) => {
                         let place = name.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-                        Token::Position(Some(place.ok_or_else(|| self.since(start).error(Problem::Position))?))
+                        Token::Parameter(Some(
+                            place.ok_or_else(|| self.since(start).error(Problem::PositionalParameter))?,
+                        ))
                     }
                     _ => Token::Variable(name),
                 }

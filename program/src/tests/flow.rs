@@ -273,6 +273,9 @@ fn what_never_runs_tells_types_last() {
         ("if (0) { @x = \"text\"; } else { @x = 5; } print(@x); clear(@x);", "@x: 5\n"),
         ("@x = 5; if (1) { } else { @x = count(); } print(@x); clear(@x);", "@x: 5\n"),
         // No other code does.
+        ("let $x; if (0) { $x = \"text\"; } @m = $x; print(@m); clear(@m);", "@m: \n"),
+        ("let $x; @m = $x; if (0) { $x = \"text\"; } print(@m); clear(@m);", "@m: \n"),
+        ("let $x; if (0) { $x = str(0x8000); } @[$x] = count();", "@[]: 1\n"),
         ("if (0) { @x = 1; } print(@x);", ""),
         ("if (0) { @x[1] = \"a\"; } print(@x[1]);", "@x[1]: \n"),
     ] {

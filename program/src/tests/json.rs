@@ -75,7 +75,7 @@ fn each_object_is_that_of_bpftrace() {
         ),
         (
             "@ = tseries(arg0, 1us, 5);",
-            r#"{"type": "tseries", "data": {"@": [{"interval_start": "00:00:00.000005", "value": 10}]}}"#,
+            r#"{"type": "tseries", "data": {"@": [{"interval_start": "1970-01-01 00:00:00.000005000", "value": 10}]}}"#,
         ),
         ("@x[1] = 2; print(@x[1]); delete(@x[1]);", r#"{"type": "map", "data": {"@x": {"1": 2}}}"#),
         (

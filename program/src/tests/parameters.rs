@@ -33,7 +33,8 @@ fn words_stand_where_they_are_named() {
         ("$x = getopt(\"a\", true);", &[], "$x = 1;"),
         ("print(($1, $2, $3, $#));", &["5", "--b", "x y"], "print((5, \"x y\", 0, 2));"),
         ("print((str($1), str($2), str($3)));", &["5", "-6"], "print((\"5\", \"-6\", \"\"));"),
-        ("print((str($1, 2), $1 + 1));", &["-6"], "print((str(-6, 2), -6 + 1));"),
+        ("print((str($1, 2), $1 + 1));", &["-65"], "print((\"-6\", -65 + 1));"),
+        ("print((str($1, 2), str($2, 9), str($3, 4)));", &["a\u{e9}b", "cd"], "print((\"a\", \"cd\", \"\"));"),
     ] {
         let body = if words.contains(&"--b") { format!("{body} getopt(\"b\");") } else { body.into() };
         let same = if words.contains(&"--b") { format!("{same} 1;") } else { same.into() };
@@ -52,11 +53,12 @@ fn words_that_do_not_fit_are_refused_by_their_number() {
         ("$x = getopt(\"a\", \"b\");", &["--a"], Problem::Parameter { number: 1, wanted: text }),
         ("$x = getopt(\"a\", 1);", &["--a=1", "--b=1"], Problem::UnknownParameter { number: 2 }),
         ("$x = 1;", &["5", "--"], Problem::UnknownParameter { number: 2 }),
-        ("$x = getopt(\"a\", arg0);", &[], Problem::Default),
-        ("$x = getopt(\"a\", -true);", &[], Problem::Default),
+        ("$x = getopt(\"a\", arg0);", &[], Problem::ParameterDefault),
+        ("$x = getopt(\"a\", -true);", &[], Problem::ParameterDefault),
+        ("$x = str($1, arg0);", &["1"], Problem::NotConstant),
         ("$x = getopt(a);", &[], Problem::NotLiteral),
-        ("$x = $0;", &["1"], Problem::Position),
-        ("$x = $1a;", &["1"], Problem::Position),
+        ("$x = $0;", &["1"], Problem::PositionalParameter),
+        ("$x = $1a;", &["1"], Problem::PositionalParameter),
     ] {
         assert_eq!(tree(body, words), Err(problem), "{body} {words:?}");
     }
@@ -68,10 +70,20 @@ fn words_that_do_not_fit_are_refused_by_their_number() {
         tree("$x = getopt(\"a\", \"b\");", &[&format!("--a={long}")]),
         Err(Problem::Parameter { number: 1, wanted: text })
     );
-    // Words beyond those that are noted are taken as named.
-    let mut many = ["1"; 70];
-    many[69] = "--a=5";
-    assert_eq!(tree("$x = getopt(\"a\", 1);", &many), tree("$x = 5;", &[]));
-    many[69] = "--b=5";
-    assert!(tree("$x = 1;", &many).is_ok());
+    // However many there are.
+    let mut many = ["1"; 200];
+    many[199] = "--b=5";
+    assert_eq!(tree("$x = 1;", &many), Err(Problem::UnknownParameter { number: 200 }));
+}
+
+#[test]
+fn a_name_is_known_wherever_the_program_has_it() {
+    let words = ["--a=5".to_string()];
+    let parse = |text| parse_with(text, Parameters { words: &words }).map(drop).map_err(|error| error.problem);
+    for text in ["macro m() { getopt(\"a\", 1) } BEGIN { }", "macro m(x) { 1 } BEGIN { print(m(getopt( \"a\" ))); }"] {
+        assert_eq!(parse(text), Ok(()), "{text}");
+    }
+    for text in ["BEGIN { $x = \"a\"; }", "BEGIN { $x = getopt(\"ab\", 1); }", "BEGIN { $x = agetopt(\"a\"); }"] {
+        assert_eq!(parse(text), Err(Problem::UnknownParameter { number: 1 }), "{text}");
+    }
 }

@@ -78,7 +78,22 @@ fn values_at_the_end_of_their_range_have_a_row() {
 #[test]
 fn keys_are_sorted_by_their_newest_values_and_values_are_divided() {
     let text = series("@[arg0] = tseries(arg0, 1s, 3); print(@, 1, 10);", &[(0, 0, 70), (0, 0, 20), (0, 0, 50)]);
-    assert!(text.contains("@[70]:\n") && text.contains("* 7\n") || text.contains("| 7\n"), "{text}");
+    let (printed, _) = text.split_once("\n\n").unwrap();
+    assert!(printed.starts_with("@[70]:\n") && printed.contains("| 7\n"), "{text}");
+    assert_eq!(text.matches("@[20]:").count(), 1, "{text}");
     let order: String = text.lines().rev().filter(|line| line.starts_with('@')).take(3).collect();
     assert_eq!(order, "@[70]:@[50]:@[20]:");
+}
+
+#[test]
+fn one_series_takes_values_of_both_signs() {
+    let text = series("@ = tseries(5, 1s, 3); @ = tseries(arg0, 1s, 3);", &[(0, 0, 7)]);
+    assert!(text.contains("| 7\n"), "{text}");
+    let refused = super::machine::refused("kprobe:f { @ = tseries(1, 1s, 3); @ = tseries(1, 2s, 3); }");
+    assert!(refused.ends_with("this map is set to another type elsewhere"), "{refused}");
+}
+
+#[test]
+fn a_series_without_values_says_so() {
+    assert_eq!(series("@ = tseries(arg0, 1s, 3); zero(@);", &[(0, 0, 7)]), "@:\n<no data>\n\n");
 }

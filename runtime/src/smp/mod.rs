@@ -30,7 +30,7 @@ use round::Members;
 /// A bit for each CPU that runs, by dense number.
 static RUNNING: AtomicUsize = AtomicUsize::new(1);
 
-/// Returns whether the CPU with the dense number `cpu` runs: it takes interrupts and has its idle task.
+/// Returns whether the CPU with the dense number `cpu` runs: it has its idle task, and takes interrupts, or is about to.
 #[inline(always)]
 #[must_use]
 pub fn is_running(cpu: usize) -> bool {
@@ -49,7 +49,7 @@ pub fn count() -> usize {
     (usize::BITS - RUNNING.load(Ordering::Acquire).leading_zeros()) as usize
 }
 
-/// Marks a CPU, which has its idle task and takes interrupts, or is about to, as running.
+/// Marks a CPU as running. It has its idle task, and is about to take interrupts.
 fn set_running(cpu: usize) {
     RUNNING.fetch_or(1 << cpu, Ordering::Release);
 }

@@ -197,7 +197,7 @@ fn start(number: usize, cpu: &Cpu) -> Result<(), StartError> {
     barrier::dsb(barrier::SY);
     release(method, cpu.affinity).inspect_err(|_| entry.stack.store(0, Ordering::Relaxed))?;
     wait_for(number)?;
-    // Here and not on the CPU itself: when all have started, the set of running CPUs is complete.
+    // The boot CPU marks it, so that the set is complete when the boot goes on.
     set_running(number);
     Ok(())
 }

@@ -185,9 +185,9 @@ pub enum Combine {
 }
 
 /// The number of words that a time series keeps for an interval: one more than the number of the interval since the
-/// start of the machine, or 0; the number of values, or the time of the last one; and the last value or the combined
-/// values.
-pub const INTERVAL_WORDS: usize = 3;
+/// start of the machine, or 0; the number of values, or the time of the last one; and the value, or the 128-bit sum of
+/// those that are to be averaged, lower half first.
+pub const INTERVAL_WORDS: usize = 4;
 
 /// The largest number of intervals in a time series.
 pub const INTERVALS_MAX: u64 = 1000;

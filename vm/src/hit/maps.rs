@@ -184,7 +184,7 @@ fn add(aggregate: &Aggregate, words: &Cells, value: u64) {
         }
         Aggregate::Histogram => increase(words.get(power_row(value)), 1),
         Aggregate::Linear { least, most, step } => increase(words.get(linear_row(least, most, step, value)), 1),
-        // It needs the time.
+        // `collect` adds to a series, because that takes the time.
         Aggregate::Series(_) => {}
     }
 }

@@ -5,28 +5,35 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::code::{Combine, INTERVAL_WORDS, Series};
+use super::{all_pairs, halves, load_cells, total, wide, widened};
+use crate::code::{Aggregate, Combine, INTERVAL_WORDS, Series};
 use crate::store::Cells;
 
-/// What is known of an interval: its number plus 1, or 0; the number of values, or the time of the last; and the values.
-type Interval = [u64; INTERVAL_WORDS];
+/// What is known of an interval: see [`INTERVAL_WORDS`].
+type IntervalWords = [u64; INTERVAL_WORDS];
 
 /// Adds `value`, which was collected `now` nanoseconds after the start of the machine.
 #[inline]
 pub(super) fn add(series: &Series, words: &Cells, value: u64, now: u64) {
     let number = now.checked_div(series.interval).unwrap_or(0);
     let place = number.checked_rem(series.intervals.into()).unwrap_or(0) as usize;
-    let Some([number_word, other_word, value_word]) = words.get(INTERVAL_WORDS * place..).and_then(<[_]>::first_chunk)
-    else {
-        return;
+    let Some(own) = words.get(INTERVAL_WORDS * place..).and_then(<[_]>::first_chunk::<INTERVAL_WORDS>) else { return };
+    let mut known: IntervalWords = [0; INTERVAL_WORDS];
+    load_cells(&mut known, own);
+    let found = match series.by {
+        Combine::Last => [now, value, 0],
+        Combine::Average => {
+            let [low, high] = halves(widened(value, series.signed));
+            [1, low, high]
+        }
+        Combine::Sum | Combine::Least | Combine::Greatest => [1, value, 0],
     };
-    let mut known: Interval = [number_word, other_word, value_word].map(|word| word.load(Ordering::Relaxed));
-    let other = if series.by == Combine::Last { now } else { 1 };
-    merge(series, &mut known, [number.wrapping_add(1), other, value]);
-    let [number, other, value] = known;
-    number_word.store(number, Ordering::Relaxed);
-    other_word.store(other, Ordering::Relaxed);
-    value_word.store(value, Ordering::Relaxed);
+    let [other, low, high] = found;
+    merge(series, &mut known, [number.wrapping_add(1), other, low, high]);
+    all_pairs(own, &known, |word, known| {
+        word.store(*known, Ordering::Relaxed);
+        true
+    });
 }
 
 /// Merges the series of one CPU into that of others.
@@ -42,25 +49,27 @@ pub(super) fn join(series: &Series, mut all: &mut [u64], mut one: &[u64]) {
 /// Merges what is known of two intervals that have the same place. The later one stays; if they are the same, their
 /// values are combined.
 #[inline]
-fn merge(series: &Series, known: &mut Interval, found: Interval) {
-    let ([number, other, value], [found_number, found_other, found_value]) = (known, found);
+fn merge(series: &Series, known: &mut IntervalWords, found: IntervalWords) {
+    let ([number, other, low, high], [found_number, found_other, found_low, found_high]) = (&mut *known, found);
     if found_number < *number {
         return;
     }
     if found_number > *number {
-        (*number, *other, *value) = (found_number, found_other, found_value);
+        *known = found;
         return;
     }
     let is_less = match series.signed {
-        true => found_value.cast_signed() < value.cast_signed(),
-        false => found_value < *value,
+        true => found_low.cast_signed() < low.cast_signed(),
+        false => found_low < *low,
     };
     match series.by {
-        Combine::Last if found_other >= *other => (*other, *value) = (found_other, found_value),
-        Combine::Least if is_less => *value = found_value,
-        Combine::Greatest if !is_less => *value = found_value,
-        Combine::Sum | Combine::Average => {
-            (*other, *value) = (other.wrapping_add(found_other), value.wrapping_add(found_value));
+        Combine::Last if found_other >= *other => (*other, *low) = (found_other, found_low),
+        Combine::Least if is_less => *low = found_low,
+        Combine::Greatest if !is_less => *low = found_low,
+        Combine::Sum => *low = low.wrapping_add(found_low),
+        Combine::Average => {
+            *other = other.wrapping_add(found_other);
+            [*low, *high] = halves(wide([*low, *high]).wrapping_add(wide([found_low, found_high])));
         }
         Combine::Last | Combine::Least | Combine::Greatest => {}
     }
@@ -70,13 +79,10 @@ fn merge(series: &Series, known: &mut Interval, found: Interval) {
 /// collected in it.
 #[must_use]
 pub fn interval(series: &Series, words: &[u64], place: usize) -> Option<(u64, u64)> {
-    let &[number, other, value] = words.get(INTERVAL_WORDS * place..)?.first_chunk()?;
+    let &[number, other, low, high] = words.get(INTERVAL_WORDS * place..)?.first_chunk()?;
     let value = match series.by {
-        Combine::Average if series.signed => {
-            value.cast_signed().checked_div(other.cast_signed()).unwrap_or(0).cast_unsigned()
-        }
-        Combine::Average => value.checked_div(other).unwrap_or(0),
-        _ => value,
+        Combine::Average => total(&Aggregate::Average { signed: series.signed }, &[other, low, high]),
+        _ => low,
     };
     Some((number.checked_sub(1)?, value))
 }
@@ -91,8 +97,8 @@ mod tests {
     }
 
     /// Returns what remains of values, each with its time.
-    fn collected(by: Combine, values: &[(u64, i64)]) -> [u64; 9] {
-        let words = [const { AtomicU64::new(0) }; 9];
+    fn collected(by: Combine, values: &[(u64, i64)]) -> [u64; 12] {
+        let words = [const { AtomicU64::new(0) }; 12];
         values.iter().for_each(|&(now, value)| add(&series(by), &words, value.cast_unsigned(), now));
         words.map(|word| word.load(Ordering::Relaxed))
     }
@@ -117,6 +123,12 @@ mod tests {
             let again = collected(by, &[(400, 8)]);
             assert_eq!(shown(by, &again), [None, Some((4, 8)), None]);
         }
+    }
+
+    #[test]
+    fn averages_are_of_sums_that_do_not_wrap() {
+        let words = collected(Combine::Average, &[(0, i64::MIN), (1, i64::MIN), (2, i64::MIN)]);
+        assert_eq!(shown(Combine::Average, &words), [Some((0, i64::MIN)), None, None]);
     }
 
     #[test]

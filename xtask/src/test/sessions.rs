@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     conversation::PROMPT,
-    trace::source::{Quoted, Source},
+    trace::source::{Quoted, Source, after},
     workspace,
 };
 
@@ -143,12 +143,7 @@ pub fn tool_command(typed: &str) -> Result<String> {
     let program = read(&workspace::root().join(&file))?;
     let words: Vec<_> = words.collect();
     let source = Source::new(&program, Some(file), &words).map_err(|sentence| anyhow!(sentence))?;
-    let mut line = format!("{TRACE}{}{command}", Quoted(source.line.trim()));
-    if !words.is_empty() {
-        line += " --";
-    }
-    words.iter().for_each(|word| line += &format!(" {}", Quoted(word)));
-    Ok(line)
+    Ok(format!("{TRACE}{}{command}{}", Quoted(source.line.trim()), after(&words)))
 }
 
 /// Splits the first lines, with the session's demands, from the session.

@@ -185,7 +185,7 @@ impl Source {
     /// Replaces `name`, which is `$N` in a probe, by the text of the argument.
     fn put_probe(&mut self, name: &str, number: usize, at: usize, arguments: &[String]) -> Result<(), String> {
         let Some(argument) = argument(name, arguments) else {
-            return Err(format!("{name} is not given, and the probe needs it"));
+            return Err(format!("{name} is not given, and this needs it"));
         };
         if let Some(c) = argument.chars().find(|c| c.is_control()) {
             return Err(format!("{name} has the control character {c:?}, and is in a probe"));
@@ -255,6 +255,12 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
+/// Returns the end of a line of the console that passes these parameters to its program.
+pub fn after(parameters: &[String]) -> String {
+    let words: String = parameters.iter().map(|word| format!(" {}", Quoted(word))).collect();
+    if words.is_empty() { words } else { format!(" --{words}") }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{env, fs, os::unix::fs::PermissionsExt, path::PathBuf, process};
@@ -291,7 +297,7 @@ mod tests {
         let expected =
             "kprobe:<a::B as c>::*, kretprobe:<a::B as c>::* /arg0 > $2/ { @ = $2; if (1) { } } interval:s:5 { }";
         assert_eq!(line(text, &["<a::B as c>::*", "5"]), expected);
-        assert!(read(text, &[]).unwrap_err().starts_with("f.bt:1:8: error: $1 is not given, and the probe needs it\n"));
+        assert!(read(text, &[]).unwrap_err().starts_with("f.bt:1:8: error: $1 is not given, and this needs it\n"));
         assert!(read(text, &["\n"]).unwrap_err().contains("$1 has the control character '\\n', and is in a probe"));
     }
 
@@ -385,12 +391,7 @@ mod tests {
             ("probe", "import \"a.bt\";", "\n  kprobe:f", "a.bt:2:3: error: this does not end in this file"),
             ("string", "import \"a.bt\";", "BEGIN { \"a }", "a.bt:1:9: error: this string is not closed"),
             ("comment", "import \"a.bt\";", "/* ", "a.bt:1:1: error: this comment is not closed"),
-            (
-                "probe-argument",
-                "import \"a.bt\";",
-                "\nkprobe:$2 { }",
-                "a.bt:2:8: error: $2 is not given, and the probe",
-            ),
+            ("probe-argument", "import \"a.bt\";", "\nkprobe:$2 { }", "a.bt:2:8: error: $2 is not given, and this"),
         ] {
             let all = ["a.h", "a.o", "a.c", "a.txt", "empty/a.txt"].map(|file| (file, ""));
             let files = Files::new(name, &[&all[..], &[("m.bt", text), ("a.bt", imported)]].concat());

@@ -21,11 +21,11 @@ const MEANWHILE: [(&str, &str); 2] = [("run sha256 10", "10 right, 0 wrong"), ("
 const STOP: &str = "echo 0 > tracing_on";
 /// Shows some thousand records of all CPUs.
 const SHOW: &str = "cat trace 3000";
-/// A tracer, which is on all functions.
+/// A tracer that records every function.
 pub struct Tracer {
     /// The name of the test.
     pub name: &'static str,
-    /// Sets it.
+    /// The command that starts it.
     set: &'static str,
     /// Commands that show what it has recorded. The last is [`SHOW`].
     show: &'static [&'static str],
@@ -33,7 +33,7 @@ pub struct Tracer {
     check: fn(&[String]) -> Result<(), String>,
 }
 
-/// The tracers.
+/// The tracers that are tested.
 pub const TRACERS: [Tracer; 2] = [
     Tracer {
         name: "function_graph",
@@ -216,7 +216,13 @@ fn order(lines: &[String]) -> Result<(), String> {
     let mut last: HashMap<&str, f64> = HashMap::new();
     let mut calls = 0;
     for line in lines {
-        let Some((place, call)) = line.split_once(": ").filter(|(place, _)| place.contains(" [")) else { continue };
+        // The line that was typed comes first, then the names of the columns. A gap is a line of its own.
+        if line == SHOW || line.is_empty() || line.starts_with('#') || line.starts_with("CPU:") {
+            continue;
+        }
+        let Some((place, call)) = line.split_once(": ").filter(|(place, _)| place.contains(" [")) else {
+            return Err(format!("{line:?} is no call"));
+        };
         let mut words = place.split_once(" [").map_or("", |(_, rest)| rest).split_whitespace();
         let (Some(cpu), Some(time)) = (words.next(), words.next_back().and_then(|time| time.parse().ok())) else {
             return Err(format!("{line:?} has no CPU or no time"));
@@ -248,6 +254,7 @@ mod tests {
         };
         check(&["# CPU", "  main-3  [001] .....     2.000000: a::<b: c> <-<d as e>::f", "CPU:1 [LOST 3 EVENTS]"])
             .unwrap();
+        check(&["something else"]).unwrap_err();
         check(&["  main-3  [001] .....     0.000000: a <-b"]).unwrap_err();
         check(&["  main-3  [001] .....     2.000000: a <-"]).unwrap_err();
         check(&["  main-3  [001] .....     soon: a <-b"]).unwrap_err();
