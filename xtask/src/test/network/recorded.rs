@@ -4,7 +4,7 @@
 use std::{collections::HashMap, mem};
 
 use super::{
-    CPUS, Host,
+    Host,
     arrival::{Arrival, Arrived},
     curl,
     visiting::Visiting,
@@ -217,7 +217,7 @@ fn order(lines: &[String]) -> Result<(), String> {
     let mut calls = 0;
     for line in lines {
         // The line that was typed comes first, then the names of the columns. A gap is a line of its own.
-        if line == SHOW || line.is_empty() || line.starts_with('#') || line.starts_with("CPU:") {
+        if line.ends_with(SHOW) || line.is_empty() || line.starts_with('#') || line.starts_with("CPU:") {
             continue;
         }
         let Some((place, call)) = line.split_once(": ").filter(|(place, _)| place.contains(" [")) else {
@@ -235,7 +235,7 @@ fn order(lines: &[String]) -> Result<(), String> {
         }
         calls += 1;
     }
-    if calls < LEAST || last.len() < CPUS as usize {
+    if calls < LEAST || last.len() < 2 {
         return Err(format!("only {calls} calls were shown, on {} CPUs", last.len()));
     }
     Ok(())
@@ -248,8 +248,7 @@ mod tests {
     #[test]
     fn calls_are_in_the_order_of_their_cpu() {
         let check = |lines: &[&str]| {
-            let many =
-                (0..LEAST).map(|time| format!("  idle-{0}  [00{0}] d....  1.{time:06}: f <-g", time % CPUS as usize));
+            let many = (0..LEAST).map(|time| format!("  idle-{0}  [00{0}] d....  1.{time:06}: f <-g", time % 2));
             order(&many.chain(lines.iter().map(|line| (*line).to_owned())).collect::<Vec<_>>())
         };
         check(&["# CPU", "  main-3  [001] .....     2.000000: a::<b: c> <-<d as e>::f", "CPU:1 [LOST 3 EVENTS]"])
