@@ -128,15 +128,9 @@ impl<M: Machine> Run<'_, M> {
         let Some(MapValue::Aggregate(aggregate)) = self.code.maps.get(usize::from(map)).map(|of| &of.value) else {
             return;
         };
-        let found = match aggregate {
-            Aggregate::Series(series) => {
-                let now = self.machine.nanoseconds();
-                self.with_table(map, key, |table, key| {
-                    table.change(key, |words| series::add(series, words, value, now))
-                })
-            }
-            _ => self.with_table(map, key, |table, key| table.change(key, |words| add(aggregate, words, value))),
-        };
+        let now = || self.machine.nanoseconds();
+        let found =
+            self.with_table(map, key, |table, key| table.change(key, |words| add(aggregate, words, value, now)));
         if found.is_some()
             && let (Some(Some(cached)), [key]) = (self.store.cached.get(usize::from(map)), self.words(key, 1))
         {
@@ -159,9 +153,9 @@ fn increase(word: Option<&AtomicU64>, amount: u64) {
     }
 }
 
-/// Adds `value` to the aggregation in `words`.
+/// Adds `value` to the aggregation in `words`. `now` returns the nanoseconds since the start of the machine.
 #[inline]
-fn add(aggregate: &Aggregate, words: &Cells, value: u64) {
+fn add(aggregate: &Aggregate, words: &Cells, value: u64, now: impl FnOnce() -> u64) {
     match *aggregate {
         Aggregate::Count => increase(words.first(), 1),
         Aggregate::Sum { .. } => increase(words.first(), value),
@@ -184,8 +178,7 @@ fn add(aggregate: &Aggregate, words: &Cells, value: u64) {
         }
         Aggregate::Histogram => increase(words.get(power_row(value)), 1),
         Aggregate::Linear { least, most, step } => increase(words.get(linear_row(least, most, step, value)), 1),
-        // `collect` adds to a series, because that takes the time.
-        Aggregate::Series(_) => {}
+        Aggregate::Series(ref series) => series::add(series, words, value, now()),
     }
 }
 
