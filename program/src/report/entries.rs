@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
 use kprobes_vm::code::{Aggregate, Map, MapValue, Series, Type};
-use kprobes_vm::hit::{interval, total, wide};
+use kprobes_vm::hit::{total, wide};
 use kprobes_vm::store::Entries;
 
 use super::{OutputFormat, Reporter, histogram, line, series, split};
@@ -20,7 +20,7 @@ fn order(kept: MapValue, value: &[u64]) -> i128 {
             value.iter().map(|&count| i128::from(count)).sum()
         }
         MapValue::Aggregate(Aggregate::Series(of)) => {
-            let all = (0..usize::from(of.intervals)).filter_map(|place| interval(&of, value, place));
+            let all = (0..usize::from(of.intervals)).filter_map(|place| of.interval(value, place));
             let (_, newest) = all.max_by_key(|(number, _)| *number).unwrap_or_default();
             if of.signed { newest.cast_signed().into() } else { newest.into() }
         }

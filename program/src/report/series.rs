@@ -5,7 +5,6 @@ use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
 use kprobes_vm::code::{INTERVAL_WORDS, Series};
-use kprobes_vm::hit::interval;
 
 use super::time;
 
@@ -18,14 +17,14 @@ pub(super) type Row = (u64, Option<i128>);
 /// Returns the intervals of a series, from the first to the last that have values. A place whose interval is older than
 /// the last ones has not been used again.
 pub(super) fn rows(series: &Series, words: &[u64]) -> Result<Vec<Row>, OutOfMemory> {
-    let known = || (0..words.len() / INTERVAL_WORDS).filter_map(|place| interval(series, words, place));
+    let known = || (0..words.len() / INTERVAL_WORDS).filter_map(|place| series.interval(words, place));
     let Some(newest) = known().map(|(number, _)| number).max() else { return Ok(Vec::new()) };
     let is_shown = |number: u64| newest - number < series.intervals.into();
     let first = known().map(|(number, _)| number).filter(|&number| is_shown(number)).min().unwrap_or(newest);
     let value = |value: u64| if series.signed { value.cast_signed().into() } else { i128::from(value) };
     fallible::collect((first..=newest).map(|row| {
         let place = row.checked_rem(series.intervals.into()).unwrap_or(0) as usize;
-        let found = interval(series, words, place).filter(|(number, _)| *number == row);
+        let found = series.interval(words, place).filter(|(number, _)| *number == row);
         (row.saturating_mul(series.interval), found.map(|(_, found)| value(found)))
     }))
 }

@@ -3,6 +3,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::hit::total;
+
 /// The type of a value, which decides how it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
@@ -167,6 +169,20 @@ pub struct Series {
     pub by: Combine,
     /// Whether the values are signed.
     pub signed: bool,
+}
+
+impl Series {
+    /// Returns the number of the interval at `place` in the words of a series, and its value; `None` if nothing was
+    /// collected in it.
+    #[must_use]
+    pub fn interval(&self, words: &[u64], place: usize) -> Option<(u64, u64)> {
+        let &[number, other, low, high] = words.get(INTERVAL_WORDS * place..)?.first_chunk()?;
+        let value = match self.by {
+            Combine::Average => total(&Aggregate::Average { signed: self.signed }, &[other, low, high]),
+            _ => low,
+        };
+        Some((number.checked_sub(1)?, value))
+    }
 }
 
 /// How the values of an interval are combined to one.

@@ -24,7 +24,6 @@ pub(crate) use intern::NO_STACK;
 pub(crate) use intern::hash;
 pub(crate) use merge::{halves, is_better, join, widened};
 pub use merge::{total, wide};
-pub use series::interval;
 
 use core::sync::atomic::Ordering;
 

@@ -5,8 +5,8 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{all_pairs, halves, load_cells, total, wide, widened};
-use crate::code::{Aggregate, Combine, INTERVAL_WORDS, Series};
+use super::{all_pairs, halves, load_cells, wide, widened};
+use crate::code::{Combine, INTERVAL_WORDS, Series};
 use crate::store::Cells;
 
 /// What is known of an interval: see [`INTERVAL_WORDS`].
@@ -75,18 +75,6 @@ fn merge(series: &Series, known: &mut IntervalWords, found: IntervalWords) {
     }
 }
 
-/// Returns the number of the interval at `place` in the words of a series, and its value; `None` if nothing was
-/// collected in it.
-#[must_use]
-pub fn interval(series: &Series, words: &[u64], place: usize) -> Option<(u64, u64)> {
-    let &[number, other, low, high] = words.get(INTERVAL_WORDS * place..)?.first_chunk()?;
-    let value = match series.by {
-        Combine::Average => total(&Aggregate::Average { signed: series.signed }, &[other, low, high]),
-        _ => low,
-    };
-    Some((number.checked_sub(1)?, value))
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -104,7 +92,7 @@ mod tests {
     }
 
     fn shown(by: Combine, words: &[u64]) -> [Option<(u64, i64)>; 3] {
-        [0, 1, 2].map(|place| interval(&series(by), words, place).map(|(number, value)| (number, value.cast_signed())))
+        [0, 1, 2].map(|place| series(by).interval(words, place).map(|(number, value)| (number, value.cast_signed())))
     }
 
     const VALUES: [(u64, i64); 6] = [(100, 9), (310, 5), (320, -7), (399, 1), (500, -2), (501, -4)];
