@@ -5,7 +5,7 @@
 //! |---|---|
 //! | an address of the image, 16 hexadecimal digits from `ffffff` on, `0x` or not | `ADDRESS` |
 //! | the size of a function, after `+0xOFFSET/`, after the address of a row of `symbols`, in `has 0x… bytes` | `SIZE` |
-//! | the offset before it, of a return address: in a backtrace, before ` <- ` in a trace, in a histogram of stacks, and in a stack that is a field; in a stack that a program prints; and of an inlined copy in its function | `OFFSET` |
+//! | the offset before it, of a return address: in a backtrace, before ` <- ` in a trace, in a histogram of stacks, in a stack that is a field, and in a row of `stack_trace`; in a stack that a program prints; and of an inlined copy in its function | `OFFSET` |
 //! | the number of functions, in `N of … functions` | `COUNT` |
 //! | the number of KiB, in the last line of `list`: memory that was used before is kept | `N` |
 //! | a number of milliseconds, a time in a trace or in a log of errors | `TIME` |
@@ -29,7 +29,8 @@ pub fn normal(line: &str) -> String {
     let mut line = addresses(line.trim_end());
     let is_frame = line.trim_start().starts_with('#') && line.contains(" ADDRESS ")
         || line.starts_with(STACK_INDENT) && trace_record(&line).is_none()
-        || line.starts_with(FIELD_OF_STACK);
+        || line.starts_with(FIELD_OF_STACK)
+        || is_depth(&line);
     sizes(&mut line, is_frame);
     if let Some((count, rest)) = line.strip_prefix("ADDRESS ").and_then(|row| row.trim_start().split_once("  "))
         && is_number(count)
@@ -121,6 +122,13 @@ fn hexadecimal(text: &str) -> usize {
         Some(digits) => 2 + digits.bytes().take_while(u8::is_ascii_hexdigit).count(),
         None => 0,
     }
+}
+
+/// Returns whether this is a row of `stack_trace`, ` N) DEPTH SIZE FUNCTION`.
+fn is_depth(line: &str) -> bool {
+    let Some((number, rest)) = line.split_once(')') else { return false };
+    let words = rest.split_whitespace();
+    is_number(number.trim_start()) && words.take(2).filter(|word| is_number(word)).count() == 2
 }
 
 /// Replaces sizes of functions, and the offsets of return addresses.
@@ -260,6 +268,7 @@ mod tests {
             ("[    0.595480] trace_kprobe: error: no", "[TIME] trace_kprobe: error: no"),
             ("         <a as b>::c+0x290/0x408", "         <a as b>::c+OFFSET/SIZE"),
             ("=> <a as b>::c+0x290/0x408", "=> <a as b>::c+OFFSET/SIZE"),
+            ("  1)      528     304   a::b+0x68/0x260", "  1)      528     304   a::b+OFFSET/SIZE"),
             ("    <a as b>::c+104", "    <a as b>::c+OFFSET"),
             ("kprobe:a+104", "kprobe:a+104"),
             ("inline:<a as b>::c:entry in d::e+0x3b0, in pieces", "inline:<a as b>::c:entry in d::e+OFFSET, in pieces"),
@@ -294,6 +303,7 @@ mod tests {
             "CPUs: 3 of 4 run",
             " a) | b",
             " 1) some | b",
+            " 1) 528 a+0x8 30",
             "it took 4 us",
             "ms",
             "+0x",
