@@ -117,6 +117,8 @@ pub struct Configuration {
     architecture: Option<String>,
     /// The number of CPUs, if it differs from that of the board.
     smp: Option<u32>,
+    /// The size of its memory, as QEMU takes it, if it differs from that of the board.
+    memory: Option<String>,
     interrupts: Option<Interrupts>,
     entry: Option<Entry>,
     #[serde(default)]

@@ -86,9 +86,9 @@ impl Board {
             Interruption::Instructions => &["-accel", "tcg,one-insn-per-tb=on"],
         };
         let cpu = overrides.cpu.as_ref().or(configuration.cpu.as_ref()).unwrap_or(&qemu.cpu);
+        let memory = configuration.memory.as_ref().unwrap_or(&qemu.memory);
         let mut arguments: Vec<OsString> = Vec::new();
-        for (option, value) in [("-machine", &machine), ("-cpu", cpu), ("-m", &qemu.memory), ("-smp", &smp.to_string())]
-        {
+        for (option, value) in [("-machine", &machine), ("-cpu", cpu), ("-m", memory), ("-smp", &smp.to_string())] {
             arguments.extend([option.into(), value.into()]);
         }
         arguments.extend(interruption.iter().map(OsString::from));
