@@ -82,7 +82,7 @@ static COMMANDS: [Command; 22] = [
         .more(
             "PROGRAM: PROBE[, PROBE] [/PREDICATE/] { STATEMENTS } ...\n\
          PROBE: kprobe:GLOB kretprobe:GLOB return:GLOB kprobe:FUNC+OFFSET\n\
-         \x20      kprobe:FILE.rs:LINE profile:hz:N software:cpu-clock:N\n\
+         \x20      kprobe:FILE.rs:LINE profile:hz:N software:cpu-clock:N hardware:EVENT:N\n\
          \x20      insn:FUNC[:OFFSET] inline:GLOB:entry|return interval:ms|s:N BEGIN END\n\
          \x20      watchpoint:ADDRESS|SYMBOL[+OFFSET]:LENGTH:r|w|rw\n\
          STATEMENTS: @MAP[KEYS] = VALUE; $VARIABLE = VALUE; if (VALUE) { } else { }\n\

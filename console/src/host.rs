@@ -12,6 +12,7 @@ use core::time::Duration;
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::platform;
 use fallible::OutOfMemory;
+pub use kprobes_program::syntax::{HardwareEvent, Period};
 use kprobes_trace::host::Clock;
 use spin::Once;
 
@@ -33,6 +34,12 @@ pub type Spawn = fn(&str, Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>, Out
 pub enum Unsampled {
     /// The machine has no timer that can do it, for this reason: a clause of a sentence.
     Timer(&'static str),
+    /// The machine does not count events so that they interrupt, for this reason: a clause of a sentence.
+    Counters(&'static str),
+    /// The machine does not count this event.
+    NotCounted(HardwareEvent),
+    /// The machine counts at most this many events at once.
+    TooManyEvents(usize),
     /// They are sampled already.
     Busy,
     /// There is no memory for it.
@@ -43,8 +50,25 @@ impl fmt::Display for Unsampled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Timer(why) => write!(f, "the CPUs cannot be sampled: {why}"),
+            Self::Counters(why) => {
+                write!(f, "the CPUs cannot be sampled by events of hardware: {why}; use profile:hz:N")
+            }
+            Self::NotCounted(event) => write!(f, "this machine does not count {}; use profile:hz:N", event.name()),
+            Self::TooManyEvents(most) => write!(f, "this machine counts at most {most} events of hardware at once"),
             Self::Busy => f.write_str("the CPUs are sampled already: end the other program first"),
             Self::OutOfMemory => f.write_str("there is not enough memory to sample the CPUs"),
+        }
+    }
+}
+
+impl Unsampled {
+    /// Returns whether this is a reason against samples of `period`.
+    pub(crate) fn is_about(self, period: Period) -> bool {
+        match (self, period) {
+            (Self::NotCounted(missing), Period::Events { event, .. }) => event == missing,
+            (Self::Counters(_) | Self::TooManyEvents(_), Period::Events { .. }) => true,
+            (Self::NotCounted(_) | Self::Counters(_) | Self::TooManyEvents(_), Period::Time(_)) => false,
+            (Self::Timer(_) | Self::Busy | Self::OutOfMemory, _) => true,
         }
     }
 }
@@ -86,22 +110,23 @@ pub trait Sampled: Send + Sync {
     /// could not be taken, and were not passed to a later [`take`](Sample::take).
     ///
     /// `ended` is for how long no samples have been taken any more, if that is so. Samples due since then do not count.
-    /// Nor does the last one before, of each period on each CPU, which may have been on its way.
+    /// Nor does the last one before, of each period on each CPU, which may have been on its way. Those of events, whose
+    /// time is not known, do not count at all then.
     fn stop(self: Box<Self>, ended: Option<Duration>) -> u64;
 }
 
-/// A clock that interrupts every CPU to see what it does.
+/// A clock that interrupts every CPU to see what it does: after times, and after numbers of events that the CPU counts.
 ///
 /// # Safety
 ///
 /// After a [`Sampled`] has been dropped, its [`Sample`] must not be called.
 pub unsafe trait SamplingClock: Sync {
-    /// Returns which code can be sampled.
+    /// Returns which code can be sampled by `periods`.
     ///
     /// # Errors
     ///
-    /// [`Unsampled::Timer`].
-    fn coverage(&self) -> Result<Coverage, Unsampled>;
+    /// The reason why nothing can be sampled by them.
+    fn coverage(&self, periods: &[Period]) -> Result<Coverage, Unsampled>;
 
     /// Starts to sample every running CPU with each of `periods`, which are not 0. Called by a task, with interrupts
     /// unmasked.
@@ -113,7 +138,7 @@ pub unsafe trait SamplingClock: Sync {
     /// # Safety
     ///
     /// The function of `sample` can be called with its data, on any CPU, until the result is dropped.
-    unsafe fn start(&self, periods: &[Duration], sample: Sample) -> Result<Box<dyn Sampled>, Unsampled>;
+    unsafe fn start(&self, periods: &[Period], sample: Sample) -> Result<Box<dyn Sampled>, Unsampled>;
 }
 
 /// The services of the kernel that the console runs in, passed to [`init`].

@@ -300,6 +300,8 @@ pub enum Problem {
     Profile,
     /// A `software` with an unknown event, or an invalid count.
     SoftwareEvent,
+    /// After `hardware:`, there is no event that can be counted, or its number is out of range.
+    HardwareEvent,
     /// `inline` with neither `entry` nor `return`.
     InlineWhere,
     /// Something other than `{` after the probes.
@@ -660,7 +662,7 @@ impl fmt::Display for Problem {
             Self::LongProgram { most } => return write!(f, "a program has at most {most} bytes"),
             Self::OutOfMemory => "there is not enough memory to read the program",
             Self::Empty => "a program consists of probes and actions, as in kprobe:f { @ = count(); }",
-            Self::ProbeKind => "a probe is kprobe:, kretprobe:, return:, insn:, inline:, tracepoint:, watchpoint:, profile:, software:, interval:, BEGIN or END",
+            Self::ProbeKind => "a probe is kprobe:, kretprobe:, return:, insn:, inline:, tracepoint:, watchpoint:, profile:, software:, hardware:, interval:, BEGIN or END",
             Self::WatchForm => "memory is watched by watchpoint:ADDRESS:LENGTH:MODE, as in watchpoint:SYMBOL+8:4:w, with a mode of r, w or rw",
             Self::WatchRange => "a watchpoint covers bytes of one aligned doubleword, or a power of two up to 2147483648, aligned to itself",
             Self::ProbeName => "a function is missing here",
@@ -671,6 +673,7 @@ impl fmt::Display for Problem {
             Self::Interval => "an interval is interval:s:N, :ms:N, :us:N or :hz:N, with N from 1, or interval:5ms; hz:N is at most 1000000",
             Self::Profile => "a profile is profile:hz:N, :s:N, :ms:N or :us:N, with N from 1, or profile:5ms; at most 100000 samples a second",
             Self::SoftwareEvent => "a software event is software:cpu-clock:N, a sample of each CPU every N nanoseconds, with N from 10000",
+            Self::HardwareEvent => "a hardware event is hardware:EVENT:N, a sample of each CPU after N of cpu-cycles, instructions, cache-references, cache-misses, branch-instructions, branch-misses, bus-cycles, frontend-stalls or backend-stalls, with N from 10000 to 2147483647",
             Self::InlineWhere => "an inlined function is probed by inline:FUNC:entry or inline:FUNC:return",
             Self::Block => "a block of actions in `{` and `}` is expected here",
             Self::OpenBlock => "this block is not closed by `}`",

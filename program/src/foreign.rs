@@ -55,28 +55,18 @@ static MAPS: [Refused; 1] =
     [refused("lruhash percpulruhash", "a full map keeps the keys that it has: use hash or percpuhash")];
 
 /// Kinds of probes.
-static PROBES: [Refused; 5] = [
+static PROBES: [Refused; 4] = [
     refused("uprobe u uretprobe ur usdt U", "there is no user space"),
-    refused("hardware h", SAMPLE_BY_TIME),
     refused("asyncwatchpoint aw", "there is no user space; watchpoint: watches memory of the kernel"),
     refused("iter it", "use the console command `tasks`"),
     refused("self test bench", "use BEGIN, END and interval:"),
 ];
 
-/// The events of `hardware:`, which are those of Linux.
-static HARDWARE: [Refused; 3] = [
-    refused("hardware:cpu-cycles hardware:cycles hardware:ref-cycles", SAMPLE_BY_TIME),
-    refused(
-        "hardware:instructions hardware:branch-instructions hardware:branches hardware:branch-misses",
-        "no counter interrupts here; use insn:FUNC:* for each instruction of a function",
-    ),
-    refused(
-        "hardware:cache-references hardware:cache-misses hardware:bus-cycles hardware:frontend-stalls \
-         hardware:backend-stalls",
-        SAMPLE_BY_TIME,
-    ),
-];
-const SAMPLE_BY_TIME: &str = "no counter interrupts here; use profile:hz:N to sample by time";
+/// The event of `hardware:` that cannot be counted.
+static HARDWARE: [Refused; 1] = [refused(
+    "hardware:ref-cycles",
+    "no cycles of constant length are counted; use hardware:cpu-cycles, or profile:hz:N",
+)];
 
 /// The events of `software:` that cannot be counted, with those of Linux that replace them.
 static SOFTWARE: [Refused; 5] = [
@@ -124,10 +114,9 @@ pub(crate) fn probe(name: &str) -> Option<Problem> {
     find(&PROBES, name).or_else(|| keyword(name))
 }
 
-/// Returns the problem with `event`, which may be followed by `:` and a number, after `hardware:`.
-pub(crate) fn hardware(event: &str) -> Problem {
-    let event = event.split(':').next().unwrap_or(event);
-    event_in(&HARDWARE, event).unwrap_or(Problem::Foreign { name: "hardware", why: SAMPLE_BY_TIME })
+/// Returns the problem with `event` after `hardware:`, if bpftrace has such an event.
+pub(crate) fn hardware(event: &str) -> Option<Problem> {
+    event_in(&HARDWARE, event)
 }
 
 /// Returns the problem with `event` after `software:`, if bpftrace has such an event.

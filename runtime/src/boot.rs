@@ -131,7 +131,7 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
 
 fn start_interrupts(machine: &Machine) -> Result<(), InterruptError> {
     let controller = machine.interrupt_controller.as_ref().ok_or(InterruptError::NoController)?;
-    interrupt::initialize(controller, machine.physical_timer)?;
+    interrupt::initialize(controller, machine.physical_timer, &machine.counters)?;
     interrupt::initialize_cpu()?;
     time::set_interrupt(machine.timer.ok_or(InterruptError::None("timer"))?);
     time::initialize_cpu()?;

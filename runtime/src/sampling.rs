@@ -1,22 +1,24 @@
-//! A clock that samples all CPUs: at exact times, each CPU is interrupted, and a handler gets the registers of the code
-//! that it was running.
+//! A clock that samples all CPUs: at exact times, or after numbers of events that it counts, each CPU is interrupted, and a
+//! handler gets the registers of the code that it was running.
 //!
 //! Samples come by [fast interrupts](crate::interrupt::fast) where the CPU takes them, so also in code that has
-//! interrupts masked. Where secure state keeps fast interrupts for itself, the same timer interrupts by IRQ
+//! interrupts masked. Where secure state keeps fast interrupts for itself, the same interrupts come by IRQ
 //! ([`Delivery::Ordinary`]): a sample that is due while interrupts are masked comes at the end of that code.
 //!
 //! No sample comes while an exception is handled or a probe is hit. So the handler may hit probes, and may run code that
 //! only runs with all interrupts masked.
 //!
-//! There is one timer for each CPU, and one [`Sampler`] at a time. A sampler has any number of periods. The timer is
-//! set for the next deadline among them. Deadlines are multiples of the period since the start, so they do not drift,
+//! There is one timer for each CPU, and one [`Sampler`] at a time. A sampler has any number of [periods](Period). The timer
+//! is set for the next deadline among them. Deadlines are multiples of the period since the start, so they do not drift,
 //! and they are the same on all CPUs. A deadline that was not met before the next one of its period is missed: the handler
 //! gets their number with the next sample, and [`Sampler::stop`] returns the number of those that no sample followed.
 //! After a sample, the CPU has at least as much time for other work as the sample took.
 //!
+//! Each period of events has an [event counter](counters) of its own on each CPU. Events of the handler do not count.
+//!
 //! **Starting and stopping.** Only the CPU itself can set its timer. So the start publishes the plan and makes every CPU
-//! set its timer by it ([`smp::on_each_cpu`]), and the stop withdraws the plan and makes every CPU disarm its timer
-//! ([`fast::Owner`]). A CPU that is asked to is in no handler of a sample. So after the stop, no CPU uses the plan. No CPU
+//! set its timer and counters by it ([`smp::on_each_cpu`]), and the stop withdraws the plan and makes every CPU disarm its
+//! timer and end its counting ([`fast::Owner`]). A CPU that is asked to is in no handler of a sample. So after the stop, no CPU uses the plan. No CPU
 //! starts or stops after the boot.
 
 use alloc::boxed::Box;
@@ -29,7 +31,8 @@ use aarch64_kprobes::exception::{TrapFrame, nofault};
 use aarch64_kprobes::probe;
 use fallible::OutOfMemory;
 
-use crate::interrupt::fast::{self, FastError};
+use crate::interrupt::counters::{self, CounterError, Event};
+use crate::interrupt::fast::{self, Delivery, FastError};
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::{smp, task, time};
 
@@ -45,6 +48,13 @@ pub enum SamplingError {
         /// Why there are no fast interrupts.
         why: FastError,
     },
+    /// The CPU with this dense number is not interrupted after the events.
+    Counters {
+        /// The dense number of the CPU.
+        cpu: usize,
+        /// Why it is not.
+        why: CounterError,
+    },
     /// There is another sampler.
     Busy,
     /// There is no period, or one of them is 0.
@@ -57,8 +67,9 @@ impl fmt::Display for SamplingError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Self::Timer { cpu, why } => write!(f, "CPU {cpu} cannot be sampled: {why}"),
+            Self::Counters { cpu, why } => write!(f, "CPU {cpu} cannot be sampled by events: {why}"),
             Self::Busy => f.write_str("the CPUs are sampled already"),
-            Self::Period => f.write_str("a period of samples is at least 1 ns"),
+            Self::Period => f.write_str("a period of samples is at least 1 ns or one event"),
             Self::OutOfMemory => f.write_str("there is not enough memory to sample the CPUs"),
         }
     }
@@ -72,13 +83,22 @@ impl From<OutOfMemory> for SamplingError {
     }
 }
 
-/// How samples interrupt.
+/// What lies between two samples of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// By FIQ on all CPUs: also where interrupts are masked.
-    Fast,
-    /// By IRQ on some CPUs, for this reason.
-    Ordinary(FastError),
+pub enum Period {
+    /// A time.
+    Time(Duration),
+    /// This many events, at most 2³¹ − 1.
+    Events(Event, u32),
+}
+
+impl Period {
+    fn is_valid(&self) -> bool {
+        match *self {
+            Self::Time(period) => !period.is_zero(),
+            Self::Events(_, count) => count != 0 && count <= i32::MAX as u32,
+        }
+    }
 }
 
 /// Called for a sample, with
@@ -98,10 +118,23 @@ struct Plan {
     /// The physical counter at the start.
     start: u64,
     clocks: Box<[Clock]>,
+    counters: Box<[Counter]>,
 }
 
-/// Samples of one period.
+/// Samples after a number of events. The index is the number of the counter.
+struct Counter {
+    /// The index of the period.
+    period: usize,
+    event: Event,
+    count: u32,
+    /// How often the events have happened, on all CPUs, without a sample, when they were counted last.
+    unmet: AtomicU64,
+}
+
+/// Samples of one period of time.
 struct Clock {
+    /// The index of the period.
+    index: usize,
     /// In nanoseconds.
     period: u64,
     /// The number of the next deadline on each CPU: its distance from the start in periods.
@@ -110,6 +143,8 @@ struct Clock {
 
 /// The plan of the sampler, or null.
 static PLAN: AtomicPtr<Plan> = AtomicPtr::new(ptr::null_mut());
+/// The plan of a sampler that is being stopped, or null.
+static STOPPING: AtomicPtr<Plan> = AtomicPtr::new(ptr::null_mut());
 
 /// Samples all CPUs until it is dropped.
 #[derive(Debug)]
@@ -124,25 +159,36 @@ unsafe impl Send for Sampler {}
 // SAFETY: the plan is never changed but for its atomic parts.
 unsafe impl Sync for Sampler {}
 
-/// Returns how samples would interrupt.
+/// Returns how the samples of `periods` would interrupt: by FIQ on all CPUs, or by IRQ on some.
 ///
 /// # Errors
 ///
-/// [`SamplingError::Timer`] for the first CPU whose timer does not interrupt, or if the timers have another
-/// [owner](fast::Owner); [`SamplingError::Busy`].
-pub fn delivery() -> Result<Delivery, SamplingError> {
+/// [`SamplingError::Timer`] or [`SamplingError::Counters`] for the first CPU that would not be interrupted;
+/// [`SamplingError::Timer`] also if the timers have another [owner](fast::Owner); [`SamplingError::Busy`].
+pub fn delivery(periods: &[Period]) -> Result<Delivery, SamplingError> {
     if fast::is_owned() {
         return Err(busy());
     }
+    let events = fallible::collect(periods.iter().filter_map(|period| match *period {
+        Period::Time(_) => None,
+        Period::Events(event, _) => Some(event),
+    }))?;
     let mut found = Delivery::Fast;
     for cpu in smp::running() {
-        match fast::check_on(cpu) {
-            Ok(()) => {}
-            Err(why) if fast::is_ordinary(cpu) => found = Delivery::Ordinary(why),
-            Err(why) => return Err(SamplingError::Timer { cpu, why }),
+        if events.len() < periods.len() {
+            found = worse(found, fast::delivery_on(cpu).map_err(|why| SamplingError::Timer { cpu, why })?);
+        }
+        if !events.is_empty() {
+            let counted = counters::delivery_on(cpu, events.iter().copied());
+            found = worse(found, counted.map_err(|why| SamplingError::Counters { cpu, why })?);
         }
     }
     Ok(found)
+}
+
+/// Returns the delivery that reaches less code.
+fn worse(one: Delivery, other: Delivery) -> Delivery {
+    if one == Delivery::Fast { other } else { one }
 }
 
 /// Returns the error for timers that have an owner.
@@ -165,17 +211,26 @@ impl Sampler {
     ///
     /// `handler` can be called with `data` on any CPU until the sampler is dropped. It keeps the contract of
     /// [`fast::set_handler`].
-    pub unsafe fn start(periods: &[Duration], handler: Handler, data: usize) -> Result<Self, SamplingError> {
-        delivery()?;
-        if periods.is_empty() || periods.contains(&Duration::ZERO) {
+    pub unsafe fn start(periods: &[Period], handler: Handler, data: usize) -> Result<Self, SamplingError> {
+        delivery(periods)?;
+        if periods.is_empty() || !periods.iter().all(Period::is_valid) {
             return Err(SamplingError::Period);
         }
-        let clocks = fallible::boxed_slice(periods.iter().map(|period| Clock {
-            period: period.as_nanos().try_into().unwrap_or(u64::MAX),
-            next: PerCpu::new([const { AtomicU64::new(1) }; MAX_CPUS]),
+        let clocks = fallible::boxed_slice(periods.iter().enumerate().filter_map(|(index, period)| match *period {
+            Period::Time(period) => Some(Clock {
+                index,
+                period: period.as_nanos().try_into().unwrap_or(u64::MAX),
+                next: PerCpu::new([const { AtomicU64::new(1) }; MAX_CPUS]),
+            }),
+            Period::Events(..) => None,
         }))?;
+        let counters =
+            fallible::boxed_slice(periods.iter().enumerate().filter_map(|(period, events)| match *events {
+                Period::Time(_) => None,
+                Period::Events(event, count) => Some(Counter { period, event, count, unmet: AtomicU64::new(0) }),
+            }))?;
         let start = fast::counter();
-        let plan = fallible::boxed(Plan { handler, data, start, clocks })?;
+        let plan = fallible::boxed(Plan { handler, data, start, clocks, counters })?;
         // SAFETY: `take` takes no lock, allocates nothing and does not panic; the caller guarantees the same for
         // `handler` (see # Safety).
         let owner = unsafe { fast::set_handler(take) }.map_err(|_| busy())?;
@@ -189,7 +244,8 @@ impl Sampler {
     /// that the handler has not been told of.
     ///
     /// `ended` is for how long the handler has taken no samples any more, if that is so. Deadlines since then do not
-    /// count. Nor does the last one before, on each CPU: its sample may have been on its way.
+    /// count. Nor does the last one before, on each CPU: its sample may have been on its way. Of events, which have no
+    /// time, none count then.
     #[must_use]
     pub fn stop(mut self, ended: Option<Duration>) -> u64 {
         let end = fast::counter().saturating_sub(ended.map_or(0, time::ticks));
@@ -202,6 +258,12 @@ impl Sampler {
     fn end(&mut self) {
         if let Some(owner) = self.owner.take() {
             PLAN.store(ptr::null_mut(), Ordering::Relaxed);
+            // SAFETY: `start` has made the plan from a box, and the drop, which frees it, comes after this.
+            if !unsafe { &*self.plan }.counters.is_empty() {
+                STOPPING.store(self.plan, Ordering::Release);
+                smp::on_each_cpu(count_unmet);
+                STOPPING.store(ptr::null_mut(), Ordering::Relaxed);
+            }
             drop(owner);
         }
     }
@@ -222,7 +284,25 @@ fn follow() {
     fast::without(|| {
         // SAFETY: `Sampler::start` has published the plan, and frees it, in a drop, only after all calls of this.
         if let Some(plan) = unsafe { PLAN.load(Ordering::Acquire).as_ref() } {
+            for (number, counter) in plan.counters.iter().enumerate() {
+                counters::prepare(number, counter.event, counter.count);
+            }
+            counters::resume();
             fast::set_deadline(plan.next_deadline(task::current_cpu()));
+        }
+    });
+}
+
+/// Counts the samples that are due by the counters of this CPU. None is taken any more.
+fn count_unmet() {
+    fast::without(|| {
+        counters::pause();
+        // SAFETY: the end of the sampler has stored it, and the plan is freed, in a drop, only after all calls of this.
+        if let Some(plan) = unsafe { STOPPING.load(Ordering::Acquire).as_ref() } {
+            for (number, counter) in plan.counters.iter().enumerate() {
+                let unmet = counters::overflows(number, counter.count).unwrap_or(0);
+                counter.unmet.fetch_add(unmet, Ordering::Relaxed);
+            }
         }
     });
 }
@@ -247,11 +327,19 @@ impl Plan {
         self.start.saturating_add(next.unwrap_or(u64::MAX))
     }
 
-    /// Calls the handler for each period that has a deadline at `now` or before. Returns false if it did not take a
-    /// sample.
+    /// Calls the handler for each period that has a deadline at `now` or before, or whose events have happened. Returns false
+    /// if it did not take a sample.
     fn sample(&self, cpu: usize, now: u64, frame: &TrapFrame) -> bool {
         let since = now.saturating_sub(self.start);
-        for (number, clock) in self.clocks.iter().enumerate() {
+        for (number, counter) in self.counters.iter().enumerate() {
+            let Some(due) = counters::overflows(number, counter.count) else { continue };
+            // SAFETY: as below.
+            if !unsafe { (self.handler)(self.data, counter.period, due - 1, frame) } {
+                counter.unmet.fetch_add(due, Ordering::Relaxed);
+                return false;
+            }
+        }
+        for clock in &self.clocks {
             let next = clock.next.of(cpu);
             let due = next.load(Ordering::Relaxed);
             let last = clock.last(since);
@@ -260,7 +348,7 @@ impl Plan {
             }
             // SAFETY: `Sampler::start` requires that the handler can be called with the data until the sampler is
             // dropped, which waits for this CPU before it frees the plan.
-            if !unsafe { (self.handler)(self.data, number, last - due, frame) } {
+            if !unsafe { (self.handler)(self.data, clock.index, last - due, frame) } {
                 return false;
             }
             next.store(last + 1, Ordering::Relaxed);
@@ -269,7 +357,7 @@ impl Plan {
     }
 
     /// Returns the number of deadlines at `end` or before that were not met. Without the last one of each period on each
-    /// CPU, if `is_last_on_its_way`. No CPU may follow the plan any more.
+    /// CPU, and without those of events, if `is_last_on_its_way`. No CPU may follow the plan any more.
     fn unmet(&self, end: u64, is_last_on_its_way: bool) -> u64 {
         let since = end.saturating_sub(self.start);
         let of_clock = |clock: &Clock| {
@@ -277,11 +365,12 @@ impl Plan {
             let unmet = |cpu| first_after.saturating_sub(clock.next.of(cpu).load(Ordering::Relaxed));
             smp::running().map(unmet).sum::<u64>()
         };
-        self.clocks.iter().map(of_clock).sum()
+        let counted = |counter: &Counter| if is_last_on_its_way { 0 } else { counter.unmet.load(Ordering::Relaxed) };
+        self.clocks.iter().map(of_clock).chain(self.counters.iter().map(counted)).sum()
     }
 }
 
-/// Handles the interrupt of the timer in the code whose registers are in `frame`.
+/// Handles the interrupt of the timer or of the counters in the code whose registers are in `frame`.
 fn take(frame: &TrapFrame) {
     // SAFETY: the end of the sampler, which comes before the plan is freed, waits for each CPU that is here.
     let Some(plan) = (unsafe { PLAN.load(Ordering::Acquire).as_ref() }) else { return };
@@ -293,11 +382,12 @@ fn take(frame: &TrapFrame) {
     // SAFETY: the current task is the one that was interrupted on this CPU.
     unsafe { probe::recover(&mut frame, &task::current_task().calls, read) };
     if !plan.sample(cpu, begin, &frame) {
-        // The timer stays disarmed.
+        // The timer stays disarmed, and the counters paused.
         return;
     }
     let end = fast::counter();
     // Time for other work, so that samples that take longer than their period do not stop the CPU.
     let earliest = end.saturating_add(end.saturating_sub(begin));
     fast::set_deadline(plan.next_deadline(cpu).max(earliest));
+    counters::resume();
 }

@@ -2,7 +2,9 @@
 //! is told so. The host knows for every board which requirements it does not meet, so that a disk that is not detected
 //! is not mistaken for a missing one.
 
+use runtime::interrupt::counters::Event;
 use runtime::interrupt::fast;
+use runtime::sampling::{self, Period};
 use runtime::{block, smp};
 
 use crate::protected;
@@ -21,6 +23,11 @@ pub const DISK: Need = Need { name: "disk", is_met: || !block::disks().is_empty(
 pub const SECOND_CPU: Need = Need { name: "second CPU", is_met: || smp::running().count() > 1 };
 /// A timer that interrupts by FIQ.
 pub const FAST_INTERRUPTS: Need = Need { name: "fast interrupts", is_met: || fast::check().is_ok() };
+/// Counters of cycles that interrupt.
+pub const COUNTER_INTERRUPTS: Need = Need {
+    name: "counter interrupts",
+    is_met: || sampling::delivery(&[Period::Events(Event::CPU_CYCLES, 10_000)]).is_ok(),
+};
 /// FEAT_PAuth.
 pub const POINTER_AUTHENTICATION: Need =
     Need { name: "pointer authentication", is_met: protected::has_pointer_authentication };

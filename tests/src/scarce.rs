@@ -264,3 +264,14 @@ test!(
         drop(Program::start(text).expect("there is memory, and nothing is sampled"));
     }
 );
+
+test!(
+    needs COUNTER_INTERRUPTS,
+    fn samples_of_events_are_started_or_the_error_says_that_there_is_no_memory() {
+        let text = "h:cycles:1e9 { @ = count(); } profile:s:100 { @s = count(); } h:cycles:2e9 { @c = count(); }";
+        let program = each_allocation("samples of events", || Program::start(text), is_memory);
+        assert_eq!(program.probes(), 3);
+        drop(program);
+        drop(Program::start(text).expect("there is memory, and nothing is sampled"));
+    }
+);

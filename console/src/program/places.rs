@@ -9,7 +9,7 @@ use aarch64_kprobes::event::{self, Event};
 use aarch64_kprobes::probe;
 use fallible::{OutOfMemory, TryClone};
 use kprobes_program::error::{Described, Error, Problem, Span};
-use kprobes_program::syntax::{Probe, Spanned, can_watch, matches};
+use kprobes_program::syntax::{Period, Probe, Spanned, can_watch, matches};
 use kprobes_symbols::Symbol;
 use kprobes_vm::code::{Builtin, Op, Routine};
 
@@ -163,8 +163,8 @@ impl Places {
                 fallible::push(&mut self.names, probe.node.try_clone()?)?;
                 return Ok(());
             }
-            Probe::Profile { .. } | Probe::CpuClock { .. } => {
-                let period = Duration::from_nanos(probe.node.sampling_period().unwrap_or(u64::MAX));
+            Probe::Profile { .. } | Probe::CpuClock { .. } | Probe::Hardware { .. } => {
+                let period = probe.node.sampling_period().unwrap_or(Period::Time(Duration::MAX));
                 let name = self.name(probe.node.try_clone()?)?;
                 let (probe, wants_function) = (self.probe(), wants.function);
                 let wants_caller = wants.caller;

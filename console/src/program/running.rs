@@ -430,8 +430,9 @@ impl Program {
             }
         })?;
         let samples = Samples::prepare(&shared).map_err(|why| {
-            let first = shared.sampled.first().and_then(|sampled| spans.get(sampled.probe));
-            Refusal::at(sentence(format_args!("{why}")), first.copied().unwrap_or_default())
+            let refused = shared.sampled.iter().find(|sampled| why.is_about(sampled.period));
+            let span = refused.and_then(|sampled| spans.get(sampled.probe));
+            Refusal::at(sentence(format_args!("{why}")), span.copied().unwrap_or_default())
         })?;
         let tasks = Tasks { intervals: None, shared: shared.clone() };
         Ok(Self { samples, attached, watching, tasks, shared })
@@ -579,7 +580,7 @@ impl Detached {
         let busy = fallible::format(format_args!("another hit was being handled on the same CPU{or}"))?;
         for (missed, [one, many], why) in [
             (shared.late.load(Ordering::Relaxed), ["interval", "intervals"], "the CPU was busy"),
-            (shared.unsampled.load(Ordering::Relaxed), ["sample", "samples"], "the timer was answered too late"),
+            (shared.unsampled.load(Ordering::Relaxed), ["sample", "samples"], "the interrupt was answered too late"),
             (unseen.hits, ["hit", "hits"], busy.as_str()),
             (unseen.returns, ["return", "returns"], "the call was in progress when the program ended"),
         ] {

@@ -1,11 +1,14 @@
-//! Clauses that run for samples: at exact times, on every CPU, in the code that the CPU runs. The kernel has the clock
+//! Clauses that run for samples: at exact times or after numbers of events, on every CPU, in the code that the CPU runs. The kernel has the clock
 //! ([`SamplingClock`]). The clauses are interpreted.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use aarch64_kprobes::exception::TrapFrame;
+use fallible::OutOfMemory;
+use kprobes_program::syntax::Period;
 
 use super::exits::Exit;
 use super::hit::{self, Site};
@@ -22,7 +25,7 @@ pub(super) struct SampledClause {
     pub name: usize,
     /// The number of the probe in the text of the program.
     pub probe: usize,
-    pub period: Duration,
+    pub period: Period,
     /// Whether the clause asks for the function that was interrupted.
     pub wants_function: bool,
     /// Whether the clause asks for the caller of that function.
@@ -40,6 +43,11 @@ fn clock() -> Result<&'static dyn SamplingClock, Unsampled> {
     host().sampling_clock().ok_or(Unsampled::Timer("this kernel has no clock for samples"))
 }
 
+/// Returns the periods of the clauses that run for samples.
+fn periods(shared: &Shared) -> Result<Vec<Period>, OutOfMemory> {
+    fallible::collect(shared.sampled.iter().map(|sampled| sampled.period))
+}
+
 impl Samples {
     /// Finds out which code can be sampled for `shared`. No sample is taken yet.
     ///
@@ -47,8 +55,10 @@ impl Samples {
     ///
     /// The program has clauses for samples, and the CPUs cannot be sampled.
     pub fn prepare(shared: &Shared) -> Result<Self, Unsampled> {
-        let coverage = if shared.sampled.is_empty() { Coverage::Masked } else { clock()?.coverage()? };
-        Ok(Self { running: None, coverage })
+        if shared.sampled.is_empty() {
+            return Ok(Self { running: None, coverage: Coverage::Masked });
+        }
+        Ok(Self { running: None, coverage: clock()?.coverage(&periods(shared)?)? })
     }
 
     /// Starts the samples of `shared`, if it has clauses for samples.
@@ -64,11 +74,10 @@ impl Samples {
         if shared.sampled.is_empty() {
             return Ok(());
         }
-        let periods = fallible::collect(shared.sampled.iter().map(|sampled| sampled.period))?;
         let sample = Sample { take, data: core::ptr::from_ref(shared).expose_provenance() };
         // SAFETY: `take` can be called with the address of `shared` as long as `shared` lives, which is longer than the
         // samples are taken (see # Safety).
-        self.running = Some(unsafe { clock()?.start(&periods, sample) }?);
+        self.running = Some(unsafe { clock()?.start(&periods(shared)?, sample) }?);
         Ok(())
     }
 

@@ -219,7 +219,7 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
         "interval" | "i" => interval(rest.text).ok_or(rest.span().error(Problem::Interval)),
         "profile" | "p" => sampling::profile(rest.text).ok_or(rest.span().error(Problem::Profile)),
         "software" | "s" => sampling::software(rest.text).map_err(|problem| rest.span().error(problem)),
-        "hardware" | "h" => Err(whole.span().error(foreign::hardware(rest.text))),
+        "hardware" | "h" => sampling::hardware(rest.text).map_err(|problem| rest.span().error(problem)),
         other => Err(kind.span().error(foreign::probe(other).unwrap_or(Problem::ProbeKind))),
     }
 }

@@ -2,7 +2,9 @@
 
 use std::string::ToString;
 
-use super::{Glob, Probe, Unit, matches, numbered, parse, parse_probes, plain_path};
+use core::time::Duration;
+
+use super::{Glob, HardwareEvent, Period, Probe, Unit, matches, numbered, parse, parse_probes, plain_path};
 use crate::error::Problem;
 
 /// Parses `program`, and returns the tree as text.
@@ -171,7 +173,20 @@ fn names_of_probes_are_taken_as_they_stand() {
         ("software:cpu:", Probe::CpuClock { period: 1_000_000 }, 1_000_000),
     ] {
         assert_eq!(probe(&format!("{written} {{}}")), read);
-        assert_eq!((probe(&format!("{read} {{}}")).sampling_period(), &read), (Some(period), &read), "{written}");
+        let period = Some(Period::Time(Duration::from_nanos(period)));
+        assert_eq!((probe(&format!("{read} {{}}")).sampling_period(), &read), (period, &read), "{written}");
+    }
+    let events = |event, count| Probe::Hardware { event, count };
+    for (written, read) in [
+        ("hardware:cpu-cycles:10000", events(HardwareEvent::CpuCycles, 10_000)),
+        ("h:cycles:2147483647", events(HardwareEvent::CpuCycles, i32::MAX as u32)),
+        ("h:instructions", events(HardwareEvent::Instructions, 1_000_000)),
+        ("hardware:cache-misses:1e6", events(HardwareEvent::CacheMisses, 1_000_000)),
+        ("hardware:branches:", events(HardwareEvent::BranchInstructions, 100_000)),
+        ("h:backend-stalls:1_000_000", events(HardwareEvent::BackendStalls, 1_000_000)),
+    ] {
+        assert_eq!(probe(&format!("{written} {{}}")), read);
+        assert_eq!(probe(&format!("{read} {{}}")), read, "{written}");
     }
     assert_eq!(probe("interval:s:1 {}").sampling_period(), None);
     assert_eq!(probe("k:f {}"), probe("kprobe:f {}"));
@@ -187,10 +202,11 @@ fn the_reference_lists_probes_that_there_are() {
     let reference = include_str!("../../../docs/language.md");
     let (_, table) = reference.split_once("|---|---|---|---|---|\n").unwrap();
     let lines: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
-    assert_eq!(lines.len(), 16);
+    assert_eq!(lines.len(), 17);
     for probe in lines.iter().flat_map(|line| line.split('|').nth(1).unwrap().split(", ")) {
         let probe =
             probe.trim().trim_matches('`').replace("OFF", "0x10").replace(":LINE", ":7").replace(":N", ":50000");
+        let probe = probe.replace("hardware:EVENT", "hardware:cycles");
         let probe = probe.replace("ADDRESS", "0x1000").replace("LENGTH", "8").replace("MODE", "rw");
         assert!(parse_probes(&probe).is_ok(), "{probe}");
     }
@@ -232,6 +248,9 @@ fn probes_are_refused_where_they_are_wrong() {
     refuses("software:cpu-clock:9999 {}", "         ^^^^^^^^^^^^^^", Problem::SoftwareEvent);
     refuses("software:cpu:x {}", "         ^^^^^", Problem::SoftwareEvent);
     refuses("software:clock:10000 {}", "         ^^^^^^^^^^^", Problem::SoftwareEvent);
+    refuses("hardware:cycles:9999 {}", "         ^^^^^^^^^^^", Problem::HardwareEvent);
+    refuses("hardware:cycles:2147483648 {}", "         ^^^^^^^^^^^^^^^^^", Problem::HardwareEvent);
+    refuses("h:cycle:10000 {}", "  ^^^^^^^^^^^", Problem::HardwareEvent);
     refuses("kprobe:f print(1);", "         ^^^^^", Problem::Block);
     refuses("kprobe:f", "        ^", Problem::Block);
 }

@@ -51,6 +51,7 @@ impl Display for Probe {
             Self::Interval { count, unit } => write!(f, "interval:{}:{count}", unit.name()),
             Self::Profile { count, unit } => write!(f, "profile:{}:{count}", unit.name()),
             Self::CpuClock { period } => write!(f, "software:cpu-clock:{period}"),
+            Self::Hardware { event, count } => write!(f, "hardware:{}:{count}", event.name()),
             Self::Entry { glob } => write!(f, "kprobe:{glob}"),
             Self::Return { glob } => write!(f, "kretprobe:{glob}"),
             Self::Exit { glob } => write!(f, "return:{glob}"),

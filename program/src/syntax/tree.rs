@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use fallible::{OutOfMemory, TryClone};
 
@@ -101,6 +102,13 @@ pub enum Probe {
         /// The period, in nanoseconds.
         period: u64,
     },
+    /// `hardware:EVENT:N`: on every CPU, in the code that runs when the CPU has counted that many events.
+    Hardware {
+        /// The event.
+        event: HardwareEvent,
+        /// The number of events from one sample to the next, not 0.
+        count: u32,
+    },
     /// `kprobe:GLOB`: at the entry of every function that matches.
     Entry {
         /// The glob for the functions.
@@ -174,6 +182,7 @@ impl TryClone for Probe {
             &Self::Interval { count, unit } => Self::Interval { count, unit },
             &Self::Profile { count, unit } => Self::Profile { count, unit },
             &Self::CpuClock { period } => Self::CpuClock { period },
+            &Self::Hardware { event, count } => Self::Hardware { event, count },
             Self::Entry { glob } => Self::Entry { glob: fallible::copy(glob)? },
             Self::Return { glob } => Self::Return { glob: fallible::copy(glob)? },
             Self::Exit { glob } => Self::Exit { glob: fallible::copy(glob)? },
@@ -258,6 +267,7 @@ impl Probe {
             Self::Interval { .. } => "interval",
             Self::Profile { .. } => "profile",
             Self::CpuClock { .. } => "software",
+            Self::Hardware { .. } => "hardware",
             Self::Entry { .. } | Self::Offset { .. } | Self::Line { .. } => "kprobe",
             Self::Return { .. } => "kretprobe",
             Self::Exit { .. } => "return",
@@ -268,13 +278,82 @@ impl Probe {
         }
     }
 
-    /// Returns the nanoseconds between samples, if the probe samples the CPUs.
+    /// Returns what lies between two samples, if the probe samples the CPUs.
     #[must_use]
-    pub fn sampling_period(&self) -> Option<u64> {
+    pub fn sampling_period(&self) -> Option<Period> {
         match *self {
-            Self::Profile { count, unit } => unit.period(count),
-            Self::CpuClock { period } => Some(period),
+            Self::Profile { count, unit } => unit.period(count).map(Duration::from_nanos).map(Period::Time),
+            Self::CpuClock { period } => Some(Period::Time(Duration::from_nanos(period))),
+            Self::Hardware { event, count } => Some(Period::Events { event, count }),
             _ => None,
+        }
+    }
+}
+
+/// What lies between two samples of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Period {
+    /// A time.
+    Time(Duration),
+    /// Events that the CPU counts.
+    Events {
+        /// The event.
+        event: HardwareEvent,
+        /// How many, not 0.
+        count: u32,
+    },
+}
+
+/// An event that hardware counts, as Linux has them (include/uapi/linux/perf_event.h, `perf_hw_id`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HardwareEvent {
+    /// A cycle of the CPU.
+    CpuCycles,
+    /// An instruction that has been executed.
+    Instructions,
+    /// An access to the cache of the first level.
+    CacheReferences,
+    /// An access that this cache had to load for.
+    CacheMisses,
+    /// A branch that has been executed.
+    BranchInstructions,
+    /// A branch that was predicted wrong.
+    BranchMisses,
+    /// A cycle of the bus.
+    BusCycles,
+    /// A cycle in which no instruction was there to be issued.
+    FrontendStalls,
+    /// A cycle in which no instruction could be issued.
+    BackendStalls,
+}
+
+impl HardwareEvent {
+    /// All events.
+    pub const ALL: [Self; 9] = [
+        Self::CpuCycles,
+        Self::Instructions,
+        Self::CacheReferences,
+        Self::CacheMisses,
+        Self::BranchInstructions,
+        Self::BranchMisses,
+        Self::BusCycles,
+        Self::FrontendStalls,
+        Self::BackendStalls,
+    ];
+
+    /// Returns the name after `hardware:`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CpuCycles => "cpu-cycles",
+            Self::Instructions => "instructions",
+            Self::CacheReferences => "cache-references",
+            Self::CacheMisses => "cache-misses",
+            Self::BranchInstructions => "branch-instructions",
+            Self::BranchMisses => "branch-misses",
+            Self::BusCycles => "bus-cycles",
+            Self::FrontendStalls => "frontend-stalls",
+            Self::BackendStalls => "backend-stalls",
         }
     }
 }

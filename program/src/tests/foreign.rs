@@ -65,7 +65,7 @@ fn every_kind_of_probe_of_the_guide_is_known_or_refused_by_name() {
             let is_half = match name {
                 "BEGIN" | "END" | "begin" | "end" => probe.contains(':'),
                 "kprobe" | "kretprobe" | "interval" | "tracepoint" | "fentry" | "fexit" | "rawtracepoint"
-                | "profile" | "software" | "watchpoint" => !probe.contains(':'),
+                | "profile" | "software" | "hardware" | "watchpoint" => !probe.contains(':'),
                 _ => !probe.contains(':') && name.len() <= 2,
             };
             assert!(problem != Some(Problem::ProbeKind) || is_half, "{probe}");
@@ -85,7 +85,10 @@ fn every_event_of_the_guide_is_known_or_refused_by_name() {
     for event in EVENTS.split_whitespace() {
         for written in [format!("{event} {{ }}"), format!("{event}: {{ }}"), format!("{event}:10000 {{ }}")] {
             match error(&written).map(|error| error.problem) {
-                None => assert!(event.starts_with("software:cpu"), "{written}"),
+                None => {
+                    let is_there = event.starts_with("software:cpu") || event.starts_with("hardware:");
+                    assert!(is_there && event != "hardware:ref-cycles", "{written}");
+                }
                 Some(Problem::Foreign { name, .. }) => assert_eq!(name, event),
                 Some(other) => panic!("{written}: {other:?}"),
             }
@@ -120,10 +123,10 @@ fn a_refusal_names_what_comes_nearest() {
              *)(arg0 + 8)",
         ),
         (
-            "hardware:cache-misses:1e6 { @[kstack] = count(); }",
-            "^^^^^^^^^^^^^^^^^^^^^^^^^",
-            "bpftrace's `hardware:cache-misses` is not supported: no counter interrupts here; use profile:hz:N to \
-             sample by time",
+            "hardware:ref-cycles:1e6 { @[kstack] = count(); }",
+            "         ^^^^^^^^^^^^^^",
+            "bpftrace's `hardware:ref-cycles` is not supported: no cycles of constant length are counted; use \
+             hardware:cpu-cycles, or profile:hz:N",
         ),
         (
             "software:cs:100 { @[kstack] = count(); }",

@@ -59,6 +59,7 @@ fn every_error_is_shown() {
         Interval,
         Profile,
         SoftwareEvent,
+        HardwareEvent,
         InlineWhere,
         Block,
         OpenBlock,

@@ -2,22 +2,21 @@
 
 mod network;
 mod record;
+mod sampling;
 mod system;
 
-use alloc::boxed::Box;
 use core::fmt;
 use core::slice;
 use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 
 use kprobes_console::command::Command;
-use kprobes_console::host::{Coverage, Host, Sample, Sampled, SamplingClock, Spawn, Task, Unsampled};
+use kprobes_console::host::{Host, SamplingClock, Spawn, Task};
 use kprobes_trace::host::Clock;
 
 use crate::exception;
 use crate::interrupt::{self, fast};
 use crate::memory::{self, layout};
-use crate::sampling::{self, Delivery, Sampler, SamplingError};
 use crate::sync::IrqMask;
 use crate::task::JoinHandle;
 use crate::{smp, task, time, uart};
@@ -87,7 +86,7 @@ unsafe impl Host for Kernel {
     }
 
     fn sampling_clock(&self) -> Option<&'static dyn SamplingClock> {
-        Some(&SamplingTimer)
+        Some(&sampling::Sampling)
     }
 
     /// Returns the length of a table with an entry for each CPU that runs. No CPU starts after boot, so no other CPU
@@ -114,9 +113,10 @@ unsafe impl Host for Kernel {
 
     fn write_features(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         match fast::check() {
-            Ok(()) => writeln!(out, "fast interrupts: yes"),
-            Err(error) => writeln!(out, "fast interrupts: no: {error}"),
+            Ok(()) => writeln!(out, "fast interrupts: yes")?,
+            Err(error) => writeln!(out, "fast interrupts: no: {error}")?,
         }
+        sampling::write_counted(out)
     }
 
     fn memory_to_spare(&self) -> Option<usize> {
@@ -144,41 +144,6 @@ unsafe impl Host for Kernel {
 
     fn commands(&self) -> &'static [Command] {
         &COMMANDS
-    }
-}
-
-/// The clock of [`sampling`].
-struct SamplingTimer;
-
-// SAFETY: after the drop of a `Sampler`, its handler is not called (see there).
-unsafe impl SamplingClock for SamplingTimer {
-    fn coverage(&self) -> Result<Coverage, Unsampled> {
-        Ok(match sampling::delivery().map_err(unsampled)? {
-            Delivery::Fast => Coverage::Masked,
-            Delivery::Ordinary(why) => Coverage::Unmasked(why.reason()),
-        })
-    }
-
-    unsafe fn start(&self, periods: &[Duration], sample: Sample) -> Result<Box<dyn Sampled>, Unsampled> {
-        // SAFETY: the caller guarantees that the function can be called with the data until the result is dropped (see
-        // # Safety); `Sample` demands what `fast::set_handler` does.
-        let sampler = unsafe { Sampler::start(periods, sample.take, sample.data) }.map_err(unsampled)?;
-        Ok(fallible::boxed(sampler)?)
-    }
-}
-
-impl Sampled for Sampler {
-    fn stop(self: Box<Self>, ended: Option<Duration>) -> u64 {
-        Self::stop(*self, ended)
-    }
-}
-
-fn unsampled(error: SamplingError) -> Unsampled {
-    match error {
-        SamplingError::Timer { why, .. } => Unsampled::Timer(why.reason()),
-        SamplingError::Period => Unsampled::Timer("a period is too short"),
-        SamplingError::Busy => Unsampled::Busy,
-        SamplingError::OutOfMemory => Unsampled::OutOfMemory,
     }
 }
 

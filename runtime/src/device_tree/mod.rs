@@ -48,6 +48,8 @@ pub struct Machine {
     pub timer: Option<Interrupt>,
     /// The interrupt of the EL1 physical timer.
     pub physical_timer: Option<Interrupt>,
+    /// The interrupts of the event counters: a private one for all CPUs, or one for each.
+    pub counters: Vec<Interrupt, MAX_CPUS>,
     /// How PSCI is called.
     pub psci: Option<Conduit>,
     /// Whether this is a Raspberry Pi of any generation.
@@ -63,6 +65,9 @@ pub struct Machine {
     /// Documentation/admin-guide/kernel-parameters.txt).
     pub wanted_cpus: Option<usize>,
 }
+
+/// The performance monitors of the cores that this kernel runs on (Linux, bindings of arm,pmu).
+const MONITORS: [&str; 4] = ["arm,armv8-pmuv3", "arm,cortex-a53-pmu", "arm,cortex-a72-pmu", "arm,cortex-a76-pmu"];
 
 /// RAM that the kernel must not use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,6 +159,7 @@ impl Machine {
             interrupt_controller: None,
             timer: None,
             physical_timer: None,
+            counters: Vec::new(),
             psci: None,
             is_raspberry_pi: root.is_of("raspberrypi"),
             broadcom: Broadcom::default(),
@@ -256,6 +262,14 @@ impl Machine {
             })
         };
         (self.physical_timer, self.timer) = (timer(1), timer(2));
+        // CPUs of different kinds have a node for each kind.
+        root.each_enabled(&mut |node| {
+            if node.is_compatible(&MONITORS) {
+                let interrupts = (0..MAX_CPUS).map_while(|index| domains.interrupt(node, index));
+                self.counters.extend(interrupts.take(self.counters.capacity() - self.counters.len()));
+            }
+            None::<()>
+        });
         self.psci = root.each_enabled(&mut |node| {
             let found = node.is_compatible(&["arm,psci-1.0", "arm,psci-0.2"]);
             match node.text("method").filter(|_| found)? {

@@ -55,6 +55,7 @@ fn qemu_virt() {
     assert_eq!(machine.virtio, slots.collect::<Vec<_, 32>>());
     assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
     assert_eq!(machine.physical_timer, Some(Interrupt { number: 30, edge: false }));
+    assert_eq!(machine.counters, [Interrupt { number: 23, edge: false }]);
     assert_eq!((machine.psci, machine.is_raspberry_pi), (Some(Conduit::Hvc), false));
     assert_eq!(machine.cpus, [0, 1].map(|affinity| Cpu { affinity, start: Some(Start::Psci) }));
 

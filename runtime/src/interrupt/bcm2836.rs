@@ -31,7 +31,10 @@ const CORES: usize = 4;
 const MAILBOXES: usize = 4;
 /// The number of the first interrupt of the local controller.
 const LOCAL: u32 = 16;
-/// The first of the bits that make timers interrupt by FIQ (QA7, 4.6). They take precedence over the bits for IRQ.
+/// The number of the interrupt of the event counters.
+const COUNTERS: u32 = LOCAL + 9;
+/// The first of the bits that make timers interrupt by FIQ (QA7, 4.6), and of those that make the counters of each core
+/// do so (4.3). They take precedence over the bits for IRQ.
 const FAST: u32 = 4;
 /// The number of banks of the peripherals' controller.
 const BANKS: usize = 3;
@@ -48,6 +51,7 @@ register_bitfields! {
         TIMERS OFFSET(0) NUMBITS(4) [],
         MAILBOX0 OFFSET(4) NUMBITS(1) [],
         PERIPHERALS OFFSET(8) NUMBITS(1) [],
+        COUNTERS OFFSET(9) NUMBITS(1) [],
     ],
 }
 
@@ -57,11 +61,13 @@ register_structs! {
         (0x004 => _reserved0),
         (0x008 => prescaler: ReadWrite<u32>),
         (0x00c => routing: ReadWrite<u32, Routing::Register>),
-        (0x010 => _reserved1),
+        (0x010 => counters_set: WriteOnly<u32>),
+        (0x014 => counters_clear: WriteOnly<u32>),
+        (0x018 => _reserved1),
         (0x040 => timers: [ReadWrite<u32>; CORES]),
         (0x050 => mailboxes: [ReadWrite<u32>; CORES]),
         (0x060 => source: [ReadOnly<u32, Source::Register>; CORES]),
-        (0x070 => _reserved2),
+        (0x070 => fast_source: [ReadOnly<u32, Source::Register>; CORES]),
         (0x080 => mailbox_set: [WriteOnly<u32>; CORES * MAILBOXES]),
         (0x0c0 => mailbox_clear: [ReadWrite<u32>; CORES * MAILBOXES]),
         (0x100 => @END),
@@ -120,6 +126,7 @@ impl Bcm2836 {
         let core = core();
         self.cores.here().store(core, Ordering::Relaxed);
         self.local.timers[core].set(0);
+        self.local.counters_clear.set((1 | 1 << FAST) << core);
         self.local.mailbox_clear[core * MAILBOXES].set(u32::MAX);
         // Mailbox 0 interrupts by IRQ.
         self.local.mailboxes[core].set(1);
@@ -128,6 +135,10 @@ impl Bcm2836 {
     /// Enables an interrupt. All interrupts of peripherals go to the CPU that enabled one last.
     pub(super) fn enable(&self, interrupt: Interrupt) -> Result<(), InterruptError> {
         let none = InterruptError::None("device");
+        if interrupt.number == COUNTERS {
+            self.local.counters_set.set(1 << core());
+            return Ok(());
+        }
         if interrupt.number < SHARED {
             let timers = &self.local.timers[core()];
             timers.set(timers.get() | 1 << (interrupt.number - LOCAL));
@@ -140,10 +151,21 @@ impl Bcm2836 {
         Ok(())
     }
 
-    /// Enables the interrupt of one of this core's timers as a fast interrupt.
+    /// Enables the interrupt of one of this core's timers, or of its event counters, as a fast interrupt.
     pub(super) fn enable_fast(&self, interrupt: Interrupt) {
+        if interrupt.number == COUNTERS {
+            self.local.counters_set.set(1 << (FAST as usize + core()));
+            return;
+        }
         let timers = &self.local.timers[core()];
         timers.set(timers.get() | 1 << (FAST + interrupt.number - LOCAL));
+    }
+
+    /// Returns whether the event counters of this core request `interrupt`. The request shows only where it is routed to.
+    pub(super) fn is_pending(&self, interrupt: Interrupt) -> bool {
+        self.enable_fast(interrupt);
+        complete();
+        interrupt.number == COUNTERS && self.local.fast_source[core()].is_set(Source::COUNTERS)
     }
 
     /// Interrupts the CPU with the dense number `cpu`.

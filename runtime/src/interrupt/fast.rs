@@ -24,8 +24,10 @@
 //! The interrupt is not acknowledged before the handler is called: it is level-sensitive, and gone when the timer is
 //! disarmed.
 //!
-//! Where secure state keeps group 0, the same timer interrupts by IRQ. Only [`sampling`](crate::sampling) makes use of
-//! that; [`arm`] refuses.
+//! The event [`counters`] of the CPU interrupt in the same way, and call the same handler.
+//!
+//! Where secure state keeps group 0, both interrupt by IRQ. Only [`sampling`](crate::sampling) makes use of that; [`arm`]
+//! refuses.
 
 use core::arch::asm;
 use core::fmt;
@@ -37,7 +39,7 @@ use aarch64_cpu::registers::{CNTP_CTL_EL0, CNTP_CVAL_EL0, CNTPCT_EL0, Readable, 
 use aarch64_kprobes::exception::TrapFrame;
 use spin::Once;
 
-use super::{Controller, IN_HANDLER};
+use super::{Controller, IN_HANDLER, counters};
 use crate::device_tree::Interrupt;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::{smp, task};
@@ -82,51 +84,48 @@ impl core::error::Error for FastError {}
 /// A handler of fast interrupts. It is called with the registers of the interrupted code.
 pub type Handler = fn(&TrapFrame);
 
-/// The interrupt of the physical timer, if there is one. Set once, on the boot CPU.
-static INTERRUPT: Once<Option<Interrupt>> = Once::new();
-/// Whether each CPU takes the timer's interrupt as a fast one.
-static AVAILABILITY: PerCpu<Once<Result<(), FastError>>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
-/// Whether the timer interrupts each CPU by IRQ.
-static IS_ORDINARY: PerCpu<AtomicBool> = PerCpu::new([const { AtomicBool::new(false) }; MAX_CPUS]);
-/// The number of the timer's interrupt, if it interrupts some CPU by IRQ.
-static ORDINARY: AtomicU32 = AtomicU32::new(u32::MAX);
+/// How an interrupt reaches a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// By FIQ: also where interrupts are masked.
+    Fast,
+    /// By IRQ, for this reason.
+    Ordinary(FastError),
+}
+
+/// How the timer's interrupt reaches each CPU.
+static DELIVERY: PerCpu<Once<Result<Delivery, FastError>>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
+/// The numbers of the interrupts that reach each CPU by IRQ instead: of the timer and of the counters.
+static ORDINARY: PerCpu<[AtomicU32; 2]> = PerCpu::new([const { [const { AtomicU32::new(u32::MAX) }; 2] }; MAX_CPUS]);
 /// The address of the [`Handler`]; 0 before there is an [`Owner`].
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
 /// Whether there is an [`Owner`].
 static IS_OWNED: AtomicBool = AtomicBool::new(false);
 
-pub(super) fn set_interrupt(interrupt: Option<Interrupt>) {
-    INTERRUPT.call_once(|| interrupt);
-}
-
-/// Makes the timer's interrupt a fast one on this CPU, if that is possible, with the timer disarmed.
-pub(super) fn initialize_cpu(controller: &Controller) {
+/// Enables the timer's interrupt on this CPU, with the timer disarmed.
+pub(super) fn initialize_cpu(controller: &Controller, timer: Option<Interrupt>) {
     // The firmware may have armed the timer.
     disarm();
-    let enable = |interrupt| match controller {
-        Controller::V2(gic) => gic.enable_fast(interrupt),
-        Controller::V3(gic) => gic.enable_fast(interrupt),
-        Controller::Bcm2836(local) => {
-            local.enable_fast(interrupt);
-            Ok(())
+    let delivery = timer.ok_or(FastError::NoTimer).and_then(|interrupt| enable(controller, interrupt));
+    DELIVERY.here().call_once(|| delivery);
+}
+
+/// Makes an interrupt a fast one on this CPU, or an ordinary one with the same handler. If it is a shared one, the lock on
+/// the controller's shared registers is held.
+///
+/// # Errors
+///
+/// The reason why it is not a fast one, if it cannot be an ordinary one either.
+pub(super) fn enable(controller: &Controller, interrupt: Interrupt) -> Result<Delivery, FastError> {
+    match controller.enable_fast(interrupt) {
+        Ok(()) => Ok(Delivery::Fast),
+        Err(why @ FastError::Secure) if controller.enable(interrupt).is_ok() => {
+            let free = ORDINARY.here().iter().find(|number| number.load(Ordering::Relaxed) == u32::MAX);
+            free.ok_or(why)?.store(interrupt.number, Ordering::Relaxed);
+            Ok(Delivery::Ordinary(why))
         }
-    };
-    let result = INTERRUPT.get().copied().flatten().ok_or(FastError::NoTimer).and_then(enable);
-    if let (Err(FastError::Secure), Some(interrupt)) = (result, INTERRUPT.get().copied().flatten()) {
-        let is_enabled = match controller {
-            Controller::V2(gic) => {
-                gic.enable(interrupt);
-                true
-            }
-            Controller::V3(gic) => gic.enable(interrupt).is_ok(),
-            Controller::Bcm2836(local) => local.enable(interrupt).is_ok(),
-        };
-        if is_enabled {
-            ORDINARY.store(interrupt.number, Ordering::Relaxed);
-            IS_ORDINARY.here().store(true, Ordering::Relaxed);
-        }
+        Err(why) => Err(why),
     }
-    AVAILABILITY.here().call_once(|| result);
 }
 
 /// Returns whether this CPU takes fast interrupts.
@@ -135,22 +134,24 @@ pub(super) fn initialize_cpu(controller: &Controller) {
 ///
 /// A [`FastError`] with the reason why it does not.
 pub fn check() -> Result<(), FastError> {
-    check_on(task::current_cpu())
+    match delivery_on(task::current_cpu())? {
+        Delivery::Fast => Ok(()),
+        Delivery::Ordinary(why) => Err(why),
+    }
 }
 
-/// Does what [`check`] does, for the CPU with the dense number `cpu`.
-pub(crate) fn check_on(cpu: usize) -> Result<(), FastError> {
-    AVAILABILITY.of(cpu).get().copied().unwrap_or(Err(FastError::NoController))
+/// Returns how the timer's interrupt reaches the CPU with the dense number `cpu`.
+///
+/// # Errors
+///
+/// A [`FastError`] with the reason why it does not.
+pub(crate) fn delivery_on(cpu: usize) -> Result<Delivery, FastError> {
+    DELIVERY.of(cpu).get().copied().unwrap_or(Err(FastError::NoController))
 }
 
-/// Returns whether the timer of the CPU with the dense number `cpu` interrupts by IRQ instead.
-pub(crate) fn is_ordinary(cpu: usize) -> bool {
-    IS_ORDINARY.of(cpu).load(Ordering::Relaxed)
-}
-
-/// Returns whether this is the number of the timer's interrupt, where it interrupts by IRQ.
-pub(super) fn is_ordinary_interrupt(number: u32) -> bool {
-    number == ORDINARY.load(Ordering::Relaxed)
+/// Returns whether this is the number of an interrupt that would be a fast one, and reaches this CPU by IRQ.
+pub(super) fn is_ordinary(number: u32) -> bool {
+    ORDINARY.here().iter().any(|ordinary| ordinary.load(Ordering::Relaxed) == number)
 }
 
 /// The owner of the fast interrupts of all CPUs. There is one at a time. Its handler is called until it is dropped.
@@ -159,7 +160,7 @@ pub(super) fn is_ordinary_interrupt(number: u32) -> bool {
 pub struct Owner(());
 
 impl Drop for Owner {
-    /// Disarms the timers of all CPUs. When this returns, the handler runs on no CPU.
+    /// Disarms the timers of all CPUs, and ends their counting. When this returns, the handler runs on no CPU.
     ///
     /// # Panics
     ///
@@ -167,7 +168,12 @@ impl Drop for Owner {
     fn drop(&mut self) {
         HANDLER.store(ignore as *const () as usize, Ordering::Release);
         // A CPU that answers is not in the handler, and does not call it any more.
-        smp::on_each_cpu(disarm);
+        smp::on_each_cpu(|| {
+            without(|| {
+                disarm();
+                counters::end();
+            });
+        });
         IS_OWNED.store(false, Ordering::Release);
     }
 }
@@ -183,7 +189,7 @@ pub(crate) fn is_owned() -> bool {
 /// Makes `handler` the handler of fast interrupts on all CPUs, until the result is dropped.
 ///
 /// The handler runs with all of PSTATE.DAIF masked, on the stack of the interrupted task, and in its name. The timer is
-/// disarmed by then: a handler that samples periodically [arms](arm) it again.
+/// disarmed by then, and the counters are paused: a handler that samples periodically [arms](arm) and resumes them again.
 ///
 /// # Errors
 ///
@@ -262,18 +268,21 @@ pub fn without<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Handles the interrupt of the timer. Returns false if it has never had a handler.
+/// Handles the interrupt of the timer or of the counters. Returns false if they have never had a handler.
 pub(crate) fn dispatch(frame: &TrapFrame) -> bool {
     let handler = HANDLER.load(Ordering::Acquire);
     if handler == 0 {
         return false;
     }
+    let timer = CNTP_CTL_EL0.extract();
+    let is_timer_due = timer.is_set(CNTP_CTL_EL0::ENABLE) && timer.is_set(CNTP_CTL_EL0::ISTATUS);
     // On hardware, the signal may outlast the request for a while.
-    if !CNTP_CTL_EL0.is_set(CNTP_CTL_EL0::ISTATUS) {
+    if !is_timer_due && !counters::is_due() {
         return true;
     }
-    // Disarming the timer also withdraws the request.
+    // This also withdraws the requests.
     disarm();
+    counters::pause();
     let state = &IN_HANDLER[task::current_cpu()];
     let was_in_handler = state.swap(true, Ordering::Relaxed);
     // SAFETY: the value is not 0, so `set_handler` or the drop of an `Owner` has stored it, from a `Handler`.

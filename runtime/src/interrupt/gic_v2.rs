@@ -47,7 +47,7 @@ register_structs! {
         (0x080 => group: [ReadWrite<u32>; 32]),
         (0x100 => set_enable: [ReadWrite<u32>; 32]),
         (0x180 => clear_enable: [ReadWrite<u32>; 32]),
-        (0x200 => _reserved1),
+        (0x200 => set_pending: [ReadWrite<u32>; 32]),
         (0x280 => clear_pending: [ReadWrite<u32>; 32]),
         (0x300 => _reserved2),
         (0x380 => clear_active: [ReadWrite<u32>; 32]),
@@ -146,21 +146,24 @@ impl GicV2 {
         }
     }
 
-    /// Enables one of this CPU's own interrupts as a fast interrupt.
+    /// Enables an interrupt as a fast interrupt.
     pub(super) fn enable_fast(&self, interrupt: Interrupt) -> Result<(), FastError> {
         if !self.has_groups {
             return Err(FastError::Secure);
         }
-        let group = &self.distributor.group[0];
-        group.set(group.get() & !(1 << interrupt.number));
-        self.distributor.priority[interrupt.number as usize].set(FAST_PRIORITY);
-        self.distributor.set_enable[0].set(1 << interrupt.number);
+        let group = &self.distributor.group[interrupt.number as usize / 32];
+        group.set(group.get() & !(1 << (interrupt.number % 32)));
+        self.enable_with(interrupt, FAST_PRIORITY);
         Ok(())
     }
 
     pub(super) fn enable(&self, interrupt: Interrupt) {
+        self.enable_with(interrupt, PRIORITY);
+    }
+
+    fn enable_with(&self, interrupt: Interrupt, priority: u8) {
         let number = interrupt.number as usize;
-        self.distributor.priority[number].set(PRIORITY);
+        self.distributor.priority[number].set(priority);
         // Each interrupt has two bits; the upper one means edge-triggered (4.3.13).
         let (register, bit) = (&self.distributor.configuration[number / 16], 1 << (number % 16 * 2 + 1));
         register.set(if interrupt.edge { register.get() | bit } else { register.get() & !bit });
@@ -168,6 +171,11 @@ impl GicV2 {
             self.distributor.targets[number].set(self.interfaces.here().load(Ordering::Relaxed));
         }
         self.distributor.set_enable[number / 32].set(1 << (number % 32));
+    }
+
+    /// Returns whether the interrupt is requested, enabled or not.
+    pub(super) fn is_pending(&self, interrupt: Interrupt) -> bool {
+        self.distributor.set_pending[interrupt.number as usize / 32].get() >> (interrupt.number % 32) & 1 != 0
     }
 
     /// Interrupts the CPU with the dense number `cpu`.

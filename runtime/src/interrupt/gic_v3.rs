@@ -1,7 +1,6 @@
 //! The GICv3 and GICv4 (Arm IHI 0069). The distributor and a redistributor for each CPU are in memory, and the CPU
 //! interface is in system registers.
 
-use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use aarch64_cpu::asm::barrier;
@@ -60,7 +59,7 @@ register_structs! {
         (0x0080 => group: [ReadWrite<u32>; 32]),
         (0x0100 => set_enable: [ReadWrite<u32>; 32]),
         (0x0180 => clear_enable: [ReadWrite<u32>; 32]),
-        (0x0200 => _reserved1),
+        (0x0200 => set_pending: [ReadWrite<u32>; 32]),
         (0x0280 => clear_pending: [ReadWrite<u32>; 32]),
         (0x0300 => _reserved2),
         (0x0380 => clear_active: [ReadWrite<u32>; 32]),
@@ -84,6 +83,8 @@ register_structs! {
         (0x10104 => _reserved4),
         (0x10180 => clear_enable: ReadWrite<u32>),
         (0x10184 => _reserved5),
+        (0x10200 => set_pending: ReadWrite<u32>),
+        (0x10204 => _reserved10),
         (0x10280 => clear_pending: ReadWrite<u32>),
         (0x10284 => _reserved6),
         (0x10380 => clear_active: ReadWrite<u32>),
@@ -99,28 +100,6 @@ register_structs! {
 /// Bytes from one redistributor to the next. A redistributor with registers for virtual LPIs takes twice that (IHI
 /// 0069, 12.10).
 const REDISTRIBUTOR_SIZE: u64 = size_of::<Redistributor>() as u64;
-
-/// Accessors of a system register that aarch64-cpu does not have.
-macro_rules! system_register {
-    ($name:ident, $encoding:literal) => {
-        mod $name {
-            #[allow(dead_code, reason = "some registers are only read, some only written")]
-            pub(super) fn read() -> u64 {
-                let value;
-                // SAFETY: this is a register of the GIC's CPU interface. Reading the acknowledge register has an effect
-                // on the GIC, which is wanted. No read has an effect on memory.
-                unsafe { super::asm!(concat!("mrs {}, ", $encoding), out(reg) value, options(nostack)) };
-                value
-            }
-
-            #[allow(dead_code, reason = "some registers are only read, some only written")]
-            pub(super) fn write(value: u64) {
-                // SAFETY: this is a register of the GIC's CPU interface. Writing it has no effect on memory.
-                unsafe { super::asm!(concat!("msr ", $encoding, ", {}"), in(reg) value, options(nostack)) };
-            }
-        }
-    };
-}
 
 system_register!(icc_pmr_el1, "S3_0_C4_C6_0");
 system_register!(icc_ap0r0_el1, "S3_0_C12_C8_4");
@@ -261,18 +240,23 @@ impl GicV3 {
         Ok(())
     }
 
-    /// Enables one of this CPU's own interrupts as a fast interrupt.
+    /// Enables an interrupt as a fast interrupt.
     pub(super) fn enable_fast(&self, interrupt: Interrupt) -> Result<(), FastError> {
         let redistributor = self.redistributors.here().get().ok_or(FastError::NoController)?;
         if !self.distributor.control.is_set(DistributorControl::DISABLE_SECURITY) || !is_group0_accessible() {
             return Err(FastError::Secure);
         }
-        redistributor.group.set(redistributor.group.get() & !(1 << interrupt.number));
-        redistributor.priority[interrupt.number as usize].set(FAST_PRIORITY);
-        redistributor.set_enable.set(1 << interrupt.number);
-        clear_active_priorities_of_group0();
-        icc_igrpen0_el1::write(1);
-        barrier::isb(barrier::SY);
+        let group = match interrupt.number {
+            ..SHARED => &redistributor.group,
+            number => &self.distributor.group[number as usize / 32],
+        };
+        group.set(group.get() & !(1 << (interrupt.number % 32)));
+        self.enable_with(interrupt, FAST_PRIORITY).map_err(|_| FastError::NoController)?;
+        if icc_igrpen0_el1::read() & 1 == 0 {
+            clear_active_priorities_of_group0();
+            icc_igrpen0_el1::write(1);
+            barrier::isb(barrier::SY);
+        }
         Ok(())
     }
 
@@ -300,6 +284,10 @@ impl GicV3 {
     }
 
     pub(super) fn enable(&self, interrupt: Interrupt) -> Result<(), InterruptError> {
+        self.enable_with(interrupt, PRIORITY)
+    }
+
+    fn enable_with(&self, interrupt: Interrupt, priority: u8) -> Result<(), InterruptError> {
         let number = interrupt.number as usize;
         // Each interrupt has two bits; the upper one means edge-triggered (IHI 0069, 12.9.9).
         let configure = |register: &ReadWrite<u32>| {
@@ -308,16 +296,26 @@ impl GicV3 {
         };
         if interrupt.number < SHARED {
             let redistributor = self.redistributors.here().get().ok_or(InterruptError::NoController)?;
-            redistributor.priority[number].set(PRIORITY);
+            redistributor.priority[number].set(priority);
             configure(&redistributor.configuration[number / 16]);
             redistributor.set_enable.set(1 << number);
         } else {
-            self.distributor.priority[number].set(PRIORITY);
+            self.distributor.priority[number].set(priority);
             configure(&self.distributor.configuration[number / 16]);
             self.distributor.route[number].set(MPIDR_EL1.get() & AFFINITY);
             self.distributor.set_enable[number / 32].set(1 << (number % 32));
         }
         Ok(())
+    }
+
+    /// Returns whether the interrupt is requested, enabled or not.
+    pub(super) fn is_pending(&self, interrupt: Interrupt) -> bool {
+        let pending = match (interrupt.number, self.redistributors.here().get()) {
+            (..SHARED, Some(redistributor)) => &redistributor.set_pending,
+            (..SHARED, None) => return false,
+            (number, _) => &self.distributor.set_pending[number as usize / 32],
+        };
+        pending.get() >> (interrupt.number % 32) & 1 != 0
     }
 
     /// Interrupts the CPU with the dense number `cpu`, by its affinity. One of 16 target bits stands for the low four

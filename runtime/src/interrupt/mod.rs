@@ -3,12 +3,17 @@
 //! Handlers run with interrupts masked, on the stack of the interrupted task. A handler must make its device withdraw
 //! the request before it returns. All interrupts have the same priority, so none interrupts another.
 //!
-//! One timer of each CPU interrupts by FIQ instead, even code that has interrupts masked: see [`fast`].
+//! One timer of each CPU interrupts by FIQ instead, even code that has interrupts masked: see [`fast`]. So do the event
+//! [`counters`].
 //!
 //! A device interrupts the CPU that has registered its handler. CPUs interrupt each other by software-generated
 //! interrupts ([`Ipi`]). Several of one kind that are sent before the first is taken are merged into one.
 
+#[macro_use]
+mod system_register;
+
 mod bcm2836;
+pub mod counters;
 pub mod fast;
 mod gic_v2;
 mod gic_v3;
@@ -20,6 +25,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use aarch64_cpu::asm::barrier;
 use aarch64_kprobes::emit;
 use aarch64_kprobes::exception::TrapFrame;
+use heapless::Vec;
 use spin::Once;
 
 use crate::device_tree::{Interrupt, InterruptController};
@@ -29,6 +35,7 @@ use crate::per_cpu::MAX_CPUS;
 use crate::sync::IrqLock;
 use crate::{machine, smp, task};
 use bcm2836::Bcm2836;
+use fast::FastError;
 use gic_v2::GicV2;
 use gic_v3::GicV3;
 
@@ -54,7 +61,51 @@ enum Controller {
     Bcm2836(Bcm2836),
 }
 
+impl Controller {
+    /// Enables an interrupt: on this CPU if it is a private one, otherwise routed to this CPU. [`SETUP`] is held if it is a
+    /// shared one.
+    fn enable(&self, interrupt: Interrupt) -> Result<(), InterruptError> {
+        match self {
+            Self::V2(gic) => {
+                gic.enable(interrupt);
+                Ok(())
+            }
+            Self::V3(gic) => gic.enable(interrupt),
+            Self::Bcm2836(local) => local.enable(interrupt),
+        }
+    }
+
+    /// Enables an interrupt as a fast one, as [`enable`](Self::enable) does.
+    fn enable_fast(&self, interrupt: Interrupt) -> Result<(), FastError> {
+        match self {
+            Self::V2(gic) => gic.enable_fast(interrupt),
+            Self::V3(gic) => gic.enable_fast(interrupt),
+            Self::Bcm2836(local) => {
+                local.enable_fast(interrupt);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns whether the event counters of this CPU, which are asked for `interrupt`, request it.
+    fn is_pending(&self, interrupt: Interrupt) -> bool {
+        match self {
+            Self::V2(gic) => gic.is_pending(interrupt),
+            Self::V3(gic) => gic.is_pending(interrupt),
+            Self::Bcm2836(local) => local.is_pending(interrupt),
+        }
+    }
+}
+
+/// Interrupts that are to be fast ones.
+struct Fast {
+    timer: Option<Interrupt>,
+    counters: Vec<Interrupt, MAX_CPUS>,
+}
+
 static CONTROLLER: Once<Controller> = Once::new();
+/// Set once, on the boot CPU.
+static FAST: Once<Fast> = Once::new();
 /// Held while the controller's shared registers are changed.
 static SETUP: IrqLock<()> = IrqLock::new(());
 /// The handlers by interrupt number; null where there is none.
@@ -130,8 +181,13 @@ impl From<MapError> for InterruptError {
 }
 
 /// Sets up the controller with every interrupt disabled. Called once, on the boot CPU, before [`initialize_cpu`].
-/// `fast` is the interrupt of the timer that is to interrupt by FIQ.
-pub(crate) fn initialize(description: &InterruptController, fast: Option<Interrupt>) -> Result<(), InterruptError> {
+/// `timer` is the interrupt of the timer that is to interrupt by FIQ, and `counters` those of the event counters: one for all
+/// CPUs, or one for each.
+pub(crate) fn initialize(
+    description: &InterruptController,
+    timer: Option<Interrupt>,
+    counters: &[Interrupt],
+) -> Result<(), InterruptError> {
     let controller = match description {
         InterruptController::GicV2 { distributor, cpu_interface } => {
             Controller::V2(GicV2::new(distributor, cpu_interface)?)
@@ -144,7 +200,7 @@ pub(crate) fn initialize(description: &InterruptController, fast: Option<Interru
         }
     };
     CONTROLLER.call_once(|| controller);
-    fast::set_interrupt(fast);
+    FAST.call_once(|| Fast { timer, counters: counters.iter().copied().collect() });
     Ok(())
 }
 
@@ -156,7 +212,10 @@ pub(crate) fn initialize_cpu() -> Result<(), InterruptError> {
         Controller::V3(gic) => gic.initialize_cpu()?,
         Controller::Bcm2836(local) => local.initialize_cpu(),
     }
-    fast::initialize_cpu(controller);
+    if let Some(Fast { timer, counters }) = FAST.get() {
+        fast::initialize_cpu(controller, *timer);
+        counters::initialize_cpu(controller, counters);
+    }
     Ok(())
 }
 
@@ -171,12 +230,7 @@ pub fn register(interrupt: Interrupt, handler: &'static Handler) -> Result<(), I
         _ => {}
     }
     let _setup = SETUP.lock();
-    match controller {
-        Controller::V2(gic) => gic.enable(interrupt),
-        Controller::V3(gic) => gic.enable(interrupt)?,
-        Controller::Bcm2836(local) => local.enable(interrupt)?,
-    }
-    Ok(())
+    controller.enable(interrupt)
 }
 
 /// Interrupts the CPU with the dense number `cpu`, which may be this one. When that CPU takes the interrupt, it sees
@@ -223,8 +277,8 @@ pub(crate) fn dispatch(frame: &TrapFrame) {
         // another interrupt in WFI, and the GIC signals none of the same priority before this one has ended.
         end();
         answer(number, cpu, frame.pc as usize);
-    } else if fast::is_ordinary_interrupt(number) {
-        // Without a handler, no code has set the timer.
+    } else if fast::is_ordinary(number) {
+        // Without a handler, no code has set the timer, and no counter counts.
         // Its handler runs as that of a fast interrupt does: no watchpoint is hit in it.
         fast::without(|| fast::dispatch(frame));
         end();

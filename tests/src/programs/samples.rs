@@ -8,6 +8,7 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 
+use runtime::interrupt::counters::{self, Event};
 use runtime::interrupt::fast::{self, FastError};
 use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
@@ -140,6 +141,128 @@ test!(
             };
             assert!(count(0) == 0 && count(1) + missed >= LENGTH.as_millis() as u64 - 1, "CPU {cpu}: {out}");
             assert!(count(1) >= 10, "CPU {cpu}: {out}");
+        }
+    }
+);
+
+/// The length of the work of which cycles are counted.
+const BUSY: Duration = Duration::from_millis(60);
+
+test!(
+    depends(cpus, core, interrupts, entry, board),
+    needs COUNTER_INTERRUPTS,
+    fn every_cpu_is_sampled_by_its_own_cycles() {
+        const FAST: u64 = 100_000;
+        const SLOW: u64 = 1_000_000;
+        let text = format!("h:cycles:{FAST} {{ @fast[cpu] = count(); }} hardware:cpu-cycles:{SLOW} {{ @slow[cpu] = count(); }}");
+        let program = start(&text);
+        for cpu in smp::running() {
+            task::spawn_on(cpu, "busy", || _ = spin(first, BUSY)).join();
+        }
+        let out = finished(program);
+        let (fast, slow, missed) = (map(&out, "fast"), map(&out, "slow"), number(&out, "Missed "));
+        let cpus = smp::running().count() as u64;
+        assert_eq!((fast.len() as u64, slow.len() as u64), (cpus, cpus), "{out}");
+        // Both count the same cycles. Those after the last sample are no full period.
+        let (fast, slow) = (fast.values().sum::<u64>(), slow.values().sum::<u64>());
+        assert!(slow >= 10 * cpus && fast >= 10 * cpus, "{out}");
+        assert!(fast <= (slow + missed + cpus) * SLOW / FAST, "{out}");
+        assert!(fast + missed + cpus >= slow * SLOW / FAST, "{out}");
+    }
+);
+
+test!(
+    depends(cpus, core, interrupts, entry, board),
+    needs COUNTER_INTERRUPTS,
+    fn cycles_are_sampled_where_interrupts_are_masked() {
+        let program = start("h:cycles:1e5 /comm == \"masks\"/ { @[func, reg(\"pstate\") >> 7 & 1] = count(); }");
+        for cpu in smp::running() {
+            let busy = || {
+                let mask = IrqMask::new();
+                spin(masked, BUSY);
+                drop(mask);
+                spin(first, BUSY);
+            };
+            task::spawn_on(cpu, "masks", busy).join();
+        }
+        let is_ordinary = program.unmasked_only().is_some();
+        let out = finished(program);
+        let counts = map(&out, "");
+        let count = |name: &str| counts.get(&format!("tests::programs::samples::{name}")).copied().unwrap_or(0);
+        let least = 10 * smp::running().count() as u64;
+        assert!(count("first, 0") >= least && count("first, 1") == 0 && count("masked, 0") == 0, "{out}");
+        assert!(if is_ordinary { count("masked, 1") == 0 } else { count("masked, 1") >= least }, "{out}");
+    }
+);
+
+/// Returns which event counters of this CPU count.
+fn counting() -> u64 {
+    let counting: u64;
+    // SAFETY: the CPU has performance monitors, as its cycles can be sampled. Reading the register has no effect.
+    unsafe { asm!("mrs {}, pmcntenset_el0", out(reg) counting, options(nomem, nostack, preserves_flags)) };
+    counting & 0x7fff_ffff
+}
+
+/// The sum of [`counting`] over the CPUs.
+static COUNTING: AtomicU64 = AtomicU64::new(0);
+
+fn counting_anywhere() -> u64 {
+    COUNTING.store(0, Relaxed);
+    for cpu in smp::running() {
+        task::spawn_on(cpu, "visitor", || _ = COUNTING.fetch_add(counting(), Relaxed)).join();
+    }
+    COUNTING.load(Relaxed)
+}
+
+test!(
+    depends(cpus, core, interrupts, board),
+    needs COUNTER_INTERRUPTS,
+    fn counting_ends_with_the_program() {
+        let cpus = smp::running().count() as u64;
+        for _ in 0..10 {
+            let program = start("h:cycles:2147483647 { @ = count(); } h:cycles:10000 { @n = count(); }");
+            assert_eq!((program.probes(), counting_anywhere()), (2, 0b11 * cpus));
+            drop(program);
+            assert_eq!(counting_anywhere(), 0);
+            // The samples of another program do not resume it.
+            let program = start("profile:us:100 { @ = count(); if (@n++ > 20) { exit(); } }");
+            while !program.is_over() {
+                assert_eq!(counting_anywhere(), 0);
+            }
+            drop(program);
+        }
+        let program = start("h:cycles:50000 { @ = count(); if (nsecs) { exit(); } }");
+        while !program.is_over() {
+            task::yield_now();
+        }
+        let mut out = String::new();
+        program.finish(&mut out).expect("a string can be written to");
+        assert!((1..=cpus).contains(&number(&out, "@: ")), "{out}");
+        assert_eq!(counting_anywhere(), 0);
+    }
+);
+
+test!(
+    depends(cpus, core, interrupts, board),
+    fn what_no_cpu_counts_is_refused() {
+        let clauses = "h:cycles { @ = count(); } ".repeat(32);
+        let sentence = |text: &str| refused(text).lines().next().map(String::from).unwrap_or_default();
+        let has_counters = (crate::need::COUNTER_INTERRUPTS.is_met)();
+        let too_many = sentence(&clauses);
+        if has_counters {
+            let most = too_many.strip_prefix("error: this machine counts at most ");
+            let most = most.and_then(|rest| rest.strip_suffix(" events of hardware at once"));
+            let most: usize = most.and_then(|most| most.parse().ok()).expect(&too_many);
+            drop(start(&"h:cycles { @ = count(); } ".repeat(most)));
+        } else {
+            assert!(too_many.starts_with("error: the CPUs cannot be sampled by events of hardware: "), "{too_many}");
+        }
+        let text = "profile:hz:1 { @ = count(); } h:cache-misses { @ = count(); } BEGIN { print(1); }";
+        // Hardware counts it, and QEMU does not.
+        if has_counters && !smp::running().all(|cpu| counters::counts(cpu, Event::L1D_CACHE_REFILL)) {
+            let caret = format!("\n  {}{}\n", " ".repeat(30), "^".repeat("h:cache-misses".len()));
+            let expected = "error: this machine does not count cache-misses; use profile:hz:N";
+            assert_eq!(refused(text), format!("{expected}\n  {text}{caret}"));
         }
     }
 );
@@ -284,6 +407,42 @@ test!(
         };
         task::spawn_on(0, "end", end).join();
         masked.join();
+    }
+);
+
+test!(
+    depends(cpus, core, interrupts, board),
+    needs COUNTER_INTERRUPTS,
+    fn cycles_that_nothing_could_be_sampled_for_are_missed() {
+        // Of a program that goes on, and of one that ends meanwhile.
+        for is_ended in [false, true] {
+            MASKED_SINCE.store(0, Relaxed);
+            let program = start("h:cycles:1e5 /comm == \"masked\"/ { @[func] = count(); }");
+            let last = smp::running().last().unwrap_or(0);
+            let masked = task::spawn_on(last, "masked", || {
+                fast::without(|| {
+                    MASKED_SINCE.store(time::counter(), Relaxed);
+                    spin(masked, BUSY);
+                });
+                spin(first, BUSY);
+            });
+            let (out, masked) = match is_ended {
+                false => {
+                    masked.join();
+                    (finished(program), None)
+                }
+                true => {
+                    while MASKED_SINCE.load(Relaxed) == 0 {
+                        task::yield_now();
+                    }
+                    (finished(program), Some(masked))
+                }
+            };
+            masked.into_iter().for_each(JoinHandle::join);
+            let missed = number(&out, "Missed ");
+            assert!(missed >= 60, "{is_ended}: {out}");
+            assert_eq!(map(&out, "").get("tests::programs::samples::masked"), None, "{out}");
+        }
     }
 );
 

@@ -10,8 +10,8 @@ pub use sound::sound;
 use kprobes_program::builtins::names;
 use kprobes_program::error::Span;
 use kprobes_program::syntax::{
-    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Range, Spanned, Statement,
-    StatementForm, Target, TypeForm, TypeName, Unary, Unit,
+    Clause, Expression, ExpressionForm, HardwareEvent, MapReference, Operator, Probe, Program, Range, Spanned,
+    Statement, StatementForm, Target, TypeForm, TypeName, Unary, Unit,
 };
 use kprobes_random::Random;
 
@@ -245,8 +245,9 @@ fn probe(random: &mut Random) -> Probe {
     match random.below(11) {
         0 => Probe::Begin,
         1 => Probe::End,
-        2 if random.below(3) == 0 => match random.below(2) {
+        2 if random.below(3) == 0 => match random.below(3) {
             0 => Probe::CpuClock { period: 10_000 + random.below(5000) as u64 },
+            1 => Probe::Hardware { event: random.of(&HardwareEvent::ALL), count: 10_000 + random.below(5000) as u32 },
             _ => Probe::Profile { count: 10 + random.below(5000) as u64, unit: random.of(&Unit::ALL) },
         },
         2 => Probe::Interval { count: 1 + random.below(5000) as u64, unit: random.of(&Unit::ALL) },

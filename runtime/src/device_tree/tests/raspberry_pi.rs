@@ -44,6 +44,7 @@ fn raspberry_pi_3() {
     assert_eq!(machine.interrupt_controller, Some(InterruptController::Bcm2836 { local, peripherals }));
     assert_eq!(machine.timer, Some(Interrupt { number: 16 + 3, edge: false }));
     assert_eq!(machine.physical_timer, Some(Interrupt { number: 16 + 1, edge: false }));
+    assert_eq!(machine.counters, [Interrupt { number: 16 + 9, edge: false }]);
     assert_eq!((machine.psci, machine.wanted_cpus), (None, None));
     assert_eq!(machine.cpus, [0, 1, 2, 3].map(spin_table));
     let broadcom = Broadcom {
@@ -70,6 +71,7 @@ fn raspberry_pi_4() {
     assert_eq!(machine.interrupt_controller, Some(InterruptController::GicV2 { distributor, cpu_interface }));
     assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
     assert_eq!(machine.physical_timer, Some(Interrupt { number: 30, edge: false }));
+    assert_eq!(machine.counters, [48, 49, 50, 51].map(|number| Interrupt { number, edge: false }));
     assert_eq!(machine.psci, None);
     assert_eq!(machine.cpus, [0, 1, 2, 3].map(spin_table));
     let broadcom = Broadcom {
@@ -103,6 +105,7 @@ fn raspberry_pi_5() {
     assert_eq!(machine.interrupt_controller, Some(InterruptController::GicV2 { distributor, cpu_interface }));
     assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
     assert_eq!(machine.physical_timer, Some(Interrupt { number: 30, edge: false }));
+    assert_eq!(machine.counters, []);
     assert_eq!(machine.psci, Some(Conduit::Smc));
     // The core number is in Aff1. Whichever core boots is CPU 0, and the dense numbers have no gaps.
     let cpu = |core: u64| Cpu { affinity: core << 8, start: Some(Start::Psci) };

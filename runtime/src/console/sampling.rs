@@ -1,0 +1,108 @@
+//! Samples for the console's programs, by the kernel's [`sampling`].
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use fallible::OutOfMemory;
+use kprobes_console::host::{self, Coverage, HardwareEvent, Sample, Sampled, SamplingClock, Unsampled};
+
+use crate::interrupt::counters::{self, CounterError, Event};
+use crate::interrupt::fast::Delivery;
+use crate::sampling::{self, Period, Sampler, SamplingError};
+use crate::smp;
+
+/// The clock of [`sampling`].
+pub(super) struct Sampling;
+
+// SAFETY: after the drop of a `Sampler`, its handler is not called (see there).
+unsafe impl SamplingClock for Sampling {
+    fn coverage(&self, wanted: &[host::Period]) -> Result<Coverage, Unsampled> {
+        let delivery = sampling::delivery(&periods(wanted)?).map_err(|error| unsampled(error, wanted))?;
+        Ok(match delivery {
+            Delivery::Fast => Coverage::Masked,
+            Delivery::Ordinary(why) => Coverage::Unmasked(why.reason()),
+        })
+    }
+
+    unsafe fn start(&self, wanted: &[host::Period], sample: Sample) -> Result<Box<dyn Sampled>, Unsampled> {
+        let periods = periods(wanted)?;
+        // SAFETY: the caller guarantees that the function can be called with the data until the result is dropped (see
+        // # Safety); `Sample` demands what `fast::set_handler` does.
+        let sampler = unsafe { Sampler::start(&periods, sample.take, sample.data) };
+        Ok(fallible::boxed(sampler.map_err(|error| unsampled(error, wanted))?)?)
+    }
+}
+
+impl Sampled for Sampler {
+    fn stop(self: Box<Self>, ended: Option<Duration>) -> u64 {
+        Self::stop(*self, ended)
+    }
+}
+
+fn periods(wanted: &[host::Period]) -> Result<Vec<Period>, OutOfMemory> {
+    fallible::collect(wanted.iter().map(|period| match *period {
+        host::Period::Time(time) => Period::Time(time),
+        host::Period::Events { event, count } => Period::Events(counted(event), count),
+    }))
+}
+
+/// Returns the event that the monitors count for `event` (Linux, drivers/perf/arm_pmuv3.c, `armv8_pmuv3_perf_map`).
+fn counted(event: HardwareEvent) -> Event {
+    match event {
+        HardwareEvent::CpuCycles => Event::CPU_CYCLES,
+        HardwareEvent::Instructions => Event::INST_RETIRED,
+        HardwareEvent::CacheReferences => Event::L1D_CACHE,
+        HardwareEvent::CacheMisses => Event::L1D_CACHE_REFILL,
+        // The one that Linux asks for first counts branches that are taken.
+        HardwareEvent::BranchInstructions
+            if smp::running().all(|cpu| counters::counts(cpu, Event::PC_WRITE_RETIRED)) =>
+        {
+            Event::PC_WRITE_RETIRED
+        }
+        HardwareEvent::BranchInstructions => Event::BR_RETIRED,
+        HardwareEvent::BranchMisses => Event::BR_MIS_PRED,
+        HardwareEvent::BusCycles => Event::BUS_CYCLES,
+        HardwareEvent::FrontendStalls => Event::STALL_FRONTEND,
+        HardwareEvent::BackendStalls => Event::STALL_BACKEND,
+    }
+}
+
+/// Writes which events of hardware can be sampled by, on a line.
+pub(super) fn write_counted(out: &mut dyn fmt::Write) -> fmt::Result {
+    let is_counted = |event: &HardwareEvent| {
+        let events = [counted(*event)];
+        smp::running().all(|cpu| counters::delivery_on(cpu, events.into_iter()).is_ok())
+    };
+    let mut separator = "counted events: ";
+    for event in HardwareEvent::ALL.into_iter().filter(is_counted) {
+        write!(out, "{separator}{}", event.name())?;
+        separator = ", ";
+    }
+    writeln!(out, "{}", if separator == ", " { "" } else { "counted events: none" })
+}
+
+/// Returns why samples of the periods `wanted` could not be started.
+fn unsampled(error: SamplingError, wanted: &[host::Period]) -> Unsampled {
+    match error {
+        SamplingError::Timer { why, .. } => Unsampled::Timer(why.reason()),
+        SamplingError::Counters { why: CounterError::TooFew(most), .. } => Unsampled::TooManyEvents(most),
+        SamplingError::Counters { why: CounterError::NotCounted(missing), .. } => {
+            let event = wanted.iter().find_map(|period| match *period {
+                host::Period::Events { event, .. } => Some(event).filter(|&event| counted(event) == missing),
+                host::Period::Time(_) => None,
+            });
+            event.map_or(Unsampled::Counters("a CPU does not count them"), Unsampled::NotCounted)
+        }
+        SamplingError::Counters { why: CounterError::NoMonitors, .. } => {
+            Unsampled::Counters("a CPU has no performance monitors")
+        }
+        SamplingError::Counters { why: CounterError::NoInterrupt, .. } => {
+            Unsampled::Counters("the event counters of a CPU do not interrupt")
+        }
+        SamplingError::Period => Unsampled::Timer("a period is too short or too long"),
+        SamplingError::Busy => Unsampled::Busy,
+        SamplingError::OutOfMemory => Unsampled::OutOfMemory,
+    }
+}

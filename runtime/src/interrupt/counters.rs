@@ -1,0 +1,247 @@
+//! The event counters of the performance monitors (Arm ARM, D13): each CPU counts what happens on it, and interrupts
+//! itself after a number of events.
+//!
+//! The interrupt is a fast one ([`fast`](super::fast)) where the CPU takes these, and an ordinary one elsewhere. Its handler is
+//! that of the timer. Whether the counters interrupt at all is tried out when a CPU starts: a device tree may describe
+//! an interrupt that is not wired up, and where each CPU has one of its own, it is found by this, too.
+//!
+//! The cycle counter is not used, so that it can be read while others sample. A counter stands still while its interrupt
+//! is handled: the handler's own events do not count.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use aarch64_cpu::asm::barrier;
+use aarch64_cpu::registers::{ID_AA64DFR0_EL1, Readable};
+use spin::Once;
+
+use super::fast::{self, Delivery};
+use super::{Controller, SETUP};
+use crate::device_tree::Interrupt;
+use crate::per_cpu::{MAX_CPUS, PerCpu};
+
+/// Why a CPU takes no interrupts after a number of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CounterError {
+    /// The CPU has no performance monitors.
+    NoMonitors,
+    /// The counters do not interrupt.
+    NoInterrupt,
+    /// The CPU does not count the event.
+    NotCounted(Event),
+    /// The CPU has only that many counters.
+    TooFew(usize),
+}
+
+impl fmt::Display for CounterError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::NoMonitors => f.write_str("it has no performance monitors"),
+            Self::NoInterrupt => f.write_str("its event counters do not interrupt"),
+            Self::NotCounted(event) => write!(f, "it does not count the event {:#x}", event.0),
+            Self::TooFew(counters) => write!(f, "it has only {counters} event counters"),
+        }
+    }
+}
+
+impl core::error::Error for CounterError {}
+
+/// An architected event, by its number, which is below 64 (Arm ARM, D13.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event(u8);
+
+impl Event {
+    /// An instruction has been executed.
+    pub const INST_RETIRED: Self = Self(0x08);
+    /// The level 1 data cache has been accessed.
+    pub const L1D_CACHE: Self = Self(0x04);
+    /// The level 1 data cache has been refilled.
+    pub const L1D_CACHE_REFILL: Self = Self(0x03);
+    /// A branch has been executed that was taken.
+    pub const PC_WRITE_RETIRED: Self = Self(0x0c);
+    /// A branch has been executed.
+    pub const BR_RETIRED: Self = Self(0x21);
+    /// A branch was predicted wrong, or not at all.
+    pub const BR_MIS_PRED: Self = Self(0x10);
+    /// A cycle of the CPU.
+    pub const CPU_CYCLES: Self = Self(0x11);
+    /// A cycle of the bus.
+    pub const BUS_CYCLES: Self = Self(0x1d);
+    /// A cycle in which the frontend had no operation for the backend.
+    pub const STALL_FRONTEND: Self = Self(0x23);
+    /// A cycle in which the backend took no operation.
+    pub const STALL_BACKEND: Self = Self(0x24);
+}
+
+system_register!(pmcr_el0, "pmcr_el0");
+system_register!(pmcntenset_el0, "pmcntenset_el0");
+system_register!(pmcntenclr_el0, "pmcntenclr_el0");
+system_register!(pmintenset_el1, "pmintenset_el1");
+system_register!(pmintenclr_el1, "pmintenclr_el1");
+system_register!(pmovsclr_el0, "pmovsclr_el0");
+system_register!(pmovsset_el0, "pmovsset_el0");
+system_register!(pmselr_el0, "pmselr_el0");
+system_register!(pmxevtyper_el0, "pmxevtyper_el0");
+system_register!(pmxevcntr_el0, "pmxevcntr_el0");
+system_register!(pmceid0_el0, "pmceid0_el0");
+system_register!(pmceid1_el0, "pmceid1_el0");
+
+/// PMCR_EL0.E: counters count, and interrupt.
+const ENABLE: u64 = 1;
+/// PMCR_EL0.LP: event counters overflow after 64 bits, and not after 32.
+const LONG: u64 = 1 << 7;
+/// The bits of the event counters in the registers that have one for each; the bit above is that of the cycle counter.
+const COUNTERS: u64 = (1 << 31) - 1;
+/// How often to look for an interrupt that has been requested. It takes a while to reach the controller.
+const CHECKS: usize = 1000;
+
+/// What a CPU counts.
+struct Monitors {
+    counters: usize,
+    /// A bit for each event.
+    events: u64,
+    /// How the interrupt of its counters comes.
+    delivery: Result<Delivery, CounterError>,
+}
+
+/// The monitors of each CPU that has some.
+static MONITORS: PerCpu<Once<Monitors>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
+/// The counters that count on each CPU, as bits.
+static COUNTING: PerCpu<AtomicU64> = PerCpu::new([const { AtomicU64::new(0) }; MAX_CPUS]);
+
+/// Stops all event counters of this CPU, whatever the firmware did with them, and finds out which of `interrupts` they
+/// raise.
+pub(super) fn initialize_cpu(controller: &Controller, interrupts: &[Interrupt]) {
+    // 15 means monitors of another architecture.
+    if matches!(ID_AA64DFR0_EL1.read(ID_AA64DFR0_EL1::PMUVer), 0 | 15) {
+        return;
+    }
+    stop_all();
+    pmcr_el0::write(pmcr_el0::read() & !LONG | ENABLE);
+    let counters = (pmcr_el0::read() >> 11 & 31) as usize;
+    let events = u64::from(pmceid0_el0::read() as u32) | pmceid1_el0::read() << 32;
+    let delivery = match counters {
+        0 => Err(CounterError::NoInterrupt),
+        _ => find_interrupt(controller, interrupts),
+    };
+    MONITORS.here().call_once(|| Monitors { counters, events, delivery });
+}
+
+/// Makes a counter overflow, and enables the one of `interrupts` that comes of it.
+fn find_interrupt(controller: &Controller, interrupts: &[Interrupt]) -> Result<Delivery, CounterError> {
+    // The controller's shared registers may be changed, and the interrupts of one CPU must not be taken for those of
+    // another.
+    let _setup = SETUP.lock();
+    fast::without(|| {
+        let is_pending = |interrupt: &&Interrupt| controller.is_pending(**interrupt);
+        let earlier = interrupts.iter().find(is_pending);
+        pmintenset_el1::write(1);
+        pmovsset_el0::write(1);
+        barrier::isb(barrier::SY);
+        let raised = (0..CHECKS).find_map(|_| interrupts.iter().find(is_pending));
+        stop_all();
+        match raised.filter(|_| earlier.is_none()) {
+            Some(interrupt) => fast::enable(controller, *interrupt).map_err(|_| CounterError::NoInterrupt),
+            None => Err(CounterError::NoInterrupt),
+        }
+    })
+}
+
+/// Stops all event counters of this CPU, and withdraws their interrupts.
+fn stop_all() {
+    pmintenclr_el1::write(COUNTERS);
+    pmcntenclr_el0::write(COUNTERS);
+    pmovsclr_el0::write(COUNTERS);
+    barrier::isb(barrier::SY);
+}
+
+/// Returns whether the CPU with the dense number `cpu` counts the event.
+#[must_use]
+pub fn counts(cpu: usize, event: Event) -> bool {
+    MONITORS.of(cpu).get().is_some_and(|monitors| monitors.events >> event.0 & 1 != 0)
+}
+
+/// Returns how the CPU with the dense number `cpu` would be interrupted after numbers of `events`, which have a counter
+/// each.
+///
+/// # Errors
+///
+/// A [`CounterError`], if it would not.
+pub(crate) fn delivery_on(cpu: usize, events: impl ExactSizeIterator<Item = Event>) -> Result<Delivery, CounterError> {
+    let monitors = MONITORS.of(cpu).get().ok_or(CounterError::NoMonitors)?;
+    let delivery = monitors.delivery?;
+    if events.len() > monitors.counters {
+        return Err(CounterError::TooFew(monitors.counters));
+    }
+    for event in events {
+        if !counts(cpu, event) {
+            return Err(CounterError::NotCounted(event));
+        }
+    }
+    Ok(delivery)
+}
+
+/// Makes counter `counter` of this CPU ready to count `event`, up to an overflow after `count`, not 0. [`resume`] starts
+/// it. The CPU has the counter, and fast interrupts are masked.
+pub(crate) fn prepare(counter: usize, event: Event, count: u32) {
+    let bit = 1 << counter;
+    select(counter);
+    // Without filters: counts at EL1 and EL0, of both security states, and not at EL2 (PMEVTYPER<n>_EL0).
+    pmxevtyper_el0::write(event.0.into());
+    pmxevcntr_el0::write(count.wrapping_neg().into());
+    pmovsclr_el0::write(bit);
+    COUNTING.here().fetch_or(bit, Ordering::Relaxed);
+}
+
+/// Lets the counters of this CPU that are [prepared](prepare) count, and interrupt.
+pub(crate) fn resume() {
+    let counting = COUNTING.here().load(Ordering::Relaxed);
+    if counting != 0 {
+        pmintenset_el1::write(counting);
+        pmcntenset_el0::write(counting);
+        barrier::isb(barrier::SY);
+    }
+}
+
+/// Makes the counters of this CPU stand still, and withdraws their interrupts, until they are [resumed](resume).
+pub(crate) fn pause() {
+    let counting = COUNTING.here().load(Ordering::Relaxed);
+    if counting != 0 {
+        pmintenclr_el1::write(counting);
+        pmcntenclr_el0::write(counting);
+        barrier::isb(barrier::SY);
+    }
+}
+
+/// Returns whether a counter of this CPU requests an interrupt.
+pub(super) fn is_due() -> bool {
+    COUNTING.here().load(Ordering::Relaxed) != 0 && pmovsclr_el0::read() & pmintenset_el1::read() & COUNTERS != 0
+}
+
+/// Returns how often `count` events have happened since counter `counter` was prepared or this returned a number, if that
+/// is not 0. The rest of the events stay counted. The counter is [paused](pause), and fast interrupts are masked.
+pub(crate) fn overflows(counter: usize, count: u32) -> Option<u64> {
+    let bit = 1 << counter;
+    if pmovsclr_el0::read() & bit == 0 {
+        return None;
+    }
+    select(counter);
+    let since = pmxevcntr_el0::read() as u32;
+    let (more, rest) = (since.checked_div(count)?, since.checked_rem(count)?);
+    pmxevcntr_el0::write((count - rest).wrapping_neg().into());
+    pmovsclr_el0::write(bit);
+    Some(1 + u64::from(more))
+}
+
+/// Ends all counting on this CPU. Fast interrupts are masked.
+pub(crate) fn end() {
+    if COUNTING.here().swap(0, Ordering::Relaxed) != 0 {
+        stop_all();
+    }
+}
+
+/// Makes the registers of counter `counter` accessible.
+fn select(counter: usize) {
+    pmselr_el0::write(counter as u64);
+    barrier::isb(barrier::SY);
+}
