@@ -46,6 +46,12 @@ pub enum Problem {
     FunctionNotFound,
     /// Several functions have the name.
     FunctionNotUnique,
+    /// `CPUS` is not followed by `{`.
+    MissingBraceOpen,
+    /// A list of CPUs has no `}`.
+    MissingBraceClose,
+    /// A list of CPUs is empty, or cannot be read.
+    InvalidCpuList,
     /// The filter was set for all events of a group, and this event cannot have it.
     OfGroup,
     /// There is no memory. Linux logs nothing for it.
@@ -76,6 +82,9 @@ impl fmt::Display for Problem {
             Self::NoFilter => "No filter found",
             Self::FunctionNotFound => "Function not found",
             Self::FunctionNotUnique => "Several functions have this name; give an address in the one that is meant",
+            Self::MissingBraceOpen => "Missing '{'",
+            Self::MissingBraceClose => "Missing '}'",
+            Self::InvalidCpuList => "Invalid cpulist",
             Self::OfGroup => "Couldn't find or set field in one of a subsystem's events",
             Self::OutOfMemory => "Cannot allocate memory",
         })

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! FILTER      TEST, or !FILTER, FILTER && FILTER, FILTER || FILTER, (FILTER); && binds tighter than ||
-//! TEST        FIELD OP VALUE, or FIELD.function == FUNCTION, FIELD.function != FUNCTION
+//! TEST        FIELD OP VALUE, or FIELD.function == FUNCTION, FIELD.function != FUNCTION, or FIELD & CPUS{LIST},
+//!             FIELD == CPUS{LIST}, FIELD != CPUS{LIST}
 //! FIELD       a field of the event's format, `comm` (the task's name) or `cpu`
 //! OP          == != < <= > >= &     for numbers; & holds if a bit is set in both
 //!             == != ~               for strings; ~ matches a pattern with * ? [a-z] [!a-z] and \ before a character
 //! FUNCTION    the path of a function, in quotes or not, or an address in it; the field is an address in the function, too
+//! LIST        numbers of CPUs, as in 0,2-3 or 0-15:1/4; & holds for the numbers in the list, == if the list is that number
 //! VALUE       a number, in decimal, octal (0…) or hexadecimal (0x…); a string in '…' or "…"
 //! ```
 //!
@@ -15,6 +17,7 @@
 //! looks up no name, and takes at most as many steps as there are tests. Problems of a filter are reported with the
 //! words and at the columns of Linux.
 
+mod cpu_list;
 mod error;
 pub(crate) mod parse;
 mod range;

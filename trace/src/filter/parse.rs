@@ -13,6 +13,7 @@ use fallible::OutOfMemory;
 
 use crate::format::Base;
 
+use super::cpu_list::CpuList;
 use super::{
     ACCEPT, Comparison, Error, Field, FindFunction, LENGTH_MAX, Next, Number, Pattern, Problem, Question, REJECT,
     Range, STRING_LIMIT, Test, Text,
@@ -88,8 +89,8 @@ pub(super) fn parse(text: &str, fields: &[Field], functions: FindFunction) -> Re
                 at += 1;
             }
             _ => {
-                let (question, end) = question(text, at, fields, functions)?;
-                compiler.test(question)?;
+                let (questions, end) = questions(text, at, fields, functions)?;
+                compiler.test(questions)?;
                 at = compiler.after_test(bytes, end)?;
             }
         }
@@ -121,11 +122,28 @@ fn check_pairs(bytes: &[u8]) -> Result<(), Error> {
 }
 
 impl Compiler {
-    fn test(&mut self, question: Question) -> Result<(), OutOfMemory> {
-        let test = self.tests.len();
-        fallible::push(&mut self.tests, Test { question, yes: ACCEPT, no: REJECT })?;
-        let end = |yes| fallible::collect([End { test, yes }]);
-        fallible::push(&mut self.parts, Part { first: test, yes: end(true)?, no: end(false)? })
+    /// Adds a part that holds if the answer to one of `questions` is yes.
+    fn test(&mut self, questions: Vec<Question>) -> Result<(), OutOfMemory> {
+        let mut whole = None;
+        for question in questions {
+            let test = self.tests.len();
+            fallible::push(&mut self.tests, Test { question, yes: ACCEPT, no: REJECT })?;
+            let end = |yes| fallible::collect([End { test, yes }]);
+            let part = Part { first: test, yes: end(true)?, no: end(false)? };
+            whole = Some(match whole {
+                Some(before) => self.either(before, part)?,
+                None => part,
+            });
+        }
+        fallible::extend(&mut self.parts, whole)
+    }
+
+    /// Returns the part that holds if one of the two does.
+    fn either(&mut self, mut left: Part, right: Part) -> Result<Part, OutOfMemory> {
+        self.backpatch(&left.no, right.first as Next);
+        left.no = right.no;
+        fallible::extend(&mut left.yes, right.yes)?;
+        Ok(left)
     }
 
     /// Parses what follows a test: any number of `)`, and then `&&`, `||` or the end.
@@ -175,16 +193,15 @@ impl Compiler {
             }
             self.waiting.pop();
             let (Some(right), Some(mut left)) = (self.parts.pop(), self.parts.pop()) else { break };
-            if operator == Waiting::And {
+            let whole = if operator == Waiting::And {
                 self.backpatch(&left.yes, right.first as Next);
                 left.yes = right.yes;
                 fallible::extend(&mut left.no, right.no)?;
+                left
             } else {
-                self.backpatch(&left.no, right.first as Next);
-                left.no = right.no;
-                fallible::extend(&mut left.yes, right.yes)?;
-            }
-            fallible::push(&mut self.parts, left)?;
+                self.either(left, right)?
+            };
+            fallible::push(&mut self.parts, whole)?;
         }
         Ok(())
     }
@@ -211,10 +228,17 @@ impl Compiler {
     }
 }
 
-/// Parses the test that begins at `at`. Returns its question, and the position after it.
+/// Parses the test that begins at `at`. Returns its questions, one of which has to be answered with yes, and the position
+/// after it.
 ///
 /// Columns of a test are one too large, as in Linux, which counts them from after the first byte.
-fn question(text: &str, at: usize, fields: &[Field], functions: FindFunction) -> Result<(Question, usize), Error> {
+fn questions(
+    text: &str,
+    at: usize,
+    fields: &[Field],
+    functions: FindFunction,
+) -> Result<(Vec<Question>, usize), Error> {
+    let one = |question| fallible::collect([question]);
     let bytes = text.as_bytes();
     let error = |problem, column: usize| Error { problem, column: (column + 1).min(bytes.len()) };
     let span = |from: usize, is: fn(u8) -> bool| {
@@ -247,7 +271,20 @@ fn question(text: &str, at: usize, fields: &[Field], functions: FindFunction) ->
         };
         let (name, end) = function_name(text, start).ok_or(error(Problem::MissingQuote, bytes.len()))?;
         let function = find_function(name, functions).map_err(|problem| error(problem, start))?;
-        return Ok((Question::Number { number, range: Range::of_addresses(&function, is_in) }, end));
+        return Ok((one(Question::Number { number, range: Range::of_addresses(&function, is_in) })?, end));
+    }
+    if let Some(rest) = text[start..].strip_prefix(CPUS) {
+        let (Operand::Number(number), Operator::Compare(comparison)) = (operand, *operator) else {
+            return Err(error(Problem::IllegalOperation, start));
+        };
+        let list = start + CPUS.len() + 1;
+        let rest = rest.strip_prefix('{').ok_or(error(Problem::MissingBraceOpen, list))?;
+        let length = rest.find('}').ok_or(error(Problem::MissingBraceClose, bytes.len()))?;
+        let end = list + length;
+        let cpus = CpuList::parse(&rest[..length]).ok_or(error(Problem::InvalidCpuList, end))?;
+        let ranges = cpus.compared(comparison)?.ok_or(error(Problem::IllegalOperation, start))?;
+        let asked = ranges.into_iter().map(|range| Question::Number { number, range });
+        return Ok((fallible::collect(asked)?, end + 1));
     }
     match bytes.get(start) {
         Some(&quote @ (b'\'' | b'"')) => {
@@ -270,7 +307,7 @@ fn question(text: &str, at: usize, fields: &[Field], functions: FindFunction) ->
                 _ => (string, negated),
             };
             let pattern = Pattern { bytes: fallible::boxed_slice(string.iter().copied())?, is_glob, negated };
-            Ok((Question::Text { text: operand, pattern }, end + 1))
+            Ok((one(Question::Text { text: operand, pattern })?, end + 1))
         }
         Some(b'0'..=b'9' | b'-') => {
             let Operand::Number(number) = operand else { return Err(error(Problem::ExpectString, start)) };
@@ -283,12 +320,14 @@ fn question(text: &str, at: usize, fields: &[Field], functions: FindFunction) ->
             let value =
                 integer(&text[start..end], number.is_signed()).ok_or_else(|| error(Problem::IllegalInteger, start))?;
             let range = Range::of(comparison, narrow(number, value), number.is_signed());
-            Ok((Question::Number { number, range }, end))
+            Ok((one(Question::Number { number, range })?, end))
         }
         _ => Err(error(Problem::InvalidValue, start)),
     }
 }
 
+/// What begins a list of CPUs.
+const CPUS: &str = "CPUS";
 /// What follows a field that is an address in a function.
 const FUNCTION: &str = ".function";
 

@@ -89,6 +89,50 @@ fn an_address_is_in_a_function_or_not() {
 }
 
 #[test]
+fn a_number_is_a_cpu_of_a_list_or_not() {
+    // The hit is on CPU 2, `u` is 200, and `s` is -3.
+    let hit = Hit::new();
+    for (filter, expected) in [
+        ("cpu & CPUS{2}", true),
+        ("cpu & CPUS{0-1,3-255}", false),
+        ("cpu&CPUS{0,2-3}&&u == 200", true),
+        ("common_cpu & CPUS{all}", true),
+        ("cpu & CPUS{0-7:1/2}", true),
+        ("cpu & CPUS{1-7:1/2}", false),
+        ("cpu & CPUS{0-7:2/4, 2}", true),
+        ("!(cpu & CPUS{0-1,2}) || cpu & CPUS{9}", false),
+        ("(cpu & CPUS{0,1,4} || u == 200) && cpu & CPUS{0,2}", true),
+        ("cpu == CPUS{2}", true),
+        ("cpu == CPUS{2,3}", false),
+        ("cpu == CPUS{3}", false),
+        ("cpu != CPUS{2}", false),
+        ("cpu != CPUS{2-3}", true),
+        ("cpu != CPUS{3}", true),
+        ("u & CPUS{199-201}", true),
+        ("s & CPUS{all}", false),
+    ] {
+        assert_eq!(accepts(filter, &hit), expected, "{filter}");
+    }
+    for (filter, problem, caret) in [
+        ("cpu < CPUS{2}", Problem::IllegalOperation, "       ^"),
+        ("t & CPUS{2}", Problem::IllegalOperation, "     ^"),
+        ("cpu ~ CPUS{2}", Problem::IllegalOperation, "       ^"),
+        ("cpu & CPUS2}", Problem::MissingBraceOpen, "            ^"),
+        ("cpu & CPUS{2", Problem::MissingBraceClose, "            ^"),
+        ("cpu & CPUS{}", Problem::InvalidCpuList, "            ^"),
+        ("cpu & CPUS{,}", Problem::InvalidCpuList, "             ^"),
+        ("cpu & CPUS{3-2} && u == 1", Problem::InvalidCpuList, "               ^"),
+        ("cpu & CPUS{256}", Problem::InvalidCpuList, "               ^"),
+        ("cpu & CPUS{0-9:2/1}", Problem::InvalidCpuList, "                   ^"),
+        ("cpu & CPUS{0-9:0/0}", Problem::InvalidCpuList, "                   ^"),
+        ("cpu & CPUS{5:1/2}", Problem::InvalidCpuList, "                 ^"),
+        ("cpu & CPUS{+1}", Problem::InvalidCpuList, "              ^"),
+    ] {
+        assert_eq!(refused(filter), (problem, caret.len() - 1), "{filter}");
+    }
+}
+
+#[test]
 fn texts_are_compared_whole_or_by_a_pattern() {
     let hit = Hit::new();
     for (filter, expected) in [
