@@ -114,6 +114,7 @@ pub(super) static NODES: [Node; 64] = [
         "the triggers of the event; written: a trigger; a leading `!` removes it\n\
          traceon, traceoff, snapshot, stacktrace [:COUNT] [if FILTER]\n\
          enable_event:GROUP:EVENT, disable_event:GROUP:EVENT [:COUNT] [if FILTER]\n\
+         enable_hist:GROUP:EVENT, disable_hist:GROUP:EVENT [:COUNT] [if FILTER]\n\
          hist:keys=FIELD[,FIELD][:vals=FIELD][:sort=FIELD][:size=N] [if FILTER]\n\
          in hist :VAR=EXPRESSION; :onmatch(GROUP.EVENT), :onmax($VAR), :onchange($VAR)\n\
          with .trace(SYNTHETIC,FIELD), .save(FIELD), .snapshot()",

@@ -32,8 +32,7 @@ use crate::tracer::Recording;
 use followed::Followed;
 
 /// The text of the file `trigger` for an event without triggers.
-pub const AVAILABLE: &str =
-    "# Available triggers:\n# traceon traceoff snapshot stacktrace enable_event disable_event hist\n";
+pub const AVAILABLE: &str = "# Available triggers:\n# traceon traceoff snapshot stacktrace enable_event disable_event enable_hist disable_hist hist\n";
 
 /// What the handlers of an event do besides recording, or instead of it.
 #[derive(Debug)]
@@ -192,7 +191,8 @@ impl Bound {
 
     /// Whether the trigger depends on the hit's data, and not only on the fact that there is a hit.
     fn is_conditional(&self) -> bool {
-        self.filter.is_some() || !matches!(self.trigger.action, Action::Switch { .. } | Action::Snapshot(_))
+        self.filter.is_some()
+            || !matches!(self.trigger.action, Action::Switch { .. } | Action::Order { .. } | Action::Snapshot(_))
     }
 
     /// Whether the trigger records synthetic events.
@@ -223,7 +223,7 @@ pub struct Trigger {
     /// How often the trigger was due; it did not fire beyond `limit`.
     pub(crate) taken: AtomicU64,
     /// Whether the trigger is a histogram that does not count hits for now.
-    paused: AtomicBool,
+    pause: Pause,
     /// The beginning of the text: `stacktrace`, `enable_event:GROUP:EVENT`.
     name: String,
 }
@@ -241,6 +241,51 @@ pub(crate) enum Action {
         switch: Arc<Switch>,
         on: bool,
     },
+    /// Lets the histograms of an event continue, or pauses them.
+    Order {
+        orders: Arc<Orders>,
+        on: bool,
+    },
+}
+
+/// What a trigger acts on, besides its own event.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// All tracing, or the recording of an event.
+    Recording(Arc<Switch>),
+    /// The histograms of an event.
+    Histograms(Arc<Orders>),
+}
+
+/// The orders of triggers to all histograms of an event: twice their number, plus 1 if the last was to pause.
+#[derive(Debug, Default)]
+pub struct Orders(pub(crate) AtomicU64);
+
+/// Whether a histogram is paused: by its own file `trigger`, or by an order that came later.
+#[derive(Debug)]
+struct Pause {
+    orders: Arc<Orders>,
+    is_paused: AtomicBool,
+    /// The orders when `is_paused` was set.
+    since: AtomicU64,
+}
+
+impl Pause {
+    fn new(orders: &Arc<Orders>, is_paused: bool) -> Self {
+        let since = AtomicU64::new(orders.0.load(Relaxed));
+        Self { orders: orders.clone(), is_paused: AtomicBool::new(is_paused), since }
+    }
+
+    fn set(&self, is_paused: bool) {
+        self.is_paused.store(is_paused, Relaxed);
+        self.since.store(self.orders.0.load(Relaxed), Relaxed);
+    }
+
+    #[inline(always)]
+    fn is_set(&self) -> bool {
+        let orders = self.orders.0.load(Relaxed);
+        if orders == self.since.load(Relaxed) { self.is_paused.load(Relaxed) } else { orders % 2 != 0 }
+    }
 }
 
 impl Switch {
@@ -254,13 +299,13 @@ impl Switch {
 impl Trigger {
     /// Pauses counting, or continues it.
     pub(crate) fn set_paused(&self, paused: bool) {
-        self.paused.store(paused, Relaxed);
+        self.pause.set(paused);
     }
 
     /// Whether counting is paused.
     #[inline(always)]
     pub(crate) fn is_paused(&self) -> bool {
-        self.paused.load(Relaxed)
+        self.pause.is_set()
     }
 
     /// Returns the histogram; `None` for another trigger.

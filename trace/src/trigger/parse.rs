@@ -6,6 +6,7 @@
 //! [!]snapshot[:COUNT] [if FILTER]
 //! [!]traceon[:COUNT] [if FILTER], and traceoff
 //! [!]enable_event:GROUP:EVENT[:COUNT] [if FILTER], and disable_event
+//! [!]enable_hist:GROUP:EVENT[:COUNT] [if FILTER], and disable_hist
 //! ```
 //!
 //! COUNT is a number in decimal, octal (`0…`) or hexadecimal (`0x…`). The printed forms `count=N` and `unlimited` are
@@ -51,6 +52,15 @@ pub enum Kind {
     /// `enable_event`, `disable_event`
     Event {
         /// Whether the event is enabled.
+        on: bool,
+        /// The group of the event.
+        group: String,
+        /// The name of the event.
+        event: String,
+    },
+    /// `enable_hist`, `disable_hist`
+    Histograms {
+        /// Whether the histograms of the event continue.
         on: bool,
         /// The group of the event.
         group: String,
@@ -126,11 +136,15 @@ impl Request {
             ("stacktrace", count) => (Kind::Stacktrace, count),
             ("snapshot", count) => (Kind::Snapshot, count),
             ("traceon" | "traceoff", count) => (Kind::Tracing { on: name == "traceon" }, count),
-            ("enable_event" | "disable_event", Some(parameters)) => {
+            ("enable_event" | "disable_event" | "enable_hist" | "disable_hist", Some(parameters)) => {
                 let mut parts = parameters.splitn(3, ':');
                 let (Some(group), Some(event)) = (parts.next(), parts.next()) else { return Err(Error::Invalid) };
                 let (group, event) = (fallible::copy(group)?, fallible::copy(event)?);
-                (Kind::Event { on: name == "enable_event", group, event }, parts.next())
+                let kind = match name {
+                    "enable_event" | "disable_event" => Kind::Event { on: name == "enable_event", group, event },
+                    _ => Kind::Histograms { on: name == "enable_hist", group, event },
+                };
+                (kind, parts.next())
             }
             _ => return Err(Error::Invalid),
         };
@@ -172,6 +186,8 @@ impl Kind {
             Self::Tracing { on: false } => Name("traceoff", None),
             Self::Event { on: true, group, event } => Name("enable_event", Some((group, event))),
             Self::Event { on: false, group, event } => Name("disable_event", Some((group, event))),
+            Self::Histograms { on: true, group, event } => Name("enable_hist", Some((group, event))),
+            Self::Histograms { on: false, group, event } => Name("disable_hist", Some((group, event))),
         }
     }
 
@@ -183,6 +199,8 @@ impl Kind {
             Self::Tracing { on: false } => Some(Name("traceon", None)),
             Self::Event { on: true, group, event } => Some(Name("disable_event", Some((group, event)))),
             Self::Event { on: false, group, event } => Some(Name("enable_event", Some((group, event)))),
+            Self::Histograms { on: true, group, event } => Some(Name("disable_hist", Some((group, event)))),
+            Self::Histograms { on: false, group, event } => Some(Name("enable_hist", Some((group, event)))),
         }
     }
 }

@@ -9,12 +9,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::ptr;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use fallible::{Arc, OutOfMemory, TryClone};
 
-use super::{Action, Kind, Manner, Plan, Request, Switch, Trigger};
+use super::{Action, Kind, Manner, Orders, Pause, Plan, Request, Switch, Target, Trigger};
 use crate::filter::{self, Filter, FindFunction, Number};
 use crate::format::Field;
 use crate::histogram::{self, Command, Definition, Histogram};
@@ -25,13 +25,14 @@ use crate::text::is_shown_as;
 #[derive(Debug)]
 pub struct Settings {
     enabled: bool,
-    /// The number of triggers of other events that can enable or disable this one.
+    /// The number of triggers of other events that can enable or disable this one, or its histograms.
     targeted: usize,
     filter: Option<Filter>,
     /// The contents of the file `filter`, if it shows an error.
     refused_filter: Option<String>,
     triggers: Vec<Arc<Trigger>>,
     recording: Arc<Switch>,
+    orders: Arc<Orders>,
     /// The value that `recording` gets when these settings take effect; `None` leaves it as it is.
     recording_next: Option<bool>,
 }
@@ -46,6 +47,7 @@ impl TryClone for Settings {
             refused_filter: self.refused_filter.try_clone()?,
             triggers: fallible::collect(self.triggers.iter().cloned())?,
             recording: self.recording.clone(),
+            orders: self.orders.clone(),
             recording_next: self.recording_next,
         })
     }
@@ -95,6 +97,7 @@ impl Settings {
             refused_filter: None,
             triggers: Vec::new(),
             recording: Arc::try_new(Switch::new(enabled))?,
+            orders: Arc::try_new(Orders::default())?,
             recording_next: None,
         })
     }
@@ -139,15 +142,23 @@ impl Settings {
         &self.recording
     }
 
-    /// Returns the switches that the triggers of this event change.
-    pub fn switches(&self) -> impl Iterator<Item = &Arc<Switch>> {
-        self.triggers.iter().filter_map(|trigger| match &trigger.action {
-            Action::Switch { switch, .. } => Some(switch),
-            _ => None,
-        })
+    /// Returns the orders to all histograms of this event, which triggers of other events can give.
+    #[must_use]
+    pub fn orders(&self) -> &Arc<Orders> {
+        &self.orders
     }
 
-    /// Sets the number of triggers of other events that can switch this one. Returns whether it differs from the old
+    /// Returns the number of triggers of this event that act on the event with the settings `target`.
+    pub(super) fn count_of(&self, target: &Self) -> usize {
+        let acts_on_it = |trigger: &&Arc<Trigger>| match &trigger.action {
+            Action::Switch { switch, .. } => Arc::ptr_eq(switch, &target.recording),
+            Action::Order { orders, .. } => Arc::ptr_eq(orders, &target.orders),
+            Action::Histogram(_) | Action::Stacktrace | Action::Snapshot(_) => false,
+        };
+        self.triggers.iter().filter(acts_on_it).count()
+    }
+
+    /// Sets the number of triggers of other events that act on this one. Returns whether it differs from the old
     /// one.
     pub fn set_targeted(&mut self, count: usize) -> bool {
         let is_change = count != self.targeted;
@@ -303,25 +314,27 @@ impl Settings {
     }
 
     /// Adds the command of a function that `request` names, unless there is one. `rings` are those that a snapshot is
-    /// taken of, and `switch` is the switch that the command changes, if it changes one.
+    /// taken of, and `target` is what the command acts on, if it acts on anything.
     pub(crate) fn add_command(
         &mut self,
         request: Request,
         rings: &'static Rings,
-        switch: Option<Arc<Switch>>,
+        target: Option<Target>,
     ) -> Result<(), OutOfMemory> {
         if self.position_of_command(&request).is_some() {
             return Ok(());
         }
         let name = fallible::format(format_args!("{}", request.kind.name()))?;
-        let action = match (request.kind, switch) {
-            (Kind::Tracing { on } | Kind::Event { on, .. }, Some(switch)) => Action::Switch { switch, on },
+        let action = match (request.kind, target) {
+            (Kind::Tracing { on } | Kind::Event { on, .. }, Some(Target::Recording(switch))) => {
+                Action::Switch { switch, on }
+            }
             (Kind::Snapshot, _) => Action::Snapshot(rings),
             _ => Action::Stacktrace,
         };
         let limit = request.count.unwrap_or(u64::MAX);
-        let (taken, paused) = (AtomicU64::new(0), AtomicBool::new(false));
-        let trigger = Trigger { action, filter: None, limit, taken, paused, name };
+        let (taken, pause) = (AtomicU64::new(0), Pause::new(&self.orders, false));
+        let trigger = Trigger { action, filter: None, limit, taken, pause, name };
         fallible::push(&mut self.triggers, Arc::try_new(trigger)?)
     }
 
@@ -347,18 +360,13 @@ impl Settings {
     }
 
     /// Sets the trigger that `request` names; or pauses, continues or clears a histogram. `room` limits a new
-    /// histogram. `switch` is the switch that the trigger changes, if it changes one.
+    /// histogram. `target` is what the trigger acts on, if it acts on anything else.
     ///
     /// # Errors
     ///
     /// Fails if the trigger exists already, if it has nothing to act on, or if there is no memory. Then nothing has
     /// changed.
-    pub fn set_trigger(
-        &mut self,
-        request: Request,
-        room: Room<'_>,
-        switch: Option<Arc<Switch>>,
-    ) -> Result<(), SetError> {
+    pub fn set_trigger(&mut self, request: Request, room: Room<'_>, target: Option<Target>) -> Result<(), SetError> {
         if self.pause(&request) {
             return Ok(());
         }
@@ -389,14 +397,15 @@ impl Settings {
                 Some(rings) => Action::Snapshot(rings),
                 None => return Ok(()),
             },
-            (Kind::Tracing { on } | Kind::Event { on, .. }, None) => match switch {
-                Some(switch) => Action::Switch { switch, on },
+            (Kind::Tracing { on } | Kind::Event { on, .. } | Kind::Histograms { on, .. }, None) => match target {
+                Some(Target::Recording(switch)) => Action::Switch { switch, on },
+                Some(Target::Histograms(orders)) => Action::Order { orders, on },
                 None => return Ok(()),
             },
         };
         let limit = request.count.unwrap_or(u64::MAX);
-        let (taken, paused) = (AtomicU64::new(0), AtomicBool::new(is_paused));
-        let trigger = Trigger { action, filter: request.filter, limit, taken, paused, name };
+        let (taken, pause) = (AtomicU64::new(0), Pause::new(&self.orders, is_paused));
+        let trigger = Trigger { action, filter: request.filter, limit, taken, pause, name };
         Ok(fallible::push(&mut self.triggers, Arc::try_new(trigger)?)?)
     }
 
@@ -445,8 +454,8 @@ impl Settings {
         // replaced, too.
         let (action, filter) = (Action::Histogram(other.clone()), trigger.filter.try_clone()?);
         let (limit, name) = (trigger.limit, trigger.name.try_clone()?);
-        let (taken, paused) = (AtomicU64::new(0), AtomicBool::new(trigger.is_paused()));
-        *trigger = Arc::try_new(Trigger { action, filter, limit, taken, paused, name })?;
+        let (taken, pause) = (AtomicU64::new(0), Pause::new(&self.orders, trigger.is_paused()));
+        *trigger = Arc::try_new(Trigger { action, filter, limit, taken, pause, name })?;
         Ok(true)
     }
 }

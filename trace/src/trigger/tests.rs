@@ -12,7 +12,7 @@ fn request(text: &str) -> Result<Request, Error> {
 }
 
 fn set(settings: &mut Settings, text: &str, switch: &Arc<Switch>) -> Result<(), SetError> {
-    settings.set_trigger(request(text).unwrap(), ROOM, Some(switch.clone()))
+    settings.set_trigger(request(text).unwrap(), ROOM, Some(Target::Recording(switch.clone())))
 }
 
 fn printed(settings: &Settings) -> String {
@@ -41,6 +41,8 @@ fn triggers_print_as_linux_prints_them_and_can_be_typed_again() {
         ("traceoff:1 \t if  u > 3 ", "traceoff:count=1 if u > 3"),
         ("enable_event:kprobes:x", "enable_event:kprobes:x:unlimited"),
         ("disable_event:kprobes:x:2", "disable_event:kprobes:x:count=2"),
+        ("enable_hist:kprobes:x:2", "enable_hist:kprobes:x:count=2"),
+        ("disable_hist:kprobes:x if u > 3", "disable_hist:kprobes:x:unlimited if u > 3"),
         ("hist:keys=u if t ~ \"a b\"", "hist:keys=u:vals=hitcount:sort=hitcount:size=2048 if t ~ \"a b\" [active]"),
     ] {
         let switch = Arc::try_new(Switch::new(true)).unwrap();
@@ -69,6 +71,7 @@ fn what_is_no_trigger_is_refused() {
         "stacktrace if",
         "stacktrace u == 1",
         "enable_event",
+        "disable_hist",
         "enable_event:x",
         "traceon:18446744073709551615",
         "stacktrace:+1",
@@ -178,6 +181,50 @@ fn another_event_switches_this_one_while_it_may() {
     target.settle();
     assert_eq!(target.enabled_text(), "0");
     assert!(!target.is_armed());
+}
+
+#[test]
+fn another_event_pauses_the_histograms_of_this_one() {
+    let hit = Hit::new();
+    let mut target = Settings::new(false).unwrap();
+    for keys in ["u", "s"] {
+        target.set_trigger(request(&alloc::format!("hist:keys={keys}")).unwrap(), ROOM, None).unwrap();
+    }
+    let order = |text: &str| {
+        let mut source = Settings::new(true).unwrap();
+        let orders = Target::Histograms(target.orders().clone());
+        source.set_trigger(request(text).unwrap(), ROOM, Some(orders)).unwrap();
+        assert_eq!(source.count_of(&target), 1);
+        source
+    };
+    let (enable, disable) = (order("enable_hist:g:target"), order("disable_hist:g:target:2"));
+    let fire = |source: &Settings| _ = plan(source).run(&hit.record, &hit.moment(), &ON);
+    let states = |expected: &str| {
+        let shown = printed(&target);
+        let ends: Vec<&str> = shown.lines().filter_map(|line| line.split('[').nth(1)).collect();
+        assert_eq!(ends.join(" "), expected);
+    };
+    states("active] active]");
+    fire(&disable);
+    states("paused] paused]");
+    // The file of the event has the last word, and so has a later order.
+    assert!(target.pause(&request("hist:keys=s:cont").unwrap()));
+    states("paused] active]");
+    fire(&enable);
+    states("active] active]");
+    assert!(target.pause(&request("hist:keys=u:pause").unwrap()));
+    states("paused] active]");
+    fire(&disable);
+    states("paused] paused]");
+    fire(&enable);
+    // It has fired as often as it may.
+    fire(&disable);
+    states("active] active]");
+    let set_again = |text: &str| order("enable_hist:g:target").set_trigger(request(text).unwrap(), ROOM, None);
+    assert_eq!(set_again("disable_hist:g:target"), Err(SetError::Exists));
+    // While another event can pause it, a stub cannot count for it.
+    target.set_targeted(1);
+    assert!(matches!(plan(&target).task(), Task::Other));
 }
 
 #[test]
@@ -317,6 +364,7 @@ fn noise_is_answered() {
         "stacktrace",
         "traceon",
         "enable_event",
+        "disable_hist",
         " if ",
         "u == 1",
         "!",
@@ -348,7 +396,7 @@ fn noise_is_answered() {
         }
         good += 1;
         let mut settings = Settings::new(true).unwrap();
-        settings.set_trigger(wanted, ROOM, Some(switch.clone())).unwrap();
+        settings.set_trigger(wanted, ROOM, Some(Target::Recording(switch.clone()))).unwrap();
         let once = printed(&settings);
         let mut again = Settings::new(true).unwrap();
         set(&mut again, once.trim_end().trim_end_matches(" [active]"), &switch)

@@ -18,7 +18,7 @@ use crate::atomic::fence;
 use crate::hit::Registers;
 use crate::host::Context;
 use crate::ring::Rings;
-use crate::trigger::{Action, Bound, Plan, PlanCell, Switch, Trigger};
+use crate::trigger::{Action, Bound, Orders, Plan, PlanCell, Switch, Trigger};
 
 /// Everything about a hit that is not in its record.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +111,11 @@ impl Bound {
                     switch.set(*on);
                 }
             }
+            Action::Order { orders, on } => {
+                if self.trigger.take() {
+                    orders.give(*on);
+                }
+            }
         }
         false
     }
@@ -139,6 +144,14 @@ impl Trigger {
     /// Counts a firing. Returns false if the trigger has fired as often as its limit allows.
     fn take(&self) -> bool {
         self.taken.fetch_add(1, Relaxed) < self.limit
+    }
+}
+
+impl Orders {
+    /// Lets all histograms of the event continue, or pauses them. Of two orders at the same time, either is the last.
+    fn give(&self, on: bool) {
+        let orders = self.0.load(Relaxed);
+        self.0.store((orders & !1).wrapping_add(2) | u64::from(!on), Relaxed);
     }
 }
 

@@ -2,7 +2,7 @@
 //! Documentation/trace/ftrace.rst, "Filter commands"). A command is a trigger of an event that stands for the commands of
 //! its function.
 
-use super::triggers::switch;
+use super::triggers::target;
 use super::{Controls, name};
 use crate::errno::Errno;
 use crate::events::{Armed, Event, Events};
@@ -54,9 +54,9 @@ impl Controls {
             }
             let Some(event) = events.of_commands(function) else { continue };
             let request = command(text)?;
-            let switch = switch(events, &mut draft, &request.kind)?;
+            let target = target(events, &mut draft, &request.kind)?;
             is_any = true;
-            draft.get_mut(name(event))?.add_command(request, events.rings(), switch)?;
+            draft.get_mut(name(event))?.add_command(request, events.rings(), target)?;
         }
         if !is_any {
             return Err(Errno::Invalid);
@@ -113,9 +113,9 @@ impl Controls {
 fn command(text: &str) -> Result<Request, Errno> {
     let request = Request::parse(text, &[]).map_err(|_| Errno::Invalid)?;
     match request {
-        Request { kind: Kind::Histogram(_), .. } | Request { filter: Some(_), .. } | Request { remove: true, .. } => {
-            Err(Errno::Invalid)
-        }
+        Request { kind: Kind::Histogram(_) | Kind::Histograms { .. }, .. }
+        | Request { filter: Some(_), .. }
+        | Request { remove: true, .. } => Err(Errno::Invalid),
         request => Ok(request),
     }
 }

@@ -50,17 +50,16 @@ impl Draft {
         Ok(settings)
     }
 
-    /// Recounts the triggers that can enable or disable each event.
+    /// Recounts the triggers that act on each event.
     pub fn retarget(&mut self) {
         retarget(&mut self.0);
     }
 }
 
-/// Recounts the triggers that can enable or disable each event, and marks the events whose count changes.
+/// Recounts the triggers that act on each event, and marks the events whose count changes.
 fn retarget(entries: &mut [Entry]) {
     for place in 0..entries.len() {
-        let switches = entries.iter().flat_map(|entry| entry.settings.switches());
-        let count = switches.filter(|switch| Arc::ptr_eq(switch, entries[place].settings.recording())).count();
+        let count = entries.iter().map(|entry| entry.settings.count_of(&entries[place].settings)).sum();
         let Entry { settings, is_changed, .. } = &mut entries[place];
         *is_changed |= settings.set_targeted(count);
     }

@@ -12,7 +12,7 @@ use crate::errno::Errno;
 use crate::events::{Armed, Events};
 use crate::histogram::{self, Command, Histogram, LinkedHistogram, Needed, OtherEvents, Scope};
 use crate::trigger::settings::{Room, SetError, Settings};
-use crate::trigger::{Error, Kind, Request, Switch, Trigger};
+use crate::trigger::{Error, Kind, Request, Target, Trigger};
 
 impl Controls {
     /// Sets a trigger of an event, or removes one.
@@ -189,7 +189,7 @@ impl Controls {
         request: &Request,
     ) -> Result<(), Errno> {
         let mut draft = self.draft()?;
-        switch(events, &mut draft, &request.kind)?;
+        target(events, &mut draft, &request.kind)?;
         let histogram = self.get(name).and_then(|settings| settings.histogram(request));
         if histogram.is_some_and(|histogram| self.is_referred_to(histogram)) {
             return Err(Errno::Busy);
@@ -209,7 +209,7 @@ impl Controls {
         request: Request,
     ) -> Result<(), Errno> {
         let mut draft = self.draft()?;
-        let switch = switch(events, &mut draft, &request.kind)?;
+        let target = target(events, &mut draft, &request.kind)?;
         let (mut clock, mut named) = (None, None);
         if let Kind::Histogram(definition) = &request.kind {
             clock = definition.clock();
@@ -219,7 +219,7 @@ impl Controls {
             })?;
         }
         let room = Room { named: named.as_ref(), ..self.room(events) };
-        draft.get_mut(name)?.set_trigger(request, room, switch).map_err(|error| match error {
+        draft.get_mut(name)?.set_trigger(request, room, target).map_err(|error| match error {
             SetError::Exists => Errno::Exists,
             SetError::Memory => Errno::NoMemory,
             SetError::Histogram(problem) => {
@@ -302,17 +302,17 @@ impl Controls {
     }
 }
 
-/// Returns what a trigger of this kind turns on or off: all tracing, or another event, which must exist.
-pub(super) fn switch<P: Armed>(
-    events: &Events<P>,
-    draft: &mut Draft,
-    kind: &Kind,
-) -> Result<Option<Arc<Switch>>, Errno> {
+/// Returns what a trigger of this kind acts on: all tracing, or another event, which must exist.
+pub(super) fn target<P: Armed>(events: &Events<P>, draft: &mut Draft, kind: &Kind) -> Result<Option<Target>, Errno> {
     Ok(match kind {
-        Kind::Tracing { .. } => Some(events.rings().switch().clone()),
-        Kind::Event { group, event, .. } => {
+        Kind::Tracing { .. } => Some(Target::Recording(events.rings().switch().clone())),
+        Kind::Event { group, event, .. } | Kind::Histograms { group, event, .. } => {
             find(events, (group, event)).ok().filter(|event| !event.is_only_for_triggers()).ok_or(Errno::Invalid)?;
-            Some(draft.get_mut((group, event))?.recording().clone())
+            let settings = draft.get_mut((group, event))?;
+            Some(match kind {
+                Kind::Histograms { .. } => Target::Histograms(settings.orders().clone()),
+                _ => Target::Recording(settings.recording().clone()),
+            })
         }
         Kind::Histogram(_) | Kind::Stacktrace | Kind::Snapshot => None,
     })
