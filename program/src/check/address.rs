@@ -26,7 +26,6 @@ impl Clause<'_, '_> {
         let spot = match spot {
             Some(spot) => spot,
             None => {
-                self.allow(self.allowed.hit, Problem::NoHit, span)?;
                 let value = self.value(of)?;
                 Spot::Memory(number(value, of.span)?.at, 0)
             }

@@ -194,7 +194,6 @@ impl Clause<'_, '_> {
         let Type::Pointer { signed, bytes } = pointer.of else {
             return Err(span.error(Problem::NotAPointer));
         };
-        self.allow(self.allowed.hit, Problem::NoHit, span)?;
         let address = pointer.at;
         self.give(Type::Integer { signed }, |to| Op::Read { to, address, bytes, signed }, span)
     }

@@ -57,8 +57,10 @@ fn each_kind_of_probe_allows_what_it_has() {
     refuses("software:cpu:1e6 { @ = sum(retval); }", "                           ^^^^^^", Problem::NoReturnValue);
     refuses("profile:hz:99 { for ($kv : @) { } @[1] = 1; }", "                           ^", Problem::LoopAtHit);
     refuses("interval:s:1 { print(reg(\"x0\")); }", "                     ^^^^^^^^^", Problem::NoHit);
-    refuses("interval:s:1 { print(str(5)); }", "                     ^^^^^^", Problem::NoHit);
-    refuses("interval:s:1 { print(*(u8 *)5); }", "                      ^^^^^^^", Problem::NoHit);
+    for read in ["str(5)", "*(u8 *)5", "buf(5, 3)", "macaddr(5)"] {
+        let program = format!("BEGIN {{ print({read}); }} interval:s:1, END {{ print({read}); }}");
+        assert!(parse(&program).and_then(|tree| check(&tree, &Image).map(drop)).is_ok(), "{read}");
+    }
     refuses("BEGIN { print(caller); }", "              ^^^^^^", Problem::NoHit);
 }
 

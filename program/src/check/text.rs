@@ -31,7 +31,6 @@ impl Clause<'_, '_> {
 
     /// `str`: reads a string from memory.
     pub fn text(&mut self, pointer: &Expression, length: Option<&Expression>, span: Span) -> Result<Value, Error> {
-        self.allow(self.allowed.hit, Problem::NoHit, span)?;
         if let Some(typed) = self.typed(pointer)? {
             let most = length.map(|length| Ok::<_, Error>((self.known(length, 1, TEXT_MAX as u64)?, length.span)));
             if let Some(text) = self.sequence_text(typed, most.transpose()?, pointer.span)? {
@@ -92,7 +91,6 @@ impl Clause<'_, '_> {
 
     /// `buf`: reads bytes from memory.
     pub fn bytes(&mut self, pointer: &Expression, length: &Expression, span: Span) -> Result<Value, Error> {
-        self.allow(self.allowed.hit, Problem::NoHit, span)?;
         let value = self.value(pointer)?;
         let address = number(value, pointer.span)?.at;
         let value = self.value(length)?;

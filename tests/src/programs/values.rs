@@ -33,6 +33,32 @@ extern "C" fn second_twin(number: u64) -> u64 {
     black_box(number) + 2
 }
 
+/// A text that programs read, with a 0 behind it.
+static TEXT: [u8; 8] = *b"seven**\0";
+
+test!(
+    depends(core),
+    fn memory_is_read_where_nothing_is_hit() {
+        let address = TEXT.as_ptr().addr();
+        let text = format!(
+            "BEGIN {{ printf(\"%s %x %r\\n\", str({address}, 5), *(u16 *){address}, buf({address}, 2)); }} \
+             interval:us:100 {{ @sum = sum(*(u8 *){address}); @wrong = *(u64 *)0xfff0000000000000; if (@n++ == 2) {{ exit(); }} }} \
+             END {{ print(str({address} + 5)); }}"
+        );
+        let program = started(&text, Program::start);
+        while !program.is_over() {
+            runtime::task::yield_now();
+        }
+        let sum = 3 * u64::from(TEXT[0]);
+        let expected =
+            format!("seven 6573 se\n**\n@n: 3\n@sum: {sum}\n@wrong: 0\n3 reads of memory failed, and gave 0\n");
+        // The task of the interval may come late.
+        let out = finished(program);
+        let lines = out.lines().filter(|line| !line.starts_with("Missed ")).map(|line| format!("{line}\n"));
+        assert_eq!(lines.collect::<String>(), expected);
+    }
+);
+
 test!(
     fn functions_of_one_path_match_together_and_are_told_apart() {
         let call = || {
