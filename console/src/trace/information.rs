@@ -33,7 +33,7 @@ pub(super) fn show() -> Result<(), Failure> {
     println!("  types of arguments: {}", yes(types::table().is_ok()));
     println!("Probes");
     println!("  kprobe, kretprobe, fentry, fexit, return, insn, inline, tracepoint, rawtracepoint");
-    println!("  interval, profile, software, watchpoint, BEGIN, END");
+    println!("  interval, profile, software, hardware, watchpoint, BEGIN, END");
     println!("Limits");
     println!("  program: {PROGRAM_MAX} bytes, {MANY_MAX} clauses, nested {DEPTH_MAX} deep");
     println!("  clause: {OPS_MAX} ops, and {TURNS_MAX} in loops at a hit");
