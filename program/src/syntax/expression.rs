@@ -267,7 +267,7 @@ impl Parser<'_> {
         match argument {
             Some(mut argument) => {
                 let value = argument.value()?;
-                argument.end_argument()?;
+                self.end_argument(word, &argument)?;
                 Ok(value)
             }
             None => self.expansion(word, start),
@@ -330,7 +330,7 @@ impl Parser<'_> {
 
     /// Returns whether a type is next.
     #[inline(never)]
-    fn is_type_next(&self) -> Result<bool, Error> {
+    pub fn is_type_next(&self) -> Result<bool, Error> {
         if let Token::Word(word) = self.token { self.is_type(word) } else { Ok(false) }
     }
 
@@ -338,7 +338,7 @@ impl Parser<'_> {
     #[inline(never)]
     fn is_type(&self, word: &str) -> Result<bool, Error> {
         Ok(match TypeName::integer(word) {
-            None if let Some(argument) = self.argument(word)? => argument.token == Token::Word("typeof"),
+            None if let Some(argument) = self.argument(word)? => argument.is_type_next()?,
             name => name.is_some() || word == "typeof",
         })
     }
@@ -355,7 +355,7 @@ impl Parser<'_> {
             (Some(name), _) => TypeForm::Named(name),
             (None, Some(mut argument)) => {
                 let to = argument.type_form()?;
-                argument.end_argument()?;
+                self.end_argument(word, &argument)?;
                 to
             }
             (None, None) if word == "typeof" => {

@@ -56,8 +56,8 @@ pub(super) struct Scope<'a> {
 enum Argument {
     /// The name of a variable or a map.
     Name(String),
-    /// The offset of a value or a type.
-    Value(usize),
+    /// The offset of a value or a type, and whether the block has named it so far.
+    Value { position: usize, is_used: Cell<bool> },
 }
 
 impl<'a> Macros<'a> {
@@ -222,17 +222,44 @@ impl<'a> Parser<'a> {
     /// Returns a parser for the argument of the parameter `name`; `None` if there is none.
     pub fn argument(&self, name: &str) -> Result<Option<Parser<'a>>, Error> {
         let Some(scope) = self.scope else { return Ok(None) };
-        let Some(&Argument::Value(position)) = scope.argument(Parameter::Value(name)) else { return Ok(None) };
+        let Some(&Argument::Value { position, .. }) = scope.argument(Parameter::Value(name)) else { return Ok(None) };
         self.macros.count(self.cursor.text, self.span)?;
         Ok(Some(self.elsewhere(position, scope.outer)?))
     }
 
-    /// Checks that the parser for an argument has come to the end of that.
-    pub fn end_argument(&self) -> Result<(), Error> {
+    /// Checks that `given`, the parser for the argument of the parameter `name`, has come to its end.
+    pub fn end_argument(&self, name: &str, given: &Parser<'_>) -> Result<(), Error> {
+        let argument = self.scope.and_then(|scope| scope.argument(Parameter::Value(name)));
+        if let Some(Argument::Value { is_used, .. }) = argument {
+            is_used.set(true);
+        }
+        given.ended()
+    }
+
+    /// Checks that this parser for an argument has come to the end of the argument.
+    fn ended(&self) -> Result<(), Error> {
         match self.token {
             Token::Sign("," | ")") => Ok(()),
             _ => Err(self.here(Problem::Expected { sign: "," })),
         }
+    }
+
+    /// Parses the arguments that the block of a macro has not used, only to refuse what is wrong in them.
+    fn check_unused(&self, arguments: &[Argument]) -> Result<(), Error> {
+        for argument in arguments {
+            let Argument::Value { position, is_used } = argument else { continue };
+            if is_used.get() {
+                continue;
+            }
+            self.macros.count(self.cursor.text, self.span)?;
+            let mut given = self.elsewhere(*position, self.scope)?;
+            match given.is_type_next()? {
+                true => drop(given.type_form()?),
+                false => drop(given.value()?),
+            }
+            given.ended()?;
+        }
+        Ok(())
     }
 
     /// Returns a parser for another part of the text.
@@ -259,6 +286,7 @@ impl<'a> Parser<'a> {
         let number = self.macros.count(self.cursor.text, start)?;
         let scope = Scope { of, arguments: &arguments, number, outer: self.scope };
         let block = self.elsewhere(of.body, Some(&scope))?.value_block()?;
+        self.check_unused(&arguments)?;
         self.node(block, start)
     }
 
@@ -282,7 +310,7 @@ impl<'a> Parser<'a> {
         for (parameter, place) in of.parameters.iter().zip(places) {
             let given = self.elsewhere(place.start, self.scope)?;
             let argument = match (parameter, &given.token) {
-                (Parameter::Value(_), _) => Argument::Value(place.start),
+                (Parameter::Value(_), _) => Argument::Value { position: place.start, is_used: Cell::new(false) },
                 (Parameter::Variable(_), &Token::Variable(name)) if given.span == place => {
                     Argument::Name(self.variable_name(name)?)
                 }

@@ -9,7 +9,8 @@ fn macros_see_nothing_of_their_callers_but_their_parameters() {
     let macros = "macro one() { 1 } macro add_one(x) { x + 1 } macro add_two(x) { add_one(x) + 1 } \
         macro each($a, @b) { $a += 1; @b += 1; } macro thrice(x) { x; x; x; } macro to_pointer(a, b) { (a*)b } \
         macro own() { let $a = 50; $a += 1; $a } macro own(x) { let $x = x; $x * $x } macro entry(@b, k) { @b[k] = k; } \
-        macro typed(x) { let $v; $v = x; $v }";
+        macro typed(x) { let $v; $v = x; $v } \
+        macro unused(x, y) { 1 } macro passed(x) { unused(x, x) }";
     for (body, shown) in [
         ("print(one()); print(one); print(one + one);", "1\n1\n2\n"),
         ("$a = 10; print(add_one($a)); print(add_one(1 + 1) * 2);", "11\n6\n"),
@@ -22,6 +23,7 @@ fn macros_see_nothing_of_their_callers_but_their_parameters() {
             "print(typed(1) + typed(2)); print(typed(\"text\")); print(typed(\"a longer text\"));",
             "3\ntext\na longer text\n",
         ),
+        ("print(unused(1 + 1, typeof(u8 *))); print(unused(\"text\", $a)); print(passed(typeof(u8 *)));", "1\n1\n1\n"),
         ("entry(@c, 7); @c[7] = add_one(@c[7]); print(@c[7]); clear(@c);", "@c[7]: 8\n"),
     ] {
         assert_eq!(printed(&format!("{macros} kprobe:f {{ {body} }}"), &[&[]]), shown, "{body}");
@@ -42,6 +44,11 @@ fn macros_see_nothing_of_their_callers_but_their_parameters() {
         ("macro a(x) { x } BEGIN { print(a(,)); }", "a value is expected here"),
         ("macro a(x, y) { x } BEGIN { print(a(1,)); }", "a value is expected here"),
         ("macro a(x) { (x)1 } BEGIN { print(a(typeof(u8) 2)); }", "a `,` is expected here"),
+        // An argument is checked whether the block uses it or not.
+        ("macro c(x) { 1 } BEGIN { print(c(1 2)); }", "a `,` is expected here"),
+        ("macro c(x) { 1 } BEGIN { print(c(+)); }", "a value is expected here"),
+        ("macro c(x) { 1 } BEGIN { print(c(typeof(u8) 2)); }", "a `,` is expected here"),
+        ("macro c(x) { 1 } macro d(y) { c(y 2) } BEGIN { print(d(1)); }", "a `,` is expected here"),
         ("macro 7() { } BEGIN { }", "a macro is written as macro name"),
         ("macro a(1) { } BEGIN { }", "a macro is written as macro name"),
         ("macro a(x) { 1 BEGIN { }", "this block is not closed"),

@@ -80,7 +80,7 @@ fn words_that_do_not_fit_are_refused_by_their_number() {
 fn a_name_is_known_wherever_the_program_has_it() {
     let words = ["--a=5".to_string()];
     let parse = |text| parse_with(text, Parameters { words: &words }).map(drop).map_err(|error| error.problem);
-    for text in ["macro m() { getopt(\"a\", 1) } BEGIN { }", "macro m(x) { 1 } BEGIN { print(m(getopt( \"a\" ))); }"] {
+    for text in ["macro m() { getopt(\"a\", 1) } BEGIN { }", "macro m(x) { 1 } BEGIN { print(m(getopt( \"a\" , 1))); }"] {
         assert_eq!(parse(text), Ok(()), "{text}");
     }
     for text in ["BEGIN { $x = \"a\"; }", "BEGIN { $x = getopt(\"ab\", 1); }", "BEGIN { $x = agetopt(\"a\"); }"] {
