@@ -33,6 +33,8 @@ pub(super) struct Clause<'c, 's> {
     pub asked: bool,
     /// The number of enclosing expressions that are only asked about.
     pub unevaluated: usize,
+    /// Whether this code never runs, and is compiled only because it tells types.
+    is_unreached: bool,
     /// The jumps to the end of the clause.
     pub ends: Vec<usize>,
     /// The enclosing loops, the innermost last.
@@ -107,6 +109,7 @@ impl<'c, 's> Clause<'c, 's> {
             guessed: false,
             asked: false,
             unevaluated: 0,
+            is_unreached: false,
             ends: Vec::new(),
             loops: Vec::new(),
             allowed: Allowed::by(&clause.probes),
@@ -202,10 +205,7 @@ impl<'c, 's> Clause<'c, 's> {
                     let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
                     // A block that never runs tells the types that other code has left open, unless types decide about it.
                     if self.checker.is_learning() && !self.asked {
-                        match self.checker.stage {
-                            Stage::Certain | Stage::Rooms => self.checker.is_left = true,
-                            _ => self.unrun(|clause| clause.block(other))?,
-                        }
+                        self.unreached(other)?;
                     }
                     return self.block(taken);
                 }
@@ -251,6 +251,18 @@ impl<'c, 's> Clause<'c, 's> {
                 Ok(fallible::push(&mut self.ends, end)?)
             }
         }
+    }
+
+    /// Learns types from a block that never runs. What the code that runs leaves open is not known until its stage.
+    fn unreached(&mut self, body: &[Statement]) -> Result<(), Error> {
+        self.checker.is_left |= self.checker.stage < Stage::UnreachedMaps;
+        if !matches!(self.checker.stage, Stage::UnreachedVariables | Stage::UnreachedMaps) {
+            return Ok(());
+        }
+        let around = core::mem::replace(&mut self.is_unreached, true);
+        let outcome = self.unrun(|clause| clause.block(body));
+        self.is_unreached = around;
+        outcome
     }
 
     /// Compiles an expression for its effect.
@@ -399,7 +411,7 @@ impl<'c, 's> Clause<'c, 's> {
 
     /// Gives `new` to a variable that exists.
     pub fn assign_known(&mut self, known: Variable, new: Value, span: Span) -> Result<(), Error> {
-        if let Some(number) = known.declared.filter(|_| self.learns()) {
+        if let Some(number) = known.declared.filter(|_| self.learns(Stage::UnreachedVariables)) {
             self.checker.declare(number, new.of)?;
         }
         let new = convert(&mut self.checker.shapes, new, known.of, span)?;
@@ -431,9 +443,11 @@ impl<'c, 's> Clause<'c, 's> {
         Ok(fallible::push(&mut self.variables, Named { name, variable })?)
     }
 
-    /// Returns whether what this statement does with a map or a variable tells its type.
-    pub fn learns(&self) -> bool {
-        self.checker.is_learning() && !self.guessed && self.unevaluated == 0
+    /// Returns whether what this statement does with a map or a variable tells its type. In a block that never runs, it
+    /// does only in the stage `unreached`.
+    pub fn learns(&self, unreached: Stage) -> bool {
+        let is_open = !self.is_unreached || self.checker.stage == unreached;
+        self.checker.is_learning() && is_open && !self.guessed && self.unevaluated == 0
     }
 
     /// Calls `compile`, and takes away the ops that it adds.

@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use fallible::OutOfMemory;
 use kprobes_vm::code::{Aggregate, Arithmetic, MANY_MAX, Map, MapValue, Op, Operand, Series, Type, Word};
 
-use super::Checker;
 use super::clause::Clause;
 use super::shapes::Shapes;
 use super::value::{SIGNED, Value, number};
+use super::{Checker, Stage};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{Expression, MapReference, Operator};
 
@@ -74,7 +74,7 @@ impl Clause<'_, '_> {
 
     /// Learns that the map keeps `kept`.
     pub fn keep(&mut self, map: u8, kept: MapValue, span: Span) -> Result<(), Error> {
-        let learns = self.learns();
+        let learns = self.learns(Stage::UnreachedMaps);
         let Checker { maps, shapes, .. } = &mut *self.checker;
         let Some(known) = maps.get_mut(usize::from(map)) else {
             return Ok(());
@@ -132,7 +132,7 @@ impl Clause<'_, '_> {
     /// Returns the types of the parts of a map's key, and learns from the key `parts`.
     fn key_types(&mut self, map: u8, parts: &[(Value, Span)], span: Span) -> Result<Vec<Type>, Error> {
         let here = fallible::collect(parts.iter().map(|(part, _)| part.of))?;
-        let learns = self.learns();
+        let learns = self.learns(Stage::UnreachedMaps);
         let Checker { maps, shapes, .. } = &mut *self.checker;
         let Some(known) = maps.get_mut(usize::from(map)) else {
             return Ok(here);

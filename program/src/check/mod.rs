@@ -175,10 +175,12 @@ enum Stage {
     Certain,
     /// The rooms for strings are taken as they are.
     Rooms,
-    /// Blocks that never run tell the types that no other code does.
-    Unreached,
+    /// Blocks that never run tell the types of variables that no other code does.
+    UnreachedVariables,
     /// A variable to which nothing has given a type is a number.
     Defaults,
+    /// Blocks that never run tell the types of maps that no other code does.
+    UnreachedMaps,
     /// All types are known, and code is produced.
     Final,
 }
@@ -187,9 +189,10 @@ impl Stage {
     fn next(self) -> Self {
         match self {
             Self::Certain => Self::Rooms,
-            Self::Rooms => Self::Unreached,
-            Self::Unreached => Self::Defaults,
-            Self::Defaults | Self::Final => Self::Final,
+            Self::Rooms => Self::UnreachedVariables,
+            Self::UnreachedVariables => Self::Defaults,
+            Self::Defaults => Self::UnreachedMaps,
+            Self::UnreachedMaps | Self::Final => Self::Final,
         }
     }
 }

@@ -272,7 +272,11 @@ fn what_never_runs_tells_types_last() {
         ("if (0) { @x = \"text\"; } @x = 5; print(@x); clear(@x);", "@x: 5\n"),
         ("if (0) { @x = \"text\"; } else { @x = 5; } print(@x); clear(@x);", "@x: 5\n"),
         ("@x = 5; if (1) { } else { @x = count(); } print(@x); clear(@x);", "@x: 5\n"),
+        ("if (0) { @x = \"text\"; } let $v; @x = $v; print(@x); clear(@x);", "@x: 0\n"),
+        ("let $v; if (0) { @x = \"text\"; $v = @x; } @y = $v; print(@y); clear(@y);", "@y: 0\n"),
+        ("if (0) { @k[\"text\"] = 1; } let $v; @k[$v] = 2;", "@k[0]: 2\n"),
         // No other code does.
+        ("let $x; if (0) { $x = \"text\"; } if (0) { @m = 5; } @m = $x; print(@m); clear(@m);", "@m: \n"),
         ("let $x; if (0) { $x = \"text\"; } @m = $x; print(@m); clear(@m);", "@m: \n"),
         ("let $x; @m = $x; if (0) { $x = \"text\"; } print(@m); clear(@m);", "@m: \n"),
         ("let $x; if (0) { $x = str(0x8000); } @[$x] = count();", "@[]: 1\n"),
