@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 use aarch64_kprobes::event::{self, Event, Field, Kind};
 use fallible::OutOfMemory;
 use kprobes_program::error::{Error, Problem, Span};
-use kprobes_program::syntax::{self, Probe, Spanned, matches};
+use kprobes_program::syntax::{self, Parameters, Probe, Spanned, matches};
 use kprobes_vm::code::Routine;
 
 use super::inlined::Table;
 use super::places::Places;
-use super::running::Refusal;
+use super::running::{Refusal, parse};
 use crate::types;
 
 /// Returns a line for each probe that `text`, a list of probes separated by commas, means in this image. With
@@ -28,14 +28,18 @@ pub fn list(text: &str, has_signatures: bool) -> Result<Vec<String>, Refusal> {
     Ok(lines)
 }
 
-/// Returns the lines of [`list`] for the probes of the program `text`.
+/// Returns the lines of [`list`] for the probes of the program `text`, which these parameters follow.
 ///
 /// # Errors
 ///
 /// Returns the problem with `text`, or that one of its probes means nothing. Only the syntax of the program is checked.
-pub fn list_of_program(text: &str, has_signatures: bool) -> Result<Vec<String>, Refusal> {
+pub fn list_of_program(
+    text: &str,
+    parameters: Parameters<'_>,
+    has_signatures: bool,
+) -> Result<Vec<String>, Refusal> {
     let (mut lines, table) = (Vec::new(), Table::default());
-    for clause in syntax::parse(text)?.clauses {
+    for clause in parse(text, parameters)?.clauses {
         for probe in &clause.probes {
             add(probe, has_signatures, &table, &mut lines)?;
         }

@@ -138,7 +138,7 @@ fn sentence(arguments: fmt::Arguments<'_>) -> String {
 }
 
 impl Refusal {
-    fn new(sentence: String) -> Self {
+    pub(crate) fn new(sentence: String) -> Self {
         Self { sentence, cause: None, is_stopped: false }
     }
 
@@ -222,9 +222,15 @@ fn check_memory(places: &[Place], kept: usize) -> Result<(), Refusal> {
     ))))
 }
 
+/// Parses a program with its parameters. A refusal quotes the parameter that is its cause.
+pub(super) fn parse(text: &str, parameters: Parameters<'_>) -> Result<syntax::Program, Refusal> {
+    syntax::parse_with(text, parameters)
+        .map_err(|Error { problem, span }| Refusal::at(sentence(format_args!("{}", parameters.sentence(problem))), span))
+}
+
 /// Parses a program with the parameters of `options`, and restricts it to their task.
-pub(super) fn tree(text: &str, options: Options<'_>) -> Result<syntax::Program, Error> {
-    let mut tree = syntax::parse_with(text, options.parameters)?;
+pub(super) fn tree(text: &str, options: Options<'_>) -> Result<syntax::Program, Refusal> {
+    let mut tree = parse(text, options.parameters)?;
     if let Some(task) = options.task {
         tree.restrict_to_task(task)?;
     }

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-use kprobes_program::syntax;
+use kprobes_program::syntax::{self, Parameters};
 use kprobes_vm::counted::counted;
 use kprobes_wire::mark::{Kind, Marked};
 
@@ -15,6 +15,9 @@ use crate::screen::Screen;
 use crate::session::Session;
 use crate::typed::{Typed, typed};
 use crate::words::{Failure, Words};
+
+/// The refusal of parameters after probes.
+const NO_PROGRAM: &str = "only a program has parameters, and these are probes; -e marks a program";
 
 /// Runs the command `list-probes [-v] PROBES`.
 pub(crate) fn list_probes(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
@@ -32,8 +35,9 @@ pub(super) fn list(session: &mut Session, request: &Request) {
     let is_probes = || syntax::parse_probes(text).is_ok();
     let outcome = match text {
         _ if is_program || text.trim_end().ends_with('}') && !is_probes() => {
-            program::list_of_program(text, has_signatures)
+            program::list_of_program(text, Parameters { words: &request.parameters }, has_signatures)
         }
+        _ if !request.parameters.is_empty() => Err(fallible::copy(NO_PROGRAM).map_or_else(Refusal::from, Refusal::new)),
         _ if has_kind(text) || is_probes() => program::list(text, has_signatures),
         _ => program::search(text, has_signatures),
     };

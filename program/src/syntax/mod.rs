@@ -29,7 +29,7 @@ mod tree;
 use alloc::vec::Vec;
 
 pub use matching::{Glob, matches, numbered, plain_path, plain_pieces};
-pub use parameters::Parameters;
+pub use parameters::{Parameters, Sentence};
 pub use probe::can_watch;
 pub use tree::{
     Clause, Expression, ExpressionForm, HardwareEvent, MapDeclaration, MapReference, Operator, Period, Probe, Program,

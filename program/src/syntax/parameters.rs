@@ -2,6 +2,7 @@
 //! `getopt("NAME", …)`, and others, for which `$1`, `$2` and so on stand. The tree has the values in these places.
 
 use alloc::string::String;
+use core::fmt;
 
 use super::parser::Parser;
 use super::token::{self, Cursor, TEXT_MAX, Token};
@@ -22,7 +23,35 @@ enum Otherwise {
     Text(String),
 }
 
+/// A problem of a program as a sentence without its full stop, which quotes the parameter that it is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Sentence<'a> {
+    problem: Problem,
+    words: &'a [String],
+}
+
+impl fmt::Display for Sentence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quoted = |number: usize| self.words.get(number.wrapping_sub(1)).map(String::as_str);
+        match self.problem {
+            Problem::Parameter { number, wanted } if let Some(word) = quoted(number) => {
+                write!(f, "parameter {number} of the program, `{word}`, has to be {wanted}")
+            }
+            Problem::UnknownParameter { number } if let Some(word) = quoted(number) => {
+                write!(f, "parameter {number} of the program, `{word}`, has a name that no getopt in it has")
+            }
+            problem => problem.fmt(f),
+        }
+    }
+}
+
 impl<'a> Parameters<'a> {
+    /// Returns the sentence for a problem of the program that these parameters follow.
+    #[must_use]
+    pub fn sentence(self, problem: Problem) -> Sentence<'a> {
+        Sentence { problem, words: self.words }
+    }
+
     /// Returns the last parameter with this name: its number from 1 on, and its value.
     fn named(self, name: &str) -> Option<(usize, Option<&'a str>)> {
         let split = |(place, word): (usize, &'a String)| {

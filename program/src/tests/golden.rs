@@ -10,7 +10,7 @@ use crate::check::check;
 use kprobes_types::LineError;
 
 use crate::error::{Described, Listed, Noun, Problem};
-use crate::syntax::{Operator, PROGRAM_MAX, parse};
+use crate::syntax::{Operator, PROGRAM_MAX, Parameters, parse};
 
 const ERRORS: &str = include_str!("../../../tests/console/program-errors.txt");
 const PROGRAMS: &str = include_str!("../../../tests/console/programs.txt");
@@ -197,8 +197,10 @@ fn every_error_is_shown() {
         Room { most: 256 },
         Many { most: 256 },
     ];
+    // The parameters that the sentences quote.
+    let words = ["--count=many".to_string(), "--cuont=5".to_string()];
     for problem in all {
-        let line = format!("error: {problem}");
+        let line = format!("error: {}", Parameters { words: &words }.sentence(problem));
         let is_shown = ERRORS.lines().any(|shown| shown == line);
         // The console takes no line that is long enough for the first two. Other problems need a damaged image, too
         // little memory, or functions that each compiler version compiles differently.

@@ -77,6 +77,23 @@ fn words_that_do_not_fit_are_refused_by_their_number() {
 }
 
 #[test]
+fn a_sentence_quotes_its_parameter() {
+    let words = ["5", "--cuont=5"].map(ToString::to_string);
+    let sentence = |problem| Parameters { words: &words }.sentence(problem).to_string();
+    for (problem, shown) in [
+        (
+            Problem::UnknownParameter { number: 2 },
+            "parameter 2 of the program, `--cuont=5`, has a name that no getopt in it has",
+        ),
+        (Problem::Parameter { number: 2, wanted: "a b" }, "parameter 2 of the program, `--cuont=5`, has to be a b"),
+        (Problem::UnknownParameter { number: 3 }, "parameter 3 of the program has a name that no getopt in it has"),
+        (Problem::Word, "this word is unknown"),
+    ] {
+        assert_eq!(sentence(problem), shown);
+    }
+}
+
+#[test]
 fn a_name_is_known_wherever_the_program_has_it() {
     let words = ["--a=5".to_string()];
     let parse = |text| parse_with(text, Parameters { words: &words }).map(drop).map_err(|error| error.problem);
