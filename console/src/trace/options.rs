@@ -242,7 +242,7 @@ impl Request {
     fn read_text(&mut self, words: &mut Words<'_>, is_program: bool) -> Result<(), Failure> {
         let rest = words.rest();
         if self.text.is_some() {
-            return Err(rest.failure("one quoted text is expected here, optionally followed by -c 'COMMAND'"));
+            return Err(rest.failure("one quoted text is expected here, optionally followed by -c 'COMMAND' or -- PARAMETERS"));
         }
         let mut text = if rest.text.starts_with(['\'', '"']) {
             shell_word(words)?
@@ -534,7 +534,7 @@ mod tests {
             ("-f xml 'f'", 3, "the output is text or json"),
             ("-k 0 'f'", 3, "a number from 1 to 1048576 is expected here"),
             ("-p main 'f'", 3, "the number of a task is expected here"),
-            ("'f' 'g'", 4, "one quoted text is expected here, optionally followed by -c 'COMMAND'"),
+            ("'f' 'g'", 4, "one quoted text is expected here, optionally followed by -c 'COMMAND' or -- PARAMETERS"),
             ("'f' > g", 4, "the output of a program cannot be redirected"),
             ("'f", 0, "this quote is not closed"),
             ("f -c ", 5, "a command, as in run sha256, is missing here"),
