@@ -393,7 +393,7 @@ impl Parser<'_> {
     }
 
     #[inline(never)]
-    fn literal(&mut self) -> Result<Expression, Error> {
+    pub fn literal(&mut self) -> Result<Expression, Error> {
         let start = self.span;
         let form = match &self.token {
             Token::Integer(value) => ExpressionForm::Integer(*value),

@@ -216,8 +216,13 @@ impl<'a> Parser<'a> {
             _ => return Err(self.here(Problem::MapDeclaration)),
         }
         self.expect("(")?;
-        let Token::Integer(keys) = self.token else { return Err(self.here(Problem::MapDeclaration)) };
-        self.advance()?;
+        let keys = self.span;
+        let value = match self.token {
+            Token::Parameter(place) => self.positional(place)?,
+            Token::Integer(_) => self.literal()?,
+            _ => return Err(self.here(Problem::MapDeclaration)),
+        };
+        let ExpressionForm::Integer(keys) = *value.form else { return Err(keys.error(Problem::MapDeclaration)) };
         self.expect(")")?;
         fallible::push(maps, Spanned { node: MapDeclaration { name, keys }, span: start.to(self.last) })?;
         match self.token {

@@ -77,6 +77,23 @@ fn words_that_do_not_fit_are_refused_by_their_number() {
 }
 
 #[test]
+fn a_map_is_declared_with_a_parameter() {
+    let parse = |text, word: &str| {
+        let words = [word.to_string()];
+        parse_with(text, Parameters { words: &words }).map_err(|error| (error.problem, error.span.start))
+    };
+    let text = "let @x = hash($1); BEGIN { }";
+    assert_eq!(parse(text, "7").unwrap().maps[0].node.keys, 7);
+    assert_eq!(parse("let @x = hash($2); BEGIN { }", "7").unwrap().maps[0].node.keys, 0);
+    for (word, problem) in [
+        ("many", Problem::MapDeclaration),
+        ("-7", Problem::MapDeclaration),
+    ] {
+        assert_eq!(parse(text, word), Err((problem, text.find('$').unwrap())), "{word}");
+    }
+}
+
+#[test]
 fn a_sentence_quotes_its_parameter() {
     let words = ["5", "--cuont=5"].map(ToString::to_string);
     let sentence = |problem| Parameters { words: &words }.sentence(problem).to_string();

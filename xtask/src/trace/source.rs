@@ -139,7 +139,11 @@ impl Source {
                     length = end + 2;
                     self.put(" ", number, at);
                 }
-                '$' if depth == 0 && !is_past_probes && rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
+                '$' if depth == 0
+                    && !is_past_probes
+                    && !self.line[done..].trim_start().starts_with("let ")
+                    && rest[1..].starts_with(|c: char| c.is_ascii_digit()) =>
+                {
                     length = 1 + rest[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - 1);
                     self.put_probe(&rest[..length], number, at, arguments)
                         .map_err(|sentence| flaw(at..at + 1, &sentence))?;
@@ -286,7 +290,7 @@ mod tests {
 
     #[test]
     fn arguments_outside_of_probes_are_left_to_the_console() {
-        for text in ["BEGIN { @[$1] = str($2); $x = $#; } ", "kprobe:f /arg0 > $1/ { @ = $1; } "] {
+        for text in ["BEGIN { @[$1] = str($2); $x = $#; } ", "kprobe:f /arg0 > $1/ { @ = $1; } ", "let @x = hash($1); BEGIN { } "] {
             assert_eq!(line(text, &["7", "two"]), text);
         }
     }
