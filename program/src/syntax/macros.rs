@@ -229,11 +229,16 @@ impl<'a> Parser<'a> {
 
     /// Checks that `given`, the parser for the argument of the parameter `name`, has come to its end.
     pub fn end_argument(&self, name: &str, given: &Parser<'_>) -> Result<(), Error> {
+        self.use_argument(name);
+        given.ended()
+    }
+
+    /// Notes that the block of a macro has used the argument of its parameter `name`.
+    pub fn use_argument(&self, name: &str) {
         let argument = self.scope.and_then(|scope| scope.argument(Parameter::Value(name)));
         if let Some(Argument::Value { is_used, .. }) = argument {
             is_used.set(true);
         }
-        given.ended()
     }
 
     /// Checks that this parser for an argument has come to the end of the argument.

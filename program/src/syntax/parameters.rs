@@ -172,8 +172,7 @@ impl Parser<'_> {
     /// empty without it. Returns `None` if something else is next.
     #[inline(never)]
     pub fn positional_text(&mut self, start: Span) -> Result<Option<Expression>, Error> {
-        let Token::Parameter(Some(place)) = self.token else { return Ok(None) };
-        let Token::Sign(")" | ",") = self.second()? else { return Ok(None) };
+        let Some(place) = self.positional_alone()? else { return Ok(None) };
         let word = self.parameters.positional().nth(place).unwrap_or("");
         if !is_text(word) {
             return Err(self.here(Problem::LongText { most: TEXT_MAX }));
@@ -181,12 +180,30 @@ impl Parser<'_> {
         self.advance()?;
         let mut length = word.len();
         if self.accept(",")? {
-            let Token::Integer(most) = self.token else { return Err(self.here(Problem::NotConstant)) };
-            length = word.floor_char_boundary(length.min(usize::try_from(most).unwrap_or(usize::MAX)));
-            self.advance()?;
+            let most = self.value()?;
+            let ExpressionForm::Integer(number) = *most.form else { return Err(most.span.error(Problem::NotConstant)) };
+            length = word.floor_char_boundary(length.min(usize::try_from(number).unwrap_or(usize::MAX)));
         }
         self.expect(")")?;
         self.node(ExpressionForm::Text(fallible::copy(&word[..length])?), start).map(Some)
+    }
+
+    /// Returns the place of the parameter that is next, as a whole argument of a function. In the block of a macro, the
+    /// argument of the macro may stand for it.
+    fn positional_alone(&self) -> Result<Option<usize>, Error> {
+        let Token::Sign(")" | ",") = self.second()? else { return Ok(None) };
+        match self.token {
+            Token::Parameter(place) => Ok(place),
+            Token::Word(name) => {
+                let Some(argument) = self.argument(name)? else { return Ok(None) };
+                let place = argument.positional_alone()?;
+                if place.is_some() {
+                    self.use_argument(name);
+                }
+                Ok(place)
+            }
+            _ => Ok(None),
+        }
     }
 
     fn known(&self, value: Otherwise, start: Span) -> Result<Expression, Error> {

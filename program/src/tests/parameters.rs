@@ -77,6 +77,25 @@ fn words_that_do_not_fit_are_refused_by_their_number() {
 }
 
 #[test]
+fn the_text_of_a_parameter_comes_through_macros() {
+    let words = ["64".to_string(), "2".to_string()];
+    let parse = |text: &str, words| parse_with(text, Parameters { words }).unwrap().clauses;
+    let macros = "macro text(x) { str(x) } macro outer(y) { text(y) } macro begin(x, n) { str(x, n) } \
+        macro sum(x) { str(x + 1) }";
+    for (body, same) in [
+        ("print(text($1));", "print({ \"64\" });"),
+        ("print(outer($1));", "print({ { \"64\" } });"),
+        ("print(outer($3));", "print({ { \"\" } });"),
+        ("print(begin($1, 1));", "print({ \"6\" });"),
+        ("print(begin($1, $2)); print(str($1, $2));", "print({ \"64\" }); print(\"64\");"),
+        ("print(sum($1)); print(text($1 + 1));", "print({ str(64 + 1) }); print({ str(64 + 1) });"),
+    ] {
+        let given = parse(&format!("{macros} BEGIN {{ {body} }}"), &words);
+        assert_eq!(given, parse(&format!("BEGIN {{ {same} }}"), &[]), "{body}");
+    }
+}
+
+#[test]
 fn a_map_is_declared_with_a_parameter() {
     let parse = |text, word: &str| {
         let words = [word.to_string()];
