@@ -32,6 +32,40 @@ pub(crate) fn is_callable(name: &str) -> bool {
     ROWS.iter().any(|row| row.name == name) || ["comm", "probetype", "retval", "default_str_length"].contains(&name)
 }
 
+/// The functions that have a value and take arguments.
+pub(crate) const FUNCTIONS: [&str; 30] = [
+    "str",
+    "kaddr",
+    "ksym",
+    "line",
+    "reg",
+    "len",
+    "strlen",
+    "strstr",
+    "strcontains",
+    "has_key",
+    "find",
+    "macaddr",
+    "ntop",
+    "pton",
+    "offsetof",
+    "memcmp",
+    "bswap",
+    "buf",
+    "strftime",
+    "strncmp",
+    "getopt",
+    "sizeof",
+    "strcap",
+    "is_integer",
+    "is_unsigned_integer",
+    "is_ptr",
+    "is_str",
+    "is_array",
+    "is_literal",
+    "delete",
+];
+
 /// Returns the names of these builtins; with `numbers`, only of those that are a number in every clause. For programs
 /// that are made at random.
 #[doc(hidden)]

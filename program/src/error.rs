@@ -378,6 +378,8 @@ pub enum Problem {
     Word,
     /// An unknown function.
     Function,
+    /// A function that is not called.
+    Parentheses,
     /// A name of bpftrace's that this language does not support.
     Foreign {
         /// The name.
@@ -712,6 +714,7 @@ impl fmt::Display for Problem {
             Self::Useless => "this expression has no effect",
             Self::Word => "this word is unknown",
             Self::Function => "this function is unknown",
+            Self::Parentheses => "this is a function: its arguments follow in parentheses, as in strlen(comm) or count()",
             Self::Foreign { name, why } => return write!(f, "bpftrace's `{name}` is not supported: {why}"),
             Self::ArgumentNumber => "the arguments that registers hold are arg0 to arg7",
             Self::ArgumentAway => "arguments are available only on the entry of a function: by kprobe: without an offset",

@@ -6,10 +6,11 @@ use kprobes_vm::code::{Arithmetic, Builtin, COMM_WORDS, Comparison, Op, Operand,
 use kprobes_vm::hit::extend;
 use kprobes_vm::store::Limits;
 
+use super::action::{ACTIONS, AGGREGATES};
 use super::clause::Clause;
 use super::map::arithmetic;
 use super::value::{SIGNED, UNSIGNED, Value, constant, join, number};
-use crate::builtins::ROWS;
+use crate::builtins::{FUNCTIONS, ROWS};
 use crate::checked::RustValue;
 use crate::config::{Config, StackFormat, StackMode};
 use crate::error::{Error, Noun, Problem, Span};
@@ -355,7 +356,9 @@ impl Clause<'_, '_> {
                 0
             }
             _ => {
-                let unknown = span.error(foreign::value(name).unwrap_or(Problem::Word));
+                let is_function = [&FUNCTIONS[..], &ACTIONS, &AGGREGATES].iter().any(|names| names.contains(&name));
+                let unknown = if is_function { Problem::Parentheses } else { Problem::Word };
+                let unknown = span.error(foreign::value(name).unwrap_or(unknown));
                 let digits = name.strip_prefix("arg").ok_or(unknown)?;
                 let number: u8 = digits.parse().map_err(|_| unknown)?;
                 if number > 7 || digits.len() > 1 {

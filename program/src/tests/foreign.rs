@@ -42,6 +42,22 @@ fn every_value_and_function_of_the_guide_is_known_or_refused_by_name() {
 }
 
 #[test]
+fn a_function_without_its_parentheses_is_said_to_be_one() {
+    let problem = |program: &str| error(program).map(|error| error.problem);
+    let mut functions = 0;
+    for name in VALUES.split_whitespace().filter(|name| *name != "typeof") {
+        let called = problem(&format!("kretprobe:f {{ $x = {name}(1, 1, 1, 1, 1); }}"));
+        if matches!(called, Some(Problem::Word | Problem::Function | Problem::Foreign { .. })) {
+            continue;
+        }
+        let alone = problem(&format!("kretprobe:f {{ $x = {name}; }}"));
+        assert!(matches!(alone, None | Some(Problem::Parentheses)), "{name}: {alone:?} {called:?}");
+        functions += usize::from(alone.is_some());
+    }
+    assert!(functions > 40, "{functions}");
+}
+
+#[test]
 fn every_keyword_of_the_guide_is_known_or_refused_by_name() {
     for name in KEYWORDS.split_whitespace().filter(|name| !name.starts_with('#')) {
         let problem = error(&format!("kprobe:f {{ {name} (1) {{ }} }}")).map(|error| error.problem);

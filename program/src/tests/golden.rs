@@ -91,6 +91,7 @@ fn every_error_is_shown() {
         Useless,
         Word,
         Function,
+        Parentheses,
         Foreign { name: "ustack", why: "there is no user space; use kaddr, ksym, kstack" },
         ArgumentNumber,
         ArgumentAway,
