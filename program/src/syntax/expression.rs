@@ -142,7 +142,7 @@ impl Parser<'_> {
             Token::Sign("(") => self.parenthesized(),
             Token::Sign("{") => self.block_expression(),
             Token::Map(_) | Token::Word(_) => self.named(),
-            Token::Parameter(place) => self.positional(place),
+            Token::Positional(place) => self.positional(place),
             _ => self.literal(),
         }
     }

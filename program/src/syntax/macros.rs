@@ -29,14 +29,14 @@ pub(super) struct Macros<'a> {
 /// A macro.
 struct Macro<'a> {
     name: &'a str,
-    parameters: Vec<Parameter<'a>>,
+    formals: Vec<Formal<'a>>,
     /// The offset of the block.
     body: usize,
 }
 
-/// A parameter, by its name.
+/// A formal parameter of a macro, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Parameter<'a> {
+enum Formal<'a> {
     Variable(&'a str),
     Map(&'a str),
     Value(&'a str),
@@ -70,7 +70,7 @@ impl<'a> Macros<'a> {
         let mut cursor = Cursor { text, position: 0 };
         while let Ok(true) = skip_to_macro(&mut cursor) {
             let (found, span) = Macro::read(&mut cursor)?;
-            if macros.of_name(found.name, found.parameters.len()).is_some() {
+            if macros.of_name(found.name, found.formals.len()).is_some() {
                 return Err(span.error(Problem::MacroTwice));
             }
             fallible::push(&mut macros.all, found)?;
@@ -78,13 +78,13 @@ impl<'a> Macros<'a> {
         Ok(macros)
     }
 
-    fn of_name(&self, name: &str, parameters: usize) -> Option<&Macro<'a>> {
-        self.all.iter().find(|one| one.name == name && one.parameters.len() == parameters)
+    fn of_name(&self, name: &str, arity: usize) -> Option<&Macro<'a>> {
+        self.all.iter().find(|one| one.name == name && one.formals.len() == arity)
     }
 
-    /// Returns the numbers of parameters that macros of this name take, the least and the greatest.
-    fn parameters(&self, name: &str) -> Option<(usize, usize)> {
-        let counts = || self.all.iter().filter(|one| one.name == name).map(|one| one.parameters.len());
+    /// Returns the least and the greatest number of parameters of the macros with this name.
+    fn arity(&self, name: &str) -> Option<(usize, usize)> {
+        let counts = || self.all.iter().filter(|one| one.name == name).map(|one| one.formals.len());
         counts().min().zip(counts().max())
     }
 
@@ -109,7 +109,7 @@ impl<'a> Macro<'a> {
         let (token, span) = cursor.token()?;
         let Token::Word(name) = token else { return Err(span.error(Problem::MacroHead)) };
         expect(cursor, "(")?;
-        let mut parameters = Vec::new();
+        let mut formals = Vec::new();
         let mut ahead = *cursor;
         if ahead.token()?.0 == Token::Sign(")") {
             *cursor = ahead;
@@ -117,11 +117,11 @@ impl<'a> Macro<'a> {
             loop {
                 let (token, span) = cursor.token()?;
                 fallible::push(
-                    &mut parameters,
+                    &mut formals,
                     match token {
-                        Token::Variable(name) => Parameter::Variable(name),
-                        Token::Map(name) => Parameter::Map(name),
-                        Token::Word(name) => Parameter::Value(name),
+                        Token::Variable(name) => Formal::Variable(name),
+                        Token::Map(name) => Formal::Map(name),
+                        Token::Word(name) => Formal::Value(name),
                         _ => return Err(span.error(Problem::MacroHead)),
                     },
                 )?;
@@ -135,7 +135,7 @@ impl<'a> Macro<'a> {
         cursor.skip_blank()?;
         let body = cursor.position;
         skip_block(cursor)?;
-        Ok((Self { name, parameters, body }, span))
+        Ok((Self { name, formals, body }, span))
     }
 }
 
@@ -204,7 +204,7 @@ impl<'a> Parser<'a> {
     /// Returns the full name of a variable that is called `name` here.
     pub fn variable_name(&self, name: &str) -> Result<String, Error> {
         let Some(scope) = self.scope else { return Ok(fallible::copy(name)?) };
-        match scope.argument(Parameter::Variable(name)) {
+        match scope.argument(Formal::Variable(name)) {
             Some(Argument::Name(name)) => Ok(fallible::copy(name)?),
             _ => Ok(fallible::format(format_args!("{name}__{}", scope.number))?),
         }
@@ -212,7 +212,7 @@ impl<'a> Parser<'a> {
 
     /// Returns the full name of the map that is called `name` here.
     pub fn map_name(&self, name: &str) -> Result<String, Error> {
-        match self.scope.map(|scope| scope.argument(Parameter::Map(name))) {
+        match self.scope.map(|scope| scope.argument(Formal::Map(name))) {
             None => Ok(fallible::copy(name)?),
             Some(Some(Argument::Name(name))) => Ok(fallible::copy(name)?),
             Some(_) => Err(self.here(Problem::MacroMap)),
@@ -222,7 +222,7 @@ impl<'a> Parser<'a> {
     /// Returns a parser for the argument of the parameter `name`; `None` if there is none.
     pub fn argument(&self, name: &str) -> Result<Option<Parser<'a>>, Error> {
         let Some(scope) = self.scope else { return Ok(None) };
-        let Some(&Argument::Value { position, .. }) = scope.argument(Parameter::Value(name)) else { return Ok(None) };
+        let Some(&Argument::Value { position, .. }) = scope.argument(Formal::Value(name)) else { return Ok(None) };
         self.macros.count(self.cursor.text, self.span)?;
         Ok(Some(self.elsewhere(position, scope.outer)?))
     }
@@ -235,7 +235,7 @@ impl<'a> Parser<'a> {
 
     /// Notes that the block of a macro has used the argument of its parameter `name`.
     pub fn use_argument(&self, name: &str) {
-        let argument = self.scope.and_then(|scope| scope.argument(Parameter::Value(name)));
+        let argument = self.scope.and_then(|scope| scope.argument(Formal::Value(name)));
         if let Some(Argument::Value { is_used, .. }) = argument {
             is_used.set(true);
         }
@@ -280,8 +280,8 @@ impl<'a> Parser<'a> {
 
     /// Returns whether `word` is a macro, or a parameter for whose name its argument stands.
     pub fn is_substituted(&self, word: &str) -> bool {
-        let is_parameter = self.scope.is_some_and(|scope| scope.argument(Parameter::Value(word)).is_some());
-        is_parameter || self.macros.parameters(word).is_some()
+        let is_formal = self.scope.is_some_and(|scope| scope.argument(Formal::Value(word)).is_some());
+        is_formal || self.macros.arity(word).is_some()
     }
 
     /// Parses the rest of a call of the macro `name` after its name, at `start`.
@@ -301,7 +301,7 @@ impl<'a> Parser<'a> {
         let places = self.arguments()?;
         let macros = self.macros;
         let Some(of) = macros.of_name(name, places.len()) else {
-            let (least, most) = macros.parameters(name).unwrap_or_default();
+            let (least, most) = macros.arity(name).unwrap_or_default();
             return Err(start.to(self.last).error(Problem::ArgumentCount { least, most }));
         };
         let mut around = self.scope;
@@ -312,16 +312,16 @@ impl<'a> Parser<'a> {
             around = scope.outer;
         }
         let mut arguments = Vec::new();
-        for (parameter, place) in of.parameters.iter().zip(places) {
+        for (formal, place) in of.formals.iter().zip(places) {
             let given = self.elsewhere(place.start, self.scope)?;
-            let argument = match (parameter, &given.token) {
-                (Parameter::Value(_), _) => Argument::Value { position: place.start, is_used: Cell::new(false) },
-                (Parameter::Variable(_), &Token::Variable(name)) if given.span == place => {
+            let argument = match (formal, &given.token) {
+                (Formal::Value(_), _) => Argument::Value { position: place.start, is_used: Cell::new(false) },
+                (Formal::Variable(_), &Token::Variable(name)) if given.span == place => {
                     Argument::Name(self.variable_name(name)?)
                 }
-                (Parameter::Map(_), &Token::Map(name)) if given.span == place => Argument::Name(given.map_name(name)?),
-                (Parameter::Variable(_), _) => return Err(place.error(Problem::MacroVariable)),
-                (Parameter::Map(_), _) => return Err(place.error(Problem::NotAMap)),
+                (Formal::Map(_), &Token::Map(name)) if given.span == place => Argument::Name(given.map_name(name)?),
+                (Formal::Variable(_), _) => return Err(place.error(Problem::MacroVariable)),
+                (Formal::Map(_), _) => return Err(place.error(Problem::NotAMap)),
             };
             fallible::push(&mut arguments, argument)?;
         }
@@ -362,8 +362,8 @@ impl<'a> Parser<'a> {
 }
 
 impl Scope<'_> {
-    fn argument(&self, parameter: Parameter<'_>) -> Option<&Argument> {
-        let at = self.of.parameters.iter().position(|one| *one == parameter)?;
+    fn argument(&self, formal: Formal<'_>) -> Option<&Argument> {
+        let at = self.of.formals.iter().position(|one| *one == formal)?;
         self.arguments.get(at)
     }
 }

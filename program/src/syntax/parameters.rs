@@ -193,7 +193,7 @@ impl Parser<'_> {
     fn positional_alone(&self) -> Result<Option<usize>, Error> {
         let Token::Sign(")" | ",") = self.second()? else { return Ok(None) };
         match self.token {
-            Token::Parameter(place) => Ok(place),
+            Token::Positional(place) => Ok(place),
             Token::Word(name) => {
                 let Some(argument) = self.argument(name)? else { return Ok(None) };
                 let place = argument.positional_alone()?;

@@ -218,7 +218,7 @@ impl<'a> Parser<'a> {
         self.expect("(")?;
         let keys = self.span;
         let value = match self.token {
-            Token::Parameter(place) => self.positional(place)?,
+            Token::Positional(place) => self.positional(place)?,
             Token::Integer(_) => self.literal()?,
             _ => return Err(self.here(Problem::MapDeclaration)),
         };

@@ -24,7 +24,7 @@ pub(super) enum Token<'a> {
     /// `$name`, without the `$`.
     Variable(&'a str),
     /// `$1` and so on: the number of the parameter, from 0; `None` for `$#`.
-    Parameter(Option<usize>),
+    Positional(Option<usize>),
     /// `@name`, without the `@`; the name may be empty.
     Map(&'a str),
     /// An operator or a bracket.
@@ -100,12 +100,12 @@ impl<'a> Cursor<'a> {
                     '@' => Token::Map(name),
                     _ if name.is_empty() && self.rest().starts_with('#') => {
                         self.position += 1;
-                        Token::Parameter(None)
+                        Token::Positional(None)
                     }
                     _ if name.is_empty() => return Err(self.since(start).error(Problem::VariableName)),
                     _ if name.starts_with(|c: char| c.is_ascii_digit()) => {
                         let place = name.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-                        Token::Parameter(Some(
+                        Token::Positional(Some(
                             place.ok_or_else(|| self.since(start).error(Problem::PositionalParameter))?,
                         ))
                     }
