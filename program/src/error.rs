@@ -634,8 +634,13 @@ pub enum Problem {
     },
     /// An `inline:` probe in an image whose table of copies is damaged.
     InlinedDamaged,
-    /// A program of too many instructions.
+    /// A clause of too many operations or statements.
     LongCode {
+        /// The maximum.
+        most: usize,
+    },
+    /// A clause of too many expressions, each as often as it is compiled.
+    LongExpressions {
         /// The maximum.
         most: usize,
     },
@@ -831,8 +836,14 @@ impl fmt::Display for Problem {
             Self::Line { why } => return why.fmt(f),
             Self::LineNumber => "a line is probed by kprobe:FILE.rs:LINE, with LINE from 1",
             Self::InlinedDamaged => "the table of inlined copies of this image is damaged",
-            Self::LongCode { most } => return write!(f, "the program exceeds {most} instructions here"),
-            Self::Room { most } => return write!(f, "the values exceed {most} words here"),
+            Self::LongCode { most } => return write!(f, "the clause exceeds {most} operations or statements here"),
+            Self::LongExpressions { most } => {
+                return write!(
+                    f,
+                    "the clause takes more than {most} steps to check: repeat less by unroll, and nest typeof and sizeof less"
+                );
+            }
+            Self::Room { most } => return write!(f, "the values exceed {most} words of 64 bits here"),
             Self::Many { most } => return write!(f, "there can be at most {most} of these"),
         })
     }

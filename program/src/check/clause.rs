@@ -135,7 +135,7 @@ impl<'c, 's> Clause<'c, 's> {
 
     /// Refuses what is at `span` if the stack has no room for further recursion, or if the clause is too long.
     pub fn go_on(&mut self, span: Span) -> Result<(), Error> {
-        let long = span.error(Problem::LongCode { most: OPS_MAX });
+        let long = span.error(Problem::LongExpressions { most: EXPRESSIONS_MAX });
         self.expressions = self.expressions.checked_sub(1).ok_or(long)?;
         if self.bound.is_reached() { Err(span.error(Problem::Deep)) } else { Ok(()) }
     }

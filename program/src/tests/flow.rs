@@ -90,7 +90,7 @@ fn what_is_compiled_to_be_asked_about_is_bounded() {
     // A type that is asked for is asked for again by each type around it.
     assert_eq!(refused_deep("(typeof(", "))1", 3), None);
     let error = refused_deep("(typeof(", "))1", 14).unwrap();
-    assert!(matches!(error.problem, crate::error::Problem::LongCode { .. }), "{error:?}");
+    assert!(matches!(error.problem, crate::error::Problem::LongExpressions { .. }), "{error:?}");
 }
 
 #[test]

@@ -195,6 +195,7 @@ fn every_error_is_shown() {
         LineNumber,
         Line { why: LineError::NoFile },
         LongCode { most: 4096 },
+        LongExpressions { most: 65536 },
         Room { most: 256 },
         Many { most: 256 },
     ];

@@ -112,7 +112,7 @@ test!(
                     kretprobe:tests::programs::recurse { @back = count(); }";
         let program = start(text);
         assert_eq!((program.handlers(), program.interpreted()), (2, &[(1, Reason::Refused(Refused::Long))][..]));
-        assert_eq!(program.interpreted()[0].1.to_string(), "the clause compiles to more than 8191 words");
+        assert_eq!(program.interpreted()[0].1.to_string(), "the clause compiles to more than 8191 instructions");
         black_box(recurse(black_box(2)));
         assert_eq!(finished(program), "@[0]: 500\n@[1]: 500\n@[2]: 500\n@back: 3\n@n: 3\n");
     }

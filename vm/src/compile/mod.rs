@@ -239,7 +239,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoClause(number) => write!(f, "there is no clause {number}"),
-            Self::Long => write!(f, "the clause compiles to more than {WORDS_MAX} words"),
+            Self::Long => write!(f, "the clause compiles to more than {WORDS_MAX} instructions"),
             Self::Loop => f.write_str("the clause has a loop"),
             Self::Flaw { word, what } => write!(f, "word {word} of the instructions {what}"),
             Self::Cpus { store, kernel } => {
