@@ -450,12 +450,20 @@ impl<'c, 's> Clause<'c, 's> {
         self.checker.is_learning() && is_open && !self.guessed && self.unevaluated == 0
     }
 
-    /// Calls `compile`, and takes away the ops that it adds.
+    /// Calls `compile`, and takes away the ops that it adds, with their entries in the tables of the program. Entries stay
+    /// while types are being learned from them.
     pub fn unrun<T>(&mut self, compile: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         let (ops, free, ends) = (self.ops.len(), self.free, self.ends.len());
         let jumps = |turns: &Turns| (turns.continues.len(), turns.breaks.len());
         let kept = fallible::collect(self.loops.iter().map(jumps))?;
+        let tables = self.checker.tables();
+        let changed = core::mem::replace(&mut self.checker.changed, false);
         let outcome = compile(self);
+        self.checker.stack_frames = tables.stack_frames;
+        if !self.checker.changed {
+            self.checker.truncate(&tables);
+        }
+        self.checker.changed |= changed;
         self.ops.truncate(ops);
         self.free = free;
         self.ends.truncate(ends);

@@ -158,6 +158,16 @@ struct Checker<'a> {
     is_left: bool,
 }
 
+/// The lengths of the tables that the final pass fills.
+struct Tables {
+    stack_frames: usize,
+    actions: usize,
+    formats: usize,
+    shapes: usize,
+    rust_values: usize,
+    images: usize,
+}
+
 /// A variable that is declared without a value.
 struct Declared {
     /// The position of the declaration in the text.
@@ -206,6 +216,27 @@ impl Checker<'_> {
     /// Returns whether `error` ends the check at once. While types are being inferred, only a lack of memory does.
     fn ends_with(&self, error: &Error) -> bool {
         !self.is_learning() || error.problem == Problem::OutOfMemory
+    }
+
+    /// Returns the lengths of the tables.
+    fn tables(&self) -> Tables {
+        Tables {
+            stack_frames: self.stack_frames,
+            actions: self.actions.len(),
+            formats: self.formats.len(),
+            shapes: self.shapes.0.len(),
+            rust_values: self.rust_values.len(),
+            images: self.images.len(),
+        }
+    }
+
+    /// Removes what was added to the tables since they had these lengths. No type that is kept may refer to it.
+    fn truncate(&mut self, to: &Tables) {
+        self.actions.truncate(to.actions);
+        self.formats.truncate(to.formats);
+        self.shapes.0.truncate(to.shapes);
+        self.rust_values.truncate(to.rust_values);
+        self.images.truncate(to.images);
     }
 
     /// Returns the number of the time format `format`; the same format has the same number.

@@ -221,6 +221,29 @@ fn programs_are_bounded() {
     assert_eq!(error.problem, Problem::Many { most: 256 });
 }
 
+#[test]
+fn what_never_runs_takes_no_place_in_the_tables() {
+    let unrun = "$s = kstack(50); $t = strftime(\"%H\", nsecs); $u = (1, \"a\"); print(kstack(perf)); 2";
+    for body in [
+        std::format!("if (0) {{ $x = {{ {unrun} }}; }}"),
+        std::format!("$x = 1 ? 3 : {{ {unrun} }};"),
+        std::format!("$x = sizeof({{ {unrun} }});"),
+        std::format!("_ = memcmp({{ $t = strftime(\"%H\", nsecs); \"ab\" }}, \"ac\", 1) + sizeof(kstack(50));"),
+    ] {
+        let program = std::format!("kprobe:f {{ {body} print(1); }}");
+        let tree = parse(&program).unwrap();
+        let checked = check(&tree, &Image).unwrap_or_else(|error| panic!("{}", error.within(&program)));
+        let formats = usize::from(body.contains("memcmp"));
+        assert_eq!(checked.code.stack_frames, 0, "{program}");
+        assert_eq!(checked.formats.len(), formats, "{program}");
+        assert_eq!((checked.tuples.len(), checked.rust_values.len(), checked.actions.len()), (0, 0, 1), "{program}");
+    }
+    // A map keeps what only such a block tells.
+    let program = "kprobe:f { if (0) { @t = strftime(\"%H\", nsecs); @u = (1, \"a\"); } print(@t); print(@u); }";
+    let checked = check(&parse(program).unwrap(), &Image).unwrap();
+    assert_eq!((checked.formats.len(), checked.tuples.len()), (1, 1));
+}
+
 /// Returns the code of `program`.
 fn code(program: &str) -> String {
     let code = parse(program).and_then(|tree| check(&tree, &Image));
