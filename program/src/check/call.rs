@@ -108,13 +108,12 @@ impl Clause<'_, '_> {
             ("ntop", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
             ("pton", [text]) => self.parsed_address(text, span),
             ("offsetof", [of, field]) => self.unrun(|clause| clause.offset_of(of, field)),
-            ("memcmp", [one, other, length])
-                if matches!(self.unrun(|clause| clause.value(one))?.of, Type::Text { .. }) =>
-            {
-                self.compare(one, other, length, span)
-            }
             ("memcmp", [one, other, length]) => {
-                let (one, other) = (self.bytes(one, length, span)?, self.bytes(other, length, span)?);
+                let first = self.value(one)?;
+                if let Type::Text { .. } = first.of {
+                    return self.compare(first, [one, other], length, span);
+                }
+                let (one, other) = (self.bytes_at(first, one.span, length, span)?, self.bytes(other, length, span)?);
                 self.differ(one, other, longer(one, other), span)
             }
             ("memcmp", _) => Err(span.error(Problem::ArgumentCount { least: 3, most: 3 })),
@@ -139,7 +138,10 @@ impl Clause<'_, '_> {
                 let value = self.value(nanoseconds)?;
                 Ok(Value { of, ..number(value, nanoseconds.span)? })
             }
-            ("strncmp", [one, other, length]) => self.compare(one, other, length, span),
+            ("strncmp", [one, other, length]) => {
+                let first = self.value(one)?;
+                self.compare(first, [one, other], length, span)
+            }
             ("strncmp", _) => Err(span.error(Problem::ArgumentCount { least: 3, most: 3 })),
             ("strstr" | "strcontains" | "has_key" | "buf" | "strftime" | "offsetof", _) => {
                 Err(span.error(Problem::ArgumentCount { least: 2, most: 2 }))

@@ -92,7 +92,13 @@ impl Clause<'_, '_> {
     /// `buf`: reads bytes from memory.
     pub fn bytes(&mut self, pointer: &Expression, length: &Expression, span: Span) -> Result<Value, Error> {
         let value = self.value(pointer)?;
-        let address = number(value, pointer.span)?.at;
+        self.bytes_at(value, pointer.span, length, span)
+    }
+
+    /// Reads `length` bytes from memory, at the address `pointer`, which is at `at` in the text.
+    pub fn bytes_at(&mut self, pointer: Value, at: Span, length: &Expression, span: Span) -> Result<Value, Error> {
+        self.allow(self.allowed.hit, Problem::NoHit, span)?;
+        let address = number(pointer, at)?.at;
         let value = self.value(length)?;
         let value = number(value, length.span)?;
         let words = match value.at {
@@ -156,25 +162,26 @@ impl Clause<'_, '_> {
         self.give(SIGNED, |to| Op::Find { to, text, text_words, part, part_words }, span)
     }
 
-    /// `strncmp`: 0 if the first bytes of two strings are equal.
+    /// `strncmp`: 0 if the first bytes of two strings are equal. `first` is the value of `one`.
     pub fn compare(
         &mut self,
-        one: &Expression,
-        other: &Expression,
+        first: Value,
+        [one, other]: [&Expression; 2],
         length: &Expression,
         span: Span,
     ) -> Result<Value, Error> {
-        let mut texts = [Word(0); 2];
         let bytes = self.known(length, 1, TEXT_MAX as u64)? as u8;
-        for (place, text) in texts.iter_mut().zip([one, other]) {
-            let value = self.value(text)?;
-            let Type::Text { words } = value.of else {
-                return Err(text.span.error(Problem::Type { wanted: Noun::Text, found: value.of.into() }));
-            };
-            let of = Type::Text { words: words.max(bytes.div_ceil(8)) };
-            *place = self.in_words(value, of, text.span)?;
-        }
-        let [left, right] = texts;
+        let left = self.compared_text(first, bytes, one.span)?;
+        let second = self.value(other)?;
+        let right = self.compared_text(second, bytes, other.span)?;
         self.give(SIGNED, |to| Op::Differ { to, left, right, bytes }, span)
+    }
+
+    /// Returns the first word of a string with room for `bytes` bytes.
+    fn compared_text(&mut self, text: Value, bytes: u8, span: Span) -> Result<Word, Error> {
+        let Type::Text { words } = text.of else {
+            return Err(span.error(Problem::Type { wanted: Noun::Text, found: text.of.into() }));
+        };
+        self.in_words(text, Type::Text { words: words.max(bytes.div_ceil(8)) }, span)
     }
 }

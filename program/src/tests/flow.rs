@@ -87,6 +87,8 @@ fn what_is_compiled_to_be_asked_about_is_bounded() {
     for (before, after) in [("sizeof(", ")"), ("bswap(1 + ", ")"), ("is_str(1 + ", ")"), ("(u8[])(1 + (u64)(", "))")] {
         assert_eq!(refused_deep(before, after, 5), None, "{before}");
     }
+    // The first operand is compiled once.
+    assert_eq!(refused_deep("memcmp(", ", 1, 8)", 14), None);
     // A type that is asked for is asked for again by each type around it.
     assert_eq!(refused_deep("(typeof(", "))1", 3), None);
     let error = refused_deep("(typeof(", "))1", 14).unwrap();
