@@ -17,14 +17,15 @@ pub(super) type Row = (u64, Option<i128>);
 /// Returns the intervals of a series, from the first to the last that have values. A place whose interval is older than
 /// the last ones has not been used again.
 pub(super) fn rows(series: &Series, words: &[u64]) -> Result<Vec<Row>, OutOfMemory> {
-    let known = || (0..words.len() / INTERVAL_WORDS).filter_map(|place| series.interval(words, place));
-    let Some(newest) = known().map(|(number, _)| number).max() else { return Ok(Vec::new()) };
-    let is_shown = |number: u64| newest - number < series.intervals.into();
-    let first = known().map(|(number, _)| number).filter(|&number| is_shown(number)).min().unwrap_or(newest);
+    let places = 0..words.len() / INTERVAL_WORDS;
+    let mut known = fallible::collect(places.filter_map(|place| series.interval(words, place)))?;
+    fallible::sort_by_key(&mut known, |&(number, _)| number);
+    let Some(&(newest, _)) = known.last() else { return Ok(Vec::new()) };
+    let mut shown = known.into_iter().filter(|(number, _)| newest - number < series.intervals.into()).peekable();
+    let first = shown.peek().map_or(newest, |&(number, _)| number);
     let value = |value: u64| if series.signed { value.cast_signed().into() } else { i128::from(value) };
     fallible::collect((first..=newest).map(|row| {
-        let place = row.checked_rem(series.intervals.into()).unwrap_or(0) as usize;
-        let found = series.interval(words, place).filter(|(number, _)| *number == row);
+        let found = shown.next_if(|&(number, _)| number == row);
         (row.saturating_mul(series.interval), found.map(|(_, found)| value(found)))
     }))
 }
@@ -35,25 +36,35 @@ pub(super) fn write_date(start: u64, out: &mut dyn Write) -> fmt::Result {
     write!(out, ".{:09}", start % 1_000_000_000)
 }
 
-/// Writes the time of day at which an interval starts, as exact as the length of the intervals asks for.
-fn write_start(series: &Series, start: u64, out: &mut dyn Write) -> fmt::Result {
-    time::write("%H:%M:%S", start, out)?;
-    let fraction = start % 1_000_000_000;
-    match unit(series) {
-        "" => Ok(()),
-        "ms" => write!(out, ".{:03}", fraction / 1_000_000),
-        "us" => write!(out, ".{:06}", fraction / 1000),
-        _ => write!(out, ".{fraction:09}"),
-    }
+/// A way to write the time of day at which an interval starts.
+struct Clock {
+    /// The heading.
+    name: &'static str,
+    /// The number of digits of the fraction of a second.
+    digits: usize,
 }
 
-/// Returns the unit in which fractions of seconds are shown; empty if there are none.
-fn unit(series: &Series) -> &'static str {
-    match series.interval {
-        length if length.is_multiple_of(1_000_000_000) => "",
-        length if length.is_multiple_of(1_000_000) => "ms",
-        length if length.is_multiple_of(1000) => "us",
-        _ => "ns",
+impl Clock {
+    /// Returns the clock that is as exact as the length of the intervals asks for.
+    fn of(series: &Series) -> Self {
+        let (name, digits) = match series.interval {
+            length if length.is_multiple_of(1_000_000_000) => ("hh:mm:ss", 0),
+            length if length.is_multiple_of(1_000_000) => ("hh:mm:ss.ms", 3),
+            length if length.is_multiple_of(1000) => ("hh:mm:ss.us", 6),
+            _ => ("hh:mm:ss.ns", 9),
+        };
+        Self { name, digits }
+    }
+
+    /// Returns the number of characters of a time.
+    fn width(&self) -> usize {
+        if self.digits == 0 { "hh:mm:ss".len() } else { "hh:mm:ss.".len() + self.digits }
+    }
+
+    fn write(&self, start: u64, out: &mut dyn Write) -> fmt::Result {
+        time::write("%H:%M:%S", start, out)?;
+        let fraction = fallible::format(format_args!(".{:09}", start % 1_000_000_000))?;
+        out.write_str(&fraction[..self.width() - "hh:mm:ss".len()])
     }
 }
 
@@ -70,17 +81,13 @@ pub(super) fn write(series: &Series, words: &[u64], divisor: u64, out: &mut dyn 
         (least, most) = ((least - 1).max(bounds[0]), (most + 1).min(bounds[1]));
     }
     let column = |value: i128| ((value - least) * (COLUMNS as i128 - 1) / (most - least).max(1)) as usize;
-    let (name, width) = match unit(series) {
-        "" => ("hh:mm:ss", 8),
-        "ms" => ("hh:mm:ss.ms", 12),
-        "us" => ("hh:mm:ss.us", 15),
-        _ => ("hh:mm:ss.ns", 18),
-    };
+    let clock = Clock::of(series);
+    let (name, width) = (clock.name, clock.width());
     let bounds = fallible::format(format_args!("{least:<21}{most:>32}"))?;
     writeln!(out, "{:width$} {bounds}", "")?;
     writeln!(out, "{name:<width$} |{:_<1$}|", "", COLUMNS - 2)?;
     for &(start, value) in &rows {
-        write_start(series, start, out)?;
+        clock.write(start, out)?;
         let mut line = [b' '; COLUMNS];
         (line[0], line[COLUMNS - 1]) = (b'|', b'|');
         if least < 0 && most > 0 {

@@ -8,6 +8,48 @@ use super::emit::Emitter;
 use super::{LEFT, ONE, OTHER, RIGHT, SLOT, TAKEN, ZERO, load};
 use crate::code::{Aggregate, MapValue, Operand, Word, rows};
 
+/// How instructions add a value to an aggregation. The call of the interpreter adds to the others.
+#[derive(Clone, Copy)]
+enum Addition {
+    /// Counts, without the value.
+    One,
+    Sum,
+    /// The number of values, and their sum in 128 bits.
+    WideSum {
+        signed: bool,
+    },
+    /// Stores a value, unless there is one already and the condition holds when the new value is compared with it.
+    Best {
+        unless: Condition,
+    },
+    /// Counts in the row of a power of two.
+    Power,
+    /// Counts in the row of a step.
+    Step {
+        least: i64,
+        most: i64,
+        step: i64,
+    },
+}
+
+impl Addition {
+    /// Returns how to add to `aggregate`; `None` if only the interpreter does.
+    fn of(aggregate: Aggregate) -> Option<Self> {
+        Some(match aggregate {
+            Aggregate::Count => Self::One,
+            Aggregate::Sum { .. } => Self::Sum,
+            Aggregate::Average { signed } | Aggregate::Statistics { signed } => Self::WideSum { signed },
+            Aggregate::Least { signed: true } => Self::Best { unless: Condition::Ge },
+            Aggregate::Least { signed: false } => Self::Best { unless: Condition::Hs },
+            Aggregate::Greatest { signed: true } => Self::Best { unless: Condition::Le },
+            Aggregate::Greatest { signed: false } => Self::Best { unless: Condition::Ls },
+            Aggregate::Histogram => Self::Power,
+            Aggregate::Linear { least, most, step } => Self::Step { least, most, step },
+            Aggregate::Series(_) => return None,
+        })
+    }
+}
+
 impl Emitter<'_> {
     /// Adds a value to an aggregation, on this CPU.
     pub fn collect(&mut self, number: usize, map: u8, key: Word, value: Operand) {
@@ -15,31 +57,29 @@ impl Emitter<'_> {
         let (Some(MapValue::Aggregate(aggregate)), Some(shape)) = (kept, self.shape(map)) else {
             return self.perform(number);
         };
-        if let Aggregate::Series(_) = aggregate {
-            return self.perform(number);
-        }
+        let Some(addition) = Addition::of(aggregate) else { return self.perform(number) };
         let labels = self.access_labels();
-        let value = match aggregate {
-            Aggregate::Count => ZERO,
+        let value = match addition {
+            Addition::One => ZERO,
             _ => self.operand(number, value, LEFT),
         };
         let place = self.hold(number, shape, key, labels);
-        self.add(aggregate, place, value);
+        self.add(addition, place, value);
         self.release();
         self.or_perform(number, labels);
     }
 
     /// Adds to the aggregation at `place`, whose bucket is locked.
-    fn add(&mut self, aggregate: Aggregate, place: Value, value: u8) {
+    fn add(&mut self, addition: Addition, place: Value, value: u8) {
         let Value { base, offset } = place;
-        match aggregate {
-            Aggregate::Count => self.increase(base, offset),
-            Aggregate::Sum { .. } => {
+        match addition {
+            Addition::One => self.increase(base, offset),
+            Addition::Sum => {
                 self.assembler.push(load(ONE, base, offset));
                 self.assembler.push(a64::compute(Binary::Add, ONE, ONE, value));
                 self.assembler.push(encode::store(ONE, base, offset));
             }
-            Aggregate::Average { signed } | Aggregate::Statistics { signed } => {
+            Addition::WideSum { signed } => {
                 self.assembler.push(encode::load_pair(ONE, OTHER, base, offset.cast_signed()));
                 self.assembler.push(encode::add(ONE, ONE, 1));
                 self.assembler.push(a64::compute(Binary::Add, OTHER, OTHER, value));
@@ -57,11 +97,8 @@ impl Emitter<'_> {
                 }
                 self.assembler.push(encode::store(ONE, base, offset + 16));
             }
-            Aggregate::Least { signed } => self.best(place, value, if signed { Condition::Ge } else { Condition::Hs }),
-            Aggregate::Greatest { signed } => {
-                self.best(place, value, if signed { Condition::Le } else { Condition::Ls })
-            }
-            Aggregate::Histogram => {
+            Addition::Best { unless } => self.best(place, value, unless),
+            Addition::Power => {
                 self.assembler.push(a64::leading_zeros(ONE, value));
                 self.assembler.constant(OTHER, 65);
                 self.assembler.push(a64::compute(Binary::Subtract, ONE, OTHER, ONE));
@@ -69,7 +106,7 @@ impl Emitter<'_> {
                 self.assembler.push(a64::select(Condition::Lt, ONE, ZERO, ONE));
                 self.row_of(place);
             }
-            Aggregate::Linear { least, most, step } => {
+            Addition::Step { least, most, step } => {
                 // The registers of the key and of the used slots are free by now.
                 self.assembler.constant(ONE, least.cast_unsigned());
                 self.assembler.constant(OTHER, step.unsigned_abs());
@@ -83,7 +120,6 @@ impl Emitter<'_> {
                 self.assembler.push(a64::select(Condition::Lt, ONE, ZERO, RIGHT));
                 self.row_of(place);
             }
-            Aggregate::Series(_) => {}
         }
     }
 
