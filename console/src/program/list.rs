@@ -33,11 +33,7 @@ pub fn list(text: &str, has_signatures: bool) -> Result<Vec<String>, Refusal> {
 /// # Errors
 ///
 /// Returns the problem with `text`, or that one of its probes means nothing. Only the syntax of the program is checked.
-pub fn list_of_program(
-    text: &str,
-    parameters: Parameters<'_>,
-    has_signatures: bool,
-) -> Result<Vec<String>, Refusal> {
+pub fn list_of_program(text: &str, parameters: Parameters<'_>, has_signatures: bool) -> Result<Vec<String>, Refusal> {
     let (mut lines, table) = (Vec::new(), Table::default());
     for clause in parse(text, parameters)?.clauses {
         for probe in &clause.probes {

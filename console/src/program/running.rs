@@ -224,8 +224,9 @@ fn check_memory(places: &[Place], kept: usize) -> Result<(), Refusal> {
 
 /// Parses a program with its parameters. A refusal quotes the parameter that is its cause.
 pub(super) fn parse(text: &str, parameters: Parameters<'_>) -> Result<syntax::Program, Refusal> {
-    syntax::parse_with(text, parameters)
-        .map_err(|Error { problem, span }| Refusal::at(sentence(format_args!("{}", parameters.sentence(problem))), span))
+    syntax::parse_with(text, parameters).map_err(|Error { problem, span }| {
+        Refusal::at(sentence(format_args!("{}", parameters.sentence(problem))), span)
+    })
 }
 
 /// Parses a program with the parameters of `options`, and restricts it to their task.

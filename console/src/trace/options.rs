@@ -242,7 +242,9 @@ impl Request {
     fn read_text(&mut self, words: &mut Words<'_>, is_program: bool) -> Result<(), Failure> {
         let rest = words.rest();
         if self.text.is_some() {
-            return Err(rest.failure("one quoted text is expected here, optionally followed by -c 'COMMAND' or -- PARAMETERS"));
+            return Err(
+                rest.failure("one quoted text is expected here, optionally followed by -c 'COMMAND' or -- PARAMETERS")
+            );
         }
         let mut text = if rest.text.starts_with(['\'', '"']) {
             shell_word(words)?

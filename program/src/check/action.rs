@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use kprobes_vm::code::{
-    Aggregate, Builtin, Combine, INTERVALS_MAX, MapValue, Op, Operand, ROWS_MAX, Series, Type, Word,
+    Aggregate, Builtin, Combine, HISTOGRAM_BITS_MAX, INTERVALS_MAX, MapValue, Op, Operand, ROWS_MAX, Series, Type, Word,
 };
 
 use super::call::{count, map, written};
@@ -51,6 +51,7 @@ impl Clause<'_, '_> {
             "count" => (0, 0),
             "lhist" => (4, 4),
             "tseries" => (3, 4),
+            "hist" => (1, 2),
             _ => (1, 1),
         };
         count(arguments, least, most, span)?;
@@ -66,7 +67,10 @@ impl Clause<'_, '_> {
             "min" => Aggregate::Least { signed },
             "max" => Aggregate::Greatest { signed },
             "stats" => Aggregate::Statistics { signed },
-            "hist" => Aggregate::Histogram,
+            "hist" => {
+                let bits = rest.first().map(|bits| self.known(bits, 0, HISTOGRAM_BITS_MAX.into())).transpose()?;
+                Aggregate::Histogram { bits: bits.unwrap_or(0) as u8 }
+            }
             "lhist" => self.bounds(rest)?,
             _ => self.series(rest, signed, span)?,
         };

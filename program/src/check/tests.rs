@@ -70,7 +70,7 @@ fn arguments_are_as_many_as_a_function_takes() {
     refuses_body("print(@x, 1, 2, 3);", "^^^^^^^^^^^^^^^^^^", Problem::ArgumentCount { least: 1, most: 3 });
     refuses_body("exit(1);", "^^^^^^^", Problem::ArgumentCount { least: 0, most: 0 });
     refuses_body("@ = count(1);", "    ^^^^^^^^", Problem::ArgumentCount { least: 0, most: 0 });
-    refuses_body("@ = hist();", "    ^^^^^^", Problem::ArgumentCount { least: 1, most: 1 });
+    refuses_body("@ = hist();", "    ^^^^^^", Problem::ArgumentCount { least: 1, most: 2 });
     refuses_body("@ = lhist(1, 2);", "    ^^^^^^^^^^^", Problem::ArgumentCount { least: 4, most: 4 });
     refuses_body("print(str());", "      ^^^^^", Problem::ArgumentCount { least: 1, most: 2 });
     refuses_body("print(ksym());", "      ^^^^^^", Problem::ArgumentCount { least: 1, most: 1 });
@@ -255,7 +255,7 @@ fn a_predicate_is_a_branch_and_a_key_that_is_there_is_not_copied() {
     assert_eq!(
         code("kprobe:blk::* /arg1 > 512/ { @[func] = hist(arg1); }"),
         "\
-map 0: @ [Symbol] Aggregate(Histogram)
+map 0: @ [Symbol] Aggregate(Histogram { bits: 0 })
 kprobe:blk::*:
    0  w0 = Register(X(1))
    1  to 5 if BelowEqual w0, 512

@@ -16,7 +16,7 @@ fn order(kept: MapValue, value: &[u64]) -> i128 {
     match kept {
         MapValue::Value(Type::Integer { signed: true }) => first.cast_signed().into(),
         MapValue::Value(_) => first.into(),
-        MapValue::Aggregate(Aggregate::Histogram | Aggregate::Linear { .. }) => {
+        MapValue::Aggregate(Aggregate::Histogram { .. } | Aggregate::Linear { .. }) => {
             value.iter().map(|&count| i128::from(count)).sum()
         }
         MapValue::Aggregate(Aggregate::Series(of)) => {
@@ -135,9 +135,9 @@ impl Reporter<'_> {
         };
         let number = Type::Integer { signed: is_signed(aggregate) };
         match aggregate {
-            Aggregate::Histogram => {
+            Aggregate::Histogram { bits } => {
                 out.write_str(":\n")?;
-                histogram::write_powers(value, divisor, out)
+                histogram::write_powers(value, bits, divisor, out)
             }
             Aggregate::Linear { least, most, step } => {
                 out.write_str(":\n")?;

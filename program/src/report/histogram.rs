@@ -34,13 +34,37 @@ pub(super) fn shown(counts: &[u64]) -> Option<RangeInclusive<usize>> {
 }
 
 /// Returns the bounds of row `row` of a histogram by powers of two: the least number in the row, and the least above
-/// it.
-pub(super) fn powers(row: usize) -> (Option<i128>, Option<i128>) {
-    let power = |exponent: usize| 1_i128.checked_shl(exponent as u32);
-    match row {
-        0 => (None, Some(0)),
-        1 | 2 => (Some(row as i128 - 1), Some(row as i128)),
-        _ => (power(row - 2), power(row - 1)),
+/// it. Each range between powers of two has 2 to the power `bits` rows.
+pub(super) fn powers(row: usize, bits: u8) -> (Option<i128>, Option<i128>) {
+    (row.checked_sub(1).map(|before| Start::of(before, bits).value()), Some(Start::of(row, bits).value()))
+}
+
+/// The least number in a row of a histogram by powers of two: a number of units, each a power of two.
+#[derive(Clone, Copy)]
+struct Start {
+    units: u64,
+    exponent: usize,
+}
+
+impl Start {
+    /// Returns the start of the row after `before` rows for numbers from 0 on.
+    fn of(before: usize, bits: u8) -> Self {
+        let rows = 1 << bits;
+        match (before / rows).checked_sub(1) {
+            Some(exponent) => Self { units: (rows + before % rows) as u64, exponent },
+            None => Self { units: before as u64, exponent: 0 },
+        }
+    }
+
+    fn value(self) -> i128 {
+        i128::from(self.units).checked_shl(self.exponent as u32).unwrap_or(i128::MAX)
+    }
+}
+
+impl fmt::Display for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let suffix = ["", "K", "M", "G", "T", "P", "E"].get(self.exponent / 10).unwrap_or(&"");
+        write!(f, "{}{suffix}", self.units << (self.exponent % 10))
     }
 }
 
@@ -57,23 +81,14 @@ pub(super) fn linear(row: usize, words: usize, least: i64, most: i64, step: i64)
 }
 
 /// Writes a histogram by powers of two.
-pub(super) fn write_powers(counts: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
-    let label = |row: usize| match row {
-        0 => fallible::copy("(..., 0)"),
-        1 | 2 => format(format_args!("[{}]", row - 1)),
-        _ => format(format_args!("[{}, {})", Power(row - 2), Power(row - 1))),
+pub(super) fn write_powers(counts: &[u64], bits: u8, divisor: u64, out: &mut dyn Write) -> fmt::Result {
+    let label = |row: usize| match row.checked_sub(1) {
+        None => fallible::copy("(..., 0)"),
+        // These rows have a single number.
+        Some(before) if row <= 2 << bits => format(format_args!("[{before}]")),
+        Some(before) => format(format_args!("[{}, {})", Start::of(before, bits), Start::of(row, bits))),
     };
     write(counts, divisor, label, out)
-}
-
-/// A power of 2, by its exponent.
-struct Power(usize);
-
-impl fmt::Display for Power {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let suffix = ["", "K", "M", "G", "T", "P", "E"].get(self.0 / 10).unwrap_or(&"");
-        write!(f, "{}{suffix}", 1 << (self.0 % 10))
-    }
 }
 
 /// Writes a linear histogram.

@@ -72,7 +72,7 @@ fn widened(word: u64, signed: bool) -> i128 {
 /// Returns the `type` of the object for a map.
 fn kind(kept: MapValue) -> &'static str {
     match kept {
-        MapValue::Aggregate(Aggregate::Histogram | Aggregate::Linear { .. }) => "hist",
+        MapValue::Aggregate(Aggregate::Histogram { .. } | Aggregate::Linear { .. }) => "hist",
         MapValue::Aggregate(Aggregate::Statistics { .. }) => "stats",
         MapValue::Aggregate(Aggregate::Series(_)) => "tseries",
         _ => "map",
@@ -140,7 +140,7 @@ impl Reporter<'_> {
         };
         let divided = |value: i128| value / i128::from(divisor.max(1));
         match aggregate {
-            Aggregate::Histogram => rows(value, divisor, histogram::powers, out),
+            Aggregate::Histogram { bits } => rows(value, divisor, |row| histogram::powers(row, bits), out),
             Aggregate::Linear { least, most, step } => {
                 rows(value, divisor, |row| histogram::linear(row, value.len(), least, most, step), out)
             }

@@ -109,6 +109,15 @@ fn what_is_usual_is_short() {
         )
     );
     assert_eq!(
+        open(&usual("kprobe:f { @ = hist(arg0, 3); }")),
+        std::format!(
+            "ldr x3, [x0]\n{OWN}{HOLD}tbz w11, #0x0, $+ASIDE\nclz x13, x3\nmov x14, #0x3c\nsubs x14, x14, x13\n\
+             csel x14, x14, xzr, hs\nlsr x16, x3, x14\nadd x16, x16, x14, lsl #3\nmov x14, #0x1e8\ncmp x16, x14\n\
+             csel x16, x16, x14, lo\nadd x16, x16, #0x1\ncmp x3, xzr\ncsel x13, xzr, x16, lt\n\
+             add x12, x9, x13, lsl #3\nldr x14, [x12, #0x18]\nadd x14, x14, #0x1\nstr x14, [x12, #0x18]\n{RELEASE}"
+        )
+    );
+    assert_eq!(
         open(&usual("kprobe:f { @[arg0] = count(); }")),
         std::format!(
             "ldr x3, [x0]\n{OWN}ldr x10, $+LITERAL\nmul x11, x3, x10\n\

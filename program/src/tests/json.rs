@@ -68,6 +68,11 @@ fn each_object_is_that_of_bpftrace() {
             "@[1, 2] = hist((s64)arg2); @[1, 2] = hist(0); @[1, 2] = hist(2);",
             r#"{"type": "hist", "data": {"@": {"1,2": [{"max": -1, "count": 1},{"min": 0, "max": 0, "count": 1},{"min": 1, "max": 1, "count": 0},{"min": 2, "max": 3, "count": 1}]}}}"#,
         ),
+        ("@ = hist(arg0, 2);", r#"{"type": "hist", "data": {"@": [{"min": 10, "max": 11, "count": 1}]}}"#),
+        (
+            "@ = hist((s64)arg2, 1); @ = hist(3, 1); @ = hist(5, 1);",
+            r#"{"type": "hist", "data": {"@": [{"max": -1, "count": 1},{"min": 0, "max": 0, "count": 0},{"min": 1, "max": 1, "count": 0},{"min": 2, "max": 2, "count": 0},{"min": 3, "max": 3, "count": 1},{"min": 4, "max": 5, "count": 1}]}}"#,
+        ),
         ("@ = lhist(arg0, 0, 20, 5);", r#"{"type": "hist", "data": {"@": [{"min": 10, "max": 14, "count": 1}]}}"#),
         (
             "@ = lhist((s64)arg2, 0, 10, 5); @ = lhist(arg0, 0, 10, 5);",

@@ -310,6 +310,53 @@ fn histograms_have_rows_between_powers_of_two() {
 }
 
 #[test]
+fn histograms_divide_powers_of_two_by_bits() {
+    let hits: Vec<[u64; 1]> = [0, 7, 8, 9, 10, 15, 15, 15, u64::MAX].into_iter().map(|number| [number]).collect();
+    let hits: Vec<&[u64]> = hits.iter().map(|hit| &hit[..]).collect();
+    assert_eq!(
+        printed("kprobe:f { @ = hist(arg0, 2); }", &hits),
+        "\
+@:
+(..., 0)               1 |@@@@@@@@@@@@@@@@@                                   |
+[0]                    1 |@@@@@@@@@@@@@@@@@                                   |
+[1]                    0 |                                                    |
+[2]                    0 |                                                    |
+[3]                    0 |                                                    |
+[4]                    0 |                                                    |
+[5]                    0 |                                                    |
+[6]                    0 |                                                    |
+[7]                    1 |@@@@@@@@@@@@@@@@@                                   |
+[8, 10)                2 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@                  |
+[10, 12)               1 |@@@@@@@@@@@@@@@@@                                   |
+[12, 14)               0 |                                                    |
+[14, 16)               3 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|
+
+"
+    );
+    // As bpftrace abbreviates them: a power of 1024 only if the unit of the row is one.
+    for (bits, value, label) in [
+        (0, 1024, "[1K, 2K)"),
+        (3, 1024, "[1024, 1152)"),
+        (3, 8192, "[8K, 9K)"),
+        (5, 1_u64 << 62, "[4096P, 4224P)"),
+        (5, u64::MAX >> 1, "[8064P, 8192P)"),
+        (5, 63, "[63]"),
+        (5, 64, "[64, 66)"),
+    ] {
+        let text = printed(&format!("kprobe:f {{ @ = hist(arg0, {bits}); }}"), &[&[value]]);
+        assert!(text.starts_with(&format!("@:\n{label:<16} ")), "{bits}, {value}: {text}");
+    }
+    for (program, why) in [
+        ("kprobe:f { @ = hist(1, 6); }", "this has to be from 0 to 5"),
+        ("kprobe:f { @ = hist(1, arg0); }", "this has to be a constant"),
+        ("kprobe:f { @ = hist(1, 2, 3); }", "this function takes 1 to 2 arguments"),
+        ("kprobe:f { @ = hist(1, 2); @ = hist(1, 3); }", "this map is set to another type elsewhere"),
+    ] {
+        assert!(refused(program).contains(why), "{program}");
+    }
+}
+
+#[test]
 fn linear_histograms_have_equal_rows() {
     let hits: [&[u64]; 6] = [&[5], &[10], &[19], &[20], &[99], &[0]];
     assert_eq!(

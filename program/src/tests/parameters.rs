@@ -104,10 +104,7 @@ fn a_map_is_declared_with_a_parameter() {
     let text = "let @x = hash($1); BEGIN { }";
     assert_eq!(parse(text, "7").unwrap().maps[0].node.keys, 7);
     assert_eq!(parse("let @x = hash($2); BEGIN { }", "7").unwrap().maps[0].node.keys, 0);
-    for (word, problem) in [
-        ("many", Problem::MapDeclaration),
-        ("-7", Problem::MapDeclaration),
-    ] {
+    for (word, problem) in [("many", Problem::MapDeclaration), ("-7", Problem::MapDeclaration)] {
         assert_eq!(parse(text, word), Err((problem, text.find('$').unwrap())), "{word}");
     }
 }
@@ -133,7 +130,8 @@ fn a_sentence_quotes_its_parameter() {
 fn a_name_is_known_wherever_the_program_has_it() {
     let words = ["--a=5".to_string()];
     let parse = |text| parse_with(text, Parameters { words: &words }).map(drop).map_err(|error| error.problem);
-    for text in ["macro m() { getopt(\"a\", 1) } BEGIN { }", "macro m(x) { 1 } BEGIN { print(m(getopt( \"a\" , 1))); }"] {
+    for text in ["macro m() { getopt(\"a\", 1) } BEGIN { }", "macro m(x) { 1 } BEGIN { print(m(getopt( \"a\" , 1))); }"]
+    {
         assert_eq!(parse(text), Ok(()), "{text}");
     }
     for text in ["BEGIN { $x = \"a\"; }", "BEGIN { $x = getopt(\"ab\", 1); }", "BEGIN { $x = agetopt(\"a\"); }"] {

@@ -102,7 +102,16 @@ impl Map {
 pub const ROWS_MAX: u64 = 1000;
 
 /// The number of words of a histogram by powers of two: below 0, 0, 1, 2 to 3, and so on.
-pub const HISTOGRAM_WORDS: usize = 66;
+pub const HISTOGRAM_WORDS: usize = histogram_words(0);
+
+/// The largest number of bits that divide a range between powers of two.
+pub const HISTOGRAM_BITS_MAX: u8 = 5;
+
+/// Returns the number of words of a histogram by powers of two, of which each is divided into 2 to the power `bits` rows.
+#[inline(always)]
+pub(crate) const fn histogram_words(bits: u8) -> usize {
+    ((64_usize.saturating_sub(bits as usize)) << (bits & 7)) + 2
+}
 
 /// What a map keeps for each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +153,10 @@ pub enum Aggregate {
         signed: bool,
     },
     /// The number of values in each range between powers of two.
-    Histogram,
+    Histogram {
+        /// The number of bits after the first that divide such a range into rows, at most [`HISTOGRAM_BITS_MAX`].
+        bits: u8,
+    },
     /// The number of values in each of many equal steps.
     Linear {
         /// The lower bound of the first step.
@@ -217,7 +229,7 @@ impl Aggregate {
             Self::Sum { signed } | Self::Average { signed } | Self::Least { signed } | Self::Greatest { signed } => {
                 Some(Type::Integer { signed })
             }
-            Self::Statistics { .. } | Self::Histogram | Self::Linear { .. } | Self::Series(_) => None,
+            Self::Statistics { .. } | Self::Histogram { .. } | Self::Linear { .. } | Self::Series(_) => None,
         }
     }
 }
@@ -229,7 +241,7 @@ impl MapValue {
         match self {
             Self::Value(of) => of.words().into(),
             Self::Aggregate(Aggregate::Count | Aggregate::Sum { .. }) => 1,
-            Self::Aggregate(Aggregate::Histogram) => HISTOGRAM_WORDS,
+            Self::Aggregate(Aggregate::Histogram { bits }) => histogram_words(bits),
             Self::Aggregate(Aggregate::Linear { least, most, step }) => rows(least, most, step) + 2,
             Self::Aggregate(Aggregate::Series(series)) => INTERVAL_WORDS * usize::from(series.intervals),
             Self::Aggregate(Aggregate::Least { .. } | Aggregate::Greatest { .. }) => 2,

@@ -36,10 +36,11 @@ mod verify;
 use alloc::vec::Vec;
 
 pub use arithmetic::{Arithmetic, Comparison};
-pub(crate) use data::rows;
 pub use data::{
-    Aggregate, Combine, HISTOGRAM_WORDS, INTERVAL_WORDS, INTERVALS_MAX, Map, MapValue, ROWS_MAX, Series, Type,
+    Aggregate, Combine, HISTOGRAM_BITS_MAX, HISTOGRAM_WORDS, INTERVAL_WORDS, INTERVALS_MAX, Map, MapValue, ROWS_MAX,
+    Series, Type,
 };
+pub(crate) use data::{histogram_words, rows};
 pub use op::{Builtin, COMM_WORDS, Op, Operand, Register, Word};
 pub use verify::Flaw;
 pub(crate) use verify::Touched;

@@ -6,7 +6,7 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 use super::access::Value;
 use super::emit::Emitter;
 use super::{LEFT, ONE, OTHER, RIGHT, SLOT, TAKEN, ZERO, load};
-use crate::code::{Aggregate, MapValue, Operand, Word, rows};
+use crate::code::{Aggregate, MapValue, Operand, Word, histogram_words, rows};
 
 /// How instructions add a value to an aggregation. The call of the interpreter adds to the others.
 #[derive(Clone, Copy)]
@@ -22,8 +22,10 @@ enum Addition {
     Best {
         unless: Condition,
     },
-    /// Counts in the row of a power of two.
-    Power,
+    /// Counts in the row of a power of two, or of a part of one.
+    Power {
+        bits: u8,
+    },
     /// Counts in the row of a step.
     Step {
         least: i64,
@@ -43,7 +45,7 @@ impl Addition {
             Aggregate::Least { signed: false } => Self::Best { unless: Condition::Hs },
             Aggregate::Greatest { signed: true } => Self::Best { unless: Condition::Le },
             Aggregate::Greatest { signed: false } => Self::Best { unless: Condition::Ls },
-            Aggregate::Histogram => Self::Power,
+            Aggregate::Histogram { bits } => Self::Power { bits },
             Aggregate::Linear { least, most, step } => Self::Step { least, most, step },
             Aggregate::Series(_) => return None,
         })
@@ -98,7 +100,7 @@ impl Emitter<'_> {
                 self.assembler.push(encode::store(ONE, base, offset + 16));
             }
             Addition::Best { unless } => self.best(place, value, unless),
-            Addition::Power => {
+            Addition::Power { bits: 0 } => {
                 self.assembler.push(a64::leading_zeros(ONE, value));
                 self.assembler.constant(OTHER, 65);
                 self.assembler.push(a64::compute(Binary::Subtract, ONE, OTHER, ONE));
@@ -106,19 +108,23 @@ impl Emitter<'_> {
                 self.assembler.push(a64::select(Condition::Lt, ONE, ZERO, ONE));
                 self.row_of(place);
             }
+            // As `power_row` does it.
+            Addition::Power { bits } => {
+                self.assembler.push(a64::leading_zeros(ONE, value));
+                self.assembler.constant(OTHER, u64::from(63_u8.saturating_sub(bits)));
+                self.assembler.push(a64::compute(Binary::SubtractFlags, OTHER, OTHER, ONE));
+                self.assembler.push(a64::select(Condition::Hs, OTHER, OTHER, ZERO));
+                self.assembler.push(a64::compute(Binary::Right, RIGHT, value, OTHER));
+                self.assembler.push(a64::add_shifted(RIGHT, RIGHT, OTHER, bits));
+                self.bounded_row(histogram_words(bits) - 2, value, ZERO, place);
+            }
             Addition::Step { least, most, step } => {
                 // The registers of the key and of the used slots are free by now.
                 self.assembler.constant(ONE, least.cast_unsigned());
                 self.assembler.constant(OTHER, step.unsigned_abs());
                 self.assembler.push(a64::compute(Binary::Subtract, RIGHT, value, ONE));
                 self.assembler.push(a64::compute(Binary::Divide, RIGHT, RIGHT, OTHER));
-                self.assembler.constant(OTHER, rows(least, most, step) as u64);
-                self.assembler.push(a64::compute(Binary::SubtractFlags, ZERO, RIGHT, OTHER));
-                self.assembler.push(a64::select(Condition::Lo, RIGHT, RIGHT, OTHER));
-                self.assembler.push(encode::add(RIGHT, RIGHT, 1));
-                self.assembler.push(a64::compute(Binary::SubtractFlags, ZERO, value, ONE));
-                self.assembler.push(a64::select(Condition::Lt, ONE, ZERO, RIGHT));
-                self.row_of(place);
+                self.bounded_row(rows(least, most, step), value, ONE, place);
             }
         }
     }
@@ -128,6 +134,18 @@ impl Emitter<'_> {
         self.assembler.push(load(OTHER, base, offset));
         self.assembler.push(encode::add(OTHER, OTHER, 1));
         self.assembler.push(encode::store(OTHER, base, offset));
+    }
+
+    /// Adds 1 to the row after the one whose number is in `RIGHT`, but no later one than the row after `last`; or, if the
+    /// value is below the number in `least`, to row 0.
+    fn bounded_row(&mut self, last: usize, value: u8, least: u8, place: Value) {
+        self.assembler.constant(OTHER, last as u64);
+        self.assembler.push(a64::compute(Binary::SubtractFlags, ZERO, RIGHT, OTHER));
+        self.assembler.push(a64::select(Condition::Lo, RIGHT, RIGHT, OTHER));
+        self.assembler.push(encode::add(RIGHT, RIGHT, 1));
+        self.assembler.push(a64::compute(Binary::SubtractFlags, ZERO, value, least));
+        self.assembler.push(a64::select(Condition::Lt, ONE, ZERO, RIGHT));
+        self.row_of(place);
     }
 
     /// Adds 1 to the row whose number is in `ONE`.

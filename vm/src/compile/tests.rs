@@ -113,7 +113,7 @@ impl Any {
         ];
         let linear = Aggregate::Linear { least: 3, most: 90, step: 10 };
         let maps = vec![
-            map(&[NUMBER, NUMBER], MapValue::Aggregate(Aggregate::Histogram)),
+            map(&[NUMBER, NUMBER], MapValue::Aggregate(Aggregate::Histogram { bits: 0 })),
             map(&[], MapValue::Value(NUMBER)),
             map(&[], MapValue::Aggregate(linear)),
         ];

@@ -176,20 +176,23 @@ fn add(aggregate: &Aggregate, words: &Cells, value: u64, now: impl FnOnce() -> u
                 best.store(value, Ordering::Relaxed);
             }
         }
-        Aggregate::Histogram => increase(words.get(power_row(value)), 1),
+        Aggregate::Histogram { bits } => increase(words.get(power_row(value, bits)), 1),
         Aggregate::Linear { least, most, step } => increase(words.get(linear_row(least, most, step, value)), 1),
         Aggregate::Series(ref series) => series::add(series, words, value, now()),
     }
 }
 
-/// Returns the row of a signed value: 0 for values below 0, 1 for 0, 2 for 1, 3 for 2 to 3, and so on.
+/// Returns the row of a signed value: 0 for values below 0, 1 for 0, 2 for 1, 3 for 2 to 3, and so on. With `bits`, each
+/// range between powers of two has 2 to the power `bits` rows, but no row is shorter than 1.
 #[inline]
-pub(crate) fn power_row(value: u64) -> usize {
-    match value.cast_signed() {
-        ..0 => 0,
-        0 => 1,
-        _ => (65 - value.leading_zeros()) as usize,
+pub(crate) fn power_row(value: u64, bits: u8) -> usize {
+    if value.cast_signed() < 0 {
+        return 0;
     }
+    // The rows of a value with as many leading zeros are 2 to the power `length` long.
+    let length = 63_u32.saturating_sub(bits.into()).saturating_sub(value.leading_zeros());
+    let before = (length as usize).wrapping_shl(bits.into());
+    before.wrapping_add(value.wrapping_shr(length) as usize).wrapping_add(1)
 }
 
 /// Returns the row of a signed value: 0 for values below `least`, and the last row for values from the end of the last
@@ -203,4 +206,27 @@ pub(crate) fn linear_row(least: i64, most: i64, step: i64, value: u64) -> usize 
     }
     let steps = value.abs_diff(least).checked_div(step.unsigned_abs()).unwrap_or(0);
     1 + (steps as usize).min(rows)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::power_row;
+    use crate::code::{HISTOGRAM_BITS_MAX, histogram_words};
+
+    #[test]
+    fn rows_divide_the_ranges_between_powers_of_two() {
+        for bits in 0..=HISTOGRAM_BITS_MAX {
+            // The least numbers of the rows from 0 on.
+            let mut starts: Vec<u64> = (0..1 << bits).collect();
+            for exponent in 0..63 - u32::from(bits) {
+                starts.extend((1 << bits..2 << bits).map(|units: u64| units << exponent));
+            }
+            assert_eq!(starts.len() + 2, histogram_words(bits), "a row for numbers below 0, and one that is not used");
+            let near = |start: &u64| [start.saturating_sub(1), *start, *start + 1];
+            for value in starts.iter().flat_map(near).chain([u64::MAX >> 1]) {
+                assert_eq!(power_row(value, bits), starts.partition_point(|&start| start <= value), "{value} {bits}");
+            }
+            assert_eq!([u64::MAX, 1 << 63].map(|value| power_row(value, bits)), [0, 0]);
+        }
+    }
 }

@@ -200,7 +200,7 @@ mod tests {
     fn keys_and_values_that_have_no_slots_are_left_to_the_table() {
         let mut two = map(Aggregate::Count);
         two.keys.push(Type::Symbol);
-        for map in [two, map(Aggregate::Histogram), map(Aggregate::Average { signed: false })] {
+        for map in [two, map(Aggregate::Histogram { bits: 0 }), map(Aggregate::Average { signed: false })] {
             assert!(Cached::new(&map, 1).unwrap().is_none(), "{map:?}");
         }
     }

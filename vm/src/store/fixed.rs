@@ -49,7 +49,7 @@ impl Layout {
         match kept {
             MapValue::Aggregate(Aggregate::Count) => Some(Self::Count),
             MapValue::Aggregate(Aggregate::Sum { .. }) => Some(Self::Sum),
-            MapValue::Aggregate(Aggregate::Histogram) => Some(Self::Powers),
+            MapValue::Aggregate(Aggregate::Histogram { bits: 0 }) => Some(Self::Powers),
             MapValue::Aggregate(Aggregate::Linear { .. }) => Some(Self::Rows(kept.words())),
             MapValue::Aggregate(_) | MapValue::Value(_) => None,
         }
@@ -221,7 +221,7 @@ mod tests {
     fn rows_by_leading_zeros_are_those_of_a_table() {
         let one = One(cells(WORDS).unwrap().into());
         let mut fixed = Fixed::default();
-        fixed.distance(0, &map(Aggregate::Histogram), &[7], &mut || Ok(Box::new(one.clone()))).unwrap();
+        fixed.distance(0, &map(Aggregate::Histogram { bits: 0 }), &[7], &mut || Ok(Box::new(one.clone()))).unwrap();
         for value in [0_u64, 1, 2, 3, 4, u64::MAX >> 1, u64::MAX] {
             one.0[value.leading_zeros() as usize].fetch_add(1, Ordering::Relaxed);
             let rows = read(&fixed, HISTOGRAM_WORDS);

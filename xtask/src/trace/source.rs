@@ -290,7 +290,11 @@ mod tests {
 
     #[test]
     fn arguments_outside_of_probes_are_left_to_the_console() {
-        for text in ["BEGIN { @[$1] = str($2); $x = $#; } ", "kprobe:f /arg0 > $1/ { @ = $1; } ", "let @x = hash($1); BEGIN { } "] {
+        for text in [
+            "BEGIN { @[$1] = str($2); $x = $#; } ",
+            "kprobe:f /arg0 > $1/ { @ = $1; } ",
+            "let @x = hash($1); BEGIN { } ",
+        ] {
             assert_eq!(line(text, &["7", "two"]), text);
         }
     }

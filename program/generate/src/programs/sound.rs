@@ -129,6 +129,7 @@ fn collected(random: &mut Random, name: &str, depth: usize) -> String {
         "g" => format!("max((s64)({value}))"),
         "x" => format!("max((u64)({value}))"),
         "r" => format!("lhist({value}, -10, 100, 7)"),
+        "p" => format!("hist({value}, 3)"),
         _ => format!("hist({value})"),
     }
 }
@@ -146,11 +147,11 @@ fn statement(random: &mut Random, depth: usize) -> String {
         6 => format!("@kk[{}, {}] {operator} {};", small(random, 1), small(random, 1), number(random, 2)),
         7 => format!("@kkk[{}, {}, cpu]{step};", small(random, 1), small(random, 1)),
         8 | 9 => {
-            let name = random.of(&["c", "s", "a", "t", "l", "m", "g", "x", "r", "h"]);
+            let name = random.of(&["c", "s", "a", "t", "l", "m", "g", "x", "r", "p", "h"]);
             format!("@{name} = {};", collected(random, name, 2))
         }
         10 | 11 => {
-            let name = random.of(&["c", "s", "a", "t", "l", "m", "g", "x", "r", "h"]);
+            let name = random.of(&["c", "s", "a", "t", "l", "m", "g", "x", "r", "p", "h"]);
             format!("@{name}1[{}] = {};", small(random, 2), collected(random, name, 2))
         }
         12 => match random.below(4) {
