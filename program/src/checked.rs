@@ -162,5 +162,12 @@ pub enum Action {
         map: u8,
     },
     /// `exit`.
-    Exit,
+    Exit {
+        /// The exit status, 0 or one of [`EXIT_STATUSES`].
+        status: u8,
+    },
 }
+
+/// The exit statuses besides 0 that a program can ask for. The lower ones are those of the command on the host, and the
+/// higher ones those of shells.
+pub const EXIT_STATUSES: core::ops::RangeInclusive<u64> = 10..=125;

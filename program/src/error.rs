@@ -649,6 +649,8 @@ pub enum Problem {
         /// The maximum, in words of 64 bits.
         most: usize,
     },
+    /// A number that is no exit status.
+    ExitStatus,
     /// Too many maps, outputs or clauses.
     Many {
         /// The maximum.
@@ -844,6 +846,9 @@ impl fmt::Display for Problem {
                 );
             }
             Self::Room { most } => return write!(f, "the values exceed {most} words of 64 bits here"),
+            Self::ExitStatus => {
+                "an exit status is 0 or from 10 to 125: lower ones tell what cargo xtask trace could not do, higher ones are the shell's"
+            }
             Self::Many { most } => return write!(f, "there can be at most {most} of these"),
         })
     }

@@ -32,7 +32,7 @@ pub enum Kind {
     Failed,
     /// A frame of a recording, as [`Base64`](crate::record::Base64).
     Frame,
-    /// The program has ended, and all of its output has been sent.
+    /// The program has ended, and all of its output has been sent. The text is its exit status, or empty for 0.
     Done,
 }
 

@@ -36,7 +36,8 @@ const LINE_MAX: usize = 4094;
 /// The program to run, and how.
 #[derive(clap::Args)]
 #[command(
-    after_help = "The exit status is 3 if the program is refused, 4 if the machine stops responding, and 5 if COMMAND is refused."
+    after_help = "The exit status is 3 if the program is refused, 4 if the machine stops responding, 5 if COMMAND is refused, \
+                  and otherwise N if the program calls exit(N)."
 )]
 pub struct Options {
     #[command(flatten)]
@@ -175,10 +176,22 @@ pub type Sink<'a> = &'a mut dyn FnMut(Stream, &str) -> Result<()>;
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
+    /// The program has asked for this exit status, which is not 0.
+    Exited(u8),
     /// The program was refused. The text is the message to print.
     Refused(String),
     /// Its command was refused.
     Failed,
+}
+
+impl Outcome {
+    /// Returns how a program has ended whose end is marked with this text.
+    fn ended(text: &str) -> Self {
+        match text.parse() {
+            Ok(status @ 1..) => Self::Exited(status),
+            _ => Self::Done,
+        }
+    }
 }
 
 /// Runs a program.
@@ -206,6 +219,7 @@ pub fn trace(options: &Options) -> Result<ExitCode> {
     let outcome = run(&target, target.farewell(), options.boot.timeout, &source, &program_options, &mut sink);
     Ok(match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Exited(status)) => status.into(),
         Ok(Outcome::Refused(sentence)) => {
             eprintln!("{sentence}");
             REFUSED.into()
@@ -320,7 +334,7 @@ fn run_on(remote: &mut Remote, source: &Source, program_options: &ProgramOptions
                 }
                 Heard::Marked(Kind::Failed, _) => outcome = Some(Outcome::Failed),
                 Heard::Marked(Kind::Frame, _) => {}
-                Heard::Marked(Kind::Done, _) => outcome = outcome.or(Some(Outcome::Done)),
+                Heard::Marked(Kind::Done, text) => outcome = outcome.or(Some(Outcome::ended(&text))),
                 Heard::Line(line) => {
                     if mem::replace(&mut blank, line.is_empty()) {
                         out(Stream::Notes, "\n")?;
@@ -367,7 +381,14 @@ pub fn catch_interrupts() {
 
 #[cfg(test)]
 mod tests {
-    use super::ProgramOptions;
+    use super::{Outcome, ProgramOptions};
+
+    #[test]
+    fn the_end_of_a_program_has_its_exit_status() {
+        for (text, outcome) in [("", Outcome::Done), ("0", Outcome::Done), ("12", Outcome::Exited(12))] {
+            assert_eq!(Outcome::ended(text), outcome, "{text}");
+        }
+    }
 
     #[test]
     fn options_are_passed_on() {

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use core::time::Duration;
 
 use aarch64_kprobes::probe::Registration;
@@ -61,6 +61,8 @@ pub struct Shared {
     pub(super) unsampled: AtomicU64,
     /// The time at which the tasks of the program were told to end, in nanoseconds; `u64::MAX` before that.
     ending: AtomicU64,
+    /// The exit status that the program has asked for; `u16::MAX` before that.
+    status: AtomicU16,
     /// Whether a task is draining the output. Only one task at a time can.
     reading: AtomicBool,
     format: OutputFormat,
@@ -295,6 +297,7 @@ impl Shared {
         let store = store.map_err(|flaw| Refusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;
         let (watchpoints, functions) = (Watchpoints::default(), watch::functions(&names)?);
         let (ending, reading) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
+        let status = AtomicU16::new(u16::MAX);
         let (late, unsampled) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok((
             Self {
@@ -311,6 +314,7 @@ impl Shared {
                 late,
                 unsampled,
                 ending,
+                status,
                 reading,
                 format: options.format,
                 kept,
@@ -332,7 +336,12 @@ impl Shared {
 
     /// Returns the names for the program's output.
     fn program_names(&self) -> ProgramNames<'_> {
-        ProgramNames { probes: &self.names, inlined: &self.inlined, watchpoints: &self.watchpoints }
+        ProgramNames {
+            probes: &self.names,
+            inlined: &self.inlined,
+            watchpoints: &self.watchpoints,
+            status: &self.status,
+        }
     }
 
     fn drain(&self, out: &mut dyn Write) -> Result<bool, fmt::Error> {
@@ -556,7 +565,7 @@ impl Program {
     ///
     /// Returns the errors of `out`.
     pub fn finish(self, out: &mut dyn Write) -> fmt::Result {
-        self.detach().finish(out)
+        self.detach().finish(out).map(drop)
     }
 }
 
@@ -570,12 +579,13 @@ pub struct Detached {
 }
 
 impl Detached {
-    /// Runs `END`, and writes the rest of the output: see [`Program::finish`].
+    /// Runs `END`, and writes the rest of the output: see [`Program::finish`]. Returns the exit status of the program,
+    /// which is 0 unless it has called `exit` with another.
     ///
     /// # Errors
     ///
     /// Returns the errors of `out`.
-    pub fn finish(self, out: &mut dyn Write) -> fmt::Result {
+    pub fn finish(self, out: &mut dyn Write) -> Result<u8, fmt::Error> {
         let Self { shared, unseen, given_up } = self;
         alone::run(&shared, |probe| *probe == Probe::End);
         // `drain` returns true at the record of an `exit()`. CPUs that had not seen the exit yet may have written
@@ -606,6 +616,6 @@ impl Detached {
             ))?;
             shared.format.write_failure(&sentence, out)?;
         }
-        Ok(())
+        Ok(u8::try_from(shared.status.load(Ordering::Relaxed)).unwrap_or(0))
     }
 }

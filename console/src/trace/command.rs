@@ -223,11 +223,13 @@ fn run_alone(
             Err(Failure::new("there is not enough memory for the rest of the output"))
         }
         _ if lines.is_lost() => Err(Failure::new("a part of the output is lost: there was not enough memory")),
-        _ => {
+        outcome => {
             drop(lines);
             // The mark is printed even if ^C was pressed again.
-            if is_marked {
-                print!("{}", Marked(Kind::Done, ""));
+            match outcome {
+                _ if !is_marked => {}
+                Ok(status @ 1..) => print!("{}", Marked(Kind::Done, status)),
+                _ => print!("{}", Marked(Kind::Done, "")),
             }
             Ok(())
         }

@@ -10,8 +10,8 @@ use kprobes_vm::code::{
 use super::call::{count, map, written};
 use super::clause::Clause;
 use super::format;
-use super::value::number;
-use crate::checked::{Action, PrintKind};
+use super::value::{constant, number};
+use crate::checked::{Action, EXIT_STATUSES, PrintKind};
 use crate::error::{Error, Problem, Span};
 use crate::report::{self, Conversion, Piece, Shown};
 use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
@@ -123,7 +123,7 @@ impl Clause<'_, '_> {
                     fallible::format(format_args!("{}assertion failed: {}\n", report::ERROR, written(message)?))?;
                 let pieces = fallible::collect([Piece { text, conversion: None }])?;
                 self.emit(Action::Format { pieces, kind: PrintKind::Error }, Word(0), 0, span)?;
-                self.exit(span)?;
+                self.exit(0, span)?;
                 self.land(&holds);
                 Ok(())
             }
@@ -172,8 +172,16 @@ impl Clause<'_, '_> {
             ("delete", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
             ("clear" | "zero", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
             ("find", _) => self.call(name, arguments, span).map(drop),
-            ("exit", []) => self.exit(span),
-            ("exit", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 0 })),
+            ("exit", []) => self.exit(0, span),
+            ("exit", [status]) => {
+                let value = self.value(status)?;
+                let value = number(value, status.span)?;
+                match constant(value, status.span)? {
+                    known if known == 0 || EXIT_STATUSES.contains(&known) => self.exit(known as u8, span),
+                    _ => Err(status.span.error(Problem::ExitStatus)),
+                }
+            }
+            ("exit", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 1 })),
             (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
             _ => {
                 self.call(name, arguments, span)?;
@@ -183,8 +191,8 @@ impl Clause<'_, '_> {
     }
 
     /// Ends the program and this run of the clause.
-    fn exit(&mut self, span: Span) -> Result<(), Error> {
-        self.emit(Action::Exit, Word(0), 0, span)?;
+    fn exit(&mut self, status: u8, span: Span) -> Result<(), Error> {
+        self.emit(Action::Exit { status }, Word(0), 0, span)?;
         self.push(Op::Exit, span)?;
         let end = self.jump(span)?;
         Ok(fallible::push(&mut self.ends, end)?)

@@ -68,7 +68,10 @@ fn each_kind_of_probe_allows_what_it_has() {
 fn arguments_are_as_many_as_a_function_takes() {
     refuses_body("print();", "^^^^^^^", Problem::ArgumentCount { least: 1, most: 3 });
     refuses_body("print(@x, 1, 2, 3);", "^^^^^^^^^^^^^^^^^^", Problem::ArgumentCount { least: 1, most: 3 });
-    refuses_body("exit(1);", "^^^^^^^", Problem::ArgumentCount { least: 0, most: 0 });
+    refuses_body("exit(10, 1);", "^^^^^^^^^^^", Problem::ArgumentCount { least: 0, most: 1 });
+    refuses_body("exit(1);", "     ^", Problem::ExitStatus);
+    refuses_body("exit(126);", "     ^^^", Problem::ExitStatus);
+    refuses_body("exit(arg0);", "     ^^^^", Problem::NotConstant);
     refuses_body("@ = count(1);", "    ^^^^^^^^", Problem::ArgumentCount { least: 0, most: 0 });
     refuses_body("@ = hist();", "    ^^^^^^", Problem::ArgumentCount { least: 1, most: 2 });
     refuses_body("@ = lhist(1, 2);", "    ^^^^^^^^^^^", Problem::ArgumentCount { least: 4, most: 4 });
@@ -272,7 +275,7 @@ fn conditions_jump_forward_only_and_what_is_known_is_computed() {
         code("kprobe:f { if (arg0 == 1 && !(arg1 || 0) ) { exit(); } else { @x[cpu, 2 * 3] = 1 << 4; } }"),
         "\
 map 0: @x [Integer { signed: false }, Integer { signed: true }] Value(Integer { signed: true })
-action 0: Exit
+action 0: Exit { status: 0 }
 kprobe:f:
    0  w0 = Register(X(0))
    1  to 8 if Unequal w0, 1

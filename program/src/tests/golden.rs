@@ -197,6 +197,7 @@ fn every_error_is_shown() {
         LongCode { most: 4096 },
         LongExpressions { most: 65536 },
         Room { most: 256 },
+        ExitStatus,
         Many { most: 256 },
     ];
     // The parameters that the sentences quote.

@@ -301,6 +301,12 @@ fn json(remote: &mut Remote) -> Result<()> {
     let (outcome, output) = run(PROGRAM, ProgramOptions { dry_run: true, ..ProgramOptions::json(COMMAND) })?;
     ensure!(outcome == trace::Outcome::Done && output.contains("\"attached_probes\", \"count\": 3"), "{output}");
     ensure!(output.lines().count() == 1, "a dry run has run: {output}");
+    let given = |list| ProgramOptions { list, parameters: vec!["--status=12".into()], ..ProgramOptions::default() };
+    let (outcome, output) =
+        run("BEGIN { printf(\"a\\n\"); exit(getopt(\"status\", 0)); } END { exit(13); }", given(false))?;
+    ensure!(outcome == trace::Outcome::Exited(12) && output == "a\n", "{outcome:?}: {output}");
+    let (outcome, output) = run("BEGIN { }", given(true))?;
+    ensure!(matches!(&outcome, trace::Outcome::Refused(why) if why.contains("`--status=12`")), "{outcome:?}: {output}");
     for refused in ["lisst", "cat nothing", "run sha256 0"] {
         let (outcome, output) = run("BEGIN { printf(\"a\"); }", ProgramOptions::text(refused))?;
         ensure!(outcome == trace::Outcome::Failed && output == "a", "{refused}: {outcome:?} {output}");
