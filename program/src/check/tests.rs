@@ -231,7 +231,7 @@ fn what_never_runs_takes_no_place_in_the_tables() {
         std::format!("if (0) {{ $x = {{ {unrun} }}; }}"),
         std::format!("$x = 1 ? 3 : {{ {unrun} }};"),
         std::format!("$x = sizeof({{ {unrun} }});"),
-        std::format!("_ = memcmp({{ $t = strftime(\"%H\", nsecs); \"ab\" }}, \"ac\", 1) + sizeof(kstack(50));"),
+        "_ = memcmp({ $t = strftime(\"%H\", nsecs); \"ab\" }, \"ac\", 1) + sizeof(kstack(50));".to_string(),
     ] {
         let program = std::format!("kprobe:f {{ {body} print(1); }}");
         let tree = parse(&program).unwrap();
