@@ -1,5 +1,6 @@
 //! Runs a program, from its text to its results.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -240,6 +241,24 @@ pub(super) fn tree(text: &str, options: Options<'_>) -> Result<syntax::Program, 
     Ok(tree)
 }
 
+/// A program that is parsed and checked.
+struct Read {
+    tree: syntax::Program,
+    /// The functions that are inlined, as far as they were asked for.
+    table: Table,
+    program: Checked,
+}
+
+/// Parses and checks a program. Both recurse, so this is called where little of the stack is in use, and not inlined
+/// into functions with large frames.
+#[inline(never)]
+fn read(text: &str, options: Options<'_>) -> Result<Read, Refusal> {
+    let tree = tree(text, options)?;
+    let table = Table::default();
+    let program = check(&tree, &Image(&table))?;
+    Ok(Read { tree, table, program })
+}
+
 /// What a program is to be told of.
 struct Wanted {
     /// The places to probe.
@@ -251,12 +270,10 @@ struct Wanted {
 }
 
 impl Shared {
-    /// Parses and checks a program, resolves its probes, and allocates the memory that it needs. Returns the shared
+    /// Resolves the probes of a program, and allocates the memory that it needs. Returns the shared
     /// state, and what to probe and to watch.
-    fn load(text: &str, options: Options<'_>) -> Result<(Self, Wanted), Refusal> {
-        let tree = tree(text, options)?;
-        let table = Table::default();
-        let program = check(&tree, &Image(&table))?;
+    fn load(checked: Read, options: Options<'_>) -> Result<(Self, Wanted), Refusal> {
+        let Read { tree, table, program } = checked;
         let config = program.config;
         let limits = limits(options.keys.or(config.keys));
         let output_bytes = config.output_pages.map_or(limits.output_bytes, |pages| pages << 12);
@@ -423,8 +440,14 @@ impl Program {
     ///
     /// Returns the errors of [`start_unless`](Self::start_unless) that are found before `BEGIN` runs.
     pub fn prepare(text: &str, options: Options<'_>, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
+        Self::register(fallible::boxed(read(text, options)?)?, options, is_stopped)
+    }
+
+    /// Does the rest of [`prepare`](Self::prepare) for a program that is checked.
+    #[inline(never)]
+    fn register(checked: Box<Read>, options: Options<'_>, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
         let is_interpreted = options.is_interpreted;
-        let (shared, Wanted { places, watched, spans }) = Shared::load(text, options)?;
+        let (shared, Wanted { places, watched, spans }) = Shared::load(*checked, options)?;
         // From here on, `shared` must not move, because code contains addresses in it.
         let mut shared = Arc::try_new(shared)?;
         let snippets = match Arc::get_mut(&mut shared) {
