@@ -42,7 +42,8 @@ const DEFINITIONS: [(&str, &str, &str); 6] = [
         "e[:NAME] GROUP.EVENT [ARGS]",
         "probe an event",
         "as p, without %REG; $NAME is a field of GROUP.EVENT, which is static,\n\
-         or was defined with p, r or f and has one probe",
+         synthetic, or was defined with p, r or f and has one probe. After `if`\n\
+         comes a filter that tests its fields, as in if prev_pid > 3",
     ),
     ("-:NAME", "remove an event", "-:[GROUP/]EVENT; -:GROUP/ removes all events of a group"),
 ];

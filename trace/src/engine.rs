@@ -41,7 +41,7 @@ impl Armed for Probe {
     ) -> Result<Self, ProbeError> {
         let (address, data) = (address as usize, &raw const *recorder as usize);
         match kind {
-            Kind::Synthetic => unreachable!("a synthetic event has no probe"),
+            Kind::Synthetic | Kind::OnSynthetic => unreachable!("neither a synthetic event has a probe nor one on it"),
             Kind::Probe | Kind::Static | Kind::Command => {
                 let probe = Kprobe::at(address).data(data).disabled();
                 let probe = match form {

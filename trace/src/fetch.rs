@@ -70,8 +70,13 @@ pub enum Source {
     /// A constant.
     Immediate(u64),
     /// A value that was saved at the entry of the function that has now returned: the index of its private word of the
-    /// call.
-    Entry(u8),
+    /// call. Of an event on a synthetic one: the index of the word in the record of that.
+    Entry(u16),
+    /// Of an event on a synthetic one: the address of a text in the record of that. The word at this index is the
+    /// beginning of the text.
+    Fixed(u16),
+    /// Of an event on a synthetic one: the address of a text in the record of that. The word at this index says where.
+    Located(u16),
     /// The name of the current task.
     TaskName,
     /// A constant text.
@@ -123,6 +128,8 @@ impl Source {
             &Self::Stack(offset) => Self::Stack(offset),
             &Self::Immediate(value) => Self::Immediate(value),
             &Self::Entry(word) => Self::Entry(word),
+            &Self::Fixed(word) => Self::Fixed(word),
+            &Self::Located(word) => Self::Located(word),
             Self::TaskName => Self::TaskName,
         })
     }
@@ -131,7 +138,7 @@ impl Source {
         match self {
             Self::Register(register) => register.is_of_a_call(),
             Self::Stack(_) | Self::Immediate(_) | Self::TaskName | Self::Text(_) => true,
-            Self::Entry(_) => false,
+            Self::Entry(_) | Self::Fixed(_) | Self::Located(_) => false,
         }
     }
 }
@@ -179,8 +186,13 @@ pub(crate) enum Op {
     Stack(u32),
     /// Loads a constant.
     Immediate(u64),
-    /// Loads a private word of the call, which was saved at the entry of the function.
-    Entry(u8),
+    /// Loads a private word of the call, which was saved at the entry of the function, or a word of the record that is
+    /// the hit.
+    Entry(u16),
+    /// Loads the address of this word of the record that is the hit.
+    Fixed(u16),
+    /// Loads the address in the record that is the hit that this word of it has the offset of, in its lower half.
+    Located(u16),
     /// Dereference: loads the u64 at value + offset.
     Follow(i64),
     /// Dereference: loads a number of this width at value + offset.
@@ -250,14 +262,18 @@ pub(crate) struct Ops {
 impl Program {
     /// Compiles the program for `arguments`, whose fields in the record are `fields`. Fields of type `symstr` take
     /// their names from `functions`.
-    pub fn new(arguments: &[Fetch], fields: &[Field], functions: Option<Arc<Functions>>) -> Result<Self, OutOfMemory> {
+    pub fn new<'a>(
+        arguments: &[Fetch],
+        fields: impl Iterator<Item = &'a Field> + Clone,
+        functions: Option<Arc<Functions>>,
+    ) -> Result<Self, OutOfMemory> {
         const WORDS_MAX: usize = 32;
-        let words = || arguments.iter().zip(fields).map(|(argument, field)| Word::of(argument, field));
+        let words = || arguments.iter().zip(fields.clone()).map(|(argument, field)| Word::of(argument, field));
         if arguments.len() <= WORDS_MAX && words().all(|word| word.is_some()) {
             return Ok(Self::Words(fallible::boxed_slice(words().flatten())?));
         }
         let mut program = (Vec::new(), Vec::new());
-        for (number, (argument, field)) in arguments.iter().zip(fields).enumerate() {
+        for (number, (argument, field)) in arguments.iter().zip(fields.clone()).enumerate() {
             compile(argument, field, number, &mut program)?;
         }
         let (list, data) = (fallible::boxed_slice(program.0)?, fallible::boxed_slice(program.1)?);
@@ -268,7 +284,7 @@ impl Program {
 impl Program {
     /// The same for the struct of a static event, which has no address of the probe before it.
     pub fn of_static(arguments: &[Fetch], fields: &[Field]) -> Result<Self, OutOfMemory> {
-        Ok(match Self::new(arguments, fields, None)? {
+        Ok(match Self::new(arguments, fields.iter(), None)? {
             Self::Words(words) => Self::Block(words),
             other => other,
         })
@@ -317,6 +333,8 @@ fn compile(
                 Source::Register(register) => Op::Register(*register),
                 Source::Stack(offset) => Op::Stack(*offset),
                 Source::Entry(word) => Op::Entry(*word),
+                Source::Fixed(word) => Op::Fixed(*word),
+                Source::Located(word) => Op::Located(*word),
                 Source::Immediate(value) => Op::Immediate(*value),
                 Source::TaskName | Source::Text(_) => Op::Immediate(0),
             };
@@ -331,6 +349,8 @@ fn compile(
         Source::Stack(offset) => push(Op::Stack(*offset)),
         Source::Immediate(value) => push(Op::Immediate(*value)),
         Source::Entry(word) => push(Op::Entry(*word)),
+        Source::Fixed(word) => push(Op::Fixed(*word)),
+        Source::Located(word) => push(Op::Located(*word)),
         Source::TaskName => return push(Op::TaskName(target)),
         Source::Text(text) => {
             push(Op::Data(target, data.len() as u16, text.len() as u16))?;

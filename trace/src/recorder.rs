@@ -85,9 +85,9 @@ impl Recorder {
         functions: Option<Arc<Functions>>,
         rings: &'static Rings,
     ) -> Result<Self, OutOfMemory> {
-        let program = Program::new(arguments, format.arguments(), functions)?;
+        let program = Program::new(arguments, format.fetched(), functions)?;
         let word = |(argument, field)| Word::of(argument, field).map(|word| (field.offset as u16, word));
-        let words = fallible::boxed_slice(arguments.iter().zip(format.arguments()).filter_map(word))?;
+        let words = fallible::boxed_slice(arguments.iter().zip(format.fetched()).filter_map(word))?;
         let is_of_a_call = format.shape == Shape::Probe && arguments.iter().all(Fetch::is_of_a_call);
         Ok(Self { words, is_of_a_call, entry, ..Self::with(event, format, program, rings) })
     }

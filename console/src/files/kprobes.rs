@@ -6,6 +6,7 @@ use core::fmt::Write;
 use aarch64_kprobes::probe::{self, Mode, ProbeInfo, ProbeKind};
 use kprobes_trace::definition::{self, Command, Family, Problem, Removal};
 use kprobes_trace::errno::Errno;
+use kprobes_trace::filter::FILTER_LOG;
 
 use super::tracefs::Fault;
 use crate::session::{Event, Session};
@@ -64,11 +65,20 @@ pub(super) fn define(session: &mut Session, line: &str, family: Option<Family>) 
 
 /// Logs the error of a line, unless Linux only returns an errno for it.
 fn refuse(session: &mut Session, line: &str, error: &definition::Error) -> Errno {
-    if error.problem.is_logged() {
-        // If there is no memory for the line, the error is not logged.
-        if let Ok(line) = definition::logged(line) {
-            session.controls.refuse(Family::of_line(&line).log(), &error.problem.text(), &line, error.position);
+    // If there is no memory for the line, the error is not logged.
+    let logged = error.problem.is_logged().then(|| definition::logged(line).ok()).flatten();
+    match (logged, error.problem, &error.reason) {
+        // Linux logs the filter alone.
+        (Some(line), Problem::Filter, Some(problem)) => {
+            const WORD: &str = " if ";
+            let start = line.find(WORD).map_or(0, |at| at + WORD.len());
+            let column = error.position.saturating_sub(line[..start].chars().count());
+            session.controls.refuse(FILTER_LOG, problem, &line[start..], column);
         }
+        (Some(line), problem, _) => {
+            session.controls.refuse(Family::of_line(&line).log(), &problem.text(), &line, error.position);
+        }
+        (None, ..) => {}
     }
     error.problem.errno()
 }

@@ -28,8 +28,9 @@ pub(super) fn remove_all(session: &mut Session, parts: &[&str]) -> Result<(), Er
     if session.events.iter().any(|event| !event.is_static() && session.is_busy(event)) {
         return Err(Errno::Busy);
     }
-    remove_synthetic(session, parts)?;
-    kprobes::remove_all(session, None)
+    // Those that are on synthetic events first.
+    kprobes::remove_all(session, None)?;
+    remove_synthetic(session, parts)
 }
 
 /// Removes the synthetic event `name`, or all if `name` is `None`. Returns the number of removed events.

@@ -67,12 +67,14 @@ problems! {
     NoTracepoint = "Tracepoint is not found";
     /// The group or the name is missing of the event that an event probe is on.
     NoEventInfo = "This requires both group and event name to attach";
-    /// The event that an event probe is on does not exist, is synthetic, or is itself on another event.
+    /// The event that an event probe is on does not exist, or is itself on another event.
     AttachedEvent = "Attached event does not exist";
     /// The event that an event probe is on has no such field.
     AttachedField = "Attached event does not have this field";
-    /// `if` after the arguments of an event probe. Linux has a filter there.
-    EventFilter = "A filter of an event probe is not supported here";
+    /// Nothing follows the `if` of an event probe.
+    NoFilter = "No filter rule after 'if'";
+    /// The filter of an event probe. The reason is the text of the filter's problem.
+    Filter = "The filter cannot be used";
     /// The place is neither a symbol nor an address.
     Place = "Invalid probed address or symbol";
     /// No function has the name, the function is shorter than the offset, or the source line does not exist.
@@ -242,7 +244,7 @@ impl Problem {
             Self::AttachedEvent => {
                 "the file `dynamic_events` has the defined events, `list-probes tracepoint:*` shows the static ones"
             }
-            Self::EventFilter => "write it to the file `filter` of the new event, with the names of its own arguments",
+            Self::NoFilter => "a filter tests fields of the event that the probe is on, as in `if count > 5`",
             Self::MaxactiveOnProbe => "only a return probe (`r`) has a maximum of active calls",
             Self::Maxactive | Self::MaxactiveTooBig => "it is from 1 to 4096",
             Self::Place => {

@@ -7,8 +7,9 @@
 //! f[MAXACTIVE][:[GROUP/][EVENT]] SYMBOL[%return] [ARGUMENT…]
 //!                                                    a probe on a function's entry or return, without its registers
 //! t[:[GROUP/][EVENT]] EVENT [ARGUMENT…]              a probe on a static event: `NAME` and `$argN` are its fields
-//! e[:[GROUP/][EVENT]] GROUP.EVENT [ARGUMENT…]        a probe on a static event, or on one of `p`, `r` or `f` with one
-//!                                                    probe: `$NAME` are its fields
+//! e[:[GROUP/][EVENT]] GROUP.EVENT [ARGUMENT…] [if FILTER]
+//!                                                    a probe on a static or synthetic event, or on one of `p`, `r` or
+//!                                                    `f` with one probe: `$NAME` are its fields, which FILTER tests
 //! -:[GROUP/][EVENT] [PLACE [ARGUMENT…]]              removes what matches
 //!
 //! PLACE        SYMBOL[+OFFSET], ADDRESS, FILE.rs:LINE, or SYMBOL%return, which makes a return probe of a `p`
@@ -101,6 +102,8 @@ pub struct Definition {
     pub place: Place,
     /// The arguments to record.
     pub arguments: Vec<Argument>,
+    /// Of an event probe: the filter of the hits that count, which tests the fields of the event that it is on.
+    pub filter: Option<String>,
     /// The start of each part of the line, and last the start that a further part would have. Each is a column of the
     /// line and a position in the line as it is logged.
     parts: Vec<(usize, usize)>,
@@ -121,6 +124,8 @@ pub enum Kind {
     },
     /// No probe: a trigger of another event records this one.
     Synthetic,
+    /// No probe: each record of a synthetic event is a hit.
+    OnSynthetic,
     /// On the function of a static event of the kernel.
     Static,
     /// On a function, for the commands that `set_ftrace_filter` has for it. No list has such an event.
@@ -186,11 +191,25 @@ pub fn is_definition(line: &str) -> bool {
 ///
 /// Fails if there is no memory for the copy.
 pub fn logged(line: &str) -> Result<String, OutOfMemory> {
-    let mut logged = Text::default();
-    for (number, token) in token::tokens(line)?.iter().enumerate() {
-        write!(logged, "{}{}", if number > 0 { " " } else { "" }, token.text).map_err(|_| OutOfMemory)?;
+    joined(&token::tokens(line)?)
+}
+
+/// Returns the tokens, separated by single spaces.
+fn joined(tokens: &[Token<'_>]) -> Result<String, OutOfMemory> {
+    let mut joined = Text::default();
+    for (number, token) in tokens.iter().enumerate() {
+        write!(joined, "{}{}", if number > 0 { " " } else { "" }, token.text).map_err(|_| OutOfMemory)?;
     }
-    Ok(logged.0)
+    Ok(joined.0)
+}
+
+/// Splits the arguments of an event probe from the filter after the word `if`.
+fn split_filter<'t, 'a>(family: Family, tokens: &'t [Token<'a>]) -> (&'t [Token<'a>], Option<&'t [Token<'a>]>) {
+    let at = tokens.iter().position(|token| family == Family::Event && token.text == "if");
+    match at.and_then(|at| tokens.split_at_checked(at)) {
+        Some((arguments, filter)) => (arguments, filter.get(1..)),
+        None => (tokens, None),
+    }
 }
 
 /// Parses a line. Returns `Ok(None)` if the line is empty or only a comment.
@@ -269,9 +288,11 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
         None => (first, None),
     };
     let letter = parse_letter(first, before)?;
-    let Some((&place, arguments)) = rest.split_first() else {
+    let Some((&place, rest)) = rest.split_first() else {
         return Err(first.split_at(first.text.len()).1.fault(Problem::NotADefinition));
     };
+    let Letter { family, is_return, maxactive, count } = letter;
+    let (arguments, filter) = split_filter(family, rest);
     if let Some(&second) = arguments.first().filter(|_| arguments.len() > ARGUMENTS_MAX) {
         return Err(second.fault(Problem::TooManyArguments));
     }
@@ -279,7 +300,6 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
     if !token::is_closed(place.text) {
         return Err(place.fault(Problem::Place));
     }
-    let Letter { family, is_return, maxactive, count } = letter;
     let (place, has_suffix) = match family {
         Family::Kprobe | Family::Fprobe => parse_place_token(place)?,
         // The name of the event comes first in Linux, too: an error in it is reported before one in the place.
@@ -303,7 +323,9 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
         (_, Kind::Return { .. }, Place { offset: 1.., .. } | Place { base: Base::Line(..), .. }) => {
             return Err(Fault { problem: Problem::ReturnOffset, column: place.column });
         }
-        (_, Kind::Return { .. } | Kind::Synthetic | Kind::Static | Kind::Command, _) => Site::Return,
+        (_, Kind::Return { .. } | Kind::Synthetic | Kind::OnSynthetic | Kind::Static | Kind::Command, _) => {
+            Site::Return
+        }
         (_, Kind::Probe, Place { base: Base::Symbol(_), offset: 0, .. }) => Site::Entry,
         (_, Kind::Probe, _) => Site::Inside,
     };
@@ -311,12 +333,17 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
         Some(name) => parse_name(name)?,
         None => (None, None),
     };
+    let filter = match filter {
+        Some([]) => {
+            let (start, _) = parts.last().copied().unwrap_or_default();
+            return Err(Fault { problem: Problem::NoFilter, column: start });
+        }
+        Some(words) => Some(joined(words)?),
+        None => None,
+    };
     argument::check_all(arguments, site)?;
     let (mut parsed, mut bodies) = (Vec::new(), Vec::new());
     for (number, &token) in arguments.iter().enumerate() {
-        if family == Family::Event && token.text == "if" {
-            return Err(token.fault(Problem::EventFilter));
-        }
         let (argument, body) = argument::parse(token, site, &parsed)?;
         if let (Origin::Register(_), Some(at), false) =
             (&argument.expression.origin, token.text.find('%'), family == Family::Kprobe)
@@ -329,7 +356,7 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
     let group = group.map_or_else(|| fallible::copy(family.group()), Ok)?;
     let event = event.map_or_else(|| automatic_name(family, kind, &place), Ok)?;
     let parts = fallible::collect(parts.iter().copied())?;
-    Ok(Definition { family, kind, group, event, place, arguments: parsed, parts, bodies })
+    Ok(Definition { family, kind, group, event, place, arguments: parsed, filter, parts, bodies })
 }
 
 /// Whether `text` is a letter, alone or followed by digits.
@@ -469,6 +496,17 @@ impl Definition {
         self.error(self.bodies.get(argument).map_or(1, |&(part, _)| part), problem, reason)
     }
 
+    /// Makes the error of the filter, whose cause is `at` characters after its start.
+    pub(crate) fn error_in_filter(&self, at: usize, reason: Option<String>) -> Error {
+        let words = self.filter.as_deref().unwrap_or_default().split(' ').count();
+        let first = self.parts.len().saturating_sub(words + 1);
+        // The filter is logged with single spaces; in the line there may be more of them.
+        let error = self.error(first, Problem::Filter, reason);
+        let position = error.position + at;
+        let part = self.parts.iter().rev().find(|&&(_, start)| start <= position);
+        Error { column: part.map_or(0, |(column, start)| column + position - start), position, ..error }
+    }
+
     /// Makes the error whose cause is `at` characters after the start of the expression of argument `argument`.
     pub(crate) fn error_in(&self, argument: usize, at: usize, problem: Problem, reason: Option<String>) -> Error {
         let (part, before) = self.bodies.get(argument).copied().unwrap_or_default();
@@ -492,9 +530,8 @@ impl Definition {
     /// records.
     pub(crate) fn of_synthetic(name: String) -> Result<Self, OutOfMemory> {
         let place = Place { base: Base::Address(0), offset: 0, column: 0, offset_column: 0 };
-        let (arguments, parts, bodies) = (Vec::new(), Vec::new(), Vec::new());
         let group = fallible::copy(synthetic::GROUP)?;
-        Ok(Self { family: Family::Kprobe, kind: Kind::Synthetic, group, event: name, place, arguments, parts, bodies })
+        Ok(Self::without_arguments(Kind::Synthetic, group, name, place))
     }
 }
 
@@ -502,9 +539,13 @@ impl Definition {
     /// Of a static event, whose function is at the virtual address `address`.
     pub(crate) fn of_static(group: &str, event: &str, address: u64) -> Result<Self, OutOfMemory> {
         let place = Place { base: Base::Address(address), offset: 0, column: 0, offset_column: 0 };
-        let (arguments, parts, bodies) = (Vec::new(), Vec::new(), Vec::new());
         let (group, event) = (fallible::copy(group)?, fallible::copy(event)?);
-        Ok(Self { family: Family::Kprobe, kind: Kind::Static, group, event, place, arguments, parts, bodies })
+        Ok(Self::without_arguments(Kind::Static, group, event, place))
+    }
+
+    fn without_arguments(kind: Kind, group: String, event: String, place: Place) -> Self {
+        let (arguments, parts, bodies) = (Vec::new(), Vec::new(), Vec::new());
+        Self { family: Family::Kprobe, kind, group, event, place, arguments, filter: None, parts, bodies }
     }
 }
 
@@ -523,12 +564,16 @@ impl Removal {
         let is = |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
         let place: &dyn fmt::Display = &ListedPlace(definition);
         let arguments = definition.arguments.iter().map(|argument| -> &dyn fmt::Display { argument });
+        let mut words = definition.filter.iter().flat_map(|filter| core::iter::once("if").chain(filter.split(' ')));
         let mut listed = core::iter::once(place).chain(arguments);
+        let mut is_next = |wanted: &String| match listed.next() {
+            Some(listed) => is_shown_as(listed, wanted),
+            None => words.next() == Some(wanted),
+        };
         self.family.is_none_or(|family| family == definition.family)
             && is(&self.group, &definition.group)
             && is(&self.event, &definition.event)
-            && self.rest.len() <= definition.arguments.len() + 1
-            && self.rest.iter().all(|wanted| listed.next().is_some_and(|listed| is_shown_as(listed, wanted)))
+            && self.rest.iter().all(&mut is_next)
     }
 }
 
@@ -557,7 +602,8 @@ impl fmt::Display for Definition {
             write!(f, "{maxactive}")?;
         }
         write!(f, ":{group}/{event} {}", ListedPlace(self))?;
-        self.arguments.iter().try_for_each(|argument| write!(f, " {argument}"))
+        self.arguments.iter().try_for_each(|argument| write!(f, " {argument}"))?;
+        self.filter.as_ref().map_or(Ok(()), |filter| write!(f, " if {filter}"))
     }
 }
 

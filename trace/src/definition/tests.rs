@@ -224,7 +224,9 @@ fn probes_on_functions_and_events_are_refused_as_linux_refuses_them() {
     assert_eq!(refused("e a/b foo", "      ^"), Problem::Argument);
     assert_eq!(refused("e:foo/bar a/b arg=dfd", "                  ^"), Problem::Argument);
     assert_eq!(refused("e a/b $", "      ^"), Problem::Variable);
-    assert_eq!(refused("e a/b if x == 1", "      ^"), Problem::EventFilter);
+    assert_eq!(refused("e:foo/bar a/b if", "                 ^"), Problem::NoFilter);
+    assert_eq!(refused("e:foo/bar a/b x=$y if  # none", "                      ^"), Problem::NoFilter);
+    assert_eq!(refused("t kfree if x == 1", "             ^"), Problem::NoArgumentName);
 }
 
 #[test]

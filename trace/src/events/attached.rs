@@ -1,10 +1,13 @@
-//! Events that are on other events: `t` on a static event; `e` on a static event, or on one of `p`, `r` or `f` that has
-//! one probe.
+//! Events that are on other events: `t` on a static event; `e` on a static or synthetic event, or on one of `p`, `r` or
+//! `f` that has one probe.
 //!
 //! Linux calls them from the other event's record. Here each has its own probe at the same place, and repeats the other
-//! event's fetch. So they cost what any event costs, and are hit whether the other event is enabled or not.
+//! event's fetch. So they cost what any event costs, and are hit whether the other event is enabled or not. Only an event
+//! on a synthetic one, which has no place, fetches from the record of that.
 
 use alloc::vec::Vec;
+
+use fallible::OutOfMemory;
 
 use super::resolve::{self, Arguments, Refusal};
 use super::{Armed, Event, Events, typed};
@@ -12,7 +15,7 @@ use crate::definition::{
     ARGUMENT_NAME_MAX, Argument, Base as PlaceBase, Definition, Error, Expression, Family, Kind, Named, Origin, Problem,
 };
 use crate::fetch::{Extract, Fetch, Source, Taken};
-use crate::format::{self, Base, Field, Type};
+use crate::format::{self, Base, Field, Format, Type};
 use crate::host::Symbols;
 
 /// The event that another one is on.
@@ -29,12 +32,6 @@ impl<'a, P: Armed> Attached<'a, P> {
         };
         let mut found = events.iter().filter(is_meant);
         let Some(event) = found.next() else { return Err(problem.into()) };
-        if event.is_synthetic() {
-            return Err(Refusal::new(
-                problem,
-                "a synthetic event has no probe; its triggers are in its file `trigger`",
-            ));
-        }
         if event.definition.family.is_attached() {
             return Err(Refusal::new(problem, format_args!("it is on `{}` itself", event.definition.place)));
         }
@@ -57,6 +54,7 @@ impl<'a, P: Armed> Attached<'a, P> {
     pub fn kind(&self) -> Kind {
         match self.0.definition.kind {
             kind @ Kind::Return { .. } => kind,
+            Kind::Synthetic => Kind::OnSynthetic,
             _ => Kind::Probe,
         }
     }
@@ -87,6 +85,17 @@ impl<'a, P: Armed> Attached<'a, P> {
         typed::put_in_place(definition, at, arguments)
     }
 
+    /// Returns arguments for the fields that the filter of `definition` names, in addition to its own.
+    pub fn tested(&self, definition: &Definition) -> Result<Vec<Argument>, Error> {
+        let filter = definition.filter.as_deref().unwrap_or_default();
+        let is_in_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
+        let is_named = |field: &&Field| filter.split(|character| !is_in_name(character)).any(|name| name == field.name);
+        let argument = |field: &Field| -> Result<_, Error> {
+            Ok(Argument { kind: own_type(field), ..Argument::of_name(&field.name)? })
+        };
+        fallible::collect_results(self.0.format.arguments().iter().filter(is_named).map(argument))
+    }
+
     /// Returns the type of an argument without one, if its field decides it: a text, or, by name, whatever it is.
     fn default_type(&self, argument: &Argument, by_name: bool) -> Result<Option<Type>, Problem> {
         let Some(field) = self.field(&argument.expression)? else { return Ok(None) };
@@ -98,10 +107,7 @@ impl<'a, P: Armed> Attached<'a, P> {
             let is_name = field.kind.base == Base::SymbolString && argument.kind == Type::one(Base::String);
             return Ok(is_name.then_some(field.kind));
         }
-        let kind = match field.kind.base {
-            Base::Characters => Type::one(Base::String),
-            _ => field.kind,
-        };
+        let kind = own_type(field);
         let is_named = by_name && matches!(argument.expression.origin, Origin::Named(_));
         Ok((is_named || kind.base.is_text()).then_some(kind))
     }
@@ -137,6 +143,7 @@ impl<'a, P: Armed> Attached<'a, P> {
     pub fn arguments(&self, definition: &Definition, symbols: &dyn Symbols) -> Result<Arguments, Error> {
         let (others, mut kept) = match self.0.described {
             Some(_) => (Vec::new(), Vec::new()),
+            None if self.0.is_synthetic() => (recorded(&self.0.format)?, Vec::new()),
             None => resolve::arguments(&self.0.definition, symbols)
                 .map_err(|Refusal { problem, reason }| definition.error(1, problem, reason))?,
         };
@@ -158,6 +165,10 @@ impl<'a, P: Armed> Attached<'a, P> {
             let fetch = fetch.map_err(|Refusal { problem, reason }| definition.error_of(number, problem, reason))?;
             fallible::push(&mut fetches, fetch)?;
         }
+        for argument in &self.tested(definition)? {
+            let fetch = fetch(argument).map_err(|Refusal { reason, .. }| definition.error_in_filter(0, reason))?;
+            fallible::push(&mut fetches, fetch)?;
+        }
         Ok((fetches, kept))
     }
 
@@ -171,6 +182,9 @@ impl<'a, P: Armed> Attached<'a, P> {
             None => others.get(number).ok_or(Problem::AttachedField)?.try_copy()?,
         };
         let (outer, kind) = (&argument.expression.reads, argument.kind);
+        if field.is_stack() {
+            return Err(Refusal::new(Problem::Text, "this field is a stack: it cannot be fetched"));
+        }
         let is_text = field.kind.base == Base::Characters || field.kind.base.is_text();
         let is_number = field.kind.count == 0 && !is_text;
         if !is_number {
@@ -228,6 +242,28 @@ impl<'a, P: Armed> Attached<'a, P> {
         };
         Ok(Fetch { source, reads, taken })
     }
+}
+
+/// Returns the type with which a field is fetched as it is.
+fn own_type(field: &Field) -> Type {
+    match field.kind.base {
+        Base::Characters => Type::one(Base::String),
+        _ => field.kind,
+    }
+}
+
+/// Returns what the fields of a synthetic event with this `format` are in its record.
+fn recorded(format: &Format) -> Result<Vec<Fetch>, OutOfMemory> {
+    let fetch = |field: &Field| {
+        let word = (field.offset / 8) as u16;
+        let source = match field.kind.base {
+            Base::Characters => Source::Fixed(word),
+            base if base.is_text() => Source::Located(word),
+            _ => Source::Entry(word),
+        };
+        Fetch { source, reads: Vec::new(), taken: Taken::Whole }
+    };
+    fallible::collect(format.arguments().iter().map(fetch))
 }
 
 /// Whether a variable of event probes is the name of the task, if no field has this name.

@@ -9,6 +9,7 @@ use fallible::{Arc, OutOfMemory};
 use super::{Armed, Form};
 use crate::compiled::{self, Code, Compiled};
 use crate::definition::{Definition, Kind};
+use crate::filter::Filter;
 use crate::format::Format;
 use crate::recorder::Recorder;
 use crate::trigger::Plan;
@@ -34,6 +35,8 @@ pub struct Event<P> {
     pub(super) format: Format,
     /// The description of a static event.
     pub(super) described: Option<&'static Description>,
+    /// The filter in the definition: the hits that it rejects do not count.
+    pub(super) gate: Option<Filter>,
 }
 
 /// A probe to exchange with that of an event; after the exchange, the probe that the event had before.
@@ -66,9 +69,9 @@ impl<P> Event<P> {
         format: Format,
         recorder: Arc<Recorder>,
     ) -> Self {
-        let (probe, compiled, before, described) = (None, None, [0; 2], None);
+        let (probe, compiled, before, described, gate) = (None, None, [0; 2], None, None);
         let (form, serial) = (Form::Full, 0);
-        Self { probe, compiled, recorder, form, before, number, serial, address, definition, format, described }
+        Self { probe, compiled, recorder, form, before, number, serial, address, definition, format, described, gate }
     }
 }
 
@@ -76,7 +79,7 @@ impl<P: Armed> Event<P> {
     /// Registers a probe to exchange with this one, not armed, if this `plan` needs other code in the stub. `None` if
     /// the code stays.
     pub(crate) fn other_probe(&self, plan: Option<&Plan>) -> Result<Option<OtherProbe<P>>, OutOfMemory> {
-        if self.is_synthetic() || self.is_only_for_triggers() {
+        if self.is_synthetic() || self.is_on_synthetic() || self.is_only_for_triggers() {
             return Ok(None);
         }
         let kind = self.definition.kind;
@@ -161,13 +164,13 @@ impl<P: Armed> Event<P> {
         self.number
     }
 
-    /// Returns the virtual address of the probe; 0 for a synthetic event.
+    /// Returns the virtual address of the probe; 0 for a synthetic event, and for one that is on it.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Returns the probe; `None` for a synthetic event.
+    /// Returns the probe; `None` for a synthetic event, and for one that is on it.
     #[must_use]
     pub fn probe(&self) -> Option<&P> {
         self.probe.as_ref()
@@ -177,6 +180,17 @@ impl<P: Armed> Event<P> {
     #[must_use]
     pub fn is_synthetic(&self) -> bool {
         self.definition.kind == Kind::Synthetic
+    }
+
+    /// Whether the event is on a synthetic one, each record of which is a hit of it, and has no probe.
+    #[must_use]
+    pub fn is_on_synthetic(&self) -> bool {
+        self.definition.kind == Kind::OnSynthetic
+    }
+
+    /// Returns the filter in the definition: the hits that it rejects do not count.
+    pub(crate) fn gate(&self) -> Option<&Filter> {
+        self.gate.as_ref()
     }
 
     /// Whether the event can be hit; for a synthetic event, whether triggers may record it.

@@ -25,6 +25,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
+use core::sync::atomic::Ordering::Relaxed;
 
 use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
@@ -36,14 +37,16 @@ pub(crate) use list::Listed;
 pub use resolve::{Refusal, resolve};
 
 use crate::compiled::Compiled;
-use crate::definition::{Base, Definition, Error, Family, Kind, Problem, Removal};
-use crate::format::{self, Format, Shape};
+use crate::definition::{Argument, Base, Definition, Error, Family, Kind, Problem, Removal};
+use crate::filter::{self, Filter, FindFunction};
+use crate::format::{self, Format, Shape, Type};
 use crate::functions::Functions;
 use crate::host::Symbols;
 use crate::options::Options;
 use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, PRINT_EVENT, Recorder};
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
-use crate::trigger::Plan;
+use crate::trigger::settings::Settings;
+use crate::trigger::{Manner, Plan};
 use attached::Attached;
 use event::code;
 use trace::{Pipe, SnapshotFile};
@@ -88,8 +91,21 @@ impl<E> From<OutOfMemory> for Unplaced<E> {
     }
 }
 
-/// Makes the plan of a probe from its recorder, the layout of its records and its virtual address. `None` means record every hit.
-type MakePlan<'a> = dyn Fn(&Recorder, &Format, u64) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
+/// Makes the plan of a probe from its recorder, the layout of its records, its virtual address and the filter in its
+/// definition. `None` means record every hit.
+type MakePlan<'a> = dyn Fn(&Recorder, &Format, u64, Option<&Filter>) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
+
+/// Parses the filter in `definition`, which tests fields that `format` has.
+fn gate(definition: &Definition, format: &Format, functions: FindFunction) -> Result<Option<Filter>, Error> {
+    let Some(text) = &definition.filter else { return Ok(None) };
+    Filter::parse(text, &format.fields_of_filter()?, functions).map(Some).map_err(|error| match error.problem {
+        filter::Problem::OutOfMemory => OutOfMemory.into(),
+        problem => {
+            let at = text.char_indices().take_while(|(at, _)| *at < error.column).count();
+            definition.error_in_filter(at, fallible::format(format_args!("{problem}")).ok())
+        }
+    })
+}
 
 impl<P: Armed> Events<P> {
     /// Makes a list without events, whose records will go to `rings`.
@@ -119,17 +135,22 @@ impl<P: Armed> Events<P> {
     }
 
     /// Defines an event, which is then disabled. If the event exists, adds another probe to it, which is armed if the
-    /// other probes are. The new probe records every hit.
+    /// other probes are. The new probe records every hit that the filter in the definition accepts, if there is one. That
+    /// filter cannot name functions.
     ///
     /// # Errors
     ///
     /// Returns why not, with the position in the definition's line. Then nothing has changed.
     pub fn define(&mut self, definition: Definition, symbols: &dyn Symbols) -> Result<(), Error> {
-        self.define_with(definition, symbols, &|_, _, _| Ok(None))
+        self.define_with(definition, symbols, FindFunction::NONE, &|recorder, _, _, gate| {
+            let manner = Manner { gate, ..Manner::INSIDE };
+            Settings::new(true)?.plan(None, manner, &|number| recorder.source(number))
+        })
     }
 
-    /// Defines an event as [`define`](Self::define) does, but with a plan: `plan` makes it from the recorder, the
-    /// layout of the records and the virtual address of the probe. The plan applies from the first hit on.
+    /// Defines an event as [`define`](Self::define) does, but with a plan, which applies from the first hit on: `plan`
+    /// makes it from the recorder, the layout of the records, the virtual address of the probe, and the filter in the
+    /// definition, which may name `functions`.
     ///
     /// # Errors
     ///
@@ -138,12 +159,15 @@ impl<P: Armed> Events<P> {
         &mut self,
         mut definition: Definition,
         symbols: &dyn Symbols,
+        functions: FindFunction,
         plan: &MakePlan<'_>,
     ) -> Result<(), Error> {
+        let mut tested = Vec::new();
         match self.attached(&definition)? {
             Some(attached) => {
                 definition.kind = attached.kind();
                 attached.settle(&mut definition)?;
+                tested = attached.tested(&definition)?;
             }
             None => typed::settle(&mut definition, symbols)?,
         }
@@ -167,9 +191,11 @@ impl<P: Armed> Events<P> {
             }
         }
         let sibling = sibling.map(|(number, enabled, _)| (number, enabled));
-        let shape = if definition.kind == Kind::Probe { Shape::Probe } else { Shape::Return };
-        let fields = definition.arguments.iter().map(|argument| (argument.name.as_str(), argument.kind));
-        let mut format = Format::new(shape, fields)?;
+        let shape = if matches!(definition.kind, Kind::Return { .. }) { Shape::Return } else { Shape::Probe };
+        fn named(argument: &Argument) -> (&str, Type) {
+            (&argument.name, argument.kind)
+        }
+        let mut format = Format::with_tested(shape, definition.arguments.iter().map(named), tested.iter().map(named))?;
         if definition.family.is_attached() {
             format.attached = Some(fallible::format(format_args!("{}", definition.place))?);
         }
@@ -190,16 +216,25 @@ impl<P: Armed> Events<P> {
         };
         let records_names =
             definition.arguments.iter().any(|argument| argument.kind.base == format::Base::SymbolString);
-        let functions = match (records_names, &self.functions) {
+        let functions_of_names = match (records_names, &self.functions) {
             (false, _) => None,
             (true, Some(functions)) => Some(functions.clone()),
             (true, None) => Some(Functions::new(symbols)?),
         };
         let entry = fallible::boxed_slice(entry)?;
-        let recorder = Recorder::new(number, &format, &fetches, entry, functions.clone(), self.rings)?;
+        let recorder = Recorder::new(number, &format, &fetches, entry, functions_of_names.clone(), self.rings)?;
         let recorder = Arc::try_new(recorder)?;
-        let plan = plan(&recorder, &format, address)?;
-        let mut event = Event::new(number, address, definition, format, recorder);
+        let gate = gate(&definition, &format, functions)?;
+        let plan = plan(&recorder, &format, address, gate.as_ref())?;
+        let mut event = Event { gate, ..Event::new(number, address, definition, format, recorder) };
+        if event.is_on_synthetic() {
+            self.reserve()?;
+            // The recorder is new, so there is no old plan.
+            drop(event.recorder.plan().replace(plan));
+            self.push(event);
+            self.functions = functions_of_names.or(self.functions.take());
+            return Ok(());
+        }
         let is_armed = sibling.is_some_and(|(_, enabled)| enabled);
         let probe = self.register(&mut event, plan, symbols, is_armed).map_err(|unplaced| match unplaced {
             Unplaced::OutOfMemory => OutOfMemory.into(),
@@ -209,7 +244,7 @@ impl<P: Armed> Events<P> {
             }
         })?;
         self.push(Event { probe: Some(probe), ..event });
-        self.functions = functions.or(self.functions.take());
+        self.functions = functions_of_names.or(self.functions.take());
         Ok(())
     }
 
@@ -219,6 +254,13 @@ impl<P: Armed> Events<P> {
         self.serial += 1;
         self.changes += 1;
         self.events.push(Event { serial: self.serial, ..event });
+    }
+
+    /// Reserves room for a further event, and for the format of each event, so that removing one needs no memory.
+    fn reserve(&mut self) -> Result<(), OutOfMemory> {
+        self.events.try_reserve(1)?;
+        self.removed.try_reserve(self.events.len() + 1)?;
+        Ok(())
     }
 
     /// Registers a probe for `event`, which has none and is in no list, and reserves room for the event. Arms the probe if
@@ -239,9 +281,7 @@ impl<P: Armed> Events<P> {
         event.compiled = code.map(Compiled::new).transpose()?;
         // The recorder is new, so there is no old plan.
         drop(recorder.plan().replace(plan));
-        self.events.try_reserve(1).map_err(OutOfMemory::from)?;
-        // Reserved now, so that removing an event needs no memory.
-        self.removed.try_reserve(self.events.len() + 1).map_err(OutOfMemory::from)?;
+        self.reserve()?;
         let is_call = recorder.is_of_a_call() && symbols.is_call(event.address);
         event.form = if is_call { Form::Call } else { Form::Full };
         let insertion = event.compiled.as_ref().and_then(Compiled::insertion);
@@ -278,6 +318,20 @@ impl<P: Armed> Events<P> {
             let Base::Event(group, event) = &definition.place.base else { return false };
             *event == other.event && group.as_ref().map_or(other.kind == Kind::Static, |group| *group == other.group)
         })
+    }
+
+    /// Returns the events that are on the synthetic event `other`.
+    pub(crate) fn attached_to<'a>(&'a self, other: &'a Event<P>) -> impl Iterator<Item = &'a Event<P>> {
+        let is_on = move |event: &&Event<P>| {
+            let Base::Event(Some(group), name) = &event.definition.place.base else { return false };
+            event.is_on_synthetic() && other.is_synthetic() && other.is(Some(group), Some(name))
+        };
+        self.events.iter().filter(is_on)
+    }
+
+    /// Whether an event is on the synthetic event `other`, which then cannot be removed.
+    pub fn is_attached(&self, other: &Event<P>) -> bool {
+        self.attached_to(other).next().is_some()
     }
 
     /// Returns a number that neither an event nor a record has.
@@ -327,8 +381,10 @@ impl<P: Armed> Events<P> {
     pub(crate) fn take(&mut self, at: usize) {
         let Event { probe, compiled, recorder, number, definition, format, .. } = self.events.remove(at);
         self.changes += 1;
-        // A hit may use the recorder and the code until the probe is unregistered.
+        // A hit may use the recorder and the code until the probe is unregistered. The plan of a synthetic event that this
+        // one is on shares the recorder.
         drop(probe);
+        recorder.armed.store(false, Relaxed);
         drop((compiled, recorder));
         if !self.events.iter().any(|other| other.is_sibling(&definition)) {
             // The definition has reserved room for it.

@@ -194,7 +194,7 @@ pub(super) fn keep(value: EntryValue, kept: &mut Vec<EntryValue>) -> Result<Sour
     if index == kept.len() {
         fallible::push(kept, value)?;
     }
-    Ok(Source::Entry(index as u8))
+    Ok(Source::Entry(index as u16))
 }
 
 /// Returns what an expression without a name fetches.

@@ -40,10 +40,10 @@ impl<P> Event<P> {
         self.is_of_probe() || self.definition.kind == Kind::Synthetic
     }
 
-    /// Whether it was defined as a probe.
+    /// Whether it was defined as a probe; one on a synthetic event is such a one.
     #[must_use]
     pub fn is_of_probe(&self) -> bool {
-        matches!(self.definition.kind, Kind::Probe | Kind::Return { .. })
+        matches!(self.definition.kind, Kind::Probe | Kind::Return { .. } | Kind::OnSynthetic)
     }
 }
 

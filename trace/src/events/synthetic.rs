@@ -37,8 +37,7 @@ impl<P: Armed> Events<P> {
         let definition = Definition::of_synthetic(name)?;
         let number = self.free_number().ok_or(OutOfMemory)?;
         let recorder = Arc::try_new(Recorder::new(number, &format, &[], Box::default(), None, self.rings)?)?;
-        self.events.try_reserve(1).map_err(OutOfMemory::from)?;
-        self.removed.try_reserve(self.events.len() + 1).map_err(OutOfMemory::from)?;
+        self.reserve()?;
         self.push(Event::new(number, 0, definition, format, recorder));
         Ok(Ok(()))
     }
@@ -47,7 +46,7 @@ impl<P: Armed> Events<P> {
     ///
     /// # Errors
     ///
-    /// Returns [`Problem::Busy`] if one of them `is_busy`. Then none is removed.
+    /// Returns [`Problem::Busy`] if one of them `is_busy`, or if another event is on one. Then none is removed.
     pub fn remove_synthetic(
         &mut self,
         name: Option<&str>,
@@ -55,7 +54,8 @@ impl<P: Armed> Events<P> {
     ) -> Result<usize, Problem> {
         let is_meant =
             |event: &Event<P>| event.is_synthetic() && name.is_none_or(|name| event.definition.event == name);
-        if self.events.iter().any(|event| is_meant(event) && is_busy(event)) {
+        let is_used = |event: &Event<P>| is_busy(event) || self.is_attached(event);
+        if self.events.iter().any(|event| is_meant(event) && is_used(event)) {
             return Err(Problem::Busy);
         }
         let mut count = 0;

@@ -30,6 +30,7 @@ mod commands;
 mod instance;
 mod linked;
 mod scarce;
+mod tested;
 mod typed;
 
 struct Names;

@@ -24,6 +24,7 @@ mod range;
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::{fmt, ops};
 
 use fallible::{OutOfMemory, TryClone};
@@ -36,6 +37,8 @@ use crate::fetch::{Register, Word};
 use crate::format::Field;
 use crate::host::Clock;
 
+/// The name that Linux's `error_log` has before an error of a filter.
+pub const FILTER_LOG: &str = "event filter parse error";
 /// The longest filter, in bytes.
 pub const LENGTH_MAX: usize = 4095;
 /// The limit for strings in filters, in bytes; a string must be shorter.
@@ -83,6 +86,27 @@ impl Filter {
             }
         }
         Ok(mapped)
+    }
+
+    /// Returns the filter of the hits that both accept, with the text of `other`.
+    pub(crate) fn and(&self, other: &Self) -> Result<Self, OutOfMemory> {
+        let (mut first, second) = (self.try_clone()?, other.try_clone()?);
+        let before = Next::try_from(first.tests.len()).map_err(|_| OutOfMemory)?;
+        let mut tests = Vec::new();
+        tests.try_reserve_exact(first.tests.len() + second.tests.len())?;
+        let next = |next: Next| if next == ACCEPT { before } else { next };
+        for test in &mut first.tests {
+            (test.yes, test.no) = (next(test.yes), next(test.no));
+        }
+        // No step leads to a test that a number has no room for, as each filter is too short for so many.
+        let shifted = |next: Next| if next >= REJECT { next } else { next.saturating_add(before) };
+        tests.extend(first.tests);
+        tests.extend(second.tests.into_iter().map(|Test { question, yes, no }| Test {
+            question,
+            yes: shifted(yes),
+            no: shifted(no),
+        }));
+        Ok(Self { text: second.text, tests: fallible::boxed_slice(tests)? })
     }
 
     /// Whether both filters have the same text.

@@ -15,7 +15,8 @@
 //!
 //! A text has a `__data_loc` word among the fields: its low half is the offset of the text in the record, its high half
 //! the length including the zero at the end. A length of 0 means that the text could not be read. After the last field,
-//! each array of numbers has a word that says which of its values could not be read; `format` does not show it.
+//! each array of numbers has a word that says which of its values could not be read; `format` does not show it. Nor
+//! does it show the fields before these words that only the filter in the definition of an event probe tests.
 //!
 //! Code that filters, counts or prints records uses only the [`Field`]s and the bytes.
 
@@ -89,6 +90,8 @@ pub struct Format {
     /// Of an event that is on another one (`t` and `e`): that one as the definition names it. It is printed instead of
     /// the address.
     pub attached: Option<String>,
+    /// The fields after the arguments that only the filter in the definition tests.
+    pub(crate) tested: Vec<Field>,
 }
 
 impl Field {
@@ -189,6 +192,16 @@ impl Format {
     ///
     /// Fails if there is no memory for the fields.
     pub fn new<'a>(shape: Shape, arguments: impl IntoIterator<Item = (&'a str, Type)>) -> Result<Self, OutOfMemory> {
+        Self::with_tested(shape, arguments, [])
+    }
+
+    /// Makes the format of an event with these arguments and with fields that only the filter in its definition
+    /// tests, each a name and a type.
+    pub(crate) fn with_tested<'a>(
+        shape: Shape,
+        arguments: impl IntoIterator<Item = (&'a str, Type)>,
+        tested: impl IntoIterator<Item = (&'a str, Type)>,
+    ) -> Result<Self, OutOfMemory> {
         const UNSIGNED_LONG: Base = Base::Unsigned(Width::W64);
         let mut fields = Self::common()?;
         match shape {
@@ -205,7 +218,8 @@ impl Format {
             Shape::Synthetic | Shape::Static => {}
         }
         let mut offset = shape.size();
-        for (number, (name, kind)) in arguments.into_iter().enumerate() {
+        let mut number = 0;
+        let mut field = |(name, kind): (&str, Type)| -> Result<Field, OutOfMemory> {
             let field = Field {
                 name: Cow::Owned(fallible::copy(name)?),
                 text: kind.field_text()?,
@@ -217,13 +231,18 @@ impl Format {
                 fault: (number < FAULTS).then_some(number as u8),
             };
             offset += field.size;
-            fallible::push(&mut fields, field)?;
-        }
-        for field in fields.iter_mut().filter(|field| field.kind.count > 0 && !field.kind.base.is_text()) {
+            number += 1;
+            Ok(field)
+        };
+        arguments.into_iter().try_for_each(|argument| fallible::push(&mut fields, field(argument)?))?;
+        let mut tested = fallible::collect_results(tested.into_iter().map(field))?;
+        for field in
+            fields.iter_mut().chain(&mut tested).filter(|field| field.kind.count > 0 && !field.kind.base.is_text())
+        {
             field.unread = Some(offset);
             offset += UNREAD;
         }
-        Ok(Self { shape, fields, print: None, attached: None })
+        Ok(Self { shape, fields, print: None, attached: None, tested })
     }
 
     fn common() -> Result<Vec<Field>, OutOfMemory> {
@@ -250,7 +269,7 @@ impl Format {
             offset += if base == Base::Characters { synthetic::TEXT_SIZE } else { WORD };
             fallible::push(&mut fields, field)?;
         }
-        Ok(Self { shape: Shape::Synthetic, fields, print: None, attached: None })
+        Ok(Self { shape: Shape::Synthetic, fields, print: None, attached: None, tested: Vec::new() })
     }
 
     /// Returns the fields of the arguments.
@@ -265,6 +284,22 @@ impl Format {
         self.fields.get(before..).unwrap_or(&[])
     }
 
+    /// Returns the fields of all that is fetched: of the arguments, and then those that only the filter in the
+    /// definition tests.
+    pub(crate) fn fetched(&self) -> impl Iterator<Item = &Field> + Clone {
+        self.arguments().iter().chain(&self.tested)
+    }
+
+    /// Returns the fields for the filter in the definition: those that every event has, and those that it tests.
+    pub(crate) fn fields_of_filter(&self) -> Result<Vec<Field>, OutOfMemory> {
+        let mut fields = Self::common()?;
+        for &Field { ref name, ref text, offset, size, signed, kind, unread, fault } in &self.tested {
+            let (name, text) = (Cow::Owned(fallible::copy(name)?), Cow::Owned(fallible::copy(text)?));
+            fallible::push(&mut fields, Field { name, text, offset, size, signed, kind, unread, fault })?;
+        }
+        Ok(fields)
+    }
+
     /// Returns the field of this name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&Field> {
@@ -274,13 +309,13 @@ impl Format {
     /// Returns the size of the fields in bytes, with the words about arrays and without texts.
     #[must_use]
     pub fn size(&self) -> usize {
-        let arrays = self.fields.iter().filter(|field| field.unread.is_some()).count();
+        let arrays = self.fields.iter().chain(&self.tested).filter(|field| field.unread.is_some()).count();
         let end = |field: &Field| match (self.shape, field.kind.base) {
             (Shape::Synthetic, Base::Characters) => field.offset + synthetic::TEXT_SIZE,
             (Shape::Synthetic, _) => field.offset + WORD,
             _ => field.offset + field.size,
         };
-        let size = self.fields.last().map_or(0, end) + UNREAD * arrays;
+        let size = self.tested.last().or(self.fields.last()).map_or(0, end) + UNREAD * arrays;
         if self.shape == Shape::Static { size.next_multiple_of(WORD) } else { size }
     }
 

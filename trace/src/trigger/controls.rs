@@ -28,7 +28,7 @@ use crate::definition::{self, Definition};
 use crate::errno::Errno;
 use crate::error_log::ErrorLog;
 use crate::events::{Armed, Event, Events};
-use crate::filter::{self, FindFunction};
+use crate::filter::{self, Filter, FindFunction};
 use crate::format::Field;
 use crate::histogram::OtherEvents;
 use crate::host::{Clock, Symbols};
@@ -283,16 +283,19 @@ impl Controls {
     }
 
     /// Makes the plan of the probe of `recorder` at the virtual address `address`; `None` means record every hit. A
-    /// return event is hit in the caller after the return; x30 is then not the return address of the probed code.
+    /// return event is hit in the caller after the return; x30 is then not the return address of the probed code. `gate`
+    /// is the filter in the definition. `attached` are the recorders of the armed events on a synthetic one.
     fn plan(
         &self,
         settings: &Settings,
         recorder: &Recorder,
         fields: &[Field],
         address: u64,
+        gate: Option<&Filter>,
+        attached: &[Arc<Recorder>],
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let in_link = !recorder.is_of_returns() && (self.services.in_link)(address);
-        let manner = Manner { in_link, stacks: self.stacks, followed: self.followed.as_ref() };
+        let manner = Manner { in_link, stacks: self.stacks, followed: self.followed.as_ref(), gate, attached };
         let restricted = self.restriction.filter(settings.filter(), fields, self.services.functions)?;
         settings.plan(restricted.as_ref(), manner, &|number| recorder.source(number))
     }
@@ -310,7 +313,7 @@ impl Controls {
     }
 
     fn refuse_filter(&mut self, text: &str, error: &filter::Error) -> Errno {
-        self.refuse("event filter parse error", &error.problem, text, error.column.min(text.len()));
+        self.refuse(filter::FILTER_LOG, &error.problem, text, error.column.min(text.len()));
         Errno::Invalid
     }
 
@@ -345,8 +348,10 @@ impl Controls {
         symbols: &dyn Symbols,
     ) -> Result<(), definition::Error> {
         let settings = self.get((&*definition.group, &*definition.event));
-        events.define_with(definition, symbols, &|recorder, format, address| match settings {
-            Some(settings) => self.plan(settings, recorder, &format.fields, address),
+        let functions = self.services.functions;
+        events.define_with(definition, symbols, functions, &|recorder, format, address, gate| match settings {
+            Some(settings) => self.plan(settings, recorder, &format.fields, address, gate, &[]),
+            // Disabled until it gets settings.
             None => Ok(None),
         })
     }

@@ -27,6 +27,7 @@ pub use parse::{Error, Kind, Request};
 use crate::filter::{Filter, FindFunction, Number, Test, WordQuestion};
 use crate::format::Field;
 use crate::histogram::{Histogram, Key, Tally};
+use crate::recorder::Recorder;
 use crate::ring::Rings;
 use crate::tracer::Recording;
 use followed::Followed;
@@ -55,6 +56,8 @@ pub struct Plan {
     pub(crate) followed: Option<Arc<Followed>>,
     /// Whether a trigger records synthetic events.
     pub(crate) emits: bool,
+    /// Of a synthetic event: the recorders of the armed events that are on it.
+    pub(crate) attached: Box<[Arc<Recorder>]>,
     /// Whether nothing in the plan looks at the record, so that a record is made only if it is kept.
     pub(crate) is_direct: bool,
     /// The filter, if the plan only records what the filter accepts, and the filter looks only at words.
@@ -86,9 +89,9 @@ impl Plan {
         manner: Manner<'_>,
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Self, OutOfMemory> {
-        let Manner { in_link, stacks, followed } = manner;
-        let filter = filter.map(|filter| filter.map(number)).transpose()?;
-        let triggers = fallible::collect_results(triggers.iter().map(|trigger| Bound::new(trigger, number)))?;
+        let Manner { in_link, stacks, followed, gate, attached } = manner;
+        let filter = gated(gate, filter, number)?;
+        let triggers = fallible::collect_results(triggers.iter().map(|trigger| Bound::new(trigger, gate, number)))?;
         let triggers = fallible::boxed_slice(triggers)?;
         let is_direct = !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(Bound::needs_record);
         let has_conditional_trigger = triggers.iter().any(Bound::is_conditional);
@@ -96,6 +99,7 @@ impl Plan {
         let only_filters = triggers.is_empty() && !stacks && followed.is_none();
         let words = filter.as_ref().filter(|_| only_filters).map(Filter::words).transpose()?.flatten();
         let followed = followed.cloned();
+        let attached = fallible::boxed_slice(attached.iter().cloned())?;
         Ok(Self {
             filter,
             triggers,
@@ -106,6 +110,7 @@ impl Plan {
             stacks,
             followed,
             emits,
+            attached,
             is_direct,
             words,
         })
@@ -125,7 +130,7 @@ impl Plan {
         if filter.is_none() && !stacks && followed.is_none() {
             return Ok(None);
         }
-        let manner = Manner { in_link: true, stacks, followed };
+        let manner = Manner { stacks, followed, ..Manner::AT_ENTRY };
         let recording = Arc::try_new(Switch::new(true))?;
         fallible::boxed(Self::new(filter.as_ref(), &[], recording, Some(true), manner, number)?).map(Some)
     }
@@ -151,15 +156,29 @@ pub(crate) struct Manner<'a> {
     pub stacks: bool,
     /// The tasks whose hits are recorded, if children follow them.
     pub followed: Option<&'a Arc<Followed>>,
+    /// The filter of the hits that count at all, for records and for triggers.
+    pub gate: Option<&'a Filter>,
+    /// Of a synthetic event: the recorders of the armed events that are on it.
+    pub attached: &'a [Arc<Recorder>],
 }
 
-#[cfg(test)]
 impl Manner<'_> {
     /// At the entry of a function.
-    pub const AT_ENTRY: Self = Self { in_link: true, stacks: false, followed: None };
+    pub const AT_ENTRY: Self = Self { in_link: true, ..Self::INSIDE };
     /// At another instruction.
-    #[cfg(not(loom))]
-    pub const INSIDE: Self = Self { in_link: false, stacks: false, followed: None };
+    pub const INSIDE: Self = Self { in_link: false, stacks: false, followed: None, gate: None, attached: &[] };
+}
+
+/// Returns the filter of the hits that both `gate` and `filter` accept, with `number` applied to each number.
+fn gated(
+    gate: Option<&Filter>,
+    filter: Option<&Filter>,
+    number: &dyn Fn(Number) -> Number,
+) -> Result<Option<Filter>, OutOfMemory> {
+    match (gate, filter) {
+        (Some(gate), Some(filter)) => gate.and(filter)?.map(number).map(Some),
+        (one, other) => one.or(other).map(|filter| filter.map(number)).transpose(),
+    }
 }
 
 /// What a hit has to do.
@@ -173,8 +192,12 @@ pub(crate) enum Task<'a> {
 }
 
 impl Bound {
-    fn new(trigger: &Arc<Trigger>, number: &dyn Fn(Number) -> Number) -> Result<Self, OutOfMemory> {
-        let filter = trigger.filter.as_ref().map(|filter| filter.map(number)).transpose()?;
+    fn new(
+        trigger: &Arc<Trigger>,
+        gate: Option<&Filter>,
+        number: &dyn Fn(Number) -> Number,
+    ) -> Result<Self, OutOfMemory> {
+        let filter = gated(gate, trigger.filter.as_ref(), number)?;
         let histogram = match &trigger.action {
             Action::Histogram(histogram) => Some(histogram),
             _ => None,

@@ -27,6 +27,8 @@ pub struct Settings {
     enabled: bool,
     /// The number of triggers of other events that can enable or disable this one, or its histograms.
     targeted: usize,
+    /// Of a synthetic event: the number of armed events that are on it.
+    attached: usize,
     filter: Option<Filter>,
     /// The contents of the file `filter`, if it shows an error.
     refused_filter: Option<String>,
@@ -43,6 +45,7 @@ impl TryClone for Settings {
         Ok(Self {
             enabled: self.enabled,
             targeted: self.targeted,
+            attached: self.attached,
             filter: self.filter.try_clone()?,
             refused_filter: self.refused_filter.try_clone()?,
             triggers: fallible::collect(self.triggers.iter().cloned())?,
@@ -93,6 +96,7 @@ impl Settings {
         Ok(Self {
             enabled,
             targeted: 0,
+            attached: 0,
             filter: None,
             refused_filter: None,
             triggers: Vec::new(),
@@ -109,7 +113,7 @@ impl Settings {
     }
 
     fn is_soft(&self) -> bool {
-        self.targeted > 0 || !self.triggers.is_empty()
+        self.targeted > 0 || self.attached > 0 || !self.triggers.is_empty()
     }
 
     /// Makes the plan for the handlers of a probe; `None` means record every hit. A disabled event has a plan, too,
@@ -125,7 +129,7 @@ impl Settings {
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let filter = restricted.or(self.filter.as_ref());
-        let is_plain = !manner.stacks && manner.followed.is_none();
+        let is_plain = !manner.stacks && manner.followed.is_none() && manner.gate.is_none();
         if filter.is_none() && !self.is_soft() && self.enabled && is_plain {
             return Ok(None);
         }
@@ -166,6 +170,13 @@ impl Settings {
         if !self.is_soft() {
             self.set_enabled(self.enabled);
         }
+        is_change
+    }
+
+    /// Sets the number of armed events that are on this one. Returns whether it differs from the old one.
+    pub fn set_attached(&mut self, count: usize) -> bool {
+        let is_change = count != self.attached;
+        self.attached = count;
         is_change
     }
 

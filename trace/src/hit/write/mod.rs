@@ -30,7 +30,8 @@ pub struct Moment<'a> {
     pub address: u64,
     /// The return address, if the event is one of returns.
     pub return_address: Option<u64>,
-    /// The values that were saved at the entry of the function.
+    /// The values that were saved at the entry of the function; for an event on a synthetic one, the words of the record
+    /// of that.
     pub entry: &'a [u64],
 }
 
@@ -56,6 +57,28 @@ impl Recorder {
                         self.drain(registers, moment);
                     }
                 }
+            }
+        }
+    }
+
+    /// Records a hit of an event that is on a synthetic one, whose record is the `entry` of `moment`. Records that its
+    /// triggers make stay pending.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`record`](Self::record) applies.
+    #[inline(never)]
+    unsafe fn record_attached(&self, registers: Registers<'_>, moment: &Moment<'_>) {
+        if !self.armed.load(Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: the caller upholds the contract of `record` (see # Safety).
+        unsafe {
+            match self.plan.get() {
+                None if self.rings.is_on() => self.enter(None, registers, moment),
+                None => {}
+                Some(plan) if plan.is_direct => self.act(plan, registers, moment),
+                Some(plan) => self.enter(Some(plan), registers, moment),
             }
         }
     }

@@ -11,6 +11,7 @@ use super::{Controls, Name, name};
 use crate::definition::Definition;
 use crate::errno::Errno;
 use crate::events::{Armed, Event, Events, OtherProbe};
+use crate::recorder::Recorder;
 use crate::trigger::Plan;
 use crate::trigger::settings::Settings;
 
@@ -86,11 +87,23 @@ impl Controls {
         draft: Draft,
         disarmed: bool,
     ) -> Result<(), Errno> {
+        let mut draft = draft;
+        // A synthetic event's plan has the recorders of the armed events that are on it.
+        for event in events.all().filter(|event| event.is_synthetic()) {
+            let is_changed = |on: &Event<P>| draft.0.iter().any(|entry| entry.is_changed && is(on, entry));
+            if events.attached_to(event).any(is_changed) {
+                let count = events.attached_to(event).filter(|on| is_armed(on, &draft.0)).count();
+                draft.get_mut(name(event))?.set_attached(count);
+            }
+        }
         let Draft(mut entries) = draft;
         let mut staged = Vec::new();
         for (number, event) in events.all().enumerate() {
             let Some(entry) = entries.iter().find(|entry| entry.is_changed && is(event, entry)) else { continue };
-            let plan = self.plan(&entry.settings, event.recorder(), &event.format().fields, event.address())?;
+            let attached = attached(events, event, &entries)?;
+            let fields = &event.format().fields;
+            let (recorder, address) = (event.recorder(), event.address());
+            let plan = self.plan(&entry.settings, recorder, fields, address, event.gate(), &attached)?;
             let is_exempt = event.is_static() || event.is_of_commands();
             let is_to_be_armed = entry.settings.is_armed() && (!disarmed || is_exempt);
             // The stub of a disarmed probe is compiled when the probe is armed.
@@ -159,6 +172,13 @@ impl Controls {
     /// Puts a reset into effect. It only disarms, so nothing can fail.
     fn settle<P: Armed>(&mut self, events: &Events<P>) {
         retarget(&mut self.controls);
+        // The plan of a synthetic event may have recorders of events that are not armed any more.
+        for event in events.all().filter(|event| event.is_synthetic()) {
+            let count = events.attached_to(event).filter(|on| is_armed(on, &self.controls)).count();
+            if let Some(entry) = self.controls.iter_mut().find(|entry| is(event, entry)) {
+                entry.is_changed |= entry.settings.set_attached(count);
+            }
+        }
         for number in 0..self.controls.len() {
             let Some(entry) = self.controls.get_mut(number) else { break };
             entry.settings.settle();
@@ -167,10 +187,13 @@ impl Controls {
             }
             let Some(entry) = self.controls.get(number) else { break };
             for event in events.all().filter(|event| is(event, entry)) {
+                let attached = attached(events, event, &self.controls).unwrap_or_default();
                 if !entry.settings.is_armed() {
                     let _ = event.set_enabled(false);
                 }
-                let plan = self.plan(&entry.settings, event.recorder(), &event.format().fields, event.address());
+                let fields = &event.format().fields;
+                let (recorder, address) = (event.recorder(), event.address());
+                let plan = self.plan(&entry.settings, recorder, fields, address, event.gate(), &attached);
                 if let Ok(Some(old)) = plan.map(|plan| event.recorder().plan().replace(plan)) {
                     (self.services.synchronize)();
                     drop(old);
@@ -225,6 +248,21 @@ impl<P: Armed> Staged<P> {
             let _ = event.set_enabled(false);
         }
     }
+}
+
+/// Returns the recorders of the events on the synthetic event `event` that are armed by these settings; none, if it is
+/// another event.
+fn attached<P: Armed>(
+    events: &Events<P>,
+    event: &Event<P>,
+    entries: &[Entry],
+) -> Result<Vec<Arc<Recorder>>, OutOfMemory> {
+    let armed = events.attached_to(event).filter(|on| is_armed(on, entries));
+    fallible::collect(armed.map(|on| on.shared_recorder().clone()))
+}
+
+fn is_armed<P: Armed>(event: &Event<P>, entries: &[Entry]) -> bool {
+    entries.iter().any(|entry| is(event, entry) && entry.settings.is_armed())
 }
 
 fn is<P: Armed>(event: &Event<P>, entry: &Entry) -> bool {
