@@ -131,7 +131,18 @@ pub fn path(function: &Symbol<'_>) -> Result<String, OutOfMemory> {
 /// [`numbered`].
 pub fn functions(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     let (glob, wanted) = numbered(glob);
-    let (glob, paths) = (Glob::new(glob), paths());
+    matching(Glob::new(glob), wanted)
+}
+
+/// Returns the functions that `glob` means as [`functions`] does, but brackets in it also hold classes of characters: see
+/// [`Glob::with_classes`].
+pub fn functions_by_classes(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
+    let (glob, wanted) = numbered(glob);
+    matching(Glob::with_classes(glob), wanted)
+}
+
+fn matching(glob: Glob<'_>, wanted: Option<usize>) -> impl Iterator<Item = Symbol<'static>> {
+    let paths = paths();
     let mut end = 0;
     let all = table().into_iter().flat_map(|table| table.iter()).enumerate();
     let matching =

@@ -107,7 +107,7 @@ pub(crate) struct Stacks {
 /// Returns the functions that match `glob` and can be traced.
 pub(crate) fn traceable(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     let untraceable = probe::blacklist();
-    symbol::functions(glob).filter(move |function| {
+    symbol::functions_by_classes(glob).filter(move |function| {
         let address = function.address as usize;
         // A probe at the function of a static event listens to the event.
         !untraceable.contains(&address) && event::of_function(address).is_none()

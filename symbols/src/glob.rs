@@ -1,5 +1,8 @@
-//! Patterns for names of functions: the shell's wildcards `*` and `?`. Brackets have no special meaning, because names
-//! of Rust functions contain brackets.
+//! Patterns: the wildcards of a shell, `*` and `?`. In names of functions, brackets have no special meaning, because names
+//! of Rust functions contain brackets; in the other dialect they hold classes of characters.
+//!
+//! There is one matcher, for every kind of text and in both dialects. It is inlined into its callers: those that handle a
+//! hit must not call code outside of their region.
 
 /// Whether the whole of `name` matches `pattern`, in which `*` stands for any number of characters, including none, and
 /// `?` for exactly one. Every other character stands for itself.
@@ -10,8 +13,46 @@ pub fn glob_match(pattern: &str, name: &str) -> bool {
 }
 
 /// Whether a name that is given by its characters matches `pattern`, as [`glob_match`] does.
-pub fn glob_match_chars(pattern: &str, mut name: impl Iterator<Item = char> + Clone) -> bool {
-    let mut pattern = pattern.chars();
+pub fn glob_match_chars(pattern: &str, name: impl Iterator<Item = char> + Clone) -> bool {
+    glob_match_units::<false, _>(pattern.chars(), name)
+}
+
+/// Whether a name that is given by its characters matches `pattern`, in which brackets hold classes, as
+/// [`glob_match_units`] says.
+pub fn class_match_chars(pattern: &str, name: impl Iterator<Item = char> + Clone) -> bool {
+    glob_match_units::<true, _>(pattern.chars(), name)
+}
+
+/// A character or a byte.
+pub trait Unit: Copy + Ord {
+    /// Returns this ASCII character.
+    fn of(ascii: u8) -> Self;
+}
+
+impl Unit for char {
+    #[inline(always)]
+    fn of(ascii: u8) -> Self {
+        ascii as Self
+    }
+}
+
+impl Unit for u8 {
+    #[inline(always)]
+    fn of(ascii: u8) -> Self {
+        ascii
+    }
+}
+
+/// Whether `name` matches `pattern`, both given by their characters or their bytes, as [`glob_match`] does.
+///
+/// With `CLASSES`, `[…]` stands for one of the characters in it: `a-f` in it is each from the one to the other, a `]` that
+/// comes first is a `]`, and after `[!` it is one of all others. A `[` without a `]` stands for itself, and so does the
+/// character after a `\`.
+#[inline(always)]
+pub fn glob_match_units<const CLASSES: bool, U: Unit>(
+    mut pattern: impl Iterator<Item = U> + Clone,
+    mut name: impl Iterator<Item = U> + Clone,
+) -> bool {
     // Where to continue after a mismatch: after the last `*`, with one more character taken by it.
     let mut retry = None;
     loop {
@@ -19,12 +60,12 @@ pub fn glob_match_chars(pattern: &str, mut name: impl Iterator<Item = char> + Cl
         let mut name_rest = name.clone();
         match (pattern_rest.next(), name_rest.next()) {
             (None, None) => return true,
-            (Some('*'), _) => {
+            (Some(wanted), _) if wanted == U::of(b'*') => {
                 retry = Some((pattern_rest.clone(), name.clone()));
                 pattern = pattern_rest;
                 continue;
             }
-            (Some(wanted), Some(found)) if wanted == '?' || wanted == found => {
+            (Some(wanted), Some(found)) if element::<CLASSES, U>(wanted, &mut pattern_rest, found) => {
                 (pattern, name) = (pattern_rest, name_rest);
                 continue;
             }
@@ -41,9 +82,61 @@ pub fn glob_match_chars(pattern: &str, mut name: impl Iterator<Item = char> + Cl
     }
 }
 
+/// Whether the element of a pattern that begins with `wanted` matches `found`. Then `rest`, what follows `wanted`, is left
+/// at the next element.
+#[inline(always)]
+fn element<const CLASSES: bool, U: Unit>(wanted: U, rest: &mut (impl Iterator<Item = U> + Clone), found: U) -> bool {
+    if wanted == U::of(b'?') {
+        return true;
+    }
+    if CLASSES && wanted == U::of(b'[') {
+        let mut behind = rest.clone();
+        if let Some(is_in) = class(&mut behind, found) {
+            *rest = behind;
+            return is_in;
+        }
+    }
+    if CLASSES && wanted == U::of(b'\\') {
+        let mut behind = rest.clone();
+        if let Some(escaped) = behind.next() {
+            *rest = behind;
+            return escaped == found;
+        }
+    }
+    wanted == found
+}
+
+/// Whether `found` is in the class whose text after the `[` is at the beginning of `rest`, which is left after the `]`.
+/// `None` if the class is not closed.
+#[inline(always)]
+fn class<U: Unit>(rest: &mut (impl Iterator<Item = U> + Clone), found: U) -> Option<bool> {
+    let mut low = rest.next()?;
+    let is_negated = low == U::of(b'!');
+    if is_negated {
+        low = rest.next()?;
+    }
+    let mut is_in = false;
+    loop {
+        let mut high = low;
+        let mut behind = rest.clone();
+        if behind.next() == Some(U::of(b'-'))
+            && let Some(end) = behind.next()
+            && end != U::of(b']')
+        {
+            high = end;
+            *rest = behind;
+        }
+        is_in |= low <= found && found <= high;
+        low = rest.next()?;
+        if low == U::of(b']') {
+            return Some(is_in != is_negated);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::glob_match;
+    use super::{class_match_chars, glob_match, glob_match_units};
     use std::string::String;
 
     #[test]
@@ -65,6 +158,45 @@ mod tests {
             [("", "a"), ("?", ""), ("a", "ab"), ("a*b", "a"), ("*a", "ab"), ("a*b*c", "acb"), ("[ab]", "a")]
         {
             assert!(!glob_match(pattern, name), "{pattern} matches {name}");
+        }
+    }
+
+    #[test]
+    fn classes_are_those_of_linux() {
+        for (pattern, name) in [
+            ("[Ss]ha*", "sha256"),
+            ("[Ss]ha*", "Sha256"),
+            ("*[0-9]", "sha256"),
+            ("*[!a-z]", "sha256"),
+            ("a[]x]b", "a]b"),
+            ("a[!]x]b", "a-b"),
+            ("a[x-]b", "a-b"),
+            ("a[-x]b", "a-b"),
+            ("a[b", "a[b"),
+            ("[", "["),
+            ("[a-", "[a-"),
+            (r"a\*b", "a*b"),
+            (r"a\", r"a\"),
+            ("*[ab]*[cd]", "a-b-c-a-d"),
+            ("[\u{e0}-\u{ff}]", "\u{e9}"),
+        ] {
+            assert!(class_match_chars(pattern, name.chars()), "{pattern} does not match {name}");
+            if name.is_ascii() {
+                assert!(glob_match_units::<true, u8>(pattern.bytes(), name.bytes()), "{pattern} does not match {name}");
+            }
+        }
+        for (pattern, name) in [
+            ("[Ss]ha*", "tsha"),
+            ("[Ss]ha*", "[Ss]ha256"),
+            ("*[!0-9]", "sha256"),
+            ("a[]x]b", "a-b"),
+            ("a[!]x]b", "a]b"),
+            ("a[b", "ab"),
+            (r"a\*b", "axb"),
+            ("[a-c]", "d"),
+            ("[ab]", ""),
+        ] {
+            assert!(!class_match_chars(pattern, name.chars()), "{pattern} matches {name}");
         }
     }
 

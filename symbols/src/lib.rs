@@ -46,7 +46,7 @@ mod write;
 
 use crc::{CRC_32_ISO_HDLC, Crc};
 
-pub use glob::{glob_match, glob_match_chars};
+pub use glob::{Unit, class_match_chars, glob_match, glob_match_chars, glob_match_units};
 pub use inlined::{InlinedCopies, InlinedCopy, InlinedError, InlinedFunction, Passage, When};
 pub use table::{Symbol, SymbolError, SymbolTable};
 #[cfg(any(test, feature = "write"))]

@@ -8,7 +8,7 @@ use kprobes_trace::definition::single_colon;
 /// A pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern<'a> {
-    /// The name of a function, or one with `*` and `?`.
+    /// The name of a function, or one with `*`, `?` and `[…]`.
     pub glob: &'a str,
     /// What follows it after a `:`: a command of the function.
     pub command: Option<&'a str>,

@@ -188,7 +188,7 @@ pub(super) static NODES: [Node; 64] = [
     emptied("set_event_pid", settings::read_tasks, settings::clear_tasks, settings::write_tasks)
         .help("tasks whose hits alone are recorded (none: all); written: their numbers"),
     emptied("set_ftrace_filter", tracer::read_functions, tracer::clear_functions, tracer::write_functions).help(
-        "the functions that are traced; written: names and patterns with * and ?;\n\
+        "the functions that are traced; written: names, patterns with * ? and [a-z];\n\
          a leading `!` removes; `>` removes all others; if empty, all are traced;\n\
          FUNCTION:COMMAND[:COUNT] has a function do something when it is called:\n\
          traceon, traceoff, snapshot, stacktrace, enable_event:GROUP:EVENT,\n\

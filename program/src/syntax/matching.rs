@@ -6,7 +6,7 @@ use alloc::string::String;
 use core::str::Chars;
 
 use fallible::OutOfMemory;
-use kprobes_symbols::{glob_match, glob_match_chars};
+use kprobes_symbols::{class_match_chars, glob_match_chars};
 
 /// Returns whether `glob` matches the demangled path `name`, or the plain path of `name`: see [`plain_path`]. `*`
 /// stands for any run of characters, and `?` for one character.
@@ -20,27 +20,47 @@ pub fn matches(glob: &str, name: &str) -> bool {
 pub struct Glob<'a> {
     text: &'a str,
     longest_word: &'a [u8],
+    has_classes: bool,
+}
+
+/// Returns the longest word of a glob, which every name that it matches has.
+fn longest_word(text: &str) -> &[u8] {
+    let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.max_by_key(|word| word.len()).unwrap_or_default().as_bytes()
 }
 
 impl<'a> Glob<'a> {
     /// Prepares the glob `text`.
     #[must_use]
     pub fn new(text: &'a str) -> Self {
-        let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
-        Self { text, longest_word: words.max_by_key(|word| word.len()).unwrap_or_default().as_bytes() }
+        Self { text, longest_word: longest_word(text), has_classes: false }
+    }
+
+    /// Prepares the glob `text`, in which `[…]` also stands for one of the characters in it. As names have brackets of
+    /// their own, the glob matches what it would match without that meaning, too.
+    #[must_use]
+    pub fn with_classes(text: &'a str) -> Self {
+        let has_classes = text.contains('[');
+        // A word of a class may not be in a name that matches.
+        let longest_word = if has_classes { &[][..] } else { longest_word(text) };
+        Self { text, longest_word, has_classes }
     }
 
     /// Returns whether the glob matches `name`, as the function [`matches()`] does.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
-        glob_match(self.text, name) || self.may_match_plain(name) && glob_match_chars(self.text, plain_chars(name))
+        self.matches_chars(name.chars()) || self.may_match_plain(name) && self.matches_chars(plain_chars(name))
+    }
+
+    fn matches_chars(&self, name: impl Iterator<Item = char> + Clone) -> bool {
+        glob_match_chars(self.text, name.clone()) || self.has_classes && class_match_chars(self.text, name)
     }
 
     /// Returns whether the glob matches `name` or its plain path `plain`. Faster than [`matches`](Self::matches) where
     /// the plain path is at hand.
     #[must_use]
     pub fn matches_either(&self, name: &str, plain: &str) -> bool {
-        glob_match(self.text, name) || name.len() != plain.len() && glob_match(self.text, plain)
+        self.matches_chars(name.chars()) || name.len() != plain.len() && self.matches_chars(plain.chars())
     }
 
     /// Returns whether the plain path of `name` may match although `name` does not. This quick check rules out nearly
