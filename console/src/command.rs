@@ -110,6 +110,7 @@ static COMMANDS: [Command; 22] = [
     Command::new("cat", "PATH", "print a file", files::cat).more("cat trace N: the newest N hits"),
     Command::new("echo", "TEXT > PATH", "write a line to a file; `>>` appends", files::echo).more(
         "`>` overwrites, `>>` appends; quotes as in a shell; -n: without a newline;\n\
+         -e: with escapes, as \\n, \\0101 and \\x41;\n\
          $?: 1 if the previous line was refused, otherwise 0",
     ),
     Command::new("mkdir", "PATH", "make instances/NAME, a trace of its own", files::mkdir)

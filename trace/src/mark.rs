@@ -1,5 +1,5 @@
-//! Messages in the trace, between the records of events: texts written to `trace_marker`, and messages of the kernel
-//! itself by [`trace_printk!`](crate::trace_printk).
+//! Messages in the trace, between the records of events: texts written to `trace_marker`, bytes written to
+//! `trace_marker_raw`, and messages of the kernel itself by [`trace_printk!`](crate::trace_printk).
 //!
 //! That a text is written to `trace_marker` is also an event of the trace that it is written to, `ftrace:print`. It has no
 //! probe and is never recorded: the message is its record. But it fires triggers, before the message is recorded.
@@ -11,11 +11,12 @@ use core::ptr;
 use aarch64_kprobes::event::{Event, Field, Text};
 use aarch64_kprobes::exception::TrapFrame;
 
+use crate::errno::Errno;
 use crate::events::{Armed, Events};
 use crate::hit::Registers;
 use crate::hit::write::Moment;
 use crate::host::Context;
-use crate::recorder::PRINT_MAX;
+use crate::recorder::{PRINT_MAX, RAW_MAX};
 use crate::ring::Rings;
 
 /// The longest message of [`trace_printk!`](crate::trace_printk), in bytes, as in Linux (`TRACE_BUF_SIZE`). A longer
@@ -107,6 +108,28 @@ impl Rings {
 }
 
 impl<P: Armed> Events<P> {
+    /// Records `bytes` as written to `trace_marker_raw`: a number of four bytes, the lowest first, and data. Returns false,
+    /// and does nothing, if recording is off.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there are fewer bytes than those of the number, or more than [`RAW_MAX`].
+    pub fn write_raw(&self, bytes: &[u8]) -> Result<bool, Errno> {
+        if !(size_of::<u32>()..=RAW_MAX).contains(&bytes.len()) {
+            return Err(Errno::Invalid);
+        }
+        if !self.rings().is_on() {
+            return Ok(false);
+        }
+        masked(|context, was_masked| {
+            if let Some(ring) = self.rings().rings.get(context.cpu) {
+                // SAFETY: `ring` is the ring of this CPU, and interrupts are masked.
+                unsafe { ring.mark_raw(context, was_masked, bytes) };
+            }
+        });
+        Ok(true)
+    }
+
     /// Records `text` as written to `trace_marker`, after the triggers of `ftrace:print`. Returns false, and does
     /// neither, if recording is off.
     pub fn write_marker(&self, text: &str) -> bool {

@@ -36,6 +36,13 @@ pub const PRINT_HEADER: usize = 16;
 /// The longest text of one message record, in bytes, without the line end and the zero that follow it.
 pub const PRINT_MAX: usize = RECORD_MAX - RECORD_HEADER - PRINT_HEADER - 2;
 
+/// The event number of records of raw data, as in Linux (`TRACE_RAW_DATA`). No defined event has it.
+pub const RAW_EVENT: u16 = 18;
+/// Bytes of a record of raw data before its data: the common fields, and a number.
+pub const RAW_HEADER: usize = 12;
+/// The largest number of bytes that can be written to `trace_marker_raw`: those of the number, and the data.
+pub const RAW_MAX: usize = RECORD_MAX - RECORD_HEADER - 8;
+
 /// The largest number of addresses in a stack record.
 pub const STACK_MAX: usize = 32;
 

@@ -11,7 +11,9 @@ use crate::format::{Base, Field, Format, Shape, Width};
 use crate::host::{Clock, Function, Symbols};
 use crate::options::{Flag, Options, TraceClock};
 use crate::print;
-use crate::recorder::{FUNCTION_EVENT, Flags, PRINT_EVENT, PRINT_HEADER, STACK_EVENT, STACK_HEADER};
+use crate::recorder::{
+    FUNCTION_EVENT, Flags, PRINT_EVENT, PRINT_HEADER, RAW_EVENT, RAW_HEADER, STACK_EVENT, STACK_HEADER,
+};
 use crate::ring::Record;
 use crate::tracer::{PARENT, Tracer, graph};
 
@@ -109,6 +111,7 @@ pub fn write_record(
     match record.event() {
         STACK_EVENT => write_stack(out, record, symbols, options),
         PRINT_EVENT => write_print(out, record, symbols, options),
+        RAW_EVENT => write_raw(out, record),
         FUNCTION_EVENT => write_call(out, record, symbols, options),
         _ => write_event(out, record, event, symbols, options),
     }
@@ -122,10 +125,11 @@ pub(crate) fn write_message(
     symbols: &dyn Symbols,
     options: Options,
 ) -> fmt::Result {
-    if record.event() == PRINT_EVENT {
-        return write_lossy(out, print_text(record));
+    match record.event() {
+        PRINT_EVENT => write_lossy(out, print_text(record)),
+        RAW_EVENT => write_raw(out, record),
+        _ => write_event(out, record, event, symbols, options),
     }
-    write_event(out, record, event, symbols, options)
 }
 
 /// Writes a call of the tracer `function`: the function, and who called it.
@@ -250,6 +254,33 @@ fn write_print(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols, 
     out.write_str(": ")?;
     write_lossy(out, print_text(record))
 }
+
+/// Writes a record of [`RAW_EVENT`] as Linux does: the number, and the data byte by byte.
+fn write_raw(out: &mut dyn Write, record: &Record<'_>) -> fmt::Result {
+    write!(out, "# {:x} buf:", record.word(COMMON) as u32)?;
+    let data = record.bytes.get(RAW_HEADER..).unwrap_or_default();
+    data.iter().try_for_each(|byte| write!(out, " {byte:02x}"))?;
+    out.write_char('\n')
+}
+
+/// Bytes of a record before the number of [`RAW_EVENT`].
+const COMMON: usize = 8;
+
+/// The contents of the file `format` for [`RAW_EVENT`].
+pub const RAW_FORMAT: &str = "\
+name: raw_data
+ID: 18
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:unsigned int id;\toffset:8;\tsize:4;\tsigned:0;
+\tfield:char buf[];\toffset:12;\tsize:0;\tsigned:0;
+
+print fmt: \"id:%04x %08x\", REC->id, (int)REC->buf[0]
+";
 
 /// The text of a record of [`PRINT_EVENT`].
 fn print_text<'a>(record: &Record<'a>) -> &'a [u8] {

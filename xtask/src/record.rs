@@ -282,7 +282,8 @@ impl Recorded {
         self.header_page = text("events/header_page")?;
         self.header_event = text("events/header_event")?;
         let print: String = text("events/ftrace/print/format")?;
-        let fixed = [print, KERNEL_STACK.into()].into_iter().chain(TRACERS.iter().map(TracerRecord::text));
+        let raw: String = text("events/ftrace/raw_data/format")?;
+        let fixed = [print, raw, KERNEL_STACK.into()].into_iter().chain(TRACERS.iter().map(TracerRecord::text));
         self.ftrace = fixed.filter_map(|text| Format::parse("ftrace", &text)).collect();
         let events: String = text("available_events")?;
         for (group, name) in events.lines().filter_map(|line| line.split_once(':')) {

@@ -5,12 +5,13 @@ use alloc::vec::Vec;
 
 use kprobes_trace::errno::Errno;
 
+use super::echo::echoed;
 use super::tracefs::{self, Fault, WriteFault};
 use crate::input;
 use crate::screen::Screen;
 use crate::session::Session;
 use crate::shell::{Line, Output};
-use crate::words::{Failure, SCREEN_ONLY, Word, Words, joined};
+use crate::words::{Failure, SCREEN_ONLY, Word, Words};
 
 /// Parses the rest of a line as a shell does, with `$?` from the previous line.
 fn shell_line(session: &Session, words: &Words<'_>) -> Result<Line, Failure> {
@@ -114,17 +115,16 @@ fn unless_interrupted(session: &mut Session, errno: Errno, path: &str) -> Result
     Ok(())
 }
 
-/// Runs the command `echo [-n] WORDS [> PATH]`.
+/// Runs the command `echo [-neE] WORDS [> PATH]`.
 pub(crate) fn echo(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let Line { words, output } = shell_line(session, words)?;
-    let (words, end) = match &words[..] {
-        [first, rest @ ..] if first == "-n" => (rest, ""),
-        words => (words, "\n"),
-    };
-    let text = fallible::format(format_args!("{}{end}", joined(words, " ")))?;
+    let bytes = echoed(&words)?;
     match output {
-        None => print!("{text}"),
-        Some(output) => write(session, &output, &text),
+        None => match str::from_utf8(&bytes) {
+            Ok(text) => print!("{text}"),
+            Err(_) => return Err(Failure::new("these bytes are no text; they can be written to trace_marker_raw")),
+        },
+        Some(output) => write(session, &output, &bytes),
     }
     Ok(())
 }
@@ -138,14 +138,14 @@ pub(crate) fn truncate(session: &mut Session, line: &str) -> Result<(), Failure>
                 "the output of `{word}` cannot be redirected; only that of `echo` can"
             )));
         }
-        (Some(output), None) => write(session, &output, ""),
+        (Some(output), None) => write(session, &output, b""),
         (None, None) => {}
     }
     Ok(())
 }
 
-fn write(session: &mut Session, Output { path, append, .. }: &Output, text: &str) {
-    let written = tracefs::write(session, path, text, *append);
+fn write(session: &mut Session, Output { path, append, .. }: &Output, bytes: &[u8]) {
+    let written = tracefs::write(session, path, bytes, *append);
     session.is_refused |= written.is_err();
     match written {
         Ok(()) => {}

@@ -1,6 +1,8 @@
 //! A tracefs on the console: the files below `/sys/kernel/tracing` of a Linux machine, with the same names and the same
 //! texts. Each file is an entry of `table::NODES`: its path, and the functions that read and write it.
 
+#[cfg(any(target_os = "none", test))]
+mod echo;
 pub mod path;
 #[cfg(any(target_os = "none", test))]
 pub(crate) mod patterns;

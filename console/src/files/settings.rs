@@ -5,7 +5,7 @@ use core::fmt::Write;
 
 use kprobes_trace::errno::Errno;
 use kprobes_trace::options::{Flag, TraceClock};
-use kprobes_trace::recorder::PRINT_EVENT;
+use kprobes_trace::recorder::{PRINT_EVENT, RAW_EVENT};
 use kprobes_trace::text;
 use kprobes_trace::trigger::restriction::{Restriction, Tasks};
 
@@ -59,16 +59,36 @@ pub(super) fn read_print_number(_: &Session, _: &[&str], out: &mut dyn Write) ->
     Ok(writeln!(out, "{PRINT_EVENT}")?)
 }
 
+pub(super) fn read_raw_format(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(out.write_str(text::RAW_FORMAT)?)
+}
+
+pub(super) fn read_raw_number(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{RAW_EVENT}")?)
+}
+
 /// Writes a text to the trace.
 pub(super) fn mark(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    let is_left_out = is_left_out(session)?;
+    if is_left_out || !session.events.write_marker(text) { Err(Errno::BadFile) } else { Ok(()) }
+}
+
+/// Writes a number and data to the trace.
+pub(super) fn mark_raw(session: &mut Session, _: &[&str], bytes: &[u8]) -> Result<(), Errno> {
+    let is_left_out = is_left_out(session)?;
+    if is_left_out || !session.events.write_raw(bytes)? { Err(Errno::BadFile) } else { Ok(()) }
+}
+
+/// Returns whether this CPU is not recorded.
+///
+/// # Errors
+///
+/// Nothing can be written to the trace.
+fn is_left_out(session: &Session) -> Result<bool, Errno> {
     if !session.events.options().is(Flag::Markers) {
         return Err(Errno::Invalid);
     }
-    let is_left_out = |cpus: u64| cpus & 1 << Context::cpu_here() == 0;
-    if session.controls.cpus().is_some_and(is_left_out) || !session.events.write_marker(text) {
-        return Err(Errno::BadFile);
-    }
-    Ok(())
+    Ok(session.controls.cpus().is_some_and(|cpus| cpus & 1 << Context::cpu_here() == 0))
 }
 
 /// Shrinks the rings as far as possible: a ring has at least two pages.

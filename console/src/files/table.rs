@@ -13,6 +13,8 @@ use crate::session::Session;
 type Read = fn(&Session, &[&str], &mut dyn Write) -> Result<(), Fault>;
 /// A function that writes text to a file.
 type WriteText = fn(&mut Session, &[&str], &str) -> Result<(), Errno>;
+/// A function that writes bytes to a file, which need not be text.
+type WriteBytes = fn(&mut Session, &[&str], &[u8]) -> Result<(), Errno>;
 /// A function that empties a file, called when the file is opened for writing from its beginning.
 type Empty = fn(&mut Session, &[&str]) -> Result<(), Errno>;
 
@@ -23,6 +25,8 @@ pub(super) struct Node {
     pub read: Option<Read>,
     pub empty: Option<Empty>,
     pub write: Option<WriteText>,
+    /// The function that writes a file of bytes.
+    pub write_bytes: Option<WriteBytes>,
     /// Whether the file is about the kernel as a whole, so that instances do not have it.
     pub is_of_all: bool,
     /// The content, and what can be written.
@@ -42,7 +46,7 @@ impl Node {
 
 /// A directory whose files are found elsewhere.
 const fn directory(path: &'static str) -> Node {
-    Node { path, read: None, empty: None, write: None, is_of_all: false, help: "" }
+    Node { path, read: None, empty: None, write: None, write_bytes: None, is_of_all: false, help: "" }
 }
 
 const fn read_only(path: &'static str, read: Read) -> Node {
@@ -62,7 +66,7 @@ const fn write_only(path: &'static str, empty: Option<Empty>, write: WriteText) 
     Node { empty, write: Some(write), ..directory(path) }
 }
 
-pub(super) static NODES: [Node; 64] = [
+pub(super) static NODES: [Node; 67] = [
     read_only("README", settings::read_me).of_all().help("an overview, with the words that tools look for"),
     read_only("available_events", event::read_events)
         .of_all()
@@ -91,6 +95,10 @@ pub(super) static NODES: [Node; 64] = [
         .help("the layout of a record that trace_marker writes"),
     read_only("events/ftrace/print/id", settings::read_print_number)
         .help("the event number in a record that trace_marker writes"),
+    read_only("events/ftrace/raw_data/format", settings::read_raw_format)
+        .help("the layout of a record that trace_marker_raw writes"),
+    read_only("events/ftrace/raw_data/id", settings::read_raw_number)
+        .help("the event number in a record that trace_marker_raw writes"),
     read_only("events/header_event", settings::read_header_event)
         .help("the encoding of records in the pages of trace_pipe_raw"),
     read_only("events/header_page", settings::read_header_page).help("the layout of the pages of trace_pipe_raw"),
@@ -232,6 +240,10 @@ pub(super) static NODES: [Node; 64] = [
          local, global and mono are the same clock; counter counts records",
     ),
     write_only("trace_marker", None, settings::mark).help("written: a text for the trace"),
+    Node { write_bytes: Some(settings::mark_raw), ..directory("trace_marker_raw") }.help(
+        "written: a number of four bytes, the lowest first, and data for the trace, as in\n\
+         echo -n -e '\\x01\\x00\\x00\\x00data' > trace_marker_raw",
+    ),
     file("trace_options", settings::read_options, settings::write_options)
         .help("all options; written: NAME turns one on, noNAME off"),
     read_only("trace_pipe", ring::read_pipe).help("the records as they are written, until ^C; reading removes them"),

@@ -128,11 +128,11 @@ pub(super) fn read_newest(session: &mut Session, path: &str, count: usize, out: 
     })?
 }
 
-/// Opens the file for writing, at its end if `append`, and writes `text` unless it is empty.
-pub(super) fn write(session: &mut Session, path: &str, text: &str, append: bool) -> Result<(), WriteFault> {
+/// Opens the file for writing, at its end if `append`, and writes `bytes` unless there are none.
+pub(super) fn write(session: &mut Session, path: &str, bytes: &[u8], append: bool) -> Result<(), WriteFault> {
     let parts = path::parts(path).map_err(|error| WriteFault::Open(error.into()))?;
     let write = |session: &mut Session, parts: &[&str]| {
-        let written = write_open(session, parts, text, append);
+        let written = write_open(session, parts, bytes, append);
         // Changed settings of tracers take effect when the file is closed.
         Ok(written.and(tracer::settle(session).map_err(WriteFault::Write)))
     };
@@ -141,16 +141,25 @@ pub(super) fn write(session: &mut Session, path: &str, text: &str, append: bool)
     written.and(instances::follow(session).map_err(WriteFault::Write))
 }
 
-fn write_open(session: &mut Session, parts: &[&str], text: &str, append: bool) -> Result<(), WriteFault> {
+fn write_open(session: &mut Session, parts: &[&str], bytes: &[u8], append: bool) -> Result<(), WriteFault> {
     let node = find(session, parts).map_err(WriteFault::Open)?;
-    let write = node.write.ok_or(WriteFault::Open(Errno::NotPermitted))?;
+    if node.write.is_none() && node.write_bytes.is_none() {
+        return Err(WriteFault::Open(Errno::NotPermitted));
+    }
     if let (Some(empty), false) = (node.empty, append) {
         empty(session, parts).map_err(WriteFault::Open)?;
     }
-    if text.is_empty() {
+    if bytes.is_empty() {
         return Ok(());
     }
-    write(session, parts, text).map_err(WriteFault::Write)
+    let written = match (node.write, node.write_bytes) {
+        (_, Some(write)) => write(session, parts, bytes),
+        (Some(write), None) => {
+            str::from_utf8(bytes).map_err(|_| Errno::Invalid).and_then(|text| write(session, parts, text))
+        }
+        (None, None) => Ok(()),
+    };
+    written.map_err(WriteFault::Write)
 }
 
 /// Makes the directory of a new instance.

@@ -43,7 +43,7 @@ use crate::format::{self, Format, Shape, Type};
 use crate::functions::Functions;
 use crate::host::Symbols;
 use crate::options::Options;
-use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, PRINT_EVENT, Recorder};
+use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, PRINT_EVENT, RAW_EVENT, Recorder};
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
 use crate::trigger::settings::Settings;
 use crate::trigger::{Manner, Plan};
@@ -337,7 +337,7 @@ impl<P: Armed> Events<P> {
     /// Returns a number that neither an event nor a record has.
     fn free_number(&self) -> Option<u16> {
         let is_free = |number: &u16| {
-            !matches!(*number, GRAPH_ENTRY_EVENT | GRAPH_RETURN_EVENT)
+            !matches!(*number, GRAPH_ENTRY_EVENT | GRAPH_RETURN_EVENT | RAW_EVENT)
                 && self.events.iter().all(|event| event.number != *number)
                 && self.removed.iter().all(|other| other.0 != *number)
         };

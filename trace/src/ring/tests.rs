@@ -6,7 +6,7 @@ use crate::format::{Format, Shape, Type};
 use crate::hit::Registers;
 use crate::hit::write::Moment;
 use crate::host::Context;
-use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER, PRINT_MAX, Recorder};
+use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER, PRINT_MAX, RAW_EVENT, RAW_MAX, Recorder};
 use aarch64_kprobes::exception::TrapFrame;
 use std::string::ToString;
 use std::thread;
@@ -91,6 +91,23 @@ fn texts_are_records() {
             let expected = std::format!("{}\n\0", text.trim_end());
             assert_eq!(&record.bytes[PRINT_HEADER..], expected.as_bytes(), "{length}");
         }
+    }
+}
+
+/// The number and all bytes are recorded, rounded up to four bytes.
+#[test]
+fn raw_data_is_a_record() {
+    let rings = rings(1, 2);
+    let context = Context { cpu: 0, task: 9, name: [1; 2], time: 5 };
+    for length in (4..30).chain([RAW_MAX - 1, RAW_MAX]) {
+        let bytes: Vec<u8> = (0..length).map(|at| (at * 37 + 0xe0) as u8).collect();
+        // SAFETY: only this thread writes the ring.
+        unsafe { rings.rings[0].mark_raw(&context, true, &bytes) };
+        let taken = rings.take().unwrap();
+        let record = taken.records().unwrap().next().unwrap();
+        assert_eq!((record.event(), record.task(), record.time), (RAW_EVENT, 9, 5));
+        let padded = bytes.iter().copied().chain([0; 3]).take(length.next_multiple_of(4)).collect::<Vec<_>>();
+        assert_eq!(record.bytes[8..], padded, "{length}");
     }
 }
 

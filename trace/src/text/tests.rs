@@ -170,6 +170,21 @@ fn missing_records_are_said_before_the_next() {
 }
 
 #[test]
+fn raw_data_is_shown_byte_by_byte() {
+    let bytes = [&[18, 0, 0, 0, 7, 0, 0, 0][..], &0xdead_beef_u32.to_le_bytes(), b"A\0\xffB\n\0\0\0"].concat();
+    let mut name = [0; 16];
+    name[..4].copy_from_slice(b"main");
+    let record = Record { cpu: 1, lost: 0, time: 1_000_002, count: 0, name, faults: 0, bytes: &bytes };
+    let (mut text, clock) = (String::new(), Clock { frequency: 1_000_000, origin: 0 });
+    write_record(&mut text, &record, None, &Names, clock, Options::default()).unwrap();
+    let data = "# deadbeef buf: 41 00 ff 42 0a 00 00 00\n";
+    assert_eq!(text, std::format!("            main-7       [001] .....     1.000002: {data}"));
+    text.clear();
+    write_message(&mut text, &record, None, &Names, Options::default()).unwrap();
+    assert_eq!(text, data, "among the calls of function_graph, too");
+}
+
+#[test]
 fn texts_have_the_name_of_where_they_are_from() {
     let shown = |place: u64, text: &str, on: &[Flag]| {
         let bytes = [&[5, 0, 0, 0, 7, 0, 0, 0][..], &place.to_le_bytes(), text.as_bytes(), b"\0"].concat();

@@ -4,8 +4,11 @@
 use core::sync::atomic::Ordering;
 
 use crate::host::Context;
-use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER};
+use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER, RAW_EVENT};
 use crate::ring::{RECORD_HEADER, Ring};
+
+/// Bytes of a record before what is written: the common fields.
+const COMMON: usize = 8;
 
 impl Ring {
     /// Records the message `text`, of at most [`PRINT_MAX`](crate::recorder::PRINT_MAX) bytes, as written at the
@@ -18,13 +21,50 @@ impl Ring {
     /// say whether they were masked before.
     #[inline(never)]
     pub(crate) unsafe fn mark(&self, context: &Context, masked: bool, place: u64, text: &[u8]) {
+        const TEXT: usize = PRINT_HEADER - COMMON;
+        let end = if text.last() == Some(&b'\n') { 0 } else { b'\n' };
+        let length = PRINT_HEADER + text.len() + usize::from(end != 0) + 1;
+        let byte = |at: usize| match at.checked_sub(TEXT) {
+            None => (place >> (8 * at)) as u8,
+            Some(at) => match text.get(at) {
+                Some(&byte) => byte,
+                None if at == text.len() => end,
+                None => 0,
+            },
+        };
+        // SAFETY: the caller upholds the contract of `note`, which is the same (see # Safety).
+        unsafe { self.note(context, masked, PRINT_EVENT, length, byte) };
+    }
+
+    /// Records `bytes`, at most [`RAW_MAX`](crate::recorder::RAW_MAX) of them: a number of four bytes, and data. As in
+    /// Linux, the length is rounded up to a multiple of 4, here with zeros. A record without room is counted as dropped.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`mark`](Self::mark) applies.
+    #[inline(never)]
+    pub(crate) unsafe fn mark_raw(&self, context: &Context, masked: bool, bytes: &[u8]) {
+        let length = COMMON + bytes.len().next_multiple_of(4);
+        let byte = |at: usize| match bytes.get(at) {
+            Some(&byte) => byte,
+            None => 0,
+        };
+        // SAFETY: the caller upholds the contract of `note`, which is the same (see # Safety).
+        unsafe { self.note(context, masked, RAW_EVENT, length, byte) };
+    }
+
+    /// Records the bytes that `byte` returns by their place after the common fields, as a record of `event` that has
+    /// `length` bytes.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`mark`](Self::mark) applies.
+    #[inline(always)]
+    unsafe fn note(&self, context: &Context, masked: bool, event: u16, length: usize, byte: impl Fn(usize) -> u8) {
         const FIRST: usize = RECORD_HEADER / 8;
-        const TEXT: usize = FIRST + PRINT_HEADER / 8;
         if !self.enter() {
             return;
         }
-        let end = if text.last() == Some(&b'\n') { 0 } else { b'\n' };
-        let length = PRINT_HEADER + text.len() + usize::from(end != 0) + 1;
         let words = length.div_ceil(8);
         if let Some(room) = self.reserve(RECORD_HEADER + 8 * words) {
             let interrupt = self.interrupt.load(Ordering::Relaxed);
@@ -36,16 +76,10 @@ impl Ring {
                 room.set(1, context.time);
                 room.set(2, context.name[0]);
                 room.set(3, context.name[1]);
-                room.set(FIRST, u64::from(PRINT_EVENT) | flags << 16 | context.task << 32);
-                room.set(FIRST + 1, place);
+                room.set(FIRST, u64::from(event) | flags << 16 | context.task << 32);
             }
-            for index in TEXT..FIRST + words {
-                let byte = |at: usize| match text.get(at) {
-                    Some(&byte) => byte,
-                    None if at == text.len() => end,
-                    None => 0,
-                };
-                let at = 8 * (index - TEXT);
+            for index in FIRST + 1..FIRST + words {
+                let at = 8 * (index - FIRST - 1);
                 let word = (0..8).fold(0, |word, byte_of| word | u64::from(byte(at + byte_of)) << (8 * byte_of));
                 // SAFETY: `index` is below `FIRST + words`, the size of the reserved room in words.
                 unsafe { room.set(index, word) };
