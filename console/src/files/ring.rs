@@ -4,6 +4,7 @@ use core::fmt::Write;
 use core::time::Duration;
 
 use kprobes_trace::errno::Errno;
+use kprobes_trace::ring::RAW_PAGE;
 
 use super::tracefs::{Fault, number};
 use crate::session::Session;
@@ -149,6 +150,24 @@ pub(super) fn write_size(session: &mut Session, parts: &[&str], text: &str) -> R
         println!("{error}");
         Errno::NoMemory
     })
+}
+
+/// The size of a page of a ring, in KiB.
+const PAGE_KIB: u64 = RAW_PAGE as u64 / 1024;
+
+pub(super) fn read_page_size(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{PAGE_KIB}")?)
+}
+
+/// Accepts the sizes that Linux rounds up to a page of this size.
+pub(super) fn write_page_size(_: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    match number(text)? {
+        1..=PAGE_KIB => Ok(()),
+        _ => {
+            println!("the pages of a ring have {PAGE_KIB} KiB, and cannot have another size");
+            Err(Errno::Invalid)
+        }
+    }
 }
 
 pub(super) fn read_errors(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {

@@ -66,7 +66,7 @@ const fn write_only(path: &'static str, empty: Option<Empty>, write: WriteText) 
     Node { empty, write: Some(write), ..directory(path) }
 }
 
-pub(super) static NODES: [Node; 67] = [
+pub(super) static NODES: [Node; 68] = [
     read_only("README", settings::read_me).of_all().help("an overview, with the words that tools look for"),
     read_only("available_events", event::read_events)
         .of_all()
@@ -75,6 +75,8 @@ pub(super) static NODES: [Node; 67] = [
     read_only("available_tracers", tracer::read_available).help("the tracers; nop records events only"),
     file("buffer_size_kb", ring::read_size, ring::write_size)
         .help("the size of each CPU's ring, X if they differ; written: a number of KiB"),
+    file("buffer_subbuf_size_kb", ring::read_page_size, ring::write_page_size)
+        .help("the size of a page of a ring, 4 KiB; written: up to 4, which changes nothing"),
     read_only("buffer_total_size_kb", ring::read_total_size).help("the size of all rings"),
     file("current_tracer", tracer::read_current, tracer::write_current).help(
         "the tracer; written: nop, function, which records calls of functions,\n\
