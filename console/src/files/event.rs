@@ -120,7 +120,7 @@ pub(super) fn read_histograms(session: &Session, parts: &[&str], out: &mut dyn W
         }
         histogram.write(out, trigger, &tracing::Names)?;
     }
-    Ok(())
+    Ok(session.controls.write_refused(name(parts), out)?)
 }
 
 pub(super) fn read_format(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {

@@ -12,6 +12,7 @@ mod instance;
 mod triggers;
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::{fmt, mem};
 
@@ -66,6 +67,17 @@ pub struct Controls {
     stacks: bool,
     /// The problems of what was written.
     pub errors: ErrorLog,
+    /// The last refused histogram.
+    refused: Option<RefusedHistogram>,
+}
+
+/// A histogram that was refused, as the file `hist` of its event shows it.
+#[derive(Debug)]
+struct RefusedHistogram {
+    group: String,
+    event: String,
+    problem: String,
+    command: String,
 }
 
 /// The group and the name of an event.
@@ -83,12 +95,28 @@ impl Controls {
             followed: None,
             stacks: false,
             errors: ErrorLog::default(),
+            refused: None,
         }
     }
 
     /// Logs the problem of `command`, which was written to `place`.
     pub fn refuse(&mut self, place: &str, problem: &dyn core::fmt::Display, command: &str, column: usize) {
         self.errors.add((self.services.now)(), place, problem, command, column);
+    }
+
+    /// Writes why the last histogram of an event was refused, at the end of its file `hist`; nothing if it was not, or if
+    /// another one was since.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `out`.
+    pub fn write_refused(&self, name: Name<'_>, out: &mut dyn fmt::Write) -> fmt::Result {
+        match &self.refused {
+            Some(RefusedHistogram { group, event, problem, command }) if (&**group, &**event) == name => {
+                write!(out, "\nERROR: {problem}\n  Last command: {command}\n")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the settings of an event; `None` if it never had any.

@@ -90,6 +90,30 @@ fn a_trigger_with_variables_is_shown_as_linux_shows_it() {
     );
 }
 
+/// The file `hist` of an event ends with why its last histogram was refused, until there is another one.
+#[test]
+fn a_refused_histogram_is_an_error_of_its_event() {
+    let mut pair = pair();
+    let shown = |pair: &Controlled, event| {
+        let mut text = String::new();
+        pair.controls.write_refused(("g", event), &mut text).unwrap();
+        text
+    };
+    let line = "hist:keys=x:ts0=common_timestamp.usecs if comm==\"ping\"";
+    pair.trigger("first", line).unwrap();
+    assert_eq!(shown(&pair, "first"), "");
+    pair.trigger("first", line).unwrap_err();
+    let expected = format!("\nERROR: Variable already defined\n  Last command: {line}\n");
+    assert_eq!((shown(&pair, "first"), shown(&pair, "second")), (expected.clone(), String::new()));
+    pair.trigger("second", "hist:keys=x").unwrap();
+    pair.trigger("first", "stacktrace").unwrap();
+    assert_eq!(shown(&pair, "first"), expected, "these are no histograms of the event");
+    pair.trigger("first", "hist:keys=y:v=gone").unwrap_err();
+    assert!(shown(&pair, "first").contains("hist:keys=y:v=gone\n"));
+    pair.trigger("first", "hist:keys=y").unwrap();
+    assert_eq!(shown(&pair, "first"), "");
+}
+
 #[test]
 fn what_is_wrong_with_a_variable_is_logged_as_linux_logs_it() {
     let mut pair = pair();

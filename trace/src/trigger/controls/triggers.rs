@@ -7,7 +7,7 @@ use core::fmt::Write;
 use fallible::{Arc, OutOfMemory};
 
 use super::draft::{Draft, Entry};
-use super::{Controls, Name, find};
+use super::{Controls, Name, RefusedHistogram, find};
 use crate::errno::Errno;
 use crate::events::{Armed, Events};
 use crate::histogram::{self, Command, Histogram, LinkedHistogram, Needed, OtherEvents, Scope};
@@ -22,6 +22,11 @@ impl Controls {
     /// Fails if the text is not a trigger, if the event already has it, or if it refers to an event that does not
     /// exist. The error log says why, in the cases in which Linux's does.
     pub fn set_trigger<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
+        if text.trim_ascii().trim_start_matches('!').starts_with("hist:")
+            && self.refused.as_ref().is_some_and(|refused| (&*refused.group, &*refused.event) == name)
+        {
+            self.refused = None;
+        }
         let needed = RefCell::new(None);
         loop {
             let outcome = self.try_set_trigger(events, name, text, Some(&needed));
@@ -296,9 +301,18 @@ impl Controls {
         if let Ok(place) = fallible::format(format_args!("hist:{group}:{event}")) {
             for (problem, column) in logged.filter(|(problem, _)| problem.is_logged()) {
                 self.refuse(&place, &problem, command, column);
+                // Without memory, the log is the only report.
+                self.refused = RefusedHistogram::new((group, event), &problem, command).ok();
             }
         }
         if error.problem == histogram::Problem::NeedsValue { Errno::NotFound } else { Errno::Invalid }
+    }
+}
+
+impl RefusedHistogram {
+    fn new((group, event): Name<'_>, problem: &histogram::Problem, command: &str) -> Result<Self, OutOfMemory> {
+        let (group, event, command) = (fallible::copy(group)?, fallible::copy(event)?, fallible::copy(command)?);
+        Ok(Self { group, event, problem: fallible::format(format_args!("{problem}"))?, command })
     }
 }
 
