@@ -199,8 +199,9 @@ event! {
         call_site: u64 = "unsigned long",
         ptr: *const u8,
         bytes_req: usize,
+        bytes_alloc: usize,
     }
-    print r#""call_site=%pS ptr=%p bytes_req=%zu", (void *)REC->call_site, REC->ptr, REC->bytes_req"#
+    print r#""call_site=%pS ptr=%p bytes_req=%zu bytes_alloc=%zu", (void *)REC->call_site, REC->ptr, REC->bytes_req, REC->bytes_alloc"#
 }
 
 event! {

@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::alloc::Layout;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -216,5 +217,36 @@ test!(
         add(6, -2);
         assert_eq!(recorded(&events).len(), 2);
         assert_eq!(probe::list().unwrap(), [], "a disabled event has a probe");
+    }
+);
+
+test!(
+    fn an_allocation_has_the_bytes_that_its_event_tells() {
+        const COUNT: usize = 64;
+        let mut events = Events::new(tracing::rings()).unwrap();
+        events.add_all_static().unwrap();
+        let mut controls = tracing::controls();
+        controls.set_enabled(&mut events, Some("kmem"), Some("kmalloc"), true).unwrap();
+        for size in [1, 23, 24, 25, 56, 57, 1000, 4096] {
+            let layout = Layout::from_size_align(size, 1).unwrap();
+            controls.set_filter(&mut events, ("kmem", "kmalloc"), &format!("bytes_req == {size}")).unwrap();
+            events.clear_trace();
+            let mut all = [0; COUNT];
+            // SAFETY: the size is not 0.
+            all.iter_mut().for_each(|pointer| *pointer = unsafe { alloc::alloc::alloc(layout) }.expose_provenance());
+            let lines = recorded(&events);
+            let told = lines.iter().find_map(|line| line.split_once("bytes_alloc=")).expect("it is recorded").1;
+            let told: usize = told.trim().parse().unwrap();
+            all.sort_unstable();
+            // Allocations that follow each other have one word of the heap between them.
+            let nearest = all.array_windows().map(|[one, next]| next - one).min();
+            assert_eq!(nearest, Some(told + size_of::<usize>()), "{size}: {told}");
+            assert!(told >= size);
+            // SAFETY: each pointer is that of an allocation of this layout, which is freed once.
+            all.iter().for_each(|&pointer| unsafe {
+                alloc::alloc::dealloc(core::ptr::with_exposed_provenance_mut(pointer), layout);
+            });
+        }
+        controls.set_enabled(&mut events, Some("kmem"), None, false).unwrap();
     }
 );

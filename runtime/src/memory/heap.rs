@@ -5,8 +5,8 @@ use core::arch::asm;
 use core::ptr;
 
 use aarch64_kprobes::emit;
-use talc::base::Talc;
 use talc::base::binning::DefaultBinning;
+use talc::base::{CHUNK_UNIT, Talc};
 use talc::source::Manual;
 
 use crate::event::{Kfree, Kmalloc};
@@ -16,6 +16,12 @@ use crate::sync::IrqLock;
 /// allocate and free, too. Masking also keeps the holder on its CPU, so no CPU or task waits for longer than an
 /// allocation takes.
 static HEAP: IrqLock<Talc<Manual, DefaultBinning>> = IrqLock::new(Talc::new(Manual));
+
+/// Returns how many bytes an allocation of `size` bytes has: Talc rounds up so that the allocation and the word after it,
+/// which Talc keeps for itself, are a multiple of [`CHUNK_UNIT`].
+fn bytes_of(size: usize) -> usize {
+    (size + size_of::<usize>()).next_multiple_of(CHUNK_UNIT) - size_of::<usize>()
+}
 
 /// Where the function returns to that this is a part of: what has asked for memory, or given it back.
 #[inline(always)]
@@ -40,7 +46,9 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller guarantees that the size of the layout is not 0.
         let pointer = unsafe { HEAP.lock().allocate(layout) }.map_or(ptr::null_mut(), ptr::NonNull::as_ptr);
-        emit!(Kmalloc { call_site: call_site(), ptr: pointer, bytes_req: layout.size() });
+        let bytes_req = layout.size();
+        let bytes_alloc = if pointer.is_null() { 0 } else { bytes_of(bytes_req) };
+        emit!(Kmalloc { call_site: call_site(), ptr: pointer, bytes_req, bytes_alloc });
         pointer
     }
 
