@@ -307,7 +307,7 @@ impl Pause {
     #[inline(always)]
     fn is_set(&self) -> bool {
         let orders = self.orders.0.load(Relaxed);
-        if orders == self.since.load(Relaxed) { self.is_paused.load(Relaxed) } else { orders % 2 != 0 }
+        if orders == self.since.load(Relaxed) { self.is_paused.load(Relaxed) } else { orders & 1 != 0 }
     }
 }
 
