@@ -62,14 +62,18 @@ impl fmt::Display for Unsampled {
 }
 
 impl Unsampled {
-    /// Returns whether this is a reason against samples of `period`.
-    pub(crate) fn is_about(self, period: Period) -> bool {
-        match (self, period) {
-            (Self::NotCounted(missing), Period::Events { event, .. }) => event == missing,
-            (Self::Counters(_) | Self::TooManyEvents(_), Period::Events { .. }) => true,
-            (Self::NotCounted(_) | Self::Counters(_) | Self::TooManyEvents(_), Period::Time(_)) => false,
-            (Self::Timer(_) | Self::Busy | Self::OutOfMemory, _) => true,
-        }
+    /// Returns the index of the first of `periods` that this is a reason against.
+    pub(crate) fn place(self, periods: impl Iterator<Item = Period>) -> Option<usize> {
+        let mut periods = periods.enumerate();
+        let of_events = |(_, period): &(usize, Period)| matches!(period, Period::Events { .. });
+        let is_missing = |(_, period): &(usize, Period)| matches!((self, period), (Self::NotCounted(missing), Period::Events { event, .. }) if *event == missing);
+        let found = match self {
+            Self::NotCounted(_) => periods.find(is_missing),
+            Self::Counters(_) => periods.find(of_events),
+            Self::TooManyEvents(most) => periods.filter(of_events).nth(most),
+            Self::Timer(_) | Self::Busy | Self::OutOfMemory => periods.next(),
+        };
+        found.map(|(index, _)| index)
     }
 }
 
@@ -110,8 +114,7 @@ pub trait Sampled: Send + Sync {
     /// could not be taken, and were not passed to a later [`take`](Sample::take).
     ///
     /// `ended` is for how long no samples have been taken any more, if that is so. Samples due since then do not count.
-    /// Nor does the last one before, of each period on each CPU, which may have been on its way. Those of events, whose
-    /// time is not known, do not count at all then.
+    /// Nor does the last one before, of each period on each CPU, which may have been on its way.
     fn stop(self: Box<Self>, ended: Option<Duration>) -> u64;
 }
 
@@ -121,14 +124,17 @@ pub trait Sampled: Send + Sync {
 ///
 /// After a [`Sampled`] has been dropped, its [`Sample`] must not be called.
 pub unsafe trait SamplingClock: Sync {
-    /// Returns which code can be sampled by `periods`.
+    /// Returns which code can be sampled by `periods`, of which there is at least one.
+    ///
+    /// A time is at least 10 µs, and a number of events from 10,000 to 2³¹ − 1. Several periods may be equal, and each takes
+    /// a counter of its own. What happens while a sample is taken need not count.
     ///
     /// # Errors
     ///
     /// The reason why nothing can be sampled by them.
     fn coverage(&self, periods: &[Period]) -> Result<Coverage, Unsampled>;
 
-    /// Starts to sample every running CPU with each of `periods`, which are not 0. Called by a task, with interrupts
+    /// Starts to sample every running CPU with each of `periods`, which are those of [`coverage`](Self::coverage). Called by a task, with interrupts
     /// unmasked.
     ///
     /// # Errors

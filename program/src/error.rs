@@ -300,8 +300,10 @@ pub enum Problem {
     Profile,
     /// A `software` with an unknown event, or an invalid count.
     SoftwareEvent,
-    /// After `hardware:`, there is no event that can be counted, or its number is out of range.
+    /// After `hardware:`, there is no event that can be counted.
     HardwareEvent,
+    /// The number of events of a `hardware:` is out of range.
+    HardwareCount,
     /// `inline` with neither `entry` nor `return`.
     InlineWhere,
     /// Something other than `{` after the probes.
@@ -682,7 +684,8 @@ impl fmt::Display for Problem {
             Self::Interval => "an interval is interval:s:N, :ms:N, :us:N or :hz:N, with N from 1, or interval:5ms; hz:N is at most 1000000",
             Self::Profile => "a profile is profile:hz:N, :s:N, :ms:N or :us:N, with N from 1, or profile:5ms; at most 100000 samples a second",
             Self::SoftwareEvent => "a software event is software:cpu-clock:N, a sample of each CPU every N nanoseconds, with N from 10000",
-            Self::HardwareEvent => "a hardware event is hardware:EVENT:N, a sample of each CPU after N of cpu-cycles, instructions, cache-references, cache-misses, branch-instructions, branch-misses, bus-cycles, frontend-stalls or backend-stalls, with N from 10000 to 2147483647",
+            Self::HardwareEvent => "the events of hardware: are cpu-cycles, instructions, cache-references, cache-misses, branch-instructions, branch-misses, bus-cycles, frontend-stalls and backend-stalls",
+            Self::HardwareCount => "a sample is taken after 10000 to 2147483647 events, as in hardware:cpu-cycles:1000000",
             Self::InlineWhere => "an inlined function is probed by inline:FUNC:entry or inline:FUNC:return",
             Self::Block => "a block of actions in `{` and `}` is expected here",
             Self::OpenBlock => "this block is not closed by `}`",

@@ -14,7 +14,8 @@
 //! gets their number with the next sample, and [`Sampler::stop`] returns the number of those that no sample followed.
 //! After a sample, the CPU has at least as much time for other work as the sample took.
 //!
-//! Each period of events has an [event counter](counters) of its own on each CPU. Events of the handler do not count.
+//! Each period of events has an [event counter](counters) of its own on each CPU. Events of the handler do not count. If a
+//! sample follows the one before in less time than that took, no events count for as long as it takes itself.
 //!
 //! **Starting and stopping.** Only the CPU itself can set its timer. So the start publishes the plan and makes every CPU
 //! set its timer and counters by it ([`smp::on_each_cpu`]), and the stop withdraws the plan and makes every CPU disarm its
@@ -48,16 +49,16 @@ pub enum SamplingError {
         /// Why there are no fast interrupts.
         why: FastError,
     },
-    /// The CPU with this dense number is not interrupted after the events.
+    /// The CPU with this dense number does not count the events, or is not interrupted after them.
     Counters {
         /// The dense number of the CPU.
         cpu: usize,
-        /// Why it is not.
+        /// The reason.
         why: CounterError,
     },
     /// There is another sampler.
     Busy,
-    /// There is no period, or one of them is 0.
+    /// There is no period, or one of them is 0, or a number of events that counters do not hold.
     Period,
     /// There is no memory for the sampler.
     OutOfMemory,
@@ -69,7 +70,7 @@ impl fmt::Display for SamplingError {
             Self::Timer { cpu, why } => write!(f, "CPU {cpu} cannot be sampled: {why}"),
             Self::Counters { cpu, why } => write!(f, "CPU {cpu} cannot be sampled by events: {why}"),
             Self::Busy => f.write_str("the CPUs are sampled already"),
-            Self::Period => f.write_str("a period of samples is at least 1 ns or one event"),
+            Self::Period => f.write_str("a period of samples is at least 1 ns, or 1 to 2147483647 events"),
             Self::OutOfMemory => f.write_str("there is not enough memory to sample the CPUs"),
         }
     }
@@ -119,6 +120,8 @@ struct Plan {
     start: u64,
     clocks: Box<[Clock]>,
     counters: Box<[Counter]>,
+    /// When the last sample of each CPU began and ended, by the physical counter.
+    last: PerCpu<[AtomicU64; 2]>,
 }
 
 /// Samples after a number of events. The index is the number of the counter.
@@ -127,8 +130,10 @@ struct Counter {
     period: usize,
     event: Event,
     count: u32,
-    /// How often the events have happened, on all CPUs, without a sample, when they were counted last.
+    /// The samples that were due on any CPU and could not be taken, and that the handler has not been told of.
     unmet: AtomicU64,
+    /// The samples that were the last due ones of their CPU: they may have been on their way when the program ended.
+    last: AtomicU64,
 }
 
 /// Samples of one period of time.
@@ -175,9 +180,7 @@ pub fn delivery(periods: &[Period]) -> Result<Delivery, SamplingError> {
     }))?;
     let mut found = Delivery::Fast;
     for cpu in smp::running() {
-        if events.len() < periods.len() {
-            found = worse(found, fast::delivery_on(cpu).map_err(|why| SamplingError::Timer { cpu, why })?);
-        }
+        found = worse(found, fast::delivery_on(cpu).map_err(|why| SamplingError::Timer { cpu, why })?);
         if !events.is_empty() {
             let counted = counters::delivery_on(cpu, events.iter().copied());
             found = worse(found, counted.map_err(|why| SamplingError::Counters { cpu, why })?);
@@ -227,10 +230,14 @@ impl Sampler {
         let counters =
             fallible::boxed_slice(periods.iter().enumerate().filter_map(|(period, events)| match *events {
                 Period::Time(_) => None,
-                Period::Events(event, count) => Some(Counter { period, event, count, unmet: AtomicU64::new(0) }),
+                Period::Events(event, count) => {
+                    let [unmet, last] = [const { AtomicU64::new(0) }; 2];
+                    Some(Counter { period, event, count, unmet, last })
+                }
             }))?;
         let start = fast::counter();
-        let plan = fallible::boxed(Plan { handler, data, start, clocks, counters })?;
+        let last = PerCpu::new([const { [const { AtomicU64::new(0) }; 2] }; MAX_CPUS]);
+        let plan = fallible::boxed(Plan { handler, data, start, clocks, counters, last })?;
         // SAFETY: `take` takes no lock, allocates nothing and does not panic; the caller guarantees the same for
         // `handler` (see # Safety).
         let owner = unsafe { fast::set_handler(take) }.map_err(|_| busy())?;
@@ -244,8 +251,8 @@ impl Sampler {
     /// that the handler has not been told of.
     ///
     /// `ended` is for how long the handler has taken no samples any more, if that is so. Deadlines since then do not
-    /// count. Nor does the last one before, on each CPU: its sample may have been on its way. Of events, which have no
-    /// time, none count then.
+    /// count. Nor does the last one before, on each CPU: its sample may have been on its way. Of samples by events, all but
+    /// the last on each CPU count.
     #[must_use]
     pub fn stop(mut self, ended: Option<Duration>) -> u64 {
         let end = fast::counter().saturating_sub(ended.map_or(0, time::ticks));
@@ -254,7 +261,8 @@ impl Sampler {
         unsafe { &*self.plan }.unmet(end, ended.is_some())
     }
 
-    /// Disarms the timers of all CPUs, if they are this sampler's. When this returns, no CPU uses the plan.
+    /// Disarms the timers of all CPUs and ends their counting, if they are this sampler's. When this returns, no CPU uses
+    /// the plan.
     fn end(&mut self) {
         if let Some(owner) = self.owner.take() {
             PLAN.store(ptr::null_mut(), Ordering::Relaxed);
@@ -270,7 +278,7 @@ impl Sampler {
 }
 
 impl Drop for Sampler {
-    /// Disarms the timers of all CPUs. When this returns, the handler runs on no CPU.
+    /// Disarms the timers of all CPUs, and ends their counting. When this returns, the handler runs on no CPU.
     fn drop(&mut self) {
         self.end();
         // SAFETY: `start` has made the plan from a box. After the end, no CPU uses it.
@@ -278,7 +286,7 @@ impl Drop for Sampler {
     }
 }
 
-/// Sets the timer of this CPU by the plan.
+/// Sets the timer of this CPU by the plan, and starts its counters.
 fn follow() {
     // Without interrupts, so that no sample is taken between its deadline and the timer.
     fast::without(|| {
@@ -300,11 +308,20 @@ fn count_unmet() {
         // SAFETY: the end of the sampler has stored it, and the plan is freed, in a drop, only after all calls of this.
         if let Some(plan) = unsafe { STOPPING.load(Ordering::Acquire).as_ref() } {
             for (number, counter) in plan.counters.iter().enumerate() {
-                let unmet = counters::overflows(number, counter.count).unwrap_or(0);
-                counter.unmet.fetch_add(unmet, Ordering::Relaxed);
+                if let Some(due) = counters::overflows(number, counter.count) {
+                    counter.refuse(due);
+                }
             }
         }
     });
+}
+
+impl Counter {
+    /// Counts `due` samples, at least one, that are not taken on this CPU, nor any later one.
+    fn refuse(&self, due: u64) {
+        self.unmet.fetch_add(due - 1, Ordering::Relaxed);
+        self.last.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Clock {
@@ -333,9 +350,10 @@ impl Plan {
         let since = now.saturating_sub(self.start);
         for (number, counter) in self.counters.iter().enumerate() {
             let Some(due) = counters::overflows(number, counter.count) else { continue };
-            // SAFETY: as below.
+            // SAFETY: `Sampler::start` requires that the handler can be called with the data until the sampler is
+            // dropped, which waits for this CPU before it frees the plan.
             if !unsafe { (self.handler)(self.data, counter.period, due - 1, frame) } {
-                counter.unmet.fetch_add(due, Ordering::Relaxed);
+                counter.refuse(due);
                 return false;
             }
         }
@@ -356,8 +374,8 @@ impl Plan {
         true
     }
 
-    /// Returns the number of deadlines at `end` or before that were not met. Without the last one of each period on each
-    /// CPU, and without those of events, if `is_last_on_its_way`. No CPU may follow the plan any more.
+    /// Returns the number of deadlines at `end` or before that were not met, and of samples by events that were not taken.
+    /// Without the last one of each period on each CPU, if `is_last_on_its_way`. No CPU may follow the plan any more.
     fn unmet(&self, end: u64, is_last_on_its_way: bool) -> u64 {
         let since = end.saturating_sub(self.start);
         let of_clock = |clock: &Clock| {
@@ -365,7 +383,10 @@ impl Plan {
             let unmet = |cpu| first_after.saturating_sub(clock.next.of(cpu).load(Ordering::Relaxed));
             smp::running().map(unmet).sum::<u64>()
         };
-        let counted = |counter: &Counter| if is_last_on_its_way { 0 } else { counter.unmet.load(Ordering::Relaxed) };
+        let counted = |counter: &Counter| {
+            let last = if is_last_on_its_way { 0 } else { counter.last.load(Ordering::Relaxed) };
+            counter.unmet.load(Ordering::Relaxed) + last
+        };
         self.clocks.iter().map(of_clock).chain(self.counters.iter().map(counted)).sum()
     }
 }
@@ -388,6 +409,13 @@ fn take(frame: &TrapFrame) {
     let end = fast::counter();
     // Time for other work, so that samples that take longer than their period do not stop the CPU.
     let earliest = end.saturating_add(end.saturating_sub(begin));
-    fast::set_deadline(plan.next_deadline(cpu).max(earliest));
-    counters::resume();
+    let [last_begin, last_end] = plan.last.of(cpu);
+    let (last_begin, last_end) = (last_begin.swap(begin, Ordering::Relaxed), last_end.swap(end, Ordering::Relaxed));
+    if begin.saturating_sub(last_end) < last_end.saturating_sub(last_begin) && !plan.counters.is_empty() {
+        // The timer resumes the counters.
+        fast::set_deadline(earliest);
+    } else {
+        fast::set_deadline(plan.next_deadline(cpu).max(earliest));
+        counters::resume();
+    }
 }

@@ -469,8 +469,8 @@ impl Program {
             }
         })?;
         let samples = Samples::prepare(&shared).map_err(|why| {
-            let refused = shared.sampled.iter().find(|sampled| why.is_about(sampled.period));
-            let span = refused.and_then(|sampled| spans.get(sampled.probe));
+            let refused = why.place(shared.sampled.iter().map(|sampled| sampled.period));
+            let span = refused.and_then(|place| spans.get(shared.sampled.get(place)?.probe));
             Refusal::at(sentence(format_args!("{why}")), span.copied().unwrap_or_default())
         })?;
         let tasks = Tasks { intervals: None, shared: shared.clone() };

@@ -1,5 +1,5 @@
-//! Clauses that run for samples: at exact times or after numbers of events, on every CPU, in the code that the CPU runs. The kernel has the clock
-//! ([`SamplingClock`]). The clauses are interpreted.
+//! Clauses that run for samples: at exact times or after numbers of events, on every CPU, in the code that the CPU runs.
+//! The kernel has the clock ([`SamplingClock`]). The clauses are interpreted.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

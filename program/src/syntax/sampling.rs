@@ -8,8 +8,7 @@ use crate::foreign;
 
 /// The shortest period, in nanoseconds or in events. A sample takes a few microseconds, and the CPUs have other work.
 const PERIOD_MIN: u64 = 10_000;
-/// The largest number of events. Counters of 32 bits then have as many events left to report the overflow before it is
-/// lost.
+/// The largest number of events. A counter of 32 bits then counts at least as many again before it is where it began.
 const EVENTS_MAX: u64 = (1 << 31) - 1;
 /// The period of `software:cpu-clock` without a number, in nanoseconds, as bpftrace has it.
 const CLOCK_PERIOD: u64 = 1_000_000;
@@ -43,7 +42,7 @@ pub(super) fn hardware(text: &str) -> Result<Probe, Problem> {
     let event = event.ok_or_else(|| foreign::hardware(name).unwrap_or(Problem::HardwareEvent))?;
     let count = if count.is_empty() { Some(default_count(event)) } else { number(count) };
     let count = count.filter(|count| (PERIOD_MIN..=EVENTS_MAX).contains(count)).and_then(|count| count.try_into().ok());
-    Ok(Probe::Hardware { event, count: count.ok_or(Problem::HardwareEvent)? })
+    Ok(Probe::Hardware { event, count: count.ok_or(Problem::HardwareCount)? })
 }
 
 /// Returns the number of events without one in the probe, as bpftrace has it.

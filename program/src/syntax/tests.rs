@@ -248,8 +248,8 @@ fn probes_are_refused_where_they_are_wrong() {
     refuses("software:cpu-clock:9999 {}", "         ^^^^^^^^^^^^^^", Problem::SoftwareEvent);
     refuses("software:cpu:x {}", "         ^^^^^", Problem::SoftwareEvent);
     refuses("software:clock:10000 {}", "         ^^^^^^^^^^^", Problem::SoftwareEvent);
-    refuses("hardware:cycles:9999 {}", "         ^^^^^^^^^^^", Problem::HardwareEvent);
-    refuses("hardware:cycles:2147483648 {}", "         ^^^^^^^^^^^^^^^^^", Problem::HardwareEvent);
+    refuses("hardware:cycles:9999 {}", "         ^^^^^^^^^^^", Problem::HardwareCount);
+    refuses("hardware:cycles:2147483648 {}", "         ^^^^^^^^^^^^^^^^^", Problem::HardwareCount);
     refuses("h:cycle:10000 {}", "  ^^^^^^^^^^^", Problem::HardwareEvent);
     refuses("kprobe:f print(1);", "         ^^^^^", Problem::Block);
     refuses("kprobe:f", "        ^", Problem::Block);

@@ -60,6 +60,7 @@ fn every_error_is_shown() {
         Profile,
         SoftwareEvent,
         HardwareEvent,
+        HardwareCount,
         InlineWhere,
         Block,
         OpenBlock,

@@ -69,18 +69,19 @@ fn counted(event: HardwareEvent) -> Event {
     }
 }
 
-/// Writes which events of hardware can be sampled by, on a line.
+/// Writes a line with the events of hardware that programs can sample by.
 pub(super) fn write_counted(out: &mut dyn fmt::Write) -> fmt::Result {
     let is_counted = |event: &HardwareEvent| {
         let events = [counted(*event)];
         smp::running().all(|cpu| counters::delivery_on(cpu, events.into_iter()).is_ok())
     };
-    let mut separator = "counted events: ";
+    out.write_str("counted events:")?;
+    let mut is_any = false;
     for event in HardwareEvent::ALL.into_iter().filter(is_counted) {
-        write!(out, "{separator}{}", event.name())?;
-        separator = ", ";
+        write!(out, "{} {}", if is_any { "," } else { "" }, event.name())?;
+        is_any = true;
     }
-    writeln!(out, "{}", if separator == ", " { "" } else { "counted events: none" })
+    writeln!(out, "{}", if is_any { "" } else { " none that interrupts" })
 }
 
 /// Returns why samples of the periods `wanted` could not be started.
@@ -101,7 +102,7 @@ fn unsampled(error: SamplingError, wanted: &[host::Period]) -> Unsampled {
         SamplingError::Counters { why: CounterError::NoInterrupt, .. } => {
             Unsampled::Counters("the event counters of a CPU do not interrupt")
         }
-        SamplingError::Period => Unsampled::Timer("a period is too short or too long"),
+        SamplingError::Period => Unsampled::Timer("a period is out of range"),
         SamplingError::Busy => Unsampled::Busy,
         SamplingError::OutOfMemory => Unsampled::OutOfMemory,
     }

@@ -265,8 +265,12 @@ impl Machine {
         // CPUs of different kinds have a node for each kind.
         root.each_enabled(&mut |node| {
             if node.is_compatible(&MONITORS) {
-                let interrupts = (0..MAX_CPUS).map_while(|index| domains.interrupt(node, index));
-                self.counters.extend(interrupts.take(self.counters.capacity() - self.counters.len()));
+                for interrupt in (0..MAX_CPUS).filter_map(|index| domains.interrupt(node, index)) {
+                    if !self.counters.contains(&interrupt) {
+                        // A CPU without room for its interrupt is not interrupted by its counters.
+                        let _ = self.counters.push(interrupt);
+                    }
+                }
             }
             None::<()>
         });

@@ -31,6 +31,8 @@ const CORES: usize = 4;
 const MAILBOXES: usize = 4;
 /// The number of the first interrupt of the local controller.
 const LOCAL: u32 = 16;
+/// The number of timers of a core.
+const TIMERS: u32 = 4;
 /// The number of the interrupt of the event counters.
 const COUNTERS: u32 = LOCAL + 9;
 /// The first of the bits that make timers interrupt by FIQ (QA7, 4.6), and of those that make the counters of each core
@@ -135,13 +137,11 @@ impl Bcm2836 {
     /// Enables an interrupt. All interrupts of peripherals go to the CPU that enabled one last.
     pub(super) fn enable(&self, interrupt: Interrupt) -> Result<(), InterruptError> {
         let none = InterruptError::None("device");
-        if interrupt.number == COUNTERS {
-            self.local.counters_set.set(1 << core());
-            return Ok(());
-        }
         if interrupt.number < SHARED {
+            // The event counters interrupt by FIQ only.
+            let timer = interrupt.number.checked_sub(LOCAL).filter(|&timer| timer < TIMERS).ok_or(none)?;
             let timers = &self.local.timers[core()];
-            timers.set(timers.get() | 1 << (interrupt.number - LOCAL));
+            timers.set(timers.get() | 1 << timer);
             return Ok(());
         }
         let (bank, bit) = ((interrupt.number - SHARED) as usize / 32, interrupt.number % 32);
@@ -161,11 +161,18 @@ impl Bcm2836 {
         timers.set(timers.get() | 1 << (FAST + interrupt.number - LOCAL));
     }
 
-    /// Returns whether the event counters of this core request `interrupt`. The request shows only where it is routed to.
+    /// Returns whether the event counters of this core request `interrupt`. The request shows only where it is routed to, so
+    /// it is routed to this core meanwhile.
     pub(super) fn is_pending(&self, interrupt: Interrupt) -> bool {
+        if interrupt.number != COUNTERS {
+            return false;
+        }
         self.enable_fast(interrupt);
         complete();
-        interrupt.number == COUNTERS && self.local.fast_source[core()].is_set(Source::COUNTERS)
+        let is_pending = self.local.fast_source[core()].is_set(Source::COUNTERS);
+        self.local.counters_clear.set(1 << (FAST as usize + core()));
+        complete();
+        is_pending
     }
 
     /// Interrupts the CPU with the dense number `cpu`.

@@ -1,22 +1,23 @@
 //! The event counters of the performance monitors (Arm ARM, D13): each CPU counts what happens on it, and interrupts
 //! itself after a number of events.
 //!
-//! The interrupt is a fast one ([`fast`](super::fast)) where the CPU takes these, and an ordinary one elsewhere. Its handler is
-//! that of the timer. Whether the counters interrupt at all is tried out when a CPU starts: a device tree may describe
-//! an interrupt that is not wired up, and where each CPU has one of its own, it is found by this, too.
+//! The interrupt is a fast one ([`fast`](super::fast)) where the CPU takes these, and an ordinary one elsewhere. Its
+//! handler is that of the timer. Each CPU tries its interrupt out when it starts. A device tree may describe one that is
+//! not wired up, and where it has one for each CPU, it need not say which is whose.
 //!
-//! The cycle counter is not used, so that it can be read while others sample. A counter stands still while its interrupt
-//! is handled: the handler's own events do not count.
+//! The cycle counter is not used, so that it can be read while others sample. Counters stand still from the beginning of
+//! the handler to its end ([`pause`], [`resume`]). Entry to the exception and return from it count.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{ID_AA64DFR0_EL1, Readable};
+use heapless::Vec;
 use spin::Once;
 
 use super::fast::{self, Delivery};
-use super::{Controller, SETUP};
+use super::{Controller, SETUP, SHARED};
 use crate::device_tree::Interrupt;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 
@@ -86,38 +87,40 @@ system_register!(pmxevcntr_el0, "pmxevcntr_el0");
 system_register!(pmceid0_el0, "pmceid0_el0");
 system_register!(pmceid1_el0, "pmceid1_el0");
 
-/// PMCR_EL0.E: counters count, and interrupt.
-const ENABLE: u64 = 1;
-/// PMCR_EL0.LP: event counters overflow after 64 bits, and not after 32.
-const LONG: u64 = 1 << 7;
+/// The value of PMCR_EL0. E: counters count, and interrupt; P: event counters are 0; LC: the cycle counter overflows after
+/// 64 bits. Without LP, event counters overflow after 32 bits; without FZO, they go on then.
+const CONTROL: u64 = 1 | 1 << 1 | 1 << 6;
 /// The bits of the event counters in the registers that have one for each; the bit above is that of the cycle counter.
-const COUNTERS: u64 = (1 << 31) - 1;
+const EVENT_COUNTERS: u64 = (1 << 31) - 1;
 /// How often to look for an interrupt that has been requested. It takes a while to reach the controller.
 const CHECKS: usize = 1000;
 
 /// What a CPU counts.
 struct Monitors {
+    /// The number of event counters.
     counters: usize,
-    /// A bit for each event.
+    /// A bit for each event that is counted.
     events: u64,
-    /// How the interrupt of its counters comes.
+    /// How the interrupt of the counters reaches the CPU.
     delivery: Result<Delivery, CounterError>,
 }
 
 /// The monitors of each CPU that has some.
 static MONITORS: PerCpu<Once<Monitors>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
-/// The counters that count on each CPU, as bits.
+/// The shared interrupts that the counters of a CPU have; the rest is 0, which is none.
+static CLAIMED: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
+/// The counters that have been [prepared](prepare) on each CPU, as bits.
 static COUNTING: PerCpu<AtomicU64> = PerCpu::new([const { AtomicU64::new(0) }; MAX_CPUS]);
 
-/// Stops all event counters of this CPU, whatever the firmware did with them, and finds out which of `interrupts` they
-/// raise.
+/// Stops all counters of this CPU, whatever the firmware did with them, and finds out which of `interrupts` they raise.
 pub(super) fn initialize_cpu(controller: &Controller, interrupts: &[Interrupt]) {
     // 15 means monitors of another architecture.
     if matches!(ID_AA64DFR0_EL1.read(ID_AA64DFR0_EL1::PMUVer), 0 | 15) {
         return;
     }
-    stop_all();
-    pmcr_el0::write(pmcr_el0::read() & !LONG | ENABLE);
+    // After a reset, these are unknown. The cycle counter has the interrupt of the others.
+    stop(u64::MAX);
+    pmcr_el0::write(CONTROL);
     let counters = (pmcr_el0::read() >> 11 & 31) as usize;
     let events = u64::from(pmceid0_el0::read() as u32) | pmceid1_el0::read() << 32;
     let delivery = match counters {
@@ -127,31 +130,45 @@ pub(super) fn initialize_cpu(controller: &Controller, interrupts: &[Interrupt]) 
     MONITORS.here().call_once(|| Monitors { counters, events, delivery });
 }
 
-/// Makes a counter overflow, and enables the one of `interrupts` that comes of it.
+/// Makes a counter overflow, and enables the one of `interrupts` that is requested then.
 fn find_interrupt(controller: &Controller, interrupts: &[Interrupt]) -> Result<Delivery, CounterError> {
     // The controller's shared registers may be changed, and the interrupts of one CPU must not be taken for those of
     // another.
     let _setup = SETUP.lock();
     fast::without(|| {
         let is_pending = |interrupt: &&Interrupt| controller.is_pending(**interrupt);
-        let earlier = interrupts.iter().find(is_pending);
+        let before: Vec<bool, MAX_CPUS> = interrupts.iter().map(|interrupt| is_pending(&interrupt)).collect();
+        let is_new = |(interrupt, was_pending): &(&Interrupt, &bool)| !**was_pending && is_pending(interrupt);
         pmintenset_el1::write(1);
         pmovsset_el0::write(1);
         barrier::isb(barrier::SY);
-        let raised = (0..CHECKS).find_map(|_| interrupts.iter().find(is_pending));
-        stop_all();
-        match raised.filter(|_| earlier.is_none()) {
-            Some(interrupt) => fast::enable(controller, *interrupt).map_err(|_| CounterError::NoInterrupt),
-            None => Err(CounterError::NoInterrupt),
+        let raised = (0..CHECKS).find_map(|_| interrupts.iter().zip(&before).find(is_new));
+        stop(EVENT_COUNTERS);
+        let (&interrupt, _) = raised.ok_or(CounterError::NoInterrupt)?;
+        let is_over = (0..CHECKS).any(|_| !controller.is_pending(interrupt));
+        if !is_over || !claim(interrupt) {
+            return Err(CounterError::NoInterrupt);
         }
+        fast::enable(controller, interrupt).map_err(|_| CounterError::NoInterrupt)
     })
 }
 
-/// Stops all event counters of this CPU, and withdraws their interrupts.
-fn stop_all() {
-    pmintenclr_el1::write(COUNTERS);
-    pmcntenclr_el0::write(COUNTERS);
-    pmovsclr_el0::write(COUNTERS);
+/// Returns whether no other CPU has the interrupt, if it is a shared one. If several CPUs raise it, it reaches only one of
+/// them.
+fn claim(interrupt: Interrupt) -> bool {
+    if interrupt.number < SHARED {
+        return true;
+    }
+    let is_claimed = CLAIMED.iter().any(|claimed| claimed.load(Ordering::Relaxed) == interrupt.number);
+    let free = CLAIMED.iter().find(|claimed| claimed.load(Ordering::Relaxed) == 0).filter(|_| !is_claimed);
+    free.inspect(|free| free.store(interrupt.number, Ordering::Relaxed)).is_some()
+}
+
+/// Stops these counters of this CPU, and withdraws their interrupts.
+fn stop(counters: u64) {
+    pmintenclr_el1::write(counters);
+    pmcntenclr_el0::write(counters);
+    pmovsclr_el0::write(counters);
     barrier::isb(barrier::SY);
 }
 
@@ -185,10 +202,11 @@ pub(crate) fn delivery_on(cpu: usize, events: impl ExactSizeIterator<Item = Even
 /// it. The CPU has the counter, and fast interrupts are masked.
 pub(crate) fn prepare(counter: usize, event: Event, count: u32) {
     let bit = 1 << counter;
-    select(counter);
-    // Without filters: counts at EL1 and EL0, of both security states, and not at EL2 (PMEVTYPER<n>_EL0).
-    pmxevtyper_el0::write(event.0.into());
-    pmxevcntr_el0::write(count.wrapping_neg().into());
+    with(counter, || {
+        // Without filters: at EL1 and EL0 of non-secure state, and not at EL2 (PMEVTYPER<n>_EL0).
+        pmxevtyper_el0::write(event.0.into());
+        pmxevcntr_el0::write(count.wrapping_neg().into());
+    });
     pmovsclr_el0::write(bit);
     COUNTING.here().fetch_or(bit, Ordering::Relaxed);
 }
@@ -215,20 +233,23 @@ pub(crate) fn pause() {
 
 /// Returns whether a counter of this CPU requests an interrupt.
 pub(super) fn is_due() -> bool {
-    COUNTING.here().load(Ordering::Relaxed) != 0 && pmovsclr_el0::read() & pmintenset_el1::read() & COUNTERS != 0
+    COUNTING.here().load(Ordering::Relaxed) != 0 && pmovsclr_el0::read() & pmintenset_el1::read() != 0
 }
 
 /// Returns how often `count` events have happened since counter `counter` was prepared or this returned a number, if that
-/// is not 0. The rest of the events stay counted. The counter is [paused](pause), and fast interrupts are masked.
+/// is not 0. The rest of the events stay counted. The counter is [paused](pause), and fast interrupts are masked. If the
+/// first of them happened more than 2³² events ago, the number is too small by what the counter lost.
 pub(crate) fn overflows(counter: usize, count: u32) -> Option<u64> {
     let bit = 1 << counter;
     if pmovsclr_el0::read() & bit == 0 {
         return None;
     }
-    select(counter);
-    let since = pmxevcntr_el0::read() as u32;
-    let (more, rest) = (since.checked_div(count)?, since.checked_rem(count)?);
-    pmxevcntr_el0::write((count - rest).wrapping_neg().into());
+    let more = with(counter, || {
+        let since = pmxevcntr_el0::read() as u32;
+        let (more, rest) = (since.checked_div(count)?, since.checked_rem(count)?);
+        pmxevcntr_el0::write((count - rest).wrapping_neg().into());
+        Some(more)
+    })?;
     pmovsclr_el0::write(bit);
     Some(1 + u64::from(more))
 }
@@ -236,12 +257,16 @@ pub(crate) fn overflows(counter: usize, count: u32) -> Option<u64> {
 /// Ends all counting on this CPU. Fast interrupts are masked.
 pub(crate) fn end() {
     if COUNTING.here().swap(0, Ordering::Relaxed) != 0 {
-        stop_all();
+        stop(EVENT_COUNTERS);
     }
 }
 
-/// Makes the registers of counter `counter` accessible.
-fn select(counter: usize) {
+/// Calls `access`, which finds the registers of counter `counter` selected. What the interrupted code has selected stays so.
+fn with<T>(counter: usize, access: impl FnOnce() -> T) -> T {
+    let selected = pmselr_el0::read();
     pmselr_el0::write(counter as u64);
     barrier::isb(barrier::SY);
+    let result = access();
+    pmselr_el0::write(selected);
+    result
 }

@@ -15,11 +15,11 @@
 //!
 //! | controller | fast interrupts |
 //! |---|---|
-//! | GICv2 without the Security Extensions | the timer is in group 0, all other interrupts in group 1 |
+//! | GICv2 without the Security Extensions | the timer and the counters are in group 0, all other interrupts in group 1 |
 //! | GICv2 with them, as in a Raspberry Pi 4 | [`FastError::Secure`]: group 0 belongs to secure state |
-//! | GICv3 with one security state | the timer is in group 0, all other interrupts in group 1 |
+//! | GICv3 with one security state | the timer and the counters are in group 0, all other interrupts in group 1 |
 //! | GICv3 with two, or with FIQs taken at EL3 | [`FastError::Secure`] |
-//! | BCM2836 | the timer's bit for FIQ is set |
+//! | BCM2836 | the bits for FIQ of the timer and of the counters are set |
 //!
 //! The interrupt is not acknowledged before the handler is called: it is level-sensitive, and gone when the timer is
 //! disarmed.

@@ -146,14 +146,15 @@ impl GicV2 {
         }
     }
 
-    /// Enables an interrupt as a fast interrupt.
+    /// Enables an interrupt as a fast interrupt, which is level-sensitive, whatever the device tree says: no handler of fast
+    /// interrupts acknowledges one.
     pub(super) fn enable_fast(&self, interrupt: Interrupt) -> Result<(), FastError> {
         if !self.has_groups {
             return Err(FastError::Secure);
         }
         let group = &self.distributor.group[interrupt.number as usize / 32];
         group.set(group.get() & !(1 << (interrupt.number % 32)));
-        self.enable_with(interrupt, FAST_PRIORITY);
+        self.enable_with(Interrupt { edge: false, ..interrupt }, FAST_PRIORITY);
         Ok(())
     }
 
@@ -188,7 +189,7 @@ impl GicV2 {
     /// Returns the number of the interrupt to handle. For a software-generated interrupt, upper bits name the CPU that
     /// sent it.
     ///
-    /// If the fast interrupt has become pending since this one was taken, returns the number of the fast one. After it
+    /// If a fast interrupt has become pending since this one was taken, returns the number of the fast one. After it
     /// is ended, the requests of both still stand.
     pub(super) fn acknowledge(&self) -> u32 {
         let acknowledged = self.cpu.acknowledge.get();

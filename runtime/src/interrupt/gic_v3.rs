@@ -240,7 +240,8 @@ impl GicV3 {
         Ok(())
     }
 
-    /// Enables an interrupt as a fast interrupt.
+    /// Enables an interrupt as a fast interrupt, which is level-sensitive, whatever the device tree says: no handler of fast
+    /// interrupts acknowledges one.
     pub(super) fn enable_fast(&self, interrupt: Interrupt) -> Result<(), FastError> {
         let redistributor = self.redistributors.here().get().ok_or(FastError::NoController)?;
         if !self.distributor.control.is_set(DistributorControl::DISABLE_SECURITY) || !is_group0_accessible() {
@@ -251,7 +252,7 @@ impl GicV3 {
             number => &self.distributor.group[number as usize / 32],
         };
         group.set(group.get() & !(1 << (interrupt.number % 32)));
-        self.enable_with(interrupt, FAST_PRIORITY).map_err(|_| FastError::NoController)?;
+        self.enable_with(Interrupt { edge: false, ..interrupt }, FAST_PRIORITY).map_err(|_| FastError::NoController)?;
         if icc_igrpen0_el1::read() & 1 == 0 {
             clear_active_priorities_of_group0();
             icc_igrpen0_el1::write(1);

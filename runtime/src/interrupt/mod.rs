@@ -50,8 +50,8 @@ const SPECIAL: u32 = 1020;
 const SPURIOUS: u32 = 1023;
 /// The priority of every interrupt. The priority mask is fully open, so any value would do.
 const PRIORITY: u8 = 0xa0;
-/// The priority of the fast interrupt, which is higher. A CPU is signalled only the pending interrupt of the highest
-/// priority. So an interrupt that waits for interrupts to be unmasked must not hold back the fast one.
+/// The priority of fast interrupts, which is higher. A CPU is signalled only the pending interrupt of the highest
+/// priority. So an interrupt that waits for interrupts to be unmasked must not hold back a fast one.
 const FAST_PRIORITY: u8 = 0x80;
 
 #[expect(clippy::large_enum_variant, reason = "there is one instance, which never moves")]

@@ -7,8 +7,8 @@ macro_rules! system_register {
             #[allow(dead_code, reason = "some registers are only read, some only written")]
             pub(super) fn read() -> u64 {
                 let value;
-                // SAFETY: this is a register of the GIC's CPU interface or of the performance monitors. Reads of some
-                // have an effect on these, which is wanted. No read has an effect on memory.
+                // SAFETY: this is a register of the GIC's CPU interface or of the performance monitors. Reading the
+                // acknowledge register has an effect on the GIC, which is wanted. No read has an effect on memory.
                 unsafe { core::arch::asm!(concat!("mrs {}, ", $encoding), out(reg) value, options(nostack)) };
                 value
             }

@@ -2,64 +2,62 @@
 
 use alloc::vec::Vec;
 
+use aarch64_kprobes::platform::MAX_CPUS;
 use fallible::OutOfMemory;
 
 use super::{Comparison, Range};
 
-/// CPUs have lower numbers.
-const LIMIT: usize = 256;
-
 /// A set of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CpuList([bool; LIMIT]);
+pub(super) struct CpuList([bool; MAX_CPUS]);
 
 impl CpuList {
-    /// Parses `all`, or numbers and ranges of numbers with commas between them. After a range, `:USED/GROUP` takes the first
-    /// USED of each GROUP of its numbers. Returns `None` if there is no number, or one that is no CPU's.
+    /// Parses numbers and ranges of numbers, with commas or white space between them. `all` is the range of all CPUs, and
+    /// `N` the last one. After a range, `:USED/GROUP` takes the first USED of each GROUP of its numbers. Returns `None` if the
+    /// text is empty or cannot be read, or if a number is out of range.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let mut list = Self([false; LIMIT]);
-        for part in text.split([',', ' ']).filter(|part| !part.is_empty()) {
-            let (range, stride) = match part.split_once(':') {
-                Some((range, stride)) => (range, Some(stride.split_once('/')?)),
+        let mut list = Self([false; MAX_CPUS]);
+        let is_between = |character: char| character == ',' || character.is_ascii_whitespace();
+        for part in text.split(is_between).filter(|part| !part.is_empty()) {
+            let (range, groups) = match part.split_once(':') {
+                Some((range, groups)) => (range, Some(groups.split_once('/')?)),
                 None => (part, None),
             };
             let (first, last) = match range.split_once('-') {
-                _ if range == "all" => (0, LIMIT - 1),
-                Some((first, last)) => (number(first)?, number(last)?),
+                _ if range.eq_ignore_ascii_case("all") => (0, MAX_CPUS - 1),
+                Some((first, last)) => (cpu(first)?, cpu(last)?),
                 // Only a range has groups.
-                None if stride.is_some() => return None,
-                None => (number(range)?, number(range)?),
+                None if groups.is_some() => return None,
+                None => (cpu(range)?, cpu(range)?),
             };
-            let (used, group) = match stride {
-                Some((used, group)) => (number(used)?, number(group)?),
-                None => (1, 1),
-            };
-            if first > last || used > group || used == 0 {
+            let (used, group) = groups.map_or(Some((1, 1)), |(used, group)| Some((number(used)?, number(group)?)))?;
+            if first > last || used > group || group == 0 {
                 return None;
             }
             let cpus = list.0.get_mut(first..=last)?;
             cpus.chunks_mut(group).flat_map(|group| group.iter_mut().take(used)).for_each(|cpu| *cpu = true);
         }
-        list.0.contains(&true).then_some(list)
+        (!text.is_empty()).then_some(list)
     }
 
-    /// Returns the ranges of numbers that compare to the list in this way; `None` if none does.
-    pub(super) fn compared(&self, comparison: Comparison) -> Result<Option<Vec<Range>>, OutOfMemory> {
+    /// Returns the ranges of numbers that compare to the list in this way. Other comparisons than `==`, `!=` and `&` have
+    /// none.
+    pub(super) fn compared(&self, comparison: Comparison) -> Result<Vec<Range>, OutOfMemory> {
         let mut members = self.0.iter().enumerate().filter(|(_, is_member)| **is_member).map(|(cpu, _)| cpu as u64);
         // A number equals a list that it is alone in.
         let only = members.next().filter(|_| members.next().is_none());
-        let compared = |otherwise| only.map_or(otherwise, |only| Range::of(comparison, only, false));
-        Ok(Some(match comparison {
-            Comparison::Equal => fallible::collect([compared(Range::NONE)])?,
-            Comparison::NotEqual => fallible::collect([compared(Range::ALL)])?,
-            Comparison::Bits => self.ranges()?,
-            Comparison::Less | Comparison::LessOrEqual | Comparison::Greater | Comparison::GreaterOrEqual => {
-                return Ok(None);
+        match (comparison, only) {
+            (Comparison::Equal | Comparison::NotEqual, Some(only)) => {
+                fallible::collect([Range::of(comparison, only, false)])
             }
-        }))
+            // Each CPU differs from a list of several, and what is no CPU's number does not.
+            (Comparison::NotEqual, None) => fallible::collect([Range::of(Comparison::Less, MAX_CPUS as u64, false)]),
+            (Comparison::Bits, _) => self.ranges(),
+            _ => fallible::collect([Range::NONE]),
+        }
     }
 
-    /// Returns the ranges that the list consists of.
+    /// Returns the ranges that the list consists of, at least one.
     fn ranges(&self) -> Result<Vec<Range>, OutOfMemory> {
         let mut ranges = Vec::new();
         let mut low = 0;
@@ -70,12 +68,21 @@ impl CpuList {
             }
             low += run.len() as u64;
         }
+        if ranges.is_empty() {
+            fallible::push(&mut ranges, Range::NONE)?;
+        }
         Ok(ranges)
     }
 }
 
 /// Parses the number of a CPU.
+fn cpu(text: &str) -> Option<usize> {
+    if text == "N" {
+        return Some(MAX_CPUS - 1);
+    }
+    number(text).filter(|&number| number < MAX_CPUS)
+}
+
 fn number(text: &str) -> Option<usize> {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|&number| is_number && number < LIMIT)
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }

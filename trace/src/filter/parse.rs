@@ -19,6 +19,8 @@ use super::{
     Range, STRING_LIMIT, Test, Text,
 };
 
+/// The most tests of a filter: more than the longest text has fields. A hit takes at most as many steps.
+const TESTS_MAX: usize = 1024;
 /// The longest number, in bytes.
 const NUMBER_MAX: usize = 23;
 
@@ -90,6 +92,9 @@ pub(super) fn parse(text: &str, fields: &[Field], functions: FindFunction) -> Re
             }
             _ => {
                 let (questions, end) = questions(text, at, fields, functions)?;
+                if compiler.tests.len() + questions.len() > TESTS_MAX {
+                    return Err(Error { problem: Problem::TooManyTests, column: at });
+                }
                 compiler.test(questions)?;
                 at = compiler.after_test(bytes, end)?;
             }
@@ -277,13 +282,15 @@ fn questions(
         let (Operand::Number(number), Operator::Compare(comparison)) = (operand, *operator) else {
             return Err(error(Problem::IllegalOperation, start));
         };
+        if !matches!(comparison, Comparison::Equal | Comparison::NotEqual | Comparison::Bits) {
+            return Err(error(Problem::IllegalOperation, start));
+        }
         let list = start + CPUS.len() + 1;
         let rest = rest.strip_prefix('{').ok_or(error(Problem::MissingBraceOpen, list))?;
         let length = rest.find('}').ok_or(error(Problem::MissingBraceClose, bytes.len()))?;
         let end = list + length;
         let cpus = CpuList::parse(&rest[..length]).ok_or(error(Problem::InvalidCpuList, end))?;
-        let ranges = cpus.compared(comparison)?.ok_or(error(Problem::IllegalOperation, start))?;
-        let asked = ranges.into_iter().map(|range| Question::Number { number, range });
+        let asked = cpus.compared(comparison)?.into_iter().map(|range| Question::Number { number, range });
         return Ok((fallible::collect(asked)?, end + 1));
     }
     match bytes.get(start) {

@@ -19,8 +19,6 @@ pub(crate) struct Range {
 impl Range {
     /// The empty range.
     pub(crate) const NONE: Self = Self { mask: 0, low: 1, span: 0 };
-    /// All numbers.
-    pub(crate) const ALL: Self = Self { mask: u64::MAX, low: 0, span: u64::MAX };
 
     /// Returns the numbers that are in `range`, or those that are not. The range is not empty.
     pub(crate) fn of_addresses(range: &ops::Range<u64>, is_in: bool) -> Self {

@@ -100,6 +100,16 @@ fn a_number_is_a_cpu_of_a_list_or_not() {
         ("cpu & CPUS{0-7:1/2}", true),
         ("cpu & CPUS{1-7:1/2}", false),
         ("cpu & CPUS{0-7:2/4, 2}", true),
+        ("cpu & CPUS{0-3:0/1}", false),
+        ("cpu & CPUS{0-3:1/1024}", false),
+        ("cpu & CPUS{2-N}", true),
+        ("cpu & CPUS{ALL}", true),
+        ("cpu & CPUS{1\t2}", true),
+        ("cpu & CPUS{,}", false),
+        ("cpu == CPUS{,}", false),
+        ("cpu != CPUS{,}", true),
+        ("s != CPUS{2-3}", false),
+        ("s != CPUS{2}", true),
         ("!(cpu & CPUS{0-1,2}) || cpu & CPUS{9}", false),
         ("(cpu & CPUS{0,1,4} || u == 200) && cpu & CPUS{0,2}", true),
         ("cpu == CPUS{2}", true),
@@ -120,16 +130,25 @@ fn a_number_is_a_cpu_of_a_list_or_not() {
         ("cpu & CPUS2}", Problem::MissingBraceOpen, "            ^"),
         ("cpu & CPUS{2", Problem::MissingBraceClose, "            ^"),
         ("cpu & CPUS{}", Problem::InvalidCpuList, "            ^"),
-        ("cpu & CPUS{,}", Problem::InvalidCpuList, "             ^"),
+        ("cpu < CPUS2}", Problem::IllegalOperation, "       ^"),
+        ("cpu < CPUS{9-1}", Problem::IllegalOperation, "       ^"),
         ("cpu & CPUS{3-2} && u == 1", Problem::InvalidCpuList, "               ^"),
         ("cpu & CPUS{256}", Problem::InvalidCpuList, "               ^"),
         ("cpu & CPUS{0-9:2/1}", Problem::InvalidCpuList, "                   ^"),
-        ("cpu & CPUS{0-9:0/0}", Problem::InvalidCpuList, "                   ^"),
+        ("cpu & CPUS{0-9:1/0}", Problem::InvalidCpuList, "                   ^"),
         ("cpu & CPUS{5:1/2}", Problem::InvalidCpuList, "                 ^"),
         ("cpu & CPUS{+1}", Problem::InvalidCpuList, "              ^"),
     ] {
         assert_eq!(refused(filter), (problem, caret.len() - 1), "{filter}");
     }
+}
+
+#[test]
+fn lists_of_cpus_cannot_make_a_filter_long() {
+    let list = "cpu & CPUS{0-N:1/2}";
+    let several = |count: usize| alloc::vec![list; count].join(" || ");
+    assert!(accepts(&several(8), &Hit::new()));
+    assert_eq!(refused(&several(9)), (Problem::TooManyTests, several(8).len() + 4));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use core::fmt;
 use core::ptr;
-use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
 use fallible::{Arc, OutOfMemory};
@@ -280,34 +280,38 @@ pub enum Target {
     Histograms(Arc<Orders>),
 }
 
-/// The orders of triggers to all histograms of an event: twice their number, plus 1 if the last was to pause.
+/// The orders of triggers to all histograms of an event.
 #[derive(Debug, Default)]
-pub struct Orders(pub(crate) AtomicU64);
+pub struct Orders {
+    /// Whether the last one was to pause. Written before the number is raised.
+    pub(crate) is_pause: AtomicBool,
+    pub(crate) number: AtomicU64,
+}
 
 /// Whether a histogram is paused: by its own file `trigger`, or by an order that came later.
 #[derive(Debug)]
 struct Pause {
     orders: Arc<Orders>,
     is_paused: AtomicBool,
-    /// The orders when `is_paused` was set.
+    /// The number of orders when `is_paused` was set.
     since: AtomicU64,
 }
 
 impl Pause {
     fn new(orders: &Arc<Orders>, is_paused: bool) -> Self {
-        let since = AtomicU64::new(orders.0.load(Relaxed));
+        let since = AtomicU64::new(orders.number.load(Relaxed));
         Self { orders: orders.clone(), is_paused: AtomicBool::new(is_paused), since }
     }
 
     fn set(&self, is_paused: bool) {
         self.is_paused.store(is_paused, Relaxed);
-        self.since.store(self.orders.0.load(Relaxed), Relaxed);
+        self.since.store(self.orders.number.load(Relaxed), Relaxed);
     }
 
     #[inline(always)]
     fn is_set(&self) -> bool {
-        let orders = self.orders.0.load(Relaxed);
-        if orders == self.since.load(Relaxed) { self.is_paused.load(Relaxed) } else { orders & 1 != 0 }
+        let is_last = self.orders.number.load(Acquire) == self.since.load(Relaxed);
+        if is_last { &self.is_paused } else { &self.orders.is_pause }.load(Relaxed)
     }
 }
 

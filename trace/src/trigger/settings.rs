@@ -25,7 +25,7 @@ use crate::text::is_shown_as;
 #[derive(Debug)]
 pub struct Settings {
     enabled: bool,
-    /// The number of triggers of other events that can enable or disable this one, or its histograms.
+    /// The number of triggers, of any event, that act on this one or on its histograms.
     targeted: usize,
     /// Of a synthetic event: the number of armed events that are on it.
     attached: usize,
@@ -146,7 +146,7 @@ impl Settings {
         &self.recording
     }
 
-    /// Returns the orders to all histograms of this event, which triggers of other events can give.
+    /// Returns the orders to all histograms of this event, which triggers of any event can give.
     #[must_use]
     pub fn orders(&self) -> &Arc<Orders> {
         &self.orders
@@ -162,7 +162,7 @@ impl Settings {
         self.triggers.iter().filter(acts_on_it).count()
     }
 
-    /// Sets the number of triggers of other events that act on this one. Returns whether it differs from the old
+    /// Sets the number of triggers that act on this event. Returns whether it differs from the old
     /// one.
     pub fn set_targeted(&mut self, count: usize) -> bool {
         let is_change = count != self.targeted;
@@ -341,7 +341,9 @@ impl Settings {
                 Action::Switch { switch, on }
             }
             (Kind::Snapshot, _) => Action::Snapshot(rings),
-            _ => Action::Stacktrace,
+            (Kind::Stacktrace, _) => Action::Stacktrace,
+            // A command is no histogram, and acts on none.
+            _ => return Ok(()),
         };
         let limit = request.count.unwrap_or(u64::MAX);
         let (taken, pause) = (AtomicU64::new(0), Pause::new(&self.orders, false));
