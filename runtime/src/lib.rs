@@ -8,7 +8,7 @@
 //! | `boot` | the path from reset to the first task |
 //! | [`smp`] | starting the other CPUs, and holding them |
 //! | [`interrupt`], [`time`], [`uart`], [`power`], `virtio`, `broadcom` | devices |
-//! | [`sampling`] | interrupting all CPUs at exact times, to see what they do |
+//! | [`sampling`] | interrupting all CPUs at exact times, or after events that they count, to see what they do |
 //! | [`block`] | disks, and the tasks' requests for their sectors |
 //! | [`network`] | network cards, and the services on them |
 //! | [`machine`] | the end: panics, and the line that every failure ends with |
