@@ -161,13 +161,12 @@ pub enum Action {
         /// The number of the map.
         map: u8,
     },
-    /// `exit`.
-    Exit {
-        /// The exit status, 0 or one of [`EXIT_STATUSES`].
-        status: u8,
-    },
+    /// The output ends here, as the program does: `exit`.
+    Exit,
 }
 
+/// The exit status of a program that has ended because an assertion did not hold.
+pub const ASSERTION_STATUS: u8 = 6;
 /// The exit statuses besides 0 that a program can ask for. The lower ones are those of the command on the host, and the
 /// higher ones those of shells.
 pub const EXIT_STATUSES: core::ops::RangeInclusive<u64> = 10..=125;

@@ -850,7 +850,7 @@ impl fmt::Display for Problem {
             }
             Self::Room { most } => return write!(f, "the values exceed {most} words of 64 bits here"),
             Self::ExitStatus => {
-                "an exit status is 0 or from 10 to 125: lower ones tell what cargo xtask trace could not do, higher ones are the shell's"
+                "an exit status is 0 or from 10 to 125, as in exit(11) for exit(1): cargo xtask trace has 1 to 9 itself, and shells the higher ones"
             }
             Self::Many { most } => return write!(f, "there can be at most {most} of these"),
         })

@@ -90,16 +90,16 @@ fn element<const CLASSES: bool, U: Unit>(wanted: U, rest: &mut (impl Iterator<It
         return true;
     }
     if CLASSES && wanted == U::of(b'[') {
-        let mut behind = rest.clone();
-        if let Some(is_in) = class(&mut behind, found) {
-            *rest = behind;
+        let mut after = rest.clone();
+        if let Some(is_in) = class(&mut after, found) {
+            *rest = after;
             return is_in;
         }
     }
     if CLASSES && wanted == U::of(b'\\') {
-        let mut behind = rest.clone();
-        if let Some(escaped) = behind.next() {
-            *rest = behind;
+        let mut after = rest.clone();
+        if let Some(escaped) = after.next() {
+            *rest = after;
             return escaped == found;
         }
     }
@@ -118,13 +118,13 @@ fn class<U: Unit>(rest: &mut (impl Iterator<Item = U> + Clone), found: U) -> Opt
     let mut is_in = false;
     loop {
         let mut high = low;
-        let mut behind = rest.clone();
-        if behind.next() == Some(U::of(b'-'))
-            && let Some(end) = behind.next()
+        let mut after = rest.clone();
+        if after.next() == Some(U::of(b'-'))
+            && let Some(end) = after.next()
             && end != U::of(b']')
         {
             high = end;
-            *rest = behind;
+            *rest = after;
         }
         is_in |= low <= found && found <= high;
         low = rest.next()?;

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use kprobes_wire::mark::{Kind, Refusal};
 
 use crate::{
@@ -186,10 +186,11 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns how a program has ended whose end is marked with this text.
-    fn ended(text: &str) -> Self {
-        match text.parse() {
-            Ok(status @ 1..) => Self::Exited(status),
-            _ => Self::Done,
+    fn ended(text: &str) -> Result<Self> {
+        match (text, text.parse()) {
+            ("", _) => Ok(Self::Done),
+            (_, Ok(status @ 1..)) => Ok(Self::Exited(status)),
+            _ => bail!("the machine says `{text}` for the exit status of the program"),
         }
     }
 }
@@ -334,7 +335,7 @@ fn run_on(remote: &mut Remote, source: &Source, program_options: &ProgramOptions
                 }
                 Heard::Marked(Kind::Failed, _) => outcome = Some(Outcome::Failed),
                 Heard::Marked(Kind::Frame, _) => {}
-                Heard::Marked(Kind::Done, text) => outcome = outcome.or(Some(Outcome::ended(&text))),
+                Heard::Marked(Kind::Done, text) => outcome = outcome.or(Some(Outcome::ended(&text)?)),
                 Heard::Line(line) => {
                     if mem::replace(&mut blank, line.is_empty()) {
                         out(Stream::Notes, "\n")?;
@@ -385,8 +386,11 @@ mod tests {
 
     #[test]
     fn the_end_of_a_program_has_its_exit_status() {
-        for (text, outcome) in [("", Outcome::Done), ("0", Outcome::Done), ("12", Outcome::Exited(12))] {
-            assert_eq!(Outcome::ended(text), outcome, "{text}");
+        for (text, outcome) in [("", Outcome::Done), ("12", Outcome::Exited(12))] {
+            assert_eq!(Outcome::ended(text).unwrap(), outcome, "{text}");
+        }
+        for damaged in ["0", "300", "12x", "-1"] {
+            assert!(Outcome::ended(damaged).is_err(), "{damaged}");
         }
     }
 

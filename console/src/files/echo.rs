@@ -1,7 +1,7 @@
 //! What `echo` writes: its words with blanks between them and a line end, as in bash.
 //!
 //! The options are letters after a `-`: `n` leaves out the line end, `e` has escapes act, `E` does not. A word that has
-//! another letter is no option. The escapes are those of bash:
+//! another letter is no option. The escapes are those of bash, except `\u` and `\U`:
 //!
 //! | escape | is |
 //! |---|---|

@@ -55,8 +55,6 @@ pub(super) struct ProgramNames<'a> {
     /// names, in ascending order of the values.
     pub inlined: &'a [(u64, String)],
     pub watchpoints: &'a Watchpoints,
-    /// The exit status that the program has asked for; `u16::MAX` before that.
-    pub status: &'a AtomicU16,
 }
 
 impl Names for ProgramNames<'_> {
@@ -76,11 +74,6 @@ impl Names for ProgramNames<'_> {
 
     fn unwatch(&self, address: u64) {
         self.watchpoints.end(address as usize);
-    }
-
-    fn exit(&self, status: u8) {
-        // The first exit counts: `END` may have another.
-        let _ = self.status.compare_exchange(u16::MAX, status.into(), Ordering::Relaxed, Ordering::Relaxed);
     }
 
     fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result {

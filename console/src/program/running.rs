@@ -62,8 +62,6 @@ pub struct Shared {
     pub(super) unsampled: AtomicU64,
     /// The time at which the tasks of the program were told to end, in nanoseconds; `u64::MAX` before that.
     ending: AtomicU64,
-    /// The exit status that the program has asked for; `u16::MAX` before that.
-    status: AtomicU16,
     /// Whether a task is draining the output. Only one task at a time can.
     reading: AtomicBool,
     format: OutputFormat,
@@ -314,7 +312,6 @@ impl Shared {
         let store = store.map_err(|flaw| Refusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;
         let (watchpoints, functions) = (Watchpoints::default(), watch::functions(&names)?);
         let (ending, reading) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
-        let status = AtomicU16::new(u16::MAX);
         let (late, unsampled) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok((
             Self {
@@ -331,7 +328,6 @@ impl Shared {
                 late,
                 unsampled,
                 ending,
-                status,
                 reading,
                 format: options.format,
                 kept,
@@ -353,12 +349,7 @@ impl Shared {
 
     /// Returns the names for the program's output.
     fn program_names(&self) -> ProgramNames<'_> {
-        ProgramNames {
-            probes: &self.names,
-            inlined: &self.inlined,
-            watchpoints: &self.watchpoints,
-            status: &self.status,
-        }
+        ProgramNames { probes: &self.names, inlined: &self.inlined, watchpoints: &self.watchpoints }
     }
 
     fn drain(&self, out: &mut dyn Write) -> Result<bool, fmt::Error> {
@@ -588,7 +579,7 @@ impl Program {
     ///
     /// Returns the errors of `out`.
     pub fn finish(self, out: &mut dyn Write) -> fmt::Result {
-        self.detach().finish(out).map(drop)
+        self.detach().finish(out)
     }
 }
 
@@ -602,15 +593,14 @@ pub struct Detached {
 }
 
 impl Detached {
-    /// Runs `END`, and writes the rest of the output: see [`Program::finish`]. Returns the exit status of the program,
-    /// which is 0 unless it has called `exit` with another.
+    /// Runs `END`, and writes the rest of the output: see [`Program::finish`]. Called once.
     ///
     /// # Errors
     ///
     /// Returns the errors of `out`.
-    pub fn finish(self, out: &mut dyn Write) -> Result<u8, fmt::Error> {
+    pub fn finish(&self, out: &mut dyn Write) -> fmt::Result {
         let Self { shared, unseen, given_up } = self;
-        alone::run(&shared, |probe| *probe == Probe::End);
+        alone::run(shared, |probe| *probe == Probe::End);
         // `drain` returns true at the record of an `exit()`. CPUs that had not seen the exit yet may have written
         // output after it.
         while shared.drain(out)? {}
@@ -632,13 +622,19 @@ impl Detached {
                 }
             }
         }
-        for address in given_up {
+        for &address in given_up {
             let sentence = fallible::format(format_args!(
                 "A watchpoint ended at {}: the sequence of this exclusive load cannot be followed to its store",
                 Symbolic(address)
             ))?;
             shared.format.write_failure(&sentence, out)?;
         }
-        Ok(u8::try_from(shared.status.load(Ordering::Relaxed)).unwrap_or(0))
+        Ok(())
+    }
+
+    /// Returns the exit status that the program asked for first; 0 if it has not.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        self.shared.store.status()
     }
 }

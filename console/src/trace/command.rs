@@ -216,23 +216,24 @@ fn run_alone(
     if is_marked && session.is_refused {
         print!("{}", Marked(Kind::Failed, command.unwrap_or_default()));
     }
-    match program.finish(&mut lines) {
+    let outcome = program.finish(&mut lines);
+    let (status, is_lost) = (program.status(), lines.is_lost());
+    drop(program);
+    drop(lines);
+    // The mark is printed even if ^C was pressed again, or if output is lost.
+    if is_marked {
+        match status {
+            0 => print!("{}", Marked(Kind::Done, "")),
+            status => print!("{}", Marked(Kind::Done, status)),
+        }
+    }
+    match outcome {
         // If ^C was pressed again, the rest is not shown.
         Err(fmt::Error) if !input::is_interrupted() => {
-            drop(lines);
             Err(Failure::new("there is not enough memory for the rest of the output"))
         }
-        _ if lines.is_lost() => Err(Failure::new("a part of the output is lost: there was not enough memory")),
-        outcome => {
-            drop(lines);
-            // The mark is printed even if ^C was pressed again.
-            match outcome {
-                _ if !is_marked => {}
-                Ok(status @ 1..) => print!("{}", Marked(Kind::Done, status)),
-                _ => print!("{}", Marked(Kind::Done, "")),
-            }
-            Ok(())
-        }
+        _ if is_lost => Err(Failure::new("a part of the output is lost: there was not enough memory")),
+        _ => Ok(()),
     }
 }
 

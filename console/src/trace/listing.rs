@@ -17,7 +17,8 @@ use crate::typed::{Typed, typed};
 use crate::words::{Failure, Words};
 
 /// The refusal of parameters after probes.
-const NO_PROGRAM: &str = "only a program has parameters, and these are probes; -e marks a program";
+const NO_PROGRAM: &str =
+    "only a program has parameters, as in trace -l 'kprobe:f { print($1); }' -- 5, and these are probes";
 
 /// Runs the command `list-probes [-v] PROBES`.
 pub(crate) fn list_probes(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use super::call::{count, map, written};
 use super::clause::Clause;
 use super::format;
 use super::value::{constant, number};
-use crate::checked::{Action, EXIT_STATUSES, PrintKind};
+use crate::checked::{ASSERTION_STATUS, Action, EXIT_STATUSES, PrintKind};
 use crate::error::{Error, Problem, Span};
 use crate::report::{self, Conversion, Piece, Shown};
 use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
@@ -123,7 +123,7 @@ impl Clause<'_, '_> {
                     fallible::format(format_args!("{}assertion failed: {}\n", report::ERROR, written(message)?))?;
                 let pieces = fallible::collect([Piece { text, conversion: None }])?;
                 self.emit(Action::Format { pieces, kind: PrintKind::Error }, Word(0), 0, span)?;
-                self.exit(0, span)?;
+                self.exit(ASSERTION_STATUS, span)?;
                 self.land(&holds);
                 Ok(())
             }
@@ -192,8 +192,8 @@ impl Clause<'_, '_> {
 
     /// Ends the program and this run of the clause.
     fn exit(&mut self, status: u8, span: Span) -> Result<(), Error> {
-        self.emit(Action::Exit { status }, Word(0), 0, span)?;
-        self.push(Op::Exit, span)?;
+        self.emit(Action::Exit, Word(0), 0, span)?;
+        self.push(Op::Exit { status }, span)?;
         let end = self.jump(span)?;
         Ok(fallible::push(&mut self.ends, end)?)
     }

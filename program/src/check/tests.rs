@@ -57,7 +57,7 @@ fn each_kind_of_probe_allows_what_it_has() {
     refuses("software:cpu:1e6 { @ = sum(retval); }", "                           ^^^^^^", Problem::NoReturnValue);
     refuses("profile:hz:99 { for ($kv : @) { } @[1] = 1; }", "                           ^", Problem::LoopAtHit);
     refuses("interval:s:1 { print(reg(\"x0\")); }", "                     ^^^^^^^^^", Problem::NoHit);
-    for read in ["str(5)", "*(u8 *)5", "buf(5, 3)", "macaddr(5)"] {
+    for read in ["str(5)", "*(u8 *)5", "buf(5, 3)", "macaddr(5)", "memcmp(5, 6, 3)"] {
         let program = format!("BEGIN {{ print({read}); }} interval:s:1, END {{ print({read}); }}");
         assert!(parse(&program).and_then(|tree| check(&tree, &Image).map(drop)).is_ok(), "{read}");
     }
@@ -275,14 +275,14 @@ fn conditions_jump_forward_only_and_what_is_known_is_computed() {
         code("kprobe:f { if (arg0 == 1 && !(arg1 || 0) ) { exit(); } else { @x[cpu, 2 * 3] = 1 << 4; } }"),
         "\
 map 0: @x [Integer { signed: false }, Integer { signed: true }] Value(Integer { signed: true })
-action 0: Exit { status: 0 }
+action 0: Exit
 kprobe:f:
    0  w0 = Register(X(0))
    1  to 8 if Unequal w0, 1
    2  w1 = Register(X(1))
    3  to 8 if Unequal w1, 0
    4  action 0 with w0 for 0
-   5  exit
+   5  exit 0
    6  to 13
    7  to 13
    8  w0 = Cpu

@@ -53,9 +53,6 @@ pub trait Names {
     /// Ends the watchpoints of the program at the virtual address `address`.
     fn unwatch(&self, _address: u64) {}
 
-    /// Takes the exit status of the program, which asks to exit.
-    fn exit(&self, _status: u8) {}
-
     /// Writes the name of the probe with this number, as in `kprobe:f`.
     fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result;
 }
@@ -127,10 +124,7 @@ pub fn drain(
     let ends = store.output_ends()?;
     while let Some(record) = store.take_record(&ends)? {
         match program.actions.get(usize::from(record.action)) {
-            Some(&Action::Exit { status }) => {
-                names.exit(status);
-                return Ok(true);
-            }
+            Some(Action::Exit) => return Ok(true),
             Some(&Action::Clear { map }) => store.clear(map.into(), false, masked),
             Some(&Action::Zero { map }) => store.clear(map.into(), true, masked),
             Some(Action::Unwatch) => names.unwatch(record.values.first().copied().unwrap_or(0)),
@@ -252,7 +246,7 @@ impl Reporter<'_> {
                 }
             }
             Action::PrintMap { map, top, divisor } => self.map((*map).into(), *top, *divisor, out),
-            Action::Clear { .. } | Action::Zero { .. } | Action::Exit { .. } | Action::Unwatch => Ok(()),
+            Action::Clear { .. } | Action::Zero { .. } | Action::Exit | Action::Unwatch => Ok(()),
         }
     }
 

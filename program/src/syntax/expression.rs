@@ -361,7 +361,7 @@ impl Parser<'_> {
             (None, None) if word == "typeof" => {
                 self.expect("(")?;
                 let of = match self.token {
-                    Token::Word(word) if self.is_type(word)? => self.type_form()?,
+                    Token::Word(word) if self.is_type(word)? => self.deeper(Self::type_form)?,
                     _ => TypeForm::Of { value: self.value()?, pointer: false },
                 };
                 self.expect(")")?;

@@ -31,9 +31,10 @@ use alloc::vec::Vec;
 pub use matching::{Glob, matches, numbered, plain_path, plain_pieces};
 pub use parameters::{Parameters, Sentence};
 pub use probe::can_watch;
+pub use sampling::{HardwareEvent, Period};
 pub use tree::{
-    Clause, Expression, ExpressionForm, HardwareEvent, MapDeclaration, MapReference, Operator, Period, Probe, Program,
-    Range, Setting, SettingValue, Spanned, Statement, StatementForm, Target, TypeForm, TypeName, Unary, Unit,
+    Clause, Expression, ExpressionForm, MapDeclaration, MapReference, Operator, Probe, Program, Range, Setting,
+    SettingValue, Spanned, Statement, StatementForm, Target, TypeForm, TypeName, Unary, Unit,
 };
 
 use crate::error::{Error, Problem, Span};

@@ -1,8 +1,11 @@
-//! Parses the probes that sample all CPUs: `profile:`, `software:` and `hardware:`.
+//! The probes that sample all CPUs, `profile:`, `software:` and `hardware:`: what lies between two samples, and how it is
+//! written.
+
+use core::time::Duration;
 
 use super::probe::period;
 use super::token::number;
-use super::tree::{HardwareEvent, Probe};
+use super::tree::Probe;
 use crate::error::Problem;
 use crate::foreign;
 
@@ -12,6 +15,74 @@ const PERIOD_MIN: u64 = 10_000;
 const EVENTS_MAX: u64 = (1 << 31) - 1;
 /// The period of `software:cpu-clock` without a number, in nanoseconds, as bpftrace has it.
 const CLOCK_PERIOD: u64 = 1_000_000;
+
+/// What lies between two samples of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Period {
+    /// A time.
+    Time(Duration),
+    /// Events that the CPU counts.
+    Events {
+        /// The event.
+        event: HardwareEvent,
+        /// How many, not 0.
+        count: u32,
+    },
+}
+
+/// An event that hardware counts, as Linux has them (include/uapi/linux/perf_event.h, `perf_hw_id`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HardwareEvent {
+    /// A cycle of the CPU.
+    CpuCycles,
+    /// An instruction that has been executed.
+    Instructions,
+    /// An access to the cache of the first level.
+    CacheReferences,
+    /// An access that this cache had to load for.
+    CacheMisses,
+    /// A branch that has been executed.
+    BranchInstructions,
+    /// A branch that was predicted wrong.
+    BranchMisses,
+    /// A cycle of the bus.
+    BusCycles,
+    /// A cycle in which no instruction was there to be issued.
+    FrontendStalls,
+    /// A cycle in which no instruction could be issued.
+    BackendStalls,
+}
+
+impl HardwareEvent {
+    /// All events.
+    pub const ALL: [Self; 9] = [
+        Self::CpuCycles,
+        Self::Instructions,
+        Self::CacheReferences,
+        Self::CacheMisses,
+        Self::BranchInstructions,
+        Self::BranchMisses,
+        Self::BusCycles,
+        Self::FrontendStalls,
+        Self::BackendStalls,
+    ];
+
+    /// Returns the name after `hardware:`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CpuCycles => "cpu-cycles",
+            Self::Instructions => "instructions",
+            Self::CacheReferences => "cache-references",
+            Self::CacheMisses => "cache-misses",
+            Self::BranchInstructions => "branch-instructions",
+            Self::BranchMisses => "branch-misses",
+            Self::BusCycles => "bus-cycles",
+            Self::FrontendStalls => "frontend-stalls",
+            Self::BackendStalls => "backend-stalls",
+        }
+    }
+}
 
 /// Parses what follows `profile:`, in the forms of `interval:`.
 pub(super) fn profile(text: &str) -> Option<Probe> {

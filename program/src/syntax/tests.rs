@@ -213,6 +213,24 @@ fn the_reference_lists_probes_that_there_are() {
 }
 
 #[test]
+fn types_of_types_are_not_nested_without_end() {
+    let nested = |depth: usize| format!("{}u8{}", "typeof(".repeat(depth), ")".repeat(depth));
+    let programs = |depth: usize| {
+        let nested = nested(depth);
+        [
+            format!("kprobe:f {{ $x = ({nested})1; }}"),
+            format!("kprobe:f {{ let $x: {nested}; }}"),
+            format!("kprobe:f {{ $x = sizeof({nested}); }}"),
+            format!("macro m(t) {{ 1 }} kprobe:f {{ $x = m({nested}); }}"),
+        ]
+    };
+    assert!(programs(5).iter().all(|program| parse(program).is_ok()));
+    for program in programs(400) {
+        assert_eq!(parse(&program).map(drop).unwrap_err().problem, Problem::Deep, "{program}");
+    }
+}
+
+#[test]
 fn probes_are_refused_where_they_are_wrong() {
     refuses("kprob:f {}", "^^^^^", Problem::ProbeKind);
     refuses("f {}", "^", Problem::ProbeKind);

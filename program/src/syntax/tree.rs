@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use fallible::{OutOfMemory, TryClone};
 
+use super::sampling::{HardwareEvent, Period};
 use crate::error::Span;
 
 /// A node with its place in the text.
@@ -286,74 +287,6 @@ impl Probe {
             Self::CpuClock { period } => Some(Period::Time(Duration::from_nanos(period))),
             Self::Hardware { event, count } => Some(Period::Events { event, count }),
             _ => None,
-        }
-    }
-}
-
-/// What lies between two samples of a CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Period {
-    /// A time.
-    Time(Duration),
-    /// Events that the CPU counts.
-    Events {
-        /// The event.
-        event: HardwareEvent,
-        /// How many, not 0.
-        count: u32,
-    },
-}
-
-/// An event that hardware counts, as Linux has them (include/uapi/linux/perf_event.h, `perf_hw_id`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HardwareEvent {
-    /// A cycle of the CPU.
-    CpuCycles,
-    /// An instruction that has been executed.
-    Instructions,
-    /// An access to the cache of the first level.
-    CacheReferences,
-    /// An access that this cache had to load for.
-    CacheMisses,
-    /// A branch that has been executed.
-    BranchInstructions,
-    /// A branch that was predicted wrong.
-    BranchMisses,
-    /// A cycle of the bus.
-    BusCycles,
-    /// A cycle in which no instruction was there to be issued.
-    FrontendStalls,
-    /// A cycle in which no instruction could be issued.
-    BackendStalls,
-}
-
-impl HardwareEvent {
-    /// All events.
-    pub const ALL: [Self; 9] = [
-        Self::CpuCycles,
-        Self::Instructions,
-        Self::CacheReferences,
-        Self::CacheMisses,
-        Self::BranchInstructions,
-        Self::BranchMisses,
-        Self::BusCycles,
-        Self::FrontendStalls,
-        Self::BackendStalls,
-    ];
-
-    /// Returns the name after `hardware:`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::CpuCycles => "cpu-cycles",
-            Self::Instructions => "instructions",
-            Self::CacheReferences => "cache-references",
-            Self::CacheMisses => "cache-misses",
-            Self::BranchInstructions => "branch-instructions",
-            Self::BranchMisses => "branch-misses",
-            Self::BusCycles => "bus-cycles",
-            Self::FrontendStalls => "frontend-stalls",
-            Self::BackendStalls => "backend-stalls",
         }
     }
 }

@@ -89,7 +89,10 @@ impl<'a, P: Armed> Attached<'a, P> {
     pub fn tested(&self, definition: &Definition) -> Result<Vec<Argument>, Error> {
         let filter = definition.filter.as_deref().unwrap_or_default();
         let is_in_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
-        let is_named = |field: &&Field| filter.split(|character| !is_in_name(character)).any(|name| name == field.name);
+        // Every second part is between quotes.
+        let unquoted =
+            || filter.split(['\'', '"']).step_by(2).flat_map(|part| part.split(|character| !is_in_name(character)));
+        let is_named = |field: &&Field| unquoted().any(|name| name == field.name);
         let argument = |field: &Field| -> Result<_, Error> {
             Ok(Argument { kind: own_type(field), ..Argument::of_name(&field.name)? })
         };

@@ -19,7 +19,7 @@ use super::{
     Range, STRING_LIMIT, Test, Text,
 };
 
-/// The most tests of a filter: more than the longest text has fields. A hit takes at most as many steps.
+/// The most tests of a filter: more than the longest text has fields. A hit takes at most as many steps for each filter.
 const TESTS_MAX: usize = 1024;
 /// The longest number, in bytes.
 const NUMBER_MAX: usize = 23;

@@ -67,7 +67,7 @@ pub struct Controls {
     stacks: bool,
     /// The problems of what was written.
     pub errors: ErrorLog,
-    /// The last refused histogram.
+    /// The last refused histogram, of all events.
     refused: Option<RefusedHistogram>,
 }
 
@@ -78,6 +78,13 @@ struct RefusedHistogram {
     event: String,
     problem: String,
     command: String,
+}
+
+impl RefusedHistogram {
+    /// Returns the event that was to get it.
+    fn name(&self) -> Name<'_> {
+        (&self.group, &self.event)
+    }
 }
 
 /// The group and the name of an event.
@@ -112,8 +119,8 @@ impl Controls {
     /// Returns the error of `out`.
     pub fn write_refused(&self, name: Name<'_>, out: &mut dyn fmt::Write) -> fmt::Result {
         match &self.refused {
-            Some(RefusedHistogram { group, event, problem, command }) if (&**group, &**event) == name => {
-                write!(out, "\nERROR: {problem}\n  Last command: {command}\n")
+            Some(refused) if refused.name() == name => {
+                write!(out, "\nERROR: {}\n  Last command: {}\n", refused.problem, refused.command)
             }
             _ => Ok(()),
         }

@@ -33,7 +33,8 @@ use crate::tracer::Recording;
 use followed::Followed;
 
 /// The text of the file `trigger` for an event without triggers.
-pub const AVAILABLE: &str = "# Available triggers:\n# traceon traceoff snapshot stacktrace enable_event disable_event enable_hist disable_hist hist\n";
+pub const AVAILABLE: &str = "# Available triggers:\n# traceon traceoff snapshot stacktrace enable_event disable_event \
+     enable_hist disable_hist hist\n";
 
 /// What the handlers of an event do besides recording, or instead of it.
 #[derive(Debug)]
@@ -214,7 +215,7 @@ impl Bound {
 
     /// Whether the trigger depends on the hit's data, and not only on the fact that there is a hit.
     fn is_conditional(&self) -> bool {
-        self.filter.is_some()
+        self.trigger.filter.is_some()
             || !matches!(self.trigger.action, Action::Switch { .. } | Action::Order { .. } | Action::Snapshot(_))
     }
 

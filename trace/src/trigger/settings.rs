@@ -162,14 +162,11 @@ impl Settings {
         self.triggers.iter().filter(acts_on_it).count()
     }
 
-    /// Sets the number of triggers that act on this event. Returns whether it differs from the old
-    /// one.
+    /// Sets the number of triggers that act on this event. Returns whether it differs from the old one.
     pub fn set_targeted(&mut self, count: usize) -> bool {
         let is_change = count != self.targeted;
         self.targeted = count;
-        if !self.is_soft() {
-            self.set_enabled(self.enabled);
-        }
+        self.end_soft_mode();
         is_change
     }
 
@@ -177,7 +174,15 @@ impl Settings {
     pub fn set_attached(&mut self, count: usize) -> bool {
         let is_change = count != self.attached;
         self.attached = count;
+        self.end_soft_mode();
         is_change
+    }
+
+    /// Makes the event record its hits as `enable` has it, if nothing else can change that any more.
+    fn end_soft_mode(&mut self) {
+        if !self.is_soft() {
+            self.set_enabled(self.enabled);
+        }
     }
 
     /// Enables or disables the event, once the settings take effect.

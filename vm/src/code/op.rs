@@ -279,7 +279,10 @@ pub enum Op {
         words: u8,
     },
     /// Ends the program: from now on only clauses run that run after the end, such as `END`.
-    Exit,
+    Exit {
+        /// The exit status.
+        status: u8,
+    },
 }
 
 /// The number of words of a task's name.
@@ -324,4 +327,11 @@ pub enum Register {
     Pc,
     /// `pstate`, as in SPSR_EL1.
     Pstate,
+}
+
+impl Op {
+    /// Returns whether the op ends the program.
+    pub(crate) fn is_exit(&self) -> bool {
+        matches!(self, Self::Exit { .. })
+    }
 }

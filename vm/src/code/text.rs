@@ -63,7 +63,7 @@ impl Display for Op {
             Self::Collect { map, key, value } => write!(f, "map {map} [{key}] collects {value}"),
             Self::Delete { map, key } => write!(f, "delete map {map} [{key}]"),
             Self::Emit { action, from, words } => write!(f, "action {action} with {from} for {words}"),
-            Self::Exit => f.write_str("exit"),
+            Self::Exit { status } => write!(f, "exit {status}"),
         }
     }
 }

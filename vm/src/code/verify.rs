@@ -161,7 +161,7 @@ impl Code {
             Op::Length { to, text, words } => none.reads(text, words.into()).writes(to, 1),
             Op::Frames { to, stack } => none.operands(&[stack]).writes(to, 1),
             Op::Branch { left, right, .. } => none.operands(&[left, right]),
-            Op::Jump { .. } | Op::Again { .. } | Op::Exit => none,
+            Op::Jump { .. } | Op::Again { .. } | Op::Exit { .. } => none,
             Op::Next { place, map } => none.reads(place, 1).writes(place, 1 + key(map)?.0),
             Op::Read { bytes, .. } if !matches!(bytes, 1 | 2 | 4 | 8) => return Err("reads no such integer"),
             Op::Read { to, address, .. } => none.operands(&[address]).writes(to, 1),

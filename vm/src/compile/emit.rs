@@ -141,7 +141,7 @@ impl<'a> Emitter<'a> {
 
     /// Ends the clause at once if the program has asked to end. Writes nothing if the program never does.
     fn over(&mut self) {
-        let asks = self.code.routines.iter().any(|routine| routine.ops.contains(&Op::Exit));
+        let asks = self.code.routines.iter().any(|routine| routine.ops.iter().any(Op::is_exit));
         if asks && !self.routine.runs_after_exit {
             self.assembler.constant(BUCKET, self.store.over_address());
             self.assembler.push(a64::load_byte(BUCKET, BUCKET));
@@ -307,7 +307,7 @@ impl<'a> Emitter<'a> {
             | Op::Total { .. }
             | Op::Delete { .. }
             | Op::Emit { .. }
-            | Op::Exit => self.perform(number),
+            | Op::Exit { .. } => self.perform(number),
         }
     }
 

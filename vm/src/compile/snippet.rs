@@ -253,7 +253,7 @@ impl Lowering<'_> {
 
     /// Ends the clause at once if the program has asked to end.
     fn over(&mut self) -> Result<(), NoSnippet> {
-        if self.code.routines.iter().any(|routine| routine.ops.contains(&Op::Exit)) {
+        if self.code.routines.iter().any(|routine| routine.ops.iter().any(Op::is_exit)) {
             if self.routine.runs_after_exit {
                 return Err(NoSnippet::Snippet);
             }

@@ -34,6 +34,8 @@ pub type Masked<'a> = &'a dyn Fn(&mut dyn FnMut());
 /// The largest number of keys in a map.
 pub const KEYS_MAX: usize = 1 << 20;
 
+/// Instead of an exit status, which has 8 bits, before there is one.
+const NO_STATUS: u64 = u64::MAX;
 /// The number of places for stacks, unless more are requested.
 const STACKS_MAX: usize = 1 << 14;
 
@@ -180,6 +182,8 @@ pub struct Store {
     over: AtomicBool,
     /// The time of that, in nanoseconds; `u64::MAX` before.
     ended: AtomicU64,
+    /// The exit status that was asked for first; [`NO_STATUS`] before.
+    status: AtomicU64,
     /// The time when the program was loaded, in nanoseconds.
     pub(crate) start: u64,
 }
@@ -218,6 +222,7 @@ impl Store {
             stacks: Stacks::new(code.stack_frames, limits)?,
             over: AtomicBool::new(false),
             ended: AtomicU64::new(u64::MAX),
+            status: AtomicU64::new(NO_STATUS),
             start,
         })
     }
@@ -241,8 +246,18 @@ impl Store {
         self.ended.load(Ordering::Relaxed)
     }
 
+    /// Returns the exit status that the program asked for first; 0 if it has not.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        u8::try_from(self.status.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Ends the program. Of two CPUs that do so at the same time, either is the first.
     #[inline]
-    pub(crate) fn end(&self, now: u64) {
+    pub(crate) fn end(&self, now: u64, status: u8) {
+        if self.status.load(Ordering::Relaxed) == NO_STATUS {
+            self.status.store(status.into(), Ordering::Relaxed);
+        }
         self.ended.store(now, Ordering::Relaxed);
         self.over.store(true, Ordering::Relaxed);
     }

@@ -57,6 +57,25 @@ fn a_filter_in_a_definition_tests_fields_that_are_not_recorded() {
 }
 
 #[test]
+fn a_filter_in_a_definition_makes_no_trigger_conditional() {
+    for condition in ["", " if x > 2"] {
+        let mut controlled = some(&[&format!("e:on kprobes.some time=$x:u8{condition}")]);
+        controlled.set("on", true);
+        controlled.set_trigger(("eprobes", "on"), "traceoff");
+        (3..=5).for_each(|time| hit(0x1000, time));
+        // The trigger acts before its own hit is recorded.
+        assert_eq!(controlled.recorded("on"), [""; 0], "{condition}");
+    }
+}
+
+#[test]
+fn a_text_in_a_filter_names_no_field() {
+    let controlled = some(&["e:on kprobes.some word=$word if word == \"x\" || word == 'y'"]);
+    let event = controlled.events.iter().last().unwrap();
+    assert_eq!(event.format().fields.len(), Format::COMMON + 2);
+}
+
+#[test]
 fn what_only_the_filter_in_a_definition_tests_is_in_no_file() {
     let controlled = some(&["e:on kprobes.some word=$word if x > 2 && y > 0 && word ~ \"f*\""]);
     let event = controlled.events.iter().last().unwrap();

@@ -7,7 +7,7 @@ use core::mem;
 
 use fallible::{Arc, OutOfMemory, TryClone};
 
-use super::{Controls, Name, name};
+use super::{Controls, Name, RefusedHistogram, name};
 use crate::definition::Definition;
 use crate::errno::Errno;
 use crate::events::{Armed, Event, Events, OtherProbe};
@@ -166,6 +166,8 @@ impl Controls {
     /// Drops the settings of events that no longer exist.
     pub fn forget<P: Armed>(&mut self, events: &Events<P>) {
         self.controls.retain(|entry| events.all().any(|event| is(event, entry)));
+        let is_there = |refused: &RefusedHistogram| events.all().any(|event| name(event) == refused.name());
+        self.refused = self.refused.take().filter(is_there);
         self.settle(events);
     }
 
@@ -187,10 +189,11 @@ impl Controls {
             }
             let Some(entry) = self.controls.get(number) else { break };
             for event in events.all().filter(|event| is(event, entry)) {
-                let attached = attached(events, event, &self.controls).unwrap_or_default();
                 if !entry.settings.is_armed() {
                     let _ = event.set_enabled(false);
                 }
+                // Without memory the old plan stays. Events on this one that are not armed any more record nothing.
+                let Ok(attached) = attached(events, event, &self.controls) else { continue };
                 let fields = &event.format().fields;
                 let (recorder, address) = (event.recorder(), event.address());
                 let plan = self.plan(&entry.settings, recorder, fields, address, event.gate(), &attached);

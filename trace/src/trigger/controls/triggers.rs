@@ -23,7 +23,7 @@ impl Controls {
     /// exist. The error log says why, in the cases in which Linux's does.
     pub fn set_trigger<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
         if text.trim_ascii().trim_start_matches('!').starts_with("hist:")
-            && self.refused.as_ref().is_some_and(|refused| (&*refused.group, &*refused.event) == name)
+            && self.refused.as_ref().is_some_and(|refused| refused.name() == name)
         {
             self.refused = None;
         }
