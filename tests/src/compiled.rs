@@ -369,7 +369,7 @@ fn broken(op: Op) -> Op {
         | Op::Collect { .. }
         | Op::Delete { .. }
         | Op::Emit { .. }
-        | Op::Exit => Op::Copy { to: Word(0), from: Word(0), words: 0 },
+        | Op::Exit { .. } => Op::Copy { to: Word(0), from: Word(0), words: 0 },
     }
 }
 

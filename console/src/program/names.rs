@@ -4,7 +4,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::ops::Range;
-use core::sync::atomic::{AtomicU16, Ordering};
 
 use aarch64_kprobes::event::{self, Event};
 use kprobes_program::check::Symbols;
