@@ -81,6 +81,9 @@ struct Foreign {
     length: u64,
 }
 
+#[derive(Clone, Debug)]
+struct Nothing;
+
 static NUMBER: u32 = 77;
 static HEADER: Small = Small { a: 1, b: 2 };
 
@@ -220,4 +223,10 @@ values! {
     foreign: Foreign = Foreign { kind: 1, length: 2 };
     pointer: *const u8 = 0x1234 as *const u8;
     atomic: AtomicU32 = AtomicU32::new(12);
+    object: &'static dyn Debug = &HEADER;
+    boxed_object: Box<dyn Debug> = Box::new(Message::Move { x: 3, y: -4 });
+    empty_object: &'static dyn Debug = &Nothing;
+    some_object: Option<&'static dyn Debug> = Some(&NUMBER);
+    no_object: Option<&'static dyn Debug> = None;
+    objects: [&'static dyn Debug; 2] = [&NUMBER, &HEADER];
 }

@@ -13,14 +13,14 @@
 //! |---|---|---|
 //! | 0 | 8 | magic, `kprobtyp` |
 //! | 8 | 4 | CRC-32 (IEEE) of the bytes from 12 to the total length |
-//! | 12 | 4 | version, 1 |
+//! | 12 | 4 | version, 2 |
 //! | 16 | 4 | total length in bytes |
 //! | 20 | 4 | number of parts, *p* |
 //! | 24 | 8 | base: the link address that the offsets of functions count from |
 //! | 32 | 12 *p* | the parts: kind, offset, length in bytes |
 //!
 //! A reader ignores parts of unknown kinds, so a table can contain more than is described here. There is exactly one
-//! part of each of the kinds 1 to 5, and at most one of each of the kinds 6 to 8:
+//! part of each of the kinds 1 to 5, and at most one of each of the kinds 6 to 9:
 //!
 //! | kind | what |
 //! |---|---|
@@ -32,6 +32,7 @@
 //! | 6 | blocks of rows, in ascending order: offset of the address, offset of the rows in part 7, in 4 bytes each |
 //! | 7 | rows, each for the instructions from its address up to that of the next row |
 //! | 8 | source files: offset of the name of each, in 4 bytes; a file is identified by its number in this part |
+//! | 9 | vtables, in ascending order: offset from the base, type whose methods are in it, in 4 bytes each |
 //!
 //! In records and names, a number is in unsigned LEB128 (DWARF 4, section 7.6): seven bits a byte, the lowest first.
 //!
@@ -86,7 +87,7 @@ pub use table::{
 /// The first bytes of a table.
 const MAGIC: [u8; 8] = *b"kprobtyp";
 /// The version of the format that this crate writes and reads.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The alignment of a table, in bytes.
 const ALIGNMENT: usize = 4;
 /// The size of the header before the parts, in words of four bytes.
@@ -97,3 +98,8 @@ const CHECKED_FROM: usize = 12;
 const PARTS: [u32; 5] = [1, 2, 3, 4, 5];
 /// The kinds of the parts about lines, which a table has all or none of: blocks, rows, files.
 const LINES: [u32; 3] = [6, 7, 8];
+/// The kind of the part about vtables, which a table may have.
+const VTABLES: u32 = 9;
+
+/// The offset in a vtable of the size of the object, in bytes. A table has no vtables of another form.
+pub const VTABLE_SIZE: u64 = 8;

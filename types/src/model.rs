@@ -152,11 +152,18 @@ pub enum Kind<T, M, V, E> {
         /// The offset of the number of elements, in bytes.
         length: u32,
     },
-    /// A pointer with a second word: to a trait object, or a raw pointer to a slice, which stands for itself.
+    /// A raw pointer with a second word, to a trait object or to a slice: it stands for an address.
     Dynamic {
         /// The offset of the address, in bytes.
         data: u32,
         /// The offset of the second word, in bytes: the address of the vtable, or the length.
+        vtable: u32,
+    },
+    /// `&dyn Trait`, `&mut dyn Trait` or `Box<dyn Trait>`: it stands for the object, whose type the vtable tells.
+    Object {
+        /// The offset of the address of the object, in bytes.
+        data: u32,
+        /// The offset of the address of the vtable, in bytes.
         vtable: u32,
     },
     /// An array.

@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 use crate::lines::{self, Lines};
 use crate::model::{Flavor, Form, Kind, Tag, TypeId, Unknown, ValuePlace};
 use crate::record::Cursor;
-use crate::{ALIGNMENT, CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, PARTS, VERSION};
+use crate::{ALIGNMENT, CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, PARTS, VERSION, VTABLES};
 
 /// Why bytes are not a table of types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,8 @@ pub struct Types<'a> {
     type_records: &'a [u8],
     names: &'a [u8],
     lines: lines::Parts<'a>,
+    /// The offset of each vtable, and the number of the type whose methods are in it, in ascending order.
+    vtables: &'a [[u32; 2]],
 }
 
 /// The signature of a function.
@@ -295,13 +297,18 @@ impl<'a> Types<'a> {
             table.get(start as usize..)?.get(..length as usize)
         };
         let base = u64::from(base_low) | u64::from(base_high) << 32;
-        let types = Self::of_parts(base, PARTS.map(part), LINES.map(part));
+        let types = Self::of_parts(base, PARTS.map(part), LINES.map(part), part(VTABLES));
         let types = types.ok_or(TypesError::Inconsistent { part: "its parts" })?;
         types.check()?;
         Ok(types)
     }
 
-    fn of_parts(base: u64, parts: [Option<&'a [u8]>; 5], lines: [Option<&'a [u8]>; 3]) -> Option<Self> {
+    fn of_parts(
+        base: u64,
+        parts: [Option<&'a [u8]>; 5],
+        lines: [Option<&'a [u8]>; 3],
+        vtables: Option<&'a [u8]>,
+    ) -> Option<Self> {
         let [functions, function_records, types, type_records, names] = parts;
         let lines = match lines {
             [Some(blocks), Some(rows), Some(files)] => lines::Parts {
@@ -319,6 +326,7 @@ impl<'a> Types<'a> {
             type_records: type_records?,
             names: names?,
             lines,
+            vtables: FromBytes::ref_from_bytes(vtables.unwrap_or_default()).ok()?,
         })
     }
 
@@ -328,11 +336,15 @@ impl<'a> Types<'a> {
         for number in 0..self.types.len() {
             self.get(TypeId(number as u32)).ok_or(part("a type"))?;
         }
-        if !self.functions.is_sorted_by(|[one, _], [next, _]| u32::from_le(*one) < u32::from_le(*next)) {
+        if !self.functions.is_sorted_by(is_before) {
             return Err(part("the order of its functions"));
         }
         for function in self.functions {
             self.record(function).and_then(|function| function.returned()).ok_or(part("a function"))?;
+        }
+        let is_known = |[_, of]: &[u32; 2]| self.id(u32::from_le(*of)).is_some();
+        if !self.vtables.is_sorted_by(is_before) || !self.vtables.iter().all(is_known) {
+            return Err(part("its vtables"));
         }
         if let Some(lines) = self.lines() {
             lines.check().ok_or(part("its lines"))?;
@@ -372,9 +384,21 @@ impl<'a> Types<'a> {
     /// Returns the function that begins at the virtual address `address`.
     #[must_use]
     pub fn function(&self, address: u64) -> Option<Function<'a>> {
+        self.record(self.at(self.functions, address)?)
+    }
+
+    /// Returns the type whose methods are in the vtable at the virtual address `vtable`.
+    #[must_use]
+    pub fn implementor(&self, vtable: u64) -> Option<TypeId> {
+        let [_, of] = self.at(self.vtables, vtable)?;
+        self.id(u32::from_le(*of))
+    }
+
+    /// Returns the item for the virtual address `address`.
+    fn at(&self, items: &'a [[u32; 2]], address: u64) -> Option<&'a [u32; 2]> {
         let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
-        let found = self.functions.binary_search_by_key(&wanted, |[offset, _]| u32::from_le(*offset)).ok()?;
-        self.record(self.functions.get(found)?)
+        let found = items.binary_search_by_key(&wanted, |[offset, _]| u32::from_le(*offset)).ok()?;
+        items.get(found)
     }
 
     fn record(&self, [_, at]: &[u32; 2]) -> Option<Function<'a>> {
@@ -450,10 +474,16 @@ impl<'a> Types<'a> {
                 };
                 Kind::Variants { tag, variants: Variants::take(*self, rest)? }
             }
+            15 => Kind::Object { data: rest.word()?, vtable: rest.word()? },
             _ => return None,
         };
         Some(Type { name, module, size, kind })
     }
+}
+
+/// Whether an item with an offset comes before another, which has another offset.
+fn is_before([one, _]: &[u32; 2], [next, _]: &[u32; 2]) -> bool {
+    u32::from_le(*one) < u32::from_le(*next)
 }
 
 #[cfg(test)]

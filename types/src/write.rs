@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::string::String;
-use std::{fmt, vec, vec::Vec};
+use std::{array, fmt, vec, vec::Vec};
 
 use kprobes_symbols::CHECKSUM;
 
 use crate::lines::{BLOCK, Row, write_block};
 use crate::model::{Flavor, Form, Kind, Part, Source, Tag, Unknown, ValuePlace};
-use crate::{CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, PARTS, VERSION};
+use crate::{CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, PARTS, VERSION, VTABLES};
 
 /// A member: its name, offset and type.
 pub type MemberText = (String, u32, usize);
@@ -79,23 +79,25 @@ pub struct Function {
     pub returned: Argument,
 }
 
-/// The contents of a table. Functions may be in any order.
+/// The contents of a table. Functions and vtables may be in any order.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     /// The functions.
     pub functions: Vec<Function>,
-    /// All types that the functions refer to, directly or indirectly.
+    /// All types that the functions and vtables refer to, directly or indirectly.
     pub types: Vec<Type>,
     /// The source lines, in ascending order of address. They refer to files by their index in `files`.
     pub rows: Vec<Row>,
     /// The paths of the files.
     pub files: Vec<String>,
+    /// The virtual (link) address of each vtable, and the index in `types` of the type whose methods are in it.
+    pub vtables: Vec<(u64, usize)>,
 }
 
 /// Why a table cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// A function begins below the base, or 4 GiB or more above it.
+    /// Something is below the base, or 4 GiB or more above it.
     OutOfRange {
         /// The virtual address.
         address: u64,
@@ -108,7 +110,7 @@ impl fmt::Display for WriteError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfRange { address } => {
-                write!(out, "the function at {address:#x} is not within 4 GiB above the start of the image")
+                write!(out, "the address {address:#x} is not within 4 GiB above the start of the image")
             }
             Self::TooLong => write!(out, "there are more types than fit into a table"),
         }
@@ -151,8 +153,8 @@ impl Names {
 ///
 /// Fails if something does not fit into the fields of the format.
 pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
-    let mut parts: [Vec<u8>; 8] = Default::default();
-    let [functions, function_records, types, type_records, names, blocks, rows, files] = &mut parts;
+    let mut parts: [Vec<u8>; 9] = Default::default();
+    let [functions, function_records, types, type_records, names, blocks, rows, files, vtables] = &mut parts;
     let mut known = Names::default();
     for of in &contents.types {
         types.extend(word(type_records.len())?);
@@ -162,9 +164,7 @@ pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
     all.sort_by_key(|function| function.address);
     all.dedup_by_key(|function| function.address);
     for function in all {
-        let address = function.address;
-        let offset = address.checked_sub(base).and_then(|offset| u32::try_from(offset).ok());
-        functions.extend(offset.ok_or(WriteError::OutOfRange { address })?.to_le_bytes());
+        functions.extend(offset(base, function.address)?);
         functions.extend(word(function_records.len())?);
         put(function_records, function.arguments.len() as u64);
         for argument in &function.arguments {
@@ -179,9 +179,14 @@ pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
     for file in &contents.files {
         files.extend(word(known.at(file) as usize)?);
     }
+    let mut all = contents.vtables.clone();
+    all.sort_unstable();
+    for (address, of) in all {
+        vtables.extend([offset(base, address)?, word(of)?].concat());
+    }
     *names = known.bytes;
     let mut table = vec![0; 4 * HEADER_WORDS + 12 * parts.len()];
-    for (number, (kind, part)) in PARTS.iter().chain(&LINES).zip(&parts).enumerate() {
+    for (number, (kind, part)) in PARTS.iter().chain(&LINES).chain(&[VTABLES]).zip(&parts).enumerate() {
         table.resize(table.len().next_multiple_of(4), 0);
         let entry = [kind.to_le_bytes(), word(table.len())?, word(part.len())?].concat();
         table[4 * HEADER_WORDS + 12 * number..][..12].copy_from_slice(&entry);
@@ -197,9 +202,7 @@ pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
 /// Writes the rows `all` in blocks.
 fn put_rows(base: u64, all: &[Row], blocks: &mut Vec<u8>, rows: &mut Vec<u8>) -> Result<(), WriteError> {
     for block in all.chunks(BLOCK) {
-        let address = block.first().map_or(0, |row| row.address);
-        let offset = address.checked_sub(base).and_then(|offset| u32::try_from(offset).ok());
-        blocks.extend(offset.ok_or(WriteError::OutOfRange { address })?.to_le_bytes());
+        blocks.extend(offset(base, block.first().map_or(0, |row| row.address))?);
         blocks.extend(word(rows.len())?);
         write_block(block, rows, put);
     }
@@ -207,20 +210,26 @@ fn put_rows(base: u64, all: &[Row], blocks: &mut Vec<u8>, rows: &mut Vec<u8>) ->
 }
 
 /// Returns the length in bytes of each part of a table that [`write`] made: functions, their records, types, their
-/// records, names, blocks of rows, rows, files.
+/// records, names, blocks of rows, rows, files, vtables.
 #[must_use]
-pub fn lengths(table: &[u8]) -> [usize; 8] {
+pub fn lengths(table: &[u8]) -> [usize; 9] {
     let length = |number: usize| {
         let at = 4 * HEADER_WORDS + 12 * number + 8;
         table.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize)
     };
-    [0, 1, 2, 3, 4, 5, 6, 7].map(length)
+    array::from_fn(length)
 }
 
 /// Corrects the checksum of a table.
 pub(crate) fn seal(table: &mut [u8]) {
     let checksum = CHECKSUM.checksum(&table[CHECKED_FROM..]);
     table[CHECKED_FROM - 4..CHECKED_FROM].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Encodes the virtual address `address` as an offset from `base`.
+fn offset(base: u64, address: u64) -> Result<[u8; 4], WriteError> {
+    let offset = address.checked_sub(base).and_then(|offset| u32::try_from(offset).ok());
+    Ok(offset.ok_or(WriteError::OutOfRange { address })?.to_le_bytes())
 }
 
 /// Encodes a number as a word of the table.
@@ -293,6 +302,7 @@ fn put_type(out: &mut Vec<u8>, of: &Type, names: &mut Names) {
             put_all(out, &[8, *element as u64, (*is_text).into(), (*data).into(), (*length).into()]);
         }
         Kind::Dynamic { data, vtable } => put_all(out, &[9, (*data).into(), (*vtable).into()]),
+        Kind::Object { data, vtable } => put_all(out, &[15, (*data).into(), (*vtable).into()]),
         Kind::Array { element, count } => put_all(out, &[10, *element as u64, *count]),
         Kind::Struct { form, members } => {
             put_all(out, &[11, (*form == Form::Tuple).into(), members.len() as u64]);

@@ -41,6 +41,27 @@ struct Guard {
     others: Option<u64>,
 }
 
+/// How many bytes a reference leads to. They are read as far as the block has room for them.
+#[derive(Clone, Copy, Debug)]
+enum Length {
+    /// As many as the block has.
+    Whole,
+    /// A number of elements of `bytes` bytes each. The number is at the offset `count` in the parent block.
+    Elements { count: u32, bytes: u64 },
+    /// As the vtable says, whose address is at the offset `vtable` in the parent block.
+    Object { vtable: u32 },
+}
+
+impl Length {
+    /// Returns the offset of the word in the parent block that it depends on.
+    fn at(self) -> Option<u32> {
+        match self {
+            Self::Whole => None,
+            Self::Elements { count: at, .. } | Self::Object { vtable: at } => Some(at),
+        }
+    }
+}
+
 /// How to read the block that a reference leads to.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
@@ -49,9 +70,7 @@ struct Reading {
     /// The offset of the address in the parent block, and a distance that is added to the address.
     address: u32,
     distance: u32,
-    /// The offset of the number of elements in the parent block, and the size of an element in bytes; `None` if the
-    /// reference is not to a slice.
-    elements: Option<(u32, u64)>,
+    length: Length,
 }
 
 /// The blocks of a value, and how to read each.
@@ -84,6 +103,21 @@ impl Plan {
         fallible::push(&mut self.readings, reading)?;
         self.words += words;
         Ok(Some(number))
+    }
+
+    /// Adds the block that a reference in another block leads to, and returns its index; `None` if the reference is not
+    /// followed.
+    fn refer(&mut self, of: TypeId, bytes: u32, within: Within, reading: Reading) -> Result<Option<usize>, Error> {
+        let has = |offset: u32| {
+            let block = self.blocks.get(within.block).map_or(0, |block| block.bytes);
+            offset.is_multiple_of(8) && u64::from(offset) + 8 <= block.into()
+        };
+        let is_there = has(reading.address) && reading.length.at().is_none_or(has);
+        if bytes == 0 || within.references == REFERENCES_MAX || !is_there {
+            return Ok(None);
+        }
+        let block = Block { at: 0, of, bytes, parent: within.block as u8, offset: reading.address };
+        self.push(block, Some(reading))
     }
 }
 
@@ -189,8 +223,15 @@ impl Clause<'_, '_> {
             }
             Kind::Pointer { flavor: Flavor::Reference | Flavor::Shared, target, at: distance } => {
                 let bytes = self.rust(target, span)?.size.min(REFERRED_MAX) as u32;
-                let reading = Reading { guards: within.guards, address: within.offset, distance, elements: None };
+                let (guards, address) = (within.guards, within.offset);
+                let reading = Reading { guards, address, distance, length: Length::Whole };
                 self.refer(plan, pending, target, bytes, within, reading, span)?;
+            }
+            Kind::Object { data, vtable } => {
+                let [address, vtable] = [data, vtable].map(|offset| within.offset.saturating_add(offset));
+                let length = Length::Object { vtable };
+                let reading = Reading { guards: within.guards, address, distance: 0, length };
+                plan.refer(of, REFERRED_MAX as u32, within, reading)?;
             }
             Kind::Sequence { element, is_text, data, length } => {
                 let size = self.rust(element, span)?.size;
@@ -201,7 +242,7 @@ impl Clause<'_, '_> {
                     guards: within.guards,
                     address: within.offset.saturating_add(data),
                     distance: 0,
-                    elements: Some((within.offset.saturating_add(length), size)),
+                    length: Length::Elements { count: within.offset.saturating_add(length), bytes: size },
                 };
                 self.refer(plan, pending, element, bytes as u32, within, reading, span)?;
             }
@@ -222,18 +263,9 @@ impl Clause<'_, '_> {
         reading: Reading,
         span: Span,
     ) -> Result<(), Error> {
-        let has = |offset: u32| {
-            let block = plan.blocks.get(within.block).map_or(0, |block| block.bytes);
-            offset.is_multiple_of(8) && u64::from(offset) + 8 <= block.into()
-        };
-        let is_there = has(reading.address) && reading.elements.is_none_or(|(length, _)| has(length));
-        if bytes == 0 || within.references == REFERENCES_MAX || !is_there {
-            return Ok(());
-        }
-        let block = Block { at: 0, of, bytes, parent: within.block as u8, offset: reading.address };
-        let Some(number) = plan.push(block, Some(reading))? else { return Ok(()) };
+        let Some(number) = plan.refer(of, bytes, within, reading)? else { return Ok(()) };
         let size = self.rust(of, span)?.size.max(1);
-        let count = if reading.elements.is_some() { u64::from(bytes) / size } else { 1 };
+        let count = if let Length::Elements { .. } = reading.length { u64::from(bytes) / size } else { 1 };
         for element in 0..count {
             let inner = Within {
                 block: number,
@@ -317,17 +349,17 @@ impl Clause<'_, '_> {
             Operand::Word(Word(first.0.saturating_add(at).saturating_add(1 + (offset / 8) as u8)))
         };
         let parent = usize::from(block.parent);
-        let mut length = match reading.elements {
-            None => Operand::Constant(block.bytes.into()),
-            Some((length, size)) => {
-                let (to, most) = (self.room(1, span)?, u64::from(block.bytes) / size.max(1));
-                self.push(Op::Set { to, from: word(parent, length) }, span)?;
+        let mut length = match reading.length {
+            Length::Whole | Length::Object { .. } => Operand::Constant(block.bytes.into()),
+            Length::Elements { count, bytes } => {
+                let (to, most) = (self.room(1, span)?, u64::from(block.bytes) / bytes.max(1));
+                self.push(Op::Set { to, from: word(parent, count) }, span)?;
                 let mut exits = Vec::new();
                 let (left, right) = (Operand::Word(to), Operand::Constant(most));
                 self.branch_if(Comparison::BelowEqual, left, right, &mut exits, span)?;
                 self.push(Op::Set { to, from: right }, span)?;
                 self.land(&exits);
-                self.compute(Arithmetic::Multiply, left, Operand::Constant(size), UNSIGNED, span)?.at
+                self.compute(Arithmetic::Multiply, left, Operand::Constant(bytes), UNSIGNED, span)?.at
             }
         };
         if parent > 0 {
@@ -351,11 +383,31 @@ impl Clause<'_, '_> {
             let holds = self.give(SIGNED, |to| Op::Compare { to, how, left, right: Operand::Constant(right) }, span)?;
             length = self.compute(Arithmetic::Multiply, length, holds.at, UNSIGNED, span)?.at;
         }
+        if let Length::Object { vtable } = reading.length {
+            length = self.object_length(length, word(parent, vtable), span)?;
+        }
         let (left, right) = (word(parent, reading.address), Operand::Constant(reading.distance.into()));
         let address = self.compute(Arithmetic::Add, left, right, UNSIGNED, span)?.at;
         let words = 1 + block.bytes.div_ceil(8) as u8;
         let to = Word(first.0.saturating_add(block.at));
         self.push(Op::ReadBytes { to, words, address, length }, span)
+    }
+
+    /// Returns the number of bytes of the object with the vtable at `vtable`, but at most `most`. If that is 0, because
+    /// the reference is not followed, the vtable is not read.
+    fn object_length(&mut self, most: Operand, vtable: Operand, span: Span) -> Result<Operand, Error> {
+        let to = self.room(1, span)?;
+        let length = Operand::Word(to);
+        self.push(Op::Set { to, from: most }, span)?;
+        let mut exits = Vec::new();
+        self.branch_if(Comparison::Equal, length, Operand::Constant(0), &mut exits, span)?;
+        let size = Operand::Constant(kprobes_types::VTABLE_SIZE);
+        let address = self.compute(Arithmetic::Add, vtable, size, UNSIGNED, span)?.at;
+        self.push(Op::Read { to, address, bytes: 8, signed: false }, span)?;
+        self.branch_if(Comparison::BelowEqual, length, most, &mut exits, span)?;
+        self.push(Op::Set { to, from: most }, span)?;
+        self.land(&exits);
+        Ok(length)
     }
 
     /// Returns the low `bytes` bytes of a word.

@@ -115,6 +115,7 @@ impl Image<'_> {
             Kind::Wrapper { target, at: offset } => self.value(target, at.inner(offset.into()), out),
             Kind::Array { element, count } => self.elements(element, count, Some(at.inner(0)), out),
             Kind::Sequence { .. } => self.sequence(of.0, at, out),
+            Kind::Object { .. } => self.object(of.0, at, out),
             Kind::Struct { .. } => self.structure(of.0, at, out),
             Kind::Variants { .. } => self.variant(of.0, at, out),
             _ => self.simple(of.0, at, out),
@@ -168,6 +169,24 @@ impl Image<'_> {
         let data = self.referred(At { offset: at.offset.saturating_add(data.into()), ..at }, element);
         let data = data.map(|block| At { block, offset: 0, nested: at.nested + 1 });
         if is_text { self.text(count, data, out) } else { self.elements(element, count, data, out) }
+    }
+
+    /// Writes the object that the reference at `at` leads to, if its vtable tells the type.
+    #[inline(never)]
+    fn object(&self, id: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
+        let types = &self.values.types;
+        let Some((name, Kind::Object { data, vtable })) = types.get(id).map(|of| (of.name, of.kind)) else {
+            return out.write_str(MORE);
+        };
+        let words = [data, vtable].map(|offset| self.word(at, offset.into(), 8));
+        let [address, vtable] = match words {
+            [Ok(address), Ok(vtable)] => [address, vtable],
+            [Err(why), _] | [_, Err(why)] => return out.write_str(why),
+        };
+        let Some(implementor) = types.implementor(vtable) else { return write!(out, "<{name} at {address:#x}>") };
+        let place = At { offset: at.offset.saturating_add(data.into()), ..at };
+        let block = self.referred(place, id).map(|block| At { block, offset: 0, nested: at.nested });
+        self.target(implementor, place, block, out)
     }
 
     #[inline(never)]
@@ -233,12 +252,15 @@ impl Image<'_> {
     /// Writes the value that the reference at `at` leads to.
     #[inline(never)]
     fn refer(&self, target: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
-        let nested = at.nested + 1;
-        match self.referred(at, target) {
-            Some(block) => self.value(target, At { block, offset: 0, nested }, out),
-            None if self.values.types.get(target).is_some_and(|of| of.size == 0) => {
-                self.value(target, At { nested, ..at }, out)
-            }
+        let block = self.referred(at, target).map(|block| At { block, offset: 0, nested: at.nested });
+        self.target(target, at, block, out)
+    }
+
+    /// Writes a value of type `of` that the reference at `at` leads to. `block` is its place, if it was read.
+    fn target(&self, of: TypeId, at: At, block: Option<At>, out: &mut dyn Write) -> fmt::Result {
+        let is_empty = self.values.types.get(of).is_some_and(|of| of.size == 0);
+        match block.or(is_empty.then_some(at)) {
+            Some(place) => self.value(of, place.inner(0), out),
             None => out.write_str(MORE),
         }
     }

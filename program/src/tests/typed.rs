@@ -34,6 +34,7 @@ const POINTER: usize = 19;
 const WIDE: usize = 20;
 const ENDLESS: usize = 21;
 const PORT: usize = 23;
+const OBJECT: usize = 28;
 
 fn of(name: &str, size: u64, shape: Shape) -> Type {
     Type { name: name.to_string(), module: "blk".to_string(), size, shape }
@@ -110,6 +111,7 @@ fn types() -> Vec<Type> {
         of("&&Port", 8, pointer(Flavor::Reference, PORT + 1)),
         of("&u32", 8, pointer(Flavor::Reference, U32)),
         of("&&u32", 8, pointer(Flavor::Reference, PORT + 3)),
+        of("&dyn Device", 16, Kind::Object { data: 0, vtable: 8 }),
     ]
 }
 
@@ -199,11 +201,17 @@ pub(super) fn table() -> &'static Types<'static> {
                 argument("port", PORT + 1, register(7, 8)),
                 argument("port_twice", PORT + 2, register(7, 8)),
                 argument("twice", PORT + 4, register(7, 8)),
+                argument("object", OBJECT, pair(6)),
             ],
             returned: argument("", WIDE, ValuePlace::At(Source::Register(8))),
         };
         let send = Function { address: 0x1200, arguments: vec![], returned: argument("", STATE, register(0, 1)) };
-        let contents = Contents { functions: vec![submit, read, send], types: types(), ..lines() };
+        let contents = Contents {
+            functions: vec![submit, read, send],
+            types: types(),
+            vtables: vec![(0x8010, HEADER), (0x8020, QUIT)],
+            ..lines()
+        };
         let bytes = write::write(0, &contents).unwrap();
         let word = |chunk: &[u8]| {
             let mut word = [0; 4];
@@ -293,6 +301,27 @@ fn a_field_is_what_a_read_of_its_address_is() {
     };
     assert_eq!(code("args.header.len"), code("*(u32 *)(arg0 + 4)"));
     assert_eq!(code("args.header.level"), code("*(s16 *)(arg0 + 2)"));
+}
+
+#[test]
+fn an_object_is_of_the_type_that_its_vtable_tells() {
+    let object = |data: u64, vtable: u64, size: u64, next: u64| {
+        let mut task = call();
+        (task.registers[6], task.registers[7]) = (data, vtable);
+        task.memory[8..16].copy_from_slice(&next.to_le_bytes());
+        let at = vtable as usize - 0x8000 + 8;
+        task.memory[at..at + 8].copy_from_slice(&size.to_le_bytes());
+        printed_at("kprobe:blk::read", "print(args.object);", &task)
+    };
+    let header = |next| std::format!("Header {{ len: 300, level: -2, state: Gone, last: true, next: {next} }}\n");
+    assert_eq!(object(0x8000, 0x8010, 16, 0), header("None"));
+    assert_eq!(object(0x8000, 0x8010, 16, 0x8000), header("Some(…)"));
+    assert_eq!(object(0x8000, 0x8010, 8, 0), header("(fault)"), "no more is read than the object has");
+    assert_eq!(object(0x8000, 0x8030, 16, 0), "<&dyn Device at 0x8000>\n");
+    // There is no memory at 1, and nothing is read there.
+    assert_eq!(object(1, 0x8020, 0, 0), "Quit\n");
+    let unread = "Header { len: (fault), level: (fault), state: (fault), last: (fault), next: (fault) }\n";
+    assert_eq!(object(1, 0x8010, 16, 0), std::format!("{unread}1 read of memory failed, and gave 0\n"));
 }
 
 #[test]

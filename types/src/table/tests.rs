@@ -47,7 +47,7 @@ fn contents() -> Contents {
         of("&Header", 8, Kind::Pointer { flavor: Flavor::Reference, target: 12, at: 0 }),
         of("Arc<Header>", 8, Kind::Pointer { flavor: Flavor::Shared, target: 12, at: 16 }),
         of("&str", 16, Kind::Sequence { element: 0, is_text: true, data: 0, length: 8 }),
-        of("&dyn Device", 16, Kind::Dynamic { data: 0, vtable: 8 }),
+        of("*const dyn Device", 16, Kind::Dynamic { data: 0, vtable: 8 }),
         of("Header", 16, Kind::Struct { form: Form::Named, members: vec![(text("next"), 8, 8), (text("len"), 4, 0)] }),
         of("[u32; 3]", 12, Kind::Array { element: 0, count: 3 }),
         of("Pin<&Header>", 8, Kind::Wrapper { target: 8, at: 0 }),
@@ -62,6 +62,7 @@ fn contents() -> Contents {
         ),
         of("One", 4, Kind::Variants { tag: None, variants: vec![(text("Only"), None, 12)] }),
         of("*const u32", 8, Kind::Pointer { flavor: Flavor::Raw, target: 0, at: 0 }),
+        of("&dyn Device", 16, Kind::Object { data: 8, vtable: 0 }),
     ];
     let argument = |name: &str, of: usize, place| write::Argument { name: text(name), of, place };
     let part = |offset, bytes, source| Part { offset, bytes, source };
@@ -92,7 +93,8 @@ fn contents() -> Contents {
     let many = (0..100).map(|number| row(0x1100 + 4 * number, 1, 300 - 2 * number as u32, number % 3 == 0));
     let rows = [row(0x1000, 0, 7, true), row(0x1008, 1, 9, true), row(0x1010, 0, 7, true), row(0x1014, 0, 0, false)];
     let rows = rows.into_iter().chain(many).chain([row(0x2000, 0, 7, false)]).collect();
-    Contents { functions, types, rows, files: vec![text("net/src/lib.rs"), text("net/src/tcp/mod.rs")] }
+    let files = vec![text("net/src/lib.rs"), text("net/src/tcp/mod.rs")];
+    Contents { functions, types, rows, files, vtables: vec![(BASE + 0x3020, 12), (BASE + 0x3000, 0)] }
 }
 
 #[test]
@@ -151,6 +153,8 @@ fn reads_what_was_written() {
     assert_eq!(signature(BASE + 0x2000), first);
     assert_eq!(signature(BASE + 0x1000), "fn(level: u32, flag: bool)");
     assert!(types.function(BASE + 0x1004).is_none() && types.function(0).is_none());
+    let implementor = |offset| types.implementor(BASE + offset);
+    assert_eq!([0x3000, 0x3008, 0x3020].map(implementor), [Some(TypeId(0)), None, Some(TypeId(12))]);
 }
 
 #[test]
@@ -212,6 +216,9 @@ fn read_all(types: &Types<'_>) {
     if let Some(lines) = types.lines() {
         lines.rows().for_each(|row| assert!(lines.at(row.address).is_some() || row.line == 0));
         lines.files("lib.rs").for_each(|(file, _)| assert!(lines.begins(file, 7).count() <= lines.rows().count()));
+    }
+    for [offset, _] in types.vtables {
+        assert!(types.implementor(types.base + u64::from(*offset)).is_some());
     }
     for function in types.functions {
         if let Some(function) = types.record(function) {

@@ -45,7 +45,8 @@ pub fn table(contents: &Contents, base: u64) -> Result<Vec<u8>> {
 }
 
 /// The parts of a table.
-const PARTS: [&str; 8] = ["functions", "arguments", "types", "layouts", "names", "blocks of lines", "lines", "files"];
+const PARTS: [&str; 9] =
+    ["functions", "arguments", "types", "layouts", "names", "blocks of lines", "lines", "files", "vtables"];
 
 /// Describes the length of the table, part by part, and the number of its arguments, by what is known of their places.
 pub fn describe(contents: &Contents, table: &[u8]) -> String {
@@ -92,7 +93,8 @@ fn contents(entries: &Entries<'_>, wanted: &dyn Fn(u64) -> bool) -> Contents {
         let Some(address) = entries[function].start.filter(|&address| wanted(address)) else { continue };
         functions.entry(address).or_insert_with(|| self::function(&mut layouts, function, address));
     }
-    unique(layouts.types, functions.into_values().collect())
+    let vtables = entries.vtables().map(|(address, of)| (address, layouts.of(Some(of)))).collect();
+    unique(layouts.types, functions.into_values().collect(), vtables)
 }
 
 /// Returns a function with the places of its arguments.
@@ -115,10 +117,10 @@ fn function(layouts: &mut Layouts<'_>, function: Index, address: u64) -> Functio
     Function { address, arguments, returned }
 }
 
-/// Merges equal types, and returns the functions with the merged types. Compilation units do not share descriptions of
+/// Merges equal types, and returns the functions and vtables with the merged types. Compilation units do not share descriptions of
 /// types, and a type may refer to itself. So two types are equal unless something distinguishes them, in themselves or
 /// in the types that they refer to.
-fn unique(types: Vec<Type>, functions: Vec<Function>) -> Contents {
+fn unique(types: Vec<Type>, functions: Vec<Function>, vtables: Vec<(u64, usize)>) -> Contents {
     let mut classes = vec![0; types.len()];
     let mut count = 1;
     loop {
@@ -148,5 +150,16 @@ fn unique(types: Vec<Type>, functions: Vec<Function>) -> Contents {
         returned: argument(function.returned),
         ..function
     });
-    Contents { functions: functions.collect(), types: result.into_iter().flatten().collect(), ..Contents::default() }
+    // A vtable that several types share tells none of them.
+    let mut implementors: BTreeMap<u64, Option<usize>> = BTreeMap::new();
+    for (address, of) in vtables {
+        let implementor = implementors.entry(address).or_insert(Some(classes[of]));
+        *implementor = implementor.filter(|&known| known == classes[of]);
+    }
+    Contents {
+        functions: functions.collect(),
+        types: result.into_iter().flatten().collect(),
+        vtables: implementors.into_iter().filter_map(|(address, of)| Some((address, of?))).collect(),
+        ..Contents::default()
+    }
 }

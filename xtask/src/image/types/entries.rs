@@ -4,7 +4,12 @@
 use std::collections::HashMap;
 use std::ops;
 
-use gimli::{AttributeValue, DebuggingInformationEntry, DwTag, Dwarf, EndianSlice, LittleEndian, SectionId, Unit};
+use gimli::{
+    AttributeValue, DebuggingInformationEntry, DwTag, Dwarf, EndianSlice, Expression, LittleEndian, Operation,
+    SectionId, Unit,
+};
+
+use kprobes_types::VTABLE_SIZE;
 
 use super::location::{self, Location};
 
@@ -36,11 +41,14 @@ pub struct Entry<'a> {
     pub is_changed: bool,
     /// The locations of a parameter, each with the range of addresses where it holds. Empty if it has none.
     pub locations: Vec<(ops::Range<u64>, Location)>,
-    /// References, by offset in `.debug_info`: the type; the entry that has the missing parts; and the member that is
-    /// the tag.
+    /// The address of a variable.
+    address: Option<u64>,
+    /// References, by offset in `.debug_info`: the type; the entry that has the missing parts; the member that is the
+    /// tag; and the type that a vtable is of.
     of: Option<usize>,
     origin: Option<usize>,
     tag_member: Option<usize>,
+    implementor: Option<usize>,
 }
 
 /// All needed entries.
@@ -77,6 +85,7 @@ fn is_needed(tag: DwTag) -> bool {
             | gimli::DW_TAG_variant_part
             | gimli::DW_TAG_variant
             | gimli::DW_TAG_template_type_parameter
+            | gimli::DW_TAG_variable
     )
 }
 
@@ -106,7 +115,12 @@ impl<'a> Entries<'a> {
             let parent = around.last().copied();
             // A parameter in a block or in a copy of a function is not an argument. Types may be in blocks.
             let is_argument = entry.tag() == gimli::DW_TAG_formal_parameter;
-            if !is_needed(entry.tag()) || is_argument && parent.is_some_and(|(depth, _)| depth + 1 != entry.depth()) {
+            // Vtables are outside of everything.
+            let is_other_variable = entry.tag() == gimli::DW_TAG_variable && entry.depth() > 1;
+            if is_other_variable
+                || !is_needed(entry.tag())
+                || is_argument && parent.is_some_and(|(depth, _)| depth + 1 != entry.depth())
+            {
                 continue;
             }
             let parent = parent.and_then(|(_, parent)| parent);
@@ -126,6 +140,20 @@ impl<'a> Entries<'a> {
     pub fn functions(&self) -> impl Iterator<Item = Index> {
         let is_function = |entry: &Entry<'_>| entry.tag == Some(gimli::DW_TAG_subprogram) && entry.start.is_some();
         (0..self.all.len()).filter(move |&index| is_function(&self.all[index]))
+    }
+
+    /// Returns the address of each vtable, and the type whose methods are in it.
+    ///
+    /// The compiler describes a vtable as a variable `<Type as Trait>::{vtable}`, in whose type the implementing type is
+    /// said to be contained. Vtables whose objects do not have their size at [`VTABLE_SIZE`] are left out.
+    pub fn vtables(&self) -> impl Iterator<Item = (u64, Index)> {
+        let is_vtable = |entry: &&Entry<'_>| entry.name.is_some_and(|name| name.ends_with(b"::{vtable}"));
+        self.all.iter().filter(is_vtable).filter_map(|entry| {
+            let of = *self.by_offset.get(&entry.of?)?;
+            let mut members = self.children(of, gimli::DW_TAG_member).map(|member| &self[member]);
+            members.find(|member| member.name == Some(b"size") && member.offset == VTABLE_SIZE)?;
+            Some((entry.address?, *self.by_offset.get(&self[of].implementor?)?))
+        })
     }
 
     /// Returns the children of an entry that have this tag.
@@ -198,6 +226,16 @@ impl<'a> Entries<'a> {
     }
 }
 
+/// Returns the address of a variable at a fixed place. The linker makes that of one that it has left out 0.
+fn address<'a>(dwarf: &Dwarf<Bytes<'a>>, unit: &Unit<Bytes<'a>>, place: Expression<Bytes<'a>>) -> Option<u64> {
+    let address = match place.operations(unit.encoding()).next().ok()?? {
+        Operation::Address { address } => address,
+        Operation::AddressIndex { index } => dwarf.address(unit, index).ok()?,
+        _ => return None,
+    };
+    (address != 0).then_some(address)
+}
+
 fn read_entry<'a>(
     dwarf: &Dwarf<Bytes<'a>>,
     unit: &Unit<Bytes<'a>>,
@@ -238,6 +276,10 @@ fn read_entry<'a>(
             gimli::DW_AT_type => read.of = refers(value),
             gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => read.origin = refers(value),
             gimli::DW_AT_discr => read.tag_member = refers(value),
+            gimli::DW_AT_containing_type => read.implementor = refers(value),
+            gimli::DW_AT_location if entry.tag() == gimli::DW_TAG_variable => {
+                read.address = value.exprloc_value().and_then(|place| address(dwarf, unit, place));
+            }
             gimli::DW_AT_location if entry.tag() == gimli::DW_TAG_formal_parameter => {
                 if let Some(expression) = value.exprloc_value() {
                     read.locations.push((0..u64::MAX, location::decode(expression, unit.encoding())));

@@ -202,7 +202,9 @@ impl<'a> Layouts<'a> {
             return Some(Kind::Sequence { element, is_text, data: offset(data)?, length: offset(length)? });
         }
         if let (Some(data), Some(vtable)) = (self.member(entry, "pointer"), self.member(entry, "vtable")) {
-            return Some(Kind::Dynamic { data: offset(data)?, vtable: offset(vtable)? });
+            let (data, vtable) = (offset(data)?, offset(vtable)?);
+            let is_raw = name.starts_with('*');
+            return Some(if is_raw { Kind::Dynamic { data, vtable } } else { Kind::Object { data, vtable } });
         }
         if let Some(shape) = self.of_library(entry, name, pending) {
             return Some(shape);
