@@ -562,23 +562,33 @@ impl Removal {
     #[must_use]
     pub fn matches(&self, definition: &Definition) -> bool {
         let is = |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
-        let place: &dyn fmt::Display = &ListedPlace(definition);
-        let arguments = definition.arguments.iter().map(|argument| -> &dyn fmt::Display { argument });
+        let mut arguments = definition.arguments.iter();
         let mut words = definition.filter.iter().flat_map(|filter| core::iter::once("if").chain(filter.split(' ')));
-        let mut listed = core::iter::once(place).chain(arguments);
-        let mut is_next = |wanted: &String| match listed.next() {
-            Some(listed) => is_shown_as(listed, wanted),
+        let mut is_next = |wanted: &String| match arguments.next() {
+            Some(argument) => is_shown_as(argument, wanted),
             None => words.next() == Some(wanted),
         };
+        let mut rest = self.rest.iter();
         self.family.is_none_or(|family| family == definition.family)
             && is(&self.group, &definition.group)
             && is(&self.event, &definition.event)
-            && self.rest.iter().all(&mut is_next)
+            && rest.next().is_none_or(|wanted| ListedPlace(definition).is_named_by(wanted))
+            && rest.all(&mut is_next)
     }
 }
 
 /// The place of a definition as it is listed: that of an fprobe says whether it is at the return.
 struct ListedPlace<'a>(&'a Definition);
+
+impl ListedPlace<'_> {
+    /// Whether `name` is the place as it is listed, or the event of an event probe in its other form, `GROUP/EVENT`.
+    fn is_named_by(&self, name: &str) -> bool {
+        match (&self.0.place.base, name.split_once('/')) {
+            (Base::Event(Some(group), event), Some(named)) => named == (group, event),
+            _ => is_shown_as(self, name),
+        }
+    }
+}
 
 impl fmt::Display for ListedPlace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -168,6 +168,13 @@ fn removals() {
     for line in ["-:y", "-:h/x", "-:x f", "-:x f+4 b=%x1", "-:x f+4 a=%x0 b=%x1 c=%x2"] {
         assert!(!removal(line).matches(&definition), "{line}");
     }
+    let definition = define("e:g/x sched.sched_switch a=$prev_pid");
+    for line in ["-:x sched.sched_switch", "-:x sched/sched_switch", "-:g/x sched/sched_switch a=$prev_pid"] {
+        assert!(removal(line).matches(&definition), "{line}");
+    }
+    for line in ["-:x sched_switch", "-:x sched/sched_wakeup", "-:x sched:sched_switch", "-:x sched/"] {
+        assert!(!removal(line).matches(&definition), "{line}");
+    }
     assert_eq!(refused("- x", " ^"), Problem::NotADefinition);
     assert_eq!(refused("-x", " ^"), Problem::NotADefinition);
     assert_eq!(refused("-:", "  ^"), Problem::NoEvent);
