@@ -922,7 +922,9 @@ fn a_snapshot_of_the_graph_is_read_as_one_under_another_tracer() {
 fn a_trigger_takes_a_snapshot() {
     let Controlled { mut events, mut controls } = Controlled::new(&["p:one f", "p:two f+4"]);
     controls.set_events(&mut events, "*:*").unwrap();
+    assert!(snapshot(&events).contains("is freed"));
     controls.set_trigger(&mut events, ("kprobes", "two"), "snapshot:2").unwrap();
+    assert!(snapshot(&events).contains("is allocated"));
     (1..=3).for_each(|time| hit(0x1000, time));
     hit(0x1004, 4);
     hit(0x1000, 5);

@@ -28,7 +28,7 @@ pub(super) struct Pipe {
 /// The contents of the file `snapshot`.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotFile {
-    /// Whether the file was written to, or a trigger has filled it, and it was not freed since.
+    /// Whether a snapshot was taken, or a trigger that takes one was set, and it was not freed since.
     is_allocated: bool,
     pub(super) snapshot: Snapshot,
 }
@@ -66,6 +66,12 @@ impl<P: Armed> Events<P> {
             *file = SnapshotFile { is_allocated: true, snapshot };
         }
         Ok(())
+    }
+
+    /// Reports the snapshot as allocated, as Linux does once a trigger that takes one is set. Memory is allocated when
+    /// one is taken.
+    pub(crate) fn allocate_snapshot(&mut self) {
+        self.snapshot_file.get_mut().is_allocated = true;
     }
 
     /// Acts on a number that is written to `snapshot`: 0 frees the snapshot, 1 takes one, any other number empties it.

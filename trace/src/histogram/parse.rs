@@ -412,6 +412,11 @@ impl Definition {
         self.actions.iter().any(|action| matches!(action.effect, Effect::Trace { .. }))
     }
 
+    /// Whether an action takes a snapshot.
+    pub(crate) fn takes_snapshots(&self) -> bool {
+        self.actions.iter().any(|action| matches!(action.effect, Effect::Snapshot))
+    }
+
     /// Whether an action records a synthetic event with `recorder`.
     pub(crate) fn records_with(&self, recorder: &Recorder) -> bool {
         self.actions.iter().any(|action| match &action.effect {

@@ -191,6 +191,15 @@ impl Kind {
         }
     }
 
+    /// Whether the trigger takes snapshots.
+    pub(super) fn takes_snapshots(&self) -> bool {
+        match self {
+            Self::Snapshot => true,
+            Self::Histogram(definition) => definition.takes_snapshots(),
+            _ => false,
+        }
+    }
+
     /// Returns the beginning of the text of the trigger that does the opposite; `None` if there is none.
     pub(super) fn opposite(&self) -> Option<Name<'_>> {
         match self {

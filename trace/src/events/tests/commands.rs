@@ -65,7 +65,9 @@ fn a_command_enables_an_event_and_records_a_stack() {
 #[test]
 fn no_list_has_an_event_of_commands() {
     let mut controlled = Controlled::new(&["p:one f"]);
+    assert!(snapshot(&controlled.events).contains("is freed"));
     controlled.command(&[0x1000], "snapshot").unwrap();
+    assert!(snapshot(&controlled.events).contains("is allocated"));
     let Controlled { events, controls } = &mut controlled;
     assert_eq!(events.iter().count(), 1);
     let mut out = String::new();

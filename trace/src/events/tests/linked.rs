@@ -373,7 +373,9 @@ fn synthetic_events_lead_to_others() {
 fn what_is_watched_is_kept_as_linux_shows_it() {
     let mut pair = Controlled::new(&["p:g/first f key=%x0 num=%x1 c1=$comm"]);
     let trigger = "hist:keys=key:vv=num:onmax($vv).save(num,c1,common_pid):onchange($vv).snapshot()";
+    assert!(snapshot(&pair.events).contains("is freed"));
     pair.trigger("first", trigger).unwrap();
+    assert!(snapshot(&pair.events).contains("is allocated"));
     assert_eq!(
         pair.triggers("first"),
         "hist:keys=key:vals=hitcount:vv=num:sort=hitcount:size=2048:onmax($vv).save(num,c1,common_pid):onchange($vv).snapshot() [active]\n"

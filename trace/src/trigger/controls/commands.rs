@@ -44,7 +44,7 @@ impl Controls {
         refused: &mut dyn FnMut(P::Error),
     ) -> Result<(), Errno> {
         let mut draft = self.draft()?;
-        let mut is_any = false;
+        let (mut is_any, takes_snapshots) = (false, command(text)?.kind.takes_snapshots());
         for &function in functions {
             if events.of_commands(function).is_none()
                 && let Err(error) = events.add_of_commands(function, symbols)?
@@ -62,7 +62,11 @@ impl Controls {
             return Err(Errno::Invalid);
         }
         draft.retarget();
-        self.commit(events, draft, self.disarmed)
+        self.commit(events, draft, self.disarmed)?;
+        if takes_snapshots {
+            events.allocate_snapshot();
+        }
+        Ok(())
     }
 
     /// Takes the command `text` from those of the functions at these virtual addresses that have it. With a count, the

@@ -215,6 +215,7 @@ impl Controls {
     ) -> Result<(), Errno> {
         let mut draft = self.draft()?;
         let target = target(events, &mut draft, &request.kind)?;
+        let takes_snapshots = request.kind.takes_snapshots();
         let (mut clock, mut named) = (None, None);
         if let Kind::Histogram(definition) = &request.kind {
             clock = definition.clock();
@@ -236,6 +237,9 @@ impl Controls {
         self.commit(events, draft, self.disarmed)?;
         if let Some(clock) = clock {
             events.set_clock(clock);
+        }
+        if takes_snapshots {
+            events.allocate_snapshot();
         }
         Ok(())
     }
