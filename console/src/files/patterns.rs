@@ -64,6 +64,17 @@ mod tests {
             of("a::b:traceoff !*:enable_event:g:e:3 <x as y::Z>::f:").map(|p| (p.glob, p.command)).collect();
         let expected = [("a::b", Some("traceoff")), ("*", Some("enable_event:g:e:3")), ("<x as y::Z>::f", Some(""))];
         assert_eq!(found, expected);
+        let found: Vec<_> =
+            of("a::{shim:vtable#0} a::{shim:vtable#0}::<b>:traceoff:3 {closure#0}:stacktrace a::{shim:*:traceon")
+                .map(|p| (p.glob, p.command))
+                .collect();
+        let expected = [
+            ("a::{shim:vtable#0}", None),
+            ("a::{shim:vtable#0}::<b>", Some("traceoff:3")),
+            ("{closure#0}", Some("stacktrace")),
+            ("a::{shim", Some("*:traceon")),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

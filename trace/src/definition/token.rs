@@ -140,11 +140,12 @@ pub(crate) fn find_outside_brackets(text: &str, wanted: impl Fn(char, &str) -> b
     outside.find(|&(_, character, rest)| wanted(character, rest)).map(|(position, ..)| position)
 }
 
-/// Returns the position of the first `:` that is not half of a path's `::`.
+/// Returns the position of the first `:` after a path: one that is neither half of a `::` nor in braces, as that of
+/// `f::{shim:vtable#0}` is.
 #[must_use]
 pub fn single_colon(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
-    let mut at = 0;
+    let mut at = text.rfind('}').unwrap_or(0);
     while let Some(byte) = bytes.get(at) {
         match (byte, bytes.get(at + 1)) {
             (b':', Some(b':')) => at += 2,
