@@ -94,7 +94,10 @@ impl Expression {
             Some(_) if named::begins(token.text) && site == Site::Inside => Err(token.fault(Problem::NoTypes)),
             Some(_) if named::begins(token.text) && site == Site::Event => Err(token.fault(Problem::Argument)),
             Some('$') if site == Site::Event => match is_identifier(rest().text) {
-                true => Ok(plain(Origin::Named(Named::of(rest().text)?))),
+                true => {
+                    let at = token.column.saturating_sub(start);
+                    Ok(plain(Origin::Named(Named { at, ..Named::of(rest().text)? })))
+                }
                 false => Err(token.fault(Problem::Variable)),
             },
             Some(_) if named::begins(token.text) => named(),

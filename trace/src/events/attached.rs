@@ -66,8 +66,10 @@ impl<'a, P: Armed> Attached<'a, P> {
         let by_name = definition.family == Family::Tracepoint;
         for number in 0..definition.arguments.len() {
             let Some(argument) = definition.arguments.get(number) else { break };
-            let kind =
-                self.default_type(argument, by_name).map_err(|problem| definition.error_of(number, problem, None))?;
+            let kind = self.default_type(argument, by_name).map_err(|problem| {
+                let at = if let Origin::Named(named) = &argument.expression.origin { named.at } else { 0 };
+                definition.error_in(number, at, problem, None)
+            })?;
             if let (Some(kind), Some(argument)) = (kind, definition.arguments.get_mut(number)) {
                 argument.kind = kind;
             }

@@ -99,7 +99,8 @@ fn fields_of_a_static_event_are_arguments() {
     assert_eq!(refused("t some", "  ^"), Problem::NoTracepoint);
     assert_eq!(refused("t noted $arg6", "        ^"), Problem::NoArgumentOfName);
     assert_eq!(refused("t noted $arg* x=mark:u8 y=mark:string", "                        ^"), Problem::Text);
-    assert_eq!(refused("t noted x=other", "        ^"), Problem::AttachedField);
+    assert_eq!(refused("t noted x=other", "          ^"), Problem::AttachedField);
+    assert_eq!(refused("t noted x=+0(other)", "             ^"), Problem::AttachedField);
     assert_eq!(refused("t noted place->x", "        ^"), Problem::NoStruct);
 }
 
@@ -240,6 +241,8 @@ fn what_cannot_be_attached_to_is_refused() {
     assert_eq!(refused("e kprobes.none", "  ^"), Problem::AttachedEvent);
     assert_eq!(refused("e kprobes.several", "  ^"), Problem::Ambiguous);
     assert_eq!(refused("e kprobes.some $none", "               ^"), Problem::AttachedField);
+    assert_eq!(refused("e kprobes.some arg=$none", "                   ^"), Problem::AttachedField);
+    assert_eq!(refused("e kprobes.some arg=+0($none):u8", "                      ^"), Problem::AttachedField);
     assert_eq!(refused("e kprobes.some +0($byte)", "               ^"), Problem::Text);
     assert_eq!(refused("e kprobes.some $byte:symstr", "               ^"), Problem::Text);
     assert_eq!(refused("e kprobes.some $pair", "               ^"), Problem::Text);
