@@ -1,7 +1,7 @@
 //! The watchpoints, one for each pair of registers. All CPUs have the same ones.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 
 use super::range::Values;
 use super::{MOST, WatchHandler};
@@ -24,8 +24,8 @@ pub(in crate::probe) struct Slot {
     bytes: AtomicU64,
     pub(super) value: AtomicU64,
     pub(super) control: AtomicU64,
-    /// The address of the handler.
-    handler: AtomicUsize,
+    /// The [`WatchHandler`]; null before the slot has had an owner.
+    handler: AtomicPtr<()>,
     pub(super) data: AtomicUsize,
     /// The virtual address of a load-exclusive whose sequence cannot be followed; 0 if there is none. Then no CPU
     /// watches any more.
@@ -66,7 +66,7 @@ impl Slot {
             bytes: AtomicU64::new(0),
             value: AtomicU64::new(0),
             control: AtomicU64::new(0),
-            handler: AtomicUsize::new(0),
+            handler: AtomicPtr::new(core::ptr::null_mut()),
             data: AtomicUsize::new(0),
             given_up_at: AtomicU64::new(0),
         }
@@ -77,17 +77,21 @@ impl Slot {
         let is_taken = |slot: &&Slot| slot.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok();
         let number = SLOTS.iter().take(count).position(|slot| is_taken(&slot))?;
         OWNED.fetch_add(1, Relaxed);
-        let slot = &SLOTS[number];
-        slot.loads.store(request.loads, Relaxed);
-        slot.stores.store(request.stores, Relaxed);
-        slot.address.store(request.address, Relaxed);
-        slot.bytes.store(request.bytes, Relaxed);
-        slot.value.store(request.values.value, Relaxed);
-        slot.control.store(request.values.control, Relaxed);
-        slot.handler.store(request.handler as usize, Relaxed);
-        slot.data.store(request.data, Relaxed);
-        slot.given_up_at.store(0, Relaxed);
+        SLOTS[number].fill(request);
         Some(number)
+    }
+
+    /// Stores what the slot, which the caller has taken, watches and calls.
+    fn fill(&self, request: &Request) {
+        self.loads.store(request.loads, Relaxed);
+        self.stores.store(request.stores, Relaxed);
+        self.address.store(request.address, Relaxed);
+        self.bytes.store(request.bytes, Relaxed);
+        self.value.store(request.values.value, Relaxed);
+        self.control.store(request.values.control, Relaxed);
+        self.handler.store(request.handler as *mut (), Relaxed);
+        self.data.store(request.data, Relaxed);
+        self.given_up_at.store(0, Relaxed);
     }
 
     /// Arms or disarms the slot, which has an owner. CPUs see this when they load their registers.
@@ -136,7 +140,30 @@ impl Slot {
     /// Returns the handler. The slot has an owner.
     #[inline(always)]
     pub(super) fn handler(&self) -> WatchHandler {
-        // SAFETY: `take` has stored the address of a handler before the slot was armed.
-        unsafe { core::mem::transmute::<usize, WatchHandler>(self.handler.load(Relaxed)) }
+        // SAFETY: `fill` stored a `WatchHandler` before the slot had its owner, and nothing stores anything else.
+        unsafe { core::mem::transmute::<*mut (), WatchHandler>(self.handler.load(Relaxed)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exception::TrapFrame;
+    use crate::probe::WatchHit;
+
+    /// The slot holds a pointer to the function, and not only its address: a call needs the pointer.
+    #[test]
+    fn the_handler_that_was_taken_is_called() {
+        static SEEN: AtomicUsize = AtomicUsize::new(0);
+        fn handler(hit: &WatchHit<'_>) {
+            SEEN.fetch_add(hit.data(), Relaxed);
+        }
+        let values = Values::of(0x1000, 8).unwrap();
+        let request = Request { address: 0x1000, bytes: 8, values, loads: true, stores: false, handler, data: 7 };
+        let slot = Slot::new();
+        slot.fill(&request);
+        let access = MemoryAccess { address: 0x1000, bytes: 1, loads: true, stores: false };
+        slot.handler()(&WatchHit { frame: &TrapFrame::ZERO, access, data: slot.data.load(Relaxed) });
+        assert_eq!(SEEN.load(Relaxed), 7);
     }
 }
