@@ -1,7 +1,9 @@
 //! The structure that TPIDR_EL1 points to, for a kernel that keeps nothing of its own there.
 
-use core::cell::Cell;
 use core::mem::offset_of;
+#[cfg(target_os = "none")]
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicPtr, AtomicUsize};
 
 #[cfg(target_os = "none")]
 use crate::platform;
@@ -18,19 +20,14 @@ use crate::platform::{CpuState, TaskCalls};
 #[derive(Debug)]
 #[repr(C)]
 pub struct Context {
-    cpu: Cell<*const CpuState>,
-    cpu_number: Cell<usize>,
+    // Atomic, because any CPU may look at a context that another CPU installs. Only `install` writes them.
+    cpu: AtomicPtr<CpuState>,
+    cpu_number: AtomicUsize,
     task: u64,
     name: [u8; Self::NAME_LENGTH],
     /// The calls in progress of return-probed functions, for this task.
     pub calls: TaskCalls,
 }
-
-// SAFETY: only `install` writes `cpu` and `cpu_number`. By its contract, the CPU that it runs on is the only one
-// that then has the context.
-unsafe impl Sync for Context {}
-// SAFETY: as for `Sync`, only `install` writes the fields that are not atomic.
-unsafe impl Send for Context {}
 
 impl Context {
     pub(crate) const CPU: usize = offset_of!(Self, cpu);
@@ -69,7 +66,7 @@ impl Context {
             length -= 1;
             kept[length] = name.as_bytes()[length];
         }
-        let (cpu, cpu_number) = (Cell::new(core::ptr::null()), Cell::new(0));
+        let (cpu, cpu_number) = (AtomicPtr::new(core::ptr::null_mut()), AtomicUsize::new(0));
         Self { cpu, cpu_number, task: number, name: kept, calls: TaskCalls::new() }
     }
 
@@ -83,8 +80,8 @@ impl Context {
     #[cfg(target_os = "none")]
     pub unsafe fn install(&'static self, cpu: usize) {
         assert!(cpu < platform::cpus(), "the `Platform` says that fewer CPUs run");
-        self.cpu.set(CpuState::of(cpu));
-        self.cpu_number.set(cpu);
+        self.cpu.store(core::ptr::from_ref(CpuState::of(cpu)).cast_mut(), Relaxed);
+        self.cpu_number.store(cpu, Relaxed);
         // SAFETY: the caller guarantees that nothing else uses TPIDR_EL1 (see # Safety), and `self` lives forever.
         unsafe { core::arch::asm!("msr tpidr_el1, {}", in(reg) &raw const *self, options(nostack, preserves_flags)) };
     }
