@@ -269,7 +269,10 @@ mod target {
             return Err(EmbeddingError::NoVector { vectors });
         }
         let mut result = Ok(());
-        platform::with_writable(address, 4, &mut |writable| result = check_alias(address, writable.addr()));
+        // Masked: an alias belongs to a CPU.
+        interrupts::with_masked(|| {
+            platform::with_writable(address, 4, &mut |writable| result = check_alias(address, writable.addr()));
+        });
         result
     }
 
@@ -295,7 +298,7 @@ mod target {
         if is_state { Ok(()) } else { Err(EmbeddingError::NotCpuState { address, word }) }
     }
 
-    /// Checks that `alias` can be written to, and maps the memory at `address`.
+    /// Checks that `alias` can be written to, and maps the memory at `address`. Called with interrupts masked.
     fn check_alias(address: usize, alias: usize) -> Result<(), EmbeddingError> {
         let current: u64;
         // SAFETY: reads CurrentEL.
@@ -308,21 +311,18 @@ mod target {
         const FAILED: u64 = 1;
         /// The address in PAR_EL1, without the page offset.
         const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-        let (written, read) = interrupts::with_masked(|| {
-            let (written, read): (u64, u64);
-            // SAFETY: address translation changes only PAR_EL1. The code that has interrupts masked owns that
-            // register.
-            unsafe {
-                asm!(
-                    "at s1e1w, {alias}", "isb", "mrs {written}, par_el1",
-                    "at s1e1r, {address}", "isb", "mrs {read}, par_el1",
-                    alias = in(reg) alias, address = in(reg) address,
-                    written = out(reg) written, read = out(reg) read,
-                    options(nostack, preserves_flags)
-                );
-            }
-            (written, read)
-        });
+        let (written, read): (u64, u64);
+        // SAFETY: address translation changes only PAR_EL1. The code that has interrupts masked owns that register, and
+        // the caller has masked them.
+        unsafe {
+            asm!(
+                "at s1e1w, {alias}", "isb", "mrs {written}, par_el1",
+                "at s1e1r, {address}", "isb", "mrs {read}, par_el1",
+                alias = in(reg) alias, address = in(reg) address,
+                written = out(reg) written, read = out(reg) read,
+                options(nostack, preserves_flags)
+            );
+        }
         if written & FAILED != 0 {
             return Err(EmbeddingError::NotWritable { address, alias });
         }

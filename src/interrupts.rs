@@ -26,14 +26,33 @@ pub fn with_masked<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Returns false: the host's tests have no interrupts.
+/// The masks of the host's tests, which keep those of each thread as a CPU does, and those of models and of other crates'
+/// tests, which have none.
 #[cfg(not(target_os = "none"))]
-pub(crate) fn are_masked() -> bool {
-    false
+mod host {
+    #[cfg(all(test, not(loom)))]
+    std::thread_local! {
+        static ARE_MASKED: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
+    }
+
+    /// Returns whether interrupts are masked on this CPU.
+    pub fn are_masked() -> bool {
+        #[cfg(all(test, not(loom)))]
+        return ARE_MASKED.get();
+        #[cfg(not(all(test, not(loom))))]
+        false
+    }
+
+    /// Calls `f` with interrupts masked.
+    pub fn with_masked<R>(f: impl FnOnce() -> R) -> R {
+        #[cfg(all(test, not(loom)))]
+        let before = ARE_MASKED.replace(true);
+        let result = f();
+        #[cfg(all(test, not(loom)))]
+        ARE_MASKED.set(before);
+        result
+    }
 }
 
-/// Calls `f`: the host's tests have no interrupts to mask.
 #[cfg(not(target_os = "none"))]
-pub(crate) fn with_masked<R>(f: impl FnOnce() -> R) -> R {
-    f()
-}
+pub(crate) use host::{are_masked, with_masked};

@@ -16,11 +16,11 @@ pub const MAX_CPUS: usize = 256;
 
 /// The services of the kernel that embeds the engine.
 ///
-/// `fatal` and `stack` are called while a probe is being handled, and `with_writable` and `interrupted` while the
-/// other CPUs are held, all with interrupts masked. These four functions, and everything they call, must not be
-/// probed, must not wait for a lock that interrupted code may hold, and must not allocate. The engine refuses probes
-/// only in its own part of the image, so the kernel places them in the same region (see `linker.ld`). All other
-/// functions are called from tasks, and may block.
+/// `fatal` and `stack` are called while a probe is being handled, `interrupted` while the other CPUs are held, and
+/// `with_writable` while they are held or run; all with interrupts masked. These four functions, and everything they
+/// call, must not be probed, must not wait for a lock that interrupted code may hold, and must not allocate. The engine
+/// refuses probes only in its own part of the image, so the kernel places them in the same region (see `linker.ld`).
+/// All other functions are called from tasks, and may block.
 ///
 /// Two functions are required. The others have defaults, for a kernel that runs on one CPU, never preempts a task in
 /// an interrupt, can write to its text at the address of the text, keeps its [`Context`] in TPIDR_EL1, and includes
@@ -29,9 +29,14 @@ pub const MAX_CPUS: usize = 256;
 /// # Safety
 ///
 /// The engine rewrites instructions on the word of these functions. The implementer guarantees what each function
-/// documents, and that breakpoint exceptions reach [`handle_sync`](crate::exception::handle_sync) with all of
-/// PSTATE.DAIF masked and on the stack of the interrupted code, through the vectors of `trampoline/vectors.S` or
-/// others that save and restore the whole [`TrapFrame`].
+/// documents, and:
+///
+/// - Breakpoint exceptions reach [`handle_sync`](crate::exception::handle_sync) with all of PSTATE.DAIF masked and on
+///   the stack of the interrupted code, through the vectors of `trampoline/vectors.S` or others that save and restore
+///   the whole [`TrapFrame`].
+/// - A handler stays on its CPU, with interrupts masked, until it returns. Handlers are safe functions, and may call
+///   others: no safe function of the kernel unmasks the interrupts of its caller, or leaves the CPU to another task,
+///   when it is called with all of PSTATE.DAIF masked. Such a call may stop the machine instead.
 pub unsafe trait Platform {
     /// The largest number of CPUs that may run, up to [`MAX_CPUS`]. The image has 4 KiB of zeroed memory for each.
     /// The defaults of [`hold_cpus`](Self::hold_cpus) and [`interrupted`](Self::interrupted) do not compile if this
@@ -57,15 +62,21 @@ pub unsafe trait Platform {
     const CALLS_OFFSET: usize = Context::CALLS;
 
     /// Returns the number of CPUs: every CPU that runs, now or later, has a number below it. At most
-    /// [`CPUS`](Self::CPUS). The number must not change from the first registration on: counts and records take
-    /// memory for each CPU.
+    /// [`CPUS`](Self::CPUS). The number must not change once anything of the engine is used besides
+    /// [`CpuState::of`], [`Context`] and [`embedding`](crate::embedding): probes, counts and records take memory for
+    /// each CPU.
     ///
     /// The default is [`CPUS`](Self::CPUS).
     fn cpus() -> usize {
         Self::CPUS
     }
 
-    /// Returns the virtual addresses of the text in which probes may be placed.
+    /// Returns the virtual addresses of the text in which probes may be placed. It is readable.
+    ///
+    /// A breakpoint exception can be taken at each instruction there, whenever a CPU executes it, and loses no state:
+    /// the CPU has its vectors, and the word at [`CPU_OFFSET`](Self::CPU_OFFSET), and ELR_EL1, SPSR_EL1, ESR_EL1 and
+    /// FAR_EL1 hold nothing that is still needed. Vectors, and code that runs before a CPU is set up, do not fulfil
+    /// this: they lie outside of the text, or in the region in which nothing is probed.
     fn text() -> Range<usize>;
 
     /// Returns the virtual addresses of the function that contains the virtual address `address`; `None` if no known
@@ -87,7 +98,8 @@ pub unsafe trait Platform {
     /// lie in one 4 KiB page, and is gone when this returns.
     ///
     /// It cannot fail, because removing a probe has to put its instruction back. A kernel reserves what an alias
-    /// needs, for each CPU, before it registers the first probe.
+    /// needs, for each CPU, before it registers the first probe. Several CPUs may call it at the same time, so each has
+    /// an alias of its own.
     ///
     /// The default alias is the address itself. It assumes that the text and the pool of `kprobes.x` are writable,
     /// or that the MMU is off.
@@ -106,8 +118,9 @@ pub unsafe trait Platform {
         false
     }
 
-    /// Maps `length` bytes (a multiple of 4096) of fresh memory, executable and not writable, and guarded if
-    /// `guarded` is set. Returns their virtual address, or `None` if there is no memory. They are never unmapped.
+    /// Maps `length` bytes of fresh memory, executable and not writable, and guarded if `guarded` is set. Returns their
+    /// virtual address, which is a multiple of 4096; or `None` if there is no memory, or if `length` is not a multiple
+    /// of 4096. They are never unmapped.
     ///
     /// The default allocates from the pool that `kprobes.x` reserves in the image, which is not guarded.
     #[cfg(target_os = "none")]

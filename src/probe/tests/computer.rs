@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::exception::TrapFrame;
 use crate::insn::{self, Guard, Key, Machine, Verdict};
+use crate::interrupts;
 use crate::platform::Platform;
 use crate::probe::hit::{self, Breakpoint, returns, trampoline};
 use crate::text::{self, Word};
@@ -87,6 +88,7 @@ unsafe impl Platform for Host {
         Some(start..start + 4 * FUNCTION)
     }
     fn with_writable(address: usize, _length: usize, write: &mut dyn FnMut(*mut u8)) {
+        assert!(cfg!(loom) || interrupts::are_masked(), "an alias of this CPU was asked for with interrupts unmasked");
         write(ptr::with_exposed_provenance_mut(address));
     }
     fn is_guarded(_address: usize) -> bool {
