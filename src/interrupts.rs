@@ -1,5 +1,14 @@
 //! Masks interrupts, for the short times that the engine needs it outside exceptions.
 
+use core::fmt;
+
+/// Panics about a value that cannot be dropped with interrupts masked, and never unwinds: the owner would go on and drop
+/// what the handlers of that value use. A panic does not leave a function of this calling convention.
+#[cold]
+pub(crate) extern "C" fn refuse_drop(why: &fmt::Arguments<'_>) -> ! {
+    panic!("{why}")
+}
+
 /// Returns whether interrupts are masked on this CPU (PSTATE.I).
 #[cfg(target_os = "none")]
 pub(crate) fn are_masked() -> bool {

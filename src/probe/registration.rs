@@ -184,7 +184,7 @@ impl Drop for Registration {
     ///
     /// # Panics
     ///
-    /// If interrupts are masked.
+    /// If interrupts are masked. The panic does not unwind, because the owner would then drop what the handlers use.
     fn drop(&mut self) {
         if self.state == State::Registered {
             let _ = registry::unregister(slice::from_mut(self));

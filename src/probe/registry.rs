@@ -223,7 +223,7 @@ pub(super) fn exchange(before: &Registration, after: &Registration) -> Result<()
 ///
 /// # Panics
 ///
-/// If interrupts are masked.
+/// If interrupts are masked. The panic does not unwind.
 pub(super) fn unregister(probes: &mut [Registration]) -> u64 {
     let Some(first) = probes.first() else { return 0 };
     let missed = match lock(first.address) {
@@ -233,7 +233,7 @@ pub(super) fn unregister(probes: &mut [Registration]) -> u64 {
             registry.sweep();
             missed
         }
-        Err(error) => panic!("a probe must not be unregistered in a handler: {error}"),
+        Err(error) => interrupts::refuse_drop(&format_args!("a probe must not be unregistered in a handler: {error}")),
     };
     probes.iter_mut().for_each(|registration| registration.state = State::Unregistered);
     missed

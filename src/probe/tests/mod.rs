@@ -2,6 +2,8 @@
 
 mod check;
 pub(super) mod computer;
+#[cfg(not(loom))]
+mod hostile;
 mod returns;
 mod scarce;
 
