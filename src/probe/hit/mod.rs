@@ -70,7 +70,8 @@ called_by_assembly! {
 #[repr(transparent)]
 pub struct Hit<'a> {
     frame: TrapFrame,
-    _frame: PhantomData<&'a mut TrapFrame>,
+    /// The pointer keeps it on its CPU: a hit is neither `Send` nor `Sync`.
+    _frame: PhantomData<(&'a mut TrapFrame, *mut ())>,
 }
 
 impl<'a> Hit<'a> {

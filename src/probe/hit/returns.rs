@@ -68,7 +68,9 @@ called_by_assembly! {
 #[repr(transparent)]
 pub struct Call<'a> {
     frame: TrapFrame,
-    _frame: PhantomData<&'a mut TrapFrame>,
+    /// The pointer keeps it on its CPU: a call is neither `Send` nor `Sync`, because [`each_outer`](Self::each_outer)
+    /// looks at the task that runs.
+    _frame: PhantomData<(&'a mut TrapFrame, *mut ())>,
 }
 
 impl<'a> Call<'a> {
