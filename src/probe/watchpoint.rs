@@ -12,7 +12,7 @@ use super::hit::watch::range::Values;
 #[cfg(target_os = "none")]
 use super::hit::watch::registers;
 use super::hit::watch::slot::{Request, SLOTS, Slot};
-use crate::platform;
+use crate::{interrupts, platform};
 
 /// The reason why memory cannot be watched. Addresses are virtual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,8 +261,17 @@ impl Watchpoint {
 }
 
 impl Drop for Watchpoint {
+    /// Disarms and frees the watchpoint.
+    ///
+    /// # Panics
+    ///
+    /// If it is armed and interrupts are masked. The panic does not unwind, because the owner would then drop what the
+    /// handler uses.
     fn drop(&mut self) {
         if self.is_armed.load(Ordering::Relaxed) {
+            if interrupts::are_masked() {
+                interrupts::refuse_drop(&format_args!("an armed watchpoint must not be dropped in a handler"));
+            }
             // Disarming fails only where arming has failed before.
             let _ = Self::set_all_enabled([&*self], false);
         }
@@ -281,9 +290,13 @@ pub fn watchpoints() -> usize {
     return SLOTS.len();
 }
 
-/// Loads the debug registers of this CPU. A kernel calls it on a CPU that starts, once the CPU's state is set up and
-/// before the CPU is one of those that [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu) means.
-pub fn initialize_cpu() {
+/// Loads the debug registers of this CPU. A kernel calls it on a CPU that starts, before the CPU is one of those that
+/// [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu) means.
+///
+/// # Safety
+///
+/// The word at [`Platform::CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET) holds the state of this CPU: it is read.
+pub unsafe fn initialize_cpu() {
     load_registers();
 }
 
@@ -310,13 +323,22 @@ mod without_registers {
 
 /// Calls `change` while no other task changes which watchpoints are armed.
 fn in_turn<T>(change: impl FnOnce() -> T) -> T {
-    assert!(!crate::interrupts::are_masked(), "CPUs cannot be waited for with interrupts masked");
+    assert!(!interrupts::are_masked(), "CPUs cannot be waited for with interrupts masked");
     while CHANGING.swap(true, Ordering::Acquire) {
         platform::yield_now();
     }
-    let outcome = change();
-    CHANGING.store(false, Ordering::Release);
-    outcome
+    // Dropped also if `change` panics, as the iterator of a caller may.
+    let _turn = Turn;
+    change()
+}
+
+/// The turn of the task that has set [`CHANGING`].
+struct Turn;
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        CHANGING.store(false, Ordering::Release);
+    }
 }
 
 /// Arms or disarms, in the turn of the caller.
@@ -351,6 +373,14 @@ mod tests {
     use crate::probe::WatchHit;
 
     fn handler(_: &WatchHit<'_>) {}
+
+    /// Another task would wait for its turn forever.
+    #[test]
+    fn a_change_that_panics_ends_its_turn() {
+        let panics = std::panic::catch_unwind(|| in_turn(|| panic!("by the test")));
+        assert!(panics.is_err());
+        in_turn(|| ());
+    }
 
     #[test]
     fn each_watchpoint_has_registers_of_its_own_until_it_is_dropped() {
