@@ -125,7 +125,7 @@ pub unsafe trait Platform {
     /// The default allocates from the pool that `kprobes.x` reserves in the image, which is not guarded.
     #[cfg(target_os = "none")]
     fn allocate_executable(length: usize, guarded: bool) -> Option<usize> {
-        pool::allocate(length).filter(|_| !guarded)
+        if guarded { None } else { pool::allocate(length) }
     }
     /// Maps executable memory, as on the target. There is no default on the host.
     #[cfg(not(target_os = "none"))]
@@ -198,22 +198,49 @@ pub unsafe trait Platform {
 }
 
 /// The executable memory that `kprobes.x` reserves in the image.
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 mod pool {
+    use core::ops::Range;
     use core::sync::atomic::AtomicUsize;
     use core::sync::atomic::Ordering::Relaxed;
 
-    unsafe extern "C" {
-        safe static __kprobes_pool_start: u8;
-        safe static __kprobes_pool_end: u8;
+    const PAGE: usize = 4096;
+
+    /// Takes `length` bytes, a multiple of a page, and returns their address; `None` if the pool has fewer left, or for
+    /// another length.
+    #[cfg(target_os = "none")]
+    pub fn allocate(length: usize) -> Option<usize> {
+        unsafe extern "C" {
+            safe static __kprobes_pool_start: u8;
+            safe static __kprobes_pool_end: u8;
+        }
+        static TAKEN: AtomicUsize = AtomicUsize::new(0);
+        take(&raw const __kprobes_pool_start as usize..&raw const __kprobes_pool_end as usize, &TAKEN, length)
     }
 
-    /// Takes `length` bytes, a multiple of a page, and returns their address; `None` if the pool has fewer left.
-    pub fn allocate(length: usize) -> Option<usize> {
-        static TAKEN: AtomicUsize = AtomicUsize::new(0);
-        let (start, end) = (&raw const __kprobes_pool_start as usize, &raw const __kprobes_pool_end as usize);
-        let fits = |taken: usize| taken.checked_add(length).filter(|&taken| taken <= end - start);
-        TAKEN.try_update(Relaxed, Relaxed, fits).ok().map(|taken| start + taken)
+    /// Takes `length` bytes from a pool at the virtual addresses `pool`, of which `taken` bytes are taken.
+    fn take(pool: Range<usize>, taken: &AtomicUsize, length: usize) -> Option<usize> {
+        // Anything may ask; the engine divides pages into cells, which begin where pages do.
+        if !length.is_multiple_of(PAGE) {
+            return None;
+        }
+        let fits = |taken: usize| taken.checked_add(length).filter(|&taken| taken <= pool.end - pool.start);
+        taken.try_update(Relaxed, Relaxed, fits).ok().map(|taken| pool.start + taken)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn memory_is_taken_by_pages_until_there_is_none() {
+            let taken = AtomicUsize::new(0);
+            let mut take = |length| take(0x8000..0xb000, &taken, length);
+            for length in [1, PAGE - 8, PAGE + 4, usize::MAX] {
+                assert_eq!(take(length), None, "{length:#x}");
+            }
+            assert_eq!([PAGE, 2 * PAGE, PAGE, 0].map(&mut take), [Some(0x8000), Some(0x9000), None, Some(0xb000)]);
+        }
     }
 }
 

@@ -182,7 +182,8 @@ impl Checker {
     /// Returns whether the word before the virtual address `address`, which is in the text, is PACM, which is never
     /// probed.
     fn follows_modifier(&self, address: usize) -> bool {
-        self.text.contains(&(address - 4)) && insn::modifies_next(text::read(address - 4))
+        let before = address.wrapping_sub(4);
+        self.text.contains(&before) && insn::modifies_next(text::read(before))
     }
 
     /// Returns whether branch targets are checked in the page of the virtual address `address`.

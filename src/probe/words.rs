@@ -70,7 +70,8 @@ impl CpuWords {
     /// Sets the word `index` to `value` on the CPU with the number `cpu`. Does nothing if there is no such word or CPU.
     pub fn set(&self, cpu: usize, index: usize, value: u64) {
         if cpu < platform::cpus() && index < Self::COUNT {
-            // SAFETY: the block has `COUNT` words for each CPU, and both numbers were checked.
+            // SAFETY: the block has `COUNT` words for each CPU, whose number does not change (`Platform::cpus`), and both
+            // numbers were checked.
             unsafe { self.first.byte_add(cpu * STRIDE).add(index).as_ref() }.store(value, Relaxed);
         }
     }
@@ -81,7 +82,8 @@ impl CpuWords {
         if index >= Self::COUNT {
             return 0;
         }
-        // SAFETY: the block has `COUNT` words for each CPU, and `index` was checked.
+        // SAFETY: the block has `COUNT` words for each CPU, whose number does not change (`Platform::cpus`), and `index`
+        // was checked.
         let word = |cpu: usize| unsafe { self.first.byte_add(cpu * STRIDE).add(index).as_ref() };
         (0..platform::cpus()).fold(0, |sum, cpu| sum.wrapping_add(word(cpu).load(Relaxed)))
     }
@@ -90,8 +92,9 @@ impl CpuWords {
 impl Drop for CpuWords {
     fn drop(&mut self) {
         if let Ok(block) = block() {
-            // SAFETY: `new` allocated the block with this layout. The documentation of the type demands that the probes
-            // whose snippets use it are gone.
+            // SAFETY: `new` allocated the block with this layout, because the number of CPUs does not change
+            // (`Platform::cpus`). The words that a snippet adds to belong to it while it is in use, which the caller of
+            // `Snippet::new` guarantees.
             unsafe { dealloc(self.first.as_ptr().cast(), block) };
         }
     }

@@ -60,7 +60,7 @@ fn a_probe_that_is_dropped_with_interrupts_masked_does_not_unwind() {
     const CHILD: &str = "KPROBES_TEST_DROPS";
     const UNWOUND: i32 = 77;
     if std::env::var_os(CHILD).is_some() {
-        let mut computer = computer();
+        let computer = computer();
         let function = computer.function(0, &[add(1), RET]);
         let probe = Kprobe::at(function).pre(see_x0).register().unwrap();
         let outcome = catch_unwind(AssertUnwindSafe(|| interrupts::with_masked(|| drop(probe))));
