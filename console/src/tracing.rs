@@ -55,7 +55,7 @@ pub(crate) fn resize(rings: &Rings, cpu: Option<usize>, bytes: usize) -> Result<
 /// Creates the settings of events, with nothing set.
 #[must_use]
 pub fn controls() -> Controls {
-    Controls::new(Services {
+    let services = Services {
         synchronize: aarch64_kprobes::probe::synchronize,
         in_link: |address| prologue::is_caller_in_link(address as usize),
         now: || time::now().as_micros() as u64,
@@ -65,7 +65,9 @@ pub fn controls() -> Controls {
             named: |name, each| symbol::meant(name).for_each(|symbol| each(range(&symbol))),
             at: |address| symbol::lookup(address as usize).map(|symbol| range(&symbol)),
         },
-    })
+    };
+    // SAFETY: the engine's `synchronize` waits for the hits on all CPUs.
+    unsafe { Controls::new(services) }
 }
 
 /// The symbol table of the image, for the trace layer.

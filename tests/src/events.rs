@@ -274,7 +274,8 @@ static IN_STUBS: AtomicBool = AtomicBool::new(false);
 /// A probe whose handler records, unless its stub may.
 struct Chosen(Probe);
 
-impl Armed for Chosen {
+// SAFETY: the probe is the engine's, and so are its offsets, if there are any.
+unsafe impl Armed for Chosen {
     type Error = ProbeError;
 
     unsafe fn register(

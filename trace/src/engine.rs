@@ -29,7 +29,8 @@ impl Probe {
     }
 }
 
-impl Armed for Probe {
+// SAFETY: dropping a probe of the engine unregisters it. The offsets are those of the image's `Host`.
+unsafe impl Armed for Probe {
     type Error = ProbeError;
 
     unsafe fn register(

@@ -18,8 +18,13 @@ pub enum Form {
     Full,
 }
 
-/// A registered probe. Dropping it unregisters it; after that, nothing uses its recorder any more.
-pub trait Armed: Sized {
+/// A registered probe.
+///
+/// # Safety
+///
+/// Dropping it unregisters it; after that, nothing uses its recorder and its insertion any more. The offsets, if there
+/// are any, are those of the [`Host`](crate::host::Host): stubs load from them.
+pub unsafe trait Armed: Sized {
     /// Why a probe is refused.
     type Error: fmt::Display;
 

@@ -157,7 +157,8 @@ fn record(seen: &impl Seen) {
 fn record_slow(seen: &impl Seen) {
     // SAFETY: `data` is the address of a recorder that outlives the probe, for the reason given in `record`.
     let recorder = unsafe { recorder(seen.data()) };
-    if !recorder.tallies(seen.registers(), Context::cpu_here()) {
+    // SAFETY: the engine calls this handler at a hit of this probe, on this CPU, with interrupts masked.
+    if !unsafe { recorder.tallies(seen.registers(), Context::cpu_here()) } {
         // SAFETY: the engine calls this handler at a hit of this probe, with interrupts masked, and `moment` describes
         // that hit.
         unsafe { recorder.record(seen.registers(), &seen.moment(seen.kept())) };

@@ -92,8 +92,13 @@ type Name<'a> = (&'a str, &'a str);
 
 impl Controls {
     /// Makes controls without any settings.
+    ///
+    /// # Safety
+    ///
+    /// When [`synchronize`](Services::synchronize) returns, every hit is over that was being handled on any CPU when it was
+    /// called: plans that such hits use are freed after it.
     #[must_use]
-    pub fn new(services: Services) -> Self {
+    pub unsafe fn new(services: Services) -> Self {
         Self {
             controls: Vec::new(),
             services,

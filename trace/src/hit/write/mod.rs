@@ -150,8 +150,12 @@ impl Recorder {
 
     /// Handles a hit whose plan only counts under a word. Returns false, and has done nothing, if the plan is another
     /// one.
+    ///
+    /// # Safety
+    ///
+    /// The caller must be handling the hit, on the CPU `cpu`, with interrupts masked.
     #[inline(always)]
-    pub fn tallies(&self, registers: Registers<'_>, cpu: usize) -> bool {
+    pub unsafe fn tallies(&self, registers: Registers<'_>, cpu: usize) -> bool {
         match self.plan.get() {
             Some(plan) => plan.tallies(registers, cpu),
             None => false,
