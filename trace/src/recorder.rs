@@ -116,9 +116,17 @@ impl Recorder {
     }
 
     fn with(event: u16, format: &Format, program: Program, rings: &'static Rings) -> Self {
+        // The fields of a format can be changed by anything, but the hit path writes so many words without a check: the
+        // common ones, the addresses, and those of the program.
+        const MOST: usize = RECORD_MAX - RECORD_HEADER;
+        let words = match &program {
+            Program::Words(words) => 2 + usize::from(format.shape == Shape::Return) + words.len(),
+            Program::Block(_) | Program::Ops(_) => 0,
+        };
+        let fields = format.size().min(MOST);
         let size = match program {
-            Program::Words(_) | Program::Block(_) => RECORD_HEADER + format.size(),
-            Program::Ops(_) => format.size(),
+            Program::Words(_) | Program::Block(_) => RECORD_HEADER + fields.next_multiple_of(8).max(8 * words),
+            Program::Ops(_) => fields,
         };
         let (words, entry) = (Box::default(), Box::default());
         let plan = PlanCell::default();

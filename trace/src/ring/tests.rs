@@ -30,6 +30,31 @@ fn recorder(rings: &'static Rings, sources: &[Source]) -> Recorder {
     Recorder::new(7, &format, &arguments, Box::new([]), None, rings).unwrap()
 }
 
+/// The fields of a format are public. Whatever was done to them, a record has the room that is written.
+#[test]
+fn a_record_has_room_for_what_is_written_whatever_its_format_says() {
+    for change in 0..4 {
+        let rings = rings(1, 2);
+        let argument = Fetch { source: Source::Register(Register::SP), reads: Vec::new(), taken: Taken::Whole };
+        let mut format = Format::new(Shape::Probe, (0..32).map(|_| ("argument", Type::DEFAULT))).unwrap();
+        match change {
+            0 => format.fields.iter_mut().for_each(|field| field.offset = 0),
+            1 => format.fields.iter_mut().for_each(|field| field.offset = 1 << 40),
+            2 => format.fields.last_mut().unwrap().offset = 3,
+            _ => {}
+        }
+        let recorder = Recorder::new(7, &format, &vec![argument; 32], Box::new([]), None, rings).unwrap();
+        for number in 0..100 {
+            // SAFETY: as for `record`.
+            unsafe { recorder.record(Registers::Frame(&TrapFrame::default()), &moment(0, number)) };
+        }
+        let snapshot = rings.snapshot().unwrap();
+        let records: Vec<_> = snapshot.records().unwrap().collect();
+        assert_eq!(records.last().map(|record| record.time), Some(99), "{change}");
+        assert!(records.iter().all(|record| record.bytes.len() >= 8 * 34), "{change}");
+    }
+}
+
 fn moment(cpu: usize, number: u64) -> Moment<'static> {
     let context = Context { cpu, task: number, name: [number; 2], time: number };
     Moment { context, address: number, return_address: None, entry: &[] }
