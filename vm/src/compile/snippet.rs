@@ -136,7 +136,8 @@ impl From<OutOfMemory> for NoSnippet {
 }
 
 /// Compiles the clause of `code` with this number to a snippet that runs at `at`. `atomics` says whether the CPUs have
-/// atomic additions. `None` if the clause cannot be a snippet. The steps are valid as long as `store` stays in place.
+/// atomic additions. `None` if the clause cannot be a snippet, or if `store` was made for fewer CPUs than the kernel has.
+/// The steps are valid as long as `store` stays in place.
 ///
 /// # Errors
 ///
@@ -150,6 +151,10 @@ pub fn in_stub(
     atomics: bool,
 ) -> Result<Option<InStub>, OutOfMemory> {
     let Some(routine) = code.routines.get(clause) else { return Ok(None) };
+    // Each CPU finds its slots by its number.
+    if store.lanes.len() < kernel.cpus {
+        return Ok(None);
+    }
     let has_tables = routine.ops.iter().any(|op| tables::is_on_table(*op));
     let values = if has_tables { FEW_VALUES } else { VALUES };
     let mut lowering = Lowering {

@@ -66,6 +66,16 @@ fn what_cannot_be_compiled_is_refused() {
     );
 }
 
+/// A stub looks up the slots of its CPU in a list, which has those of the store's CPUs.
+#[test]
+fn a_store_for_fewer_cpus_has_no_snippets() {
+    let collect = Op::Collect { map: 0, key: Word(0), value: Operand::Constant(1) };
+    let code = code(vec![argument(0, 0), collect], vec![map(&[NUMBER], MapValue::Aggregate(Aggregate::Count))]);
+    let store = Store::new(&code, &Limits::usual(4), 1_000).unwrap();
+    let snippet = |cpus| in_stub(&code, 0, At::Instruction, &store, &Kernel { cpus, ..KERNEL }, true).unwrap();
+    assert!(snippet(4).is_some() && snippet(5).is_none());
+}
+
 #[test]
 fn a_clause_is_compiled_or_there_is_no_memory() {
     let any = Any::new();
