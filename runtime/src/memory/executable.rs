@@ -54,14 +54,15 @@ pub(super) fn mapped() -> usize {
     *MAPPED.lock()
 }
 
-/// Maps `length` bytes (a multiple of the page size) of executable memory and returns their virtual address.
+/// Maps `length` bytes of executable memory and returns their virtual address. There is none for a length that is not a
+/// multiple of the page size.
 ///
 /// The memory holds zeroes, which are undefined instructions (UDF #0). The CPU checks branch targets in it if it is
 /// `guarded`. It is never freed. Only tasks may call this, with interrupts unmasked.
 pub fn allocate_executable(length: usize, guarded: bool) -> Result<usize, OutOfMemory> {
     let mut mapped = MAPPED.lock();
     let start = ARENA.start + *mapped;
-    if length > ARENA.end - start {
+    if !length.is_multiple_of(PAGE_SIZE) || length > ARENA.end - start {
         return Err(OutOfMemory);
     }
     let attributes = if guarded { Attributes::GUARDED_TEXT } else { Attributes::TEXT };
