@@ -103,7 +103,8 @@ impl Checker {
             return Err(ProbeError::Blacklisted { address });
         }
         if !self.function.contains(&address) {
-            let Some(function) = platform::function(address) else { return Err(ProbeError::NoFunction { address }) };
+            let function = platform::function(address).filter(|function| self.is_in_text(function, address));
+            let Some(function) = function else { return Err(ProbeError::NoFunction { address }) };
             // If looking over the new function fails, the fields must not be taken for those of the old one.
             self.function = 0..0;
             self.look_over(function).map_err(|OutOfMemory| ProbeError::OutOfMemory { address })?;
@@ -132,6 +133,14 @@ impl Checker {
             Ok(Some(load)) => Err(ProbeError::Exclusive { address, load: load as usize }),
             Err(OutOfMemory) => Err(ProbeError::OutOfMemory { address }),
         }
+    }
+
+    /// Returns whether `function`, which the kernel takes to contain `address`, does so, in whole words of the text. The
+    /// words of the function are read, and kernels look functions up in tables that may be damaged.
+    fn is_in_text(&self, function: &Range<usize>, address: usize) -> bool {
+        let Range { start, end } = *function;
+        let is_aligned = start.is_multiple_of(4) && end.is_multiple_of(4);
+        is_aligned && function.contains(&address) && self.text.start <= start && end <= self.text.end
     }
 
     /// Finds out, in one pass over the function, which of the checks that look at more than one word are needed, and

@@ -4,7 +4,7 @@
 use std::alloc::{Layout, alloc_zeroed};
 use std::ops::Range;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::exception::TrapFrame;
@@ -39,6 +39,9 @@ const STACK: usize = 0x1000;
 
 /// Set while there is no executable memory.
 pub static EXHAUSTED: AtomicBool = AtomicBool::new(false);
+
+/// The number of bytes by which the kernel takes a function to be longer than it is.
+pub static TOO_LONG: AtomicUsize = AtomicUsize::new(0);
 
 /// The pcs at which other tasks have been interrupted.
 pub static INTERRUPTED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
@@ -85,7 +88,7 @@ unsafe impl Platform for Host {
     }
     fn function(address: usize) -> Option<Range<usize>> {
         let start = address - (address - Self::text().start) % (4 * FUNCTION);
-        Some(start..start + 4 * FUNCTION)
+        Some(start..start + 4 * FUNCTION + TOO_LONG.load(Relaxed))
     }
     fn with_writable(address: usize, _length: usize, write: &mut dyn FnMut(*mut u8)) {
         assert!(cfg!(loom) || interrupts::are_masked(), "an alias of this CPU was asked for with interrupts unmasked");

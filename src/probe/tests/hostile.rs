@@ -52,6 +52,21 @@ fn probes_are_not_changed_with_interrupts_masked() {
     assert_eq!((SEEN.load(Relaxed), probe.hits()), (10, 1));
 }
 
+/// The engine reads all words of a function, so a wrong table of functions must not lead it out of the text.
+#[test]
+fn a_function_that_reaches_out_of_the_text_is_none() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    for (bytes, is_function) in [(4, true), (2, false), (1 << 28, false), (usize::MAX / 2, false), (0, true)] {
+        computer::TOO_LONG.store(bytes, Relaxed);
+        let outcome = check(function).map(|_| ());
+        computer::TOO_LONG.store(0, Relaxed);
+        let refused = Err(ProbeError::NoFunction { address: function });
+        assert_eq!(outcome, if is_function { Ok(()) } else { refused }, "{bytes:#x}");
+    }
+    computer.call(function, 0);
+}
+
 /// The owner of a probe drops what its handlers use after it. An unwinding panic in between would leave the probe armed,
 /// with handlers whose data is gone.
 #[test]
