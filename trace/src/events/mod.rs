@@ -91,9 +91,9 @@ impl<E> From<OutOfMemory> for Unplaced<E> {
     }
 }
 
-/// Makes the plan of a probe from its recorder, the layout of its records, its virtual address and the filter in its
-/// definition. `None` means record every hit.
-type MakePlan<'a> = dyn Fn(&Recorder, &Format, u64, Option<&Filter>) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
+/// Makes the plan of a probe from its recorder, its virtual address and the filter in its definition. `None` means record
+/// every hit.
+type MakePlan<'a> = dyn Fn(&Recorder, u64, Option<&Filter>) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
 
 /// Parses the filter in `definition`, which tests fields that `format` has.
 fn gate(definition: &Definition, format: &Format, functions: FindFunction) -> Result<Option<Filter>, Error> {
@@ -142,7 +142,7 @@ impl<P: Armed> Events<P> {
     ///
     /// Returns why not, with the position in the definition's line. Then nothing has changed.
     pub fn define(&mut self, definition: Definition, symbols: &dyn Symbols) -> Result<(), Error> {
-        self.define_with(definition, symbols, FindFunction::NONE, &|recorder, _, _, gate| {
+        self.define_with(definition, symbols, FindFunction::NONE, &|recorder, _, gate| {
             let manner = Manner { gate, ..Manner::INSIDE };
             Settings::new(true)?.plan(None, manner, &|number| recorder.source(number))
         })
@@ -225,7 +225,7 @@ impl<P: Armed> Events<P> {
         let recorder = Recorder::new(number, &format, &fetches, entry, functions_of_names.clone(), self.rings)?;
         let recorder = Arc::try_new(recorder)?;
         let gate = gate(&definition, &format, functions)?;
-        let plan = plan(&recorder, &format, address, gate.as_ref())?;
+        let plan = plan(&recorder, address, gate.as_ref())?;
         let mut event = Event { gate, ..Event::new(number, address, definition, format, recorder) };
         if event.is_on_synthetic() {
             self.reserve()?;

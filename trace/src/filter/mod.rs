@@ -30,7 +30,6 @@ use core::{fmt, ops};
 use fallible::{OutOfMemory, TryClone};
 
 pub use error::{Error, Problem};
-pub(crate) use parse::CPU;
 pub(crate) use range::Range;
 
 use crate::fetch::{Register, Word};
@@ -77,6 +76,25 @@ impl Filter {
         Ok(Self { text: fallible::copy(text)?, tests })
     }
 
+    /// Returns the filter, without a text, of the hits whose `number` is one of `numbers`, or is none of them.
+    pub(crate) fn one_of(number: Number, numbers: impl Iterator<Item = u64>, is_in: bool) -> Result<Self, OutOfMemory> {
+        let (found, other) = if is_in { (ACCEPT, REJECT) } else { (REJECT, ACCEPT) };
+        let mut ranges = fallible::collect(numbers.map(|number| Range::of(Comparison::Equal, number, false)))?;
+        if ranges.is_empty() {
+            fallible::push(&mut ranges, Range::NONE)?;
+        }
+        if ranges.len() > parse::TESTS_MAX {
+            return Err(OutOfMemory);
+        }
+        let last = ranges.len() as Next;
+        let tests = (1..).zip(ranges).map(|(next, range)| Test {
+            question: Question::Number { number, range },
+            yes: found,
+            no: if next == last { other } else { next },
+        });
+        Ok(Self { text: String::new(), tests: fallible::boxed_slice(tests)? })
+    }
+
     /// Returns a copy of the filter with `number` applied to each number that it tests.
     pub(crate) fn map(&self, number: impl Fn(Number) -> Number) -> Result<Self, OutOfMemory> {
         let mut mapped = self.try_clone()?;
@@ -98,7 +116,7 @@ impl Filter {
         for test in &mut first.tests {
             (test.yes, test.no) = (next(test.yes), next(test.no));
         }
-        // No step leads to a test that a number has no room for, as each filter is too short for so many.
+        // The filters that apply to a hit are few, and each has so few tests that numbers have room for all.
         let shifted = |next: Next| if next >= REJECT { next } else { next.saturating_add(before) };
         tests.extend(first.tests);
         tests.extend(second.tests.into_iter().map(|Test { question, yes, no }| Test {

@@ -20,7 +20,7 @@ use super::{
 };
 
 /// The most tests of a filter: more than the longest text has fields. A hit takes at most as many steps for each filter.
-const TESTS_MAX: usize = 1024;
+pub(super) const TESTS_MAX: usize = 1024;
 /// The longest number, in bytes.
 const NUMBER_MAX: usize = 23;
 
@@ -379,7 +379,7 @@ fn find_function(name: &str, functions: FindFunction) -> Result<ops::Range<u64>,
 }
 
 /// The name that always means the number of the CPU, even if an event has a field `cpu`.
-pub(crate) const CPU: &str = "common_cpu";
+const CPU: &str = "common_cpu";
 
 /// The left side of a test.
 enum Operand {

@@ -135,7 +135,7 @@ impl Kind {
         let recorder = Arc::try_new(Recorder::new(event, &format, &fetches, Box::default(), None, rings)?)?;
         // At a return, x30 is not the caller's address any more, and the graph shows callers in any case.
         let recording = Recording { stacks: recording.stacks && self == Self::Function, ..*recording };
-        let plan = Plan::of_tracer(&recording, &format.fields, &|number| recorder.source(number))?;
+        let plan = Plan::of_tracer(&recording)?;
         // The recorder is new, so there is no old plan.
         drop(recorder.plan().replace(plan));
         Ok(recorder)

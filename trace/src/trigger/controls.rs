@@ -329,14 +329,13 @@ impl Controls {
         &self,
         settings: &Settings,
         recorder: &Recorder,
-        fields: &[Field],
         address: u64,
         gate: Option<&Filter>,
         attached: &[Arc<Recorder>],
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let in_link = !recorder.is_of_returns() && (self.services.in_link)(address);
         let manner = Manner { in_link, stacks: self.stacks, followed: self.followed.as_ref(), gate, attached };
-        let restricted = self.restriction.filter(settings.filter(), fields, self.services.functions)?;
+        let restricted = self.restriction.filter(settings.filter())?;
         settings.plan(restricted.as_ref(), manner, &|number| recorder.source(number))
     }
 
@@ -389,8 +388,8 @@ impl Controls {
     ) -> Result<(), definition::Error> {
         let settings = self.get((&*definition.group, &*definition.event));
         let functions = self.services.functions;
-        events.define_with(definition, symbols, functions, &|recorder, format, address, gate| match settings {
-            Some(settings) => self.plan(settings, recorder, &format.fields, address, gate, &[]),
+        events.define_with(definition, symbols, functions, &|recorder, address, gate| match settings {
+            Some(settings) => self.plan(settings, recorder, address, gate, &[]),
             // Disabled until it gets settings.
             None => Ok(None),
         })

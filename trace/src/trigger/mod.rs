@@ -24,8 +24,7 @@ use fallible::{Arc, OutOfMemory};
 
 pub use parse::{Error, Kind, Request};
 
-use crate::filter::{Filter, FindFunction, Number, Test, WordQuestion};
-use crate::format::Field;
+use crate::filter::{Filter, Number, Test, WordQuestion};
 use crate::histogram::{Histogram, Key, Tally};
 use crate::recorder::Recorder;
 use crate::ring::Rings;
@@ -119,21 +118,16 @@ impl Plan {
 }
 
 impl Plan {
-    /// Returns the plan of a tracer, whose records have these `fields`; `None` means record every hit. `number` maps a
-    /// number of the record to its source at the probes.
-    pub(crate) fn of_tracer(
-        recording: &Recording<'_>,
-        fields: &[Field],
-        number: &dyn Fn(Number) -> Number,
-    ) -> Result<Option<Box<Self>>, OutOfMemory> {
+    /// Returns the plan of a tracer; `None` means record every hit.
+    pub(crate) fn of_tracer(recording: &Recording<'_>) -> Result<Option<Box<Self>>, OutOfMemory> {
         let &Recording { restriction, followed, stacks, .. } = recording;
-        let filter = restriction.filter(None, fields, FindFunction::NONE)?;
+        let filter = restriction.filter(None)?;
         if filter.is_none() && !stacks && followed.is_none() {
             return Ok(None);
         }
         let manner = Manner { stacks, followed, ..Manner::AT_ENTRY };
         let recording = Arc::try_new(Switch::new(true))?;
-        fallible::boxed(Self::new(filter.as_ref(), &[], recording, Some(true), manner, number)?).map(Some)
+        fallible::boxed(Self::new(filter.as_ref(), &[], recording, Some(true), manner, &|number| number)?).map(Some)
     }
 }
 

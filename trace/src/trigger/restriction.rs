@@ -11,8 +11,7 @@ use fallible::{OutOfMemory, TryClone};
 
 use crate::definition::number::unsigned;
 use crate::errno::Errno;
-use crate::filter::{CPU, Filter, FindFunction};
-use crate::format::Field;
+use crate::filter::{Filter, Number};
 
 /// The largest task number that can be set: `common_pid` is an int.
 const TASK_MAX: u64 = i32::MAX as u64;
@@ -101,68 +100,37 @@ impl Restriction {
         self.children && (self.only.is_some() || !self.without.is_empty())
     }
 
-    /// Returns the filter `own`, which uses only these `fields`, combined with the restriction; `None` if there is no
-    /// restriction.
-    pub(crate) fn filter(
-        &self,
-        own: Option<&Filter>,
-        fields: &[Field],
-        functions: FindFunction,
-    ) -> Result<Option<Filter>, OutOfMemory> {
-        let mut text = fallible::format(format_args!("{self}"))?;
-        if text.is_empty() {
-            return Ok(None);
+    /// Returns the filter `own` combined with the restriction; `None` if there is no restriction.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no memory, or if there are more tasks than a filter has tests.
+    pub(crate) fn filter(&self, own: Option<&Filter>) -> Result<Option<Filter>, OutOfMemory> {
+        let tasks = |tasks: &Tasks, is_in| Filter::one_of(Number::Task, tasks.0.iter().copied(), is_in);
+        let is_of_tasks = !self.has_followed();
+        let only = self.only.as_ref().filter(|_| is_of_tasks).map(|only| tasks(only, true));
+        let without = (is_of_tasks && !self.without.is_empty()).then(|| tasks(&self.without, false));
+        let of_mask = |cpus: u64| Filter::one_of(Number::Cpu, (0..64).filter(|cpu| cpus & 1 << cpu != 0), true);
+        let mut whole = None::<Filter>;
+        for part in [only, without, self.cpus.map(of_mask)].into_iter().flatten() {
+            let part = part?;
+            whole = Some(match whole {
+                Some(whole) => whole.and(&part)?,
+                None => part,
+            });
         }
-        if let Some(filter) = own {
-            let more = fallible::format(format_args!(" && ({filter})"))?;
-            text.try_reserve(more.len())?;
-            text.push_str(&more);
-        }
-        // Every event has the fields of the restriction, so the text can only be refused for its length: it would take
-        // too much memory.
-        Filter::parse(&text, fields, functions).map(Some).map_err(|_| OutOfMemory)
-    }
-}
-
-/// The restriction as the text of a filter.
-impl fmt::Display for Restriction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { only, without: Tasks(without), cpus, .. } = self;
-        let (only, without) = if self.has_followed() { (None, &[][..]) } else { (only.as_ref(), &without[..]) };
-        let mut before = "";
-        if let Some(Tasks(only)) = only {
-            write!(f, "{}", any_of("common_pid", only.iter().copied()))?;
-            before = " && ";
-        }
-        if !without.is_empty() {
-            write!(f, "{before}!{}", any_of("common_pid", without.iter().copied()))?;
-            before = " && ";
-        }
-        match cpus {
-            Some(cpus) => write!(f, "{before}{}", any_of(CPU, (0..64).filter(|cpu| cpus & 1 << cpu != 0))),
-            None => Ok(()),
+        match (whole, own) {
+            (Some(whole), Some(own)) => whole.and(own).map(Some),
+            (whole, _) => Ok(whole),
         }
     }
-}
-
-/// Displays the filter, in parentheses, that accepts a field with one of these numbers. Without numbers, it accepts
-/// nothing, because tasks and CPUs have no negative ones.
-fn any_of(field: &str, numbers: impl Iterator<Item = u64> + Clone) -> impl fmt::Display {
-    fmt::from_fn(move |f| {
-        let mut before = "(";
-        for number in numbers.clone() {
-            write!(f, "{before}{field} == {number}")?;
-            before = " || ";
-        }
-        if before == "(" { write!(f, "({field} < 0)") } else { f.write_str(")") }
-    })
 }
 
 #[cfg(all(test, not(loom)))]
 pub(super) mod tests {
     use super::*;
-    use crate::format::{Base, Format, Shape, Type};
-    use crate::trigger::settings::Settings;
+    use crate::filter::FindFunction;
+    use crate::format::{Format, Shape};
 
     /// Returns the tasks of a list as it is written to `set_event_pid`.
     pub(in crate::trigger) fn tasks(text: &str) -> Tasks {
@@ -185,41 +153,42 @@ pub(super) mod tests {
 
     #[test]
     fn a_restriction_is_a_filter_of_every_event() {
-        // The arguments named `cpu` and `common_cpu` do not hide the restricted numbers.
-        let arguments = [("cpu", Type::one(Base::String)), ("common_cpu", Type::one(Base::String))];
-        let fields = Format::new(Shape::Probe, arguments).unwrap().fields;
-        let mut settings = Settings::new(true).unwrap();
-        assert!(Restriction::default().filter(settings.filter(), &fields, FindFunction::NONE).unwrap().is_none());
+        let fields = Format::new(Shape::Probe, []).unwrap().fields;
+        let tests = |filter: &Filter| {
+            let task = |number| if matches!(number, Number::Field { .. }) { Number::Task } else { number };
+            alloc::format!("{:?}", filter.map(task).unwrap().tests())
+        };
+        let parse = |text: &str| Filter::parse(text, &fields, FindFunction::NONE).unwrap();
+        assert!(Restriction::default().filter(Some(&parse("common_pid > 0"))).unwrap().is_none());
         for (restriction, filter) in [
             (
                 Restriction { only: Some(tasks("1 2")), ..Restriction::default() },
                 "(common_pid == 1 || common_pid == 2)",
             ),
-            (Restriction { only: Some(tasks("")), ..Restriction::default() }, "(common_pid < 0)"),
-            (Restriction { without: tasks("1"), ..Restriction::default() }, "!(common_pid == 1)"),
-            (Restriction { cpus: Some(0), ..Restriction::default() }, "(common_cpu < 0)"),
+            (Restriction { only: Some(tasks("")), ..Restriction::default() }, "common_pid & CPUS{ }"),
+            (Restriction { without: tasks("1 2"), ..Restriction::default() }, "!(common_pid == 1 || common_pid == 2)"),
+            (Restriction { cpus: Some(0), ..Restriction::default() }, "common_cpu & CPUS{ }"),
             (
                 Restriction { only: Some(tasks("1")), without: tasks("2"), cpus: Some(0b101), children: false },
-                "(common_pid == 1) && !(common_pid == 2) && (common_cpu == 0 || common_cpu == 2)",
+                "common_pid == 1 && !(common_pid == 2) && (common_cpu == 0 || common_cpu == 2)",
             ),
         ] {
-            assert_eq!(
-                alloc::format!(
-                    "{}",
-                    restriction.filter(settings.filter(), &fields, FindFunction::NONE).unwrap().unwrap()
-                ),
-                filter
-            );
-            settings.set_filter("common_pid > 0 || common_cpu == 7", &fields, FindFunction::NONE).unwrap();
-            let both = alloc::format!("{filter} && (common_pid > 0 || common_cpu == 7)");
-            assert_eq!(
-                alloc::format!(
-                    "{}",
-                    restriction.filter(settings.filter(), &fields, FindFunction::NONE).unwrap().unwrap()
-                ),
-                both
-            );
-            settings.set_filter("0", &fields, FindFunction::NONE).unwrap();
+            assert_eq!(tests(&restriction.filter(None).unwrap().unwrap()), tests(&parse(filter)));
+            let own = "common_pid > 0 || common_cpu == 7";
+            let both = parse(&alloc::format!("{filter} && ({own})"));
+            assert_eq!(tests(&restriction.filter(Some(&parse(own))).unwrap().unwrap()), tests(&both));
         }
+    }
+
+    #[test]
+    fn a_restriction_adds_to_a_filter_with_the_most_tests() {
+        // 128 tests for each list, 1,024 in all.
+        let text = ["cpu & CPUS{all:1/2}"; 8].join(" || ");
+        let own = Filter::parse(&text, &[], FindFunction::NONE).unwrap();
+        let restriction = Restriction { only: Some(tasks("1")), ..Restriction::default() };
+        assert_eq!(restriction.filter(Some(&own)).unwrap().unwrap().tests().len(), 1025);
+        let many: Vec<u64> = (0..1025).collect();
+        let restriction = Restriction { without: Tasks(many), ..Restriction::default() };
+        assert_eq!(restriction.filter(None).unwrap_err(), OutOfMemory);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::settings::{Room, SetError, Settings};
 use super::*;
+use crate::filter::FindFunction;
 use crate::hit::action::tests::{Hit, ON, ROOM};
 use aarch64_kprobes::probe::CpuWords;
 use alloc::vec::Vec;

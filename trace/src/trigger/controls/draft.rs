@@ -101,9 +101,8 @@ impl Controls {
         for (number, event) in events.all().enumerate() {
             let Some(entry) = entries.iter().find(|entry| entry.is_changed && is(event, entry)) else { continue };
             let attached = attached(events, event, &entries)?;
-            let fields = &event.format().fields;
             let (recorder, address) = (event.recorder(), event.address());
-            let plan = self.plan(&entry.settings, recorder, fields, address, event.gate(), &attached)?;
+            let plan = self.plan(&entry.settings, recorder, address, event.gate(), &attached)?;
             let is_exempt = event.is_static() || event.is_of_commands();
             let is_to_be_armed = entry.settings.is_armed() && (!disarmed || is_exempt);
             // The stub of a disarmed probe is compiled when the probe is armed.
@@ -194,9 +193,8 @@ impl Controls {
                 }
                 // Without memory the old plan stays. Events on this one that are not armed any more record nothing.
                 let Ok(attached) = attached(events, event, &self.controls) else { continue };
-                let fields = &event.format().fields;
                 let (recorder, address) = (event.recorder(), event.address());
-                let plan = self.plan(&entry.settings, recorder, fields, address, event.gate(), &attached);
+                let plan = self.plan(&entry.settings, recorder, address, event.gate(), &attached);
                 if let Ok(Some(old)) = plan.map(|plan| event.recorder().plan().replace(plan)) {
                     (self.services.synchronize)();
                     drop(old);
