@@ -63,17 +63,15 @@ impl fmt::Display for Unsampled {
 
 impl Unsampled {
     /// Returns the index of the first of `periods` that this is a reason against.
-    pub(crate) fn place(self, periods: impl Iterator<Item = Period>) -> Option<usize> {
-        let mut periods = periods.enumerate();
-        let of_events = |(_, period): &(usize, Period)| matches!(period, Period::Events { .. });
-        let is_missing = |(_, period): &(usize, Period)| matches!((self, period), (Self::NotCounted(missing), Period::Events { event, .. }) if *event == missing);
-        let found = match self {
-            Self::NotCounted(_) => periods.find(is_missing),
-            Self::Counters(_) => periods.find(of_events),
-            Self::TooManyEvents(most) => periods.filter(of_events).nth(most),
-            Self::Timer(_) | Self::Busy | Self::OutOfMemory => periods.next(),
-        };
-        found.map(|(index, _)| index)
+    pub(crate) fn place(self, mut periods: impl Iterator<Item = Period>) -> Option<usize> {
+        match self {
+            Self::NotCounted(missing) => periods.position(|period| period.event() == Some(missing)),
+            Self::Counters(_) => periods.position(|period| period.event().is_some()),
+            Self::TooManyEvents(most) => {
+                periods.enumerate().filter(|(_, period)| period.event().is_some()).nth(most).map(|(index, _)| index)
+            }
+            Self::Timer(_) | Self::Busy | Self::OutOfMemory => periods.next().map(|_| 0),
+        }
     }
 }
 
@@ -100,8 +98,8 @@ pub struct Sample {
     /// interrupted code as they would be without probes. It takes no lock that the interrupted code may hold, allocates
     /// nothing and does not panic. It may hit probes.
     ///
-    /// Returns whether it took the sample. If it did not, the sample counts as one that could not be taken, and it is not
-    /// called again on this CPU.
+    /// Returns whether it took the sample. If it did not, the sample counts as one that could not be taken, and it is
+    /// not called again on this CPU.
     pub take: unsafe fn(usize, usize, u64, &TrapFrame) -> bool,
     /// The first argument.
     pub data: usize,
@@ -126,16 +124,16 @@ pub trait Sampled: Send + Sync {
 pub unsafe trait SamplingClock: Sync {
     /// Returns which code can be sampled by `periods`, of which there is at least one.
     ///
-    /// A time is at least 10 µs, and a number of events from 10,000 to 2³¹ − 1. Several periods may be equal, and each takes
-    /// a counter of its own. What happens while a sample is taken need not count.
+    /// A time is at least 10 µs, and a number of events from 10,000 to 2³¹ − 1. Several periods may be equal, and each
+    /// takes a counter of its own. What happens while a sample is taken need not count.
     ///
     /// # Errors
     ///
     /// The reason why nothing can be sampled by them.
     fn coverage(&self, periods: &[Period]) -> Result<Coverage, Unsampled>;
 
-    /// Starts to sample every running CPU with each of `periods`, which are those of [`coverage`](Self::coverage). Called by a task, with interrupts
-    /// unmasked.
+    /// Starts to sample every running CPU with each of `periods`, which are those of [`coverage`](Self::coverage). Called
+    /// by a task, with interrupts unmasked.
     ///
     /// # Errors
     ///
@@ -239,8 +237,8 @@ pub unsafe trait Host: Sync {
         false
     }
 
-    /// Returns whether there is a task with this number; `None` if it is unknown. A program that is restricted to a task
-    /// ends with it.
+    /// Returns whether there is a task with this number; `None` if it is unknown. A program that is restricted to a
+    /// task ends with it.
     fn has_task(&self, _number: u64) -> Option<bool> {
         None
     }

@@ -30,6 +30,17 @@ pub enum Period {
     },
 }
 
+impl Period {
+    /// Returns the event that the CPU counts; `None` for a time.
+    #[must_use]
+    pub fn event(self) -> Option<HardwareEvent> {
+        match self {
+            Self::Time(_) => None,
+            Self::Events { event, .. } => Some(event),
+        }
+    }
+}
+
 /// An event that hardware counts, as Linux has them (include/uapi/linux/perf_event.h, `perf_hw_id`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HardwareEvent {

@@ -90,10 +90,7 @@ fn unsampled(error: SamplingError, wanted: &[host::Period]) -> Unsampled {
         SamplingError::Timer { why, .. } => Unsampled::Timer(why.reason()),
         SamplingError::Counters { why: CounterError::TooFew(most), .. } => Unsampled::TooManyEvents(most),
         SamplingError::Counters { why: CounterError::NotCounted(missing), .. } => {
-            let event = wanted.iter().find_map(|period| match *period {
-                host::Period::Events { event, .. } => Some(event).filter(|&event| counted(event) == missing),
-                host::Period::Time(_) => None,
-            });
+            let event = wanted.iter().find_map(|period| period.event().filter(|&event| counted(event) == missing));
             event.map_or(Unsampled::Counters("a CPU does not count them"), Unsampled::NotCounted)
         }
         SamplingError::Counters { why: CounterError::NoMonitors, .. } => {
