@@ -15,7 +15,8 @@
 //! After a sample, the CPU has at least as much time for other work as the sample took.
 //!
 //! Each period of events has an [event counter](counters) of its own on each CPU. Events of the handler do not count. If a
-//! sample follows the one before in less time than that took, no events count for as long as it takes itself.
+//! sample begins before the CPU had that time, the counters interrupt only after the time that follows it. They count
+//! meanwhile, so the samples that were due are known to be missed.
 //!
 //! **Starting and stopping.** Only the CPU itself can set its timer. So the start publishes the plan and makes every CPU
 //! set its timer and counters by it ([`smp::on_each_cpu`]), and the stop withdraws the plan and makes every CPU disarm its
@@ -32,7 +33,7 @@ use aarch64_kprobes::exception::{TrapFrame, nofault};
 use aarch64_kprobes::probe;
 use fallible::OutOfMemory;
 
-use crate::interrupt::counters::{self, CounterError, Event};
+use crate::interrupt::counters::{self, CounterError, Event, Mode};
 use crate::interrupt::fast::{self, Delivery, FastError};
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::{smp, task, time};
@@ -120,8 +121,8 @@ struct Plan {
     start: u64,
     clocks: Box<[Clock]>,
     counters: Box<[Counter]>,
-    /// When the last sample of each CPU began and ended, by the physical counter.
-    last: PerCpu<[AtomicU64; 2]>,
+    /// Until when each CPU should have time for other work after its last sample, by the physical counter.
+    earliest: PerCpu<AtomicU64>,
 }
 
 /// Samples after a number of events. The index is the number of the counter.
@@ -236,8 +237,8 @@ impl Sampler {
                 }
             }))?;
         let start = fast::counter();
-        let last = PerCpu::new([const { [const { AtomicU64::new(0) }; 2] }; MAX_CPUS]);
-        let plan = fallible::boxed(Plan { handler, data, start, clocks, counters, last })?;
+        let earliest = PerCpu::new([const { AtomicU64::new(0) }; MAX_CPUS]);
+        let plan = fallible::boxed(Plan { handler, data, start, clocks, counters, earliest })?;
         // SAFETY: `take` takes no lock, allocates nothing and does not panic; the caller guarantees the same for
         // `handler` (see # Safety).
         let owner = unsafe { fast::set_handler(take) }.map_err(|_| busy())?;
@@ -295,7 +296,7 @@ fn follow() {
             for (number, counter) in plan.counters.iter().enumerate() {
                 counters::prepare(number, counter.event, counter.count);
             }
-            counters::resume();
+            counters::set(Mode::Interrupting);
             fast::set_deadline(plan.next_deadline(task::current_cpu()));
         }
     });
@@ -304,7 +305,7 @@ fn follow() {
 /// Counts the samples that are due by the counters of this CPU. None is taken any more.
 fn count_unmet() {
     fast::without(|| {
-        counters::pause();
+        counters::set(Mode::Paused);
         // SAFETY: the end of the sampler has stored it, and the plan is freed, in a drop, only after all calls of this.
         if let Some(plan) = unsafe { STOPPING.load(Ordering::Acquire).as_ref() } {
             for (number, counter) in plan.counters.iter().enumerate() {
@@ -409,13 +410,8 @@ fn take(frame: &TrapFrame) {
     let end = fast::counter();
     // Time for other work, so that samples that take longer than their period do not stop the CPU.
     let earliest = end.saturating_add(end.saturating_sub(begin));
-    let [last_begin, last_end] = plan.last.of(cpu);
-    let (last_begin, last_end) = (last_begin.swap(begin, Ordering::Relaxed), last_end.swap(end, Ordering::Relaxed));
-    if begin.saturating_sub(last_end) < last_end.saturating_sub(last_begin) && !plan.counters.is_empty() {
-        // The timer resumes the counters.
-        fast::set_deadline(earliest);
-    } else {
-        fast::set_deadline(plan.next_deadline(cpu).max(earliest));
-        counters::resume();
-    }
+    let is_early = begin < plan.earliest.of(cpu).swap(earliest, Ordering::Relaxed);
+    // After an early sample, the timer ends the silence of the counters.
+    fast::set_deadline(if is_early { earliest } else { plan.next_deadline(cpu).max(earliest) });
+    counters::set(if is_early { Mode::Silent } else { Mode::Interrupting });
 }

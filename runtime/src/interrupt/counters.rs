@@ -6,7 +6,7 @@
 //! not wired up, and where it has one for each CPU, it need not say which is whose.
 //!
 //! The cycle counter is not used, so that it can be read while others sample. Counters stand still from the beginning of
-//! the handler to its end ([`pause`], [`resume`]). Entry to the exception and return from it count.
+//! the handler to its end ([`Mode::Paused`]). Entry to the exception and return from it count.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -94,6 +94,17 @@ const CONTROL: u64 = 1 | 1 << 1 | 1 << 6;
 const EVENT_COUNTERS: u64 = (1 << 31) - 1;
 /// How often to look for an interrupt that has been requested. It takes a while to reach the controller.
 const CHECKS: usize = 1000;
+
+/// What the counters of a CPU do that are [prepared](prepare).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// They stand still, and request no interrupt.
+    Paused,
+    /// They count, and request no interrupt. [`overflows`] tells later what they have counted.
+    Silent,
+    /// They count, and request interrupts.
+    Interrupting,
+}
 
 /// What a CPU counts.
 struct Monitors {
@@ -198,7 +209,7 @@ pub(crate) fn delivery_on(cpu: usize, events: impl ExactSizeIterator<Item = Even
     Ok(delivery)
 }
 
-/// Makes counter `counter` of this CPU ready to count `event`, up to an overflow after `count`, not 0. [`resume`] starts
+/// Makes counter `counter` of this CPU ready to count `event`, up to an overflow after `count`, not 0. [`set`] starts
 /// it. The CPU has the counter, and fast interrupts are masked.
 pub(crate) fn prepare(counter: usize, event: Event, count: u32) {
     let bit = 1 << counter;
@@ -211,22 +222,18 @@ pub(crate) fn prepare(counter: usize, event: Event, count: u32) {
     COUNTING.here().fetch_or(bit, Ordering::Relaxed);
 }
 
-/// Lets the counters of this CPU that are [prepared](prepare) count, and interrupt.
-pub(crate) fn resume() {
+/// Sets what the counters of this CPU do that are [prepared](prepare).
+pub(crate) fn set(mode: Mode) {
     let counting = COUNTING.here().load(Ordering::Relaxed);
     if counting != 0 {
-        pmintenset_el1::write(counting);
-        pmcntenset_el0::write(counting);
-        barrier::isb(barrier::SY);
-    }
-}
-
-/// Makes the counters of this CPU stand still, and withdraws their interrupts, until they are [resumed](resume).
-pub(crate) fn pause() {
-    let counting = COUNTING.here().load(Ordering::Relaxed);
-    if counting != 0 {
-        pmintenclr_el1::write(counting);
-        pmcntenclr_el0::write(counting);
+        match mode {
+            Mode::Interrupting => pmintenset_el1::write(counting),
+            Mode::Silent | Mode::Paused => pmintenclr_el1::write(counting),
+        }
+        match mode {
+            Mode::Interrupting | Mode::Silent => pmcntenset_el0::write(counting),
+            Mode::Paused => pmcntenclr_el0::write(counting),
+        }
         barrier::isb(barrier::SY);
     }
 }
@@ -237,8 +244,8 @@ pub(super) fn is_due() -> bool {
 }
 
 /// Returns how often `count` events have happened since counter `counter` was prepared or this returned a number, if that
-/// is not 0. The rest of the events stay counted. The counter is [paused](pause), and fast interrupts are masked. If the
-/// first of them happened more than 2³² events ago, the number is too small by what the counter lost.
+/// is not 0. The rest of the events stay counted. The counter is [paused](Mode::Paused), and fast interrupts are masked.
+/// If the first of them happened more than 2³² events ago, the number is too small by what the counter lost.
 pub(crate) fn overflows(counter: usize, count: u32) -> Option<u64> {
     let bit = 1 << counter;
     if pmovsclr_el0::read() & bit == 0 {

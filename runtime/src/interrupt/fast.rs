@@ -39,7 +39,8 @@ use aarch64_cpu::registers::{CNTP_CTL_EL0, CNTP_CVAL_EL0, CNTPCT_EL0, Readable, 
 use aarch64_kprobes::exception::TrapFrame;
 use spin::Once;
 
-use super::{Controller, IN_HANDLER, counters};
+use super::counters::{self, Mode};
+use super::{Controller, IN_HANDLER};
 use crate::device_tree::Interrupt;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::{smp, task};
@@ -268,21 +269,22 @@ pub fn without<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Handles the interrupt of the timer or of the counters. Returns false if they have never had a handler.
+/// Handles the interrupt of the timer or of the counters. Returns false if one of them is due, and they have never had a
+/// handler.
 pub(crate) fn dispatch(frame: &TrapFrame) -> bool {
-    let handler = HANDLER.load(Ordering::Acquire);
-    if handler == 0 {
-        return false;
-    }
     let timer = CNTP_CTL_EL0.extract();
     let is_timer_due = timer.is_set(CNTP_CTL_EL0::ENABLE) && timer.is_set(CNTP_CTL_EL0::ISTATUS);
     // On hardware, the signal may outlast the request for a while.
     if !is_timer_due && !counters::is_due() {
         return true;
     }
+    let handler = HANDLER.load(Ordering::Acquire);
+    if handler == 0 {
+        return false;
+    }
     // This also withdraws the requests.
     disarm();
-    counters::pause();
+    counters::set(Mode::Paused);
     let state = &IN_HANDLER[task::current_cpu()];
     let was_in_handler = state.swap(true, Ordering::Relaxed);
     // SAFETY: the value is not 0, so `set_handler` or the drop of an `Owner` has stored it, from a `Handler`.
