@@ -270,8 +270,8 @@ struct Wanted {
 impl Shared {
     /// Resolves the probes of a program, and allocates the memory that it needs. Returns the shared
     /// state, and what to probe and to watch.
-    fn load(checked: Read, options: Options<'_>) -> Result<(Self, Wanted), Refusal> {
-        let Read { tree, table, program } = checked;
+    fn load(checked: Box<Read>, options: Options<'_>) -> Result<(Self, Wanted), Refusal> {
+        let Read { tree, table, program } = *checked;
         let config = program.config;
         let limits = limits(options.keys.or(config.keys));
         let output_bytes = config.output_pages.map_or(limits.output_bytes, |pages| pages << 12);
@@ -438,7 +438,7 @@ impl Program {
     #[inline(never)]
     fn register(checked: Box<Read>, options: Options<'_>, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
         let is_interpreted = options.is_interpreted;
-        let (shared, Wanted { places, watched, spans }) = Shared::load(*checked, options)?;
+        let (shared, Wanted { places, watched, spans }) = Shared::load(checked, options)?;
         // From here on, `shared` must not move, because code contains addresses in it.
         let mut shared = Arc::try_new(shared)?;
         let snippets = match Arc::get_mut(&mut shared) {
