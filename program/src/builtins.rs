@@ -1,5 +1,4 @@
-//! The builtins that are a word, of the hit or of the machine, a row for each. Those with rules of their own are in
-//! `check::expression`.
+//! The builtins that are a word, of the hit or of the machine, a row for each.
 
 use kprobes_vm::code::{Builtin, Type};
 
@@ -8,67 +7,61 @@ const NUMBER: Type = Type::Integer { signed: false };
 /// A builtin.
 pub(crate) struct Row {
     pub name: &'static str,
-    pub of: Type,
-    pub what: Builtin,
-    /// Whether it has no meaning in a clause without a hit, such as `BEGIN`.
-    pub needs_hit: bool,
+    pub value: BuiltinValue,
 }
 
-pub(crate) const ROWS: [Row; 10] = [
-    Row { name: "func", of: Type::Symbol, what: Builtin::Function, needs_hit: true },
-    Row { name: "caller", of: Type::Symbol, what: Builtin::Caller, needs_hit: true },
-    Row { name: "probe", of: Type::Site, what: Builtin::Site, needs_hit: false },
-    Row { name: "cpu", of: NUMBER, what: Builtin::Cpu, needs_hit: false },
-    Row { name: "ncpus", of: NUMBER, what: Builtin::Cpus, needs_hit: false },
-    Row { name: "rand", of: NUMBER, what: Builtin::Random, needs_hit: false },
-    Row { name: "tid", of: NUMBER, what: Builtin::Task, needs_hit: false },
-    Row { name: "pid", of: NUMBER, what: Builtin::Task, needs_hit: false },
-    Row { name: "nsecs", of: NUMBER, what: Builtin::Nanoseconds, needs_hit: false },
-    Row { name: "elapsed", of: NUMBER, what: Builtin::Elapsed, needs_hit: false },
+/// What the value of a builtin is.
+#[derive(Clone, Copy)]
+pub(crate) enum BuiltinValue {
+    /// What an op loads.
+    Loaded {
+        of: Type,
+        what: Builtin,
+        /// Whether it has no meaning in a clause without a hit, such as `BEGIN`.
+        needs_hit: bool,
+    },
+    /// The name of the task.
+    Comm,
+    /// The kind of the probes.
+    ProbeKind,
+    /// The result of the probed function.
+    Result,
+    /// The room for a string of unknown length.
+    TextLength,
+}
+
+const fn row(name: &'static str, of: Type, what: Builtin, needs_hit: bool) -> Row {
+    Row { name, value: BuiltinValue::Loaded { of, what, needs_hit } }
+}
+
+pub(crate) const ROWS: [Row; 14] = [
+    row("func", Type::Symbol, Builtin::Function, true),
+    row("caller", Type::Symbol, Builtin::Caller, true),
+    row("probe", Type::Site, Builtin::Site, false),
+    row("cpu", NUMBER, Builtin::Cpu, false),
+    row("ncpus", NUMBER, Builtin::Cpus, false),
+    row("rand", NUMBER, Builtin::Random, false),
+    row("tid", NUMBER, Builtin::Task, false),
+    row("pid", NUMBER, Builtin::Task, false),
+    row("nsecs", NUMBER, Builtin::Nanoseconds, false),
+    row("elapsed", NUMBER, Builtin::Elapsed, false),
+    Row { name: "comm", value: BuiltinValue::Comm },
+    Row { name: "probetype", value: BuiltinValue::ProbeKind },
+    Row { name: "retval", value: BuiltinValue::Result },
+    Row { name: "default_str_length", value: BuiltinValue::TextLength },
 ];
 
 /// Returns whether this name may be written as a call without arguments, as bpftrace has it.
 pub(crate) fn is_callable(name: &str) -> bool {
-    ROWS.iter().any(|row| row.name == name) || ["comm", "probetype", "retval", "default_str_length"].contains(&name)
+    ROWS.iter().any(|row| row.name == name)
 }
 
-/// The functions that have a value and take arguments.
-pub(crate) const FUNCTIONS: [&str; 30] = [
-    "str",
-    "kaddr",
-    "ksym",
-    "line",
-    "reg",
-    "len",
-    "strlen",
-    "strstr",
-    "strcontains",
-    "has_key",
-    "find",
-    "macaddr",
-    "ntop",
-    "pton",
-    "offsetof",
-    "memcmp",
-    "bswap",
-    "buf",
-    "strftime",
-    "strncmp",
-    "getopt",
-    "sizeof",
-    "strcap",
-    "is_integer",
-    "is_unsigned_integer",
-    "is_ptr",
-    "is_str",
-    "is_array",
-    "is_literal",
-    "delete",
-];
-
-/// Returns the names of these builtins; with `numbers`, only of those that are a number in every clause. For programs
-/// that are made at random.
+/// Returns the names of the builtins that an op loads; with `numbers`, only of those that are a number in every clause.
+/// For programs that are made at random.
 #[doc(hidden)]
 pub fn names(numbers: bool) -> impl Iterator<Item = &'static str> {
-    ROWS.iter().filter(move |row| !numbers || row.of == NUMBER && !row.needs_hit).map(|row| row.name)
+    ROWS.iter().filter_map(move |row| match row.value {
+        BuiltinValue::Loaded { of, needs_hit, .. } => (!numbers || of == NUMBER && !needs_hit).then_some(row.name),
+        _ => None,
+    })
 }

@@ -18,23 +18,6 @@ use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
 
 /// The aggregations.
 pub(super) const AGGREGATES: [&str; 9] = ["count", "sum", "avg", "min", "max", "stats", "hist", "lhist", "tseries"];
-/// The actions: calls without a value.
-pub(super) const ACTIONS: [&str; 14] = [
-    "printf",
-    "errorf",
-    "warnf",
-    "time",
-    "print",
-    "clear",
-    "zero",
-    "delete",
-    "exit",
-    "unwatch",
-    "assert",
-    "assert_str",
-    "static_assert",
-    "fail",
-];
 
 impl Clause<'_, '_> {
     /// Returns the aggregation and its operand, if the call is an aggregation.
@@ -112,9 +95,29 @@ impl Clause<'_, '_> {
         Ok(Aggregate::Series(Series { interval, intervals, by, signed }))
     }
 
-    /// Compiles an action.
+    /// Compiles a call for its effect.
     pub fn action(&mut self, name: &Spanned<String>, arguments: &[Expression], span: Span) -> Result<(), Error> {
-        match (name.node.as_str(), arguments) {
+        match name.node.as_str() {
+            "find" => self.call(name, arguments, span).map(drop),
+            aggregate if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
+            action => match self.known_action(action, arguments, span)? {
+                true => Ok(()),
+                false => {
+                    self.call(name, arguments, span)?;
+                    Err(span.error(Problem::Useless))
+                }
+            },
+        }
+    }
+
+    /// Returns whether `name` is an action.
+    pub fn is_action(&mut self, name: &str, span: Span) -> bool {
+        !matches!(self.unrun(|clause| clause.known_action(name, &[], span)), Ok(false))
+    }
+
+    /// Compiles an action: a call without a value. Returns `false` if `name` is none.
+    fn known_action(&mut self, name: &str, arguments: &[Expression], span: Span) -> Result<bool, Error> {
+        match (name, arguments) {
             (assertion, _) if self.assertion(assertion, arguments, span)? => Ok(()),
             ("assert", [condition, message]) => {
                 let mut holds = Vec::new();
@@ -148,7 +151,7 @@ impl Clause<'_, '_> {
             ("print", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 3 })),
             ("clear" | "zero", [what]) => {
                 let map = self.whole(map(what)?, what.span)?;
-                let action = if name.node == "clear" { Action::Clear { map } } else { Action::Zero { map } };
+                let action = if name == "clear" { Action::Clear { map } } else { Action::Zero { map } };
                 self.emit(action, Word(0), 0, span)
             }
             ("unwatch", [address]) => {
@@ -171,7 +174,6 @@ impl Clause<'_, '_> {
             }
             ("delete", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
             ("clear" | "zero", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
-            ("find", _) => self.call(name, arguments, span).map(drop),
             ("exit", []) => self.exit(0, span),
             ("exit", [status]) => {
                 let value = self.value(status)?;
@@ -182,12 +184,9 @@ impl Clause<'_, '_> {
                 }
             }
             ("exit", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 1 })),
-            (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
-            _ => {
-                self.call(name, arguments, span)?;
-                Err(span.error(Problem::Useless))
-            }
-        }
+            _ => return Ok(false),
+        }?;
+        Ok(true)
     }
 
     /// Ends the program and this run of the clause.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use kprobes_types::LineError;
 use kprobes_vm::code::{Builtin, Comparison, Op, Operand, Register, STACK_MAX, Type, Word};
 
-use super::action::{ACTIONS, AGGREGATES};
+use super::action::AGGREGATES;
 use super::clause::Clause;
 use super::condition::longer;
 use super::value::{SIGNED, UNSIGNED, Value, constant, number};
@@ -151,7 +151,7 @@ impl Clause<'_, '_> {
                 Err(span.error(Problem::ArgumentCount { least: 1, most: 1 }))
             }
             (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
-            (action, _) if ACTIONS.contains(&action) => Err(span.error(Problem::NotAValue)),
+            (action, _) if self.is_action(action, span) => Err(span.error(Problem::NotAValue)),
             (builtin, _) if is_callable(builtin) => Err(span.error(Problem::ArgumentCount { least: 0, most: 0 })),
             (unknown, _) => Err(name.span.error(foreign::value(unknown).unwrap_or(Problem::Function))),
         }

@@ -2,15 +2,15 @@
 
 use alloc::string::String;
 
+use fallible::OutOfMemory;
 use kprobes_vm::code::{Arithmetic, Builtin, COMM_WORDS, Comparison, Op, Operand, Register, STACK_MAX, Type, Word};
 use kprobes_vm::hit::extend;
 use kprobes_vm::store::Limits;
 
-use super::action::{ACTIONS, AGGREGATES};
 use super::clause::Clause;
 use super::map::arithmetic;
 use super::value::{SIGNED, UNSIGNED, Value, constant, join, number};
-use crate::builtins::{FUNCTIONS, ROWS};
+use crate::builtins::{BuiltinValue, ROWS};
 use crate::checked::RustValue;
 use crate::config::{Config, StackFormat, StackMode};
 use crate::error::{Error, Noun, Problem, Span};
@@ -342,26 +342,27 @@ impl Clause<'_, '_> {
     #[inline(never)]
     fn builtin(&mut self, name: &str, span: Span) -> Result<Value, Error> {
         let load = |what| move |to| Op::Load { to, what };
-        if let Some(row) = ROWS.iter().find(|row| row.name == name) {
-            self.allow(self.allowed.hit || !row.needs_hit, Problem::NoHit, span)?;
-            return self.give(row.of, load(row.what), span);
-        }
-        let register = match name {
-            "probetype" => return self.literal(self.kind.ok_or(span.error(Problem::ProbeKinds))?, span),
-            "comm" => return self.give(Type::Text { words: COMM_WORDS }, |to| Op::Comm { to }, span),
-            "kstack" => return self.stack(self.checker.config.stack.mode, STACK_MAX, span),
-            "default_str_length" => return Ok(Value::constant(self.checker.config.text_length.into(), true)),
-            "retval" => {
+        let register = match ROWS.iter().find(|row| row.name == name).map(|row| row.value) {
+            Some(BuiltinValue::Loaded { of, what, needs_hit }) => {
+                self.allow(self.allowed.hit || !needs_hit, Problem::NoHit, span)?;
+                return self.give(of, load(what), span);
+            }
+            Some(BuiltinValue::ProbeKind) => {
+                return self.literal(self.kind.ok_or(span.error(Problem::ProbeKinds))?, span);
+            }
+            Some(BuiltinValue::Comm) => return self.give(Type::Text { words: COMM_WORDS }, |to| Op::Comm { to }, span),
+            Some(BuiltinValue::TextLength) => {
+                return Ok(Value::constant(self.checker.config.text_length.into(), true));
+            }
+            Some(BuiltinValue::Result) => {
                 self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
                 0
             }
-            _ => {
-                let is_function = [&FUNCTIONS[..], &ACTIONS, &AGGREGATES].iter().any(|names| names.contains(&name));
-                let unknown = if is_function { Problem::Parentheses } else { Problem::Word };
-                let unknown = span.error(foreign::value(name).unwrap_or(unknown));
-                let digits = name.strip_prefix("arg").ok_or(unknown)?;
-                let number: u8 = digits.parse().map_err(|_| unknown)?;
-                if number > 7 || digits.len() > 1 {
+            None if name == "kstack" => return self.stack(self.checker.config.stack.mode, STACK_MAX, span),
+            None => {
+                let number = name.strip_prefix("arg").and_then(|digits| digits.parse::<u8>().ok());
+                let Some(number) = number else { return Err(self.unknown(name, span)?) };
+                if number > 7 || name.len() > "arg7".len() {
                     return Err(span.error(Problem::ArgumentNumber));
                 }
                 self.allow(self.allowed.arguments, Problem::ArgumentAway, span)?;
@@ -370,6 +371,18 @@ impl Clause<'_, '_> {
         };
         self.allow(self.allowed.hit, Problem::NoHit, span)?;
         self.give(UNSIGNED, load(Builtin::Register(Register::X(register))), span)
+    }
+
+    /// Returns the problem with a word that is no builtin.
+    #[inline(never)]
+    fn unknown(&mut self, name: &str, span: Span) -> Result<Error, OutOfMemory> {
+        let called = Spanned { node: fallible::copy(name)?, span };
+        let problem = match self.unrun(|clause| clause.action(&called, &[], span)) {
+            // The parser has replaced all calls of `getopt`.
+            Err(Error { problem: Problem::Function, .. }) if name != "getopt" => Problem::Word,
+            _ => Problem::Parentheses,
+        };
+        Ok(span.error(foreign::value(name).unwrap_or(problem)))
     }
 
     /// Adds an op that captures the stack, at most `frames` frames.
