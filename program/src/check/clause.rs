@@ -122,7 +122,7 @@ impl<'c, 's> Clause<'c, 's> {
         if let Some(predicate) = &clause.predicate {
             let mut ends = Vec::new();
             match compiled.branch(predicate, false, &mut ends) {
-                Err(error) if compiled.checker.ends_with(&error) => return Err(error),
+                Err(error) if compiled.ends_with(&error) => return Err(error),
                 _ => fallible::extend(&mut compiled.ends, ends)?,
             }
             compiled.free = 0;
@@ -138,6 +138,12 @@ impl<'c, 's> Clause<'c, 's> {
         let long = span.error(Problem::LongExpressions { most: EXPRESSIONS_MAX });
         self.expressions = self.expressions.checked_sub(1).ok_or(long)?;
         if self.bound.is_reached() { Err(span.error(Problem::Deep)) } else { Ok(()) }
+    }
+
+    /// Returns whether `error` ends the check at once. While types are being inferred, and in code that never runs, only a
+    /// lack of memory does.
+    fn ends_with(&self, error: &Error) -> bool {
+        error.problem == Problem::OutOfMemory || !self.checker.is_learning() && !self.is_unreached
     }
 
     /// Makes the jumps at the indices `jumps` lead to the next op.
@@ -173,7 +179,7 @@ impl<'c, 's> Clause<'c, 's> {
             let kept = self.free;
             let count = self.variables.len();
             match self.statement(statement) {
-                Err(error) if self.checker.ends_with(&error) => return Err(error),
+                Err(error) if self.ends_with(&error) => return Err(error),
                 Err(_) => self.variables.truncate(count),
                 Ok(()) => {}
             }
@@ -205,7 +211,11 @@ impl<'c, 's> Clause<'c, 's> {
                     let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
                     // A block that never runs tells the types that other code has left open, unless types decide about it.
                     if self.checker.is_learning() && !self.asked {
-                        self.unreached(other)?;
+                        self.unreached(|clause| match clause.checker.stage {
+                            // What the code that runs leaves open is not known before.
+                            Stage::UnreachedVariables | Stage::UnreachedMaps => clause.block(other),
+                            _ => Ok(()),
+                        })?;
                     }
                     return self.block(taken);
                 }
@@ -253,14 +263,11 @@ impl<'c, 's> Clause<'c, 's> {
         }
     }
 
-    /// Learns types from a block that never runs. What the code that runs leaves open is not known until its stage.
-    fn unreached(&mut self, body: &[Statement]) -> Result<(), Error> {
+    /// Calls `compile` for code that never runs: it tells types that no other code does, at a later stage.
+    pub fn unreached<T>(&mut self, compile: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         self.checker.is_left |= self.checker.stage < Stage::UnreachedMaps;
-        if !matches!(self.checker.stage, Stage::UnreachedVariables | Stage::UnreachedMaps) {
-            return Ok(());
-        }
         let around = core::mem::replace(&mut self.is_unreached, true);
-        let outcome = self.unrun(|clause| clause.block(body));
+        let outcome = self.unrun(compile);
         self.is_unreached = around;
         outcome
     }

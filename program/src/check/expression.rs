@@ -274,7 +274,7 @@ impl Clause<'_, '_> {
             let of = match is_by_type {
                 true => value.of,
                 false => {
-                    let other = self.unrun(|clause| clause.value(other))?;
+                    let other = self.unreached(|clause| clause.value(other))?;
                     choice_of(value.of, other.of).map_err(|problem| span.error(problem))?
                 }
             };

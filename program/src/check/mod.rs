@@ -213,11 +213,6 @@ impl Checker<'_> {
         self.stage < Stage::Final
     }
 
-    /// Returns whether `error` ends the check at once. While types are being inferred, only a lack of memory does.
-    fn ends_with(&self, error: &Error) -> bool {
-        !self.is_learning() || error.problem == Problem::OutOfMemory
-    }
-
     /// Returns the lengths of the tables.
     fn tables(&self) -> Tables {
         Tables {

@@ -294,6 +294,8 @@ fn what_never_runs_tells_types_last() {
         // The code that runs decides.
         ("if (0) { @x = \"text\"; } @x = 5; print(@x); clear(@x);", "@x: 5\n"),
         ("if (0) { @x = \"text\"; } else { @x = 5; } print(@x); clear(@x);", "@x: 5\n"),
+        ("$a = 1 ? 2 : { @x = \"text\"; 3 }; @x = 5; print(@x + $a); clear(@x);", "7\n"),
+        ("print(0 ? { @x = \"text\"; 3 } : { @x = 5; 4 }); print(@x); clear(@x);", "4\n@x: 5\n"),
         ("@x = 5; if (1) { } else { @x = count(); } print(@x); clear(@x);", "@x: 5\n"),
         ("if (0) { @x = \"text\"; } let $v; @x = $v; print(@x); clear(@x);", "@x: 0\n"),
         ("let $v; if (0) { @x = \"text\"; $v = @x; } @y = $v; print(@y); clear(@y);", "@y: 0\n"),
