@@ -267,7 +267,7 @@ impl Parser<'_> {
         match argument {
             Some(mut argument) => {
                 let value = argument.value()?;
-                self.end_argument(word, &argument)?;
+                self.end_argument(word, &argument, start)?;
                 Ok(value)
             }
             None => self.expansion(word, start),
@@ -349,13 +349,13 @@ impl Parser<'_> {
         let Token::Word(word) = self.token else { return Err(self.here(Problem::Value)) };
         let unknown = self.here(foreign::keyword(word).unwrap_or(Problem::Word));
         let name = TypeName::integer(word);
-        let argument = self.argument(word)?;
+        let (argument, start) = (self.argument(word)?, self.span);
         self.advance()?;
         let mut to = match (name, argument) {
             (Some(name), _) => TypeForm::Named(name),
             (None, Some(mut argument)) => {
                 let to = argument.type_form()?;
-                self.end_argument(word, &argument)?;
+                self.end_argument(word, &argument, start)?;
                 to
             }
             (None, None) if word == "typeof" => {

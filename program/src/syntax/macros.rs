@@ -223,22 +223,22 @@ impl<'a> Parser<'a> {
     pub fn argument(&self, name: &str) -> Result<Option<Parser<'a>>, Error> {
         let Some(scope) = self.scope else { return Ok(None) };
         let Some(&Argument::Value { position, .. }) = scope.argument(Formal::Value(name)) else { return Ok(None) };
-        self.macros.count(self.cursor.text, self.span)?;
         Ok(Some(self.elsewhere(position, scope.outer)?))
     }
 
-    /// Checks that `given`, the parser for the argument of the parameter `name`, has come to its end.
-    pub fn end_argument(&self, name: &str, given: &Parser<'_>) -> Result<(), Error> {
-        self.use_argument(name);
+    /// Checks that `given`, the parser for the argument of the parameter `name`, which is at `span`, has come to its end.
+    pub fn end_argument(&self, name: &str, given: &Parser<'_>, span: Span) -> Result<(), Error> {
+        self.use_argument(name, span)?;
         given.ended()
     }
 
-    /// Notes that the block of a macro has used the argument of its parameter `name`.
-    pub fn use_argument(&self, name: &str) {
+    /// Counts that the block of a macro uses the argument of its parameter `name` at `span`.
+    pub fn use_argument(&self, name: &str, span: Span) -> Result<(), Error> {
         let argument = self.scope.and_then(|scope| scope.argument(Formal::Value(name)));
         if let Some(Argument::Value { is_used, .. }) = argument {
             is_used.set(true);
         }
+        self.macros.count(self.cursor.text, span).map(drop)
     }
 
     /// Checks that this parser for an argument has come to the end of the argument.

@@ -198,7 +198,7 @@ impl Parser<'_> {
                 let Some(argument) = self.argument(name)? else { return Ok(None) };
                 let place = argument.positional_alone()?;
                 if place.is_some() {
-                    self.use_argument(name);
+                    self.use_argument(name, self.span)?;
                 }
                 Ok(place)
             }
