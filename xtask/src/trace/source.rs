@@ -141,7 +141,10 @@ impl Source {
                 }
                 '$' if depth == 0
                     && !is_past_probes
-                    && !self.line[done..].trim_start().starts_with("let ")
+                    && !self.line[done..]
+                        .trim_start()
+                        .strip_prefix("let")
+                        .is_some_and(|rest| rest.starts_with([' ', '@']))
                     && rest[1..].starts_with(|c: char| c.is_ascii_digit()) =>
                 {
                     length = 1 + rest[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - 1);
@@ -294,6 +297,7 @@ mod tests {
             "BEGIN { @[$1] = str($2); $x = $#; } ",
             "kprobe:f /arg0 > $1/ { @ = $1; } ",
             "let @x = hash($1); BEGIN { } ",
+            "let@x=hash($1);let @y = hash($2); BEGIN { } ",
         ] {
             assert_eq!(line(text, &["7", "two"]), text);
         }
