@@ -4,13 +4,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use kprobes_vm::code::{
-    Aggregate, Builtin, Combine, HISTOGRAM_BITS_MAX, INTERVALS_MAX, MapValue, Op, Operand, ROWS_MAX, Series, Type, Word,
+    Aggregate, Arithmetic, Builtin, Combine, Comparison, HISTOGRAM_BITS_MAX, INTERVALS_MAX, MapValue, Op, Operand,
+    ROWS_MAX, Series, Type, Word,
 };
 
 use super::call::{count, map, written};
 use super::clause::Clause;
 use super::format;
-use super::value::{constant, number};
+use super::value::{UNSIGNED, number};
 use crate::checked::{ASSERTION_STATUS, Action, EXIT_STATUSES, PrintKind};
 use crate::error::{Error, Problem, Span};
 use crate::report::{self, Conversion, Piece, Shown};
@@ -126,7 +127,7 @@ impl Clause<'_, '_> {
                     fallible::format(format_args!("{}assertion failed: {}\n", report::ERROR, written(message)?))?;
                 let pieces = fallible::collect([Piece { text, conversion: None }])?;
                 self.emit(Action::Format { pieces, kind: PrintKind::Error }, Word(0), 0, span)?;
-                self.exit(ASSERTION_STATUS, span)?;
+                self.exit(Operand::Constant(ASSERTION_STATUS.into()), span)?;
                 self.land(&holds);
                 Ok(())
             }
@@ -174,13 +175,18 @@ impl Clause<'_, '_> {
             }
             ("delete", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
             ("clear" | "zero", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
-            ("exit", []) => self.exit(0, span),
+            ("exit", []) => self.exit(Operand::Constant(0), span),
             ("exit", [status]) => {
                 let value = self.value(status)?;
-                let value = number(value, status.span)?;
-                match constant(value, status.span)? {
-                    known if known == 0 || EXIT_STATUSES.contains(&known) => self.exit(known as u8, span),
-                    _ => Err(status.span.error(Problem::ExitStatus)),
+                match number(value, status.span)?.at {
+                    Operand::Constant(known) if known != 0 && !EXIT_STATUSES.contains(&known) => {
+                        Err(status.span.error(Problem::ExitStatus))
+                    }
+                    known @ Operand::Constant(_) => self.exit(known, span),
+                    computed => {
+                        let status = self.exit_status(computed, span)?;
+                        self.exit(status, span)
+                    }
                 }
             }
             ("exit", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 1 })),
@@ -189,8 +195,22 @@ impl Clause<'_, '_> {
         Ok(true)
     }
 
+    /// Returns `computed`, or the greatest exit status where it is none.
+    fn exit_status(&mut self, computed: Operand, span: Span) -> Result<Operand, Error> {
+        let (least, most) = EXIT_STATUSES.into_inner();
+        let distance = self.compute(Arithmetic::Subtract, computed, Operand::Constant(least), UNSIGNED, span)?;
+        let status = self.room(1, span)?;
+        let mut exits = Vec::new();
+        self.push(Op::Set { to: status, from: computed }, span)?;
+        self.branch_if(Comparison::Equal, computed, Operand::Constant(0), &mut exits, span)?;
+        self.branch_if(Comparison::BelowEqual, distance.at, Operand::Constant(most - least), &mut exits, span)?;
+        self.push(Op::Set { to: status, from: Operand::Constant(most) }, span)?;
+        self.land(&exits);
+        Ok(Operand::Word(status))
+    }
+
     /// Ends the program and this run of the clause.
-    fn exit(&mut self, status: u8, span: Span) -> Result<(), Error> {
+    fn exit(&mut self, status: Operand, span: Span) -> Result<(), Error> {
         self.emit(Action::Exit, Word(0), 0, span)?;
         self.push(Op::Exit { status }, span)?;
         let end = self.jump(span)?;

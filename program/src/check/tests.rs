@@ -71,7 +71,7 @@ fn arguments_are_as_many_as_a_function_takes() {
     refuses_body("exit(10, 1);", "^^^^^^^^^^^", Problem::ArgumentCount { least: 0, most: 1 });
     refuses_body("exit(1);", "     ^", Problem::ExitStatus);
     refuses_body("exit(126);", "     ^^^", Problem::ExitStatus);
-    refuses_body("exit(arg0);", "     ^^^^", Problem::NotConstant);
+    refuses_body("exit(comm);", "     ^^^^", Problem::Type { wanted: Noun::Integer, found: Noun::Text });
     refuses_body("@ = count(1);", "    ^^^^^^^^", Problem::ArgumentCount { least: 0, most: 0 });
     refuses_body("@ = hist();", "    ^^^^^^", Problem::ArgumentCount { least: 1, most: 2 });
     refuses_body("@ = lhist(1, 2);", "    ^^^^^^^^^^^", Problem::ArgumentCount { least: 4, most: 4 });

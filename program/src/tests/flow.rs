@@ -276,6 +276,13 @@ fn an_exit_has_a_status() {
         ("kprobe:f { exit(0); }", &[0], 0),
         ("kprobe:f { exit(5 * 25); }", &[0], 125),
         ("kprobe:f { assert(arg0, \"no\"); } END { exit(13); }", &[0, 1], 6),
+        ("kprobe:f { exit(arg0); }", &[0], 0),
+        ("kprobe:f { exit(arg0 + 9); }", &[0], 125),
+        ("kprobe:f { exit(arg0 + 10); }", &[0], 10),
+        ("kprobe:f { exit(arg0 + 125); }", &[0], 125),
+        ("kprobe:f { exit(arg0 + 126); }", &[0], 125),
+        ("kprobe:f { exit(arg0 + 256); }", &[0], 125),
+        ("kprobe:f { exit(arg0 - 1); }", &[0], 125),
         ("kprobe:f { @++; }", &[0], 0),
         // There is no room in the ring for the end of the output.
         ("kprobe:f { @n++; print(comm); if (@n == 5000) { exit(12); } }", &[0; 5000], 12),

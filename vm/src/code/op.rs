@@ -280,8 +280,8 @@ pub enum Op {
     },
     /// Ends the program: from now on only clauses run that run after the end, such as `END`.
     Exit {
-        /// The exit status.
-        status: u8,
+        /// The exit status, below 256.
+        status: Operand,
     },
 }
 

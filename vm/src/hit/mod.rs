@@ -301,7 +301,7 @@ impl<'a, M: Machine> Run<'a, M> {
             Op::Emit { action, from, words } => {
                 self.lane.ring.write(action, self.machine.nanoseconds(), self.words(from, words.into()));
             }
-            Op::Exit { status } => self.store.end(self.machine.nanoseconds(), status),
+            Op::Exit { status } => self.store.end(self.machine.nanoseconds(), self.operand(status) as u8),
         }
         None
     }
