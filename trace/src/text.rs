@@ -266,21 +266,37 @@ fn write_raw(out: &mut dyn Write, record: &Record<'_>) -> fmt::Result {
 /// Bytes of a record before the number of [`RAW_EVENT`].
 const COMMON: usize = 8;
 
-/// The contents of the file `format` for [`RAW_EVENT`].
-pub const RAW_FORMAT: &str = "\
-name: raw_data
-ID: 18
+/// The contents of a file `format`, of the parts before and after the fields that all records have.
+macro_rules! format_file {
+    ($head:literal, $rest:literal) => {
+        concat!(
+            $head,
+            "\
 format:
 \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
 \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
 \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
 \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
 
+",
+            $rest
+        )
+    };
+}
+
+/// The contents of the file `format` for [`RAW_EVENT`].
+pub const RAW_FORMAT: &str = format_file!(
+    "\
+name: raw_data
+ID: 18
+",
+    "\
 \tfield:unsigned int id;\toffset:8;\tsize:4;\tsigned:0;
 \tfield:char buf[];\toffset:12;\tsize:0;\tsigned:0;
 
 print fmt: \"id:%04x %08x\", REC->id, (int)REC->buf[0]
-";
+"
+);
 
 /// The text of a record of [`PRINT_EVENT`].
 fn print_text<'a>(record: &Record<'a>) -> &'a [u8] {
@@ -289,20 +305,18 @@ fn print_text<'a>(record: &Record<'a>) -> &'a [u8] {
 }
 
 /// The contents of the file `format` for [`PRINT_EVENT`].
-pub const PRINT_FORMAT: &str = "\
+pub const PRINT_FORMAT: &str = format_file!(
+    "\
 name: print
 ID: 5
-format:
-\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
-\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
-\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
-\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
-
+",
+    "\
 \tfield:unsigned long ip;\toffset:8;\tsize:8;\tsigned:0;
 \tfield:char buf[];\toffset:16;\tsize:0;\tsigned:0;
 
 print fmt: \"%ps: %s\", (void *)REC->ip, REC->buf
-";
+"
+);
 
 /// Writes the address after the name of a function, if the option `sym-addr` is on.
 fn write_address(out: &mut dyn Write, address: u64, options: Options) -> fmt::Result {

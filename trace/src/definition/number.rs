@@ -12,7 +12,7 @@ fn digits(text: &str) -> (u32, &str) {
 }
 
 /// Parses digits of this base and nothing else.
-fn plain(text: &str, base: u32) -> Option<u64> {
+pub(crate) fn plain(text: &str, base: u32) -> Option<u64> {
     text.starts_with(|first: char| first.is_digit(base)).then(|| u64::from_str_radix(text, base).ok())?
 }
 

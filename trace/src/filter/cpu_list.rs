@@ -6,6 +6,7 @@ use aarch64_kprobes::platform::MAX_CPUS;
 use fallible::OutOfMemory;
 
 use super::{Comparison, Range};
+use crate::definition::number::plain;
 
 /// A set of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,5 +85,5 @@ fn cpu(text: &str) -> Option<usize> {
 }
 
 fn number(text: &str) -> Option<usize> {
-    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+    plain(text, 10)?.try_into().ok()
 }
