@@ -333,16 +333,16 @@ impl Settings {
     /// taken of, and `target` is what the command acts on, if it acts on anything.
     pub(crate) fn add_command(
         &mut self,
-        request: Request,
+        request: &Request,
         rings: &'static Rings,
         target: Option<Target>,
     ) -> Result<(), OutOfMemory> {
-        if self.position_of_command(&request).is_some() {
+        if self.position_of_command(request).is_some() {
             return Ok(());
         }
         let name = fallible::format(format_args!("{}", request.kind.name()))?;
-        let action = match (request.kind, target) {
-            (Kind::Tracing { on } | Kind::Event { on, .. }, Some(Target::Recording(switch))) => {
+        let action = match (&request.kind, target) {
+            (&(Kind::Tracing { on } | Kind::Event { on, .. }), Some(Target::Recording(switch))) => {
                 Action::Switch { switch, on }
             }
             (Kind::Snapshot, _) => Action::Snapshot(rings),

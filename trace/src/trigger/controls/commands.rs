@@ -27,46 +27,34 @@ impl Controls {
         symbols: &dyn Symbols,
         refused: &mut dyn FnMut(P::Error),
     ) -> Result<(), Errno> {
-        command(text)?;
-        let added = self.try_add_command(events, functions, text, symbols, refused);
-        if added.is_err() {
-            self.drop_without_command(events);
-        }
-        added
-    }
-
-    fn try_add_command<P: Armed>(
-        &mut self,
-        events: &mut Events<P>,
-        functions: &[u64],
-        text: &str,
-        symbols: &dyn Symbols,
-        refused: &mut dyn FnMut(P::Error),
-    ) -> Result<(), Errno> {
-        let mut draft = self.draft()?;
-        let (mut is_any, takes_snapshots) = (false, command(text)?.kind.takes_snapshots());
-        for &function in functions {
-            if events.of_commands(function).is_none()
-                && let Err(error) = events.add_of_commands(function, symbols)?
-            {
-                refused(error);
-                continue;
+        let request = command(text)?;
+        let mut add = || {
+            let mut draft = self.draft()?;
+            let mut is_any = false;
+            for &function in functions {
+                if events.of_commands(function).is_none()
+                    && let Err(error) = events.add_of_commands(function, symbols)?
+                {
+                    refused(error);
+                    continue;
+                }
+                let Some(event) = events.of_commands(function) else { continue };
+                let target = target(events, &mut draft, &request.kind)?;
+                is_any = true;
+                draft.get_mut(name(event))?.add_command(&request, events.rings(), target)?;
             }
-            let Some(event) = events.of_commands(function) else { continue };
-            let request = command(text)?;
-            let target = target(events, &mut draft, &request.kind)?;
-            is_any = true;
-            draft.get_mut(name(event))?.add_command(request, events.rings(), target)?;
-        }
-        if !is_any {
-            return Err(Errno::Invalid);
-        }
-        draft.retarget();
-        self.commit(events, draft, self.disarmed)?;
-        if takes_snapshots {
-            events.allocate_snapshot();
-        }
-        Ok(())
+            if !is_any {
+                return Err(Errno::Invalid);
+            }
+            draft.retarget();
+            self.commit(events, draft, self.disarmed)?;
+            if request.kind.takes_snapshots() {
+                events.allocate_snapshot();
+            }
+            Ok(())
+        };
+        let added = add();
+        added.inspect_err(|_| self.drop_without_command(events))
     }
 
     /// Takes the command `text` from those of the functions at these virtual addresses that have it. With a count, the
