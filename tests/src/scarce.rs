@@ -253,15 +253,20 @@ test!(
     }
 );
 
+/// Starts a program of three probes, some of which are samples.
+fn start_samples(what: &str, text: &str) {
+    let program = each_allocation(what, || Program::start(text), is_memory);
+    assert_eq!(program.probes(), 3);
+    drop(program);
+    // Nothing is left of the attempts.
+    drop(Program::start(text).expect("there is memory, and nothing is sampled"));
+}
+
 test!(
     needs FAST_INTERRUPTS,
     fn samples_are_started_or_the_error_says_that_there_is_no_memory() {
         let text = "profile:s:100 { @ = count(); } software:cpu-clock:1e9 { @clock = count(); } END { printf(\"end\\n\"); }";
-        let program = each_allocation("samples", || Program::start(text), is_memory);
-        assert_eq!(program.probes(), 3);
-        drop(program);
-        // Nothing is left of the attempts.
-        drop(Program::start(text).expect("there is memory, and nothing is sampled"));
+        start_samples("samples", text);
     }
 );
 
@@ -269,9 +274,6 @@ test!(
     needs COUNTER_INTERRUPTS,
     fn samples_of_events_are_started_or_the_error_says_that_there_is_no_memory() {
         let text = "h:cycles:1e9 { @ = count(); } profile:s:100 { @s = count(); } h:cycles:2e9 { @c = count(); }";
-        let program = each_allocation("samples of events", || Program::start(text), is_memory);
-        assert_eq!(program.probes(), 3);
-        drop(program);
-        drop(Program::start(text).expect("there is memory, and nothing is sampled"));
+        start_samples("samples of events", text);
     }
 );
