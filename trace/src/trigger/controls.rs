@@ -67,8 +67,8 @@ pub struct Controls {
     stacks: bool,
     /// The problems of what was written.
     pub errors: ErrorLog,
-    /// The last refused histogram, of all events.
-    refused: Option<RefusedHistogram>,
+    /// The last refused histogram of each event, if none was set since.
+    refused: Vec<RefusedHistogram>,
 }
 
 /// A histogram that was refused, as the file `hist` of its event shows it.
@@ -107,7 +107,7 @@ impl Controls {
             followed: None,
             stacks: false,
             errors: ErrorLog::default(),
-            refused: None,
+            refused: Vec::new(),
         }
     }
 
@@ -116,18 +116,15 @@ impl Controls {
         self.errors.add((self.services.now)(), place, problem, command, column);
     }
 
-    /// Writes why the last histogram of an event was refused, at the end of its file `hist`; nothing if it was not, or if
-    /// another one was since.
+    /// Writes why the last histogram of an event was refused, at the end of its file `hist`; nothing if it was not.
     ///
     /// # Errors
     ///
     /// Returns the error of `out`.
     pub fn write_refused(&self, name: Name<'_>, out: &mut dyn fmt::Write) -> fmt::Result {
-        match &self.refused {
-            Some(refused) if refused.name() == name => {
-                write!(out, "\nERROR: {}\n  Last command: {}\n", refused.problem, refused.command)
-            }
-            _ => Ok(()),
+        match self.refused.iter().find(|refused| refused.name() == name) {
+            Some(refused) => write!(out, "\nERROR: {}\n  Last command: {}\n", refused.problem, refused.command),
+            None => Ok(()),
         }
     }
 

@@ -108,6 +108,9 @@ fn a_refused_histogram_is_an_error_of_its_event() {
     pair.trigger("second", "hist:keys=x").unwrap();
     pair.trigger("first", "stacktrace").unwrap();
     assert_eq!(shown(&pair, "first"), expected, "these are no histograms of the event");
+    pair.trigger("second", "hist:keys=y:v=gone").unwrap_err();
+    assert_eq!(shown(&pair, "first"), expected);
+    assert!(shown(&pair, "second").contains("hist:keys=y:v=gone\n"));
     pair.trigger("first", "hist:keys=y:v=gone").unwrap_err();
     assert!(shown(&pair, "first").contains("hist:keys=y:v=gone\n"));
     pair.trigger("first", "hist:keys=y").unwrap();

@@ -7,7 +7,7 @@ use core::mem;
 
 use fallible::{Arc, OutOfMemory, TryClone};
 
-use super::{Controls, Name, RefusedHistogram, name};
+use super::{Controls, Name, name};
 use crate::definition::Definition;
 use crate::errno::Errno;
 use crate::events::{Armed, Event, Events, OtherProbe};
@@ -165,8 +165,7 @@ impl Controls {
     /// Drops the settings of events that no longer exist.
     pub fn forget<P: Armed>(&mut self, events: &Events<P>) {
         self.controls.retain(|entry| events.all().any(|event| is(event, entry)));
-        let is_there = |refused: &RefusedHistogram| events.all().any(|event| name(event) == refused.name());
-        self.refused = self.refused.take().filter(is_there);
+        self.refused.retain(|refused| events.all().any(|event| name(event) == refused.name()));
         self.settle(events);
     }
 

@@ -22,10 +22,8 @@ impl Controls {
     /// Fails if the text is not a trigger, if the event already has it, or if it refers to an event that does not
     /// exist. The error log says why, in the cases in which Linux's does.
     pub fn set_trigger<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
-        if text.trim_ascii().trim_start_matches('!').starts_with("hist:")
-            && self.refused.as_ref().is_some_and(|refused| refused.name() == name)
-        {
-            self.refused = None;
+        if text.trim_ascii().trim_start_matches('!').starts_with("hist:") {
+            self.refused.retain(|refused| refused.name() != name);
         }
         let needed = RefCell::new(None);
         loop {
@@ -306,7 +304,9 @@ impl Controls {
             for (problem, column) in logged.filter(|(problem, _)| problem.is_logged()) {
                 self.refuse(&place, &problem, command, column);
                 // Without memory, the log is the only report.
-                self.refused = RefusedHistogram::new((group, event), &problem, command).ok();
+                self.refused.retain(|refused| refused.name() != (group, event));
+                let refused = RefusedHistogram::new((group, event), &problem, command);
+                let _ = refused.and_then(|refused| fallible::push(&mut self.refused, refused));
             }
         }
         if error.problem == histogram::Problem::NeedsValue { Errno::NotFound } else { Errno::Invalid }
