@@ -50,6 +50,11 @@ impl<'a, P: Armed> Attached<'a, P> {
         self.0.address
     }
 
+    /// Whether it is a probe itself, with the addresses of one in its record.
+    pub fn is_probe(&self) -> bool {
+        self.0.is_of_probe()
+    }
+
     /// Returns the kind of the probe.
     pub fn kind(&self) -> Kind {
         match self.0.definition.kind {

@@ -95,14 +95,22 @@ impl<E> From<OutOfMemory> for Unplaced<E> {
 /// every hit.
 type MakePlan<'a> = dyn Fn(&Recorder, u64, Option<&Filter>) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
 
-/// Parses the filter in `definition`, which tests fields that `format` has.
-fn gate(definition: &Definition, format: &Format, functions: FindFunction) -> Result<Option<Filter>, Error> {
+/// Parses the filter in `definition`, which tests fields that `format` has; `is_on_probe` tells whether the event that it
+/// is on is a probe itself.
+fn gate(
+    definition: &Definition,
+    format: &Format,
+    is_on_probe: bool,
+    functions: FindFunction,
+) -> Result<Option<Filter>, Error> {
     let Some(text) = &definition.filter else { return Ok(None) };
-    Filter::parse(text, &format.fields_of_filter()?, functions).map(Some).map_err(|error| match error.problem {
-        filter::Problem::OutOfMemory => OutOfMemory.into(),
-        problem => {
-            let at = text.char_indices().take_while(|(at, _)| *at < error.column).count();
-            definition.error_in_filter(at, fallible::format(format_args!("{problem}")).ok())
+    Filter::parse(text, &format.fields_of_filter(is_on_probe)?, functions).map(Some).map_err(|error| {
+        match error.problem {
+            filter::Problem::OutOfMemory => OutOfMemory.into(),
+            problem => {
+                let at = text.char_indices().take_while(|(at, _)| *at < error.column).count();
+                definition.error_in_filter(at, fallible::format(format_args!("{problem}")).ok())
+            }
         }
     })
 }
@@ -162,12 +170,12 @@ impl<P: Armed> Events<P> {
         functions: FindFunction,
         plan: &MakePlan<'_>,
     ) -> Result<(), Error> {
-        let mut tested = Vec::new();
+        let (mut tested, mut is_on_probe) = (Vec::new(), false);
         match self.attached(&definition)? {
             Some(attached) => {
                 definition.kind = attached.kind();
                 attached.settle(&mut definition)?;
-                tested = attached.tested(&definition)?;
+                (tested, is_on_probe) = (attached.tested(&definition)?, attached.is_probe());
             }
             None => typed::settle(&mut definition, symbols)?,
         }
@@ -224,7 +232,7 @@ impl<P: Armed> Events<P> {
         let entry = fallible::boxed_slice(entry)?;
         let recorder = Recorder::new(number, &format, &fetches, entry, functions_of_names.clone(), self.rings)?;
         let recorder = Arc::try_new(recorder)?;
-        let gate = gate(&definition, &format, functions)?;
+        let gate = gate(&definition, &format, is_on_probe, functions)?;
         let plan = plan(&recorder, address, gate.as_ref())?;
         let mut event = Event { gate, ..Event::new(number, address, definition, format, recorder) };
         if event.is_on_synthetic() {

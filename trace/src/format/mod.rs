@@ -290,10 +290,13 @@ impl Format {
         self.arguments().iter().chain(&self.tested)
     }
 
-    /// Returns the fields for the filter in the definition: those that every event has, and those that it tests.
-    pub(crate) fn fields_of_filter(&self) -> Result<Vec<Field>, OutOfMemory> {
-        let mut fields = Self::common()?;
-        for &Field { ref name, ref text, offset, size, signed, kind, unread, fault } in &self.tested {
+    /// Returns the fields for the filter in the definition: those that every event has, those that it tests, and, if it
+    /// is on an event that is a probe itself, the addresses, which are the same.
+    pub(crate) fn fields_of_filter(&self, is_on_probe: bool) -> Result<Vec<Field>, OutOfMemory> {
+        let mut fields = Vec::new();
+        let own = self.fields.len() - self.arguments().len();
+        let own = self.fields.iter().take(if is_on_probe { own } else { Self::COMMON });
+        for &Field { ref name, ref text, offset, size, signed, kind, unread, fault } in own.chain(&self.tested) {
             let (name, text) = (Cow::Owned(fallible::copy(name)?), Cow::Owned(fallible::copy(text)?));
             fallible::push(&mut fields, Field { name, text, offset, size, signed, kind, unread, fault })?;
         }

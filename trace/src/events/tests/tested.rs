@@ -45,6 +45,8 @@ fn a_filter_in_a_definition_tests_fields_that_are_not_recorded() {
         ("!(x < 6) && y == 3 && word == \"first\" && comm == \"main\" && common_pid == 3", &[6, 7]),
         ("word ~ \"f*t\" && x & 4 && x != 5", &[4, 6, 7]),
         ("word == \"other\"", &[]),
+        ("__probe_ip == 0x1000 && x == 4", &[4]),
+        ("__probe_ip != 0x1000", &[]),
     ] {
         let mut controlled = some(&[&format!("e:on kprobes.some x=\\7 time=$x:u8 if {filter}")]);
         let listed = format!("e:eprobes/on kprobes.some x=\\7 time=$x:u8 if {filter}");
@@ -221,6 +223,8 @@ fn a_synthetic_event_stays_while_another_is_on_it() {
     controlled.events.define_synthetic(definition).unwrap();
     let error = define(&mut controlled.events, "e:on synthetic.sent $s").unwrap_err();
     assert_eq!((error.problem, error.column), (Problem::Text, 20), "{error}");
+    let error = define(&mut controlled.events, "e:on synthetic.sent $x if __probe_ip == 1").unwrap_err();
+    assert_eq!((error.problem, error.reason.as_deref()), (Problem::Filter, Some("Field not found")), "{error}");
     let error = define(&mut controlled.events, "e:on synthetic.sent $none").unwrap_err();
     assert_eq!((error.problem, error.column), (Problem::AttachedField, 20), "{error}");
     controlled.define("e:on synthetic.sent $x");
