@@ -77,6 +77,14 @@ pub struct Events<P> {
     functions: Option<Arc<Functions>>,
 }
 
+impl<P> Drop for Events<P> {
+    fn drop(&mut self) {
+        self.events.iter_mut().for_each(|event| drop(event.probe.take()));
+        // Without probes, no hit uses a plan. A synthetic event's plan and the plan of an event on it may own each other.
+        self.events.iter().for_each(|event| drop(event.recorder.plan().replace(None)));
+    }
+}
+
 /// Why an event is not placed.
 enum Unplaced<E> {
     /// There is no memory.

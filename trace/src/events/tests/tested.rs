@@ -215,6 +215,19 @@ fn an_event_on_a_synthetic_one_has_triggers() {
 }
 
 #[test]
+fn an_event_that_records_the_one_that_it_is_on_ends_with_it() {
+    let mut controlled = some(&[]);
+    let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic("s:sent u64 x") else { panic!() };
+    controlled.events.define_synthetic(definition).unwrap();
+    controlled.set_trigger(("kprobes", "some"), "hist:keys=common_pid:a=x:onchange($a).trace(sent,$a)");
+    controlled.define("e:on synthetic/sent time=$x:u64");
+    controlled.set_trigger(("eprobes", "on"), "hist:keys=common_pid:t=time:onchange($t).trace(sent,$t)");
+    let sent = controlled.events.iter().find(|event| event.is_synthetic()).unwrap().shared_recorder().clone();
+    drop(controlled);
+    assert_eq!(Arc::strong_count(&sent), 1);
+}
+
+#[test]
 fn a_synthetic_event_stays_while_another_is_on_it() {
     let mut controlled = some(&[]);
     let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic("s:sent u64 x; unsigned long s[]") else {
