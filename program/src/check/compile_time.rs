@@ -21,49 +21,28 @@ enum Class {
     Other,
 }
 
-/// A question about an expression.
-enum Question {
-    /// Is it of this class?
-    Is(fn(Class) -> bool),
-    /// Is it written out?
-    Literal,
-    Size,
-    Capacity,
-}
-
-impl Question {
-    fn of_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "is_integer" => Self::Is(|class| matches!(class, Class::Integer { .. })),
-            "is_unsigned_integer" => Self::Is(|class| class == Class::Integer { signed: false }),
-            "is_ptr" => Self::Is(|class| class == Class::Pointer),
-            "is_str" => Self::Is(|class| class == Class::Text),
-            "is_array" => Self::Is(|class| class == Class::Array),
-            "is_literal" => Self::Literal,
-            "sizeof" => Self::Size,
-            "strcap" => Self::Capacity,
-            _ => return None,
-        })
-    }
-}
-
 impl Clause<'_, '_> {
     /// Returns the answer to the question `name`; `None` if it is no question.
     pub fn question(&mut self, name: &str, arguments: &[Expression], span: Span) -> Result<Option<Value>, Error> {
-        let Some(question) = Question::of_name(name) else { return Ok(None) };
+        let answer: fn(&mut Self, &Expression) -> Result<u64, Error> = match name {
+            "is_integer" => |clause, asked| clause.is(asked, |class| matches!(class, Class::Integer { .. })),
+            "is_unsigned_integer" => {
+                |clause, asked| clause.is(asked, |class| class == Class::Integer { signed: false })
+            }
+            "is_ptr" => |clause, asked| clause.is(asked, |class| class == Class::Pointer),
+            "is_str" => |clause, asked| clause.is(asked, |class| class == Class::Text),
+            "is_array" => |clause, asked| clause.is(asked, |class| class == Class::Array),
+            "is_literal" => |clause, asked| {
+                let is_written = matches!(*asked.form, ExpressionForm::Integer(_) | ExpressionForm::Text(_));
+                clause.class(asked).map(|_| is_written.into())
+            },
+            "sizeof" => Self::size,
+            "strcap" => Self::capacity,
+            _ => return Ok(None),
+        };
         let [asked] = arguments else { return Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })) };
         let guessed = core::mem::take(&mut self.guessed);
-        let known = self.unevaluated(|clause| {
-            Ok(match question {
-                Question::Is(is) => is(clause.class(asked)?).into(),
-                Question::Literal => {
-                    clause.class(asked)?;
-                    matches!(*asked.form, ExpressionForm::Integer(_) | ExpressionForm::Text(_)).into()
-                }
-                Question::Size => clause.size(asked)?,
-                Question::Capacity => clause.capacity(asked)?,
-            })
-        })?;
+        let known = self.unevaluated(|clause| answer(clause, asked))?;
         self.asked = true;
         // What depends on a type that is not inferred yet is left to a later pass.
         if core::mem::replace(&mut self.guessed, guessed) && self.checker.is_learning() {
@@ -85,6 +64,11 @@ impl Clause<'_, '_> {
         if self.checker.stage == Stage::Certain {
             (self.guessed, self.checker.is_left) = (true, true);
         }
+    }
+
+    /// Returns 1 if the class of `asked` is such a one, and 0 otherwise.
+    fn is(&mut self, asked: &Expression, is: fn(Class) -> bool) -> Result<u64, Error> {
+        self.class(asked).map(|class| is(class).into())
     }
 
     fn class(&mut self, asked: &Expression) -> Result<Class, Error> {
