@@ -1,0 +1,99 @@
+//! The first instructions of each CPU, and the translation tables.
+//!
+//! The kernel is mapped at its physical addresses, with a granule of 4 KiB and 39 bits of virtual address, so that the
+//! walk starts at level 1: a block of devices, then the table of level 2 for the RAM (Arm ARM, D8.3.1).
+
+use core::arch::global_asm;
+
+use super::exception::vectors;
+use super::start_cpu;
+use super::task::{STACK_SIZE, STACKS};
+use crate::probes::ALIASES; // probes
+
+/// MAIR_EL1: attribute 0 is Device-nGnRnE, attribute 1 is Normal, write-back, allocating.
+const MAIR: u64 = 0xff << 8;
+/// TCR_EL1: 39 bits by TTBR0_EL1 and none by TTBR1_EL1 (EPD1); walks are cached and inner shareable; physical addresses
+/// have 36 bits.
+const TCR: u64 = 1 << 32 | 1 << 23 | 0b11 << 12 | 0b01 << 10 | 0b01 << 8 | (64 - 39);
+/// SCTLR_EL1.M, C and I; and WXN, by which memory that can be written to is not executed.
+const SCTLR: u64 = 1 << 19 | 1 << 12 | 1 << 2 | 1;
+
+// Descriptors (Arm ARM, D8.3): the type, AF, and for Normal memory its attribute and SH.
+const TABLE: u64 = 0b11;
+const DEVICE_BLOCK: u64 = 1 << 10 | 0b01;
+const BLOCK: u64 = 1 << 10 | 0b11 << 8 | 1 << 2 | 0b01;
+const READ_ONLY: u64 = 0b10 << 6;
+const NEVER_EXECUTE: u64 = 0b11 << 53;
+const TEXT: u64 = BLOCK | READ_ONLY;
+const RODATA: u64 = BLOCK | READ_ONLY | NEVER_EXECUTE;
+const DATA: u64 = BLOCK | NEVER_EXECUTE;
+/// The descriptor of a page of data, without its address.
+pub const DATA_PAGE: u64 = DATA | 0b11; // probes
+
+global_asm!(
+    // In: EL1, the MMU off, PSTATE.DAIF masked. QEMU has loaded the image, and zeroed what the file leaves out.
+    ".section .text.start, \"ax\"",
+    ".global start",
+    "start:",
+    "adrp x0, {vectors}",
+    "add x0, x0, :lo12:{vectors}",
+    "msr vbar_el1, x0",
+    "adrp x0, level_1",
+    "msr ttbr0_el1, x0",
+    "ldr x0, ={MAIR}",
+    "msr mair_el1, x0",
+    "ldr x0, ={TCR}",
+    "msr tcr_el1, x0",
+    // The TLBs hold anything after a reset (D8.17.6). The ISB orders the registers above before the MMU.
+    "tlbi vmalle1",
+    "dsb nsh",
+    "isb",
+    "mrs x0, sctlr_el1",
+    "ldr x1, ={SCTLR}",
+    "orr x0, x0, x1",
+    "msr sctlr_el1, x0",
+    "isb",
+    // CPUs are numbered by MPIDR_EL1.Aff0. The idle task of CPU n has stack n.
+    "mrs x0, mpidr_el1",
+    "and x0, x0, #0xff",
+    "adrp x1, {STACKS}",
+    "add x1, x1, :lo12:{STACKS}",
+    "mov x2, #{STACK_SIZE}",
+    "madd x1, x0, x2, x1",
+    "add sp, x1, x2",
+    "mov x29, xzr",
+    "mov x30, xzr",
+    "b {start_cpu}",
+    ".ltorg",
+    ".section .rodata.tables, \"a\"",
+    ".balign 4096",
+    "level_1:",
+    ".quad {DEVICES}",
+    ".quad level_2 + {TABLE}",
+    ".balign 4096, 0",
+    "level_2:",
+    ".quad 0",
+    ".quad {TEXT} + 0x40200000",
+    ".quad {RODATA} + 0x40400000",
+    ".set address, 0x40600000",
+    ".rept 13",
+    ".quad {DATA} + address",
+    ".set address, address + 0x200000",
+    ".endr",
+    ".fill 511 - 16, 8, 0",
+    ".quad {ALIASES} + {TABLE}", // probes
+    ".balign 4096, 0",
+    vectors = sym vectors,
+    start_cpu = sym start_cpu,
+    STACKS = sym STACKS,
+    STACK_SIZE = const STACK_SIZE,
+    ALIASES = sym ALIASES, // probes
+    MAIR = const MAIR,
+    TCR = const TCR,
+    SCTLR = const SCTLR,
+    DEVICES = const DEVICE_BLOCK | NEVER_EXECUTE,
+    TABLE = const TABLE,
+    TEXT = const TEXT,
+    RODATA = const RODATA,
+    DATA = const DATA,
+);

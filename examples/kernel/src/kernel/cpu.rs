@@ -1,0 +1,61 @@
+//! The CPU: its number, its interrupt mask, and PSCI (Arm DEN 0022).
+
+use core::arch::asm;
+
+/// The number of CPUs, which are numbered by MPIDR_EL1.Aff0.
+pub const CPUS: usize = 4;
+
+/// Returns the number of this CPU. With interrupts unmasked, the caller may be on another one when this returns.
+#[inline(always)]
+pub fn number() -> usize {
+    let mpidr: usize;
+    // SAFETY: reads an identification register.
+    unsafe { asm!("mrs {}, mpidr_el1", out(reg) mpidr, options(nomem, nostack, preserves_flags)) };
+    mpidr % CPUS
+}
+
+/// Calls `action` with interrupts masked. The code stays on this CPU meanwhile.
+#[inline(always)]
+pub fn masked<T>(action: impl FnOnce() -> T) -> T {
+    let daif: u64;
+    // SAFETY: masking is always allowed. It is a barrier for the compiler.
+    unsafe { asm!("mrs {}, daif", "msr daifset, #0b0010", out(reg) daif, options(nostack, preserves_flags)) };
+    let result = action();
+    // SAFETY: restores the masks.
+    unsafe { asm!("msr daif, {}", in(reg) daif, options(nostack, preserves_flags)) };
+    result
+}
+
+/// Unmasks all interrupts and debug exceptions.
+pub fn unmask() {
+    // SAFETY: the callers have set up what the handlers use.
+    unsafe { asm!("msr daifclr, #0b1111", options(nostack, preserves_flags)) };
+}
+
+/// Waits for interrupts, which give the CPU to other tasks.
+pub fn idle() -> ! {
+    unmask();
+    loop {
+        // SAFETY: waits.
+        unsafe { asm!("wfi", options(nomem, nostack, preserves_flags)) };
+    }
+}
+
+/// Starts the CPU with this number.
+pub fn start(cpu: usize) {
+    unsafe extern "C" {
+        safe static start: u8;
+    }
+    let mut result: i64 = 0xc400_0003;
+    // SAFETY: CPU_ON. The entry expects the MMU off, as PSCI leaves it, and takes a stack that is the CPU's own. What it
+    // reads with the MMU off is the text, which was in memory before this CPU had caches.
+    unsafe {
+        asm!("hvc #0", inout("x0") result, in("x1") cpu, in("x2") &raw const start, in("x3") 0, clobber_abi("C"))
+    };
+    assert!(result == 0, "CPU {cpu} does not start: PSCI says {result}");
+}
+
+pub fn power_off() -> ! {
+    // SAFETY: SYSTEM_OFF, which does not return.
+    unsafe { asm!("hvc #0", in("x0") 0x8400_0008_u64, options(noreturn)) }
+}

@@ -1,0 +1,69 @@
+//! The interrupts of each CPU: the GICv2 (Arm IHI 0048B), and the virtual timer.
+
+use core::arch::asm;
+
+const DISTRIBUTOR: usize = 0x800_0000;
+const GICD_CTLR: usize = DISTRIBUTOR;
+const GICD_ISENABLER0: usize = DISTRIBUTOR + 0x100;
+const GICD_SGIR: usize = DISTRIBUTOR + 0xf00;
+const INTERFACE: usize = 0x801_0000;
+const GICC_CTLR: usize = INTERFACE;
+const GICC_PMR: usize = INTERFACE + 0x4;
+const GICC_IAR: usize = INTERFACE + 0xc;
+const GICC_EOIR: usize = INTERFACE + 0x10;
+
+/// The interrupt of the virtual timer.
+pub const TIMER: u32 = 27;
+/// The software-generated interrupt by which a CPU holds the others.
+pub const HOLD: u32 = 0; // probes
+
+#[inline(always)]
+fn write(register: usize, value: u32) {
+    // SAFETY: the constants above are registers of the GIC, which is mapped as device memory.
+    unsafe { (register as *mut u32).write_volatile(value) };
+}
+
+/// Starts the distributor.
+pub fn start() {
+    write(GICD_CTLR, 1);
+}
+
+/// Starts the interface and the timer of this CPU.
+pub fn start_cpu() {
+    write(GICD_ISENABLER0, 1 << TIMER | 0xffff);
+    write(GICC_PMR, 0xff);
+    write(GICC_CTLR, 1);
+    next_tick();
+    // SAFETY: enables the timer (CNTV_CTL_EL0.ENABLE), whose interrupt has a handler.
+    unsafe { asm!("msr cntv_ctl_el0, {}", in(reg) 1_u64, options(nostack, preserves_flags)) };
+}
+
+/// Has the timer interrupt this CPU in a millisecond. Its request ends.
+pub fn next_tick() {
+    // SAFETY: sets the time of an interrupt that has a handler.
+    unsafe {
+        asm!(
+            "mrs {0}, cntfrq_el0", "udiv {0}, {0}, {1}", "msr cntv_tval_el0, {0}", "isb",
+            out(reg) _, in(reg) 1000_u64, options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Returns the number of the interrupt that is to be handled, which is then active.
+pub fn acknowledge() -> u32 {
+    // SAFETY: a register of the interface.
+    unsafe { (GICC_IAR as *const u32).read_volatile() }
+}
+
+/// Ends the interrupt that [`acknowledge`] has returned.
+#[inline(always)] // probes
+pub fn end(acknowledged: u32) {
+    write(GICC_EOIR, acknowledged);
+}
+
+/// Interrupts all other CPUs. They see the stores before this.
+pub fn interrupt_others(number: u32) {
+    // SAFETY: a barrier. Nothing else orders stores before the write to the device (Arm ARM, B2.3.12).
+    unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) };
+    write(GICD_SGIR, 0b01 << 24 | number);
+}

@@ -1,0 +1,105 @@
+//! The kernel: its start, and the work that its tasks do.
+
+mod boot;
+pub mod cpu;
+mod exception;
+pub mod gic;
+mod report;
+pub mod symbols;
+pub mod task;
+
+use core::hint::{black_box, spin_loop};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use talc::TalcLock;
+use talc::source::Claim;
+
+use crate::{demonstration, probes}; // probes
+pub use boot::DATA_PAGE; // probes
+use cpu::CPUS;
+pub use report::println;
+
+const HEAP_SIZE: usize = 16 << 20;
+static mut HEAP: [u8; HEAP_SIZE] = [0; HEAP_SIZE];
+
+// Interrupt handlers do not allocate. A task that is preempted with the lock held will run again.
+#[global_allocator]
+// SAFETY: only the allocator uses the array.
+static ALLOCATOR: TalcLock<spin::Mutex<()>, Claim> = TalcLock::new(unsafe { Claim::array(&raw mut HEAP) });
+
+/// Where each CPU enters the kernel, on the stack of its idle task, with interrupts masked.
+extern "C" fn start_cpu(cpu: usize) -> ! {
+    task::adopt(cpu);
+    probes::check_cpu(); // probes
+    gic::start_cpu();
+    static STARTED: AtomicUsize = AtomicUsize::new(0);
+    // Release, and the load acquires: `main` runs after each CPU has been set up.
+    STARTED.fetch_add(1, Ordering::Release);
+    if cpu == 0 {
+        symbols::init();
+        gic::start();
+        (1..CPUS).for_each(cpu::start);
+        while STARTED.load(Ordering::Acquire) < CPUS {
+            spin_loop();
+        }
+        task::spawn(main, 0);
+    }
+    cpu::idle()
+}
+
+const WORKERS: usize = 8;
+/// The number of workers that have ended, the number of their calls of [`collatz`], and the sum of what these returned.
+static ENDED: AtomicUsize = AtomicUsize::new(0);
+static CALLS: AtomicU64 = AtomicU64::new(0);
+static SUM: AtomicU64 = AtomicU64::new(0);
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// The first task.
+extern "C" fn main(_: usize) {
+    let placed = demonstration::place(); // probes
+    (0..WORKERS).for_each(|number| task::spawn(worker, number));
+    demonstration::place_and_remove(); // probes
+    STOP.store(true, Ordering::Relaxed);
+    while ENDED.load(Ordering::Acquire) < WORKERS {
+        spin_loop();
+    }
+    println(format_args!("{CPUS} CPUs ran {WORKERS} tasks and preempted them {} times", task::preemptions()));
+    let (calls, sum) = (CALLS.load(Ordering::Relaxed), SUM.load(Ordering::Relaxed));
+    println(format_args!("collatz: {calls} calls returned {sum} steps"));
+    demonstration::report(&placed); // probes
+    cpu::power_off()
+}
+
+/// Works until [`STOP`] is set.
+extern "C" fn worker(number: usize) {
+    let (mut calls, mut sum) = (0, 0);
+    while !STOP.load(Ordering::Relaxed) {
+        sum += collatz(black_box(number as u64 + digits(black_box(calls))));
+        calls += 1;
+    }
+    CALLS.fetch_add(calls, Ordering::Relaxed);
+    SUM.fetch_add(sum, Ordering::Relaxed);
+    // Release: `main` sees the two counts after it has seen this one.
+    ENDED.fetch_add(1, Ordering::Release);
+}
+
+/// Returns the number of steps from `n` to 1: an even number is halved, an odd one tripled and incremented.
+#[inline(never)]
+pub extern "C" fn collatz(mut n: u64) -> u64 {
+    let mut steps = 0;
+    while n > 1 {
+        n = if n.is_multiple_of(2) { n / 2 } else { 3 * n + 1 };
+        steps += 1;
+    }
+    steps
+}
+
+/// Returns the sum of the decimal digits of `n`.
+#[inline(never)]
+pub extern "C" fn digits(mut n: u64) -> u64 {
+    let mut sum = 0;
+    while n > 0 {
+        (sum, n) = (sum + n % 10, n / 10);
+    }
+    sum
+}
