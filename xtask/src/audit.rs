@@ -36,6 +36,8 @@ const ENGINE: &str = "audit/engine.toml";
 const VECTOR: &str = "audit/vector.toml";
 const RUNTIME: &str = "audit/runtime.toml";
 const TESTS: &str = "audit/tests.toml";
+/// The declarations of `examples/kernel`.
+const EXAMPLE: &str = "examples/kernel/audit.toml";
 /// More declarations, for profiles with which the compiler inlines less, or more.
 const PROFILES: &str = "audit/profiles.toml";
 
@@ -63,6 +65,8 @@ pub enum Image {
     Kernel,
     /// The on-target tests.
     Tests,
+    /// `examples/kernel`.
+    Example,
 }
 
 impl Image {
@@ -71,6 +75,7 @@ impl Image {
         match self {
             Self::Kernel => "audit::kernel",
             Self::Tests => "audit::tests",
+            Self::Example => "examples::kernel_is_closed",
         }
     }
 
@@ -79,6 +84,7 @@ impl Image {
         match self {
             Self::Kernel => "runtime",
             Self::Tests => "kprobes-tests",
+            Self::Example => "kprobes-kernel-example",
         }
     }
 
@@ -88,6 +94,7 @@ impl Image {
         match self {
             Self::Kernel => &[(ENGINE, true), (RUNTIME, true)],
             Self::Tests => &[(ENGINE, false), (VECTOR, true), (RUNTIME, false), (TESTS, true)],
+            Self::Example => &[(ENGINE, false), (VECTOR, false), (EXAMPLE, true)],
         }
     }
 }

@@ -73,6 +73,6 @@ pub fn report((kprobe, kretprobe): &Probes) {
         [("kprobe", &**kprobe, &COUNTS[0]), ("kretprobe", &**kretprobe, &COUNTS[1])]
     {
         let (total, missed) = (probe.hits(), probe.missed());
-        println(format_args!("{kind}: {total} hits, {hits:?} by CPU, {missed} missed, sum {sum:?}"));
+        println(format_args!("{kind}: {total} hits, {hits:?} by CPU, {missed} missed, values add up to {sum:?}"));
     }
 }

@@ -1,8 +1,12 @@
 //! A small kernel that can be probed: four CPUs, tasks that the timer preempts, the MMU on and the text read-only, on
 //! QEMU's `virt` machine.
 //!
-//! The kernel is the module `kernel`. The code for probes is the module `probes`, the lines that end in `// probes`, and
-//! the lines of `kernel.ld` that end in a comment `probes`.
+//! | module | what it is |
+//! |---|---|
+//! | `kernel` | the kernel: without the lines that are marked, it runs without probes |
+//! | `probes` | what the kernel tells the engine; with it belong the lines that end in `// probes`, and those of `kernel.ld` that end in a comment `probes` |
+//! | `patching` | what a kernel needs that changes its text; with it belong the lines that end in `// patching` |
+//! | `demonstration` | two kprobes and two kretprobes |
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
@@ -10,6 +14,8 @@
 mod demonstration;
 #[cfg(target_os = "none")]
 mod kernel;
+#[cfg(target_os = "none")]
+mod patching;
 #[cfg(target_os = "none")]
 mod probes;
 

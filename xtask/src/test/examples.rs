@@ -1,6 +1,7 @@
 //! Runs the examples, compares their output with their pages, and checks that they take no more lines for probes than
 //! they promise.
 
+mod kernel;
 mod mistakes;
 
 use std::{
@@ -26,15 +27,16 @@ use crate::{image, workspace};
 struct Example {
     name: &'static str,
     package: &'static str,
-    /// The most lines that a kernel like this needs for probes.
-    lines: usize,
+    /// The marks of lines, and the most lines that have each.
+    lines: &'static [(&'static str, usize)],
     /// Runs the image on a core.
     run: fn(&Path, &str) -> Result<Outcome, String>,
 }
 
-const EXAMPLES: [Example; 2] = [
-    Example { name: "minimal", package: "kprobes-minimal", lines: 50, run: prints },
-    Example { name: "console", package: "kprobes-console-example", lines: 150, run: answers },
+const EXAMPLES: [Example; 3] = [
+    Example { name: "minimal", package: "kprobes-minimal", lines: &[("probes", 50)], run: prints },
+    Example { name: "console", package: "kprobes-console-example", lines: &[("probes", 150)], run: answers },
+    Example { name: "kernel", package: kernel::PACKAGE, lines: kernel::LINES, run: kernel::counts },
 ];
 /// The cores that an example runs on: one with LSE and pointer authentication, and one without.
 const CORES: [&str; 2] = ["max", "cortex-a72"];
@@ -52,6 +54,10 @@ pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
 fn add_example(context: &BuildContext<'_, '_>, wanted: &Wanted, is_listing: bool, example: &'static Example) {
     let Example { name, package, run, .. } = example;
     add_one(context, wanted, is_listing, format!("examples::{name}_is_short"), || is_short(example));
+    if *package == kernel::PACKAGE {
+        let closed = || build(example).map_err(|error| format!("{error:#}")).and_then(|elf| kernel::is_closed(&elf));
+        add_one(context, wanted, is_listing, kernel::IS_CLOSED.test_name().into(), closed);
+    }
     let names = CORES.map(|core| (core, format!("examples::{name}_on_{}", core.replace('-', "_"))));
     let names: Vec<_> = names.into_iter().filter(|(_, name)| wanted.has(name)).collect();
     if is_listing || names.is_empty() {
@@ -93,53 +99,92 @@ fn read(path: &str) -> Result<String, String> {
     fs::read_to_string(workspace::root().join(path)).map_err(|error| format!("{path} cannot be read: {error}"))
 }
 
+/// Returns the output that the page of an example shows.
+fn shown(name: &str) -> Result<String, String> {
+    let page = read(&format!("examples/{name}/README.md"))?;
+    let (_, block) = page.split_once("```text\n").ok_or("the page shows no output")?;
+    let (shown, _) = block.split_once("```").ok_or("the output on the page has no end")?;
+    Ok(shown.to_owned())
+}
+
 /// Compares the output of an example with the block of its page.
 fn prints(elf: &Path, core: &str) -> Result<Outcome, String> {
-    let page = read("examples/minimal/README.md")?;
-    let (_, block) = page.split_once("```text\n").ok_or("the page shows no output")?;
-    let (expected, _) = block.split_once("```").ok_or("the output on the page has no end")?;
-    let printed = run(elf, core)?;
+    let expected = shown("minimal")?;
+    let printed = run(elf, core, 1)?;
     match printed == expected {
         true => Ok(Outcome::Passed),
         false => Err(format!("it prints\n{printed}\nand its page shows\n{expected}")),
     }
 }
 
-/// Plays the session of the example's page.
-fn answers(elf: &Path, core: &str) -> Result<Outcome, String> {
+/// Fills in the tables of an image, beside it, for a test on this core. Returns the path of the result.
+fn fill_in(elf: &Path, core: &str) -> Result<PathBuf, String> {
     let mut out = elf.as_os_str().to_owned();
     out.push(format!(".{core}"));
     let filled = image::fill_in(elf, out.as_ref()).map_err(|error| format!("{error:#}"))?;
     filled.ok_or("it has no room for its tables")?;
+    Ok(out.into())
+}
+
+/// Plays the session of the example's page.
+fn answers(elf: &Path, core: &str) -> Result<Outcome, String> {
+    let out = fill_in(elf, core)?;
     let page = read("examples/console/README.md")?;
     let session = Session::in_markdown(&page, "console").into_iter().next().ok_or("the page shows no session")??;
     let arguments = ["-machine", "virt", "-cpu", core, "-nic", "none", "-kernel"].map(OsString::from);
-    let arguments: Vec<_> = arguments.into_iter().chain([out]).collect();
+    let arguments: Vec<_> = arguments.into_iter().chain([out.into()]).collect();
     dialogue::converse(&arguments, TIMEOUT.as_secs(), &mut Player::new(session)).map(|()| Outcome::Passed)
 }
 
-/// Returns the output of an image on QEMU's virt machine with this core, after it has ended.
-fn run(elf: &Path, core: &str) -> Result<String, String> {
+/// Returns the output of an image on QEMU's virt machine with so many of this core, after it has ended.
+fn run(elf: &Path, core: &str, cpus: usize) -> Result<String, String> {
     let mut qemu = workspace::command("timeout");
     qemu.arg(TIMEOUT.as_secs().to_string()).args(["qemu-system-aarch64", "-machine", "virt", "-cpu", core]);
-    qemu.args(["-nographic", "-nic", "none", "-kernel"]).arg(elf);
+    qemu.args(["-smp", &cpus.to_string(), "-nographic", "-nic", "none", "-kernel"]).arg(elf);
     let captured = capture(&mut qemu, |_| {});
     captured.result.map_err(|sentence| captured.text.clone() + &sentence)?;
     Ok(captured.text.replace('\r', ""))
 }
 
-/// Counts the lines of an example that are for probes: the lines of the module `probes`, and the marked lines.
-fn is_short(Example { name, lines: most, .. }: &Example) -> Result<(), String> {
-    let (source, script) =
-        (read(&format!("examples/{name}/src/main.rs"))?, read(&format!("examples/{name}/{name}.ld"))?);
+/// Counts the lines of an example that have each mark: the marked lines, and those of the module that the mark names.
+fn is_short(Example { name, lines, .. }: &Example) -> Result<(), String> {
+    let (sources, script) = (sources(&workspace::root().join("examples").join(name).join("src"))?, script_of(name)?);
     let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
-    let module = source.lines().skip_while(|line| *line != "mod probes {").take_while(|line| *line != "}");
-    let lines = module.filter(is_code).count()
-        + source.lines().filter(|line| line.ends_with("// probes")).count()
-        + script.lines().filter(|line| line.ends_with("/* probes */")).count();
-    match lines {
-        0 => Err("it has nothing for probes".into()),
-        lines if lines <= *most => Ok(()),
-        _ => Err(format!("{lines} lines of it are for probes, of at most {most}")),
+    for (mark, most) in *lines {
+        let count = |(path, source): &(PathBuf, String)| {
+            if path.file_stem().is_some_and(|stem| stem == *mark) {
+                return source.lines().filter(is_code).count();
+            }
+            let (begin, end) = (format!("mod {mark} {{"), format!("// {mark}"));
+            let module = source.lines().skip_while(|line| *line != begin).take_while(|line| *line != "}");
+            module.filter(is_code).count() + source.lines().filter(|line| line.ends_with(&end)).count()
+        };
+        let of_script = script.lines().filter(|line| line.ends_with(&format!("/* {mark} */"))).count();
+        match sources.iter().map(count).sum::<usize>() + of_script {
+            0 => return Err(format!("it has nothing for {mark}")),
+            lines if lines <= *most => {}
+            lines => return Err(format!("{lines} lines of it are for {mark}, of at most {most}")),
+        }
     }
+    Ok(())
+}
+
+fn script_of(name: &str) -> Result<String, String> {
+    read(&format!("examples/{name}/{name}.ld"))
+}
+
+/// Returns the files in a directory, and in those below it, with their text.
+fn sources(directory: &Path) -> Result<Vec<(PathBuf, String)>, String> {
+    let failed = |error: std::io::Error| format!("{} cannot be read: {error}", directory.display());
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_dir() {
+            sources.extend(self::sources(&path)?);
+        } else {
+            let text = fs::read_to_string(&path).map_err(failed)?;
+            sources.push((path, text));
+        }
+    }
+    Ok(sources)
 }

@@ -8,7 +8,7 @@ use core::arch::global_asm;
 use super::exception::vectors;
 use super::start_cpu;
 use super::task::{STACK_SIZE, STACKS};
-use crate::probes::ALIASES; // probes
+use crate::patching::ALIASES; // patching
 
 /// MAIR_EL1: attribute 0 is Device-nGnRnE, attribute 1 is Normal, write-back, allocating.
 const MAIR: u64 = 0xff << 8;
@@ -28,7 +28,7 @@ const TEXT: u64 = BLOCK | READ_ONLY;
 const RODATA: u64 = BLOCK | READ_ONLY | NEVER_EXECUTE;
 const DATA: u64 = BLOCK | NEVER_EXECUTE;
 /// The descriptor of a page of data, without its address.
-pub const DATA_PAGE: u64 = DATA | 0b11; // probes
+pub const DATA_PAGE: u64 = DATA | 0b11; // patching
 
 global_asm!(
     // In: EL1, the MMU off, PSTATE.DAIF masked. QEMU has loaded the image, and zeroed what the file leaves out.
@@ -81,13 +81,13 @@ global_asm!(
     ".set address, address + 0x200000",
     ".endr",
     ".fill 511 - 16, 8, 0",
-    ".quad {ALIASES} + {TABLE}", // probes
+    ".quad {ALIASES} + {TABLE}", // patching
     ".balign 4096, 0",
     vectors = sym vectors,
     start_cpu = sym start_cpu,
     STACKS = sym STACKS,
     STACK_SIZE = const STACK_SIZE,
-    ALIASES = sym ALIASES, // probes
+    ALIASES = sym ALIASES, // patching
     MAIR = const MAIR,
     TCR = const TCR,
     SCTLR = const SCTLR,

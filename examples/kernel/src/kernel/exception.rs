@@ -3,6 +3,7 @@
 use core::arch::{asm, global_asm};
 
 use super::{gic, symbols, task};
+use crate::patching; // patching
 use crate::probes; // probes
 
 unsafe extern "C" {
@@ -80,8 +81,8 @@ extern "C" fn handle_interrupt(pc: usize) {
             gic::end(interrupt);
             task::preempt();
         }
-        gic::HOLD => probes::wait_while_held(interrupt), // probes
-        _ => {}                                          // The request is gone.
+        gic::HOLD => patching::wait_while_held(interrupt), // patching
+        _ => {}                                            // The request is gone.
     }
     probes::set_interrupted(0); // probes
 }

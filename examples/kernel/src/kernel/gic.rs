@@ -15,7 +15,7 @@ const GICC_EOIR: usize = INTERFACE + 0x10;
 /// The interrupt of the virtual timer.
 pub const TIMER: u32 = 27;
 /// The software-generated interrupt by which a CPU holds the others.
-pub const HOLD: u32 = 0; // probes
+pub const HOLD: u32 = 0; // patching
 
 #[inline(always)]
 fn write(register: usize, value: u32) {
@@ -56,7 +56,7 @@ pub fn acknowledge() -> u32 {
 }
 
 /// Ends the interrupt that [`acknowledge`] has returned.
-#[inline(always)] // probes
+#[inline(always)] // patching
 pub fn end(acknowledged: u32) {
     write(GICC_EOIR, acknowledged);
 }

@@ -8,14 +8,14 @@ mod report;
 pub mod symbols;
 pub mod task;
 
-use core::hint::{black_box, spin_loop};
+use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use talc::TalcLock;
 use talc::source::Claim;
 
 use crate::{demonstration, probes}; // probes
-pub use boot::DATA_PAGE; // probes
+pub use boot::DATA_PAGE; // patching
 use cpu::CPUS;
 pub use report::println;
 
@@ -48,11 +48,10 @@ extern "C" fn start_cpu(cpu: usize) -> ! {
 }
 
 const WORKERS: usize = 8;
-/// The number of workers that have ended, the number of their calls of [`collatz`], and the sum of what these returned.
-static ENDED: AtomicUsize = AtomicUsize::new(0);
-static CALLS: AtomicU64 = AtomicU64::new(0);
-static SUM: AtomicU64 = AtomicU64::new(0);
 static STOP: AtomicBool = AtomicBool::new(false);
+static ENDED: AtomicUsize = AtomicUsize::new(0);
+/// The number of calls of [`collatz`], the sum of their arguments, and the sum of what they returned.
+static CALLS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
 /// The first task.
 extern "C" fn main(_: usize) {
@@ -64,22 +63,23 @@ extern "C" fn main(_: usize) {
         spin_loop();
     }
     println(format_args!("{CPUS} CPUs ran {WORKERS} tasks and preempted them {} times", task::preemptions()));
-    let (calls, sum) = (CALLS.load(Ordering::Relaxed), SUM.load(Ordering::Relaxed));
-    println(format_args!("collatz: {calls} calls returned {sum} steps"));
+    let [calls, arguments, results] = CALLS.each_ref().map(|sum| sum.load(Ordering::Relaxed));
+    println(format_args!("collatz: {calls} calls, arguments add up to {arguments}, results to {results}"));
     demonstration::report(&placed); // probes
     cpu::power_off()
 }
 
 /// Works until [`STOP`] is set.
 extern "C" fn worker(number: usize) {
-    let (mut calls, mut sum) = (0, 0);
+    let (mut calls, mut arguments, mut results) = (0, 0, 0);
     while !STOP.load(Ordering::Relaxed) {
-        sum += collatz(black_box(number as u64 + digits(black_box(calls))));
-        calls += 1;
+        let argument = number as u64 + digits(calls);
+        (calls, arguments, results) = (calls + 1, arguments + argument, results + collatz(argument));
     }
-    CALLS.fetch_add(calls, Ordering::Relaxed);
-    SUM.fetch_add(sum, Ordering::Relaxed);
-    // Release: `main` sees the two counts after it has seen this one.
+    for (total, own) in CALLS.iter().zip([calls, arguments, results]) {
+        total.fetch_add(own, Ordering::Relaxed);
+    }
+    // Release: `main` sees the sums after it has seen this.
     ENDED.fetch_add(1, Ordering::Release);
 }
 

@@ -86,6 +86,7 @@ global_asm!(
     first = sym first,
 );
 
+#[expect(improper_ctypes, reason = "the assembly knows where the stack pointer is, and nothing else of a task")]
 unsafe extern "C" {
     fn task_switch<'a>(from: &'a Task, to: &Task) -> &'a Task;
     safe fn task_entry();

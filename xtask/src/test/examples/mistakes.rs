@@ -230,7 +230,7 @@ fn put(directory: &Path, name: &str, source: &str, script: &str) -> Result<(), S
 
 /// Runs a kernel, and checks that it prints `message`.
 fn prints_message(elf: &Path, message: &str) -> Result<Outcome, String> {
-    let printed = run(elf, "max")?;
+    let printed = run(elf, "max", 1)?;
     if printed.contains(message) {
         Ok(Outcome::Passed)
     } else {
