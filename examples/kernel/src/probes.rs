@@ -43,9 +43,12 @@ pub fn set_interrupted(pc: usize) {
     task::current().probes.pc.store(pc, Ordering::Relaxed);
 }
 
-pub fn task_ended(task: &Task) {
-    // SAFETY: the task has left its stack, and its slot begins anew.
-    unsafe { probe::task_exited(&task.probes.calls) };
+/// The task has left its stack, which is not used again before the caller returns.
+pub fn task_has_left(task: &Task, has_ended: bool) {
+    if has_ended {
+        // SAFETY: the task does not run, and its slot begins anew.
+        unsafe { probe::task_exited(&task.probes.calls) };
+    }
 }
 
 pub fn check_cpu() {

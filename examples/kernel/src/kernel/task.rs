@@ -176,10 +176,7 @@ fn schedule(state: u8) -> bool {
 
 /// Ends the switch from the task `left`, whose registers are saved, and whose stack is not in use.
 fn finish_switch(left: &Task) {
-    if left.state.load(Ordering::Relaxed) == FREE {
-        // probes
-        probes::task_ended(left); // probes
-    } // probes
+    probes::task_has_left(left, left.state.load(Ordering::Relaxed) == FREE); // probes
     unlock();
 }
 
