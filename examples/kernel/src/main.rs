@@ -3,9 +3,9 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `kernel` | the kernel: without the lines that are marked, it runs without probes |
-//! | `probes` | what the kernel tells the engine; with it belong the lines that end in `// probes`, and those of `kernel.ld` that end in a comment `probes` |
-//! | `patching` | what a kernel needs that changes its text; with it belong the lines that end in `// patching` |
+//! | `kernel` | the kernel: without the marked lines, it runs and has no probes |
+//! | `probes` | what the kernel tells the engine, with the lines that end in `// probes`, and one of `kernel.ld` |
+//! | `patching` | what a kernel needs that changes its text, with the lines that end in `// patching` |
 //! | `demonstration` | two kprobes and two kretprobes |
 
 #![cfg_attr(target_os = "none", no_std, no_main)]

@@ -11,6 +11,7 @@ unsafe extern "C" {
 }
 
 global_asm!(
+    ".section .text.vectors, \"ax\"",
     ".section .kprobes.text.vectors, \"ax\"", // probes
     ".balign 2048",
     ".global vectors",

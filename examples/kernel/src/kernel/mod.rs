@@ -58,6 +58,9 @@ extern "C" fn main(_: usize) {
     let placed = demonstration::place(); // probes
     (0..WORKERS).for_each(|number| task::spawn(worker, number));
     demonstration::place_and_remove(); // probes
+    while task::preemptions() < 100 {
+        spin_loop();
+    }
     STOP.store(true, Ordering::Relaxed);
     while ENDED.load(Ordering::Acquire) < WORKERS {
         spin_loop();
