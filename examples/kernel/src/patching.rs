@@ -22,7 +22,7 @@ pub fn with_alias(address: usize, write: &mut dyn FnMut(*mut u8)) {
         let index = 2 * cpu::number();
         let (page, offset) = (ALIASES_START + 4096 * index, address % 4096);
         ALIASES.0[index].store((address - offset) as u64 | DATA_PAGE, Ordering::Relaxed);
-        // SAFETY: barriers, after which the accesses below are translated by the descriptor (Arm ARM, D8.2.6).
+        // SAFETY: barriers, after which the accesses below are translated by the descriptor (Arm ARM, D8.17).
         unsafe { asm!("dsb ishst", "isb", options(nostack, preserves_flags)) };
         write((page + offset) as *mut u8);
         ALIASES.0[index].store(0, Ordering::Relaxed);
@@ -54,7 +54,7 @@ pub fn hold_others(action: &mut dyn FnMut()) {
         WAITING.store(0, Ordering::Relaxed);
         // Release: a CPU that goes on sees what `action` has done, and the zero that it may add to.
         RELEASES.fetch_add(1, Ordering::Release);
-        // SAFETY: the barrier completes the store before the event (Arm ARM, D1.6.1).
+        // SAFETY: the barrier completes the store before the event (Arm ARM, D1.6).
         unsafe { asm!("dsb ishst", "sev", options(nostack, preserves_flags)) };
     });
     IS_HOLDING.store(false, Ordering::Release);

@@ -1,7 +1,7 @@
 //! The first instructions of each CPU, and the translation tables.
 //!
 //! The kernel is mapped at its physical addresses, with a granule of 4 KiB and 39 bits of virtual address, so that the
-//! walk starts at level 1: a block of devices, then the table of level 2 for the RAM (Arm ARM, D8.3.1).
+//! walk starts at level 1: a block of devices, then the table of level 2 for the RAM (Arm ARM, D8.3).
 
 use core::arch::global_asm;
 
@@ -44,7 +44,7 @@ global_asm!(
     "msr mair_el1, x0",
     "ldr x0, ={TCR}",
     "msr tcr_el1, x0",
-    // The TLBs hold anything after a reset (D8.17.6). The ISB orders the registers above before the MMU.
+    // After a reset the TLBs may hold anything (Arm ARM, D8.17). The ISB orders the registers above before the MMU.
     "tlbi vmalle1",
     "dsb nsh",
     "isb",

@@ -63,7 +63,7 @@ pub fn end(acknowledged: u32) {
 
 /// Interrupts all other CPUs. They see the stores before this.
 pub fn interrupt_others(number: u32) {
-    // SAFETY: a barrier. Nothing else orders stores before the write to the device (Arm ARM, B2.3.12).
+    // SAFETY: a barrier. The interrupt is no memory access that a weaker one would order (Arm ARM, B2.3.12).
     unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) };
     write(GICD_SGIR, 0b01 << 24 | number);
 }
