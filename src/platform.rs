@@ -80,7 +80,8 @@ pub unsafe trait Platform {
     fn text() -> Range<usize>;
 
     /// Returns the virtual addresses of the function that contains the virtual address `address`; `None` if no known
-    /// function does.
+    /// function does. The instruction is then refused, unless its probe comes with the bounds of the function
+    /// ([`KprobeBuilder::within`](crate::probe::KprobeBuilder::within)).
     fn function(address: usize) -> Option<Range<usize>>;
 
     /// Returns whether there is data at any of these virtual addresses, which are those of a function or of one word

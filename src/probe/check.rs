@@ -135,6 +135,18 @@ impl Checker {
         }
     }
 
+    /// Checks how the instruction at the virtual address `address` would be probed if `function` is the function that
+    /// contains it. The checker then knows no function: what the caller says holds for this probe only.
+    pub(super) fn check_within(&mut self, address: usize, function: Range<usize>) -> Result<Site, ProbeError> {
+        if !self.is_in_text(&function, address) {
+            return Err(ProbeError::NoFunction { address });
+        }
+        self.look_over(function).map_err(|OutOfMemory| ProbeError::OutOfMemory { address })?;
+        let site = self.check(address);
+        self.function = 0..0;
+        site
+    }
+
     /// Returns whether `function`, which the kernel takes to contain `address`, does so, in whole words of the text. The
     /// words of the function are read, and kernels look functions up in tables that may be damaged.
     fn is_in_text(&self, function: &Range<usize>, address: usize) -> bool {

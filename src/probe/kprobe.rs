@@ -1,7 +1,7 @@
 //! Kprobes: handlers around one instruction.
 
 use alloc::vec::Vec;
-use core::ops::Deref;
+use core::ops::{Deref, Range};
 
 use super::hit::entry::ArgumentHandler;
 use super::hit::point::{Kind, Pre};
@@ -38,6 +38,8 @@ pub struct Kprobe(Registration);
 #[must_use = "a probe does nothing until it is registered"]
 pub struct KprobeBuilder {
     address: usize,
+    /// The beginning and the end of the function, if the caller has given them.
+    bounds: Option<(usize, usize)>,
     pre: Pre,
     post: Option<PostHandler>,
     data: usize,
@@ -51,6 +53,7 @@ impl Kprobe {
     pub const fn at(address: usize) -> KprobeBuilder {
         KprobeBuilder {
             address,
+            bounds: None,
             pre: Pre::Nothing,
             post: None,
             data: 0,
@@ -148,6 +151,23 @@ impl KprobeBuilder {
         self
     }
 
+    /// Takes `function` for the virtual addresses of the function that contains the instruction, instead of asking
+    /// [`Platform::function`](crate::platform::Platform::function). For kernels that do not know where their functions
+    /// begin and end.
+    ///
+    /// [`register`](Self::register) fails with [`ProbeError::NoFunction`] if the range does not begin and end at multiples
+    /// of 4, lies outside the text, or does not contain the instruction. All other checks are the same. The probe is not
+    /// [`Lean`](Mode::Lean) or [`Compiled`](Mode::Compiled), because these modes depend on the functions around this one.
+    ///
+    /// # Safety
+    ///
+    /// The range is a whole function, or larger: if control gets from a load-exclusive to the instruction other than by a call,
+    /// or if an instruction of its function reads it as data, that is in the range.
+    pub const unsafe fn within(mut self, function: Range<usize>) -> Self {
+        self.bounds = Some((function.start, function.end));
+        self
+    }
+
     /// Passes `word` to the handlers: [`Hit::data`](super::Hit::data).
     pub const fn data(mut self, word: usize) -> Self {
         self.data = word;
@@ -177,8 +197,8 @@ impl KprobeBuilder {
     }
 
     fn request(self) -> Request {
-        let Self { address, pre, post, data, insertion, enabled, fastest } = self;
-        let insertion = insertion.filter(|insertion| !insertion.snippet().is_of_returns());
-        Request { address, kind: Kind::Kprobe { pre, post }, data, insertion, enabled, fastest }
+        let Self { address, bounds, pre, post, data, insertion, enabled, fastest } = self;
+        let insertion = insertion.filter(|insertion| bounds.is_none() && !insertion.snippet().is_of_returns());
+        Request { address, bounds, kind: Kind::Kprobe { pre, post }, data, insertion, enabled, fastest }
     }
 }

@@ -177,7 +177,7 @@ impl KretprobeBuilder {
         let probe = fallible::boxed(ReturnProbe::new(function, entry, handler, pool));
         let kind = Kind::Return(AliasableBox::new(probe.map_err(|OutOfMemory| no_memory)?));
         let insertion = insertion.filter(|_| fastest >= Mode::Compiled);
-        Ok(Request { address: function, kind, data, insertion, enabled, fastest })
+        Ok(Request { address: function, bounds: None, kind, data, insertion, enabled, fastest })
     }
 }
 

@@ -94,6 +94,8 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) address: usize,
+    /// The beginning and the end of the function, if the kernel is not to be asked.
+    pub(super) bounds: Option<(usize, usize)>,
     pub(super) kind: Kind,
     pub(super) data: usize,
     /// The snippet that the stub may run instead of calling the handler.
@@ -300,7 +302,10 @@ impl Registry {
     /// Adds a probe, which is not armed yet, to the entry at its address, or to a new entry.
     fn add(&mut self, request: Request, checker: &mut Checker) -> Result<Registration, ProbeError> {
         let address = request.address;
-        let site = checker.check(address)?;
+        let site = match request.bounds {
+            Some((start, end)) => checker.check_within(address, start..end)?,
+            None => checker.check(address)?,
+        };
         if let Kind::Return(_) = request.kind {
             checker.check_entry(address)?;
         }
@@ -310,7 +315,7 @@ impl Registry {
     /// Adds a probe as [`add`](Self::add) does, at the checked `site`. Returns `None`, with nothing changed, if there
     /// is no memory.
     fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
-        let Request { address, mut kind, data, insertion, enabled, fastest } = request;
+        let Request { address, bounds: _, mut kind, data, insertion, enabled, fastest } = request;
         let lean_obstacle = match kind {
             Kind::Kprobe { pre: Pre::Entry(_), .. } | Kind::Return(_) => self.lean_obstacle(address, checker),
             Kind::Kprobe { .. } => None,

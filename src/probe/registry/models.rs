@@ -77,8 +77,15 @@ impl Registrar {
         word.set(());
         let kind = kind(self);
         let data = core::ptr::from_ref(word) as usize;
-        let request =
-            Request { address: self.address, kind, data, insertion: None, enabled: true, fastest: Mode::Simulated };
+        let request = Request {
+            address: self.address,
+            bounds: None,
+            kind,
+            data,
+            insertion: None,
+            enabled: true,
+            fastest: Mode::Simulated,
+        };
         let mut registration = self.registry.add(request, &mut Checker::locked()).unwrap();
         // Dropping it must not unregister the probe: it is in this registry, not in the global one.
         registration.state = State::Unregistered;

@@ -1,6 +1,6 @@
 //! Tests of checks that look at the words around an instruction.
 
-use super::computer::{Computer, NOP, RET, add};
+use super::computer::{Computer, FUNCTION, NOP, RET, add};
 use super::*;
 use crate::insn::Reason;
 use crate::text;
@@ -36,4 +36,31 @@ fn a_literal_is_no_instruction_also_where_its_load_is_probed() {
     assert!(check(function + 4).is_ok());
     assert!(check(function + 20).is_ok());
     load.unregister();
+}
+
+#[test]
+fn given_bounds_take_the_place_of_the_kernels() {
+    let computer = Computer::new();
+    // At the end of one function of the kernel, ldr x0, +8; its literal is in the next.
+    let mut words = [NOP; FUNCTION];
+    words[FUNCTION - 1] = 0x5800_0040;
+    let before = computer.function(3, &words);
+    let function = computer.function(4, &[NOP, add(1), add(2), RET]);
+    let register = |address: usize, bounds| {
+        // SAFETY: there is no load-exclusive, and the range that contains the literal contains its load.
+        unsafe { Kprobe::at(address).within(bounds) }.register().map(drop)
+    };
+    let (literal, end, text) = (function + 4, function + 16, crate::platform::text());
+    assert_eq!(Kprobe::at(literal).register().map(drop), Ok(()), "the load is not in this function of the kernel");
+    let refused = ProbeError::Data { address: literal, reader: Some(function - 4) };
+    assert_eq!(register(literal, before..end), Err(refused));
+    assert_eq!(register(end - 4, before..end), Ok(()));
+    assert_eq!(Kprobe::at(literal).register().map(drop), Ok(()), "the bounds were for one probe");
+    let address = function + 8;
+    for bounds in
+        [before..function, before + 2..end, before..end - 1, text.start - 4..end, before..text.end + 4, end..before]
+    {
+        assert_eq!(register(address, bounds), Err(ProbeError::NoFunction { address }));
+    }
+    computer.function(3, &[NOP; FUNCTION]);
 }
