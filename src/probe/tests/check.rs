@@ -55,7 +55,11 @@ fn given_bounds_take_the_place_of_the_kernels() {
     let refused = ProbeError::Data { address: literal, reader: Some(function - 4) };
     assert_eq!(register(literal, before..end), Err(refused));
     assert_eq!(register(end - 4, before..end), Ok(()));
-    assert_eq!(Kprobe::at(literal).register().map(drop), Ok(()), "the bounds were for one probe");
+    // SAFETY: as above.
+    let first = unsafe { Kprobe::at(end - 4).within(before..end) };
+    let both = Kprobe::register_all([first, Kprobe::at(literal)]).unwrap();
+    assert!(both.iter().all(Result::is_ok), "the bounds are for one probe");
+    drop(both);
     let address = function + 8;
     for bounds in
         [before..function, before + 2..end, before..end - 1, text.start - 4..end, before..text.end + 4, end..before]
