@@ -19,6 +19,7 @@ mod run;
 mod serial;
 mod setup;
 mod test;
+mod top;
 mod trace;
 mod workspace;
 
@@ -44,6 +45,8 @@ enum Command {
     Run(run::Options),
     /// Runs a program on the kernel, and prints its output alone, as text or as JSON.
     Trace(trace::Options),
+    /// Shows what a machine does while it does it: its functions, tasks and CPUs by their hits.
+    Top(top::Options),
     /// Records events into a file for `trace-cmd report`, KernelShark or Perfetto.
     Record(record::Options),
     /// Draws the stacks that a program counted, from the JSON output of `trace`.
@@ -165,6 +168,7 @@ fn execute(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(options) => run::run(&options).map(success),
         Command::Trace(options) => trace::trace(&options),
+        Command::Top(options) => top::top(&options),
         Command::Record(options) => record::record(&options),
         Command::Flamegraph(options) => flamegraph::flamegraph(&options).map(success),
         Command::Test(options) => test::test(&options),

@@ -117,7 +117,7 @@ impl ProgramOptions {
     }
 
     /// Returns the line to type at the console.
-    fn line(&self, program: &str) -> Result<String> {
+    pub fn line(&self, program: &str) -> Result<String> {
         let mut line = format!("trace -m -f {} ", if self.format == "json" { "json" } else { "text" });
         if let Some(keys) = self.keys {
             line += &format!("-k {keys} ");
@@ -368,16 +368,22 @@ pub fn is_interrupted() -> bool {
 
 /// Passes ^C on to the program on the machine. If it does not take the ^C, the next one ends this process.
 pub fn catch_interrupts() {
-    extern "C" fn note(_: libc::c_int) {
+    catch_signals(&[libc::SIGINT]);
+}
+
+/// Takes each of these signals for ^C.
+pub fn catch_signals(signals: &[libc::c_int]) {
+    extern "C" fn note(signal: libc::c_int) {
         if INTERRUPTS.fetch_add(1, Ordering::Relaxed) > 0 {
-            const STATUS: libc::c_int = 128 + libc::SIGINT;
             // SAFETY: `_exit` is async-signal-safe.
-            unsafe { libc::_exit(STATUS) };
+            unsafe { libc::_exit(128 + signal) };
         }
     }
     let note: extern "C" fn(libc::c_int) = note;
-    // SAFETY: the handler only accesses an atomic, and calls functions that are async-signal-safe.
-    unsafe { libc::signal(libc::SIGINT, note as libc::sighandler_t) };
+    for &signal in signals {
+        // SAFETY: the handler only accesses an atomic, and calls functions that are async-signal-safe.
+        unsafe { libc::signal(signal, note as libc::sighandler_t) };
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,322 @@
+//! Shows in the terminal what a machine does, while it does it: its functions, tasks and CPUs by their hits. A program on
+//! the machine counts, and ends with the view.
+
+mod model;
+mod program;
+mod state;
+mod view;
+
+use std::{
+    fs,
+    io::{self, IsTerminal},
+    mem,
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use kprobes_wire::mark::{Kind, Refusal};
+use ratatui::{
+    Terminal,
+    backend::Backend,
+    crossterm::event::{self, Event, KeyEvent, KeyEventKind},
+};
+
+use crate::{
+    boot,
+    remote::{Heard, Remote, Stopped, TURN},
+    trace::{ProgramOptions, REFUSED, STOPPED, catch_signals, is_interrupted},
+};
+use model::Model;
+use program::{KEYS, Plan};
+use state::{Action, Page, State};
+
+/// How often the screen is drawn if the machine says nothing.
+const REDRAW: Duration = Duration::from_millis(250);
+/// How often ^C is typed again while a program does not end.
+const RETRY: Duration = Duration::from_secs(2);
+/// How long a program may take to end with the view. Then the machine is ended with its probes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The functions to watch, and how.
+#[derive(clap::Args)]
+#[command(
+    after_help = "The exit status is 3 if the program that counts is refused, and 4 if the machine stops responding."
+)]
+pub struct Options {
+    #[command(flatten)]
+    boot: boot::Options,
+    #[command(flatten)]
+    top_options: TopOptions,
+}
+
+/// The functions to watch, and how.
+#[derive(clap::Args, Clone)]
+pub struct TopOptions {
+    /// The functions to watch: paths in which `*` and `?` stand for others. All that can be probed if none is given.
+    #[arg(value_name = "GLOB")]
+    pub globs: Vec<String>,
+    /// Runs this console command meanwhile. It begins again when the program does, for the callers of a function.
+    #[arg(short, value_name = "COMMAND")]
+    pub command: Option<String>,
+    /// How often the machine sends its counts, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    pub interval: u64,
+    /// Also times the calls, by return probes.
+    #[arg(long)]
+    pub time: bool,
+}
+
+/// Shows what a machine does until the user ends the view.
+pub fn top(options: &Options) -> Result<ExitCode> {
+    ensure!(
+        io::stdin().is_terminal() && io::stdout().is_terminal(),
+        "a live view needs a terminal; `cargo xtask trace` writes to files and pipes"
+    );
+    let mut top = Top::new(&options.top_options)?;
+    let target = options.boot.target()?;
+    catch_signals(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
+    let mut remote = Remote::start(&target, options.boot.timeout)?;
+    // A panic restores the terminal, too, and then drops `remote`: that ends the machine and its probes.
+    let mut terminal = ratatui::try_init().context("the terminal cannot be set up")?;
+    let outcome = top.run(&mut remote, &mut terminal, &mut typed);
+    ratatui::restore();
+    match outcome.and_then(|end| top.end(&mut remote).map(|()| end)) {
+        Ok(end) => {
+            remote.leave(target.farewell());
+            Ok(match end {
+                End::Quit => ExitCode::SUCCESS,
+                End::Refused(sentence) => {
+                    eprintln!("{sentence}");
+                    REFUSED.into()
+                }
+            })
+        }
+        Err(error) if error.is::<Stopped>() => {
+            eprintln!("xtask: {error:#}");
+            Ok(STOPPED.into())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns a key that was typed on the terminal, if there is one. What the screen shows makes no difference.
+fn typed(_screen: &str) -> Result<Option<KeyEvent>> {
+    while event::poll(Duration::ZERO).context("the terminal cannot be read")? {
+        match event::read().context("the terminal cannot be read")? {
+            Event::Key(key) if key.kind != KeyEventKind::Release => return Ok(Some(key)),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Why a view has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    Quit,
+    /// The program was refused, for this reason.
+    Refused(String),
+}
+
+/// What the machine does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It is at its prompt.
+    Idle,
+    /// The program is loaded, and its probes are placed.
+    Starting,
+    Counting,
+    /// ^C was typed at this time.
+    Ending(Instant),
+}
+
+/// A view of a machine.
+pub struct Top {
+    plan: Plan,
+    command: Option<String>,
+    model: Model,
+    state: State,
+    phase: Phase,
+    /// The program to start once the one before has ended.
+    next: Option<String>,
+    /// When the machine sent something last.
+    last_output: Instant,
+    refusal: Option<String>,
+}
+
+impl Top {
+    /// Creates a view, and checks that its program can be typed.
+    pub fn new(options: &TopOptions) -> Result<Self> {
+        let globs = if options.globs.is_empty() { vec!["*".into()] } else { options.globs.clone() };
+        let plan = Plan { globs, is_timed: options.time, interval: options.interval };
+        let first = plan.overview();
+        let top = Self {
+            model: Model::new(options.interval),
+            state: State::new(options.time),
+            command: options.command.clone(),
+            phase: Phase::Idle,
+            next: Some(first.clone()),
+            last_output: Instant::now(),
+            refusal: None,
+            plan,
+        };
+        top.options().line(&first)?;
+        Ok(top)
+    }
+
+    fn options(&self) -> ProgramOptions {
+        ProgramOptions {
+            format: "json".into(),
+            command: self.command.clone(),
+            keys: Some(KEYS),
+            no_warnings: true,
+            ..ProgramOptions::default()
+        }
+    }
+
+    /// Shows the machine, which is at its prompt, until the user ends the view. The program may still run then. `typed`
+    /// is given the text of the screen, and returns a key that was typed, if there is one.
+    pub fn run<B: Backend<Error: std::error::Error + Send + Sync + 'static>>(
+        &mut self,
+        remote: &mut Remote,
+        terminal: &mut Terminal<B>,
+        typed: &mut dyn FnMut(&str) -> Result<Option<KeyEvent>>,
+    ) -> Result<End> {
+        let mut drawn = None;
+        let mut screen = String::new();
+        loop {
+            let is_changed = self.turn(remote)?;
+            if let Some(sentence) = self.refusal.take() {
+                return Ok(End::Refused(sentence));
+            }
+            if is_changed || drawn.is_none_or(|drawn: Instant| drawn.elapsed() > REDRAW) {
+                self.state.activity = self.activity();
+                terminal.draw(|frame| {
+                    view::draw(frame, &self.state, &self.model);
+                    screen = view::text(frame.buffer_mut());
+                })?;
+                drawn = Some(Instant::now());
+            }
+            while let Some(key) = typed(&screen)? {
+                drawn = None;
+                match self.state.key(key, &self.model) {
+                    Some(Action::Quit) => return Ok(End::Quit),
+                    Some(Action::Enter(function)) => self.restart(remote, self.plan.detail(&function)),
+                    Some(Action::Back) => self.restart(remote, self.plan.overview()),
+                    Some(Action::Save) => self.state.message = save(&screen, Path::new(".")),
+                    None => {}
+                }
+            }
+            if is_interrupted() {
+                return Ok(End::Quit);
+            }
+        }
+    }
+
+    /// Ends the program, which takes its probes away.
+    pub fn end(&mut self, remote: &mut Remote) -> Result<()> {
+        self.next = None;
+        self.interrupt(remote);
+        let deadline = Instant::now() + PATIENCE;
+        while self.phase != Phase::Idle {
+            ensure!(Instant::now() < deadline, "the program has not ended; the machine is ended with its probes");
+            self.turn(remote)?;
+        }
+        self.model.losses.iter().for_each(|loss| eprintln!("{loss}"));
+        Ok(())
+    }
+
+    /// Ends the program, if one runs, and then starts this one.
+    fn restart(&mut self, remote: &Remote, program: String) {
+        self.next = Some(program);
+        self.model = Model::new(self.plan.interval);
+        self.interrupt(remote);
+    }
+
+    fn interrupt(&mut self, remote: &Remote) {
+        if self.phase != Phase::Idle {
+            remote.interrupt();
+            self.phase = Phase::Ending(Instant::now());
+        }
+    }
+
+    /// Starts the next program if it is its turn, and takes what the machine says, for a moment. Returns whether it says
+    /// anything.
+    fn turn(&mut self, remote: &mut Remote) -> Result<bool> {
+        match (self.phase, self.next.take()) {
+            (Phase::Idle, Some(program)) => {
+                // The program before has said at its end what it missed.
+                self.state.message += &mem::replace(&mut self.model, Model::new(self.plan.interval)).losses.join("; ");
+                remote.type_line(&self.options().line(&program)?)?;
+                (self.phase, self.last_output) = (Phase::Starting, Instant::now());
+            }
+            (Phase::Ending(since), next) => {
+                self.next = next;
+                if since.elapsed() > RETRY {
+                    self.interrupt(remote);
+                }
+            }
+            (_, next) => self.next = next,
+        }
+        let all = remote.hear(TURN)?;
+        let is_changed = !all.is_empty();
+        for heard in all {
+            match heard {
+                Heard::Marked(Kind::Output, text) => {
+                    for line in text.lines() {
+                        // A line may be damaged on its way. The interval that it belongs to lacks it then.
+                        if let Err(error) = self.model.feed(line) {
+                            self.state.message = error.to_string();
+                        }
+                    }
+                    if matches!(self.phase, Phase::Starting | Phase::Idle) {
+                        self.phase = Phase::Counting;
+                    }
+                    self.last_output = Instant::now();
+                }
+                // It was stopped before it started.
+                Heard::Marked(Kind::Refused, _) if matches!(self.phase, Phase::Ending(_)) => {}
+                Heard::Marked(Kind::Refused, text) => {
+                    let sentence = Refusal::parse(&text).sentence.to_string();
+                    if self.state.page == Page::Callers {
+                        self.state.leave();
+                        self.state.message = sentence;
+                        self.next = Some(self.plan.overview());
+                    } else {
+                        self.refusal = Some(sentence);
+                    }
+                }
+                Heard::Marked(Kind::Failed, _) => self.state.message = "the command is refused".into(),
+                Heard::Marked(..) | Heard::Line(_) => {}
+                Heard::Prompt => self.phase = Phase::Idle,
+            }
+        }
+        Ok(is_changed)
+    }
+
+    /// Returns what the program does, if that is not counting.
+    fn activity(&self) -> String {
+        let silence = self.last_output.elapsed();
+        match self.phase {
+            Phase::Starting => "placing probes".into(),
+            Phase::Ending(_) => "removing probes".into(),
+            Phase::Idle if self.next.is_none() => "ENDED: the command has ended".into(),
+            Phase::Counting if silence > Duration::from_millis(3 * self.plan.interval) => {
+                format!("silent for {} s", silence.as_secs())
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+/// Writes a screen to the first free file `top-N.txt` of a directory. Returns the message about it.
+fn save(screen: &str, directory: &Path) -> String {
+    let free = (1..).map(|number| directory.join(format!("top-{number}.txt"))).find(|path| !path.exists());
+    let path = free.unwrap_or_default();
+    match fs::write(&path, screen) {
+        Ok(()) => format!("written to {}", path.display()),
+        Err(error) => format!("{} cannot be written: {error}", path.display()),
+    }
+}
