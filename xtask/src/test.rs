@@ -27,6 +27,7 @@ mod serial;
 mod session;
 mod sessions;
 mod target;
+mod top;
 mod wanted;
 
 use std::{env, path::Path, process::ExitCode, thread};
@@ -60,7 +61,7 @@ const VARIABLES: [&str; 10] = [
 ];
 
 /// The modules of tests on the kernel image. They come after the configuration in a test's name.
-const KERNEL_MODULES: [&str; 5] = ["console::", "boot::", "network::", "card::", "record::"];
+const KERNEL_MODULES: [&str; 6] = ["console::", "boot::", "network::", "card::", "record::", "top::"];
 
 /// How many seconds an on-target test may take, unless the command line says otherwise.
 const SECONDS: u64 = 600;
@@ -211,6 +212,7 @@ fn add_images<'a>(pool: &Pool<'a>, targets: &'a Targets<'a>, audits: bool) {
                 targets.add_kernel(context, elf, image);
                 card::add(context, targets, image);
                 record::add(context, targets, image);
+                top::add(context, targets, image);
                 Ok(())
             });
         });

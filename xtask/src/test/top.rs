@@ -1,0 +1,162 @@
+//! Tests the live view on a machine: in this process, where the machine can be asked afterwards, and as a process of its
+//! own on a pseudo-terminal, which must be as before at the end.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs::File,
+    io::Read,
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Command, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use ratatui::{
+    Terminal,
+    backend::TestBackend,
+    crossterm::event::{KeyCode, KeyEvent},
+};
+use rustix::{
+    fs::{Mode, OFlags, open},
+    io::write,
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Termios, Winsize, tcgetattr, tcsetwinsize},
+};
+
+use super::{
+    pool::BuildContext,
+    report::Outcome,
+    select::{Demands, Trait},
+    target::{Candidate, Order, Targets},
+};
+use crate::{
+    remote::Remote,
+    top::{End, Top, TopOptions},
+};
+
+/// The functions to watch. The first is called most often, twice by each run of the second, in the workload.
+const FUNCTIONS: [&str; 2] = ["sha2::sha256::compress256", "runtime::workload::sha256::*"];
+/// A workload that does not end by itself.
+const WORKLOAD: &str = "run sha256 100000000";
+
+/// Adds the tests of the live view.
+pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel: &Path) {
+    let mut candidates = Vec::new();
+    for (index, named) in targets.configurations.iter().enumerate() {
+        let arguments = match named.arguments(kernel) {
+            Ok(arguments) => arguments,
+            Err(error) => return context.results.step_failed("top::machine", format!("{error:#}")),
+        };
+        let (seconds, board, kernel) = (targets.seconds, named.board.name.clone(), kernel.to_path_buf());
+        let live = move || live(&arguments, seconds).map_err(|error| format!("{error:#}"));
+        candidates.push(Candidate::new(index, "top::live".into(), Demands::on(&[Trait::Cpus]), live));
+        let terminal = move || terminal(&board, &kernel, seconds).map_err(|error| format!("{error:#}"));
+        candidates.push(Candidate::new(index, "top::terminal".into(), Demands::default(), terminal));
+    }
+    targets.begin(context, candidates, Order::Last);
+}
+
+/// Finds the function that is called most at the top, looks at its callers, and goes back. Then no probe is left.
+fn live(arguments: &Vec<OsString>, seconds: u64) -> Result<Outcome> {
+    let mut remote = Remote::start(arguments, seconds)?;
+    let mut top = Top::new(&TopOptions {
+        globs: FUNCTIONS.map(String::from).into(),
+        command: Some(WORKLOAD.into()),
+        interval: 200,
+        time: true,
+    })?;
+    let mut terminal = Terminal::new(TestBackend::new(100, 30))?;
+    // For each screen that is awaited: the texts of its fourth line, which is the first row; the texts of the rest; and
+    // the key to press then.
+    let steps: [(&[&str], &[&str], KeyCode); 5] = [
+        (&["sha2::sha256::compress256", " µs "], &["1 functions"], KeyCode::Char('2')),
+        (&["sha256/"], &["2 tasks"], KeyCode::Char('1')),
+        (&["sha2::sha256::compress256"], &["hits/s▾"], KeyCode::Enter),
+        (&["runtime::workload::sha256::digest"], &["callers of sha2::sha256::compress256", "p50 "], KeyCode::Esc),
+        (&["sha2::sha256::compress256", " µs "], &["3 CPUs"], KeyCode::Char('q')),
+    ];
+    let mut steps = steps.into_iter().peekable();
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    let end = top.run(&mut remote, &mut terminal, &mut |screen| {
+        let first = screen.lines().nth(3).unwrap_or_default();
+        let is_awaited = |(row, rest, _): &(&[&str], &[&str], KeyCode)| {
+            row.iter().all(|text| first.contains(text)) && rest.iter().all(|text| screen.contains(text))
+        };
+        ensure!(Instant::now() < deadline, "{:?} does not come after\n{screen}", steps.peek());
+        Ok(steps.next_if(is_awaited).map(|(_, _, key)| KeyEvent::from(key)))
+    })?;
+    ensure!(end == End::Quit && steps.next().is_none(), "{end:?}");
+    top.end(&mut remote)?;
+    let left = remote.ask("list")?;
+    ensure!(left.iter().any(|line| line.starts_with("memory: 0 instructions, 0 slots and 0 stubs")), "{left:?}");
+    Ok(Outcome::Passed)
+}
+
+/// Ends by ^C on a terminal of 80 by 24, and leaves it as it was. Without a terminal there is a sentence.
+fn terminal(board: &str, kernel: &Path, seconds: u64) -> Result<Outcome> {
+    let mut command = Command::new(env::current_exe()?);
+    command.args(["top", "--no-network", "--board", board, "--image"]).arg(kernel).args(FUNCTIONS);
+    command.args(["-c", WORKLOAD, "--interval", "200"]);
+    let refused = command.stdin(Stdio::null()).output()?;
+    let sentence = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(refused.status.code() == Some(1) && sentence.contains("a live view needs a terminal"), "{sentence}");
+
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).context("there is no pseudo-terminal")?;
+    grantpt(&master).and_then(|()| unlockpt(&master)).context("the pseudo-terminal cannot be used")?;
+    let slave = open(ptsname(&master, Vec::new())?, OFlags::RDWR | OFlags::NOCTTY, Mode::empty())?;
+    tcsetwinsize(&slave, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 })?;
+    let before = tcgetattr(&slave)?;
+    command.stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave.try_clone()?);
+    // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe functions may be
+    // called. Both are bare system calls, and making an error from errno allocates nothing.
+    unsafe {
+        // With the terminal of whoever runs the tests, the child would ask that for its size.
+        command.pre_exec(|| match libc::setsid() >= 0 && libc::ioctl(0, libc::TIOCSCTTY, 0) >= 0 {
+            true => Ok(()),
+            false => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let mut child = command.spawn()?;
+    let (sender, pieces) = mpsc::channel();
+    let mut reader = File::from(master.try_clone()?);
+    thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = reader.read(&mut buffer) {
+            if sender.send(buffer[..length].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    let (mut shown, mut is_ended) = (String::new(), false);
+    let status = loop {
+        match pieces.recv_timeout(Duration::from_millis(50)) {
+            Ok(bytes) => shown += &String::from_utf8_lossy(&bytes),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(status) = child.try_wait()? {
+                    break status;
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break child.wait()?,
+        }
+        if !is_ended && shown.contains(FUNCTIONS[0]) && shown.contains("hits/s") {
+            write(&master, b"\x03")?;
+            is_ended = true;
+        }
+        if Instant::now() > deadline {
+            // The machine ends with the child.
+            child.kill()?;
+        }
+    };
+    let after = tcgetattr(&slave)?;
+    let modes = |modes: &Termios| (modes.input_modes, modes.output_modes, modes.control_modes, modes.local_modes);
+    ensure!(status.success(), "{status}: {shown:?}");
+    ensure!(modes(&before) == modes(&after), "the terminal has other modes than before");
+    let (enter, leave) = (shown.find("\x1b[?1049h"), shown.rfind("\x1b[?1049l"));
+    ensure!(enter.is_some() && enter < leave, "the screen is not restored: {shown:?}");
+    Ok(Outcome::Passed)
+}
