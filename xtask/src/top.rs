@@ -205,7 +205,7 @@ impl Top {
                     Some(Action::Quit) => return Ok(End::Quit),
                     Some(Action::Enter(function)) => self.restart(remote, self.plan.detail(&function)),
                     Some(Action::Back) => self.restart(remote, self.plan.overview()),
-                    Some(Action::Save) => self.state.message = save(&screen, Path::new(".")),
+                    Some(Action::Save) => self.state.message = save(&screen, Path::new("")),
                     None => {}
                 }
             }

@@ -60,40 +60,52 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel:
     targets.begin(context, candidates, Order::Last);
 }
 
-/// Finds the function that is called most at the top, looks at its callers, and goes back. Then no probe is left.
+/// A screen that is awaited: texts of its fourth line, which is the first row, and texts of the rest; and the key to press
+/// then.
+type Step = (&'static [&'static str], &'static [&'static str], KeyCode);
+
+/// Finds the function that is called most at the top, looks at its callers, and goes back. Then no probe is left. A
+/// workload that ends is counted to its end.
 fn live(arguments: &Vec<OsString>, seconds: u64) -> Result<Outcome> {
     let mut remote = Remote::start(arguments, seconds)?;
-    let mut top = Top::new(&TopOptions {
-        globs: FUNCTIONS.map(String::from).into(),
-        command: Some(WORKLOAD.into()),
-        interval: 200,
-        time: true,
-    })?;
-    let mut terminal = Terminal::new(TestBackend::new(100, 30))?;
-    // For each screen that is awaited: the texts of its fourth line, which is the first row; the texts of the rest; and
-    // the key to press then.
-    let steps: [(&[&str], &[&str], KeyCode); 5] = [
+    let steps: [Step; 5] = [
         (&["sha2::sha256::compress256", " µs "], &["1 functions"], KeyCode::Char('2')),
         (&["sha256/"], &["2 tasks"], KeyCode::Char('1')),
         (&["sha2::sha256::compress256"], &["hits/s▾"], KeyCode::Enter),
         (&["runtime::workload::sha256::digest"], &["callers of sha2::sha256::compress256", "p50 "], KeyCode::Esc),
         (&["sha2::sha256::compress256", " µs "], &["3 CPUs"], KeyCode::Char('q')),
     ];
-    let mut steps = steps.into_iter().peekable();
+    watch(&mut remote, WORKLOAD, &steps, seconds)?;
+    let steps: [Step; 1] =
+        [(&[" 2,000 ", " 0 ", "sha2::sha256::compress256"], &["ENDED", " 1,000 "], KeyCode::Char('q'))];
+    watch(&mut remote, "run sha256 1000", &steps, seconds)?;
+    Ok(Outcome::Passed)
+}
+
+/// Watches a workload until all steps are done. Then no probe is left.
+fn watch(remote: &mut Remote, workload: &str, steps: &[Step], seconds: u64) -> Result<()> {
+    let mut top = Top::new(&TopOptions {
+        globs: FUNCTIONS.map(String::from).into(),
+        command: Some(workload.into()),
+        interval: 200,
+        time: true,
+    })?;
+    let mut terminal = Terminal::new(TestBackend::new(100, 30))?;
+    let mut steps = steps.iter().peekable();
     let deadline = Instant::now() + Duration::from_secs(seconds);
-    let end = top.run(&mut remote, &mut terminal, &mut |screen| {
+    let end = top.run(remote, &mut terminal, &mut |screen| {
         let first = screen.lines().nth(3).unwrap_or_default();
-        let is_awaited = |(row, rest, _): &(&[&str], &[&str], KeyCode)| {
+        let is_awaited = |(row, rest, _): &&Step| {
             row.iter().all(|text| first.contains(text)) && rest.iter().all(|text| screen.contains(text))
         };
         ensure!(Instant::now() < deadline, "{:?} does not come after\n{screen}", steps.peek());
-        Ok(steps.next_if(is_awaited).map(|(_, _, key)| KeyEvent::from(key)))
+        Ok(steps.next_if(is_awaited).map(|(_, _, key)| KeyEvent::from(*key)))
     })?;
     ensure!(end == End::Quit && steps.next().is_none(), "{end:?}");
-    top.end(&mut remote)?;
+    top.end(remote)?;
     let left = remote.ask("list")?;
     ensure!(left.iter().any(|line| line.starts_with("memory: 0 instructions, 0 slots and 0 stubs")), "{left:?}");
-    Ok(Outcome::Passed)
+    Ok(())
 }
 
 /// Ends by ^C on a terminal of 80 by 24, and leaves it as it was. Without a terminal there is a sentence.

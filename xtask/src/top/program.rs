@@ -28,6 +28,7 @@ impl Plan {
     ///
     /// `@busy` is cleared once all else was printed. Until then intervals are skipped, and what they would have shown
     /// is part of the next one. So a slow line gets fewer intervals, and `@d` is never cleared before it was printed.
+    /// The last interval ends with the program.
     pub fn overview(&self) -> String {
         let (entries, interval) = (self.probes("kprobe"), self.interval);
         let (started, returns, times) = match self.is_timed {
@@ -46,7 +47,7 @@ impl Plan {
             "config = {{ print_maps_on_exit = false }} \
              {entries} {{ @h[func] = count(); @w[cpu, tid] = count();{started} }} {returns}\
              tracepoint:sched:sched_switch {{ @n[args.prev_pid] = args.prev_comm; }} \
-             interval:ms:{interval} {{ if (@busy) {{ return; }} @busy = 1; $sum = (uint64)0; $hit = 0; \
+             interval:ms:{interval}, END {{ if (@busy) {{ return; }} @busy = 1; $sum = (uint64)0; $hit = 0; \
              for ($k : @h) {{ $d = $k.1 - @l[$k.0]; \
              if ($d) {{ @d[$k.0, $k.1{times}] = $d; @l[$k.0] = $k.1; $sum += $d; $hit++; }} if ($hit == {HIT_FUNCTIONS}) {{ break; }} }} \
              printf(\"%d %d %d\\n\", elapsed, $sum, $hit); print(@d, {ROWS}); clear(@d); \
@@ -62,7 +63,7 @@ impl Plan {
              kprobe:\"{function}\" {{ @c[caller] = count(); @s[reg(\"sp\")] = nsecs; }} \
              kretprobe:\"{function}\" {{ $s = @s[reg(\"sp\")]; if ($s) {{ @t = hist(nsecs - $s, 1); }} \
              delete(@s[reg(\"sp\")]); }} \
-             interval:ms:{interval} {{ if (@busy) {{ return; }} @busy = 1; printf(\"%d 0 0\\n\", elapsed); \
+             interval:ms:{interval}, END {{ if (@busy) {{ return; }} @busy = 1; printf(\"%d 0 0\\n\", elapsed); \
              print(@c, {ROWS}); print(@t); printf(\"end\\n\"); clear(@busy); }}"
         )
     }
