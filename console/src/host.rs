@@ -132,8 +132,8 @@ pub unsafe trait SamplingClock: Sync {
     /// The reason why nothing can be sampled by them.
     fn coverage(&self, periods: &[Period]) -> Result<Coverage, Unsampled>;
 
-    /// Starts to sample every running CPU with each of `periods`, which are those of [`coverage`](Self::coverage). Called
-    /// by a task, with interrupts unmasked.
+    /// Starts to sample every running CPU with each of `periods`, which are those of [`coverage`](Self::coverage).
+    /// Called by a task, with interrupts unmasked.
     ///
     /// # Errors
     ///

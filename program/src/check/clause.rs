@@ -140,8 +140,8 @@ impl<'c, 's> Clause<'c, 's> {
         if self.bound.is_reached() { Err(span.error(Problem::Deep)) } else { Ok(()) }
     }
 
-    /// Returns whether `error` ends the check at once. While types are being inferred, and in code that never runs, only a
-    /// lack of memory does.
+    /// Returns whether `error` ends the check at once. While types are being inferred, and in code that never runs, only
+    /// a lack of memory does.
     fn ends_with(&self, error: &Error) -> bool {
         error.problem == Problem::OutOfMemory || !self.checker.is_learning() && !self.is_unreached
     }

@@ -226,7 +226,8 @@ impl<'a> Parser<'a> {
         Ok(Some(self.elsewhere(position, scope.outer)?))
     }
 
-    /// Checks that `given`, the parser for the argument of the parameter `name`, which is at `span`, has come to its end.
+    /// Checks that `given`, the parser for the argument of the parameter `name`, which is at `span`, has come to its
+    /// end.
     pub fn end_argument(&self, name: &str, given: &Parser<'_>, span: Span) -> Result<(), Error> {
         self.use_argument(name, span)?;
         given.ended()

@@ -243,9 +243,9 @@ pub(super) fn is_due() -> bool {
     COUNTING.here().load(Ordering::Relaxed) != 0 && pmovsclr_el0::read() & pmintenset_el1::read() != 0
 }
 
-/// Returns how often `count` events have happened since counter `counter` was prepared or this returned a number, if that
-/// is not 0. The rest of the events stay counted. The counter is [paused](Mode::Paused), and fast interrupts are masked.
-/// If the first of them happened more than 2³² events ago, the number is too small by what the counter lost.
+/// Returns how often `count` events have happened since counter `counter` was prepared or this returned a number, if
+/// that is not 0. The rest of the events stay counted. The counter is [paused](Mode::Paused), and fast interrupts are
+/// masked. If the first of them happened more than 2³² events ago, the number is too small by what the counter lost.
 pub(crate) fn overflows(counter: usize, count: u32) -> Option<u64> {
     let bit = 1 << counter;
     if pmovsclr_el0::read() & bit == 0 {
