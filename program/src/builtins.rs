@@ -2,6 +2,10 @@
 
 use kprobes_vm::code::{Builtin, Type};
 
+use crate::check::AGGREGATES;
+use crate::distance::nearest;
+use crate::error::Problem;
+
 const NUMBER: Type = Type::Integer { signed: false };
 
 /// A builtin.
@@ -54,6 +58,85 @@ pub(crate) const ROWS: [Row; 14] = [
 /// Returns whether this name may be written as a call without arguments, as bpftrace has it.
 pub(crate) fn is_callable(name: &str) -> bool {
     ROWS.iter().any(|row| row.name == name)
+}
+
+/// The functions that have a value and take arguments. What compiles them says which there are; these are suggested.
+pub(crate) const FUNCTIONS: [&str; 30] = [
+    "str",
+    "kaddr",
+    "ksym",
+    "line",
+    "reg",
+    "len",
+    "strlen",
+    "strstr",
+    "strcontains",
+    "has_key",
+    "find",
+    "macaddr",
+    "ntop",
+    "pton",
+    "offsetof",
+    "memcmp",
+    "bswap",
+    "buf",
+    "strftime",
+    "strncmp",
+    "getopt",
+    "sizeof",
+    "strcap",
+    "is_integer",
+    "is_unsigned_integer",
+    "is_ptr",
+    "is_str",
+    "is_array",
+    "is_literal",
+    "delete",
+];
+
+/// The actions: calls without a value. As with the functions, these are suggested.
+pub(crate) const ACTIONS: [&str; 14] = [
+    "printf",
+    "errorf",
+    "warnf",
+    "time",
+    "print",
+    "clear",
+    "zero",
+    "delete",
+    "exit",
+    "unwatch",
+    "assert",
+    "assert_str",
+    "static_assert",
+    "fail",
+];
+
+/// The other builtins that are a word.
+const WORDS: [&str; 2] = ["kstack", "args"];
+
+/// The words that begin a statement.
+const KEYWORDS: [&str; 9] = ["if", "else", "unroll", "while", "for", "break", "continue", "let", "return"];
+
+/// Returns all words of a clause: builtins, functions and keywords, each with what follows it, a `(` or nothing.
+pub fn words() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let functions = FUNCTIONS.iter().chain(&ACTIONS).chain(&AGGREGATES);
+    values().chain(KEYWORDS).map(|name| (name, "")).chain(functions.map(|&name| (name, "(")))
+}
+
+fn values() -> impl Iterator<Item = &'static str> {
+    ROWS.iter().map(|row| row.name).chain(WORDS)
+}
+
+/// Returns the problem with `name`, which is no value: the nearest one, otherwise that it is unknown.
+pub(crate) fn unknown_value(name: &str) -> Problem {
+    nearest(name, values(), 3).map_or(Problem::Word, |meant| Problem::Meant { meant })
+}
+
+/// Returns the problem with `name`, which is no function: the nearest one, otherwise that it is unknown.
+pub(crate) fn unknown_function(name: &str) -> Problem {
+    let functions = FUNCTIONS.iter().chain(&ACTIONS).chain(&AGGREGATES).copied();
+    nearest(name, functions, 3).map_or(Problem::Function, |meant| Problem::Meant { meant })
 }
 
 /// Returns the names of the builtins that an op loads; with `numbers`, only of those that are a number in every clause.

@@ -376,6 +376,11 @@ pub enum Problem {
     NoTarget,
     /// An expression statement without effect.
     Useless,
+    /// The name of a value, a function or a kind of probe is unknown, but near to one that there is.
+    Meant {
+        /// The name that there is.
+        meant: &'static str,
+    },
     /// An unknown word.
     Word,
     /// An unknown function.
@@ -722,6 +727,7 @@ impl fmt::Display for Problem {
             Self::Deep => "this is nested too deeply",
             Self::NoTarget => "only a $variable and a @map can be given a value",
             Self::Useless => "this expression has no effect",
+            Self::Meant { meant } => return write!(f, "this is unknown; did you mean `{meant}`?"),
             Self::Word => "this word is unknown",
             Self::Function => "this function is unknown",
             Self::Parentheses => "this is a function: its arguments follow in parentheses, as in strlen(comm) or count()",

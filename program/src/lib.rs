@@ -18,6 +18,7 @@
 //! | [`shortcut`] | names for usual programs |
 //! | [`error`] | what is wrong with a program, and where |
 //! | `builtins` | the builtins that are a word, a row for each |
+//! | [`distance`](mod@distance) | the nearest word to an unknown one |
 //! | `foreign` | bpftrace names that this language lacks, with the nearest replacement |
 //!
 //! # Use
@@ -38,6 +39,7 @@ pub mod builtins;
 pub mod check;
 pub mod checked;
 pub mod config;
+pub mod distance;
 pub mod error;
 mod foreign;
 pub mod report;

@@ -18,7 +18,7 @@ use crate::report::{self, Conversion, Piece, Shown};
 use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
 
 /// The aggregations.
-pub(super) const AGGREGATES: [&str; 9] = ["count", "sum", "avg", "min", "max", "stats", "hist", "lhist", "tseries"];
+pub(crate) const AGGREGATES: [&str; 9] = ["count", "sum", "avg", "min", "max", "stats", "hist", "lhist", "tseries"];
 
 impl Clause<'_, '_> {
     /// Returns the aggregation and its operand, if the call is an aggregation.

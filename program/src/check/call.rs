@@ -10,7 +10,7 @@ use super::action::AGGREGATES;
 use super::clause::Clause;
 use super::condition::longer;
 use super::value::{SIGNED, UNSIGNED, Value, constant, number};
-use crate::builtins::is_callable;
+use crate::builtins::{is_callable, unknown_function};
 use crate::checked::RustValue;
 use crate::config::StackMode;
 use crate::error::{Error, Problem, Span};
@@ -153,7 +153,7 @@ impl Clause<'_, '_> {
             (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
             (action, _) if self.is_action(action, span) => Err(span.error(Problem::NotAValue)),
             (builtin, _) if is_callable(builtin) => Err(span.error(Problem::ArgumentCount { least: 0, most: 0 })),
-            (unknown, _) => Err(name.span.error(foreign::value(unknown).unwrap_or(Problem::Function))),
+            (unknown, _) => Err(name.span.error(foreign::value(unknown).unwrap_or_else(|| unknown_function(unknown)))),
         }
     }
 

@@ -10,7 +10,7 @@ use kprobes_vm::store::Limits;
 use super::clause::Clause;
 use super::map::arithmetic;
 use super::value::{SIGNED, UNSIGNED, Value, constant, join, number};
-use crate::builtins::{BuiltinValue, ROWS};
+use crate::builtins::{BuiltinValue, ROWS, unknown_value};
 use crate::checked::RustValue;
 use crate::config::{Config, StackFormat, StackMode};
 use crate::error::{Error, Noun, Problem, Span};
@@ -379,7 +379,9 @@ impl Clause<'_, '_> {
         let called = Spanned { node: fallible::copy(name)?, span };
         let problem = match self.unrun(|clause| clause.action(&called, &[], span)) {
             // The parser has replaced all calls of `getopt`.
-            Err(Error { problem: Problem::Function, .. }) if name != "getopt" => Problem::Word,
+            Err(Error { problem: Problem::Function | Problem::Meant { .. }, .. }) if name != "getopt" => {
+                unknown_value(name)
+            }
             _ => Problem::Parentheses,
         };
         Ok(span.error(foreign::value(name).unwrap_or(problem)))

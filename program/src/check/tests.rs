@@ -28,9 +28,18 @@ fn refuses_body(body: &str, marks: &str, problem: Problem) {
 }
 
 #[test]
+fn the_functions_that_are_suggested_are_there() {
+    for (name, _) in crate::builtins::words().filter(|&(_, next)| next == "(") {
+        let marks = std::format!("      {}", "^".repeat(name.len()));
+        refuses_body(&std::format!("print({name});"), &marks, Problem::Parentheses);
+    }
+}
+
+#[test]
 fn words_and_functions_are_known_or_refused() {
     refuses_body("print(foo);", "      ^^^", Problem::Word);
-    refuses_body("print(argx);", "      ^^^^", Problem::Word);
+    refuses_body("print(argx);", "      ^^^^", Problem::Meant { meant: "args" });
+    refuses_body("prinf();", "^^^^^", Problem::Meant { meant: "printf" });
     refuses_body("foo();", "^^^", Problem::Function);
     refuses_body("print(foo(1));", "      ^^^", Problem::Function);
     refuses_body("print(arg8);", "      ^^^^", Problem::ArgumentNumber);

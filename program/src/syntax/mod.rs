@@ -30,7 +30,7 @@ use alloc::vec::Vec;
 
 pub use matching::{Glob, matches, numbered, plain_path, plain_pieces};
 pub use parameters::{Parameters, Sentence};
-pub use probe::can_watch;
+pub use probe::{After, KINDS, can_watch};
 pub use sampling::{HardwareEvent, Period};
 pub use tree::{
     Clause, Expression, ExpressionForm, MapDeclaration, MapReference, Operator, Probe, Program, Range, Setting,

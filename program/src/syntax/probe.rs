@@ -8,8 +8,47 @@ use fallible::OutOfMemory;
 use super::sampling;
 use super::token::{Cursor, number, time};
 use super::tree::{Probe, Spanned, Unit};
+use crate::distance::nearest;
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
+
+/// What follows the kind of a probe and its `:`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// Functions.
+    Function,
+    /// A static event.
+    Event,
+    /// Memory: a static or an address.
+    Memory,
+    /// A unit of time.
+    Period,
+    /// An event of the software.
+    Software,
+    /// An event of the hardware.
+    Hardware,
+}
+
+/// The kinds of probes with a `:`: their names, and what follows.
+pub const KINDS: [(&[&str], After); 11] = [
+    (&["kprobe", "k", "fentry", "f", "kfunc"], After::Function),
+    (&["kretprobe", "kr", "fexit", "fr", "kretfunc"], After::Function),
+    (&["return"], After::Function),
+    (&["insn"], After::Function),
+    (&["inline"], After::Function),
+    (&["tracepoint", "t", "rawtracepoint", "rt"], After::Event),
+    (&["watchpoint", "w"], After::Memory),
+    (&["profile", "p"], After::Period),
+    (&["interval", "i"], After::Period),
+    (&["software", "s"], After::Software),
+    (&["hardware", "h"], After::Hardware),
+];
+
+/// Returns the problem with `kind`, which is no kind of probe.
+fn unknown(kind: &str) -> Problem {
+    let known = KINDS.iter().filter_map(|(names, _)| names.first().copied());
+    nearest(kind, known, 3).map_or(Problem::ProbeKind, |meant| Problem::Meant { meant })
+}
 
 /// Returns the length of the name of a probe, in bytes: up to white space, `,`, `/`, `;` or `{` outside brackets and
 /// quotes. A `{` after `::` belongs to the name. The inner error is the offset of an unclosed bracket or quote.
@@ -220,7 +259,7 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
         "profile" | "p" => sampling::profile(rest.text).ok_or(rest.span().error(Problem::Profile)),
         "software" | "s" => sampling::software(rest.text).map_err(|problem| rest.span().error(problem)),
         "hardware" | "h" => sampling::hardware(rest.text).map_err(|problem| rest.span().error(problem)),
-        other => Err(kind.span().error(foreign::probe(other).unwrap_or(Problem::ProbeKind))),
+        other => Err(kind.span().error(foreign::probe(other).unwrap_or_else(|| unknown(other)))),
     }
 }
 

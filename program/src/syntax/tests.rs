@@ -232,7 +232,7 @@ fn types_of_types_are_not_nested_without_end() {
 
 #[test]
 fn probes_are_refused_where_they_are_wrong() {
-    refuses("kprob:f {}", "^^^^^", Problem::ProbeKind);
+    refuses("kprob:f {}", "^^^^^", Problem::Meant { meant: "kprobe" });
     refuses("f {}", "^", Problem::ProbeKind);
     refuses("kprobe: {}", "       ^", Problem::ProbeName);
     refuses("kprobe:f, {}", "          ^", Problem::ProbeKind);

@@ -6,7 +6,7 @@ use std::string::ToString;
 use crate::builtins::names;
 use crate::check::check;
 use crate::error::{Error, Problem};
-use crate::syntax::parse;
+use crate::syntax::{KINDS, parse};
 
 use super::machine::Image;
 
@@ -38,6 +38,27 @@ fn every_value_and_function_of_the_guide_is_known_or_refused_by_name() {
             .map(|program| error(&program).map(|error| error.problem));
         let is_known = !refused.iter().all(|problem| matches!(problem, Some(Problem::Word | Problem::Function)));
         assert!(is_known, "{name}: {refused:?}");
+    }
+}
+
+/// The words that are completed are words of the language, and the kinds kinds of probes.
+#[test]
+fn every_word_that_is_completed_is_known() {
+    for (name, end) in crate::builtins::words() {
+        let statements = if end.is_empty() {
+            [format!("print({name});"), format!("{name} {{ }}")]
+        } else {
+            [format!("{name}();"), format!("@ = {name}();")]
+        };
+        let refused = statements.map(|body| error(&format!("kretprobe:f {{ {body} }}")).map(|error| error.problem));
+        let is_unknown = |problem: &Option<Problem>| {
+            matches!(problem, Some(Problem::Word | Problem::Function | Problem::Meant { .. }))
+        };
+        assert!(!refused.iter().all(is_unknown), "{name}: {refused:?}");
+    }
+    for name in KINDS.iter().flat_map(|(names, _)| *names) {
+        let problem = parse(&format!("{name}:no {{ }}")).err().map(|error| error.problem);
+        assert!(!matches!(problem, Some(Problem::ProbeKind | Problem::Meant { .. })), "{name}: {problem:?}");
     }
 }
 

@@ -49,6 +49,7 @@ fn every_error_is_shown() {
         OutOfMemory,
         Empty,
         ProbeKind,
+        Meant { meant: "printf" },
         ProbeName,
         OpenBracket,
         Offset,
