@@ -17,6 +17,10 @@ pub struct Command {
     pub(crate) arguments: &'static str,
     pub(crate) help: &'static str,
     pub(crate) more: &'static str,
+    /// A line that runs the command; empty if its name is one.
+    pub(crate) example: &'static str,
+    /// The values of an argument, for completion.
+    pub(crate) values: &'static [&'static str],
     /// The last lines of help.
     pub(crate) options: Option<&'static (dyn fmt::Display + Sync)>,
     run: Run,
@@ -56,7 +60,7 @@ impl Command {
             HELP_COLUMN + help.len() <= HELP_WIDTH,
             "what a command does fits into the second half of a line of help"
         );
-        Self { name, arguments, help, more: "", options: None, run }
+        Self { name, arguments, help, more: "", example: "", values: &[], options: None, run }
     }
 
     /// Adds the lines that `help NAME` shows after the usual ones, each of up to 80 columns.
@@ -70,6 +74,24 @@ impl Command {
         Self { more, ..self }
     }
 
+    /// Adds a line that runs the command, for `help NAME`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the line has more than 80 columns.
+    #[must_use]
+    pub const fn example(self, example: &'static str) -> Self {
+        assert!(is_narrow(example), "no line of help is longer than 80 columns");
+        Self { example, ..self }
+    }
+
+    /// Adds the values that the tab key completes, for a first argument that is no name of the console's: see the module
+    /// `completion`.
+    #[must_use]
+    pub const fn values(self, values: &'static [&'static str]) -> Self {
+        Self { values, ..self }
+    }
+
     /// Adds the text that `help NAME` shows last.
     #[must_use]
     const fn options(self, options: &'static (dyn fmt::Display + Sync)) -> Self {
@@ -79,6 +101,7 @@ impl Command {
 
 static COMMANDS: [Command; 22] = [
     Command::new("trace", "[OPTIONS] PROGRAM", "run a program until ^C or the end of a command", trace::trace)
+        .example("trace 'kprobe:blk::* { @[func] = count(); }' -c console")
         .more(
             "PROGRAM: PROBE[, PROBE] [/PREDICATE/] { STATEMENTS } ...\n\
          PROBE: kprobe:GLOB kretprobe:GLOB return:GLOB kprobe:FUNC+OFFSET\n\
@@ -90,51 +113,64 @@ static COMMANDS: [Command; 22] = [
          \x20           clear(@MAP) zero(@MAP) delete(@MAP[KEYS]) exit()",
         )
         .options(&trace::Help),
-    Command::new("funccount", "GLOB [-c COMMAND]", "how often each function is called", trace::count_functions),
+    Command::new("funccount", "GLOB [-c COMMAND]", "how often each function is called", trace::count_functions)
+        .example("funccount blk::*"),
     Command::new(
         "funclatency",
         "GLOB [-c COMMAND]",
         "how long calls of each function take, in ns",
         trace::time_function,
-    ),
+    )
+    .example("funclatency blk::read"),
     Command::new(
         "stackcount",
         "FUNC [-c COMMAND]",
         "where a function is called from, and how often",
         trace::count_stacks,
-    ),
+    )
+    .example("stackcount blk::read"),
     Command::new("list-probes", "[-v] PROBES", "what a probe matches, as in kprobe:blk::*", trace::list_probes)
+        .example("list-probes -v kprobe:blk::*")
         .more("-v: with the arguments of each function, for use as args.NAME"),
     Command::new("list", "", "all probes, with their hits and misses", probes::list),
-    Command::new("ls", "[PATH]", "the files of Linux's tracefs", files::ls),
-    Command::new("cat", "PATH", "print a file", files::cat).more("cat trace N: the newest N hits"),
-    Command::new("echo", "TEXT > PATH", "write a line to a file; `>>` appends", files::echo).more(
-        "`>` overwrites, `>>` appends; quotes as in a shell; -n: without a newline;\n\
+    Command::new("ls", "[PATH]", "the files of Linux's tracefs", files::ls).example("ls events"),
+    Command::new("cat", "PATH", "print a file", files::cat).example("cat trace").more("cat trace N: the newest N hits"),
+    Command::new("echo", "TEXT > PATH", "write a line to a file; `>>` appends", files::echo)
+        .example("echo 'p:reads blk::read' >> kprobe_events")
+        .more(
+            "`>` overwrites, `>>` appends; quotes as in a shell; -n: without a newline;\n\
          -e: with escapes, as \\n, \\0101 and \\x41;\n\
          $?: 1 if the previous line was refused, otherwise 0",
-    ),
+        ),
     Command::new("mkdir", "PATH", "make instances/NAME, a trace of its own", files::mkdir)
+        .example("mkdir instances/second")
         .more("it has rings, settings and a tracer; the definitions of events are shared"),
-    Command::new("rmdir", "PATH", "remove instances/NAME", files::rmdir),
-    Command::new("clear", "trace", "discard the recorded hits", probes::clear),
-    Command::new("enable", "NAME", "arm an event again", probes::enable),
-    Command::new("disable", "NAME", "disarm an event; its counts stay", probes::disable),
+    Command::new("rmdir", "PATH", "remove instances/NAME", files::rmdir).example("rmdir instances/second"),
+    Command::new("clear", "trace", "discard the recorded hits", probes::clear).example("clear trace"),
+    Command::new("enable", "EVENT", "arm an event again", probes::enable).example("enable reads"),
+    Command::new("disable", "EVENT", "disarm an event; its counts stay", probes::disable).example("disable reads"),
     Command::new("why", "SYMBOL[+OFFSET]", "how an instruction is probed, or why not", why::why)
+        .example("why blk::read+8")
         .more("without OFFSET: a line for each instruction of the function"),
     Command::new("coverage", "[GLOB]", "how much of the image can be probed", coverage::coverage)
+        .example("coverage blk::*")
         .more("GLOB: as for symbols; without it, the whole image"),
     Command::new("everything", "[on|off]", "probe every instruction that can be probed", everything::everything)
+        .example("everything on")
         .more("on: probe all; off: remove these probes; no argument: their hits and misses"),
-    Command::new("symbols", "[-v] GLOB", "functions and statics by their names", symbols::symbols).more(
-        "GLOB: * matches any characters, ? one; without them: a part of the name\n\
+    Command::new("symbols", "[-v] GLOB", "functions and statics by their names", symbols::symbols)
+        .example("symbols blk::*")
+        .more(
+            "GLOB: * matches any characters, ? one; without them: a part of the name\n\
          -v: with the arguments of each function, and their types",
-    ),
+        ),
     Command::new("lines", "FUNC|FILE.rs", "lines of source that can be probed", source::lines)
+        .example("lines blk::read")
         .more("FUNC: its lines, with offsets; FILE.rs: its lines, with functions and offsets"),
     Command::new("console", "", "more commands until exit, while trace runs", session::lend)
         .more("as in trace PROGRAM -c console"),
     Command::new("exit", "", "leave the console that `console` began", session::exit),
-    Command::new("help", "[NAME]", "this list, or help for a command or a file", help::help),
+    Command::new("help", "[NAME]", "this list, or help for a command or a file", help::help).example("help trace"),
 ];
 
 /// Returns all commands: those of the console, then those of the kernel.

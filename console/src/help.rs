@@ -56,6 +56,12 @@ const _: () = {
     }
 };
 
+/// Returns the second word of the usage of the definition that begins with `letter`.
+pub(crate) fn place(letter: char) -> Option<&'static str> {
+    let (usage, ..) = DEFINITIONS.iter().find(|(usage, ..)| usage.starts_with(letter))?;
+    usage.split(' ').nth(1)
+}
+
 /// Runs the command `help [NAME]`.
 pub(crate) fn help(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let wanted = words.next();
@@ -97,6 +103,9 @@ pub(crate) fn describe(word: Word<'_>) -> Result<(), Failure> {
     };
     if !more.is_empty() {
         println!("{more}");
+    }
+    if let Some(example) = command.map(|command| command.example).filter(|example| !example.is_empty()) {
+        println!("Example: {example}");
     }
     if let Some(options) = command.and_then(|command| command.options) {
         println!("{options}");

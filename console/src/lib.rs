@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`host`], [`input`], `screen`, [`time`] | the kernel's services, and their use by the console |
 //! | [`session`], [`command`], `help` | from a line to its answer |
+//! | `completion` | what the tab key completes |
 //! | [`line_editor`], [`words`], [`shell`], `typed`, `lines` | reading lines and showing text, without a kernel |
 //! | [`symbol`], `types`, [`source_lines`], `paths`, [`nearest`], `prologue`, [`disassembly`] | facts about the image |
 //! | [`tracing`], [`files`], `instances` | events, the files of tracefs, and the traces that have them |
@@ -36,6 +37,8 @@ macro_rules! println {
 }
 
 pub mod census;
+#[cfg(any(target_os = "none", test))]
+mod completion;
 pub mod disassembly;
 pub mod files;
 pub mod line_editor;

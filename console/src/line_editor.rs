@@ -7,30 +7,46 @@
 //!
 //! | key | does |
 //! |---|---|
-//! | left, right, home or ^A, end or ^E | move in the line |
-//! | backspace, delete | remove a character |
-//! | ^U, ^K, ^W | remove everything before the cursor, everything after it, the word before it |
+//! | left or ^B, right or ^F, home or ^A, end or ^E | move in the line |
+//! | Alt-b or Ctrl-left, Alt-f or Ctrl-right | move by a word: letters and digits |
+//! | backspace, delete or ^D | remove a character |
+//! | ^U, ^K | remove everything before the cursor, everything after it |
+//! | ^W, Alt-backspace, Alt-d | remove the text up to a blank before the cursor, the word before it, the word after it |
+//! | ^Y | insert what one of these five removed last |
+//! | ^T | exchange the character before the cursor with the next one |
 //! | up or ^P, down or ^N | show an earlier or a later line |
+//! | Alt-. | insert the last word of the line before |
+//! | ^R | search the earlier lines for the text that follows; again: further back |
+//! | ^G or ^C while searching | show the line again that was being typed |
+//! | tab | complete the word before the cursor; a second one lists the names that it may become |
+//! | enter | end the line, or go on in a next row if a bracket or a quote is open |
 //! | ^C | discard the line |
 //! | ^L | clear the screen |
 //!
-//! A tab is a space. Other control characters, unknown escape sequences, invalid UTF-8 and characters that there is no
-//! room for ring the terminal's bell, and the line is refused when it ends. The refused line can be recalled as it was
-//! shown.
+//! Other control characters, unknown escape sequences, invalid UTF-8 and characters that there is no room for ring the
+//! terminal's bell, and the line is refused when it ends. The refused line can be recalled as it was shown.
 //!
 //! A long line takes several rows of the terminal. When a key first has to move back in such a line, the editor asks
-//! the terminal for the length of its rows. A peer that only sends lines is never asked. The key is held until the
-//! answer arrives. If other input arrives first, rows are assumed to have `USUAL_COLUMNS`. A line with more rows than
-//! the terminal is redrawn incorrectly.
+//! the terminal for the length of its rows. The key is held until the answer arrives. If other input arrives first,
+//! rows are assumed to have `USUAL_COLUMNS`. A line with more rows than the terminal is redrawn incorrectly.
+//!
+//! The same question tells apart a tab key and a tab in a text that is pasted or that a program sends. There, other
+//! input arrives before an answer, and the tab is a space. A tab at the start of a line or after a blank is a space, too,
+//! if nothing can be completed there. A peer that sends lines without tabs is never asked. It ends each line with a line
+//! feed, which never goes on in a next row, also after a carriage return: only a carriage return alone is the enter key.
+//! Each row of a line is edited, and recalled, by itself.
 
+mod candidates;
 mod keys;
 mod rows;
 
+use alloc::borrow::Cow;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use core::fmt::{self, Write};
 use core::mem;
 
+pub use candidates::Candidates;
 use fallible::{OutOfMemory, TryClone};
 use keys::{Key, Keys, Noise};
 use rows::{Cell, width};
@@ -52,6 +68,22 @@ const ERASE_TO_END: &str = "\x1b[J";
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 /// Asks for the cursor's position after moving it to the last column, then restores it.
 const ASK_FOR_COLUMNS: &str = "\x1b7\x1b[9999C\x1b[6n\x1b8";
+
+/// The prompt of the rows of a line after the first.
+const NEXT_ROW: &str = "> ";
+
+/// What the editor asks about the text in a line.
+pub trait Completer {
+    /// Finds the names that can stand in place of the word at the end of `before`, the line up to the cursor.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the names.
+    fn complete(&mut self, before: &str, found: &mut Candidates) -> Result<(), OutOfMemory>;
+
+    /// Returns whether a bracket or a quote in `line` is open, so that it goes on in a next row.
+    fn is_open(&mut self, line: &str) -> bool;
+}
 
 /// A reason for refusing a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,10 +123,23 @@ impl TryClone for Line {
     }
 }
 
+/// A search in the history.
+#[derive(Debug)]
+struct Search {
+    wanted: String,
+    /// The line from before the search, its cursor, and its index as in `LineEditor::shown`.
+    line: Line,
+    cursor: usize,
+    shown: usize,
+}
+
 /// The state of the line that is being typed.
 #[derive(Debug)]
 pub struct LineEditor {
     prompt: &'static str,
+    /// The earlier rows of the line, each with a line feed.
+    rows: String,
+    /// The row that is being typed.
     line: Line,
     /// The offset of the cursor, in bytes.
     cursor: usize,
@@ -103,8 +148,13 @@ pub struct LineEditor {
     columns: Option<usize>,
     /// The key that waits for the terminal's answer.
     held: Option<Key>,
-    /// Whether the terminal has been asked and has not answered.
-    is_asked: bool,
+    /// The number of questions that the terminal has not answered; for a peer that never answers, the maximum.
+    asked: u8,
+    /// Whether the last key was a tab that found several names.
+    is_ambiguous: bool,
+    search: Option<Search>,
+    /// The text that was removed last.
+    removed: String,
     history: VecDeque<String>,
     /// The index of the history line that is shown. The index after the last one is the line that is being typed.
     shown: usize,
@@ -118,12 +168,16 @@ impl LineEditor {
     pub fn new(prompt: &'static str) -> Self {
         Self {
             prompt,
+            rows: String::new(),
             line: Line::default(),
             cursor: 0,
             keys: Keys::default(),
             columns: None,
             held: None,
-            is_asked: false,
+            asked: 0,
+            is_ambiguous: false,
+            search: None,
+            removed: String::new(),
             history: VecDeque::new(),
             shown: 0,
             draft: Line::default(),
@@ -136,7 +190,16 @@ impl LineEditor {
     ///
     /// Returns the errors of `out`.
     pub fn start(&self, out: &mut dyn Write) -> fmt::Result {
-        out.write_str(self.prompt)
+        self.prompt().into_iter().try_for_each(|part| out.write_str(part))
+    }
+
+    /// Returns the parts of the prompt of the row.
+    fn prompt(&self) -> [&str; 3] {
+        match &self.search {
+            Some(search) => ["(reverse-i-search)`", &search.wanted, "': "],
+            None if self.rows.is_empty() => [self.prompt, "", ""],
+            None => [NEXT_ROW, "", ""],
+        }
     }
 
     /// Takes a byte, and shows its effect on `out`. If the byte ends a line, returns the line, or the reason for
@@ -145,7 +208,12 @@ impl LineEditor {
     /// # Errors
     ///
     /// Returns the errors of `out`.
-    pub fn feed(&mut self, byte: u8, out: &mut dyn Write) -> Result<Option<Result<String, Refusal>>, fmt::Error> {
+    pub fn feed(
+        &mut self,
+        byte: u8,
+        completer: &mut dyn Completer,
+        out: &mut dyn Write,
+    ) -> Result<Option<Result<String, Refusal>>, fmt::Error> {
         let (noise, key) = self.keys.feed(byte);
         match noise {
             Some(Noise::NotUtf8) => self.refuse(Refusal::NotUtf8, out)?,
@@ -153,24 +221,33 @@ impl LineEditor {
             None => {}
         }
         let Some(key) = key else { return Ok(None) };
-        if let Key::Column(column) = key {
-            match mem::take(&mut self.is_asked) {
-                true => self.columns = Some(usize::from(column).max(self.prompt.len() + 2)),
-                false => self.refuse(Refusal::NoKey, out)?,
+        let was_known = self.columns.is_some();
+        let mut held = self.held.take();
+        match (key, self.asked) {
+            (Key::Column(_), 0) => self.refuse(Refusal::NoKey, out)?,
+            (Key::Column(column), _) => {
+                self.asked -= 1;
+                self.columns = Some(usize::from(column).max(self.prompt.len() + 2));
             }
+            (_, _) if held == Some(Key::Tab) => held = Some(Key::Character(' ')),
+            _ => {}
         }
-        if let Some(held) = self.held.take() {
+        if held.is_some_and(|held| self.needs_columns(held)) {
             self.columns.get_or_insert(USUAL_COLUMNS);
-            self.leave_full_row(out)?;
-            self.press(held, out)?;
         }
-        if self.needs_columns(key) {
+        if !was_known && self.columns.is_some() {
+            self.leave_full_row(out)?;
+        }
+        if let Some(held) = held {
+            self.press(held, completer, out)?;
+        }
+        if key == Key::Tab || self.needs_columns(key) {
             self.held = Some(key);
-            self.is_asked = true;
+            self.asked = self.asked.saturating_add(1);
             out.write_str(ASK_FOR_COLUMNS)?;
             return Ok(None);
         }
-        self.press(key, out)
+        self.press(key, completer, out)
     }
 
     /// Marks the line as refused, and rings the bell. The first reason is kept.
@@ -183,19 +260,37 @@ impl LineEditor {
     fn needs_columns(&self, key: Key) -> bool {
         let is_at_end = self.cursor == self.line.text.len();
         let goes_back = match key {
-            Key::Enter | Key::Interrupt | Key::Column(_) => false,
-            Key::Character(_) => !is_at_end,
+            Key::Enter | Key::LineEnd | Key::LineEndAfterEnter | Key::Interrupt | Key::Column(_) => false,
+            Key::Character(_) | Key::Yank | Key::LastWord => !is_at_end,
             _ => true,
         };
+        let becomes_long = matches!(key, Key::Search | Key::Yank | Key::LastWord);
         // The 2 is room for one more character.
-        goes_back && self.columns.is_none() && self.prompt.len() + width(&self.line.text) + 2 > FEWEST_COLUMNS
+        let is_long = || becomes_long || self.prompt.len() + width(&self.line.text) + 2 > FEWEST_COLUMNS;
+        goes_back && self.columns.is_none() && is_long()
     }
 
-    fn press(&mut self, key: Key, out: &mut dyn Write) -> Result<Option<Result<String, Refusal>>, fmt::Error> {
+    fn press(
+        &mut self,
+        key: Key,
+        completer: &mut dyn Completer,
+        out: &mut dyn Write,
+    ) -> Result<Option<Result<String, Refusal>>, fmt::Error> {
+        if let Key::Column(_) = key {
+            // `feed` has handled this key.
+            return Ok(None);
+        }
+        let is_ambiguous = mem::take(&mut self.is_ambiguous);
+        if self.search.is_some() && self.search_for(key, out)? {
+            return Ok(None);
+        }
         let end = self.line.text.len();
         match key {
             Key::Character(character) => self.insert(character, out)?,
-            Key::Enter => return self.finish(out).map(Some),
+            Key::Tab => self.complete(completer, is_ambiguous, out)?,
+            Key::Enter if self.is_open(completer) => self.begin_row(out)?,
+            Key::LineEndAfterEnter if self.rows.is_empty() || end > 0 => {}
+            Key::Enter | Key::LineEnd | Key::LineEndAfterEnter => return self.finish(out).map(Some),
             Key::Interrupt => {
                 self.move_to(end, out)?;
                 out.write_str("^C\n")?;
@@ -204,11 +299,7 @@ impl LineEditor {
             }
             Key::ClearScreen => {
                 out.write_str(CLEAR_SCREEN)?;
-                self.start(out)?;
-                out.write_str(&self.line.text)?;
-                let cursor = mem::replace(&mut self.cursor, end);
-                self.leave_full_row(out)?;
-                self.move_to(cursor, out)?;
+                self.show_row(self.cursor, out)?;
             }
             Key::Left => self.move_to(self.before(), out)?,
             Key::Right => self.move_to(self.after_cursor(), out)?,
@@ -216,38 +307,112 @@ impl LineEditor {
             Key::End => self.move_to(end, out)?,
             Key::Backspace => self.remove(self.before(), self.cursor, out)?,
             Key::Delete => self.remove(self.cursor, self.after_cursor(), out)?,
-            Key::RemoveBefore => self.remove(0, self.cursor, out)?,
-            Key::RemoveAfter => self.remove(self.cursor, end, out)?,
-            Key::RemoveWord => self.remove(self.word_start(), self.cursor, out)?,
+            Key::WordLeft => self.move_to(self.word_before(), out)?,
+            Key::WordRight => self.move_to(self.word_after(), out)?,
+            Key::RemoveBefore => self.take(0, self.cursor, out)?,
+            Key::RemoveAfter => self.take(self.cursor, end, out)?,
+            Key::RemoveToBlank => self.take(self.blank_before(), self.cursor, out)?,
+            Key::RemoveWordBefore => self.take(self.word_before(), self.cursor, out)?,
+            Key::RemoveWordAfter => self.take(self.cursor, self.word_after(), out)?,
+            Key::Yank => {
+                let removed = mem::take(&mut self.removed);
+                let outcome = self.replace(self.cursor, &removed, out);
+                self.removed = removed;
+                outcome?;
+            }
+            Key::Transpose => self.transpose(out)?,
+            Key::LastWord => {
+                let last = self.history.back().and_then(|line| line.split_whitespace().next_back());
+                match last.map(fallible::copy) {
+                    Some(Ok(word)) => self.replace(self.cursor, &word, out)?,
+                    _ => out.write_str(BELL)?,
+                }
+            }
             Key::Previous => self.show(self.shown.wrapping_sub(1), out)?,
             Key::Next => self.show(self.shown + 1, out)?,
-            // `feed` has handled this key.
-            Key::Column(_) => {}
+            Key::Search => match self.line.try_clone() {
+                Ok(line) => {
+                    let Self { cursor, shown, .. } = *self;
+                    let search = Search { wanted: String::new(), line, cursor, shown };
+                    // Noise in a search refuses the line that is found.
+                    self.line.refusal = None;
+                    self.change(cursor, out, |editor| editor.search = Some(search))?;
+                }
+                Err(OutOfMemory) => out.write_str(BELL)?,
+            },
+            Key::Abort | Key::Column(_) => out.write_str(BELL)?,
         }
         Ok(None)
     }
 
-    /// Ends the line, and adds it to the history unless it is empty or equal to the newest line there.
+    /// Ends the line.
     fn finish(&mut self, out: &mut dyn Write) -> Result<Result<String, Refusal>, fmt::Error> {
         self.move_to(self.line.text.len(), out)?;
         out.write_char('\n')?;
-        let Line { text, refusal } = mem::take(&mut self.line);
-        if !text.trim().is_empty() && self.history.back() != Some(&text) {
-            // If there is no memory for the history, the line is still run, but cannot be recalled.
-            if let Ok(kept) = fallible::copy(&text)
-                && self.history.try_reserve(1).is_ok()
-            {
-                if self.history.len() == HISTORY_MAX {
-                    self.history.pop_front();
-                }
-                self.history.push_back(kept);
-            }
-        }
+        self.remember();
+        let Line { text: last, refusal } = mem::take(&mut self.line);
+        let mut line = mem::take(&mut self.rows);
         self.clear();
-        Ok(refusal.map_or(Ok(text), Err))
+        Ok(match refusal {
+            Some(refusal) => Err(refusal),
+            None if line.is_empty() => Ok(last),
+            None if line.try_reserve(last.len()).is_err() => Err(Refusal::OutOfMemory),
+            None => {
+                line.push_str(&last);
+                Ok(line)
+            }
+        })
+    }
+
+    /// Adds the row to the history unless it is empty or equal to the newest one there. If there is no memory, the row
+    /// cannot be recalled.
+    fn remember(&mut self) {
+        let text = &self.line.text;
+        if !text.trim().is_empty()
+            && self.history.back() != Some(text)
+            && let Ok(kept) = fallible::copy(text)
+            && self.history.try_reserve(1).is_ok()
+        {
+            if self.history.len() == HISTORY_MAX {
+                self.history.pop_front();
+            }
+            self.history.push_back(kept);
+        }
+    }
+
+    /// Returns the line up to byte `end` of the row.
+    fn line_to(&self, end: usize) -> Result<Cow<'_, str>, OutOfMemory> {
+        let row = &self.line.text[..end];
+        match self.rows.is_empty() {
+            true => Ok(row.into()),
+            false => fallible::format(format_args!("{}{row}", self.rows)).map(Cow::Owned),
+        }
+    }
+
+    /// Returns whether the line goes on in a next row, for which there is room.
+    fn is_open(&self, completer: &mut dyn Completer) -> bool {
+        let is_room = self.rows.len() + self.line.text.len() < LINE_MAX;
+        is_room && self.line_to(self.line.text.len()).is_ok_and(|line| completer.is_open(&line))
+    }
+
+    /// Begins the next row of the line.
+    fn begin_row(&mut self, out: &mut dyn Write) -> fmt::Result {
+        if self.rows.try_reserve(self.line.text.len() + 1).is_err() {
+            return out.write_str(BELL);
+        }
+        self.move_to(self.line.text.len(), out)?;
+        out.write_char('\n')?;
+        self.remember();
+        self.rows.push_str(&self.line.text);
+        self.rows.push('\n');
+        self.line.text.clear();
+        self.cursor = 0;
+        self.shown = self.history.len();
+        self.start(out)
     }
 
     fn clear(&mut self) {
+        self.rows = String::new();
         self.line = Line::default();
         self.draft = Line::default();
         self.cursor = 0;
@@ -256,7 +421,7 @@ impl LineEditor {
     }
 
     fn insert(&mut self, character: char, out: &mut dyn Write) -> fmt::Result {
-        if self.line.text.len() + character.len_utf8() > LINE_MAX {
+        if self.rows.len() + self.line.text.len() + character.len_utf8() > LINE_MAX {
             return self.refuse(Refusal::TooLong, out);
         }
         let behind = self.cursor + character.len_utf8();
@@ -276,6 +441,51 @@ impl LineEditor {
         self.redraw(place, self.cursor, behind, out)
     }
 
+    /// Replaces the text from `start` to the cursor. Rings the bell, and leaves the line as it is, if there is no room.
+    fn replace(&mut self, start: usize, text: &str, out: &mut dyn Write) -> fmt::Result {
+        let is_room = self.rows.len() + self.line.text.len() - (self.cursor - start) + text.len() <= LINE_MAX;
+        if !is_room || self.line.text.try_reserve(text.len()).is_err() {
+            return out.write_str(BELL);
+        }
+        let end = self.cursor;
+        if start == self.line.text.len() {
+            // Nothing is erased: the terminal's cursor may still be in the last column.
+            self.line.text.push_str(text);
+            self.cursor = self.line.text.len();
+            out.write_str(text)?;
+            return self.leave_full_row(out);
+        }
+        self.move_to(start, out)?;
+        let place = self.cell(start);
+        self.line.text.replace_range(start..end, text);
+        self.redraw(place, start, start + text.len(), out)
+    }
+
+    /// Removes the text from `start` to `end`, and keeps it. The cursor is between them.
+    fn take(&mut self, start: usize, end: usize, out: &mut dyn Write) -> fmt::Result {
+        if start == end {
+            return Ok(());
+        }
+        let Ok(removed) = fallible::copy(&self.line.text[start..end]) else { return out.write_str(BELL) };
+        self.removed = removed;
+        self.remove(start, end, out)
+    }
+
+    /// Exchanges the character before the cursor with the one at it, or the last two.
+    fn transpose(&mut self, out: &mut dyn Write) -> fmt::Result {
+        let at = if self.cursor == self.line.text.len() { self.before() } else { self.cursor };
+        let start = self.line.text[..at].char_indices().next_back().map_or(at, |(start, _)| start);
+        if start == at {
+            return out.write_str(BELL);
+        }
+        self.move_to(start, out)?;
+        let place = self.cell(start);
+        // There is room for the character that was just removed.
+        let second = self.line.text.remove(at);
+        self.line.text.insert(start, second);
+        self.redraw(place, start, at + second.len_utf8(), out)
+    }
+
     /// Removes the text from `start` to `end`. The cursor is between them.
     fn remove(&mut self, start: usize, end: usize, out: &mut dyn Write) -> fmt::Result {
         if start == end {
@@ -284,7 +494,7 @@ impl LineEditor {
         self.move_to(start, out)?;
         let place = self.cell(start);
         self.line.text.drain(start..end);
-        if self.line.text.is_empty() {
+        if self.line.text.is_empty() && self.rows.is_empty() {
             // Nothing is left of a line whose input was refused.
             self.line.refusal = None;
         }
@@ -319,7 +529,7 @@ impl LineEditor {
     /// Returns the cell in which the byte `at` of the line is shown. Without known columns, the whole line is in one
     /// row.
     fn cell(&self, at: usize) -> Cell {
-        Cell::of(&self.line.text, at, self.prompt.len(), self.columns.unwrap_or(usize::MAX))
+        Cell::of(self.prompt(), &self.line.text, at, self.columns.unwrap_or(usize::MAX))
     }
 
     /// Moves the terminal's cursor to the next row after a write to the last column. The terminal itself would stay
@@ -340,10 +550,114 @@ impl LineEditor {
         self.cursor + self.line.text[self.cursor..].chars().next().map_or(0, char::len_utf8)
     }
 
-    /// Returns the offset of the word before the cursor. Spaces between the word and the cursor belong to it.
-    fn word_start(&self) -> usize {
+    /// Returns the offset after the last blank before the cursor that a character follows.
+    fn blank_before(&self) -> usize {
         let before = self.line.text[..self.cursor].trim_end();
         before.rfind(' ').map_or(0, |space| space + 1)
+    }
+
+    /// Returns the offset of the word before the cursor.
+    fn word_before(&self) -> usize {
+        let before = self.line.text[..self.cursor].trim_end_matches(|c: char| !c.is_alphanumeric());
+        before.trim_end_matches(char::is_alphanumeric).len()
+    }
+
+    /// Returns the offset of the end of the word after the cursor.
+    fn word_after(&self) -> usize {
+        let after = self.line.text[self.cursor..].trim_start_matches(|c: char| !c.is_alphanumeric());
+        self.line.text.len() - after.trim_start_matches(char::is_alphanumeric).len()
+    }
+
+    /// Completes the word before the cursor, or lists the names that it may become if `is_again`.
+    fn complete(&mut self, completer: &mut dyn Completer, is_again: bool, out: &mut dyn Write) -> fmt::Result {
+        let mut found = Candidates::default();
+        let outcome = self.line_to(self.cursor).and_then(|before| completer.complete(&before, &mut found));
+        let (word, common) = (found.word(), found.common());
+        let is_after_blank = self.line.text[..self.cursor].chars().next_back().is_none_or(char::is_whitespace);
+        self.is_ambiguous = found.names().len() > 1;
+        if outcome.is_err() {
+            out.write_str(BELL)
+        } else if found.names().is_empty() && is_after_blank {
+            self.insert(' ', out)
+        } else if common.len() > word.len() && common.contains(word) {
+            self.replace(self.cursor - word.len(), common, out)
+        } else if self.is_ambiguous && is_again {
+            let cursor = self.cursor;
+            self.move_to(self.line.text.len(), out)?;
+            out.write_char('\n')?;
+            found.write(self.columns.unwrap_or(USUAL_COLUMNS), out)?;
+            self.show_row(cursor, out)
+        } else {
+            out.write_str(BELL)
+        }
+    }
+
+    /// Handles a key in a search. Returns `false` if the key ends the search, and then has its effect on the line found.
+    fn search_for(&mut self, key: Key, out: &mut dyn Write) -> Result<bool, fmt::Error> {
+        let Some(Search { wanted, cursor, .. }) = &self.search else { return Ok(false) };
+        // The text, and the index of the line before which it is searched.
+        let (wanted, end) = match key {
+            Key::Search => (fallible::copy(wanted), self.shown),
+            Key::Character(character) => (fallible::format(format_args!("{wanted}{character}")), self.shown + 1),
+            Key::Backspace => {
+                let last = wanted.char_indices().next_back().map_or(0, |(at, _)| at);
+                (fallible::copy(&wanted[..last]), self.history.len())
+            }
+            Key::Abort | Key::Interrupt => {
+                self.change(*cursor, out, |editor| {
+                    if let Some(Search { line, shown, .. }) = editor.search.take() {
+                        (editor.line, editor.shown) = (line, shown);
+                    }
+                })?;
+                return Ok(true);
+            }
+            _ => {
+                self.change(self.cursor, out, |editor| {
+                    if let Some(Search { line, shown, .. }) = editor.search.take()
+                        && shown == editor.history.len()
+                    {
+                        if editor.shown == shown {
+                            editor.line.refusal = line.refusal.or(editor.line.refusal);
+                        }
+                        editor.draft = line;
+                    }
+                })?;
+                return Ok(false);
+            }
+        };
+        let found = wanted.ok().filter(|wanted| wanted.len() <= LINE_MAX).and_then(|wanted| {
+            let mut earlier = self.history.iter().enumerate().take(end).rev();
+            let (index, at, text) = earlier.find_map(|(index, text)| Some((index, text.find(&wanted)?, text)))?;
+            Some((wanted, index, at, fallible::copy(text).ok()?))
+        });
+        match found {
+            None => out.write_str(BELL)?,
+            Some((wanted, index, at, text)) => self.change(at, out, |editor| {
+                let refusal = editor.line.refusal;
+                (editor.line, editor.shown) = (Line { text, refusal }, index);
+                if let Some(search) = &mut editor.search {
+                    search.wanted = wanted;
+                }
+            })?,
+        }
+        Ok(true)
+    }
+
+    /// Makes a change that the prompt depends on, and shows the row again with the cursor at `cursor`.
+    fn change(&mut self, cursor: usize, out: &mut dyn Write, change: impl FnOnce(&mut Self)) -> fmt::Result {
+        self.cell(self.cursor).go(Cell { row: 0, column: 0 }, out)?;
+        change(self);
+        out.write_str(ERASE_TO_END)?;
+        self.show_row(cursor, out)
+    }
+
+    /// Shows the prompt and the row from the terminal's cursor on, and moves to `cursor`.
+    fn show_row(&mut self, cursor: usize, out: &mut dyn Write) -> fmt::Result {
+        self.start(out)?;
+        out.write_str(&self.line.text)?;
+        self.cursor = self.line.text.len();
+        self.leave_full_row(out)?;
+        self.move_to(cursor, out)
     }
 
     /// Shows line `index` of the history. The line that is being typed has the index after the last one.

@@ -1,6 +1,7 @@
 //! Commands about events, probes and records.
 
 use aarch64_kprobes::probe::{self, Memory, ProbeInfo, ProbeKind};
+use kprobes_program::distance::nearest;
 use kprobes_trace::definition::{self, Command, synthetic};
 use kprobes_trace::errno::Errno;
 use kprobes_vm::counted::counted;
@@ -58,7 +59,7 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
             };
             controls.forget(events);
             match removed {
-                Ok(0) => Err(Failure::at(name, "there is no such event; `list` shows them")),
+                Ok(0) => Err(no_event(session, name, removal.event.as_deref().unwrap_or_default())),
                 Ok(_) => instances::follow(session).map_err(Failure::new),
                 Err(problem) => Err(Failure::at(name, problem)),
             }
@@ -137,14 +138,23 @@ pub(crate) fn clear(session: &mut Session, words: &mut Words<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Runs the command `enable NAME`.
+/// Runs the command `enable EVENT`.
 pub(crate) fn enable(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     set_enabled(session, words, true)
 }
 
-/// Runs the command `disable NAME`.
+/// Runs the command `disable EVENT`.
 pub(crate) fn disable(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     set_enabled(session, words, false)
+}
+
+/// Returns the failure for `name`, at this column of the line, which no event has.
+fn no_event(session: &Session, column: usize, name: &str) -> Failure {
+    let known = session.events.iter().map(|event| event.definition().event.as_str());
+    match nearest(name, known, 3) {
+        Some(meant) => Failure::at(column, format_args!("there is no such event; did you mean `{meant}`?")),
+        None => Failure::at(column, "there is no such event; `list` shows them"),
+    }
 }
 
 fn set_enabled(session: &mut Session, words: &mut Words<'_>, enabled: bool) -> Result<(), Failure> {
@@ -152,9 +162,9 @@ fn set_enabled(session: &mut Session, words: &mut Words<'_>, enabled: bool) -> R
     words.end()?;
     let (group, event) = definition::parse_event_name(name.text)
         .map_err(|error| Failure::at(name.column + error.column, error.problem))?;
-    let Session { controls, events, .. } = session;
+    let Session { controls, events, .. } = &mut *session;
     controls.set_enabled(events, group.as_deref(), Some(&event), enabled).map_err(|errno| match errno {
-        Errno::NotFound => name.failure("there is no such event; `list` shows them"),
+        Errno::NotFound => no_event(session, name.column, &event),
         _ => Failure::new(errno),
     })
 }

@@ -7,7 +7,7 @@ use fallible::OutOfMemory;
 use fallible::failing::{Heap, each_allocation, with_memory};
 
 use crate::files::path;
-use crate::line_editor::LineEditor;
+use crate::line_editor::{Candidates, Completer, LineEditor};
 use crate::lines::Lines;
 use crate::shell::Line;
 use crate::typed::{name, typed};
@@ -60,12 +60,62 @@ fn a_directory() {
     assert_eq!((names.len(), failures > 3), (2, true));
 }
 
+/// Completes a word to either of two names, and goes on after a `{`.
+struct Names;
+
+impl Completer for Names {
+    fn complete(&mut self, before: &str, found: &mut Candidates) -> Result<(), OutOfMemory> {
+        found.look_for(before)?;
+        ["trace_on", "trace_off"].iter().try_for_each(|name| found.offer(name, " "))
+    }
+
+    fn is_open(&mut self, line: &str) -> bool {
+        line.ends_with('{')
+    }
+}
+
+/// A key that there is no memory for leaves the line as it is, and rings the bell.
+#[test]
+fn a_key_is_not_obeyed_by_halves() {
+    for (keys, line, failing) in [
+        ("tr", "tr", "\t\x1b[24;80R"),
+        ("tr\t\x1b[24;80R", "trace_o", "\t\x1b[24;80R"),
+        ("tr\x12\x1b[24;80R", "tr", "t"),
+        ("tr", "tr", "\x15"),
+        ("tr", "tr", "\x1b."),
+        ("tr", "tr", "\x12\x1b[24;80R"),
+        ("tr {", "tr {", "\r"),
+    ] {
+        let mut failures = 0;
+        loop {
+            let mut editor = LineEditor::new("> ");
+            let mut feed = |memory: usize, keys: &str| {
+                let mut shown = String::with_capacity(1 << 12);
+                let mut read = keys.bytes().map(|key| with_memory(memory, || editor.feed(key, &mut Names, &mut shown)));
+                let line = read.find_map(|line| line.unwrap());
+                (line, shown.contains('\x07'))
+            };
+            feed(usize::MAX, "trace_or\r");
+            feed(usize::MAX, keys);
+            let (read, is_refused) = feed(failures, failing);
+            assert_eq!(read, None);
+            if !is_refused {
+                break;
+            }
+            assert_eq!(feed(usize::MAX, "\x06\n").0, Some(Ok(line.into())), "{failing:?} {failures}");
+            failures += 1;
+        }
+        assert!(failures > 0, "{failing:?}");
+    }
+}
+
 #[test]
 fn a_line_that_does_not_fit_is_refused_whole() {
     let mut editor = LineEditor::new("> ");
     let mut shown = String::with_capacity(1 << 10);
     let mut feed = |memory: usize, keys: &str| {
-        let mut read = keys.bytes().map(|key| with_memory(memory, || editor.feed(key, &mut shown).unwrap()));
+        let mut read =
+            keys.bytes().map(|key| with_memory(memory, || editor.feed(key, &mut Names, &mut shown).unwrap()));
         read.find_map(|line| line)
     };
     let refused = feed(0, "list\r").unwrap().unwrap_err();

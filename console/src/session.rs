@@ -118,30 +118,33 @@ impl fmt::Display for Lost {
     }
 }
 
-fn read_line(editor: &mut LineEditor) -> Result<String, Refusal> {
-    if !host().is_line_done() {
-        println!();
-    }
-    // The screen returns errors only while a command runs, and none runs now.
-    let _ = editor.start(&mut Screen::default());
-    loop {
-        if let Ok(Some(line)) = editor.feed(input::read_byte(), &mut Screen::default()) {
-            return line;
-        }
-    }
-}
-
 fn show(failure: &Failure, line: &str) {
     // The screen returns errors only while a command runs, and none runs now.
     let _ = failure.write(line, &mut Screen::default());
 }
 
 impl Session {
+    fn read_line(&mut self) -> Result<String, Refusal> {
+        if !host().is_line_done() {
+            println!();
+        }
+        // The session completes what is typed, so the editor is not a part of it meanwhile.
+        let mut editor = mem::replace(&mut self.editor, LineEditor::new(PROMPT));
+        // The screen returns errors only while a command runs, and none runs now.
+        let _ = editor.start(&mut Screen::default());
+        loop {
+            if let Ok(Some(line)) = editor.feed(input::read_byte(), self, &mut Screen::default()) {
+                self.editor = editor;
+                return line;
+            }
+        }
+    }
+
     /// Reads lines from the UART and runs them, until `is_over` is true after a line.
     fn converse(&mut self, is_over: impl Fn(&Self) -> bool) {
         let mut lost = input::lost();
         while !is_over(self) {
-            let line = read_line(&mut self.editor);
+            let line = self.read_line();
             let now = input::lost();
             match line {
                 _ if now != lost => self.refuse(&Failure::new(Lost(now - mem::replace(&mut lost, now)))),

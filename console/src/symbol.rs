@@ -4,6 +4,7 @@
 //! reported at any time: before the check, and without a valid table, there are no names, and addresses are shown as
 //! numbers.
 
+use alloc::borrow::Cow;
 use alloc::string::String;
 use core::fmt;
 use core::ops::Range;
@@ -72,6 +73,17 @@ pub(crate) fn table_address() -> usize {
 #[must_use]
 pub fn lookup(address: usize) -> Option<Symbol<'static>> {
     table()?.lookup(address as u64)
+}
+
+/// Returns the plain path of each function.
+pub(crate) fn plain_paths() -> impl Iterator<Item = Result<Cow<'static, str>, OutOfMemory>> {
+    let (paths, all) = (paths(), table().into_iter().flat_map(|table| table.iter()).enumerate());
+    all.filter(|(_, function)| function.size > 0).map(move |(number, function)| paths::of(paths, number, &function))
+}
+
+/// Returns the plain path of each static.
+pub(crate) fn static_paths() -> impl Iterator<Item = Result<String, OutOfMemory>> {
+    table().into_iter().flat_map(|table| table.statics()).map(|each| plain_path(each.name))
 }
 
 /// Returns the virtual address range of the function that contains the virtual address `address`.

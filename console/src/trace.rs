@@ -23,4 +23,4 @@ pub(crate) use command::{count_functions, count_stacks, time_function, trace};
 #[cfg(target_os = "none")]
 pub(crate) use listing::list_probes;
 #[cfg(target_os = "none")]
-pub(crate) use options::Help;
+pub(crate) use options::{Help, offer as offer_options};

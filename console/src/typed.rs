@@ -87,20 +87,20 @@ fn only_word(mut line: Line) -> Option<String> {
 }
 
 /// Splits `text` at the first `-c` that is a separate word, outside the strings and comments of a program.
-fn option(text: &str) -> Option<(&str, &str)> {
+pub(crate) fn option(text: &str) -> Option<(&str, &str)> {
     let mut rest = text;
     let mut follows_blank = false;
     while let Some(c) = rest.chars().next() {
         let at = text.len() - rest.len();
         let length = match c {
             '"' => string_length(rest).unwrap_or(rest.len()),
-            '/' if rest.starts_with("//") => rest.len(),
+            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
             '/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
             '-' if follows_blank
                 && let Some(command) = rest.strip_prefix("-c")
                 && (command.is_empty() || command.starts_with(char::is_whitespace)) =>
             {
-                return Some((text.get(..at)?.trim_end(), command.trim()));
+                return Some((text.get(..at)?.trim_end(), command.trim_start()));
             }
             _ => c.len_utf8(),
         };
@@ -134,12 +134,37 @@ pub fn without_quotes(line: &str) -> Result<String, OutOfMemory> {
 
 /// Splits `text` into the text in quotes at its start and what follows these quotes. Returns `None` if it does not begin
 /// with a quote, or if that is not closed.
-fn quoted(text: &str) -> Option<(&str, &str)> {
+pub(crate) fn quoted(text: &str) -> Option<(&str, &str)> {
     if let Some(inner) = text.strip_prefix('\'') {
         return inner.split_once('\'');
     }
     let length = text.starts_with('"').then(|| string_length(text))??;
     Some((text.get(1..length - 1)?, text.get(length..)?))
+}
+
+/// Returns whether `text` ends in quotes or, if it is a program, in brackets or a comment. An apostrophe in a word, as in
+/// `<&'a T>::f`, is no quote.
+pub(crate) fn is_unfinished(text: &str, is_program: bool) -> bool {
+    let (mut rest, mut depth, mut begins_word) = (text, 0_usize, true);
+    while let Some(c) = rest.chars().next() {
+        let length = match c {
+            '\'' if begins_word => rest.get(1..).and_then(|inner| inner.find('\'')).map(|end| end + 2),
+            '"' if begins_word || is_program => string_length(rest),
+            '/' if is_program && rest.starts_with("/*") => rest.find("*/").map(|end| end + 2),
+            '/' if is_program && rest.starts_with("//") => Some(rest.find('\n').unwrap_or(rest.len())),
+            '\\' if !is_program => Some(1 + rest.chars().nth(1).map_or(0, char::len_utf8)),
+            _ => Some(c.len_utf8()),
+        };
+        match c {
+            '{' | '(' | '[' if is_program => depth += 1,
+            '}' | ')' | ']' if is_program => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        let Some(behind) = length.and_then(|length| rest.get(length..)) else { return true };
+        begins_word = c.is_whitespace() || matches!(c, '\'' | '"');
+        rest = behind;
+    }
+    depth > 0
 }
 
 /// Returns the length of the string at the start of `text` with its quotes, in bytes; `None` if it is not closed.

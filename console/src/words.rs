@@ -153,7 +153,7 @@ impl Failure {
         Self { sentence: said(sentence), column: Some(column) }
     }
 
-    /// Writes the reason, with a caret below its place in `line`.
+    /// Writes the reason, with a caret below its place in `line`, of which only the row with this place is shown.
     ///
     /// # Errors
     ///
@@ -169,7 +169,9 @@ impl Failure {
             Some((at, _)) => (at, 0),
             None => (line.len(), column - line.chars().count()),
         };
-        writeln!(out, "  Command: {line}\n           {}{:beyond$}^", Indent(&line[..at]), "")
+        let start = line[..at].rfind('\n').map_or(0, |before| before + 1);
+        let row = line[start..].lines().next().unwrap_or_default();
+        writeln!(out, "  Command: {row}\n           {}{:beyond$}^", Indent(&line[start..at]), "")
     }
 }
 
@@ -265,6 +267,8 @@ mod tests {
             let caret = alloc::format!("error: no\n  Command: {wide}\n           {:blanks$}^\n", "");
             assert_eq!(shown(Failure::at(column, "no"), wide), caret);
         }
+        let rows = "echo 'a\nb c\nd'";
+        assert_eq!(shown(Failure::at(10, "no"), rows), "error: no\n  Command: b c\n             ^\n");
         let tabs = "\trun\t\u{1f4a5} x";
         let caret = alloc::format!("error: no\n  Command: {tabs}\n           \t   \t   ^\n");
         assert_eq!(shown(Failure::at(7, "no"), tabs), caret);

@@ -37,7 +37,7 @@ pub trait Uart {
 
     /// Types a line and the return key. Does not wait for the machine to take them.
     fn type_line(&self, line: &str) {
-        self.type_keys(format!("{line}\r").into_bytes());
+        self.type_keys(format!("{line}\n").into_bytes());
     }
 }
 

@@ -93,7 +93,7 @@ impl Remote {
 
     /// Types a line, and skips its echo in the output.
     pub fn type_line(&mut self, line: &str) -> Result<(), Stopped> {
-        self.type_keys(format!("{line}\r").into_bytes());
+        self.type_keys(format!("{line}\n").into_bytes());
         self.last_sign = Instant::now();
         // The console echoes the line.
         loop {

@@ -13,6 +13,7 @@ mod examples;
 mod flattened;
 mod garbage;
 mod host;
+mod keys;
 mod libtest;
 mod loader;
 mod miri;

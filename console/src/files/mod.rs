@@ -29,4 +29,4 @@ mod tracer;
 #[cfg(target_os = "none")]
 pub(super) use command::{cat, echo, ls, mkdir, rmdir, truncate};
 #[cfg(target_os = "none")]
-pub(super) use tracefs::describe;
+pub(super) use tracefs::{complete, describe};

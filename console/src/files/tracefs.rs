@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
+use kprobes_program::distance::nearest;
 use kprobes_trace::definition;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::options::Flag;
@@ -13,7 +14,9 @@ use kprobes_trace::text::ShowError;
 use super::path::{self, Fit};
 use super::table::{DEPTH, NODES, Node};
 use super::{ring, tracer};
+use crate::command;
 use crate::instances;
+use crate::line_editor::Candidates;
 use crate::session::Session;
 use crate::words::{Failure, Word};
 
@@ -212,6 +215,22 @@ pub(super) fn list(session: &mut Session, path: &str) -> Result<Vec<String>, Err
     })
 }
 
+/// Offers the files and directories whose paths begin with the word.
+pub(in super::super) fn complete(session: &mut Session, found: &mut Candidates) -> Result<(), OutOfMemory> {
+    let directory = found.word().rfind('/').map_or("", |end| &found.word()[..=end]);
+    let directory = fallible::copy(directory)?;
+    if look_for(session, &path::parts(&directory)?) != Ok(true) {
+        return Ok(());
+    }
+    let Ok(names) = list(session, &directory) else { return Err(OutOfMemory) };
+    for name in &names {
+        let path = fallible::format(format_args!("{directory}{name}"))?;
+        let is_directory = look_for(session, &path::parts(&path)?) == Ok(true);
+        found.offer(&path, if is_directory { "/" } else { " " })?;
+    }
+    Ok(())
+}
+
 /// Returns the names that a star stands for in the directory `parts`.
 fn stars(session: &Session, parts: &[&str]) -> Result<Vec<String>, OutOfMemory> {
     let events = session.events.iter().map(|event| event.definition());
@@ -245,7 +264,12 @@ pub(in super::super) fn describe(word: Word<'_>) -> Result<(), Failure> {
     let is_meant = |pattern: &str| if is_any_path { is_path(pattern) } else { is_last(pattern) };
     let mut found = NODES.iter().filter(|node| is_meant(node.path)).peekable();
     if found.peek().is_none() {
-        return Err(word.failure("no command and no file has this name; `help` lists commands, `ls` files"));
+        let names = NODES.iter().filter_map(|node| node.path.rsplit('/').find(|part| *part != "*"));
+        let known = names.chain(command::all().map(|command| command.name));
+        return Err(match nearest(word.text, known, 3) {
+            Some(meant) => word.failure(format_args!("no command and no file has this name; did you mean `{meant}`?")),
+            None => word.failure("no command and no file has this name; `help` lists commands, `ls` files"),
+        });
     }
     found.for_each(|Node { path, help, .. }| println!("{path}\n{help}"));
     Ok(())

@@ -6,9 +6,19 @@ use core::str;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Character(char),
+    /// A carriage return, which a keyboard sends.
     Enter,
+    /// A line feed, which ends a line of a peer that sends lines.
+    LineEnd,
+    /// A line feed right after a carriage return.
+    LineEndAfterEnter,
+    Tab,
     /// ^C.
     Interrupt,
+    /// ^G.
+    Abort,
+    /// ^R.
+    Search,
     /// ^L.
     ClearScreen,
     Left,
@@ -22,12 +32,31 @@ pub(super) enum Key {
     /// ^K.
     RemoveAfter,
     /// ^W.
-    RemoveWord,
+    RemoveToBlank,
+    /// Alt-backspace.
+    RemoveWordBefore,
+    /// Alt-d.
+    RemoveWordAfter,
+    /// Alt-b.
+    WordLeft,
+    /// Alt-f.
+    WordRight,
+    /// ^Y.
+    Yank,
+    /// ^T.
+    Transpose,
+    /// Alt-period.
+    LastWord,
     Previous,
     Next,
     /// The column of the cursor, in the answer to a request (DSR, ECMA-48, section 8.3.35).
     Column(u16),
 }
+
+/// The parameter of a sequence for a key that is pressed with Alt.
+const ALT: u16 = 3;
+/// The parameter of a sequence for a key that is pressed with Ctrl.
+const CONTROL: u16 = 5;
 
 /// The reason why bytes are no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +87,7 @@ enum State {
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     state: State,
-    /// Whether the last byte was a carriage return. A line feed right after it belongs to it.
+    /// Whether the last byte was a carriage return.
     returned: bool,
 }
 
@@ -73,6 +102,7 @@ impl Keys {
             State::Start => self.start(byte, returned),
             State::Character(bytes, length) if byte >= 0x80 => self.character(bytes, length, byte),
             State::Character(..) => (Some(Noise::NotUtf8), self.start(byte, false).1),
+            State::Escape if let Some(key) = with_alt(byte) => known(Some(key)),
             _ if byte < b' ' => (Some(Noise::NoKey), self.start(byte, false).1),
             State::Escape if byte == b'[' => self.continue_with(State::Control { first: 0, last: 0, is_first: true }),
             State::Escape if byte == b'O' => self.continue_with(State::Function),
@@ -92,6 +122,8 @@ impl Keys {
                     _ => None,
                 }),
                 b'R' if !is_first => known(Some(Key::Column(last))),
+                b'C' if matches!(last, ALT | CONTROL) => known(Some(Key::WordRight)),
+                b'D' if matches!(last, ALT | CONTROL) => known(Some(Key::WordLeft)),
                 _ => known(special(byte)),
             },
             State::Function => known(special(byte)),
@@ -106,23 +138,31 @@ impl Keys {
     /// Takes the first byte of a key. `returned` tells whether a carriage return precedes it.
     fn start(&mut self, byte: u8, returned: bool) -> (Option<Noise>, Option<Key>) {
         match byte {
-            b'\n' if returned => (None, None),
-            b'\r' | b'\n' => known(Some(Key::Enter)),
-            b'\t' => known(Some(Key::Character(' '))),
+            b'\n' if returned => known(Some(Key::LineEndAfterEnter)),
+            b'\n' => known(Some(Key::LineEnd)),
+            b'\r' => known(Some(Key::Enter)),
+            b'\t' => known(Some(Key::Tab)),
             b' '..=b'~' => known(Some(Key::Character(byte.into()))),
             0x08 | 0x7f => known(Some(Key::Backspace)),
             0x1b => self.continue_with(State::Escape),
             0x80.. => self.character([0; 4], 0, byte),
             _ => known(match byte | 0x40 {
                 b'A' => Some(Key::Home),
+                b'B' => Some(Key::Left),
                 b'C' => Some(Key::Interrupt),
+                b'D' => Some(Key::Delete),
                 b'E' => Some(Key::End),
+                b'F' => Some(Key::Right),
+                b'G' => Some(Key::Abort),
                 b'K' => Some(Key::RemoveAfter),
                 b'L' => Some(Key::ClearScreen),
                 b'N' => Some(Key::Next),
                 b'P' => Some(Key::Previous),
+                b'R' => Some(Key::Search),
+                b'T' => Some(Key::Transpose),
                 b'U' => Some(Key::RemoveBefore),
-                b'W' => Some(Key::RemoveWord),
+                b'W' => Some(Key::RemoveToBlank),
+                b'Y' => Some(Key::Yank),
                 _ => None,
             }),
         }
@@ -148,6 +188,18 @@ impl Keys {
 /// Returns `key`, or noise if it is `None`.
 fn known(key: Option<Key>) -> (Option<Noise>, Option<Key>) {
     (key.is_none().then_some(Noise::NoKey), key)
+}
+
+/// Returns the key that a terminal sends as ESC and `byte`.
+fn with_alt(byte: u8) -> Option<Key> {
+    Some(match byte {
+        b'b' => Key::WordLeft,
+        b'f' => Key::WordRight,
+        b'd' => Key::RemoveWordAfter,
+        0x08 | 0x7f => Key::RemoveWordBefore,
+        b'.' => Key::LastWord,
+        _ => return None,
+    })
 }
 
 /// Returns the key of a sequence that ends with `byte`.

@@ -21,11 +21,11 @@ pub(super) fn of(character: char) -> usize {
 }
 
 impl Cell {
-    /// Returns the cell of the character at byte `at` of `text`, or of the end of the text. The text begins after
-    /// `before` columns, in rows of `columns`. A character of two columns does not begin in the last column.
-    pub fn of(text: &str, at: usize, before: usize, columns: usize) -> Self {
-        let mut cell = Self { row: 0, column: before };
-        for character in text[..at].chars() {
+    /// Returns the cell of the character at byte `at` of `text`, or of the end of the text. The text follows the parts of
+    /// `prompt`, in rows of `columns`. A character of two columns does not begin in the last column.
+    pub fn of(prompt: [&str; 3], text: &str, at: usize, columns: usize) -> Self {
+        let mut cell = Self { row: 0, column: 0 };
+        for character in prompt.into_iter().chain([&text[..at]]).flat_map(str::chars) {
             cell = cell.with_room_for(of(character), columns);
             cell.column += of(character);
         }

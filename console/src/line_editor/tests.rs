@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use kprobes_random::Random;
 
-const PROMPT: &str = "> ";
+const PROMPT: &str = "$ ";
 
 /// The number of columns of the terminal.
 const COLUMNS: usize = 48;
@@ -106,8 +106,32 @@ impl Terminal {
         self.cursor.column = (column + width).min(self.columns - 1);
     }
 
-    fn text(&self) -> String {
-        self.rows.iter().flatten().map(String::as_str).collect()
+    fn text(&self, first: usize) -> String {
+        self.rows.iter().skip(first).flatten().map(String::as_str).collect()
+    }
+}
+
+/// Completes the word after the last blank from a few names, and goes on in a next row after a `{`.
+struct Names;
+
+const NAMES: [&str; 6] = ["trace ", "tracing_on ", "trace_pipe ", "events/", "b\u{e4}r(", "b\u{e4}ren("];
+
+impl Completer for Names {
+    fn complete(&mut self, before: &str, found: &mut Candidates) -> Result<(), OutOfMemory> {
+        found.look_for(before.rsplit(char::is_whitespace).next().unwrap_or_default())?;
+        if found.word().is_empty() {
+            return Ok(());
+        }
+        if let Some(count) =
+            found.word().strip_prefix("many").and_then(|rest| rest.split('-').next()?.parse::<usize>().ok())
+        {
+            return (0..count).try_for_each(|number| found.offer(&format!("many{count}-{number:05}"), " "));
+        }
+        NAMES.iter().try_for_each(|name| found.offer(name, ""))
+    }
+
+    fn is_open(&mut self, line: &str) -> bool {
+        line.matches('{').count() > line.matches('}').count()
     }
 }
 
@@ -142,7 +166,7 @@ impl Session {
     }
 
     fn feed(&mut self, byte: u8) {
-        if let Some(line) = self.editor.feed(byte, &mut self.terminal).unwrap() {
+        if let Some(line) = self.editor.feed(byte, &mut Names, &mut self.terminal).unwrap() {
             self.lines.push(line);
             assert_eq!(self.terminal.cursor.column, 0);
             self.terminal.rows.clear();
@@ -152,13 +176,17 @@ impl Session {
     }
 
     fn check(&self) {
-        let Self { editor: LineEditor { line, cursor, .. }, terminal, .. } = self;
-        assert!(line.text.len() <= LINE_MAX);
-        assert_eq!(terminal.text(), String::from(PROMPT) + &line.text);
+        let Self { editor, terminal, .. } = self;
+        let LineEditor { rows, line, cursor, .. } = editor;
+        assert!(rows.len() + line.text.len() <= LINE_MAX);
         let Cell { row, column } = terminal.cursor;
         // After a full row, the terminal's cursor stays in the last column.
         let shown = if terminal.is_full { Cell { row: row + 1, column: 0 } } else { Cell { row, column } };
-        assert_eq!(shown, Cell::of(&line.text, *cursor, PROMPT.len(), terminal.columns), "{line:?}");
+        let expected = Cell::of(editor.prompt(), &line.text, *cursor, terminal.columns);
+        // A list of names and earlier rows may precede the row.
+        let first = shown.row - expected.row;
+        assert_eq!(terminal.text(first), editor.prompt().concat() + &line.text);
+        assert_eq!(shown.column, expected.column, "{line:?}");
     }
 }
 
@@ -167,9 +195,9 @@ fn lines(bytes: &str) -> Vec<String> {
     Session::new().typed(bytes.as_bytes()).lines.into_iter().map(|line| line.expect(bytes)).collect()
 }
 
-/// Returns the result of typing `bytes` and a return key.
+/// Returns the result of sending `bytes` and a line feed.
 fn line(bytes: &[u8]) -> Result<String, Refusal> {
-    Session::new().typed(bytes).typed(b"\r").lines.pop().unwrap()
+    Session::new().typed(bytes).typed(b"\n").lines.pop().unwrap()
 }
 
 #[test]
@@ -190,7 +218,8 @@ fn editing_inside_a_line() {
     assert_eq!(lines("xabc\x01\x1b[3~\r"), ["abc"]);
     assert_eq!(lines("ab\x1b[D\x1b[D\x1b[D\x1b[C\x1b[C\x1b[Cc\r"), ["abc"]);
     assert_eq!(lines("\x08\x7f\x1b[3~a\r"), ["a"]);
-    assert_eq!(lines("a\tb\r"), ["a b"]);
+    assert_eq!(lines("ab\x02c\x06d\x02\x02\x04\r"), ["acd"]);
+    assert_eq!(lines("\x04a\x04\r"), ["a"]);
 }
 
 #[test]
@@ -199,6 +228,137 @@ fn removing_more_than_a_character() {
     assert_eq!(lines("abcd\x1b[D\x1b[D\x0bx\r"), ["abx"]);
     assert_eq!(lines("one two  \x17x\r"), ["one x"]);
     assert_eq!(lines("one\x17\x17x\r"), ["x"]);
+}
+
+#[test]
+fn words_are_passed_removed_and_inserted_again() {
+    for (left, right) in [("\x1bb", "\x1bf"), ("\x1b[1;5D", "\x1b[1;5C"), ("\x1b[1;3D", "\x1b[1;3C")] {
+        let keys = format!("a_b  c::d{left}!{left}{left}{left}?{right}{right};{right}{right}.\r");
+        assert_eq!(lines(&keys), ["?a_b;  c::!d."], "{left:?}");
+    }
+    assert_eq!(lines("a::b c\x1b\x7f\x1b\x08x\r"), ["a::x"]);
+    assert_eq!(lines("a::b c\x01\x1bd\x1bdx\r"), ["x c"]);
+    assert_eq!(lines("one two\x17\x19\x19\r"), ["one twotwo"]);
+    assert_eq!(lines("one two\x01\x0bx\x19\r\x19\x1bb\x15\r"), ["xone two", "two"]);
+    assert_eq!(lines("a\x7f\x19\x15\x0b\x17\x1bdb\r"), ["b"]);
+    let doubled = format!("{}\x15\x19\x19\x19\r", "x".repeat(LINE_MAX / 2));
+    assert_eq!(lines(&doubled), ["x".repeat(LINE_MAX / 2 * 2)]);
+}
+
+#[test]
+fn characters_are_exchanged() {
+    assert_eq!(lines("a\u{1f4a5}\x14\r"), ["\u{1f4a5}a"]);
+    assert_eq!(lines("abcd\x02\x02\x14x\r"), ["acbxd"]);
+    assert_eq!(lines("\x14a\x14\x01\x14\r"), ["a"]);
+    // The exchange moves a wide character to the next row.
+    let text = "x".repeat(COLUMNS - PROMPT.len() - 2);
+    assert_eq!(lines(&format!("{text}\u{1f4a5}y\x14\r")), [format!("{text}y\u{1f4a5}")]);
+}
+
+#[test]
+fn the_last_word_of_the_line_before_is_inserted() {
+    assert_eq!(lines("cat a b \rls \x1b.\r\x1b.\r"), ["cat a b ", "ls b", "b"]);
+    assert_eq!(lines("\x1b.a\r"), ["a"]);
+}
+
+#[test]
+fn earlier_lines_are_searched() {
+    let earlier = "cat trace\rls events\rcat set_event\r";
+    for (keys, line) in [
+        ("\x12cat\r", "cat set_event"),
+        ("\x12cat\x12\r", "cat trace"),
+        ("\x12cat\x12\x12x\r", "cat trace"),
+        ("\x12trac\x05!\r", "cat trace!"),
+        ("\x12ev\x02_\r", "cat set__event"),
+        ("\x12t\x12\x7f\r", "cat set_event"),
+        ("\x12ls\x1b[A\r", "cat trace"),
+        ("draft\x12ls\x07s\r", "drafts"),
+        ("draft\x02\x12ls\x03s\r", "drafst"),
+        ("draft\x12ls\x1b[B\x1b[B\x0e!\r", "draft!"),
+        ("draft\x12nothing\r", "cat set_event"),
+        ("\x1b[A\x12\x12\r", "ls events"),
+        ("\x12\u{e4}\x7f\x07!\r", "!"),
+    ] {
+        assert_eq!(lines(&format!("{earlier}{keys}")).last().unwrap(), line, "{keys:?}");
+    }
+    // The prompt and the line take several rows.
+    let long = format!("{}end\r{}", "\u{1f4a5}x".repeat(40), "y".repeat(99));
+    assert_eq!(lines(&format!("{long}\x12{}\x05en\x12end\x06\x06!\r", "\u{1f4a5}x".repeat(30)))[1].len(), 204);
+}
+
+#[test]
+fn what_is_not_closed_goes_on_in_a_next_row() {
+    assert_eq!(lines("a {\rb\x01x\r}\rc\r"), ["a {\nxb\n}", "c"]);
+    assert_eq!(lines("a {\rb\x03c\r"), ["", "c"]);
+    // Rows are in the history one by one.
+    assert_eq!(lines("a {\rb\r}\r\x10\x10\r"), ["a {\nb\n}", "b"]);
+    // A peer that sends lines ends each with a line feed.
+    assert_eq!(lines("a {\nb\n{\r\nc\r\n"), ["a {", "b", "{\n", "c"]);
+    assert_eq!(line(b"a\xff {\rb\x7f}"), Err(Refusal::NotUtf8));
+    let long = "x".repeat(LINE_MAX - 3);
+    assert_eq!(lines(&format!("{{{long}\r}}\r")), [format!("{{{long}\n}}")]);
+    assert_eq!(line(format!("{{{long}\r}}{long}").as_bytes()), Err(Refusal::TooLong));
+    assert_eq!(line(format!("{{{long}xx\r").as_bytes()), Ok(format!("{{{long}xx")), "there is no room for a next row");
+}
+
+/// Returns what the terminal shows after `keys`, row by row.
+fn shown(columns: usize, keys: &str) -> (Vec<String>, usize) {
+    let Session { terminal, .. } = Session::with(Terminal::new(columns, true)).typed(keys.as_bytes());
+    (terminal.rows.iter().map(|row| row.concat()).collect(), terminal.bells)
+}
+
+#[test]
+fn words_are_completed() {
+    assert_eq!(lines("ev\tx\r"), ["events/x"]);
+    assert_eq!(lines("cat traci\tx\r"), ["cat tracing_on x"]);
+    assert_eq!(lines("tx\x02\tx\r"), ["tracxx"]);
+    assert_eq!(lines("b\t\x7f\t\r"), ["b\u{e4}r"]);
+    assert_eq!(shown(COLUMNS, "tr\t").0, ["$ trac"]);
+    assert_eq!(shown(COLUMNS, "trac\t"), (vec!["$ trac".into()], 1));
+    let both = ["$ trac", "trace       trace_pipe  tracing_on", "$ trac"].map(String::from);
+    assert_eq!(shown(COLUMNS, "trac\t\t"), (both.to_vec(), 1));
+    assert_eq!(shown(COLUMNS, "tr\t\t").0, both);
+    assert_eq!(shown(14, "trac x\x02\x02\t\t").0, ["$ trac x", "trace", "trace_pipe", "tracing_on", "$ trac x"]);
+    // Another key is between the tabs.
+    assert_eq!(shown(COLUMNS, "trac\t\x05\t"), (vec!["$ trac".into()], 2));
+    // Nothing matches.
+    assert_eq!(shown(COLUMNS, "a\t\t"), (vec!["$ a".into()], 2));
+    assert_eq!(lines("\ta \tb\r"), [" a  b"]);
+    let full = "x".repeat(LINE_MAX - 3);
+    assert_eq!(lines(&format!("{full} e\t\r")), [format!("{full} e")]);
+}
+
+#[test]
+fn a_long_list_is_cut() {
+    for (count, columns, rows, more) in
+        [(100, 40, 1 + 20 + 1 + 1, Some(60)), (2000, 14, 20 + 3, Some(1980)), (36, 40, 20, None)]
+    {
+        let (rows_shown, _) = shown(columns, &format!("many{count}\t\t"));
+        assert_eq!(rows_shown.len(), rows, "{rows_shown:?}");
+        assert!(rows_shown.iter().all(|row| row.len() <= columns));
+        let last = &rows_shown[rows_shown.len() - 2];
+        match more {
+            Some(more) => assert_eq!(*last, format!("and {more} more")),
+            None => assert!(last.starts_with("many36-00017")),
+        }
+    }
+}
+
+/// A tab of a peer that does not answer, or that sends more first, is a space.
+#[test]
+fn tabs_of_pasted_text_are_spaces() {
+    let mut session = Session::with(Terminal::new(COLUMNS, false));
+    for &byte in b"cat\ttr\t\tx\rev\t" {
+        session.feed(byte);
+    }
+    // The terminal answers late.
+    session = session.typed(b"\x1b[24;48R\x1b[24;48R\x1b[24;48R\x1b[24;48R\r\x1b[24;48R\r");
+    assert_eq!(session.lines, [Ok("cat tr  x".into()), Ok("events/".into()), Err(Refusal::NoKey)]);
+    let mut session = Session::with(Terminal::new(USUAL_COLUMNS, false));
+    for &byte in format!("{}\t{}\x01\ty\r", "x".repeat(50), "x".repeat(50)).as_bytes() {
+        session.feed(byte);
+    }
+    assert_eq!(session.lines, [Ok(format!(" y{0} {0}", "x".repeat(50)))]);
 }
 
 #[test]
@@ -286,7 +446,7 @@ fn a_line_that_does_not_fit_is_refused() {
             let mut terminal = String::new();
             let mut outcome = None;
             for byte in text.bytes().chain(*b"\r") {
-                outcome = editor.feed(byte, &mut terminal).unwrap();
+                outcome = editor.feed(byte, &mut Names, &mut terminal).unwrap();
             }
             let expected = if length <= LINE_MAX { Ok(text) } else { Err(Refusal::TooLong) };
             assert!(outcome == Some(expected), "{length}");
@@ -309,14 +469,15 @@ fn every_byte_is_understood_or_refuses_the_line() {
         for byte in 0..=255_u8 {
             let sent = [before, &[byte], behind].concat();
             let outcome = line(&sent);
-            let is_key = matches!(byte, 1 | 3 | 5 | 8 | 9 | 10 | 11 | 12 | 13 | 14 | 16 | 21 | 23 | 27 | 127);
+            let is_key = matches!(byte, 1..=14 | 16 | 18 | 20 | 21 | 23 | 25 | 27 | 127);
             match (core::str::from_utf8(&sent), &outcome) {
                 (_, Err(_)) if byte >= 0x80 || splits_character => {}
                 (_, Err(Refusal::NoKey)) if !is_key || byte == 27 => {}
                 (Ok(sent), Ok(line)) if !is_key => assert_eq!(line, sent),
                 (Ok(_), Ok(_)) if byte != 27 => {}
                 // The byte made `ESC [` or `ESC O`, or ended a key.
-                (Ok(sent), Ok(_)) if sent.contains("\x1b[") || sent.contains("\x1bO") => {}
+                (Ok(sent), Ok(_))
+                    if ["\x1b[", "\x1bO", "\x1bb", "\x1bf", "\x1bd"].iter().any(|key| sent.contains(key)) => {}
                 _ => panic!("{byte:#x} at {place}: {outcome:?}"),
             }
         }
@@ -337,7 +498,7 @@ fn what_is_no_text_and_no_key_refuses_the_line() {
     }
     for noise in [
         "\x00",
-        "\x02",
+        "\x0f",
         "\x1c",
         "\u{9b}",
         "\x1b[5~",
@@ -350,7 +511,7 @@ fn what_is_no_text_and_no_key_refuses_the_line() {
     ] {
         assert_eq!(line(format!("ab{noise}").as_bytes()), Err(Refusal::NoKey), "{noise:?}");
     }
-    assert_eq!(lines("ab\x1b[1;5Dc\x1b[3;5~\r"), ["ac"]);
+    assert_eq!(lines("ab\x1b[1;2Dc\x1b[3;5~\r"), ["ac"]);
 }
 
 #[test]
@@ -359,17 +520,27 @@ fn a_refused_line_can_be_recalled_as_it_was_shown() {
     assert_eq!(session.lines, [Err(Refusal::NotUtf8), Ok("ab".into())]);
     assert_eq!(session.terminal.bells, 1);
     // After it is discarded or emptied, the line is a new one.
-    assert_eq!(lines("ab\x02\x03c\r"), ["", "c"]);
-    assert_eq!(lines("ab\x02\x15c\r"), ["c"]);
+    assert_eq!(lines("ab\x0f\x03c\r"), ["", "c"]);
+    assert_eq!(lines("ab\x0f\x15c\r"), ["c"]);
+    // Noise in a search refuses the line found, and noise before one the line that it gives back.
+    let searched = |keys: &[u8]| line(&[b"found\r", keys].concat());
+    assert_eq!(searched(b"\x12f\x0fo"), Err(Refusal::NoKey));
+    for (keys, outcome) in [
+        (&b"a\x0f\x12f"[..], Ok("found".into())),
+        (b"a\x0f\x12f\x07", Err(Refusal::NoKey)),
+        (b"a\x0f\x12\x05", Err(Refusal::NoKey)),
+    ] {
+        assert_eq!(searched(keys), outcome);
+    }
     // Leaving the line for the history does not make it a new one.
-    assert_eq!(line(b"c\rab\x02\x1b[A\x1b[B"), Err(Refusal::NoKey));
+    assert_eq!(line(b"c\rab\x0f\x1b[A\x1b[B"), Err(Refusal::NoKey));
 }
 
 /// Random bytes, in which meaningful bytes are frequent. The checks after every byte must hold.
 #[test]
 fn noise_harms_nothing() {
     let frequent =
-        b"\r\n\x1b\x1b\x1b[[OABCDHF~13478;\x01\x03\x05\x08\x0b\x0c\x0e\x10\x15\x17\x7fab c\xc3\xa9\xf0\x9f\x92\xa5";
+        b"\r\n\t\x1b\x1b\x1b[[OABCDHF~13478;{}\x01\x03\x05\x07\x08\x0b\x0c\x0e\x10\x12\x12\x14\x15\x17\x19\x7fabtr c\xc3\xa9\xf0\x9f\x92\xa5";
     let mut random = Random::new(1);
     for _ in 0..300 {
         let noise: Vec<u8> = (0..3000)
@@ -378,9 +549,9 @@ fn noise_harms_nothing() {
                 _ => random.of(frequent),
             })
             .collect();
-        let session = Session::new().typed(&noise).typed(b"\x03still here\r");
+        let session = Session::new().typed(&noise).typed(b"\x03\x03still here\r");
         assert_eq!(session.lines.last().unwrap().as_deref(), Ok("still here"));
         let mut lines = session.lines.iter().flatten();
-        assert!(lines.all(|line| !line.contains(char::is_control)));
+        assert!(lines.all(|line| !line.contains(|c: char| c.is_control() && c != '\n')));
     }
 }

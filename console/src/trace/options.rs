@@ -8,9 +8,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+#[cfg(target_os = "none")]
+use fallible::OutOfMemory;
 use kprobes_program::report::OutputFormat;
 use kprobes_vm::store::KEYS_MAX;
 
+#[cfg(target_os = "none")]
+use crate::line_editor::Candidates;
+use crate::nearest::nearest;
 use crate::shell;
 use crate::typed::{Typed, typed};
 use crate::words::{Failure, Word, Words};
@@ -273,7 +278,9 @@ impl Request {
             let Some(letter) = rest.text.chars().next() else { return Ok(()) };
             let shown = Word { column: rest.column, text: rest.text };
             let option = OPTIONS.iter().find(|option| option.letter == letter && letter != ' ');
-            let option = option.ok_or_else(|| unknown(shown, format_args!("-{letter}")))?;
+            let option = option.ok_or_else(|| {
+                shown.failure(format_args!("there is no option `-{letter}`; `help trace` lists them"))
+            })?;
             words.advance(letter.len_utf8());
             let ends = !words.continues();
             match option.meaning {
@@ -299,7 +306,7 @@ impl Request {
         };
         let option =
             OPTIONS.iter().find(|option| !option.long.is_empty() && long.strip_prefix("--") == Some(option.long));
-        match option.ok_or_else(|| unknown(word, format_args!("{long}")))?.meaning {
+        match option.ok_or_else(|| unknown(word, long))?.meaning {
             Meaning::Refused(why) => Err(word.failure(format_args!("{long} is not supported: {why}"))),
             Meaning::Used(..) if value => Err(word.failure(format_args!("{long} has no value"))),
             Meaning::Used(name, _) => {
@@ -396,8 +403,27 @@ fn shell_word(words: &mut Words<'_>) -> Result<String, Failure> {
     Ok(word)
 }
 
-fn unknown(word: Word<'_>, option: fmt::Arguments<'_>) -> Failure {
-    word.failure(format_args!("there is no option `{option}`; `help trace` lists them"))
+fn unknown(word: Word<'_>, option: &str) -> Failure {
+    let known = OPTIONS.iter().map(|known| known.long).filter(|long| !long.is_empty());
+    match option.strip_prefix("--").and_then(|long| nearest(long, known)) {
+        Some(meant) => word.failure(format_args!("there is no option `{option}`; did you mean `--{meant}`?")),
+        None => word.failure(format_args!("there is no option `{option}`; `help trace` lists them")),
+    }
+}
+
+/// Offers the options that are carried out.
+#[cfg(target_os = "none")]
+pub fn offer(found: &mut Candidates) -> Result<(), OutOfMemory> {
+    for Known { letter, long, meaning, .. } in &OPTIONS {
+        let Meaning::Used(..) = meaning else { continue };
+        if *letter != ' ' {
+            found.offer(&fallible::format(format_args!("-{letter}"))?, " ")?;
+        }
+        if !long.is_empty() {
+            found.offer(&fallible::format(format_args!("--{long}"))?, " ")?;
+        }
+    }
+    Ok(())
 }
 
 /// Shows a line for each option that is carried out.
@@ -530,6 +556,7 @@ mod tests {
             ("-vx 'f'", 2, "there is no option `-x`; `help trace` lists them"),
             ("'f' -x", 5, "there is no option `-x`; `help trace` lists them"),
             ("--foo=1 'f'", 0, "there is no option `--foo`; `help trace` lists them"),
+            ("--dry-rnu 'f'", 0, "there is no option `--dry-rnu`; did you mean `--dry-run`?"),
             ("--dry-run=1", 0, "--dry-run has no value"),
             ("-d codegen 'f'", 3, "the stages are ast, ops, dis and all"),
             ("-B none 'f'", 3, "output is shown in whole lines, within 20 ms: the only mode is line"),

@@ -19,7 +19,7 @@ use crate::interrupt::{self, fast};
 use crate::memory::{self, layout};
 use crate::sync::IrqMask;
 use crate::task::JoinHandle;
-use crate::{smp, task, time, uart};
+use crate::{smp, task, time, uart, workload};
 
 /// The size of a CPU's ring in bytes.
 const RING: usize = 512 << 10;
@@ -157,17 +157,22 @@ impl Task for Started {
 }
 
 static COMMANDS: [Command; 8] = [
-    Command::new("record", "[on|off]", "send the recorded hits to the host", record::record).more(
-        "on: send the present records, and then each page of the rings as it fills;\n\
+    Command::new("record", "[on|off]", "send the recorded hits to the host", record::record)
+        .more(
+            "on: send the present records, and then each page of the rings as it fills;\n\
          off: send the rest, and end",
-    ),
+        )
+        .example("record on"),
     Command::new("run", "WORKLOAD [N] [TASKS]", "N iterations of sha256, deflate or disk", system::run)
-        .more("WORKLOAD: sha256, deflate or disk; N: iterations, 100; TASKS: 1 to 64, 4"),
+        .more("WORKLOAD: sha256, deflate or disk; N: iterations, 100; TASKS: 1 to 64, 4")
+        .example("run sha256 100 1")
+        .values(&workload::NAMES),
     Command::new("network", "", "all network interfaces, with their traffic", network::network),
     Command::new("tasks", "", "all tasks", system::tasks),
     Command::new("cpus", "", "all CPUs, with the reason if one is off", system::cpus),
     Command::new("backtrace", "[-v] TASK", "the functions that a task is in", system::backtrace)
-        .more("TASK: its number or name; -v: with source lines"),
+        .more("TASK: its number or name; -v: with source lines")
+        .example("backtrace -v main"),
     Command::new("poweroff", "", "switch the machine off", system::power_off),
     Command::new("reboot", "", "reset the machine and boot again", system::reboot),
 ];

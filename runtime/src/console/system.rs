@@ -6,7 +6,7 @@ use kprobes_console::session::Session;
 use kprobes_console::words::{Failure, Words, joined};
 
 use crate::device_tree::Start;
-use crate::workload::{self, WORKLOADS};
+use crate::workload;
 use crate::{backtrace as trace, power, print, println, smp, task};
 
 /// The iterations of a workload if the command gives no number.
@@ -20,7 +20,7 @@ const TASKS_MAX: u64 = 64;
 
 /// `run WORKLOAD [N] [TASKS]`: runs a workload and prints its report.
 pub(super) fn run(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let names = WORKLOADS.each_ref().map(|workload| workload.name);
+    let names = workload::NAMES;
     let name = words.expect(format_args!("a workload ({})", joined(&names, " or ")))?;
     let Some(workload) = workload::find(name.text) else {
         return Err(match nearest(name.text, names.into_iter()) {

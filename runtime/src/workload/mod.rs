@@ -35,6 +35,9 @@ pub struct Workload {
     pub calls: &'static [(&'static str, u64)],
 }
 
+/// The names of all workloads.
+pub static NAMES: [&str; 3] = [WORKLOADS[0].name, WORKLOADS[1].name, WORKLOADS[2].name];
+
 /// All workloads.
 pub static WORKLOADS: [Workload; 3] = [
     Workload {

@@ -4,7 +4,8 @@
 //! The written session has one blank between words, begins with the greeting of a machine that was just started, and
 //! ends with [`POWER_OFF`]. Before that line, a line resets the machine. So all other lines can be typed in each of
 //! [`ROUNDS`] rounds, and each round begins with the same state. In the rounds together, each gap of a line has each
-//! number of blanks. Half of the blanks are typed as tabs, which the line editor takes for spaces.
+//! number of blanks. Half of the blanks are typed as tabs, which the line editor takes for spaces where
+//! other input follows at once.
 //!
 //! | blanks | meaning |
 //! |---|---|
@@ -39,6 +40,9 @@ const LIST_END: &str = "`help p`";
 
 /// The start of a line of a reply that shows the typed line.
 const COMMAND: &str = "  Command: ";
+
+/// What the console asks a terminal at each tab. No answer comes, so the tab is a space.
+const QUESTION: &str = "\x1b7\x1b[9999C\x1b[6n\x1b8";
 
 /// Types a session in all rounds.
 pub struct Blanks {
@@ -155,6 +159,10 @@ impl Subject<()> for Blanks {
     }
 
     fn event(&mut self, event: Event) -> Reply<()> {
+        let event = match event {
+            Event::Line(line) => Event::Line(line.replace(QUESTION, "")),
+            event => event,
+        };
         match &event {
             Event::Line(line) => match &mut self.list {
                 Some(list) => list.push(line.clone()),
@@ -186,7 +194,7 @@ impl Subject<()> for Blanks {
 
 #[cfg(test)]
 mod tests {
-    use super::{Spaced, complete, parse, spaced};
+    use super::{QUESTION, Spaced, complete, parse, spaced};
     use crate::{
         console::Event,
         test::dialogue::{Reply, Subject},
@@ -242,7 +250,7 @@ mod tests {
     fn tabs_are_typed() {
         let mut test = parse("kprobes> help\nkprobes> poweroff\n").unwrap();
         assert_eq!(test.event(Event::Prompt), Reply::Type("help \t".into()));
-        assert_eq!(test.event(Event::Line("kprobes> help  ".into())), Reply::Wait);
+        assert_eq!(test.event(Event::Line(format!("kprobes> help {QUESTION} "))), Reply::Wait);
         assert_eq!(test.event(Event::Prompt), Reply::Type(" help ".into()));
         assert!(parse("kprobes> help\n").is_err());
     }

@@ -91,12 +91,12 @@ impl Garbage {
         Self { before, after, state: State::Before, pieces, mark: String::new(), marks: 0 }
     }
 
-    /// Returns keys that abandon the current line, which may contain garbage, and type a new line that can be
+    /// Returns keys that abandon a search and the current line, which may contain garbage, and type a new line that can be
     /// recognized.
     fn mark(&mut self) -> Vec<u8> {
         self.marks += 1;
         self.mark = format!("#{}", self.marks);
-        format!("\x03\r{}\r", self.mark).into_bytes()
+        format!("\x03\x03\n{}\n", self.mark).into_bytes()
     }
 
     fn next_piece(&mut self) -> Reply<()> {
@@ -180,13 +180,13 @@ mod tests {
         assert_eq!(test.event(Event::Prompt), Reply::Type("one".into()));
         assert_eq!(test.event(line("kprobes> one")), Reply::Wait);
         let Reply::Keys(first) = test.event(Event::Prompt) else { panic!() };
-        assert!(first.len() > LENGTH && first.ends_with(b"\x03\r#1\r"));
+        assert!(first.len() > LENGTH && first.ends_with(b"\x03\x03\n#1\n"));
         // The mark was lost.
-        assert_eq!(test.silence(), Reply::Keys(b"\x03\r#2\r".to_vec()));
+        assert_eq!(test.silence(), Reply::Keys(b"\x03\x03\n#2\n".to_vec()));
         let mut mark = 2;
         while let Reply::Keys(piece) = test.event(line(&format!("kprobes> #{mark}"))) {
             mark += 1;
-            assert!(piece.ends_with(format!("\x03\r#{mark}\r").as_bytes()));
+            assert!(piece.ends_with(format!("\x03\x03\n#{mark}\n").as_bytes()));
             assert_eq!(test.event(line("noise")), Reply::Wait);
             assert_eq!(test.event(Event::Prompt), Reply::Wait);
         }

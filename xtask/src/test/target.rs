@@ -8,6 +8,7 @@ use anyhow::Result;
 use super::{
     boot,
     dialogue::{Subject, converse},
+    keys::Keys,
     network,
     pool::{BuildContext, Job},
     protocol::{Listing, Trial},
@@ -219,6 +220,7 @@ impl<'a> Targets<'a> {
             }
         }
         console("garbage", &Demands::on(&[Trait::Board]), sessions::garbage());
+        console("keys", &Demands::default(), Ok(Box::new(Keys::default())));
         for (name, demands, subject) in [
             ("reboot", Demands::on(&[Trait::Board]), sessions::special("reboot")),
             ("blanks", Demands::default(), sessions::blanks()),

@@ -1,0 +1,275 @@
+//! Finds what can stand in place of the word before the cursor.
+//!
+//! The usage of a command, as in `[-v] GLOB`, says what completes its arguments:
+//!
+//! | word of a usage | completed by |
+//! |---|---|
+//! | in small letters, as `on\|off` and `-v` | itself |
+//! | `GLOB`, `FUNC`, `SYMBOL`, `PLACE`, `FUNCTION` | functions, to the next `::`; if none begins so, those with a part that does |
+//! | `PATH` | files |
+//! | `PROGRAM`, `PROBES` | kinds of probes, functions, events, words of the language, and names from before in the program |
+//! | `COMMAND`, after `-c` | a line |
+//! | `EVENT`, `NAME`, `OPTIONS` | events that are defined, what `help` explains, options of `trace` |
+//! | `TEXT` | a definition that is in quotes |
+//! | any other, if it is the first argument | the values that the command's declaration lists |
+
+#[cfg(target_os = "none")]
+mod names;
+
+use fallible::OutOfMemory;
+use kprobes_program::builtins;
+use kprobes_program::syntax::{After, HardwareEvent, KINDS, Unit};
+use kprobes_trace::definition::is_definition;
+
+use crate::line_editor::{Candidates, Completer};
+use crate::typed::{is_unfinished, option, quoted};
+
+/// A kind of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Command,
+    /// The commands and files that `help` explains.
+    Topic,
+    /// The options of `trace`.
+    Option,
+    File,
+    Function,
+    Static,
+    /// The events that are defined.
+    Event,
+    /// The static events.
+    StaticEvent,
+    /// The static events with their group and a `:`.
+    Tracepoint,
+    /// The events with their group and a `.`.
+    GroupEvent,
+}
+
+/// What is typed after a command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    pub arguments: &'static str,
+    /// The values of an argument that has no [`Kind`].
+    pub values: &'static [&'static str],
+}
+
+/// The names that there are.
+pub(crate) trait Names {
+    /// Returns the usage of a command.
+    fn usage(&self, command: &str) -> Option<Usage>;
+
+    /// Returns what follows the first word of a definition that begins with `letter`.
+    fn place(&self, letter: char) -> Option<&'static str>;
+
+    /// Offers the names of a kind.
+    fn offer(&mut self, kind: Kind, found: &mut Candidates) -> Result<(), OutOfMemory>;
+}
+
+impl<T: Names> Completer for T {
+    fn complete(&mut self, before: &str, found: &mut Candidates) -> Result<(), OutOfMemory> {
+        line(before, self, found)
+    }
+
+    fn is_open(&mut self, line: &str) -> bool {
+        let usage = |command| self.usage(command).filter(|_| !is_definition(line));
+        let (command, rest) = split(line.trim_start()).unwrap_or_default();
+        usage(command).is_some_and(|usage| is_unfinished(rest, usage.arguments.contains("PROGRAM")))
+    }
+}
+
+/// Splits `text` after its first word; `None` if no blank follows the word.
+fn split(text: &str) -> Option<(&str, &str)> {
+    text.split_once(char::is_whitespace).map(|(word, rest)| (word, rest.trim_start()))
+}
+
+/// Returns `text` without the quote at its start.
+fn inside(text: &str) -> &str {
+    text.strip_prefix(['\'', '"']).unwrap_or(text)
+}
+
+fn offer(word: &str, kind: Kind, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
+    found.look_for(word)?;
+    names.offer(kind, found)
+}
+
+/// Completes the end of a line.
+fn line(text: &str, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
+    let text = text.trim_start();
+    if let Some(file) = text.strip_prefix('>') {
+        return offer(file.trim_start_matches('>').trim_start(), Kind::File, names, found);
+    }
+    match split(text) {
+        _ if text.starts_with("-:") => offer(&text[2..], Kind::Event, names, found),
+        Some(_) if is_definition(text) => definition(text, names, found),
+        Some((command, rest)) => match names.usage(command) {
+            Some(usage) => arguments(rest, usage, names, found),
+            None => Ok(()),
+        },
+        None if text.starts_with('#') => Ok(()),
+        None => offer(text, Kind::Command, names, found),
+    }
+}
+
+/// Completes the place of a definition.
+fn definition(text: &str, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
+    let Some((head, place)) = split(text) else { return Ok(()) };
+    let place = inside(place);
+    let kind = match head.chars().next().and_then(|letter| names.place(letter)) {
+        Some("EVENT") => Kind::StaticEvent,
+        Some("GROUP.EVENT") => Kind::GroupEvent,
+        Some(_) => Kind::Function,
+        None => return Ok(()),
+    };
+    // Arguments follow the place.
+    if outside(place).0 > 0 { Ok(()) } else { offer(place, kind, names, found) }
+}
+
+/// Completes the arguments of a command.
+fn arguments(mut rest: &str, usage: Usage, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
+    let words = || usage.arguments.split([' ', '[', ']']).filter(|word| !word.is_empty() && !word.starts_with('+'));
+    let has_command = words().any(|word| matches!(word, "-c" | "OPTIONS"));
+    let mut position = 0;
+    loop {
+        let mut wanted = words().filter(|word| !word.starts_with('-') && *word != "OPTIONS");
+        let argument = wanted.clone().nth(position).or(wanted.next().filter(|&word| word == "PATH"));
+        let is_function = argument
+            .is_some_and(|word| ["GLOB", "FUNC", "SYMBOL"].contains(&word.split('|').next().unwrap_or_default()));
+        let is_program = matches!(argument, Some("PROGRAM" | "PROBES"));
+        if rest.starts_with('-') {
+            match split(rest) {
+                Some(("-c", command)) if has_command => return line(inside(command), names, found),
+                Some((_, behind)) => {
+                    // No program begins with such a word.
+                    let is_value = |word: &str| word.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+                    let value = split(behind).filter(|(word, _)| is_program && is_value(word));
+                    rest = value.map_or(behind, |(_, behind)| behind);
+                }
+                None => {
+                    found.look_for(rest)?;
+                    words().filter(|word| word.starts_with('-')).try_for_each(|word| found.offer(word, " "))?;
+                    return if words().any(|word| word == "OPTIONS") {
+                        names.offer(Kind::Option, found)
+                    } else {
+                        Ok(())
+                    };
+                }
+            }
+        } else if is_function || is_program {
+            let behind = quoted(rest).map_or(rest, |(_, behind)| behind);
+            return match option(behind).filter(|_| has_command) {
+                Some((_, command)) => line(inside(command), names, found),
+                None if is_program => program(inside(rest), names, found),
+                None => offer(inside(rest), Kind::Function, names, found),
+            };
+        } else if argument == Some("TEXT") {
+            let is_quoted = |at: usize| rest[..at].matches('\'').count() % 2 == 1;
+            return match rest.rfind('>').filter(|&at| !is_quoted(at)) {
+                Some(at) => offer(rest[at + 1..].trim_start(), Kind::File, names, found),
+                None if is_quoted(rest.len()) => definition(inside(rest), names, found),
+                None => Ok(()),
+            };
+        } else if let Some((_, behind)) = split(rest) {
+            (rest, position) = (behind, position + 1);
+        } else {
+            let Some(argument) = argument else { return Ok(()) };
+            let kind = match argument {
+                "PATH" => Some(Kind::File),
+                "EVENT" => Some(Kind::Event),
+                "NAME" => Some(Kind::Topic),
+                _ => None,
+            };
+            found.look_for(rest)?;
+            let literals = argument.split('|').filter(|word| word.starts_with(|c: char| c.is_ascii_lowercase()));
+            return match kind {
+                Some(kind) => names.offer(kind, found),
+                None => {
+                    let values = usage.values.iter().copied().filter(|_| position == 0);
+                    literals.chain(values).try_for_each(|value| found.offer(value, " "))
+                }
+            };
+        }
+    }
+}
+
+/// Returns the offset of the last word of `text` outside brackets, whether that is in the braces of a clause or in a
+/// predicate, and whether a string is open.
+fn outside(text: &str) -> (usize, bool, bool) {
+    let (mut start, mut braces, mut brackets) = (0, 0_usize, 0_usize);
+    let (mut is_predicate, mut is_string, mut previous) = (false, false, ' ');
+    for (at, c) in text.char_indices() {
+        let next = at + c.len_utf8();
+        let is_probe = braces == 0 && !is_predicate;
+        match c {
+            '"' if previous != '\\' => is_string = !is_string,
+            _ if is_string => {}
+            '<' | '(' | '[' if is_probe => brackets += 1,
+            // A part of a name.
+            '{' if is_probe && text[..at].ends_with("::") => brackets += 1,
+            '>' if previous == '-' => {}
+            '>' | ')' | ']' if is_probe => brackets = brackets.saturating_sub(1),
+            '}' if is_probe && brackets > 0 => brackets -= 1,
+            _ if is_probe && brackets > 0 => {}
+            '{' => braces += 1,
+            '}' => (braces, start) = (braces.saturating_sub(1), next),
+            '/' if braces == 0 && (is_predicate || previous.is_whitespace()) => {
+                (is_predicate, start) = (!is_predicate, next);
+            }
+            _ if is_probe && (c.is_whitespace() || c == ',') => start = next,
+            _ => {}
+        }
+        previous = c;
+    }
+    (start, braces > 0 || is_predicate, is_string)
+}
+
+/// Completes the end of a program.
+fn program(text: &str, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
+    let (start, is_clause, is_string) = outside(text);
+    if is_string {
+        return Ok(());
+    }
+    if !is_clause {
+        return probe(&text[start..], names, found);
+    }
+    let is_letter = |c: char| c.is_alphanumeric() || c == '_';
+    let before = text.trim_end_matches(is_letter);
+    let word = &text[before.len()..];
+    match before.chars().next_back() {
+        // A field.
+        Some('.') => Ok(()),
+        Some(sigil @ ('@' | '$')) => {
+            let start = before.len() - 1;
+            found.look_for(&text[start..])?;
+            let other = text.match_indices(sigil).filter(|&(at, _)| at < start);
+            let mut names =
+                other.map(|(at, _)| &text[at..text.len() - text[at + 1..].trim_start_matches(is_letter).len()]);
+            names.try_for_each(|name| found.offer(name, ""))
+        }
+        _ => {
+            found.look_for(word)?;
+            builtins::words().try_for_each(|(name, end)| found.offer(name, end))
+        }
+    }
+}
+
+/// Completes a probe.
+fn probe(text: &str, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
+    let Some((kind, rest)) = text.split_once(':') else {
+        found.look_for(text)?;
+        ["BEGIN ", "END "].iter().try_for_each(|name| found.offer(name, ""))?;
+        return KINDS.iter().filter_map(|(names, _)| names.first()).try_for_each(|name| found.offer(name, ":"));
+    };
+    let Some((_, after)) = KINDS.iter().find(|(names, _)| names.contains(&kind)) else { return Ok(()) };
+    found.look_for(inside(rest))?;
+    match after {
+        After::Function => names.offer(Kind::Function, found),
+        After::Event => names.offer(Kind::Tracepoint, found),
+        After::Memory => names.offer(Kind::Static, found),
+        After::Period => Unit::ALL.iter().try_for_each(|unit| found.offer(unit.name(), ":")),
+        After::Software => found.offer("cpu-clock", ":"),
+        After::Hardware => HardwareEvent::ALL.iter().try_for_each(|event| found.offer(event.name(), ":")),
+    }
+}
+
+#[cfg(test)]
+mod tests;
