@@ -1,5 +1,5 @@
-//! Shows in the terminal what a machine does, while it does it: its functions, tasks and CPUs by their hits. A program on
-//! the machine counts, and ends with the view.
+//! Shows in the terminal what a machine does, while it does it: its functions, tasks and CPUs by their hits. A program
+//! on the machine counts, and ends with the view.
 
 mod model;
 mod program;
@@ -242,8 +242,8 @@ impl Top {
         }
     }
 
-    /// Starts the next program if it is its turn, and takes what the machine says, for a moment. Returns whether it says
-    /// anything.
+    /// Starts the next program if it is its turn, and takes what the machine says, for a moment. Returns whether it
+    /// says anything.
     fn turn(&mut self, remote: &mut Remote) -> Result<bool> {
         match (self.phase, self.next.take()) {
             (Phase::Idle, Some(program)) => {

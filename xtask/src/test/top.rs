@@ -1,5 +1,5 @@
-//! Tests the live view on a machine: in this process, where the machine can be asked afterwards, and as a process of its
-//! own on a pseudo-terminal, which must be as before at the end.
+//! Tests the live view on a machine: in this process, where the machine can be asked afterwards, and as a process of
+//! its own on a pseudo-terminal, which must be as before at the end.
 
 use std::{
     env,
@@ -60,8 +60,8 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel:
     targets.begin(context, candidates, Order::Last);
 }
 
-/// A screen that is awaited: texts of its fourth line, which is the first row, and texts of the rest; and the key to press
-/// then.
+/// A screen that is awaited: texts of its fourth line, which is the first row, and texts of the rest; and the key to
+/// press then.
 type Step = (&'static [&'static str], &'static [&'static str], KeyCode);
 
 /// Finds the function that is called most at the top, looks at its callers, and goes back. Then no probe is left. A

@@ -185,7 +185,8 @@ fn entry(state: &State, name: &str, row: &Row, history: usize, all: usize) -> Li
     Line::from(text)
 }
 
-/// Draws the newest `count` intervals, each in proportion to the greatest of the row. Intervals without a known number are blank.
+/// Draws the newest `count` intervals, each in proportion to the greatest of the row. Intervals without a known number
+/// are blank.
 fn sparkline(row: &Row, count: usize) -> String {
     const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let newest = row.history.iter().skip(row.history.len().saturating_sub(count));
