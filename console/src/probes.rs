@@ -148,10 +148,10 @@ pub(crate) fn disable(session: &mut Session, words: &mut Words<'_>) -> Result<()
     set_enabled(session, words, false)
 }
 
-/// Returns the failure for `name`, at this column of the line, which no event has.
+/// Returns the failure for `name`, at this column of the line, which no event has, or none that is meant.
 fn no_event(session: &Session, column: usize, name: &str) -> Failure {
     let known = session.events.iter().map(|event| event.definition().event.as_str());
-    match nearest(name, known, 3) {
+    match nearest(name, known, 3).filter(|&meant| meant != name) {
         Some(meant) => Failure::at(column, format_args!("there is no such event; did you mean `{meant}`?")),
         None => Failure::at(column, "there is no such event; `list` shows them"),
     }
