@@ -10,7 +10,7 @@ const ANSWER: &str = "\x1b[24;80R";
 /// Keys, in which `?` stands for [`ANSWER`], and the lines of the reply, of which each is a part of one.
 const TYPED: [(&str, &[&str]); 8] = [
     ("ca\t?tracing_o\t?\r", &["1"]),
-    ("sym\t?compress25\t?\r", &["sha2::sha256::compress256", "1 of "]),
+    ("list-p\t?k:compress25\t?\r", &["kprobe:sha2::sha256::compress256"]),
     ("list-p\t?tracep\t?sched:sched_sw\t?\r", &["tracepoint:sched:sched_switch"]),
     // After a list of names, the console shows the prompt again.
     ("ls events/sched/\t?\t?", &["enable  ", "sched_switch/"]),
