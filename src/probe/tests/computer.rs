@@ -57,11 +57,19 @@ pub fn mask() -> kprobes_models::loom::sync::MutexGuard<'static, ()> {
     MASKED.lock().unwrap()
 }
 
+/// The size of the executable memory, in bytes. It lies behind the text, so that branches reach it: threads get memory
+/// that is far apart. Models take memory again and again, all in one thread.
+const EXECUTABLE: usize = match () {
+    () if cfg!(loom) => 0,
+    () if cfg!(miri) => 4 << 20,
+    () => 64 << 20,
+};
+
 /// Returns the address at which the text begins.
 fn memory() -> usize {
     static TEXT: OnceLock<usize> = OnceLock::new();
     *TEXT.get_or_init(|| {
-        let text = pages(4 * WORDS).expect("there is memory for the text");
+        let text = pages(4 * WORDS + EXECUTABLE).expect("there is memory for the text");
         // SAFETY: the allocation has room for `WORDS` words.
         (0..WORDS).for_each(|word| unsafe { text.cast::<u32>().add(word).write(NOP) });
         text.expose_provenance().get()
@@ -98,7 +106,16 @@ unsafe impl Platform for Host {
         false
     }
     fn allocate_executable(length: usize, _guarded: bool) -> Option<usize> {
-        if EXHAUSTED.load(Relaxed) { None } else { Some(pages(length)?.expose_provenance().get()) }
+        static TAKEN: AtomicUsize = AtomicUsize::new(0);
+        if EXHAUSTED.load(Relaxed) {
+            return None;
+        }
+        if cfg!(loom) {
+            return Some(pages(length)?.expose_provenance().get());
+        }
+        let length = length.next_multiple_of(PAGE);
+        let take = |taken: usize| Some(taken + length).filter(|&end| end <= EXECUTABLE);
+        TAKEN.fetch_update(Relaxed, Relaxed, take).ok().map(|taken| Self::text().end + taken)
     }
     fn hold_cpus(action: &mut dyn FnMut()) {
         #[cfg(loom)]
