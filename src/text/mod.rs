@@ -79,21 +79,20 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
         let count = rest.iter().take_while(|word| word.address & !(PAGE - 1) == page).count();
         let Some((group, others)) = rest.split_at_checked(count) else { break };
         let addresses = || Addresses { group, index: 0 };
-        // Masked: an alias belongs to a CPU.
-        interrupts::with_masked(|| {
-            platform::with_writable(page, PAGE, &mut |alias| {
-                for Words { address, words } in group {
-                    for (index, word) in words.iter().enumerate() {
-                        let offset = (address & (PAGE - 1)) + 4 * index;
-                        // SAFETY: `with_writable` gave an alias for the whole page that contains the address, aligned like
-                        // the page. The store is volatile so that it is one store of the whole word.
-                        unsafe { alias.add(offset).cast::<u32>().write_volatile(word.to_le()) };
-                    }
+        let mut fill = |alias: *mut u8| {
+            for Words { address, words } in group {
+                for (index, word) in words.iter().enumerate() {
+                    let offset = (address & (PAGE - 1)) + 4 * index;
+                    // SAFETY: `with_writable` gave an alias for the whole page that contains the address, aligned like the
+                    // page. The store is volatile so that it is one store of the whole word.
+                    unsafe { alias.add(offset).cast::<u32>().write_volatile(word.to_le()) };
                 }
-                // SAFETY: the loop above has just written the words there, so they are mapped.
-                unsafe { cache::clean_data(alias.addr(), addresses().map(|address| address & (PAGE - 1))) };
-            })
-        });
+            }
+            // SAFETY: the loop above has just written the words there, so they are mapped.
+            unsafe { cache::clean_data(alias.addr(), addresses().map(|address| address & (PAGE - 1))) };
+        };
+        // Masked: an alias belongs to a CPU.
+        interrupts::with_masked(|| platform::with_writable(page, PAGE, &mut fill));
         // SAFETY: the callers have checked that the addresses lie in text, or got them from the kernel as executable
         // memory.
         unsafe { cache::invalidate_instructions(addresses()) };
