@@ -288,7 +288,8 @@ impl LineEditor {
         match key {
             Key::Character(character) => self.insert(character, out)?,
             Key::Tab => self.complete(completer, is_ambiguous, out)?,
-            Key::Enter if self.is_open(completer) => self.begin_row(out)?,
+            // A line that is refused does not go on.
+            Key::Enter if self.line.refusal.is_none() && self.is_open(completer) => self.begin_row(out)?,
             Key::LineEndAfterEnter if self.rows.is_empty() || end > 0 => {}
             Key::Enter | Key::LineEnd | Key::LineEndAfterEnter => return self.finish(out).map(Some),
             Key::Interrupt => {
@@ -398,7 +399,7 @@ impl LineEditor {
     /// Begins the next row of the line.
     fn begin_row(&mut self, out: &mut dyn Write) -> fmt::Result {
         if self.rows.try_reserve(self.line.text.len() + 1).is_err() {
-            return out.write_str(BELL);
+            return self.refuse(Refusal::OutOfMemory, out);
         }
         self.move_to(self.line.text.len(), out)?;
         out.write_char('\n')?;
@@ -628,7 +629,8 @@ impl LineEditor {
         let found = wanted.ok().filter(|wanted| wanted.len() <= LINE_MAX).and_then(|wanted| {
             let mut earlier = self.history.iter().enumerate().take(end).rev();
             let (index, at, text) = earlier.find_map(|(index, text)| Some((index, text.find(&wanted)?, text)))?;
-            Some((wanted, index, at, fallible::copy(text).ok()?))
+            let is_room = self.rows.len() + text.len() <= LINE_MAX;
+            Some((wanted, index, at, fallible::copy(text).ok().filter(|_| is_room)?))
         });
         match found {
             None => out.write_str(BELL)?,
@@ -673,7 +675,8 @@ impl LineEditor {
             Some(text) => fallible::copy(text).map(|text| Line { text, refusal: None }),
             None => self.draft.try_clone(),
         };
-        let Ok(line) = line else { return out.write_str(BELL) };
+        let is_room = |line: &Line| self.rows.len() + line.text.len() <= LINE_MAX;
+        let Some(line) = line.ok().filter(is_room) else { return out.write_str(BELL) };
         self.shown = index;
         self.move_to(0, out)?;
         let place = self.cell(0);

@@ -7,7 +7,7 @@ use fallible::OutOfMemory;
 use fallible::failing::{Heap, each_allocation, with_memory};
 
 use crate::files::path;
-use crate::line_editor::{Candidates, Completer, LineEditor};
+use crate::line_editor::{Candidates, Completer, LineEditor, Refusal};
 use crate::lines::Lines;
 use crate::shell::Line;
 use crate::typed::{name, typed};
@@ -84,7 +84,6 @@ fn a_key_is_not_obeyed_by_halves() {
         ("tr", "tr", "\x15"),
         ("tr", "tr", "\x1b."),
         ("tr", "tr", "\x12\x1b[24;80R"),
-        ("tr {", "tr {", "\r"),
     ] {
         let mut failures = 0;
         loop {
@@ -107,6 +106,19 @@ fn a_key_is_not_obeyed_by_halves() {
         }
         assert!(failures > 0, "{failing:?}");
     }
+}
+
+/// Otherwise, what follows would be read as a part of the row.
+#[test]
+fn a_line_without_memory_for_its_next_row_is_refused() {
+    let mut editor = LineEditor::new("> ");
+    let mut shown = String::with_capacity(1 << 10);
+    let mut feed = |memory: usize, keys: &str| {
+        keys.bytes().find_map(|key| with_memory(memory, || editor.feed(key, &mut Names, &mut shown).unwrap()))
+    };
+    assert_eq!(feed(usize::MAX, "tr {"), None);
+    assert_eq!(feed(0, "\r"), None);
+    assert_eq!(feed(usize::MAX, "tr }\r"), Some(Err(Refusal::OutOfMemory)));
 }
 
 #[test]

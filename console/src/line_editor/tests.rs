@@ -294,9 +294,11 @@ fn what_is_not_closed_goes_on_in_a_next_row() {
     assert_eq!(lines("a {\rb\r}\r\x10\x10\r"), ["a {\nb\n}", "b"]);
     // A peer that sends lines ends each with a line feed.
     assert_eq!(lines("a {\nb\n{\r\nc\r\n"), ["a {", "b", "{\n", "c"]);
-    assert_eq!(line(b"a\xff {\rb\x7f}"), Err(Refusal::NotUtf8));
+    assert_eq!(line(b"a\xff {"), Err(Refusal::NotUtf8), "it does not go on");
     let long = "x".repeat(LINE_MAX - 3);
     assert_eq!(lines(&format!("{{{long}\r}}\r")), [format!("{{{long}\n}}")]);
+    // A line of the history that there is no room for is not shown: nothing is added to the row.
+    assert_eq!(lines(&format!("{long}\r{{{long}\r\x10}}\r"))[1], format!("{{{long}\n}}"));
     assert_eq!(line(format!("{{{long}\r}}{long}").as_bytes()), Err(Refusal::TooLong));
     assert_eq!(line(format!("{{{long}xx\r").as_bytes()), Ok(format!("{{{long}xx")), "there is no room for a next row");
 }
