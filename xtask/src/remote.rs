@@ -216,7 +216,7 @@ impl Remote {
 
     /// Ends the machine by the line `farewell`.
     pub fn leave(mut self, farewell: &str) {
-        self.type_keys(format!("{farewell}\r").into_bytes());
+        self.type_keys(format!("{farewell}\n").into_bytes());
         let deadline = Instant::now() + EXIT_TIMEOUT;
         // A machine that does not end by itself is killed when `self` is dropped.
         while Instant::now() < deadline && self.hear(EXIT_TIMEOUT).is_ok() {}

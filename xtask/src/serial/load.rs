@@ -23,8 +23,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 const TURN: Duration = Duration::from_millis(20);
 /// After this time without a loader, the running program is asked to restart, again and again.
 const RESTART_REQUEST_PERIOD: Duration = Duration::from_secs(2);
-/// Keys at which the kernels of this repository give the board back to its loader, whatever text is at their prompt.
-pub const RESET: &[u8] = b"\rreboot\r";
+/// Keys at which the kernels of this repository give the board back to its loader, whatever is at their prompt: text, an
+/// open row, or a search, which the first ^C leaves.
+pub const RESET: &[u8] = b"\x03\x03\rreboot\r";
 /// Keys that stop a kernel of this repository that comes to no prompt, which resets the board.
 pub const QUIT: &[u8] = &[QUIT_KEY; QUITS];
 /// How many bytes are kept of the output of programs other than the loader.
@@ -102,8 +103,8 @@ impl OtherProgram {
         self.received.drain(..self.received.len().saturating_sub(REMEMBERED));
     }
 
-    /// Sends a return key to get a prompt. If the prompt is one of ours, asks for the loader. Other systems are sent
-    /// nothing but the return key.
+    /// Sends the end of a line to get a prompt: the line feed also ends a line of several rows. If the prompt is one of
+    /// ours, asks for the loader. Other systems are sent nothing but the end of a line.
     fn ask(&mut self, line: &mut Line, silence: Duration) {
         if silence < self.asked {
             self.asked = Duration::ZERO;
@@ -116,7 +117,7 @@ impl OtherProgram {
         let last_line = self.received.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         let prompts = [conversation::PROMPT, protocol::PROMPT];
         let is_ours = prompts.iter().any(|prompt| last_line.starts_with(prompt.as_bytes()));
-        line.send(if is_ours { RESET } else { b"\r" });
+        line.send(if is_ours { RESET } else { b"\r\n" });
     }
 
     fn quoted(&self) -> String {
