@@ -82,7 +82,12 @@ pub fn top(options: &Options) -> Result<ExitCode> {
     let mut terminal = ratatui::try_init().context("the terminal cannot be set up")?;
     let outcome = top.run(&mut remote, &mut terminal, &mut typed);
     ratatui::restore();
-    match outcome.and_then(|end| top.end(&mut remote).map(|()| end)) {
+    // Whatever ended the view, the program ends with it, unless the machine has stopped.
+    let ended = match &outcome {
+        Err(error) if error.is::<Stopped>() => Ok(()),
+        _ => top.end(&mut remote),
+    };
+    match outcome.and_then(|end| ended.map(|()| end)) {
         Ok(end) => {
             remote.leave(target.farewell());
             Ok(match end {
@@ -191,6 +196,10 @@ impl Top {
             if let Some(sentence) = self.refusal.take() {
                 return Ok(End::Refused(sentence));
             }
+            // Before the terminal is touched, which may be gone.
+            if is_interrupted() {
+                return Ok(End::Quit);
+            }
             if is_changed || drawn.is_none_or(|drawn: Instant| drawn.elapsed() > REDRAW) {
                 self.state.activity = self.activity();
                 terminal.draw(|frame| {
@@ -208,9 +217,6 @@ impl Top {
                     Some(Action::Save) => self.state.message = save(&screen, Path::new("")),
                     None => {}
                 }
-            }
-            if is_interrupted() {
-                return Ok(End::Quit);
             }
         }
     }

@@ -51,7 +51,7 @@ impl Plan {
              for ($k : @h) {{ $d = $k.1 - @l[$k.0]; \
              if ($d) {{ @d[$k.0, $k.1{times}] = $d; @l[$k.0] = $k.1; $sum += $d; $hit++; }} if ($hit == {HIT_FUNCTIONS}) {{ break; }} }} \
              printf(\"%d %d %d\\n\", elapsed, $sum, $hit); print(@d, {ROWS}); clear(@d); \
-             print(@w, {ROWS}); print(@n); printf(\"end\\n\"); clear(@busy); }}"
+             print(@w, {ROWS}); print(@n); clear(@n); printf(\"end\\n\"); clear(@busy); }}"
         )
     }
 
