@@ -152,7 +152,8 @@ pub enum Kind<T, M, V, E> {
         /// The offset of the number of elements, in bytes.
         length: u32,
     },
-    /// A raw pointer with a second word, to a trait object or to a slice: it stands for an address.
+    /// Another pointer with a second word: a raw one, or a reference to a value that ends in a trait object. It stands
+    /// for an address.
     Dynamic {
         /// The offset of the address, in bytes.
         data: u32,

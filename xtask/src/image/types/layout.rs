@@ -203,8 +203,11 @@ impl<'a> Layouts<'a> {
         }
         if let (Some(data), Some(vtable)) = (self.member(entry, "pointer"), self.member(entry, "vtable")) {
             let (data, vtable) = (offset(data)?, offset(vtable)?);
-            let is_raw = name.starts_with('*');
-            return Some(if is_raw { Kind::Dynamic { data, vtable } } else { Kind::Object { data, vtable } });
+            // Of `&Mutex<dyn Trait>`, the vtable is that of a part of the value.
+            let references = ["&mut ", "&", "alloc::boxed::Box<"];
+            let target = references.iter().find_map(|prefix| name.strip_prefix(prefix));
+            let is_object = target.is_some_and(|target| target.trim_start_matches('(').starts_with("dyn "));
+            return Some(if is_object { Kind::Object { data, vtable } } else { Kind::Dynamic { data, vtable } });
         }
         if let Some(shape) = self.of_library(entry, name, pending) {
             return Some(shape);
