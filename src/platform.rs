@@ -81,7 +81,8 @@ pub unsafe trait Platform {
 
     /// Returns the virtual addresses of the function that contains the virtual address `address`; `None` if no known
     /// function does. The instruction is then refused, unless its probe comes with the bounds of the function
-    /// ([`KprobeBuilder::within`](crate::probe::KprobeBuilder::within)).
+    /// ([`KprobeBuilder::within`](crate::probe::KprobeBuilder::within)). It is also refused if the addresses do not begin
+    /// and end at multiples of 4, within [`text`](Self::text).
     fn function(address: usize) -> Option<Range<usize>>;
 
     /// Returns whether there is data at any of these virtual addresses, which are those of a function or of one word
@@ -221,7 +222,7 @@ mod pool {
 
     /// Takes `length` bytes from a pool at the virtual addresses `pool`, of which `taken` bytes are taken.
     fn take(pool: Range<usize>, taken: &AtomicUsize, length: usize) -> Option<usize> {
-        // Anything may ask; the engine divides pages into cells, which begin where pages do.
+        // Any caller may ask for any length. The engine divides pages into cells, which begin where pages do.
         if !length.is_multiple_of(PAGE) {
             return None;
         }

@@ -138,8 +138,8 @@ impl KprobeBuilder {
     /// # Safety
     ///
     /// `insertion` and its snippet stay at their addresses until each probe that is made of the result, or of a copy of
-    /// it, is unregistered. The snippet may be executed with the operand of `insertion`. If the probed instruction faults, the kernel does not continue elsewhere in the
-    /// function with the values of x9 to x17 or of the flags.
+    /// it, is unregistered. The snippet may be executed with the operand of `insertion`. If the probed instruction
+    /// faults, the kernel does not continue elsewhere in the function with the values of x9 to x17 or of the flags.
     pub const unsafe fn snippet(mut self, insertion: &Insertion) -> Self {
         self.insertion = Some(InsertionRef::new(insertion));
         self
@@ -155,14 +155,15 @@ impl KprobeBuilder {
     /// [`Platform::function`](crate::platform::Platform::function). For kernels that do not know where their functions
     /// begin and end.
     ///
-    /// [`register`](Self::register) fails with [`ProbeError::NoFunction`] if the range does not begin and end at multiples
-    /// of 4, lies outside the text, or does not contain the instruction. All other checks are the same. The probe is not
-    /// [`Lean`](Mode::Lean) or [`Compiled`](Mode::Compiled), because these modes depend on the functions around this one.
+    /// [`register`](Self::register) fails with [`ProbeError::NoFunction`] if the range does not begin and end at
+    /// multiples of 4, lies outside the text, or does not contain the instruction. All other checks are the same. The
+    /// probe is not [`Lean`](Mode::Lean) or [`Compiled`](Mode::Compiled), because these modes depend on the functions
+    /// around this one.
     ///
     /// # Safety
     ///
-    /// The range is a whole function, or larger: if control gets from a load-exclusive to the instruction other than by a call,
-    /// or if an instruction of its function reads it as data, that is in the range.
+    /// The range is a whole function, or larger. Each load-exclusive from which control gets to the instruction other
+    /// than by a call is in the range, and so is each instruction that reads it as data.
     pub const unsafe fn within(mut self, function: Range<usize>) -> Self {
         self.bounds = Some((function.start, function.end));
         self
@@ -199,6 +200,7 @@ impl KprobeBuilder {
     fn request(self) -> Request {
         let Self { address, bounds, pre, post, data, insertion, enabled, fastest } = self;
         let insertion = insertion.filter(|insertion| bounds.is_none() && !insertion.snippet().is_of_returns());
+        let fastest = if bounds.is_some() { fastest.min(Mode::Optimized) } else { fastest };
         Request { address, bounds, kind: Kind::Kprobe { pre, post }, data, insertion, enabled, fastest }
     }
 }

@@ -315,8 +315,10 @@ impl Registry {
     /// Adds a probe as [`add`](Self::add) does, at the checked `site`. Returns `None`, with nothing changed, if there
     /// is no memory.
     fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
-        let Request { address, bounds: _, mut kind, data, insertion, enabled, fastest } = request;
+        let Request { address, bounds, mut kind, data, insertion, enabled, fastest } = request;
         let lean_obstacle = match kind {
+            // The probe is not to be lean. What it says of its function holds for no other probe.
+            _ if bounds.is_some() => None,
             Kind::Kprobe { pre: Pre::Entry(_), .. } | Kind::Return(_) => self.lean_obstacle(address, checker),
             Kind::Kprobe { .. } => None,
         };
