@@ -12,7 +12,7 @@
 //! is set for the next deadline among them. Deadlines are multiples of the period since the start, so they do not drift,
 //! and they are the same on all CPUs. A deadline that was not met before the next one of its period is missed: the handler
 //! gets their number with the next sample, and [`Sampler::stop`] returns the number of those that no sample followed.
-//! After a sample, the CPU has at least as much time for other work as the sample took.
+//! After a sample by the timer, the CPU has at least as much time for other work as the sample took.
 //!
 //! Each period of events has an [event counter](counters) of its own on each CPU. Events of the handler do not count. If a
 //! sample begins before the CPU had that time, the counters interrupt only after the time that follows it. They count

@@ -26,16 +26,16 @@
 //!
 //! The event [`counters`] of the CPU interrupt in the same way, and call the same handler.
 //!
-//! Where secure state keeps group 0, both interrupt by IRQ. Only [`sampling`](crate::sampling) makes use of that; [`arm`]
-//! refuses.
+//! Where secure state keeps group 0, both interrupt by IRQ. Only [`sampling`](crate::sampling) makes use of that;
+//! [`arm`] refuses.
 
 use core::arch::asm;
 use core::fmt;
 use core::mem;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use aarch64_cpu::asm::barrier;
-use aarch64_cpu::registers::{CNTP_CTL_EL0, CNTP_CVAL_EL0, CNTPCT_EL0, Readable, Writeable};
+use aarch64_cpu::registers::{CNTFRQ_EL0, CNTP_CTL_EL0, CNTP_CVAL_EL0, CNTPCT_EL0, Readable, Writeable};
 use aarch64_kprobes::exception::TrapFrame;
 use spin::Once;
 
@@ -111,8 +111,8 @@ pub(super) fn initialize_cpu(controller: &Controller, timer: Option<Interrupt>) 
     DELIVERY.here().call_once(|| delivery);
 }
 
-/// Makes an interrupt a fast one on this CPU, or an ordinary one with the same handler. If it is a shared one, the lock on
-/// the controller's shared registers is held.
+/// Makes an interrupt a fast one on this CPU, or an ordinary one with the same handler. If it is a shared one, the lock
+/// on the controller's shared registers is held.
 ///
 /// # Errors
 ///
@@ -190,7 +190,8 @@ pub(crate) fn is_owned() -> bool {
 /// Makes `handler` the handler of fast interrupts on all CPUs, until the result is dropped.
 ///
 /// The handler runs with all of PSTATE.DAIF masked, on the stack of the interrupted task, and in its name. The timer is
-/// disarmed by then, and the counters are paused: a handler that samples periodically [arms](arm) and resumes them again.
+/// disarmed by then, and the counters are paused: a handler that samples periodically [arms](arm) the timer again and
+/// [sets](counters::set) the counters.
 ///
 /// # Errors
 ///
@@ -269,14 +270,39 @@ pub fn without<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Handles the interrupt of the timer or of the counters. Returns false if one of them is due, and they have never had a
-/// handler.
+/// Fast interrupts of one CPU that nothing requests, in close succession.
+struct Unexplained {
+    count: AtomicU32,
+    /// When the last one came, by the physical counter.
+    last: AtomicU64,
+}
+
+static UNEXPLAINED: PerCpu<Unexplained> =
+    PerCpu::new([const { Unexplained { count: AtomicU32::new(0), last: AtomicU64::new(0) } }; MAX_CPUS]);
+
+impl Unexplained {
+    /// The most in succession. On hardware, a signal outlasts its request by less.
+    const MOST: u32 = 10_000;
+
+    /// Counts one more. Returns false if they come without end.
+    fn is_passing(&self) -> bool {
+        let now = counter();
+        let distance = now.saturating_sub(self.last.swap(now, Ordering::Relaxed));
+        // In succession: within a millisecond.
+        let before = if distance < CNTFRQ_EL0.get() / 1000 { self.count.load(Ordering::Relaxed) } else { 0 };
+        self.count.store(before + 1, Ordering::Relaxed);
+        before < Self::MOST
+    }
+}
+
+/// Handles the interrupt of the timer or of the counters. Returns false if one of them is due, and they have never had
+/// a handler, and if interrupts that neither of them requests come without end.
 pub(crate) fn dispatch(frame: &TrapFrame) -> bool {
     let timer = CNTP_CTL_EL0.extract();
     let is_timer_due = timer.is_set(CNTP_CTL_EL0::ENABLE) && timer.is_set(CNTP_CTL_EL0::ISTATUS);
     // On hardware, the signal may outlast the request for a while.
     if !is_timer_due && !counters::is_due() {
-        return true;
+        return UNEXPLAINED.here().is_passing();
     }
     let handler = HANDLER.load(Ordering::Acquire);
     if handler == 0 {
