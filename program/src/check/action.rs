@@ -112,8 +112,11 @@ impl Clause<'_, '_> {
     }
 
     /// Returns whether `name` is an action.
-    pub fn is_action(&mut self, name: &str, span: Span) -> bool {
-        !matches!(self.unrun(|clause| clause.known_action(name, &[], span)), Ok(false))
+    pub fn is_action(&mut self, name: &str, span: Span) -> Result<bool, Error> {
+        match self.unrun(|clause| clause.known_action(name, &[], span)) {
+            Err(error @ Error { problem: Problem::OutOfMemory, .. }) => Err(error),
+            known => Ok(!matches!(known, Ok(false))),
+        }
     }
 
     /// Compiles an action: a call without a value. Returns `false` if `name` is none.

@@ -151,7 +151,7 @@ impl Clause<'_, '_> {
                 Err(span.error(Problem::ArgumentCount { least: 1, most: 1 }))
             }
             (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
-            (action, _) if self.is_action(action, span) => Err(span.error(Problem::NotAValue)),
+            (action, _) if self.is_action(action, span)? => Err(span.error(Problem::NotAValue)),
             (builtin, _) if is_callable(builtin) => Err(span.error(Problem::ArgumentCount { least: 0, most: 0 })),
             (unknown, _) => Err(name.span.error(foreign::value(unknown).unwrap_or_else(|| unknown_function(unknown)))),
         }

@@ -378,6 +378,7 @@ impl Clause<'_, '_> {
     fn unknown(&mut self, name: &str, span: Span) -> Result<Error, OutOfMemory> {
         let called = Spanned { node: fallible::copy(name)?, span };
         let problem = match self.unrun(|clause| clause.action(&called, &[], span)) {
+            Err(error @ Error { problem: Problem::OutOfMemory, .. }) => return Ok(error),
             // The parser has replaced all calls of `getopt`.
             Err(Error { problem: Problem::Function | Problem::Meant { .. }, .. }) if name != "getopt" => {
                 unknown_value(name)
