@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-/// Panics about a value that cannot be dropped with interrupts masked, and never unwinds: the owner would go on and drop
-/// what the handlers of that value use. A panic does not leave a function of this calling convention.
+/// Panics about a value that cannot be dropped with interrupts masked, and never unwinds: the owner would go on and
+/// drop what the handlers of that value use. A panic does not leave a function of this calling convention.
 #[cold]
 pub(crate) extern "C" fn refuse_drop(why: &fmt::Arguments<'_>) -> ! {
     panic!("{why}")
@@ -35,8 +35,7 @@ pub fn with_masked<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The masks of the host's tests, which keep those of each thread as a CPU does, and those of models and of other crates'
-/// tests, which have none.
+/// On the host, each thread of the tests has a mask, as a CPU has. Models and the tests of other crates have none.
 #[cfg(not(target_os = "none"))]
 mod host {
     #[cfg(all(test, not(loom)))]

@@ -41,8 +41,8 @@
 //! - places its own code that runs while a hit is handled, such as its exception handler and the functions that
 //!   [`Platform`](platform::Platform) names, in sections `.kprobes.text.*`.
 //!
-//! `examples/minimal` is the smallest kernel that does all this. `examples/kernel` does it with several CPUs, preemptive
-//! tasks and read-only text, and `docs/embedding.md` goes through it step by step.
+//! `examples/minimal` is the smallest kernel that does all this. `examples/kernel` does it with several CPUs,
+//! preemptive tasks and read-only text, and `docs/embedding.md` goes through it step by step.
 //!
 //! Then a probe is registered like this:
 //!

@@ -60,7 +60,7 @@ pub(crate) fn is_callable(name: &str) -> bool {
     ROWS.iter().any(|row| row.name == name)
 }
 
-/// The functions that have a value and take arguments. What compiles them says which there are; these are suggested.
+/// The functions that have a value and take arguments, for suggestions. `check::call` says which there are.
 pub(crate) const FUNCTIONS: [&str; 30] = [
     "str",
     "kaddr",
@@ -94,7 +94,7 @@ pub(crate) const FUNCTIONS: [&str; 30] = [
     "delete",
 ];
 
-/// The actions: calls without a value. As with the functions, these are suggested.
+/// The actions, which are calls without a value, for suggestions. `check::action` says which there are.
 pub(crate) const ACTIONS: [&str; 14] = [
     "printf",
     "errorf",

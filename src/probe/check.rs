@@ -147,8 +147,8 @@ impl Checker {
         site
     }
 
-    /// Returns whether `function`, which the kernel takes to contain `address`, does so, in whole words of the text. The
-    /// words of the function are read, and kernels look functions up in tables that may be damaged.
+    /// Returns whether `function`, which the kernel takes to contain `address`, does so, in whole words of the text.
+    /// The words of the function are read, and kernels look functions up in tables that may be damaged.
     fn is_in_text(&self, function: &Range<usize>, address: usize) -> bool {
         let Range { start, end } = *function;
         let is_aligned = start.is_multiple_of(4) && end.is_multiple_of(4);
@@ -397,8 +397,8 @@ fn locked_original(address: usize) -> Original {
 }
 
 /// Returns whether `word` may stand where the image has another, or at the site of a static event: false for most words
-/// that do neither. An armed probe leaves BRK or B in the text, and a site holds NOP or B. The two tests are those for B
-/// (C6.2), and for the group of exceptions, hints and system instructions (C4.1), which BRK and NOP are in.
+/// that do neither. An armed probe leaves BRK or B in the text, and a site holds NOP or B. The two tests are those for
+/// B (C6.2), and for the group of exceptions, hints and system instructions (C4.1), which BRK and NOP are in.
 const fn needs_look_up(word: u32) -> bool {
     word >> 26 == 0b00_0101 || word >> 25 == 0b110_1010
 }

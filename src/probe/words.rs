@@ -70,8 +70,8 @@ impl CpuWords {
     /// Sets the word `index` to `value` on the CPU with the number `cpu`. Does nothing if there is no such word or CPU.
     pub fn set(&self, cpu: usize, index: usize, value: u64) {
         if cpu < platform::cpus() && index < Self::COUNT {
-            // SAFETY: the block has `COUNT` words for each CPU, whose number does not change (`Platform::cpus`), and both
-            // numbers were checked.
+            // SAFETY: the block has `COUNT` words for each CPU, whose number does not change (`Platform::cpus`), and
+            // both numbers were checked.
             unsafe { self.first.byte_add(cpu * STRIDE).add(index).as_ref() }.store(value, Relaxed);
         }
     }
@@ -82,8 +82,8 @@ impl CpuWords {
         if index >= Self::COUNT {
             return 0;
         }
-        // SAFETY: the block has `COUNT` words for each CPU, whose number does not change (`Platform::cpus`), and `index`
-        // was checked.
+        // SAFETY: the block has `COUNT` words for each CPU, whose number does not change (`Platform::cpus`), and
+        // `index` was checked.
         let word = |cpu: usize| unsafe { self.first.byte_add(cpu * STRIDE).add(index).as_ref() };
         (0..platform::cpus()).fold(0, |sum, cpu| sum.wrapping_add(word(cpu).load(Relaxed)))
     }

@@ -16,7 +16,8 @@
 //! A word may be replaced while another CPU executes it only if both the old and the new one are in the set that B2.4.4
 //! names (B, BL, BRK, HVC, ISB, NOP, SMC, SVC). A probe point may hold any instruction, so [`patch`] holds the other
 //! CPUs ([`platform::hold_cpus`]) during steps 1 to 4, and each of them executes a context synchronization event before
-//! it resumes. It holds them for at most [`WORDS_PER_RENDEZVOUS`] words at a time, which bounds how long interrupts are masked.
+//! it resumes. It holds them for at most [`WORDS_PER_RENDEZVOUS`] words at a time, which bounds how long interrupts are
+//! masked.
 
 pub mod cache;
 
@@ -83,8 +84,8 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
             for Words { address, words } in group {
                 for (index, word) in words.iter().enumerate() {
                     let offset = (address & (PAGE - 1)) + 4 * index;
-                    // SAFETY: `with_writable` gave an alias for the whole page that contains the address, aligned like the
-                    // page. The store is volatile so that it is one store of the whole word.
+                    // SAFETY: `with_writable` gave an alias for the whole page that contains the address, aligned like
+                    // the page. The store is volatile so that it is one store of the whole word.
                     unsafe { alias.add(offset).cast::<u32>().write_volatile(word.to_le()) };
                 }
             }

@@ -394,7 +394,7 @@ impl<'a> Types<'a> {
         self.id(u32::from_le(*of))
     }
 
-    /// Returns the item for the virtual address `address`.
+    /// Returns the item of a list of functions or vtables for the virtual address `address`.
     fn at(&self, items: &'a [[u32; 2]], address: u64) -> Option<&'a [u32; 2]> {
         let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
         let found = items.binary_search_by_key(&wanted, |[offset, _]| u32::from_le(*offset)).ok()?;

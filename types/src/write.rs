@@ -79,7 +79,7 @@ pub struct Function {
     pub returned: Argument,
 }
 
-/// The contents of a table. Functions and vtables may be in any order.
+/// The contents of a table. Functions and vtables may be in any order; each vtable is there once.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     /// The functions.
@@ -97,7 +97,7 @@ pub struct Contents {
 /// Why a table cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// Something is below the base, or 4 GiB or more above it.
+    /// A function, a row or a vtable is below the base, or 4 GiB or more above it.
     OutOfRange {
         /// The virtual address.
         address: u64,

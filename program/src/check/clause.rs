@@ -140,8 +140,8 @@ impl<'c, 's> Clause<'c, 's> {
         if self.bound.is_reached() { Err(span.error(Problem::Deep)) } else { Ok(()) }
     }
 
-    /// Returns whether `error` ends the check at once. While types are being inferred, and in code that never runs, only
-    /// a lack of memory does.
+    /// Returns whether `error` ends the check at once. While types are being inferred, and in code that never runs,
+    /// only a lack of memory does.
     fn ends_with(&self, error: &Error) -> bool {
         error.problem == Problem::OutOfMemory || !self.checker.is_learning() && !self.is_unreached
     }
@@ -209,7 +209,8 @@ impl<'c, 's> Clause<'c, 's> {
                 self.free = kept;
                 if let Some(truth) = known {
                     let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
-                    // A block that never runs tells the types that other code has left open, unless types decide about it.
+                    // A block that never runs tells the types that other code has left open, unless types decide about
+                    // it.
                     if self.checker.is_learning() && !self.asked {
                         self.unreached(|clause| match clause.checker.stage {
                             // What the code that runs leaves open is not known before.
@@ -457,8 +458,8 @@ impl<'c, 's> Clause<'c, 's> {
         self.checker.is_learning() && is_open && !self.guessed && self.unevaluated == 0
     }
 
-    /// Calls `compile`, and takes away the ops that it adds, with their entries in the tables of the program. Entries stay
-    /// while types are being learned from them.
+    /// Calls `compile`, and takes away the ops that it adds, with their entries in the tables of the program. Entries
+    /// stay while types are being learned from them.
     pub fn unrun<T>(&mut self, compile: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         let (ops, free, ends) = (self.ops.len(), self.free, self.ends.len());
         let jumps = |turns: &Turns| (turns.continues.len(), turns.breaks.len());

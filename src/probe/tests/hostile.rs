@@ -67,8 +67,8 @@ fn a_function_that_reaches_out_of_the_text_is_none() {
     computer.call(function, 0);
 }
 
-/// The owner of a probe drops what its handlers use after it. An unwinding panic in between would leave the probe armed,
-/// with handlers whose data is gone.
+/// The owner of a probe drops what its handlers use after it. An unwinding panic in between would leave the probe
+/// armed, with handlers whose data is gone.
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
 fn a_probe_that_is_dropped_with_interrupts_masked_does_not_unwind() {

@@ -80,7 +80,8 @@ pub struct Events<P> {
 impl<P> Drop for Events<P> {
     fn drop(&mut self) {
         self.events.iter_mut().for_each(|event| drop(event.probe.take()));
-        // Without probes, no hit uses a plan. A synthetic event's plan and the plan of an event on it may own each other.
+        // Without probes, no hit uses a plan. A synthetic event's plan and the plan of an event on it may own each
+        // other.
         self.events.iter().for_each(|event| drop(event.recorder.plan().replace(None)));
     }
 }
@@ -99,12 +100,12 @@ impl<E> From<OutOfMemory> for Unplaced<E> {
     }
 }
 
-/// Makes the plan of a probe from its recorder, its virtual address and the filter in its definition. `None` means record
-/// every hit.
+/// Makes the plan of a probe from its recorder, its virtual address and the filter in its definition. `None` means
+/// record every hit.
 type MakePlan<'a> = dyn Fn(&Recorder, u64, Option<&Filter>) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
 
-/// Parses the filter in `definition`, which tests fields that `format` has; `is_on_probe` tells whether the event that it
-/// is on is a probe itself.
+/// Parses the filter in `definition`, which tests fields that `format` has; `is_on_probe` tells whether the event that
+/// it is on is a probe itself.
 fn gate(
     definition: &Definition,
     format: &Format,
@@ -151,8 +152,8 @@ impl<P: Armed> Events<P> {
     }
 
     /// Defines an event, which is then disabled. If the event exists, adds another probe to it, which is armed if the
-    /// other probes are. The new probe records every hit that the filter in the definition accepts, if there is one. That
-    /// filter cannot name functions.
+    /// other probes are. The new probe records every hit that the filter in the definition accepts, if there is one.
+    /// That filter cannot name functions.
     ///
     /// # Errors
     ///
@@ -279,8 +280,8 @@ impl<P: Armed> Events<P> {
         Ok(())
     }
 
-    /// Registers a probe for `event`, which has none and is in no list, and reserves room for the event. Arms the probe if
-    /// it `is_armed`. `plan` applies from the first hit on.
+    /// Registers a probe for `event`, which has none and is in no list, and reserves room for the event. Arms the probe
+    /// if it `is_armed`. `plan` applies from the first hit on.
     ///
     /// # Errors
     ///
@@ -397,8 +398,8 @@ impl<P: Armed> Events<P> {
     pub(crate) fn take(&mut self, at: usize) {
         let Event { probe, compiled, recorder, number, definition, format, .. } = self.events.remove(at);
         self.changes += 1;
-        // A hit may use the recorder and the code until the probe is unregistered. The plan of a synthetic event that this
-        // one is on shares the recorder.
+        // A hit may use the recorder and the code until the probe is unregistered. The plan of a synthetic event that
+        // this one is on shares the recorder.
         drop(probe);
         recorder.armed.store(false, Relaxed);
         drop((compiled, recorder));

@@ -95,8 +95,8 @@ impl Controls {
     ///
     /// # Safety
     ///
-    /// When [`synchronize`](Services::synchronize) returns, every hit is over that was being handled on any CPU when it was
-    /// called: plans that such hits use are freed after it.
+    /// When [`synchronize`](Services::synchronize) returns, every hit is over that was being handled on any CPU when it
+    /// was called: plans that such hits use are freed after it.
     #[must_use]
     pub unsafe fn new(services: Services) -> Self {
         Self {
@@ -320,8 +320,8 @@ impl Controls {
     }
 
     /// Makes the plan of the probe of `recorder` at the virtual address `address`; `None` means record every hit. A
-    /// return event is hit in the caller after the return; x30 is then not the return address of the probed code. `gate`
-    /// is the filter in the definition. `attached` are the recorders of the armed events on a synthetic one.
+    /// return event is hit in the caller after the return; x30 is then not the return address of the probed code.
+    /// `gate` is the filter in the definition. `attached` are the recorders of the armed events on a synthetic one.
     fn plan(
         &self,
         settings: &Settings,

@@ -136,8 +136,8 @@ impl From<OutOfMemory> for NoSnippet {
 }
 
 /// Compiles the clause of `code` with this number to a snippet that runs at `at`. `atomics` says whether the CPUs have
-/// atomic additions. `None` if the clause cannot be a snippet, or if `store` was made for fewer CPUs than the kernel has.
-/// The steps are valid as long as `store` stays in place.
+/// atomic additions. `None` if the clause cannot be a snippet, or if `store` was made for fewer CPUs than the kernel
+/// has. The steps are valid as long as `store` stays in place.
 ///
 /// # Errors
 ///

@@ -144,8 +144,8 @@ impl<'a> Entries<'a> {
 
     /// Returns the address of each vtable, and the type whose methods are in it.
     ///
-    /// The compiler describes a vtable as a variable `<Type as Trait>::{vtable}`, in whose type the implementing type is
-    /// said to be contained. Vtables whose objects do not have their size at [`VTABLE_SIZE`] are left out.
+    /// The compiler describes a vtable as a variable `<Type as Trait>::{vtable}`, in whose type the implementing type
+    /// is said to be contained. Vtables whose objects do not have their size at [`VTABLE_SIZE`] are left out.
     pub fn vtables(&self) -> impl Iterator<Item = (u64, Index)> {
         let is_vtable = |entry: &&Entry<'_>| entry.name.is_some_and(|name| name.ends_with(b"::{vtable}"));
         self.all.iter().filter(is_vtable).filter_map(|entry| {
