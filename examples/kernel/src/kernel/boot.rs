@@ -44,7 +44,9 @@ global_asm!(
     "msr mair_el1, x0",
     "ldr x0, ={TCR}",
     "msr tcr_el1, x0",
-    // After a reset the TLBs may hold anything (Arm ARM, D8.17). The ISB orders the registers above before the MMU.
+    // After a reset the TLBs and the instruction caches may hold anything (Arm ARM, D8.17 and D7.5). The ISB orders the
+    // registers above before the MMU.
+    "ic iallu",
     "tlbi vmalle1",
     "dsb nsh",
     "isb",

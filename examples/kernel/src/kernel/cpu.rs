@@ -11,6 +11,7 @@ pub fn number() -> usize {
     let mpidr: usize;
     // SAFETY: reads an identification register.
     unsafe { asm!("mrs {}, mpidr_el1", out(reg) mpidr, options(nomem, nostack, preserves_flags)) };
+    // No other CPUs are started. The remainder spares arrays the check of their bounds, which could panic in a hit.
     mpidr % CPUS
 }
 
@@ -48,9 +49,10 @@ pub fn start(cpu: usize) {
     }
     let mut result: i64 = 0xc400_0003;
     // SAFETY: CPU_ON. The entry expects the MMU off, as PSCI leaves it, and takes a stack that is the CPU's own. What it
-    // reads with the MMU off is the text, which was in memory before this CPU had caches.
+    // reads with the MMU off is the text, which was in memory before this CPU had caches. The barrier completes the stores
+    // that it finds then.
     unsafe {
-        asm!("hvc #0", inout("x0") result, in("x1") cpu, in("x2") &raw const start, in("x3") 0, clobber_abi("C"))
+        asm!("dsb ishst", "hvc #0", inout("x0") result, in("x1") cpu, in("x2") &raw const start, in("x3") 0, clobber_abi("C"))
     };
     assert!(result == 0, "CPU {cpu} does not start: PSCI says {result}");
 }

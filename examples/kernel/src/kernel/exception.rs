@@ -83,7 +83,8 @@ extern "C" fn handle_interrupt(pc: usize) {
             task::preempt();
         }
         gic::HOLD => patching::wait_while_held(interrupt), // patching
-        _ => {}                                            // The request is gone.
+        1020.. => {}                                       // The request is gone.
+        _ => gic::end(interrupt),
     }
     probes::set_interrupted(0); // probes
 }

@@ -15,7 +15,7 @@ impl Write for Uart {
     }
 }
 
-/// Prints a line. Only the first task does, so there is no lock.
+/// Prints a line. Only the first task does, and a panic, so there is no lock.
 pub fn println(text: fmt::Arguments<'_>) {
     let _ = writeln!(Uart, "{text}");
 }
