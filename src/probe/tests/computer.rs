@@ -59,11 +59,7 @@ pub fn mask() -> kprobes_models::loom::sync::MutexGuard<'static, ()> {
 
 /// The size of the executable memory, in bytes. It lies behind the text, so that branches reach it: threads get memory
 /// that is far apart. Models take memory again and again, all in one thread.
-const EXECUTABLE: usize = match () {
-    () if cfg!(loom) => 0,
-    () if cfg!(miri) => 4 << 20,
-    () => 64 << 20,
-};
+const EXECUTABLE: usize = if cfg!(any(loom, miri)) { 4 << 20 } else { 64 << 20 };
 
 /// Returns the address at which the text begins.
 fn memory() -> usize {
