@@ -46,18 +46,17 @@ fn every_value_and_function_of_the_guide_is_known_or_refused_by_name() {
 fn every_word_that_is_completed_is_known() {
     for (name, end) in crate::builtins::words() {
         let statements = match (name, end) {
-            ("if" | "unroll" | "while", _) => [format!("{name} (1) {{ }}"), "break".into()],
-            ("else", _) => ["if (1) { } else { }".into(), String::new()],
-            ("for", _) => ["for ($i : 0..2) { }".into(), String::new()],
-            ("break" | "continue", _) => [format!("while (1) {{ {name}; }}"), String::new()],
-            ("let", _) => ["let $a;".into(), String::new()],
-            ("return", _) => ["return;".into(), String::new()],
-            (_, "") => [format!("print({name});"), String::new()],
-            _ => [format!("{name}();"), format!("@ = {name}();")],
+            ("if" | "unroll" | "while", _) => vec![format!("{name} (1) {{ }}")],
+            ("else", _) => vec!["if (1) { } else { }".into()],
+            ("for", _) => vec!["for ($i : 0..2) { }".into()],
+            ("break" | "continue", _) => vec![format!("while (1) {{ {name}; }}")],
+            ("let", _) => vec!["let $a;".into()],
+            ("return", _) => vec!["return;".into()],
+            (_, "") => vec![format!("print({name});")],
+            _ => vec![format!("{name}();"), format!("@ = {name}();")],
         };
-        let statements = statements.iter().filter(|statement| !statement.is_empty());
-        let problems: Vec<_> =
-            statements.map(|body| error(&format!("kretprobe:f {{ {body} }}")).map(|error| error.problem)).collect();
+        let problem = |body| error(&format!("kretprobe:f {{ {body} }}")).map(|error| error.problem);
+        let problems: Vec<_> = statements.into_iter().map(problem).collect();
         let is_unknown = |problem: &Option<Problem>| {
             matches!(
                 problem,
