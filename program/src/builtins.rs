@@ -120,12 +120,15 @@ const KEYWORDS: [&str; 9] = ["if", "else", "unroll", "while", "for", "break", "c
 
 /// Returns all words of a clause: builtins, functions and keywords, each with what follows it, a `(` or nothing.
 pub fn words() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let functions = FUNCTIONS.iter().chain(&ACTIONS).chain(&AGGREGATES);
-    values().chain(KEYWORDS).map(|name| (name, "")).chain(functions.map(|&name| (name, "(")))
+    values().chain(KEYWORDS).map(|name| (name, "")).chain(functions().map(|name| (name, "(")))
 }
 
 fn values() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.name).chain(WORDS)
+}
+
+fn functions() -> impl Iterator<Item = &'static str> {
+    FUNCTIONS.into_iter().chain(ACTIONS).chain(AGGREGATES)
 }
 
 /// Returns the problem with `name`, which is no value: the nearest one, otherwise that it is unknown.
@@ -135,8 +138,7 @@ pub(crate) fn unknown_value(name: &str) -> Problem {
 
 /// Returns the problem with `name`, which is no function: the nearest one, otherwise that it is unknown.
 pub(crate) fn unknown_function(name: &str) -> Problem {
-    let functions = FUNCTIONS.iter().chain(&ACTIONS).chain(&AGGREGATES).copied();
-    nearest(name, functions, 3).map_or(Problem::Function, |meant| Problem::Meant { meant })
+    nearest(name, functions(), 3).map_or(Problem::Function, |meant| Problem::Meant { meant })
 }
 
 /// Returns the names of the builtins that an op loads; with `numbers`, only of those that are a number in every clause.
