@@ -36,7 +36,15 @@ pub struct Workload {
 }
 
 /// The names of all workloads.
-pub static NAMES: [&str; 3] = [WORKLOADS[0].name, WORKLOADS[1].name, WORKLOADS[2].name];
+pub static NAMES: [&str; WORKLOADS.len()] = {
+    let mut names = [""; WORKLOADS.len()];
+    let mut number = 0;
+    while number < names.len() {
+        names[number] = WORKLOADS[number].name;
+        number += 1;
+    }
+    names
+};
 
 /// All workloads.
 pub static WORKLOADS: [Workload; 3] = [
