@@ -390,10 +390,15 @@ impl LineEditor {
         }
     }
 
+    /// Returns whether there is room for a row of `length` bytes after the rows before it.
+    fn has_room(&self, length: usize) -> bool {
+        self.rows.len() + length <= LINE_MAX
+    }
+
     /// Returns whether the line goes on in a next row, for which there is room.
     fn is_open(&self, completer: &mut dyn Completer) -> bool {
-        let is_room = self.rows.len() + self.line.text.len() < LINE_MAX;
-        is_room && self.line_to(self.line.text.len()).is_ok_and(|line| completer.is_open(&line))
+        self.has_room(self.line.text.len() + 1)
+            && self.line_to(self.line.text.len()).is_ok_and(|line| completer.is_open(&line))
     }
 
     /// Begins the next row of the line.
@@ -422,7 +427,7 @@ impl LineEditor {
     }
 
     fn insert(&mut self, character: char, out: &mut dyn Write) -> fmt::Result {
-        if self.rows.len() + self.line.text.len() + character.len_utf8() > LINE_MAX {
+        if !self.has_room(self.line.text.len() + character.len_utf8()) {
             return self.refuse(Refusal::TooLong, out);
         }
         let behind = self.cursor + character.len_utf8();
@@ -444,7 +449,7 @@ impl LineEditor {
 
     /// Replaces the text from `start` to the cursor. Rings the bell, and leaves the line as it is, if there is no room.
     fn replace(&mut self, start: usize, text: &str, out: &mut dyn Write) -> fmt::Result {
-        let is_room = self.rows.len() + self.line.text.len() - (self.cursor - start) + text.len() <= LINE_MAX;
+        let is_room = self.has_room(self.line.text.len() - (self.cursor - start) + text.len());
         if !is_room || self.line.text.try_reserve(text.len()).is_err() {
             return out.write_str(BELL);
         }
@@ -629,8 +634,7 @@ impl LineEditor {
         let found = wanted.ok().filter(|wanted| wanted.len() <= LINE_MAX).and_then(|wanted| {
             let mut earlier = self.history.iter().enumerate().take(end).rev();
             let (index, at, text) = earlier.find_map(|(index, text)| Some((index, text.find(&wanted)?, text)))?;
-            let is_room = self.rows.len() + text.len() <= LINE_MAX;
-            Some((wanted, index, at, fallible::copy(text).ok().filter(|_| is_room)?))
+            Some((wanted, index, at, fallible::copy(text).ok().filter(|text| self.has_room(text.len()))?))
         });
         match found {
             None => out.write_str(BELL)?,
@@ -675,8 +679,7 @@ impl LineEditor {
             Some(text) => fallible::copy(text).map(|text| Line { text, refusal: None }),
             None => self.draft.try_clone(),
         };
-        let is_room = |line: &Line| self.rows.len() + line.text.len() <= LINE_MAX;
-        let Some(line) = line.ok().filter(is_room) else { return out.write_str(BELL) };
+        let Some(line) = line.ok().filter(|line| self.has_room(line.text.len())) else { return out.write_str(BELL) };
         self.shown = index;
         self.move_to(0, out)?;
         let place = self.cell(0);
