@@ -13,6 +13,7 @@
 //! | the CPU, the duration and its mark, in a line of the tracer `function_graph` | `N`, `DURATION` |
 //! | the numbers of the tasks, where that says that a CPU has switched | `N` |
 //! | the times and the variance, in a row of `trace_stat/functionN` | `TIME` |
+//! | the function, in `functions cannot be probed: `why …` for the first`: the linker decides which is first | `FUNCTION` |
 //! | the number of CPUs, in `CPUs: … of … run` if all run, and after `#P:` in a trace | `N` |
 
 /// The start of a stack's lines in a histogram.
@@ -47,6 +48,12 @@ pub fn normal(line: &str) -> String {
         && is_number(all)
     {
         line = format!("{some} of COUNT functions");
+    }
+    if let Some((before, _)) =
+        line.strip_suffix("` for the first").and_then(|line| line.split_once(" functions cannot be probed: `why "))
+        && before.rsplit(' ').next().is_some_and(is_number)
+    {
+        line = format!("{before} functions cannot be probed: `why FUNCTION` for the first");
     }
     if let Some(record) = trace_record(&line) {
         line = record;
@@ -249,6 +256,10 @@ mod tests {
         for (line, expected) in [
             ("ffffffc000025044   8272  sha2::f", "ADDRESS SIZE  sha2::f"),
             ("7 of 624 functions", "7 of COUNT functions"),
+            (
+                "2 probes; 19 functions cannot be probed: `why <a as b>::c` for the first",
+                "2 probes; 19 functions cannot be probed: `why FUNCTION` for the first",
+            ),
             ("CPUs: 4 of 4 run", "CPUs: N of N run"),
             ("# entries-in-buffer/entries-written: 4/4   #P:1", "# entries-in-buffer/entries-written: 4/4   #P:N"),
             (
@@ -300,6 +311,8 @@ mod tests {
             "name-x [000] ..... 0.1: e: y",
             "atoms 3 msx",
             "some of 624 functions",
+            "2 probes; 1 function cannot be probed: `why a::b`",
+            "1 probe; 3 instructions of the probed functions cannot be probed: `why a::b+4` for the first",
             "CPUs: 3 of 4 run",
             " a) | b",
             " 1) some | b",
