@@ -20,6 +20,7 @@ use core::fmt::{self, Write};
 
 use number::{Integer, Number, apply};
 
+use crate::definition;
 use crate::format::{Base, Field, Format};
 use crate::host::Symbols;
 use crate::text::{write_lossy, write_name, write_offset};
@@ -387,12 +388,8 @@ impl<'a> Reader<'a> {
         let (literal, rest) = self.rest.split_at(end);
         self.rest = rest;
         let digits = literal.trim_end_matches(['u', 'U', 'l', 'L']);
-        let (digits, radix) = match (digits.strip_prefix("0x"), digits.strip_prefix('0')) {
-            (Some(digits), _) => (digits, 16),
-            (None, Some(digits)) if !digits.is_empty() => (digits, 8),
-            (None, _) => (digits, 10),
-        };
-        let value = u64::from_str_radix(digits, radix).map_err(|_| Stop::Text)?;
+        let (radix, digits) = definition::number::digits(digits);
+        let value = definition::number::plain(digits, radix).ok_or(Stop::Text)?;
         let suffix = literal.trim_start_matches(|digit: char| !"uUlL".contains(digit));
         Ok(Integer::of_literal(value, radix == 10, suffix).number(value))
     }

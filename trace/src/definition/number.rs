@@ -2,7 +2,7 @@
 //! otherwise decimal.
 
 /// Returns the base of a number, and its digits.
-fn digits(text: &str) -> (u32, &str) {
+pub(crate) fn digits(text: &str) -> (u32, &str) {
     let after_x = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     match after_x.filter(|rest| rest.starts_with(|first: char| first.is_ascii_hexdigit())) {
         Some(rest) => (16, rest),

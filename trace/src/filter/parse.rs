@@ -11,6 +11,7 @@ use core::ops;
 
 use fallible::OutOfMemory;
 
+use crate::definition;
 use crate::format::Base;
 
 use super::cpu_list::CpuList;
@@ -324,8 +325,8 @@ fn questions(
             if end - start > NUMBER_MAX {
                 return Err(error(Problem::OperandTooLong, end));
             }
-            let value =
-                integer(&text[start..end], number.is_signed()).ok_or_else(|| error(Problem::IllegalInteger, start))?;
+            let value = integer(&text[start..end], number.is_signed());
+            let value = value.ok_or_else(|| error(Problem::IllegalInteger, start))?;
             let range = Range::of(comparison, narrow(number, value), number.is_signed());
             Ok((one(Question::Number { number, range })?, end))
         }
@@ -364,7 +365,7 @@ fn function_name(text: &str, start: usize) -> Option<(&str, usize)> {
 /// Returns the addresses of the only function of this name, or of the one that contains the address that it is.
 fn find_function(name: &str, functions: FindFunction) -> Result<ops::Range<u64>, Problem> {
     if name.starts_with(|first: char| first.is_ascii_digit()) {
-        let address = integer(name, false).ok_or(Problem::IllegalInteger)?;
+        let address = definition::number::unsigned(name).ok_or(Problem::IllegalInteger)?;
         return (functions.at)(address).ok_or(Problem::FunctionNotFound);
     }
     let (mut found, mut count) = (None, 0);
@@ -426,23 +427,12 @@ pub(crate) fn stack(field: &Field) -> Option<Text> {
     field.is_stack().then_some(Text::Located { offset: field.offset as u16 })
 }
 
-/// Parses a number with an optional sign, in the base that its prefix tells, as `strtoull` does.
-fn integer(text: &str, signed: bool) -> Option<u64> {
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text),
-    };
-    let magnitude = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None if digits.len() > 1 && digits.starts_with('0') => u64::from_str_radix(digits, 8),
-        None => digits.parse(),
-    }
-    .ok()?;
-    match (signed, negative) {
-        (false, false) => Some(magnitude),
-        (false, true) => None,
-        (true, false) => i64::try_from(magnitude).ok().map(|value| value as u64),
-        (true, true) => 0i64.checked_sub_unsigned(magnitude).map(|value| value as u64),
+/// Parses a number as Linux does for a field with or without a sign.
+fn integer(text: &str, is_signed: bool) -> Option<u64> {
+    if is_signed {
+        definition::number::signed(text).map(|value| value as u64)
+    } else {
+        definition::number::unsigned(text)
     }
 }
 

@@ -193,7 +193,10 @@ fn imports(machine: &Machine) -> Result<Outcome> {
     for (file, text) in [
         ("main.bt", "#!/usr/bin/env bpftrace\nimport \"lib\";\nimport \"lib/a.bt\";\nBEGIN { printf(\"main\\n\"); }"),
         ("lib/a.bt", "import \"b.bt\"; // first\nBEGIN { printf(\"a\\n\"); }"),
-        ("lib/b.bt", "import \"a.bt\";\nBEGIN { printf(\"b\\n\"); }\nkprobe:sha2::*::compress256 { @calls = count(); }"),
+        (
+            "lib/b.bt",
+            "import \"a.bt\";\nBEGIN { printf(\"b\\n\"); }\nkprobe:sha2::*::compress256 { @calls = count(); }",
+        ),
         ("wrong.bt", "import \"wrong/c.bt\";\nBEGIN { }"),
     ] {
         fs::write(directory.join(file), text)?;
