@@ -87,15 +87,16 @@ const WHOLE: [&str; 10] = [
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 /// Checks that run only in thorough runs, or if a filter asks for them. Each compiles whole packages anew.
 /// `super::assembly` finds most of the names that assembly defines twice.
-const THOROUGH: [&str; 4] = [LTO, CLIPPY_OF_MODELS, EXAMPLE, HABIT];
+const THOROUGH: [&str; 5] = [LTO, CLIPPY_OF_MODELS, EXAMPLE, HABIT, PACKAGES];
 const LTO: &str = "check::lto";
 const CLIPPY_OF_MODELS: &str = "check::clippy::models";
 const EXAMPLE: &str = "check::console_example";
 const HABIT: &str = "check::cargo_test";
+const PACKAGES: &str = "check::packages";
 
 /// Adds the checks of the sources, which run no program of the repository.
 pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
-    let checks: [(&str, Vec<&str>); 10] = [
+    let checks: [(&str, Vec<&str>); 11] = [
         // With LTO, the assembly of all crates is one file, in which every name may be defined only once. Linking takes
         // one core for long, so it is not left to the end.
         (LTO, [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
@@ -116,6 +117,8 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
         (EXAMPLE, vec!["check", "--release", "-p", "kprobes-console-example"]),
         // What `cargo test` compiles before it runs this command.
         (HABIT, vec!["check", "--tests"]),
+        // Compiles each published crate from what its package contains.
+        (PACKAGES, vec!["publish", "--workspace", "--dry-run", "--allow-dirty"]),
         ("check::clippy::xtask", [&["clippy", "-p", "xtask", "--all-targets"], &PURE[..], &HOST, &DENY].concat()),
         ("check::examples_of_the_documentation", [&["test", "--doc"], &PURE[..], &HOST, &DOCUMENTED].concat()),
     ];
