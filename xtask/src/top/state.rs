@@ -137,8 +137,11 @@ impl State {
     /// Takes a key.
     pub fn key(&mut self, key: KeyEvent, model: &Model) -> Option<Action> {
         self.message.clear();
-        if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
-            return Some(Action::Quit);
+        if let KeyCode::Char(c) = key.code
+            && key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT)
+        {
+            let is_interrupt = c.eq_ignore_ascii_case(&'c') && key.modifiers.contains(KeyModifiers::CONTROL);
+            return is_interrupt.then_some(Action::Quit);
         }
         if self.is_filtering {
             match key.code {
@@ -349,5 +352,26 @@ mod tests {
         {
             assert_eq!(press(&mut State::new(false), keys), action, "{keys}");
         }
+    }
+
+    #[test]
+    fn a_letter_with_ctrl_or_alt_is_another_key() {
+        for modifiers in [KeyModifiers::CONTROL, KeyModifiers::ALT, KeyModifiers::CONTROL | KeyModifiers::SHIFT] {
+            let mut state = State::new(true);
+            let before = format!("{state:?}");
+            for letter in "qwhrsjkp/?1 C".chars() {
+                let is_interrupt = letter == 'C' && modifiers.contains(KeyModifiers::CONTROL);
+                let expected = is_interrupt.then_some(Action::Quit);
+                let action = state.key(KeyEvent::new(KeyCode::Char(letter), modifiers), &model());
+                assert_eq!((action, format!("{state:?}")), (expected, before.clone()), "{letter:?} {modifiers:?}");
+            }
+        }
+        // Shift makes another letter, with which no key of this view begins.
+        let mut state = State::new(true);
+        assert_eq!(press(&mut state, "CQW"), None);
+        press(&mut state, "/");
+        state.key(KeyEvent::new(KeyCode::Char('w'), KeyModifiers::CONTROL), &model());
+        state.key(KeyEvent::new(KeyCode::Char('H'), KeyModifiers::SHIFT), &model());
+        assert_eq!(state.filter, "H");
     }
 }
