@@ -58,10 +58,15 @@ impl Plan {
     /// Returns the program that counts the callers of one function, and times it.
     pub fn detail(&self, function: &str) -> String {
         let interval = self.interval;
+        // In a probe, the `*` of a pointer's type stands for other characters, too. `kaddr` takes the name as it is.
+        let only = match function.contains(['*', '?']) {
+            true => format!("/func == kaddr(\"{function}\")/ "),
+            false => String::new(),
+        };
         format!(
             "config = {{ print_maps_on_exit = false }} \
-             kprobe:\"{function}\" {{ @c[caller] = count(); @s[reg(\"sp\")] = nsecs; }} \
-             kretprobe:\"{function}\" {{ $s = @s[reg(\"sp\")]; if ($s) {{ @t = hist(nsecs - $s, 1); }} \
+             kprobe:\"{function}\" {only}{{ @c[caller] = count(); @s[reg(\"sp\")] = nsecs; }} \
+             kretprobe:\"{function}\" {only}{{ $s = @s[reg(\"sp\")]; if ($s) {{ @t = hist(nsecs - $s, 1); }} \
              delete(@s[reg(\"sp\")]); }} \
              interval:ms:{interval}, END {{ if (@busy) {{ return; }} @busy = 1; printf(\"%d 0 0\\n\", elapsed); \
              print(@c, {ROWS}); print(@t); printf(\"end\\n\"); clear(@busy); }}"
@@ -71,5 +76,19 @@ impl Plan {
     fn probes(&self, kind: &str) -> String {
         let probes: Vec<String> = self.globs.iter().map(|glob| format!("{kind}:\"{glob}\"")).collect();
         probes.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Plan;
+
+    #[test]
+    fn a_name_with_a_star_means_one_function() {
+        let plan = Plan { globs: Vec::new(), is_timed: false, interval: 1000 };
+        let program = plan.detail("<*mut T as A>::f");
+        let guarded = "probe:\"<*mut T as A>::f\" /func == kaddr(\"<*mut T as A>::f\")/ {";
+        assert_eq!(program.matches(guarded).count(), 2, "{program}");
+        assert!(!plan.detail("<T as A>::f").contains("kaddr"));
     }
 }
