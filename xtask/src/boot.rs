@@ -3,18 +3,19 @@
 use std::{
     ffi::OsString,
     fs::{self, File},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::{
+    attach::{AtPrompt, Detached},
     board::{self, Board, Overrides},
     conversation::{POWER_OFF, REBOOT},
     image,
     machine::{Output, Start, Uart},
     network,
-    serial::{self, Station},
+    serial::{self, Connection, Station},
     setup, workspace,
 };
 
@@ -26,7 +27,7 @@ pub const VIRT: &str = "virt";
 pub struct Options {
     /// The board, a directory of `boards/`.
     #[arg(long, value_name = "NAME", default_value = board::DEFAULT)]
-    pub board: String,
+    board: String,
     /// The configuration, one of those in the board's `board.toml`.
     #[arg(long, value_name = "NAME", default_value = board::BASE)]
     configuration: String,
@@ -54,63 +55,127 @@ pub enum Target {
     Qemu {
         arguments: Vec<OsString>,
         image: PathBuf,
+        /// The linked kernel, if it is known.
+        elf: Option<PathBuf>,
         /// Whether the machine has slots for virtio devices.
         has_virtio: bool,
     },
     /// A board on a serial line.
     Serial { station: Station, image: PathBuf, bytes: Vec<u8> },
+    /// A QEMU that runs already, and goes on afterwards.
+    Detached(Detached),
+    /// A board on a serial line that runs its kernel already, and goes on afterwards.
+    Connected { connection: Connection, image: Option<PathBuf> },
+}
+
+/// How a machine is booted, or which one runs already.
+#[derive(clap::Args)]
+pub struct TargetOptions {
+    #[command(flatten)]
+    pub boot: Options,
+    /// Uses the machine that `cargo xtask run --detach` has started, or the kernel that the board at `--serial` runs
+    /// already. It goes on afterwards.
+    #[arg(long, conflicts_with_all = ["board", "configuration", "smp", "machine", "cpu", "no_network"])]
+    attach: bool,
+}
+
+impl TargetOptions {
+    /// Returns the machine that the options choose, and builds its image if needed.
+    pub fn target(&self) -> Result<Target> {
+        match self.attach {
+            true => attached(&self.boot.serial, self.boot.given_image()?),
+            false => self.boot.target(),
+        }
+    }
+}
+
+/// Returns the machine that runs already: the board, if there is a serial port, or the detached QEMU. `image` is what
+/// the board runs, if that is known.
+pub fn attached(serial: &serial::Options, image: Option<PathBuf>) -> Result<Target> {
+    match Connection::open(serial)? {
+        Some(connection) => Ok(Target::Connected { connection, image }),
+        None => {
+            ensure!(image.is_none(), "the image of the detached machine is known: --image and --elf are for --serial");
+            Ok(Target::Detached(Detached::find()?))
+        }
+    }
 }
 
 impl Options {
     /// Returns the machine that the options choose, and builds its image if needed.
     pub fn target(&self) -> Result<Target> {
         if let Some(station) = Station::open(&self.board, &self.serial)? {
-            let image = self.image()?;
+            let (image, _) = self.image()?;
             let bytes = fs::read(&image).with_context(|| format!("{} cannot be read", image.display()))?;
             return Ok(Target::Serial { station, image, bytes });
         }
         let board = Board::load(&self.board)?;
         let configuration = board.configuration(&self.configuration)?;
         setup::board(&board)?;
-        let image = self.image()?;
+        let (image, elf) = self.image()?;
         let mut arguments = board.arguments(configuration, &self.overrides, &image)?;
         if !self.no_network {
             let plugged = network::plug(board.cards())?;
             arguments.extend(plugged.arguments);
             plugged.lines.iter().for_each(|line| eprintln!("{line}"));
         }
-        Ok(Target::Qemu { arguments, image, has_virtio: board.machine()? == VIRT })
+        Ok(Target::Qemu { arguments, image, elf, has_virtio: board.machine()? == VIRT })
     }
 
-    /// Returns the path of the image that the options choose, and builds it if needed.
-    fn image(&self) -> Result<PathBuf> {
-        Ok(match (&self.image, &self.elf) {
+    /// Returns the path of the image that the options name, if they name one.
+    fn given_image(&self) -> Result<Option<PathBuf>> {
+        match (&self.image, &self.elf) {
+            (None, None) => Ok(None),
+            _ => self.image().map(|(image, _)| Some(image)),
+        }
+    }
+
+    /// Returns the path of the image that the options choose, and builds it if needed. The second path is that of the
+    /// linked kernel, if it is known.
+    fn image(&self) -> Result<(PathBuf, Option<PathBuf>)> {
+        let elf = match (&self.image, &self.elf) {
             (Some(image), _) => {
                 File::open(image).with_context(|| format!("{} cannot be read", image.display()))?;
-                image.clone()
+                return Ok((image.clone(), None));
             }
-            (None, Some(elf)) => image::write_image_next_to(elf)?,
+            (None, Some(elf)) => elf.clone(),
             (None, None) => {
                 setup::rust(&[])?;
-                image::write_image_next_to(&workspace::build_kernel("runtime")?)?
+                workspace::build_kernel("runtime")?
             }
-        })
+        };
+        Ok((image::write_image_next_to(&elf)?, Some(elf)))
     }
 }
 
 impl Target {
-    /// The line that ends a conversation. A board is left to its loader, for the next kernel.
-    pub fn farewell(&self) -> &'static str {
+    /// The line that ends a conversation. A board is left to its loader, for the next kernel. `None` for a machine that
+    /// goes on.
+    pub fn farewell(&self) -> Option<&'static str> {
         match self {
-            Self::Qemu { .. } => POWER_OFF,
-            Self::Serial { .. } => REBOOT,
+            Self::Qemu { .. } => Some(POWER_OFF),
+            Self::Serial { .. } => Some(REBOOT),
+            Self::Detached(_) | Self::Connected { .. } => None,
         }
     }
 
-    /// The path of the image that this machine boots.
-    pub fn image(&self) -> &Path {
+    /// Returns the path of the image that this machine runs.
+    pub fn image(&self) -> Result<PathBuf> {
         match self {
-            Self::Qemu { image, .. } | Self::Serial { image, .. } => image,
+            Self::Qemu { image, .. } | Self::Serial { image, .. } => Ok(image.clone()),
+            Self::Detached(detached) => Ok(detached.image()),
+            Self::Connected { image, .. } => {
+                image.clone().context("the names of functions are in the image: say by --image or --elf which one runs")
+            }
+        }
+    }
+
+    /// Returns the machine for a person at its console: with a prompt, or while a command runs.
+    pub fn as_it_is(&self) -> &dyn Start {
+        match self {
+            Self::Detached(detached) => detached,
+            Self::Connected { connection, .. } => connection,
+            Self::Qemu { .. } | Self::Serial { .. } => self,
         }
     }
 }
@@ -120,6 +185,8 @@ impl Start for Target {
         match self {
             Self::Qemu { arguments, .. } => arguments.start(output),
             Self::Serial { station, bytes, .. } => station.with(bytes)?.start(output),
+            Self::Detached(detached) => AtPrompt(detached).start(output),
+            Self::Connected { connection, .. } => AtPrompt(connection).start(output),
         }
     }
 }

@@ -45,8 +45,8 @@ pub struct Conversation {
     /// Lines that have been read but not typed.
     script: VecDeque<String>,
     script_ended: bool,
-    /// The line that is typed at the end of the script.
-    farewell: &'static str,
+    /// The line that is typed at the end of the script. `None` if the machine goes on.
+    farewell: Option<&'static str>,
     /// Whether the machine has written anything yet.
     has_spoken: bool,
     /// Whether a refused line ends the script.
@@ -59,9 +59,9 @@ pub struct Conversation {
 const FIRST_BYTE_TIMEOUT: u64 = 15;
 
 impl Conversation {
-    /// Starts a conversation with a machine that was just started. It ends with the line `farewell`. If it `is_strict`,
-    /// it fails where a line is refused.
-    pub fn new(farewell: &'static str, is_strict: bool) -> Self {
+    /// Starts a conversation with a machine before its prompt. It ends with the line `farewell`, or leaves the machine to
+    /// itself. If it `is_strict`, it fails where a line is refused.
+    pub fn new(farewell: Option<&'static str>, is_strict: bool) -> Self {
         let console = Console::new(PROMPT);
         Self {
             console,
@@ -145,10 +145,21 @@ impl Conversation {
             self.state = State::Answering(line.clone());
             return Some(Action::Type(line));
         }
-        self.script_ended.then(|| {
-            self.state = State::Leaving;
-            Action::Type(self.farewell.into())
+        self.script_ended.then(|| match self.farewell {
+            Some(farewell) => {
+                self.state = State::Leaving;
+                Action::Type(farewell.into())
+            }
+            None => Action::Finish(self.refusal()),
         })
+    }
+
+    /// Returns the error of a script that ended at a refused line.
+    fn refusal(&self) -> Result<(), String> {
+        match &self.refused {
+            Some(line) => Err(format!("`{line}` was refused")),
+            None => Ok(()),
+        }
     }
 
     /// Returns the result of the conversation after QEMU has ended. `how` has QEMU's status and complaint, if it did
@@ -158,11 +169,10 @@ impl Conversation {
             return Err(format!("QEMU ended {}: {how}", self.place()));
         }
         match &self.state {
-            State::Leaving => match &self.refused {
-                Some(line) => Err(format!("`{line}` was refused")),
-                None => Ok(()),
-            },
-            State::Answering(line) if line.trim() == self.farewell && self.script.is_empty() => Ok(()),
+            State::Leaving => self.refusal(),
+            State::Answering(line) if line.trim() == self.farewell.unwrap_or(POWER_OFF) && self.script.is_empty() => {
+                Ok(())
+            }
             _ => Err(format!("the machine powered off {}", self.place())),
         }
     }
@@ -191,7 +201,7 @@ impl Conversation {
             State::Booting => "before its first prompt".into(),
             State::Prompted => "while it waited for a line".into(),
             State::Answering(line) | State::Checking(line) => format!("after `{line}`"),
-            State::Leaving => format!("after the `{}` at the end of the script", self.farewell),
+            State::Leaving => format!("after the `{}` at the end of the script", self.farewell.unwrap_or_default()),
         }
     }
 }
@@ -206,7 +216,7 @@ mod tests {
 
     #[test]
     fn types_a_line_at_each_prompt_and_powers_off() {
-        let mut conversation = Conversation::new(POWER_OFF, false);
+        let mut conversation = Conversation::new(Some(POWER_OFF), false);
         for line in ["# comment", "", "list", "   ", "run sha256 1\r\n"] {
             assert_eq!(conversation.script(Some(line)), None);
         }
@@ -222,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_script_may_come_later_than_the_prompt() {
-        let mut conversation = Conversation::new(POWER_OFF, false);
+        let mut conversation = Conversation::new(Some(POWER_OFF), false);
         assert!(conversation.waits_for_machine());
         assert_eq!(conversation.output(b"kprobes> "), None);
         assert!(!conversation.waits_for_machine());
@@ -234,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_stopped_machine_is_a_failure_wherever_it_happens() {
-        let mut conversation = Conversation::new(POWER_OFF, false);
+        let mut conversation = Conversation::new(Some(POWER_OFF), false);
         let finish = Some(Action::Finish(Err("the machine stopped: panic at boot".into())));
         assert_eq!(conversation.output(b"kprobes> \nmachine stopped: panic at boot"), None);
         assert_eq!(conversation.output(b"\r\n"), finish);
@@ -242,7 +252,7 @@ mod tests {
 
     #[test]
     fn an_early_end_is_a_failure_that_says_where() {
-        let mut conversation = Conversation::new(POWER_OFF, false);
+        let mut conversation = Conversation::new(Some(POWER_OFF), false);
         assert_eq!(conversation.ended(Ok(())), Err("the machine powered off before its first prompt".into()));
         let how = || Err("exit status: 1: no such CPU".into());
         let sentence = "QEMU ended before its first prompt: exit status: 1: no such CPU";
@@ -255,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_never_speaks_is_told_of_soon() {
-        let mut conversation = Conversation::new(POWER_OFF, false);
+        let mut conversation = Conversation::new(Some(POWER_OFF), false);
         assert_eq!((conversation.patience(60), conversation.patience(9)), (15, 9));
         let sentence = "the machine printed nothing within 15 s: is the image built for this board?";
         assert_eq!(conversation.timed_out(15), sentence);
@@ -268,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_command_that_does_not_end_is_told_of() {
-        let mut conversation = Conversation::new(POWER_OFF, false);
+        let mut conversation = Conversation::new(Some(POWER_OFF), false);
         assert_eq!(conversation.progress_note(60), None);
         conversation.script(Some("cat trace_pipe"));
         assert_eq!(conversation.output(b"kprobes> "), typed("cat trace_pipe"));
@@ -285,7 +295,7 @@ mod tests {
         for (rest, result) in
             [(None, Ok(())), (Some("list"), Err("the machine powered off after `poweroff`".to_string()))]
         {
-            let mut conversation = Conversation::new(POWER_OFF, false);
+            let mut conversation = Conversation::new(Some(POWER_OFF), false);
             conversation.script(Some("poweroff"));
             conversation.script(rest);
             assert_eq!(conversation.output(b"kprobes> "), typed("poweroff"));
@@ -295,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_strict_script_ends_at_the_first_line_that_is_refused() {
-        let mut conversation = Conversation::new(POWER_OFF, true);
+        let mut conversation = Conversation::new(Some(POWER_OFF), true);
         for line in ["list", "lisst", "help"] {
             conversation.script(Some(line));
         }
@@ -311,8 +321,28 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_that_goes_on_is_left_at_its_prompt() {
+        let mut conversation = Conversation::new(None, true);
+        conversation.script(Some("list"));
+        assert_eq!(conversation.script(None), None);
+        assert_eq!(conversation.output(b"kprobes> "), typed("list"));
+        assert_eq!(conversation.output(b"list\r\nkprobes> "), typed("echo $?"));
+        let finish = Action::Finish(Err("`list` was refused".into()));
+        assert_eq!(conversation.output(b"echo $?\r\n1\r\nkprobes> "), Some(finish));
+        let mut conversation = Conversation::new(None, false);
+        conversation.script(None);
+        assert_eq!(conversation.output(b"kprobes> "), Some(Action::Finish(Ok(()))));
+        // A script may also end the machine.
+        let mut conversation = Conversation::new(None, false);
+        conversation.script(Some("poweroff"));
+        conversation.script(None);
+        assert_eq!(conversation.output(b"kprobes> "), typed("poweroff"));
+        assert_eq!(conversation.ended(Ok(())), Ok(()));
+    }
+
+    #[test]
     fn a_board_is_left_to_its_loader() {
-        let mut conversation = Conversation::new(REBOOT, false);
+        let mut conversation = Conversation::new(Some(REBOOT), false);
         conversation.script(None);
         assert_eq!(conversation.output(b"kprobes> "), typed("reboot"));
         let late = "the machine did not end within 9 s, after the `reboot` at the end of the script";

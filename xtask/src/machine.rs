@@ -5,6 +5,7 @@
 use std::{
     ffi::OsString,
     io::{self, Read, Write},
+    path::Path,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::mpsc::{self, Sender},
     thread::{self, JoinHandle},
@@ -35,16 +36,21 @@ pub trait Uart {
     /// Returns how the machine ended, after [`Output::End`]. An error says what went wrong.
     fn end(self: Box<Self>) -> Result<(), String>;
 
+    /// Whether the machine goes on when this is dropped.
+    fn goes_on(&self) -> bool {
+        false
+    }
+
     /// Types a line and the return key. Does not wait for the machine to take them.
     fn type_line(&self, line: &str) {
         self.type_keys(format!("{line}\n").into_bytes());
     }
 }
 
-/// A machine or a board that can be started, to have its UART.
+/// A machine or a board that can be started, or one that runs already, to have its UART.
 pub trait Start {
-    /// Starts it. A thread passes everything that the UART sends to `output`, and ends with the machine. The machine
-    /// ends when the returned UART is dropped.
+    /// Starts it. A thread passes everything that the UART sends to `output`, and ends with the machine. A machine that
+    /// was started ends when the returned UART is dropped.
     fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>>;
 }
 
@@ -138,6 +144,11 @@ impl Drop for Machine {
 fn type_on(uart: &mut ChildStdin, keys: &[u8]) -> io::Result<()> {
     uart.write_all(keys)?;
     uart.flush()
+}
+
+/// Returns an argument of QEMU that ends with a path: in a path, QEMU takes two commas for one.
+pub fn option_value(before: &str, path: &Path) -> OsString {
+    format!("{before}{}", path.to_string_lossy().replace(',', ",,")).into()
 }
 
 /// Returns a sentence that says why QEMU could not be started.

@@ -1,5 +1,6 @@
 //! The host command: builds the images, boots them and reads their UART. `cargo xtask help` lists its subcommands.
 
+mod attach;
 mod audit;
 mod bench;
 mod board;
@@ -43,6 +44,8 @@ struct Arguments {
 enum Command {
     /// Boots the kernel in QEMU, to a console on this terminal or to a script.
     Run(run::Options),
+    /// Is the console of a machine that runs already: that of `run --detach`, or a board at a serial line.
+    Attach(attach::Options),
     /// Runs a program on the kernel, and prints its output alone, as text or as JSON.
     Trace(trace::Options),
     /// Shows what a machine does while it does it: its functions, tasks and CPUs by their hits.
@@ -167,6 +170,7 @@ fn execute(command: Command) -> Result<ExitCode> {
     let success = |()| ExitCode::SUCCESS;
     match command {
         Command::Run(options) => run::run(&options).map(success),
+        Command::Attach(options) => attach::attach(&options).map(success),
         Command::Trace(options) => trace::trace(&options),
         Command::Top(options) => top::top(&options),
         Command::Record(options) => record::record(&options),

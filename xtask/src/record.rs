@@ -9,7 +9,7 @@ mod timeline;
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::{BufWriter, Write},
+    io::{self, BufWriter, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
@@ -22,9 +22,9 @@ use kprobes_wire::record::{Frame, Frames, Kind};
 use crate::{
     boot,
     counted::counted,
-    machine::Start,
+    machine::{Start, option_value},
     remote::{Heard, Remote, Stopped, TURN},
-    trace::{FAILED, REFUSED, STOPPED, catch_interrupts, check_line, is_interrupted},
+    trace::{self, FAILED, Outcome, ProgramOptions, REFUSED, STOPPED, catch_interrupts, check_line, is_interrupted},
     workspace,
 };
 use format::Format;
@@ -33,11 +33,11 @@ use pages::PAGE;
 /// The events to record, and the files.
 #[derive(clap::Args)]
 #[command(
-    after_help = "The exit status is 3 if an event is refused, 4 if the machine stops responding, and 5 if COMMAND is refused."
+    after_help = "The exit status is 3 if an event or the program is refused, 4 if the machine stops responding, and 5 if COMMAND is refused."
 )]
 pub struct Options {
     #[command(flatten)]
-    boot: boot::Options,
+    machine: boot::TargetOptions,
     #[command(flatten)]
     record_options: RecordOptions,
     /// The file of the recording. FILE.pftrace is for Perfetto, any other a trace.dat as `trace-cmd` writes it. May be
@@ -52,6 +52,10 @@ pub struct RecordOptions {
     /// Defines an event as on the console, p:NAME PLACE ARGUMENTS, and enables it. May be given several times.
     #[arg(short, value_name = "EVENT")]
     pub event: Vec<String>,
+    /// Runs this program meanwhile, or the one in this file, with its output on the standard output. The recording ends
+    /// when it does.
+    #[arg(short, value_name = "PROGRAM|FILE")]
+    pub program: Option<String>,
     /// Runs this console command meanwhile, and ends the recording when it ends.
     #[arg(short, value_name = "COMMAND")]
     pub command: Option<String>,
@@ -95,6 +99,7 @@ const INCOMPLETE: u8 = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     Event,
+    Program,
     Command,
 }
 
@@ -102,24 +107,40 @@ pub enum Refused {
 pub fn record(options: &Options) -> Result<ExitCode> {
     // Checked before anything is built.
     options.record_options.event.iter().try_for_each(|event| check_line("the event", event))?;
+    if let Some(program) = &options.record_options.program {
+        ensure!(program != "-", "a program for a recording cannot be on the standard input");
+        trace::check_source(program)?;
+    }
     options.record_options.command.iter().try_for_each(|command| check_line("the command", command))?;
     for path in &options.output {
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
         ensure!(directory.is_none_or(Path::is_dir), "{}: there is no such directory", path.display());
     }
-    let target = options.boot.target()?;
+    let target = options.machine.target()?;
     let channel = Channel::of(&target)?;
     catch_interrupts();
     let start: &dyn Start = match &channel {
         Some(channel) => &channel.arguments,
         None => &target,
     };
-    let image = fs::read(target.image()).with_context(|| format!("{} cannot be read", target.image().display()))?;
+    let image = target.image()?;
+    let image = fs::read(&image).with_context(|| format!("{} cannot be read", image.display()))?;
     let mut recorded = Recorded { image, ..Recorded::default() };
-    let path = channel.as_ref().map(|channel| channel.path.as_path());
-    let outcome = Remote::start(start, options.boot.timeout).and_then(|mut remote| {
-        let outcome = recorded.take(&mut remote, path, &options.record_options);
+    let path = match (&channel, &target) {
+        (Some(channel), _) => Some(channel.path.clone()),
+        (None, boot::Target::Detached(detached)) => detached.frames(),
+        _ => None,
+    };
+    let outcome = Remote::start(start, options.machine.boot.timeout).and_then(|mut remote| {
+        let settings = match target.farewell() {
+            None => Some(Settings::of(&mut remote)?),
+            Some(_) => None,
+        };
+        let mut outcome = recorded.take(&mut remote, path.as_deref(), &options.record_options);
         if outcome.is_ok() {
+            if let Some(settings) = settings {
+                outcome = settings.restore(&mut remote).map_or_else(|error| Err(error.into()), |()| outcome);
+            }
             remote.leave(target.farewell());
         }
         outcome
@@ -128,7 +149,7 @@ pub fn record(options: &Options) -> Result<ExitCode> {
     let status = match outcome {
         Ok(None) if recorded.is_whole && recorded.missing == 0 && recorded.damaged == 0 => ExitCode::SUCCESS,
         Ok(None) => INCOMPLETE.into(),
-        Ok(Some(Refused::Event)) => return Ok(REFUSED.into()),
+        Ok(Some(Refused::Event | Refused::Program)) => return Ok(REFUSED.into()),
         Ok(Some(Refused::Command)) => FAILED.into(),
         // The part that has come until then is written.
         Err(error) if error.is::<Stopped>() && recorded.is_begun => {
@@ -186,9 +207,7 @@ impl Drop for Channel {
 
 /// Returns QEMU's arguments for a machine with virtio, with a channel that writes to `path`.
 pub fn with_channel(arguments: &[std::ffi::OsString], path: &Path) -> Vec<std::ffi::OsString> {
-    let mut chardev = std::ffi::OsString::from("file,id=record,path=");
-    // In a path, QEMU takes two commas for one.
-    chardev.push(path.to_string_lossy().replace(',', ",,"));
+    let chardev = option_value("file,id=record,path=", path);
     let channel =
         ["-device".into(), "virtio-serial-device".into(), "-device".into(), "virtconsole,chardev=record".into()];
     [arguments, &["-chardev".into(), chardev], &channel].concat()
@@ -222,13 +241,15 @@ impl Recorded {
             }
         }
         self.read_texts(remote)?;
+        // The file has the frames of the recordings before.
+        let old = channel.and_then(|path| fs::metadata(path).ok()).map_or(0, |metadata| metadata.len());
         ensure!(remote.does("record on")?, "the machine does not record");
         self.is_begun = true;
-        let outcome = self.wait(remote, record_options);
+        let outcome = wait(remote, record_options);
         let ended = outcome.and_then(|outcome| Ok((outcome, remote.does("record off")?)));
         let mut frames = Frames::default();
         let mut received = match channel {
-            Some(path) => frames.feed(&fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?),
+            Some(path) => frames.feed(&read_from(path, old)?),
             None => frames.feed(&remote.take_frames()),
         };
         received.extend(frames.finish());
@@ -258,21 +279,6 @@ impl Recorded {
         let of_cpu =
             |(cpu, pages)| pages::events(pages).map(move |event| (cpu, event.bytes.get(2).copied().unwrap_or(0)));
         self.pages.iter().map(Vec::as_slice).enumerate().flat_map(of_cpu)
-    }
-
-    fn wait(&self, remote: &mut Remote, record_options: &RecordOptions) -> Result<Option<Refused>, Stopped> {
-        if let Some(command) = &record_options.command {
-            return Ok((!remote.does(command)?).then_some(Refused::Command));
-        }
-        let deadline = record_options.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-        while !is_interrupted() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
-            for heard in remote.hear(TURN)? {
-                if let Heard::Line(line) = heard {
-                    eprintln!("{line}");
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// Reads the formats of the events.
@@ -328,6 +334,85 @@ impl Recorded {
                 format.note(&event);
             }
         }
+    }
+}
+
+/// Waits until the recording is to end.
+fn wait(remote: &mut Remote, record_options: &RecordOptions) -> Result<Option<Refused>> {
+    let RecordOptions { program, command, seconds, .. } = record_options;
+    if let Some(program) = program {
+        let options = ProgramOptions {
+            format: "text".into(),
+            command: command.clone(),
+            seconds: *seconds,
+            ..ProgramOptions::default()
+        };
+        // The recording does not depend on the reader of the output.
+        let outcome = trace::run_source(remote, program, &options, &mut |stream, text| {
+            let _ = trace::show(&mut io::stdout(), stream, text);
+            Ok(())
+        })?;
+        return Ok(match outcome {
+            Outcome::Refused(sentence) => {
+                eprintln!("{sentence}");
+                Some(Refused::Program)
+            }
+            Outcome::Failed => Some(Refused::Command),
+            Outcome::Done | Outcome::Exited(_) => None,
+        });
+    }
+    if let Some(command) = command {
+        return Ok((!remote.does(command)?).then_some(Refused::Command));
+    }
+    let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    while !is_interrupted() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+        for heard in remote.hear(TURN)? {
+            if let Heard::Line(line) = heard {
+                eprintln!("{line}");
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Reads a file from this byte on.
+fn read_from(path: &Path, start: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|mut file| {
+        file.seek(SeekFrom::Start(start))?;
+        file.read_to_end(&mut bytes)
+    });
+    read.with_context(|| format!("{} cannot be read", path.display()))?;
+    Ok(bytes)
+}
+
+/// The settings of a machine that a recording changes, for one that goes on.
+pub struct Settings {
+    /// The static and the defined events.
+    events: Vec<String>,
+    /// The size of each ring in KiB.
+    buffer: Option<u64>,
+}
+
+impl Settings {
+    /// Reads the settings.
+    pub fn of(remote: &mut Remote) -> Result<Self, Stopped> {
+        let events = remote.ask("cat available_events")?;
+        let size = remote.ask("cat buffer_size_kb")?;
+        let buffer = size.first().and_then(|size| size.split_whitespace().next()?.parse().ok());
+        Ok(Self { events, buffer })
+    }
+
+    /// Removes the events that were defined since, and gives the rings the size that they had.
+    pub fn restore(&self, remote: &mut Remote) -> Result<(), Stopped> {
+        let now = Self::of(remote)?;
+        for event in now.events.iter().filter(|event| !self.events.contains(event)) {
+            remote.does(&format!("-:{}", event.replace(':', "/")))?;
+        }
+        if let Some(buffer) = self.buffer.filter(|_| self.buffer != now.buffer) {
+            remote.does(&format!("echo {buffer} > buffer_size_kb"))?;
+        }
+        Ok(())
     }
 }
 

@@ -24,6 +24,8 @@ use crate::{
 const PULSE_PERIOD: Duration = Duration::from_secs(2);
 /// How long a machine may take to end after the order to do so.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait for the end of a command before ^C is typed again.
+const INTERRUPT_RETRY: Duration = Duration::from_millis(500);
 /// The longest time until ^C is noticed.
 pub const TURN: Duration = Duration::from_millis(50);
 /// The byte that ^C sends.
@@ -67,6 +69,8 @@ pub struct Remote {
     pending: Vec<Heard>,
     /// Bytes of a recording's frames that came over the console.
     frames: Vec<u8>,
+    /// Whether the machine carries out a line.
+    is_busy: bool,
 }
 
 impl Remote {
@@ -86,6 +90,7 @@ impl Remote {
             last_pulse: now,
             pending: Vec::new(),
             frames: Vec::new(),
+            is_busy: true,
         };
         while !remote.hear(Duration::MAX)?.contains(&Heard::Prompt) {}
         Ok(remote)
@@ -93,6 +98,7 @@ impl Remote {
 
     /// Types a line, and skips its echo in the output.
     pub fn type_line(&mut self, line: &str) -> Result<(), Stopped> {
+        self.is_busy = true;
         self.type_keys(format!("{line}\n").into_bytes());
         self.last_sign = Instant::now();
         // The console echoes the line.
@@ -118,6 +124,11 @@ impl Remote {
 
     /// Returns the output that has come, after `wait` at the latest. It may be empty.
     pub fn hear(&mut self, wait: Duration) -> Result<Vec<Heard>, Stopped> {
+        // A machine that has stopped ends no command.
+        self.await_output(wait).inspect_err(|_| self.is_busy = false)
+    }
+
+    fn await_output(&mut self, wait: Duration) -> Result<Vec<Heard>, Stopped> {
         if !self.pending.is_empty() {
             return Ok(mem::take(&mut self.pending));
         }
@@ -171,7 +182,10 @@ impl Remote {
             };
             for event in self.console.feed(&plain) {
                 match event {
-                    Event::Prompt => heard.push(Heard::Prompt),
+                    Event::Prompt => {
+                        self.is_busy = false;
+                        heard.push(Heard::Prompt);
+                    }
                     Event::Line(line) => match stop_reason(&line) {
                         Some(reason) => return Err(Stopped(format!("the machine stopped: {reason}"))),
                         None => heard.push(Heard::Line(line)),
@@ -214,11 +228,25 @@ impl Remote {
         mem::take(&mut self.frames)
     }
 
-    /// Ends the machine by the line `farewell`.
-    pub fn leave(mut self, farewell: &str) {
+    /// Ends the machine by the line `farewell`. Without one, it is left to itself.
+    pub fn leave(mut self, farewell: Option<&str>) {
+        let Some(farewell) = farewell else { return };
         self.type_keys(format!("{farewell}\n").into_bytes());
         let deadline = Instant::now() + EXIT_TIMEOUT;
         // A machine that does not end by itself is killed when `self` is dropped.
         while Instant::now() < deadline && self.hear(EXIT_TIMEOUT).is_ok() {}
+    }
+}
+
+impl Drop for Remote {
+    /// Ends the command that the machine carries out, if the machine goes on without this process. A command that has
+    /// only begun may not notice the first ^C.
+    fn drop(&mut self) {
+        let deadline = Instant::now() + EXIT_TIMEOUT;
+        while self.is_busy && self.uart.as_ref().is_some_and(|uart| uart.goes_on()) && Instant::now() < deadline {
+            self.interrupt();
+            let retry = Instant::now() + INTERRUPT_RETRY;
+            while self.is_busy && Instant::now() < retry && self.hear(TURN).is_ok() {}
+        }
     }
 }

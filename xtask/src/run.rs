@@ -5,6 +5,7 @@ use std::{
     ffi::OsString,
     fs,
     io::{self, BufRead, BufReader, Cursor, IsTerminal, Read, Write},
+    net::{Ipv4Addr, TcpListener},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::Command,
@@ -13,11 +14,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use kprobes_pl011::{PULSE, PULSE_KEY};
 
 use crate::{
-    board,
+    attach, board,
     boot::{self, Target},
     conversation::{Action, Conversation},
     machine::{self, Output, Start},
@@ -28,6 +29,22 @@ use crate::{
 pub struct Options {
     #[command(flatten)]
     boot: boot::Options,
+    #[command(flatten)]
+    script_options: ScriptOptions,
+    /// Lets QEMU go on after this command. `cargo xtask attach` is the machine's console then.
+    #[arg(long, conflicts_with = "script")]
+    detach: bool,
+    /// Opens QEMU's stub for GDB on a free port of 127.0.0.1, and prints how to connect.
+    #[arg(long)]
+    gdb: bool,
+    /// More arguments for QEMU.
+    #[arg(last = true, value_name = "QEMU")]
+    qemu: Vec<OsString>,
+}
+
+/// A script, if no person talks to the machine.
+#[derive(clap::Args)]
+pub struct ScriptOptions {
     /// Types the lines of this file, one at each prompt, prints the conversation and powers off. `-` is standard input,
     /// which is also read as a script when it is not a terminal. If a command takes longer than `--timeout` while the
     /// machine lives, a message says that it goes on.
@@ -35,35 +52,59 @@ pub struct Options {
     script: Option<PathBuf>,
     /// Ends the script at the first line that is refused, and fails.
     #[arg(long, requires = "script")]
-    strict: bool,
+    pub strict: bool,
 }
 
 /// Boots the kernel.
 pub fn run(options: &Options) -> Result<()> {
-    let script = open(options.script.as_deref())?;
-    let target = options.boot.target()?;
+    let script = if options.detach { None } else { options.script_options.open()? };
+    let mut target = options.boot.target()?;
+    match &mut target {
+        Target::Qemu { arguments, elf, .. } => {
+            arguments.extend(options.qemu.iter().cloned());
+            if options.gdb {
+                arguments.extend(with_stub(elf.as_deref())?);
+            }
+        }
+        _ => ensure!(!options.gdb && options.qemu.is_empty(), "the machine is a board, and not QEMU"),
+    }
+    if options.detach {
+        return attach::detach(&target, options.boot.timeout);
+    }
     match (script, target) {
         (Some(script), target) => {
-            let conversation = Conversation::new(target.farewell(), options.strict);
+            let conversation = Conversation::new(target.farewell(), options.script_options.strict);
             follow(&target, script, options.boot.timeout, conversation)
         }
         (None, Target::Serial { station, bytes, .. }) => station.interact(&bytes),
         (None, Target::Qemu { arguments, .. }) => Err(interact(arguments)),
+        (None, Target::Detached(_) | Target::Connected { .. }) => unreachable!("`run` boots machines"),
     }
 }
 
-/// The script, unless there is a person at the terminal.
-fn open(script: Option<&Path>) -> Result<Option<Box<dyn Read + Send>>> {
-    match script {
-        None if io::stdin().is_terminal() => return Ok(None),
-        None => eprintln!("standard input is not a terminal: its lines are typed one by one"),
-        Some(path) if path.as_os_str() != "-" => {
-            let text = fs::read(path).with_context(|| format!("the script {} cannot be read", path.display()))?;
-            return Ok(Some(Box::new(Cursor::new(text))));
+/// Returns QEMU's arguments for a stub on a free port, and prints how to connect.
+fn with_stub(elf: Option<&Path>) -> Result<[OsString; 2]> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")?;
+    let port = listener.local_addr()?.port();
+    let elf = elf.map_or_else(|| "ELF".into(), |elf| elf.display().to_string());
+    eprintln!("GDB: gdb-multiarch {elf} -ex 'target remote :{port}'");
+    Ok(["-gdb".into(), format!("tcp:127.0.0.1:{port}").into()])
+}
+
+impl ScriptOptions {
+    /// Opens the script, unless there is a person at the terminal.
+    pub fn open(&self) -> Result<Option<Box<dyn Read + Send>>> {
+        match &self.script {
+            None if io::stdin().is_terminal() => return Ok(None),
+            None => eprintln!("standard input is not a terminal: its lines are typed one by one"),
+            Some(path) if path.as_os_str() != "-" => {
+                let text = fs::read(path).with_context(|| format!("the script {} cannot be read", path.display()))?;
+                return Ok(Some(Box::new(Cursor::new(text))));
+            }
+            Some(_) => {}
         }
-        Some(_) => {}
+        Ok(Some(Box::new(io::stdin())))
     }
-    Ok(Some(Box::new(io::stdin())))
 }
 
 /// Replaces this process by QEMU, so that the terminal, signals and the exit status are QEMU's own. Returns only if
@@ -107,7 +148,12 @@ enum Input {
 }
 
 /// Lets the script talk to the machine that `start` starts, and returns when the conversation is over.
-fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, mut conversation: Conversation) -> Result<()> {
+pub fn follow(
+    start: &dyn Start,
+    script: Box<dyn Read + Send>,
+    seconds: u64,
+    mut conversation: Conversation,
+) -> Result<()> {
     let (inputs, input_queue) = mpsc::channel();
     let machine = {
         let inputs = inputs.clone();

@@ -28,6 +28,7 @@ use crate::{
 use line::{Heard, Line};
 use load::Load;
 pub use load::QUIT;
+pub use terminal::{Filter, Raw, keys, show};
 
 /// How long a loader may take to answer by default.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -87,6 +88,30 @@ impl Drop for Station {
     }
 }
 
+/// A serial line to a board that runs a kernel already.
+pub struct Connection(Arc<Mutex<Line>>);
+
+impl Connection {
+    /// Opens the line. `None` if the options have no serial port.
+    pub fn open(options: &Options) -> Result<Option<Self>> {
+        let Some(path) = &options.serial else { return Ok(None) };
+        Ok(Some(Self(Arc::new(Mutex::new(Line::open(path, options.baud)?)))))
+    }
+}
+
+impl Drop for Connection {
+    /// Waits until all keys are sent.
+    fn drop(&mut self) {
+        drop(self.0.lock());
+    }
+}
+
+impl Start for Connection {
+    fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
+        Ok(Box::new(Running::on(Arc::clone(&self.0), output, None)))
+    }
+}
+
 /// Packs an image for a loader.
 pub fn package(image: &[u8]) -> Result<Package> {
     Package::new(image).context("the image is longer than 4 GiB")
@@ -112,23 +137,7 @@ impl Start for Image<'_> {
         // The previous image has the line until it is dropped.
         let load = Load { package: &self.package, part: self.station.part, patience: Some(self.station.patience) };
         load.run(&mut line.lock().unwrap_or_else(PoisonError::into_inner))?;
-        let (keys, typed) = mpsc::channel::<Vec<u8>>();
-        thread::spawn(move || {
-            let mut line = line.lock().unwrap_or_else(PoisonError::into_inner);
-            loop {
-                match line.hear(TURN) {
-                    Some(Heard::Text(text)) => output(Output::Bytes(text)),
-                    Some(Heard::Reply(Reply::Ready { .. })) => return output(Output::End),
-                    Some(Heard::Reply(_)) | None => {}
-                }
-                match typed.try_recv() {
-                    Ok(keys) => line.send(&keys),
-                    Err(TryRecvError::Empty) => {}
-                    Err(TryRecvError::Disconnected) => return give_back(&mut line),
-                }
-            }
-        });
-        Ok(Box::new(Running { keys }))
+        Ok(Box::new(Running::on(line, output, Some(give_back))))
     }
 }
 
@@ -161,12 +170,46 @@ fn await_loader(line: &mut Line, heard: impl Fn(&str)) -> bool {
 /// A running image, until it is dropped or the loader is back.
 struct Running {
     keys: Sender<Vec<u8>>,
+    goes_on: bool,
+}
+
+impl Running {
+    /// Reads a line whose kernel runs, until the returned value is dropped or the loader is back. If it is dropped,
+    /// `leave` is called.
+    fn on(line: Arc<Mutex<Line>>, output: Box<dyn Fn(Output) + Send>, leave: Option<fn(&mut Line)>) -> Self {
+        let (keys, typed) = mpsc::channel::<Vec<u8>>();
+        thread::spawn(move || {
+            let mut line = line.lock().unwrap_or_else(PoisonError::into_inner);
+            loop {
+                match line.hear(TURN) {
+                    Some(Heard::Text(text)) => output(Output::Bytes(text)),
+                    Some(Heard::Reply(Reply::Ready { .. })) => return output(Output::End),
+                    Some(Heard::Reply(_)) | None => {}
+                }
+                match typed.try_recv() {
+                    Ok(keys) => line.send(&keys),
+                    Err(TryRecvError::Empty) => {}
+                    Err(TryRecvError::Disconnected) => {
+                        if let Some(leave) = leave {
+                            leave(&mut line);
+                        }
+                        return;
+                    }
+                }
+            }
+        });
+        Self { keys, goes_on: leave.is_none() }
+    }
 }
 
 impl Uart for Running {
     fn type_keys(&self, keys: Vec<u8>) {
         // The receiver is gone if the board was reset. The output has reported that.
         let _ = self.keys.send(keys);
+    }
+
+    fn goes_on(&self) -> bool {
+        self.goes_on
     }
 
     fn end(self: Box<Self>) -> Result<(), String> {

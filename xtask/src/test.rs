@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod assembly;
+mod attach;
 mod blanks;
 mod boot;
 mod capture;
@@ -62,7 +63,7 @@ const VARIABLES: [&str; 10] = [
 ];
 
 /// The modules of tests on the kernel image. They come after the configuration in a test's name.
-const KERNEL_MODULES: [&str; 6] = ["console::", "boot::", "network::", "card::", "record::", "top::"];
+const KERNEL_MODULES: [&str; 7] = ["console::", "boot::", "network::", "card::", "record::", "top::", "attach::"];
 
 /// How many seconds an on-target test may take, unless the command line says otherwise.
 const SECONDS: u64 = 600;
@@ -214,6 +215,7 @@ fn add_images<'a>(pool: &Pool<'a>, targets: &'a Targets<'a>, audits: bool) {
                 card::add(context, targets, image);
                 record::add(context, targets, image);
                 top::add(context, targets, image);
+                attach::add(context, targets, image);
                 Ok(())
             });
         });

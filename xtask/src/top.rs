@@ -2,6 +2,7 @@
 //! on the machine counts, and ends with the view.
 
 mod model;
+pub mod picture;
 mod program;
 mod state;
 mod view;
@@ -10,7 +11,7 @@ use std::{
     fs,
     io::{self, IsTerminal},
     mem,
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -19,14 +20,14 @@ use anyhow::{Context, Result, ensure};
 use kprobes_wire::mark::{Kind, Refusal};
 use ratatui::{
     Terminal,
-    backend::Backend,
-    crossterm::event::{self, Event, KeyEvent, KeyEventKind},
+    backend::{Backend, TestBackend},
+    crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind},
 };
 
 use crate::{
     boot,
     remote::{Heard, Remote, Stopped, TURN},
-    trace::{ProgramOptions, REFUSED, STOPPED, catch_signals, is_interrupted},
+    trace::{ProgramOptions, REFUSED, STOPPED, catch_signals, is_interrupted, restore_on_exit},
 };
 use model::Model;
 use program::{KEYS, Plan};
@@ -46,9 +47,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 )]
 pub struct Options {
     #[command(flatten)]
-    boot: boot::Options,
+    machine: boot::TargetOptions,
     #[command(flatten)]
     top_options: TopOptions,
+    /// Watches without a terminal, and then draws the screen into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// How long to watch for the picture.
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "svg", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    seconds: u64,
 }
 
 /// The functions to watch, and how.
@@ -68,20 +75,30 @@ pub struct TopOptions {
     pub time: bool,
 }
 
+/// The size of a picture in characters.
+const PICTURE: (u16, u16) = (100, 24);
+
 /// Shows what a machine does until the user ends the view.
 pub fn top(options: &Options) -> Result<ExitCode> {
     ensure!(
-        io::stdin().is_terminal() && io::stdout().is_terminal(),
-        "a live view needs a terminal; `cargo xtask trace` writes to files and pipes"
+        options.svg.is_some() || io::stdin().is_terminal() && io::stdout().is_terminal(),
+        "a live view needs a terminal, unless it draws a picture (--svg); `cargo xtask trace` writes to files and pipes"
     );
     let mut top = Top::new(&options.top_options)?;
-    let target = options.boot.target()?;
+    let target = options.machine.target()?;
+    restore_on_exit();
     catch_signals(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
-    let mut remote = Remote::start(&target, options.boot.timeout)?;
-    // A panic restores the terminal, too, and then drops `remote`: that ends the machine and its probes.
-    let mut terminal = ratatui::try_init().context("the terminal cannot be set up")?;
-    let outcome = top.run(&mut remote, &mut terminal, &mut typed);
-    ratatui::restore();
+    let mut remote = Remote::start(&target, options.machine.boot.timeout)?;
+    let outcome = match &options.svg {
+        Some(path) => top.draw(&mut remote, path, Duration::from_secs(options.seconds)),
+        None => {
+            // A panic restores the terminal, too, and then drops `remote`: that ends the machine and its probes.
+            let mut terminal = ratatui::try_init().context("the terminal cannot be set up")?;
+            let outcome = top.run(&mut remote, &mut terminal, &mut typed);
+            ratatui::restore();
+            outcome
+        }
+    };
     // Whatever ended the view, the program ends with it, unless the machine has stopped.
     let ended = match &outcome {
         Err(error) if error.is::<Stopped>() => Ok(()),
@@ -219,6 +236,23 @@ impl Top {
                 }
             }
         }
+    }
+
+    /// Shows the machine, which is at its prompt, to nobody for this time from the first counts on. Then draws the screen
+    /// into the file at `path`. The program may still run then.
+    fn draw(&mut self, remote: &mut Remote, path: &Path, time: Duration) -> Result<End> {
+        let mut terminal = Terminal::new(TestBackend::new(PICTURE.0, PICTURE.1))?;
+        let mut begin = None;
+        let end = self.run(remote, &mut terminal, &mut |screen| {
+            let is_counting = screen.contains(" hits/s ");
+            let is_over = is_counting && begin.get_or_insert_with(Instant::now).elapsed() > time;
+            Ok(is_over.then_some(KeyEvent::from(KeyCode::Char('q'))))
+        })?;
+        if end == End::Quit && begin.is_some() {
+            let svg = picture::svg(terminal.backend().buffer());
+            fs::write(path, svg).with_context(|| format!("{} cannot be written", path.display()))?;
+        }
+        Ok(end)
     }
 
     /// Ends the program, which takes its probes away.

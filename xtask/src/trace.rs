@@ -10,7 +10,10 @@ use std::{
     mem,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::atomic::{AtomicU8, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -41,7 +44,7 @@ const LINE_MAX: usize = 4094;
 )]
 pub struct Options {
     #[command(flatten)]
-    boot: boot::Options,
+    machine: boot::TargetOptions,
     #[command(flatten)]
     program_options: ProgramOptions,
     /// The program; PROGRAM|FILE is the first of its arguments then.
@@ -207,7 +210,7 @@ pub fn trace(options: &Options) -> Result<ExitCode> {
     let program_options = ProgramOptions { parameters: options.parameters(), ..options.program_options.clone() };
     // Checked before anything is built.
     program_options.line(&source.line)?;
-    let target = options.boot.target()?;
+    let target = options.machine.target()?;
     catch_interrupts();
     let mut output = match &options.output {
         Some(path) => {
@@ -217,7 +220,7 @@ pub fn trace(options: &Options) -> Result<ExitCode> {
         None => Box::new(io::stdout()),
     };
     let mut sink = |stream, text: &str| show(&mut *output, stream, text);
-    let outcome = run(&target, target.farewell(), options.boot.timeout, &source, &program_options, &mut sink);
+    let outcome = run(&target, target.farewell(), options.machine.boot.timeout, &source, &program_options, &mut sink);
     Ok(match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Exited(status)) => status.into(),
@@ -254,7 +257,7 @@ impl Options {
 }
 
 /// Writes output of the program to `out`, and notes to standard error.
-fn show(out: &mut dyn Write, stream: Stream, text: &str) -> Result<()> {
+pub fn show(out: &mut dyn Write, stream: Stream, text: &str) -> Result<()> {
     if stream == Stream::Notes {
         eprint!("{text}");
         return Ok(());
@@ -279,11 +282,16 @@ fn read(program: &str, arguments: &[String]) -> Result<Result<Source, String>> {
     Ok(Source::new(&text, name, arguments))
 }
 
-/// Starts a machine, runs a program on it, and ends the machine by the line `farewell`. The program's output goes to
+/// Checks that the program, or the file, can be read. What is wrong with its text is told when it runs.
+pub fn check_source(program: &str) -> Result<()> {
+    read(program, &[]).map(drop)
+}
+
+/// Starts a machine, runs a program on it, and ends the machine by the line `farewell`, if there is one. The program's output goes to
 /// `out`.
 fn run(
     start: &dyn Start,
-    farewell: &str,
+    farewell: Option<&str>,
     seconds: u64,
     source: &Source,
     program_options: &ProgramOptions,
@@ -306,9 +314,14 @@ pub fn run_text(
     run_on(remote, &source, program_options, out)
 }
 
-/// Runs the program in a file, with its imports, for tests.
-pub fn run_file(remote: &mut Remote, file: &Path, program_options: &ProgramOptions, out: Sink<'_>) -> Result<Outcome> {
-    match read(&file.to_string_lossy(), &[])? {
+/// Runs a program, or the one in a file, with its imports.
+pub fn run_source(
+    remote: &mut Remote,
+    program: &str,
+    program_options: &ProgramOptions,
+    out: Sink<'_>,
+) -> Result<Outcome> {
+    match read(program, &[])? {
         Ok(source) => run_on(remote, &source, program_options, out),
         Err(sentence) => Ok(Outcome::Refused(sentence)),
     }
@@ -358,12 +371,17 @@ fn run_on(remote: &mut Remote, source: &Source, program_options: &ProgramOptions
     outcome.context("the program ended abnormally: its last lines say why")
 }
 
-/// How often ^C was pressed and not passed on.
-static INTERRUPTS: AtomicU8 = AtomicU8::new(0);
+/// How long a ^C may wait to be passed on before the next one ends this process. Closing a terminal may send several
+/// signals at once.
+const GRACE: u64 = 1_000;
+/// When ^C was pressed and not yet passed on, in milliseconds of the monotonic clock. 0 if it was not.
+static INTERRUPTED: AtomicU64 = AtomicU64::new(0);
+/// The settings of the terminal to go back to if a signal ends this process.
+static TERMINAL: OnceLock<libc::termios> = OnceLock::new();
 
 /// Whether ^C was pressed since the last call.
 pub fn is_interrupted() -> bool {
-    INTERRUPTS.swap(0, Ordering::Relaxed) > 0
+    INTERRUPTED.swap(0, Ordering::Relaxed) > 0
 }
 
 /// Passes ^C on to the program on the machine. If it does not take the ^C, the next one ends this process.
@@ -373,17 +391,44 @@ pub fn catch_interrupts() {
 
 /// Takes each of these signals for ^C.
 pub fn catch_signals(signals: &[libc::c_int]) {
-    extern "C" fn note(signal: libc::c_int) {
-        if INTERRUPTS.fetch_add(1, Ordering::Relaxed) > 0 {
-            // SAFETY: `_exit` is async-signal-safe.
-            unsafe { libc::_exit(128 + signal) };
-        }
-    }
     let note: extern "C" fn(libc::c_int) = note;
     for &signal in signals {
-        // SAFETY: the handler only accesses an atomic, and calls functions that are async-signal-safe.
+        // SAFETY: the handler only accesses atomics and a value that does not change once it is set, and calls functions
+        // that are async-signal-safe.
         unsafe { libc::signal(signal, note as libc::sighandler_t) };
     }
+}
+
+/// Gives the terminal its present settings back, and leaves its alternate screen, if a signal ends this process.
+pub fn restore_on_exit() {
+    let mut settings = mem::MaybeUninit::uninit();
+    // SAFETY: tcgetattr writes all of the settings if it returns 0.
+    if unsafe { libc::tcgetattr(libc::STDIN_FILENO, settings.as_mut_ptr()) } == 0 {
+        // SAFETY: as above.
+        let _ = TERMINAL.set(unsafe { settings.assume_init() });
+    }
+}
+
+extern "C" fn note(signal: libc::c_int) {
+    const LEAVE: &[u8] = b"\x1b[?1049l\x1b[?25h";
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: clock_gettime is async-signal-safe, and writes to `time` only.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    // Neither is negative on this clock.
+    let now = 1 + time.tv_sec as u64 * 1_000 + time.tv_nsec as u64 / 1_000_000;
+    match INTERRUPTED.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
+        Err(first) if now - first >= GRACE => {}
+        _ => return,
+    }
+    if let Some(settings) = TERMINAL.get() {
+        // SAFETY: both functions are async-signal-safe, and only read what they are given.
+        unsafe {
+            libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, settings);
+            libc::write(libc::STDOUT_FILENO, LEAVE.as_ptr().cast(), LEAVE.len());
+        }
+    }
+    // SAFETY: `_exit` is async-signal-safe.
+    unsafe { libc::_exit(128 + signal) };
 }
 
 #[cfg(test)]

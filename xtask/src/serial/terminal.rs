@@ -57,14 +57,15 @@ pub fn interact(line: &mut Line, load: &Load) -> Result<()> {
     Ok(())
 }
 
-fn show(text: &[u8]) -> io::Result<()> {
+/// Writes text to standard output at once.
+pub fn show(text: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text)?;
     out.flush()
 }
 
 /// Starts a thread that reads keys from the terminal.
-fn keys() -> Receiver<Vec<u8>> {
+pub fn keys() -> Receiver<Vec<u8>> {
     let (sender, keys) = mpsc::channel();
     thread::spawn(move || {
         let mut buffer = [0; 256];
@@ -79,13 +80,13 @@ fn keys() -> Receiver<Vec<u8>> {
 
 /// Separates the keys for this command from the keys for the board.
 #[derive(Default)]
-struct Filter {
+pub struct Filter {
     is_escaped: bool,
 }
 
 impl Filter {
     /// Returns the keys for the board. `None` if the person leaves. Ctrl-A twice is one Ctrl-A for the board.
-    fn pass(&mut self, typed: &[u8]) -> Option<Vec<u8>> {
+    pub fn pass(&mut self, typed: &[u8]) -> Option<Vec<u8>> {
         let mut keys = Vec::new();
         for &key in typed {
             match (key, std::mem::take(&mut self.is_escaped)) {
@@ -99,10 +100,11 @@ impl Filter {
 }
 
 /// The terminal without line discipline, until this is dropped.
-struct Raw(Option<Termios>);
+pub struct Raw(Option<Termios>);
 
 impl Raw {
-    fn set() -> Result<Self> {
+    /// Takes the line discipline off, if standard input is a terminal.
+    pub fn set() -> Result<Self> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
             return Ok(Self(None));

@@ -6,7 +6,7 @@
 //! memory already. QEMU puts them there at each reset. Elsewhere the image is a loader, which announces itself. A thorough
 //! run always sends kernels, with all their tables, and they must survive resets.
 
-mod cable;
+pub mod cable;
 
 use std::{
     ffi::OsString,

@@ -29,7 +29,7 @@ use crate::{
     record::{RecordOptions, Recorded, Refused, with_channel},
     remote::{Remote, Stopped},
     setup,
-    trace::{self, ProgramOptions, Stream, run_file, run_text},
+    trace::{self, ProgramOptions, Stream, run_source, run_text},
     workspace,
 };
 
@@ -207,12 +207,13 @@ fn imports(machine: &Machine) -> Result<Outcome> {
     let mut run = |file: &str| {
         let mut out = String::new();
         let command = ProgramOptions::text("run sha256 100");
-        let outcome = run_file(&mut remote, &directory.join(file), &command, &mut |stream, text| {
-            if stream == Stream::Output {
-                out.push_str(text);
-            }
-            Ok(())
-        })?;
+        let outcome =
+            run_source(&mut remote, &directory.join(file).to_string_lossy(), &command, &mut |stream, text| {
+                if stream == Stream::Output {
+                    out.push_str(text);
+                }
+                Ok(())
+            })?;
         anyhow::Ok((outcome, out))
     };
     let (outcome, output) = run("main.bt")?;

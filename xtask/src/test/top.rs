@@ -108,8 +108,22 @@ fn watch(remote: &mut Remote, workload: &str, steps: &[Step], seconds: u64) -> R
     Ok(())
 }
 
-/// Ends by ^C on a terminal of 80 by 24, and leaves it as it was. Without a terminal there is a sentence.
+/// How a view is ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// By the key ^C.
+    Key,
+    /// By two signals at once, as when a terminal is closed.
+    Signals,
+}
+
+/// Ends on a terminal of 80 by 24, and leaves it as it was. Without a terminal there is a sentence.
 fn terminal(board: &str, kernel: &Path, seconds: u64) -> Result<Outcome> {
+    [Ending::Key, Ending::Signals].into_iter().try_for_each(|ending| ends(ending, board, kernel, seconds))?;
+    Ok(Outcome::Passed)
+}
+
+fn ends(ending: Ending, board: &str, kernel: &Path, seconds: u64) -> Result<()> {
     let mut command = Command::new(env::current_exe()?);
     command.args(["top", "--no-network", "--board", board, "--image"]).arg(kernel).args(FUNCTIONS);
     command.args(["-c", WORKLOAD, "--interval", "200"]);
@@ -156,7 +170,14 @@ fn terminal(board: &str, kernel: &Path, seconds: u64) -> Result<Outcome> {
             Err(RecvTimeoutError::Disconnected) => break child.wait()?,
         }
         if !is_ended && shown.contains(FUNCTIONS[0]) && shown.contains("hits/s") {
-            write(&master, b"\x03")?;
+            match ending {
+                Ending::Key => drop(write(&master, b"\x03")?),
+                Ending::Signals => {
+                    for signal in ["-TERM", "-HUP"] {
+                        Command::new("kill").args([signal, &child.id().to_string()]).status()?;
+                    }
+                }
+            }
             is_ended = true;
         }
         if Instant::now() > deadline {
@@ -170,5 +191,5 @@ fn terminal(board: &str, kernel: &Path, seconds: u64) -> Result<Outcome> {
     ensure!(modes(&before) == modes(&after), "the terminal has other modes than before");
     let (enter, leave) = (shown.find("\x1b[?1049h"), shown.rfind("\x1b[?1049l"));
     ensure!(enter.is_some() && enter < leave, "the screen is not restored: {shown:?}");
-    Ok(Outcome::Passed)
+    Ok(())
 }

@@ -1,0 +1,382 @@
+//! Machines that run already: a QEMU that goes on after the command that started it, whose console is a Unix socket, and
+//! a board on a serial line. There is one detached QEMU at a time, whose files are in one directory.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{ErrorKind, Read, Write},
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{self, Child, Command, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::{
+    board,
+    boot::{self, Target},
+    console::{Console, Event, stop_reason},
+    conversation::{Conversation, PROMPT},
+    machine::{Output, QEMU, Start, Uart, cannot_start, option_value},
+    record, run,
+    serial::{self, Filter, Raw},
+    workspace,
+};
+
+/// How long QEMU may take to open the console, or to exit after it has closed it.
+const QEMU_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a console at its prompt may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a file of QEMU is looked for.
+const TURN: Duration = Duration::from_millis(5);
+/// How long the socket may accept no key.
+const KEY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Which running machine is meant, and whether a person or a script talks to it.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    serial: serial::Options,
+    #[command(flatten)]
+    script_options: run::ScriptOptions,
+    /// How many seconds the machine may give no sign of life while it carries out a command of a script.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    timeout: u64,
+}
+
+/// Is the console of a machine that runs already.
+pub fn attach(options: &Options) -> Result<()> {
+    let script = options.script_options.open()?;
+    let target = boot::attached(&options.serial, None)?;
+    match script {
+        Some(script) => {
+            let conversation = Conversation::new(target.farewell(), options.script_options.strict);
+            run::follow(&target, script, options.timeout, conversation)
+        }
+        None => interact(target.as_it_is()),
+    }
+}
+
+/// Is the console of this machine on this terminal, until the person leaves or the machine ends.
+fn interact(start: &dyn Start) -> Result<()> {
+    /// Redraws the line at the prompt, on a blank screen. A command that runs does not notice.
+    const REDRAW_KEY: u8 = 0x0c;
+    enum Input {
+        Machine(Output),
+        /// Keys of the terminal; `None` at their end.
+        Keys(Option<Vec<u8>>),
+    }
+    let (inputs, queue) = mpsc::channel();
+    let machine = {
+        let inputs = inputs.clone();
+        // The receiver is gone once the person has left.
+        start.start(Box::new(move |output| drop(inputs.send(Input::Machine(output)))))?
+    };
+    eprintln!("To leave the machine to itself: Ctrl-A X. To end it: `poweroff`.");
+    let raw = Raw::set()?;
+    let keys = serial::keys();
+    thread::spawn(move || {
+        keys.iter().try_for_each(|keys| inputs.send(Input::Keys(Some(keys))))?;
+        inputs.send(Input::Keys(None))
+    });
+    machine.type_keys(vec![REDRAW_KEY]);
+    let mut filter = Filter::default();
+    let mut is_left = false;
+    for input in &queue {
+        match input {
+            Input::Machine(Output::Bytes(bytes)) => serial::show(&bytes)?,
+            Input::Machine(Output::End) => break,
+            Input::Keys(keys) => match keys.and_then(|keys| filter.pass(&keys)) {
+                Some(keys) => machine.type_keys(keys),
+                None => {
+                    is_left = true;
+                    break;
+                }
+            },
+        }
+    }
+    drop(raw);
+    eprintln!();
+    match is_left {
+        true => Ok(()),
+        false => machine.end().map_err(|how| anyhow!("the machine has ended: {how}")),
+    }
+}
+
+/// A machine that runs already, to be used at its prompt. Its output begins with the prompt, as after a boot.
+pub struct AtPrompt<'a>(pub &'a dyn Start);
+
+impl Start for AtPrompt<'_> {
+    fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
+        /// Removes the keys that are on the line already.
+        const DISCARD_KEY: char = '\x15';
+        const WORD: &str = "attached";
+        let (sender, outputs) = mpsc::channel();
+        let uart = self.0.start(Box::new(move |piece| drop(sender.send(piece))))?;
+        uart.type_line(&format!("{DISCARD_KEY}echo {WORD}"));
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let mut heard = String::new();
+        let rest = loop {
+            match outputs.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Output::Bytes(bytes)) => heard += &String::from_utf8_lossy(&bytes),
+                Ok(Output::End) | Err(RecvTimeoutError::Disconnected) => bail!("the machine has ended"),
+                Err(RecvTimeoutError::Timeout) => bail!(
+                    "the machine does not answer at its prompt; perhaps it carries out a command: see `cargo xtask attach`"
+                ),
+            }
+            // The echo of the typed line does not begin with the word.
+            if let Some((_, rest)) = heard.split_once(&format!("\n{WORD}\r\n")) {
+                break rest.as_bytes().to_vec();
+            }
+        };
+        thread::spawn(move || {
+            output(Output::Bytes(rest));
+            outputs.iter().for_each(output);
+        });
+        Ok(uart)
+    }
+}
+
+/// The files of a detached QEMU.
+#[derive(Clone)]
+pub struct Files(PathBuf);
+
+impl Files {
+    /// The files of the machine that commands find.
+    fn own() -> Self {
+        Self(workspace::root().join("target/detached"))
+    }
+
+    /// The files in this directory, for tests.
+    pub fn of(directory: PathBuf) -> Self {
+        Self(directory)
+    }
+
+    /// The socket of its console.
+    fn console(&self) -> PathBuf {
+        self.0.join("console")
+    }
+
+    /// The file of its process number. QEMU removes it when it ends in order.
+    fn pid(&self) -> PathBuf {
+        self.0.join("pid")
+    }
+
+    /// The image that it runs.
+    fn image(&self) -> PathBuf {
+        self.0.join("image")
+    }
+
+    /// The file to which it sends the frames of recordings, if it has a channel for them.
+    fn frames(&self) -> PathBuf {
+        self.0.join("frames")
+    }
+
+    /// Returns how to reach the machine, and how to end it.
+    fn hints(&self) -> String {
+        let pid = fs::read_to_string(self.pid()).unwrap_or_default();
+        format!("its console: `cargo xtask attach`; its end: `poweroff` there, or `kill {}`", pid.trim())
+    }
+
+    /// Returns QEMU's arguments for a machine that goes on, from those for a machine with `image`.
+    fn arguments(&self, arguments: &[OsString], image: &Path, has_virtio: bool) -> Vec<OsString> {
+        // After a reset, QEMU loads the image again. The file of the build may be another one then.
+        let own = |argument: &OsString| if argument == image { self.image().into() } else { argument.clone() };
+        let mut arguments = board::with_reboot(arguments.iter().map(own).collect());
+        if has_virtio {
+            arguments = record::with_channel(&arguments, &self.frames());
+        }
+        arguments.extend(["-display", "none", "-monitor", "none", "-chardev"].map(OsString::from));
+        arguments.push(option_value("socket,id=console,server=on,wait=on,path=", &self.console()));
+        arguments.extend(["-serial", "chardev:console", "-daemonize", "-pidfile"].map(OsString::from));
+        arguments.push(self.pid().into());
+        arguments
+    }
+
+    /// Starts a QEMU with these files. Returns how to reach it, at the first prompt of the machine, which may be silent
+    /// for `seconds` before.
+    pub fn start(&self, arguments: &[OsString], image: &Path, has_virtio: bool, seconds: u64) -> Result<String> {
+        if let Some(running) = Detached::find_in(self.clone())? {
+            bail!("a detached machine runs already; {}", running.files.hints());
+        }
+        // The files of the machine before.
+        let _ = fs::remove_dir_all(&self.0);
+        fs::create_dir_all(&self.0).with_context(|| format!("{} cannot be made", self.0.display()))?;
+        fs::copy(image, self.image()).with_context(|| format!("{} cannot be copied", image.display()))?;
+        let mut command = Command::new(QEMU);
+        command.args(self.arguments(arguments, image, has_virtio)).stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut qemu = command.spawn().map_err(cannot_start)?;
+        // QEMU starts the machine when its console is connected. Then it leaves this process.
+        let connected = connect(self, &mut qemu);
+        let process::Output { status, stderr, .. } = qemu.wait_with_output()?;
+        let is_prompted = match connected {
+            Some(socket) if status.success() => await_prompt(socket, Duration::from_secs(seconds)),
+            _ => Err(anyhow!("QEMU ended: {status}: {}", String::from_utf8_lossy(&stderr).trim())),
+        };
+        if is_prompted.is_err() {
+            self.kill();
+        }
+        is_prompted.map(|()| format!("The machine runs; {}", self.hints()))
+    }
+
+    /// Ends QEMU, if it runs.
+    pub fn kill(&self) {
+        if let Ok(pid) = fs::read_to_string(self.pid()) {
+            // If QEMU was killed before, there is no such process.
+            let _ = Command::new("kill").arg(pid.trim()).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+/// The detached QEMU, for this process alone.
+pub struct Detached {
+    files: Files,
+    socket: UnixStream,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+impl Detached {
+    /// Finds the detached QEMU that runs.
+    pub fn find() -> Result<Self> {
+        Self::find_in(Files::own())?.context("no detached machine runs; `cargo xtask run --detach` starts one")
+    }
+
+    /// Finds the QEMU with these files, if it runs.
+    pub fn find_in(files: Files) -> Result<Option<Self>> {
+        let Ok(lock) = File::open(&files.0) else { return Ok(None) };
+        // A second connection would wait until the first is closed.
+        let is_alone = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        ensure!(is_alone, "another command uses the detached machine");
+        let Ok(socket) = UnixStream::connect(files.console()) else { return Ok(None) };
+        Ok(Some(Self { files, socket, _lock: lock }))
+    }
+
+    /// The image that it runs.
+    pub fn image(&self) -> PathBuf {
+        self.files.image()
+    }
+
+    /// The file to which it sends the frames of recordings. `None` if it sends them over the console.
+    pub fn frames(&self) -> Option<PathBuf> {
+        Some(self.files.frames()).filter(|path| path.is_file())
+    }
+}
+
+impl Start for Detached {
+    fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
+        let socket = self.socket.try_clone()?;
+        socket.set_write_timeout(Some(KEY_TIMEOUT))?;
+        let reader = socket.try_clone()?;
+        let (reads, ended) = mpsc::channel();
+        thread::spawn(move || {
+            read_socket(reader, &output);
+            drop(reads);
+        });
+        Ok(Box::new(Socket { socket, pid: self.files.pid(), ended }))
+    }
+}
+
+/// The console of the detached QEMU.
+struct Socket {
+    socket: UnixStream,
+    pid: PathBuf,
+    /// Its sender is gone when QEMU has closed the console.
+    ended: Receiver<()>,
+}
+
+impl Drop for Socket {
+    /// Waits until QEMU has taken all keys: it drops them if both directions are closed at once.
+    fn drop(&mut self) {
+        // Both fail only if QEMU has ended, or does not take the keys.
+        let _ = self.socket.shutdown(Shutdown::Write);
+        let _ = self.ended.recv_timeout(KEY_TIMEOUT);
+    }
+}
+
+impl Uart for Socket {
+    /// Keys that QEMU does not take in time are lost.
+    fn type_keys(&self, keys: Vec<u8>) {
+        // The reader of the output reports a machine that has ended or does not answer.
+        let _ = (&self.socket).write_all(&keys);
+    }
+
+    fn goes_on(&self) -> bool {
+        true
+    }
+
+    fn end(self: Box<Self>) -> Result<(), String> {
+        let deadline = Instant::now() + QEMU_TIMEOUT;
+        while self.pid.exists() {
+            if Instant::now() > deadline {
+                return Err("it was killed, or closed its console and runs on".into());
+            }
+            thread::sleep(TURN);
+        }
+        Ok(())
+    }
+}
+
+fn read_socket(mut socket: UnixStream, output: &dyn Fn(Output)) {
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = socket.read(&mut buffer) {
+        output(Output::Bytes(buffer[..length].to_vec()));
+    }
+    output(Output::End);
+}
+
+/// Starts QEMU so that it goes on without this process, and prints how to reach it. The machine may be silent for
+/// `seconds`.
+pub fn detach(target: &Target, seconds: u64) -> Result<()> {
+    let Target::Qemu { arguments, image, has_virtio, .. } = target else {
+        bail!("a board on a serial line goes on by itself when its console is left");
+    };
+    eprintln!("{}", Files::own().start(arguments, image, *has_virtio, seconds)?);
+    Ok(())
+}
+
+/// Connects to the console as soon as QEMU has opened it. `None` if QEMU has ended; one that does not open it is ended.
+fn connect(files: &Files, qemu: &mut Child) -> Option<UnixStream> {
+    let deadline = Instant::now() + QEMU_TIMEOUT;
+    while Instant::now() < deadline && matches!(qemu.try_wait(), Ok(None)) {
+        if let Ok(socket) = UnixStream::connect(files.console()) {
+            return Some(socket);
+        }
+        thread::sleep(TURN);
+    }
+    // It may have ended already.
+    let _ = qemu.kill();
+    None
+}
+
+/// Waits for the first prompt, for as long as there is output within `patience`.
+fn await_prompt(mut socket: UnixStream, patience: Duration) -> Result<()> {
+    socket.set_read_timeout(Some(patience))?;
+    let mut console = Console::new(PROMPT);
+    let mut buffer = [0; 4096];
+    loop {
+        let bytes = match socket.read(&mut buffer) {
+            Ok(0) => bail!("QEMU ended before the first prompt"),
+            Ok(length) => &buffer[..length],
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                bail!("the machine printed nothing within {} s, and no prompt before", patience.as_secs())
+            }
+            Err(error) => return Err(error).context("the console cannot be read"),
+        };
+        for event in console.feed(bytes) {
+            match event {
+                Event::Prompt => return Ok(()),
+                Event::Line(line) => {
+                    if let Some(reason) = stop_reason(&line) {
+                        bail!("the machine stopped: {reason}");
+                    }
+                }
+            }
+        }
+    }
+}

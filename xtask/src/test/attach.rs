@@ -1,0 +1,367 @@
+//! Tests machines that run already: a QEMU that goes on without the command that started it, one that a debugger talks
+//! to, and one at the end of a line that is pulled. They also run the commands of the README that make its pictures.
+//! To make these pictures anew: `PICTURES=1 cargo xtask test attach::pictures`.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{
+    loader::cable::{Cable, Faults},
+    pool::BuildContext,
+    report::Outcome,
+    select::Demands,
+    target::{Candidate, Order, Targets},
+};
+use crate::{
+    attach::{Detached, Files},
+    boot::{Target, VIRT},
+    record::{RecordOptions, Recorded, Settings},
+    remote::Remote,
+    serial::{self, Connection},
+    setup,
+    top::picture,
+    workspace,
+};
+
+type Test = fn(&Machine) -> Result<Outcome>;
+
+/// The tests.
+const TESTS: [(&str, Test); 5] = [
+    ("attach::detached", detached),
+    ("attach::gdb", gdb),
+    ("attach::line", line),
+    ("attach::pictures", pictures),
+    ("attach::programs", programs),
+];
+
+/// How long to wait before looking again.
+const TURN: Duration = Duration::from_millis(5);
+/// An event that a workload causes twice in each iteration.
+const EVENT: &str = "p:blocks sha2::sha256::compress256 count=%x2:u64";
+/// How often the event comes, and the workload that causes it.
+const EVENTS: (usize, &str) = (200, "run sha256 100");
+/// A workload that does not end by itself.
+const WORKLOAD: &str = "run sha256 100000000";
+
+/// The machine of a test, and its means.
+struct Machine {
+    arguments: Vec<OsString>,
+    image: PathBuf,
+    directory: PathBuf,
+    /// How long it may take from one output to the next.
+    seconds: u64,
+}
+
+/// Adds the tests.
+pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel: &Path) {
+    let mut candidates = Vec::new();
+    for (index, named) in targets.configurations.iter().enumerate() {
+        if !named.board.machine().is_ok_and(|machine| machine == VIRT) {
+            continue;
+        }
+        let arguments = match named.arguments(kernel) {
+            Ok(arguments) => arguments,
+            Err(error) => return context.results.step_failed("attach::machine", format!("{error:#}")),
+        };
+        for (name, test) in TESTS {
+            let machine = Machine {
+                arguments: arguments.clone(),
+                image: kernel.into(),
+                directory: workspace::root().join("target/attach").join(format!("{index}")),
+                seconds: targets.seconds,
+            };
+            let run = move || test(&machine).map_err(|error| format!("{error:#}"));
+            candidates.push(Candidate::new(index, name.into(), Demands::default(), run));
+        }
+    }
+    targets.begin(context, candidates, Order::Last);
+}
+
+impl Machine {
+    fn deadline(&self) -> Instant {
+        Instant::now() + Duration::from_secs(self.seconds)
+    }
+
+    /// Makes the directory for the files of a test.
+    fn directory(&self, name: &str) -> Result<PathBuf> {
+        let directory = self.directory.join(name);
+        fs::create_dir_all(&directory).with_context(|| format!("{} cannot be made", directory.display()))?;
+        Ok(directory)
+    }
+}
+
+/// This command, with these arguments.
+fn own(arguments: &[&str]) -> Result<Command> {
+    let mut command = Command::new(env::current_exe()?);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ok(command)
+}
+
+/// A process that ends with its test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail if it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A detached machine that ends with its test.
+struct Ended<'a>(&'a Files);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.kill();
+    }
+}
+
+/// A machine goes on between commands, which leave it as it was, also if they end early. One command uses it at a time.
+fn detached(machine: &Machine) -> Result<Outcome> {
+    let files = Files::of(machine.directory("qemu")?);
+    files.start(&machine.arguments, &machine.image, true, machine.seconds)?;
+    let end = Ended(&files);
+    let find = || anyhow::Ok(Target::Detached(Detached::find_in(files.clone())?.context("the machine has ended")?));
+    let refused = |result: Result<()>, why: &str| match result {
+        Err(error) if format!("{error:#}").contains(why) => Ok(()),
+        result => bail!("not refused because {why}: {result:?}"),
+    };
+    let second = files.start(&machine.arguments, &machine.image, true, machine.seconds);
+    refused(second.map(drop), "a detached machine runs already")?;
+    {
+        let target = find()?;
+        refused(find().map(drop), "another command uses the detached machine")?;
+        let mut remote = Remote::start(&target, machine.seconds)?;
+        // It is left in the middle of a program.
+        remote.type_line("trace 'kprobe:sha2::* { @ = count(); }'")?;
+    }
+    for _ in 0..2 {
+        let target = find()?;
+        let mut remote = Remote::start(&target, machine.seconds)?;
+        let left = remote.ask("list")?;
+        ensure!(left.iter().any(|line| line.starts_with("memory: 0 instructions, 0 slots and 0 stubs")), "{left:?}");
+        let sizes = remote.ask("cat buffer_size_kb")?;
+        ensure!(sizes == ["512"], "the rings have {sizes:?} KiB");
+        let settings = Settings::of(&mut remote)?;
+        let mut recorded = Recorded::of(fs::read(target.image()?)?);
+        let Target::Detached(found) = &target else { bail!("another machine was found") };
+        let options = RecordOptions {
+            event: vec![EVENT.into()],
+            command: Some(EVENTS.1.into()),
+            buffer: Some(1024),
+            ..RecordOptions::default()
+        };
+        let outcome = recorded.take(&mut remote, found.frames().as_deref(), &options)?;
+        let events = recorded.flags().count();
+        ensure!(outcome.is_none() && recorded.missing + recorded.damaged == 0, "{outcome:?}: {recorded}");
+        ensure!(events == EVENTS.0 && recorded.records == events as u64, "{recorded}");
+        settings.restore(&mut remote)?;
+        remote.leave(target.farewell());
+    }
+    let target = find()?;
+    Remote::start(&target, machine.seconds)?.leave(Some("poweroff"));
+    drop(target);
+    ensure!(Detached::find_in(files.clone())?.is_none(), "the machine goes on after `poweroff`");
+    drop(end);
+    Ok(Outcome::Passed)
+}
+
+/// `run --gdb` prints where a debugger finds a machine, and arguments after `--` reach QEMU: `-S` stops the machine
+/// before its first instruction, until the debugger leaves.
+fn gdb(machine: &Machine) -> Result<Outcome> {
+    let mut command = own(&["run", "--no-network", "--gdb", "--script", "-", "--image"])?;
+    command.arg(&machine.image).args(["--", "-S"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut run = Process(command.spawn()?);
+    let notes = run.0.stderr.take().context("there is no standard error")?;
+    let mut lines = BufReader::new(notes).lines().map_while(Result::ok);
+    let port = lines.find_map(|line| line.split_once("target remote :")?.1.strip_suffix('\'')?.parse::<u16>().ok());
+    let port = port.context("the command does not say how to connect")?;
+    let deadline = machine.deadline();
+    let mut stub = loop {
+        match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+            Ok(stub) => break stub,
+            Err(error) if Instant::now() > deadline => return Err(error).context("there is no stub"),
+            Err(_) => thread::sleep(TURN),
+        }
+    };
+    stub.set_read_timeout(Some(Duration::from_secs(machine.seconds)))?;
+    let mut ask = |packet: &str| -> Result<String> {
+        let sum = packet.bytes().fold(0_u8, u8::wrapping_add);
+        write!(stub, "+${packet}#{sum:02x}")?;
+        let (mut reply, mut byte) = (String::new(), [0]);
+        // The reply is `+$TEXT#` and two digits.
+        while !reply.ends_with('#') {
+            stub.read_exact(&mut byte)?;
+            reply.push(byte[0].into());
+        }
+        stub.read_exact(&mut [0; 2])?;
+        Ok(reply.trim_matches(['+', '$', '#']).into())
+    };
+    let stopped = ask("?")?;
+    ensure!(stopped.starts_with("T05") || stopped.starts_with("S05"), "the stub says {stopped:?}");
+    // The number of the pc is 32, and the machine begins at the first byte of its memory.
+    let pc = ask("p20")?;
+    ensure!(pc == "0000004000000000", "the pc is {pc}, in the order of memory");
+    ensure!(ask("D")? == "OK", "the stub does not let go");
+    drop(run.0.stdin.take());
+    // Its other notes.
+    lines.for_each(drop);
+    let status = run.0.wait()?;
+    ensure!(status.success(), "{status}");
+    Ok(Outcome::Passed)
+}
+
+/// Each command ends with a sentence when its line is pulled for good, and a recording can be read until then.
+fn line(machine: &Machine) -> Result<Outcome> {
+    let directory = machine.directory("line")?;
+    let [file, screen] = ["trace.dat", "top.svg"].map(|name| directory.join(name).to_string_lossy().into_owned());
+    let _ = fs::remove_file(&file);
+    let image = machine.image.to_string_lossy();
+    let program = "BEGIN { printf(\"begun\\n\"); } interval:ms:100 { printf(\"turn\\n\"); }";
+    let watched = ["--svg", &screen, "--seconds", "1000", "sha2::*"];
+    let recorded = ["-o", &file, "--image", &image, "-e", EVENT, "-p", program];
+    let commands: [(&str, &[&str]); 3] = [("top", &watched), ("trace", &[program]), ("record", &recorded)];
+    for (name, arguments) in commands {
+        let cable = Cable::new(&machine.arguments, Faults::default(), &directory, name)?;
+        let deadline = machine.deadline();
+        // Keys that are typed before the kernel reads them are lost.
+        while let Err(error) = reach(&cable.port, machine.seconds) {
+            ensure!(Instant::now() < deadline, "{error:#}");
+        }
+        let before = cable.sent();
+        let port = cable.port.to_string_lossy().into_owned();
+        let mut command = own(&[name, "--attach", "--serial", &port, "--timeout", "2", "-c", WORKLOAD])?;
+        let mut child = Process(command.args(arguments).spawn()?);
+        let output = child.0.stdout.take().context("there is no standard output")?;
+        if name == "top" {
+            // It prints nothing. Its program is longer than this.
+            while cable.sent() < before + 500 && child.0.try_wait()?.is_none() {
+                ensure!(Instant::now() < deadline, "{name} types no program");
+                thread::sleep(TURN);
+            }
+        } else {
+            let turns = BufReader::new(output).lines().map_while(Result::ok).filter(|line| line == "turn").take(5);
+            ensure!(turns.count() == 5, "{name} ends early");
+        }
+        drop(cable);
+        let mut notes = String::new();
+        child.0.stderr.take().context("there is no standard error")?.read_to_string(&mut notes)?;
+        let status = child.0.wait()?;
+        let is_told = notes.contains("xtask: the machine gave no sign of life for 2 s");
+        ensure!(status.code() == Some(4) && is_told, "{name}: {status}: {notes}");
+        if name == "record" {
+            ensure!(notes.contains("the end of the recording is missing"), "{notes}");
+        }
+    }
+    ensure!(fs::read(&file)?.starts_with(b"\x17\x08\x44tracing"), "the recording has no head");
+    if setup::reader().is_ok() {
+        let report = Command::new("trace-cmd").args(["report", &file]).stdin(Stdio::null()).output()?;
+        let events = String::from_utf8_lossy(&report.stdout).lines().filter(|line| line.contains(" blocks:")).count();
+        ensure!(report.status.success() && events > 0, "trace-cmd reads {events} events: {}", report.status);
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Comes to the prompt of the machine at this port, and leaves it again.
+fn reach(port: &Path, seconds: u64) -> Result<()> {
+    let options = serial::Options { serial: Some(port.into()), baud: 115_200 };
+    let connection = Connection::open(&options)?.context("there is no port")?;
+    let target = Target::Connected { connection, image: None };
+    Remote::start(&target, seconds)?.leave(target.farewell());
+    Ok(())
+}
+
+/// A program runs while events are recorded. A refused one leaves no file.
+fn programs(machine: &Machine) -> Result<Outcome> {
+    let directory = machine.directory("programs")?;
+    let file = directory.join("trace.dat");
+    let record = |program: &str| -> Result<_> {
+        let _ = fs::remove_file(&file);
+        let mut command = own(&["record", "--no-network", "-e", EVENT, "-c", EVENTS.1, "-p", program, "--image"])?;
+        Ok(command.arg(&machine.image).arg("-o").arg(&file).output()?)
+    };
+    let done = record("kprobe:sha2::* { @blocks = count(); }")?;
+    let [output, notes] = [&done.stdout, &done.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    ensure!(done.status.success() && output.trim() == format!("@blocks: {}", EVENTS.0), "{output}{notes}");
+    ensure!(notes.contains(&format!("trace.dat: {} events", EVENTS.0)) && file.is_file(), "{notes}");
+    let refused = record("kprobe:nowhere { @ = count(); }")?;
+    let notes = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(refused.status.code() == Some(3) && notes.contains("error: no function matches this"), "{notes}");
+    ensure!(!file.exists(), "a refused program has left a file");
+    Ok(Outcome::Passed)
+}
+
+/// The largest picture in bytes.
+const PICTURE_MAX: u64 = 150 << 10;
+
+/// The commands below the pictures of the README make them: the same functions, in the same layout.
+fn pictures(machine: &Machine) -> Result<Outcome> {
+    let root = workspace::root();
+    let readme = fs::read_to_string(root.join("README.md"))?;
+    let directory = machine.directory("pictures")?;
+    fs::create_dir_all(directory.join("docs/pictures"))?;
+    let own = format!("'{}'", env::current_exe()?.display());
+    let options = format!("--no-network --image '{}' ", machine.image.display());
+    for (name, contents) in [("flamegraph", frames as fn(&str) -> Vec<String>), ("top", rows)] {
+        let picture = format!("docs/pictures/{name}.svg");
+        let (_, rest) = readme.split_once(&format!("]({picture})")).context("the README lacks a picture")?;
+        let commands = rest.split("```").nth(1).context("no command is below a picture")?.trim();
+        let mut script = commands.replace("cargo xtask flamegraph ", &format!("{own} flamegraph "));
+        for command in ["trace ", "top "] {
+            script = script.replace(&format!("cargo xtask {command}"), &format!("{own} {command}{options}"));
+        }
+        let mut shell = Command::new("sh");
+        shell.args(["-e", "-c", &script]).current_dir(&directory).env("CARGO_MANIFEST_DIR", root.join("xtask"));
+        let done = shell.stdin(Stdio::null()).output()?;
+        ensure!(done.status.success(), "{script}: {}", String::from_utf8_lossy(&done.stderr));
+        let (drawn, kept) = (directory.join(&picture), root.join(&picture));
+        if env::var_os("PICTURES").is_some() {
+            fs::copy(&drawn, &kept)?;
+        }
+        let size = fs::metadata(&drawn)?.len();
+        ensure!(size <= PICTURE_MAX, "{picture} has {size} bytes");
+        let [drawn, kept] = [drawn, kept].map(|path| fs::read_to_string(path).map(|svg| contents(&svg)));
+        let (drawn, kept) = (drawn?, kept?);
+        ensure!(!drawn.is_empty() && drawn == kept, "{picture} has {kept:?}, and its command draws {drawn:?}");
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Returns the workload's functions of a flame graph that have at least a tenth of the samples.
+fn frames(svg: &str) -> Vec<String> {
+    let titles = svg.split("<title>").skip(1).filter_map(|title| title.split_once("</title>"));
+    let mut names: Vec<String> = titles
+        .filter_map(|(title, _)| {
+            let (name, numbers) = title.rsplit_once(" (")?;
+            let part: f64 = numbers.split(", ").nth(1)?.strip_suffix("%)")?.parse().ok()?;
+            (part >= 10.0 && name.contains("deflate")).then(|| name.into())
+        })
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Returns the tabs and the header of a live view, and the functions in the order of their names.
+fn rows(svg: &str) -> Vec<String> {
+    /// The width of the numbers and the history in front of a name.
+    const NUMBERS: usize = 50;
+    let mut lines = picture::rows(svg);
+    lines.pop();
+    let mut functions: Vec<String> = lines.drain(3.min(lines.len())..).collect();
+    functions.iter_mut().for_each(|row| *row = row.chars().skip(NUMBERS).collect());
+    functions.sort();
+    lines.into_iter().skip(1).chain(functions).collect()
+}
