@@ -100,9 +100,9 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Waits until all keys are sent.
+    /// Waits until all keys are sent, and gives the port back.
     fn drop(&mut self) {
-        drop(self.0.lock());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).close();
     }
 }
 

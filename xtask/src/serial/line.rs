@@ -55,6 +55,11 @@ impl Line {
         self.port.is_some()
     }
 
+    /// Closes the port, for other processes.
+    pub fn close(&mut self) {
+        self.port = None;
+    }
+
     /// Returns how long this many bytes take, each with a start bit and a stop bit.
     pub fn time_of(&self, bytes: usize) -> Duration {
         Duration::from_secs_f64(bytes as f64 * 10.0 / f64::from(self.baud))

@@ -189,38 +189,45 @@ fn gdb(machine: &Machine) -> Result<Outcome> {
     let port = lines.find_map(|line| line.split_once("target remote :")?.1.strip_suffix('\'')?.parse::<u16>().ok());
     let port = port.context("the command does not say how to connect")?;
     let deadline = machine.deadline();
+    // A connection that comes before QEMU is ready is refused or reset.
     let mut stub = loop {
-        match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+        let stub = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map_err(Into::into);
+        let asked = stub.and_then(|mut stub| {
+            stub.set_read_timeout(Some(Duration::from_secs(machine.seconds)))?;
+            let stopped = ask(&mut stub, "?")?;
+            ensure!(stopped.starts_with("T05") || stopped.starts_with("S05"), "the stub says {stopped:?}");
+            Ok(stub)
+        });
+        match asked {
             Ok(stub) => break stub,
-            Err(error) if Instant::now() > deadline => return Err(error).context("there is no stub"),
+            Err(error) if Instant::now() > deadline => return Err(error.context("there is no stub")),
             Err(_) => thread::sleep(TURN),
         }
     };
-    stub.set_read_timeout(Some(Duration::from_secs(machine.seconds)))?;
-    let mut ask = |packet: &str| -> Result<String> {
-        let sum = packet.bytes().fold(0_u8, u8::wrapping_add);
-        write!(stub, "+${packet}#{sum:02x}")?;
-        let (mut reply, mut byte) = (String::new(), [0]);
-        // The reply is `+$TEXT#` and two digits.
-        while !reply.ends_with('#') {
-            stub.read_exact(&mut byte)?;
-            reply.push(byte[0].into());
-        }
-        stub.read_exact(&mut [0; 2])?;
-        Ok(reply.trim_matches(['+', '$', '#']).into())
-    };
-    let stopped = ask("?")?;
-    ensure!(stopped.starts_with("T05") || stopped.starts_with("S05"), "the stub says {stopped:?}");
     // The number of the pc is 32, and the machine begins at the first byte of its memory.
-    let pc = ask("p20")?;
+    let pc = ask(&mut stub, "p20")?;
     ensure!(pc == "0000004000000000", "the pc is {pc}, in the order of memory");
-    ensure!(ask("D")? == "OK", "the stub does not let go");
+    ensure!(ask(&mut stub, "D")? == "OK", "the stub does not let go");
     drop(run.0.stdin.take());
     // Its other notes.
     lines.for_each(drop);
     let status = run.0.wait()?;
     ensure!(status.success(), "{status}");
     Ok(Outcome::Passed)
+}
+
+/// Sends a packet to a stub, and returns its reply.
+fn ask(stub: &mut TcpStream, packet: &str) -> Result<String> {
+    let sum = packet.bytes().fold(0_u8, u8::wrapping_add);
+    write!(stub, "+${packet}#{sum:02x}")?;
+    let (mut reply, mut byte) = (String::new(), [0]);
+    // The reply is `+$TEXT#` and two digits.
+    while !reply.ends_with('#') {
+        stub.read_exact(&mut byte)?;
+        reply.push(byte[0].into());
+    }
+    stub.read_exact(&mut [0; 2])?;
+    Ok(reply.trim_matches(['+', '$', '#']).into())
 }
 
 /// Each command ends with a sentence when its line is pulled for good, and a recording can be read until then.
