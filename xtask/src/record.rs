@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use kprobes_symbols::SymbolTable;
 use kprobes_wire::record::{Frame, Frames, Kind};
 
@@ -109,7 +109,10 @@ pub fn record(options: &Options) -> Result<ExitCode> {
     options.record_options.event.iter().try_for_each(|event| check_line("the event", event))?;
     if let Some(program) = &options.record_options.program {
         ensure!(program != "-", "a program for a recording cannot be on the standard input");
-        trace::check_source(program)?;
+        if let Some(sentence) = trace::check_source(program, &options.record_options.program_options())? {
+            eprintln!("{sentence}");
+            return Ok(REFUSED.into());
+        }
     }
     options.record_options.command.iter().try_for_each(|command| check_line("the command", command))?;
     for path in &options.output {
@@ -136,10 +139,14 @@ pub fn record(options: &Options) -> Result<ExitCode> {
             None => Some(Settings::of(&mut remote)?),
             Some(_) => None,
         };
+        if let Some(settings) = &settings {
+            settings.check(&options.record_options.event)?;
+        }
         let mut outcome = recorded.take(&mut remote, path.as_deref(), &options.record_options);
-        if outcome.is_ok() {
+        if !has_stopped(&outcome) {
             if let Some(settings) = settings {
-                outcome = settings.restore(&mut remote).map_or_else(|error| Err(error.into()), |()| outcome);
+                let restored = settings.restore(&mut remote);
+                outcome = outcome.and_then(|refused| Ok(restored.map(|()| refused)?));
             }
             remote.leave(target.farewell());
         }
@@ -246,7 +253,7 @@ impl Recorded {
         ensure!(remote.does("record on")?, "the machine does not record");
         self.is_begun = true;
         let outcome = wait(remote, record_options);
-        let ended = outcome.and_then(|outcome| Ok((outcome, remote.does("record off")?)));
+        let is_ended = if has_stopped(&outcome) { Ok(false) } else { remote.does("record off") };
         let mut frames = Frames::default();
         let mut received = match channel {
             Some(path) => frames.feed(&read_from(path, old)?),
@@ -257,8 +264,8 @@ impl Recorded {
         received.drain(..).for_each(|frame| self.add(frame));
         (self.missing, self.damaged) = (frames.missing, frames.damaged);
         self.note_addresses();
-        let (outcome, is_ended) = ended?;
-        self.is_whole &= is_ended;
+        let outcome = outcome?;
+        self.is_whole &= is_ended?;
         Ok(outcome)
     }
 
@@ -337,16 +344,28 @@ impl Recorded {
     }
 }
 
+/// Whether the machine takes no more lines.
+fn has_stopped<T>(outcome: &Result<T>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.is::<Stopped>())
+}
+
+impl RecordOptions {
+    /// Returns how the program is run.
+    fn program_options(&self) -> ProgramOptions {
+        ProgramOptions {
+            format: "text".into(),
+            command: self.command.clone(),
+            seconds: self.seconds,
+            ..ProgramOptions::default()
+        }
+    }
+}
+
 /// Waits until the recording is to end.
 fn wait(remote: &mut Remote, record_options: &RecordOptions) -> Result<Option<Refused>> {
     let RecordOptions { program, command, seconds, .. } = record_options;
     if let Some(program) = program {
-        let options = ProgramOptions {
-            format: "text".into(),
-            command: command.clone(),
-            seconds: *seconds,
-            ..ProgramOptions::default()
-        };
+        let options = record_options.program_options();
         // The recording does not depend on the reader of the output.
         let outcome = trace::run_source(remote, program, &options, &mut |stream, text| {
             let _ = trace::show(&mut io::stdout(), stream, text);
@@ -403,6 +422,23 @@ impl Settings {
         Ok(Self { events, buffer })
     }
 
+    /// Checks that each of these definitions makes a new event, which can be removed again.
+    fn check(&self, definitions: &[String]) -> Result<()> {
+        for definition in definitions {
+            let Some(name) = given_name(definition) else { continue };
+            let name = name.replace(['/', '.'], ":");
+            let is_same =
+                |event: &&String| **event == name || event.split_once(':').is_some_and(|(_, own)| own == name);
+            if let Some(event) = self.events.iter().find(is_same) {
+                let event = event.replace(':', "/");
+                bail!(
+                    "the machine has an event {event} already: remove it by `-:{event}`, or define one of another name"
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the events that were defined since, and gives the rings the size that they had.
     pub fn restore(&self, remote: &mut Remote) -> Result<(), Stopped> {
         let now = Self::of(remote)?;
@@ -414,6 +450,11 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+/// Returns the name of an event, perhaps with its group, if the definition gives one.
+fn given_name(definition: &str) -> Option<&str> {
+    definition.split_whitespace().next()?.split_once(':').map(|(_, name)| name)
 }
 
 /// The format of the record of a stack, as Linux has it (kernel/trace/trace_entries.h).
@@ -440,8 +481,8 @@ struct TracerRecord {
     print: &'static str,
 }
 
-/// The records of the tracers. The record `function` is Linux's. Those of the graph have fields that Linux's do not have.
-/// Therefore they have other names: readers have the fields of `funcgraph_entry` and `funcgraph_exit` built in.
+/// The records of the tracers. The record `function` is Linux's. The records of the graph have fields that Linux's do not
+/// have, and therefore other names: readers have the fields of `funcgraph_entry` and `funcgraph_exit` built in.
 const TRACERS: [TracerRecord; 3] = [
     TracerRecord {
         name: "function",
@@ -478,6 +519,25 @@ impl TracerRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_new_events_are_defined_where_they_are_removed_again() {
+        let settings = Settings { events: vec!["kprobes:blocks".into()], buffer: None };
+        for (definition, is_new) in [
+            ("p:blocks f", false),
+            ("r5:kprobes/blocks f", false),
+            ("p:kprobes.blocks f", false),
+            ("p:other/blocks f", true),
+            ("p:block f", true),
+            ("p f x=+0(%x0):u8", true),
+        ] {
+            assert_eq!(settings.check(&[definition.into()]).is_ok(), is_new, "{definition}");
+        }
+        let error = settings.check(&["p:blocks f".into()]).unwrap_err().to_string();
+        let sentence = "the machine has an event kprobes/blocks already: remove it by `-:kprobes/blocks`, or define one of \
+                        another name";
+        assert_eq!(error, sentence);
+    }
 
     #[test]
     fn the_records_of_tracers_have_formats() {

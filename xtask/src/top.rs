@@ -27,7 +27,7 @@ use ratatui::{
 use crate::{
     boot,
     remote::{Heard, Remote, Stopped, TURN},
-    trace::{ProgramOptions, REFUSED, STOPPED, catch_signals, is_interrupted, restore_on_exit},
+    trace::{ProgramOptions, REFUSED, STOPPED, catch_interrupts, is_interrupted, restore_on_exit},
 };
 use model::Model;
 use program::{KEYS, Plan};
@@ -87,7 +87,7 @@ pub fn top(options: &Options) -> Result<ExitCode> {
     let mut top = Top::new(&options.top_options)?;
     let target = options.machine.target()?;
     restore_on_exit();
-    catch_signals(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
+    catch_interrupts();
     let mut remote = Remote::start(&target, options.machine.boot.timeout)?;
     let outcome = match &options.svg {
         Some(path) => top.draw(&mut remote, path, Duration::from_secs(options.seconds)),

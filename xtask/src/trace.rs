@@ -282,13 +282,16 @@ fn read(program: &str, arguments: &[String]) -> Result<Result<Source, String>> {
     Ok(Source::new(&text, name, arguments))
 }
 
-/// Checks that the program, or the file, can be read. What is wrong with its text is told when it runs.
-pub fn check_source(program: &str) -> Result<()> {
-    read(program, &[]).map(drop)
+/// Checks that the program, or the one in the file, can be read and typed. Returns what is wrong with its text.
+pub fn check_source(program: &str, program_options: &ProgramOptions) -> Result<Option<String>> {
+    match read(program, &[])? {
+        Ok(source) => program_options.line(&source.line).map(|_| None),
+        Err(sentence) => Ok(Some(sentence)),
+    }
 }
 
-/// Starts a machine, runs a program on it, and ends the machine by the line `farewell`, if there is one. The program's output goes to
-/// `out`.
+/// Starts a machine, runs a program on it, and ends the machine by the line `farewell`, if there is one. The program's
+/// output goes to `out`.
 fn run(
     start: &dyn Start,
     farewell: Option<&str>,
@@ -384,18 +387,19 @@ pub fn is_interrupted() -> bool {
     INTERRUPTED.swap(0, Ordering::Relaxed) > 0
 }
 
-/// Passes ^C on to the program on the machine. If it does not take the ^C, the next one ends this process.
+/// Passes ^C, and the signals that end processes, on to the program on the machine as ^C. If the machine does not take
+/// the ^C, the next one ends this process.
 pub fn catch_interrupts() {
-    catch_signals(&[libc::SIGINT]);
-}
-
-/// Takes each of these signals for ^C.
-pub fn catch_signals(signals: &[libc::c_int]) {
     let note: extern "C" fn(libc::c_int) = note;
-    for &signal in signals {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: the handler only accesses atomics and a value that does not change once it is set, and calls functions
         // that are async-signal-safe.
-        unsafe { libc::signal(signal, note as libc::sighandler_t) };
+        let before = unsafe { libc::signal(signal, note as libc::sighandler_t) };
+        if signal == libc::SIGHUP && before == libc::SIG_IGN {
+            // `nohup` asks for this.
+            // SAFETY: the default dispositions run no code of this process.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
     }
 }
 
@@ -404,7 +408,7 @@ pub fn restore_on_exit() {
     let mut settings = mem::MaybeUninit::uninit();
     // SAFETY: tcgetattr writes all of the settings if it returns 0.
     if unsafe { libc::tcgetattr(libc::STDIN_FILENO, settings.as_mut_ptr()) } == 0 {
-        // SAFETY: as above.
+        // SAFETY: tcgetattr has returned 0, so that all of the settings are written.
         let _ = TERMINAL.set(unsafe { settings.assume_init() });
     }
 }
