@@ -1,5 +1,5 @@
-//! Machines that run already: a QEMU that goes on after the command that started it, whose console is a Unix socket, and
-//! a board on a serial line. There is one detached QEMU at a time, whose files are in one directory.
+//! Machines that run already: a QEMU that goes on after the command that started it, whose console is a Unix socket,
+//! and a board on a serial line. There is one detached QEMU at a time, whose files are in one directory.
 
 use std::{
     ffi::OsString,
@@ -49,7 +49,7 @@ pub struct Options {
     timeout: u64,
 }
 
-/// Is the console of a machine that runs already.
+/// Opens the console of a running machine.
 pub fn attach(options: &Options) -> Result<()> {
     let script = options.script_options.open()?;
     let target = boot::attached(&options.serial, None)?;
@@ -198,11 +198,25 @@ impl Files {
         arguments
     }
 
+    /// Locks the files until the returned value is dropped. The locked file is beside the directory, which is made anew
+    /// for each machine.
+    fn lock(&self) -> Result<File> {
+        let path = self.0.with_extension("lock");
+        let directory = path.parent().map_or(Ok(()), fs::create_dir_all);
+        let lock = directory.and_then(|()| File::options().create(true).append(true).open(&path));
+        let lock = lock.with_context(|| format!("{} cannot be opened", path.display()))?;
+        // A second connection to the console would wait until the first is closed.
+        let is_alone = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        ensure!(is_alone, "another command uses the detached machine");
+        Ok(lock)
+    }
+
     /// Starts a QEMU with these files. Returns how to reach it, at the first prompt of the machine, which may be silent
     /// for `seconds` before.
     pub fn start(&self, arguments: &[OsString], image: &Path, has_virtio: bool, seconds: u64) -> Result<String> {
-        if let Some(running) = Detached::find_in(self.clone())? {
-            bail!("a detached machine runs already; {}", running.files.hints());
+        let _lock = self.lock()?;
+        if UnixStream::connect(self.console()).is_ok() {
+            bail!("a detached machine runs already; {}", self.hints());
         }
         // The files of the machine before.
         let _ = fs::remove_dir_all(&self.0);
@@ -249,10 +263,7 @@ impl Detached {
 
     /// Finds the QEMU with these files, if it runs.
     pub fn find_in(files: Files) -> Result<Option<Self>> {
-        let Ok(lock) = File::open(&files.0) else { return Ok(None) };
-        // A second connection would wait until the first is closed.
-        let is_alone = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        ensure!(is_alone, "another command uses the detached machine");
+        let lock = files.lock()?;
         let Ok(socket) = UnixStream::connect(files.console()) else { return Ok(None) };
         Ok(Some(Self { files, socket, _lock: lock }))
     }

@@ -44,7 +44,7 @@ struct Arguments {
 enum Command {
     /// Boots the kernel in QEMU, to a console on this terminal or to a script.
     Run(run::Options),
-    /// Is the console of a machine that runs already: that of `run --detach`, or a board at a serial line.
+    /// Opens the console of a running machine: that of `run --detach`, or a board at a serial line.
     Attach(attach::Options),
     /// Runs a program on the kernel, and prints its output alone, as text or as JSON.
     Trace(trace::Options),
