@@ -20,7 +20,7 @@ use crate::{
     trace::is_interrupted,
 };
 
-/// How often a silent machine is asked for a sign of life.
+/// How often a silent machine is asked for a sign of life, if it may be silent for long.
 const PULSE_PERIOD: Duration = Duration::from_secs(2);
 /// How long a machine may take to end after the order to do so.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,6 +30,11 @@ const INTERRUPT_RETRY: Duration = Duration::from_millis(500);
 pub const TURN: Duration = Duration::from_millis(50);
 /// The byte that ^C sends.
 const INTERRUPT_KEY: u8 = 3;
+
+/// Returns how often a silent machine is asked for a sign of life that may be silent for `patience`.
+pub fn pulse_period(patience: Duration) -> Duration {
+    PULSE_PERIOD.min(patience / 2)
+}
 
 /// A part of the console's output.
 #[derive(Debug, PartialEq, Eq)]
@@ -133,9 +138,10 @@ impl Remote {
             return Ok(mem::take(&mut self.pending));
         }
         let deadline = Instant::now().checked_add(wait);
+        let period = pulse_period(self.patience);
         loop {
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-            match self.outputs.recv_timeout(left.min(PULSE_PERIOD)) {
+            match self.outputs.recv_timeout(left.min(period)) {
                 Ok(Output::Bytes(bytes)) => {
                     self.last_sign = Instant::now();
                     let heard = self.tell(&bytes)?;
@@ -156,7 +162,7 @@ impl Remote {
             if silence > self.patience {
                 return Err(Stopped(format!("the machine gave no sign of life for {} s", self.patience.as_secs())));
             }
-            if silence >= PULSE_PERIOD && self.last_pulse.elapsed() >= PULSE_PERIOD {
+            if silence >= period && self.last_pulse.elapsed() >= period {
                 self.last_pulse = Instant::now();
                 self.type_keys(vec![PULSE_KEY]);
             }
@@ -247,6 +253,20 @@ impl Drop for Remote {
             self.interrupt();
             let retry = Instant::now() + INTERRUPT_RETRY;
             while self.is_busy && Instant::now() < retry && self.hear(TURN).is_ok() {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::pulse_period;
+
+    #[test]
+    fn a_silent_machine_is_asked_before_it_counts_as_stopped() {
+        for (patience, period) in [(1_000, 500), (2_000, 1_000), (60_000, 2_000)] {
+            assert_eq!(pulse_period(Duration::from_millis(patience)), Duration::from_millis(period));
         }
     }
 }
