@@ -55,6 +55,11 @@ impl NamedConfiguration<'_> {
         self.configuration.name == BASE
     }
 
+    /// Returns the options of a command line that choose it.
+    pub fn options(&self) -> [String; 4] {
+        ["--board", &self.board.name, "--configuration", &self.configuration.name].map(String::from)
+    }
+
     /// Returns QEMU's arguments to boot `image` in it.
     pub fn arguments(&self, image: &Path) -> Result<Vec<OsString>> {
         self.arguments_with(&Overrides::default(), image)
