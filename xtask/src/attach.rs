@@ -56,7 +56,7 @@ pub fn attach(options: &Options) -> Result<()> {
     match script {
         Some(script) => {
             let conversation = Conversation::new(target.farewell(), options.script_options.strict);
-            run::follow(&target, script, options.timeout, conversation)
+            run::follow(&target, script, Some(options.timeout), conversation)
         }
         None => interact(target.as_it_is()),
     }
@@ -212,8 +212,8 @@ impl Files {
     }
 
     /// Starts a QEMU with these files. Returns how to reach it, at the first prompt of the machine, which may be silent
-    /// for `seconds` before.
-    pub fn start(&self, arguments: &[OsString], image: &Path, has_virtio: bool, seconds: u64) -> Result<String> {
+    /// for `limit` seconds before. Without a limit, the machine may be held before that prompt, which is not awaited.
+    pub fn start(&self, arguments: &[OsString], image: &Path, has_virtio: bool, limit: Option<u64>) -> Result<String> {
         let _lock = self.lock()?;
         if UnixStream::connect(self.console()).is_ok() {
             bail!("a detached machine runs already; {}", self.hints());
@@ -229,7 +229,9 @@ impl Files {
         let connected = connect(self, &mut qemu);
         let process::Output { status, stderr, .. } = qemu.wait_with_output()?;
         let is_prompted = match connected {
-            Some(socket) if status.success() => await_prompt(socket, Duration::from_secs(seconds)),
+            Some(socket) if status.success() => {
+                limit.map_or(Ok(()), |seconds| await_prompt(socket, Duration::from_secs(seconds)))
+            }
             _ => Err(anyhow!("QEMU ended: {status}: {}", String::from_utf8_lossy(&stderr).trim())),
         };
         if is_prompted.is_err() {
@@ -341,13 +343,13 @@ fn read_socket(mut socket: UnixStream, output: &dyn Fn(Output)) {
     output(Output::End);
 }
 
-/// Starts QEMU so that it goes on without this process, and prints how to reach it. The machine may be silent for
-/// `seconds`.
-pub fn detach(target: &Target, seconds: u64) -> Result<()> {
+/// Starts QEMU so that it goes on without this process, and prints how to reach it: at the first prompt of the machine,
+/// which may be silent for `limit` seconds, or at once without a limit.
+pub fn detach(target: &Target, limit: Option<u64>) -> Result<()> {
     let Target::Qemu { arguments, image, has_virtio, .. } = target else {
         bail!("a board on a serial line goes on by itself when its console is left");
     };
-    eprintln!("{}", Files::own().start(arguments, image, *has_virtio, seconds)?);
+    eprintln!("{}", Files::own().start(arguments, image, *has_virtio, limit)?);
     Ok(())
 }
 

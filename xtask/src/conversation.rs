@@ -59,8 +59,8 @@ pub struct Conversation {
 const FIRST_BYTE_TIMEOUT: u64 = 15;
 
 impl Conversation {
-    /// Starts a conversation with a machine before its prompt. It ends with the line `farewell`, or leaves the machine to
-    /// itself. If it `is_strict`, it fails where a line is refused.
+    /// Starts a conversation with a machine before its prompt. It ends with the line `farewell`, or leaves the machine
+    /// to itself. If it `is_strict`, it fails where a line is refused.
     pub fn new(farewell: Option<&'static str>, is_strict: bool) -> Self {
         let console = Console::new(PROMPT);
         Self {
@@ -90,9 +90,9 @@ impl Conversation {
         matches!(self.state, State::Checking(_))
     }
 
-    /// Returns how many seconds the machine may be silent, of the general limit `seconds`.
-    pub fn patience(&self, seconds: u64) -> u64 {
-        if self.has_spoken { seconds } else { seconds.min(FIRST_BYTE_TIMEOUT) }
+    /// Returns how many seconds the machine may be silent, of the general limit `seconds`. `None` is no limit.
+    pub fn patience(&self, seconds: Option<u64>) -> Option<u64> {
+        seconds.map(|seconds| if self.has_spoken { seconds } else { seconds.min(FIRST_BYTE_TIMEOUT) })
     }
 
     /// Takes bytes that the machine wrote. Returns what to do, if anything.
@@ -170,10 +170,16 @@ impl Conversation {
         }
         match &self.state {
             State::Leaving => self.refusal(),
-            State::Answering(line) if line.trim() == self.farewell.unwrap_or(POWER_OFF) && self.script.is_empty() => {
-                Ok(())
-            }
+            State::Answering(line) if self.is_farewell(line.trim()) && self.script.is_empty() => Ok(()),
             _ => Err(format!("the machine powered off {}", self.place())),
+        }
+    }
+
+    /// Whether a machine ends well by this line.
+    fn is_farewell(&self, line: &str) -> bool {
+        match self.farewell {
+            Some(farewell) => line == farewell,
+            None => [POWER_OFF, REBOOT].contains(&line),
         }
     }
 
@@ -266,11 +272,12 @@ mod tests {
     #[test]
     fn a_machine_that_never_speaks_is_told_of_soon() {
         let mut conversation = Conversation::new(Some(POWER_OFF), false);
-        assert_eq!((conversation.patience(60), conversation.patience(9)), (15, 9));
+        let patience = [None, Some(60), Some(9)].map(|seconds| conversation.patience(seconds));
+        assert_eq!(patience, [None, Some(15), Some(9)]);
         let sentence = "the machine printed nothing within 15 s: is the image built for this board?";
         assert_eq!(conversation.timed_out(15), sentence);
         conversation.output(b"booting");
-        assert_eq!((conversation.patience(60), conversation.is_answered()), (60, false));
+        assert_eq!((conversation.patience(Some(60)), conversation.is_answered()), (Some(60), false));
         conversation.script(Some("list"));
         conversation.output(b"\nkprobes> ");
         assert!(conversation.is_answered());
@@ -333,11 +340,13 @@ mod tests {
         conversation.script(None);
         assert_eq!(conversation.output(b"kprobes> "), Some(Action::Finish(Ok(()))));
         // A script may also end the machine.
-        let mut conversation = Conversation::new(None, false);
-        conversation.script(Some("poweroff"));
-        conversation.script(None);
-        assert_eq!(conversation.output(b"kprobes> "), typed("poweroff"));
-        assert_eq!(conversation.ended(Ok(())), Ok(()));
+        for farewell in [POWER_OFF, REBOOT] {
+            let mut conversation = Conversation::new(None, false);
+            conversation.script(Some(farewell));
+            conversation.script(None);
+            assert_eq!(conversation.output(b"kprobes> "), typed(farewell));
+            assert_eq!(conversation.ended(Ok(())), Ok(()));
+        }
     }
 
     #[test]

@@ -21,15 +21,15 @@ use crate::{
 };
 
 /// How often a silent machine is asked for a sign of life, if it may be silent for long.
-const PULSE_PERIOD: Duration = Duration::from_secs(2);
+pub const PULSE_PERIOD: Duration = Duration::from_secs(2);
 /// How long a machine may take to end after the order to do so.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+pub const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait for the end of a command before ^C is typed again.
-const INTERRUPT_RETRY: Duration = Duration::from_millis(500);
+pub const INTERRUPT_RETRY: Duration = Duration::from_millis(500);
 /// The longest time until ^C is noticed.
 pub const TURN: Duration = Duration::from_millis(50);
 /// The byte that ^C sends.
-const INTERRUPT_KEY: u8 = 3;
+pub const INTERRUPT_KEY: u8 = 3;
 
 /// Returns how often a silent machine is asked for a sign of life that may be silent for `patience`.
 pub fn pulse_period(patience: Duration) -> Duration {

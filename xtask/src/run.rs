@@ -9,7 +9,7 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::Command,
-    sync::mpsc::{self, RecvTimeoutError, Sender},
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
     thread,
     time::{Duration, Instant},
 };
@@ -20,8 +20,10 @@ use kprobes_pl011::{PULSE, PULSE_KEY};
 use crate::{
     attach, board,
     boot::{self, Target},
-    conversation::{Action, Conversation},
-    machine::{self, Output, Start},
+    console::{Console, Event},
+    conversation::{Action, Conversation, PROMPT},
+    machine::{self, Output, Start, Uart},
+    remote::{EXIT_TIMEOUT, INTERRUPT_KEY, INTERRUPT_RETRY, PULSE_PERIOD, pulse_period},
 };
 
 /// What is booted, and whether a person or a script talks to it.
@@ -68,13 +70,15 @@ pub fn run(options: &Options) -> Result<()> {
         }
         _ => ensure!(!options.gdb && options.qemu.is_empty(), "the machine is a board, and not QEMU"),
     }
+    // A debugger holds the machine for as long as it likes.
+    let limit = (!options.gdb).then_some(options.boot.timeout);
     if options.detach {
-        return attach::detach(&target, options.boot.timeout);
+        return attach::detach(&target, limit);
     }
     match (script, target) {
         (Some(script), target) => {
             let conversation = Conversation::new(target.farewell(), options.script_options.strict);
-            follow(&target, script, options.boot.timeout, conversation)
+            follow(&target, script, limit, conversation)
         }
         (None, Target::Serial { station, bytes, .. }) => station.interact(&bytes),
         (None, Target::Qemu { arguments, .. }) => Err(interact(arguments)),
@@ -134,9 +138,6 @@ pub fn shell_line(arguments: &[OsString]) -> String {
     line
 }
 
-/// How often a silent machine is asked for a sign of life.
-const PULSE_PERIOD: Duration = Duration::from_secs(2);
-
 /// A machine counts as alive for this long after a sign of life, so that it may miss one.
 const LIVES: Duration = PULSE_PERIOD.saturating_mul(3);
 
@@ -147,11 +148,12 @@ enum Input {
     Script(Result<Option<String>, String>),
 }
 
-/// Lets the script talk to the machine that `start` starts, and returns when the conversation is over.
+/// Lets the script talk to the machine that `start` starts, and returns when the conversation is over. The machine may
+/// give no sign of life for `limit` seconds.
 pub fn follow(
     start: &dyn Start,
     script: Box<dyn Read + Send>,
-    seconds: u64,
+    limit: Option<u64>,
     mut conversation: Conversation,
 ) -> Result<()> {
     let (inputs, input_queue) = mpsc::channel();
@@ -164,7 +166,8 @@ pub fn follow(
 
     let mut screen = Screen { at_line_start: true };
     let mut last_sign = Instant::now();
-    let (mut typed, mut next_note) = (Instant::now(), seconds);
+    let first_note = limit.unwrap_or(u64::MAX);
+    let (mut typed, mut next_note) = (Instant::now(), first_note);
     let result = loop {
         let elapsed = typed.elapsed().as_secs();
         if elapsed >= next_note
@@ -175,14 +178,14 @@ pub fn follow(
             eprintln!("{note}");
             next_note = 2 * elapsed;
         }
-        let patience = conversation.patience(seconds);
+        let patience = conversation.patience(limit).map_or(Duration::MAX, Duration::from_secs);
         let remaining = match conversation.waits_for_machine() {
-            true => Duration::from_secs(patience).saturating_sub(last_sign.elapsed()),
+            true => patience.saturating_sub(last_sign.elapsed()),
             // The script may come from a person or a program that takes its time.
             false => Duration::MAX,
         };
-        let remaining = if conversation.is_answered() { remaining.min(PULSE_PERIOD) } else { remaining };
-        let action = match input_queue.recv_timeout(remaining) {
+        let period = if conversation.is_answered() { pulse_period(patience) } else { Duration::MAX };
+        let action = match input_queue.recv_timeout(remaining.min(period)) {
             Ok(Input::Machine(Output::Bytes(bytes))) => {
                 last_sign = Instant::now();
                 if !conversation.is_checking() {
@@ -192,20 +195,26 @@ pub fn follow(
             }
             Ok(Input::Machine(Output::End)) => break conversation.ended(machine.end()),
             Ok(Input::Script(Ok(line))) => conversation.script(line.as_deref()),
-            Ok(Input::Script(Err(sentence))) => break Err(sentence),
-            Err(RecvTimeoutError::Timeout) if last_sign.elapsed().as_secs() < patience => {
+            Ok(Input::Script(Err(sentence))) => {
+                if conversation.waits_for_machine() {
+                    interrupt(&*machine, &input_queue);
+                }
+                break Err(sentence);
+            }
+            Err(RecvTimeoutError::Timeout) if last_sign.elapsed() < patience => {
                 machine.type_keys(vec![PULSE_KEY]);
                 None
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                break Err(conversation.timed_out(patience));
+                interrupt(&*machine, &input_queue);
+                break Err(conversation.timed_out(patience.as_secs()));
             }
         };
         match action {
             Some(Action::Type(line)) => {
                 machine.type_line(&line);
                 last_sign = Instant::now();
-                (typed, next_note) = (last_sign, seconds);
+                (typed, next_note) = (last_sign, first_note);
             }
             Some(Action::Finish(result)) => break result,
             None => {}
@@ -213,6 +222,29 @@ pub fn follow(
     };
     screen.end_line()?;
     result.map_err(|sentence| anyhow!(sentence))
+}
+
+/// Types ^C until the machine prompts, if it goes on without this process. A command that has only begun may not notice
+/// the first one.
+fn interrupt(machine: &dyn Uart, inputs: &Receiver<Input>) {
+    let mut console = Console::new(PROMPT);
+    let deadline = Instant::now() + EXIT_TIMEOUT;
+    while machine.goes_on() && Instant::now() < deadline {
+        machine.type_keys(vec![INTERRUPT_KEY]);
+        let retry = Instant::now() + INTERRUPT_RETRY;
+        loop {
+            match inputs.recv_timeout(retry.saturating_duration_since(Instant::now())) {
+                Ok(Input::Machine(Output::Bytes(bytes))) => {
+                    if console.feed(&bytes).contains(&Event::Prompt) {
+                        return;
+                    }
+                }
+                Ok(Input::Script(_)) => {}
+                Err(RecvTimeoutError::Timeout) => break,
+                Ok(Input::Machine(Output::End)) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
 }
 
 fn read_script(script: Box<dyn Read + Send>, inputs: &Sender<Input>) {

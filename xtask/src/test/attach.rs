@@ -149,13 +149,13 @@ fn detached(machine: &Machine) -> Result<Outcome> {
         files.kill();
         thread::sleep(TURN);
     }
-    files.start(&machine.arguments, &machine.image, true, machine.seconds)?;
+    files.start(&machine.arguments, &machine.image, true, Some(machine.seconds))?;
     let find = || anyhow::Ok(Target::Detached(Detached::find_in(files.clone())?.context("the machine has ended")?));
     let refused = |result: Result<()>, why: &str| match result {
         Err(error) if format!("{error:#}").contains(why) => Ok(()),
         result => bail!("not refused because {why}: {result:?}"),
     };
-    let second = files.start(&machine.arguments, &machine.image, true, machine.seconds);
+    let second = files.start(&machine.arguments, &machine.image, true, Some(machine.seconds));
     refused(second.map(drop), "a detached machine runs already")?;
     {
         let target = find()?;
