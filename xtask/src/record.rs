@@ -115,10 +115,7 @@ pub fn record(options: &Options) -> Result<ExitCode> {
         }
     }
     options.record_options.command.iter().try_for_each(|command| check_line("the command", command))?;
-    for path in &options.output {
-        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-        ensure!(directory.is_none_or(Path::is_dir), "{}: there is no such directory", path.display());
-    }
+    options.output.iter().try_for_each(|path| check_directory(path))?;
     let target = options.machine.target()?;
     let channel = Channel::of(&target)?;
     catch_interrupts();
@@ -170,6 +167,13 @@ pub fn record(options: &Options) -> Result<ExitCode> {
         eprintln!("{}: {recorded}", path.display());
     }
     Ok(status)
+}
+
+/// Checks that the directory of a file that is written at the end exists.
+pub fn check_directory(path: &Path) -> Result<()> {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    ensure!(directory.is_none_or(Path::is_dir), "{}: there is no such directory", path.display());
+    Ok(())
 }
 
 impl std::fmt::Display for Recorded {

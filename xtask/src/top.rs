@@ -26,6 +26,7 @@ use ratatui::{
 
 use crate::{
     boot,
+    record::check_directory,
     remote::{Heard, Remote, Stopped, TURN},
     trace::{ProgramOptions, REFUSED, STOPPED, catch_interrupts, is_interrupted, restore_on_exit},
 };
@@ -37,7 +38,8 @@ use state::{Action, Page, State};
 const REDRAW: Duration = Duration::from_millis(250);
 /// How often ^C is typed again while a program does not end.
 const RETRY: Duration = Duration::from_secs(2);
-/// How long a program may take to end with the view. Then the machine is ended with its probes.
+/// How long a program may take to end with the view. A machine that this command has started is ended then, with its
+/// probes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The functions to watch, and how.
@@ -84,6 +86,7 @@ pub fn top(options: &Options) -> Result<ExitCode> {
         options.svg.is_some() || io::stdin().is_terminal() && io::stdout().is_terminal(),
         "a live view needs a terminal, unless it draws a picture (--svg); `cargo xtask trace` writes to files and pipes"
     );
+    options.svg.as_deref().map_or(Ok(()), check_directory)?;
     let mut top = Top::new(&options.top_options)?;
     let target = options.machine.target()?;
     restore_on_exit();
@@ -102,7 +105,7 @@ pub fn top(options: &Options) -> Result<ExitCode> {
     // Whatever ended the view, the program ends with it, unless the machine has stopped.
     let ended = match &outcome {
         Err(error) if error.is::<Stopped>() => Ok(()),
-        _ => top.end(&mut remote),
+        _ => top.end(&mut remote, target.farewell().is_none()),
     };
     match outcome.and_then(|end| ended.map(|()| end)) {
         Ok(end) => {
@@ -238,8 +241,8 @@ impl Top {
         }
     }
 
-    /// Shows the machine, which is at its prompt, to nobody for this time from the first counts on. Then draws the screen
-    /// into the file at `path`. The program may still run then.
+    /// Watches the machine, which is at its prompt, without a terminal for this time from the first counts on. Then
+    /// draws the screen into the file at `path`. The program may still run then.
     fn draw(&mut self, remote: &mut Remote, path: &Path, time: Duration) -> Result<End> {
         let mut terminal = Terminal::new(TestBackend::new(PICTURE.0, PICTURE.1))?;
         let mut begin = None;
@@ -248,20 +251,23 @@ impl Top {
             let is_over = is_counting && begin.get_or_insert_with(Instant::now).elapsed() > time;
             Ok(is_over.then_some(KeyEvent::from(KeyCode::Char('q'))))
         })?;
-        if end == End::Quit && begin.is_some() {
+        if end == End::Quit {
+            ensure!(begin.is_some(), "nothing was counted, so there is no picture");
             let svg = picture::svg(terminal.backend().buffer());
             fs::write(path, svg).with_context(|| format!("{} cannot be written", path.display()))?;
         }
         Ok(end)
     }
 
-    /// Ends the program, which takes its probes away.
-    pub fn end(&mut self, remote: &mut Remote) -> Result<()> {
+    /// Ends the program, which takes its probes away. A machine that does not take the ^C is left as it is if it
+    /// `goes_on`, and ended otherwise.
+    pub fn end(&mut self, remote: &mut Remote, goes_on: bool) -> Result<()> {
         self.next = None;
         self.interrupt(remote);
         let deadline = Instant::now() + PATIENCE;
+        let rest = if goes_on { "it and its probes may stay" } else { "the machine is ended with its probes" };
         while self.phase != Phase::Idle {
-            ensure!(Instant::now() < deadline, "the program has not ended; the machine is ended with its probes");
+            ensure!(Instant::now() < deadline, "the program has not ended; {rest}");
             self.turn(remote)?;
         }
         self.model.losses.iter().for_each(|loss| eprintln!("{loss}"));

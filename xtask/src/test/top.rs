@@ -102,7 +102,7 @@ fn watch(remote: &mut Remote, workload: &str, steps: &[Step], seconds: u64) -> R
         Ok(steps.next_if(is_awaited).map(|(_, _, key)| KeyEvent::from(*key)))
     })?;
     ensure!(end == End::Quit && steps.next().is_none(), "{end:?}");
-    top.end(remote)?;
+    top.end(remote, false)?;
     let left = remote.ask("list")?;
     ensure!(left.iter().any(|line| line.starts_with("memory: 0 instructions, 0 slots and 0 stubs")), "{left:?}");
     Ok(())
