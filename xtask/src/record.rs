@@ -485,8 +485,8 @@ struct TracerRecord {
     print: &'static str,
 }
 
-/// The records of the tracers. The record `function` is Linux's. The records of the graph have fields that Linux's do not
-/// have, and therefore other names: readers have the fields of `funcgraph_entry` and `funcgraph_exit` built in.
+/// The records of the tracers. The record `function` is Linux's. The records of the graph have fields that Linux's do
+/// not have, and therefore other names: readers have the fields of `funcgraph_entry` and `funcgraph_exit` built in.
 const TRACERS: [TracerRecord; 3] = [
     TracerRecord {
         name: "function",

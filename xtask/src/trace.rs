@@ -56,7 +56,7 @@ pub struct Options {
     /// The program, or its file, which may begin with a line `#!…`; `-` is standard input. With -l also probes.
     #[arg(value_name = "PROGRAM|FILE", required_unless_present_any = ["execute", "list"])]
     program: Option<String>,
-    /// The parameters of the program: the values of `$1`, `str($1)` and so on, and `--NAME=VALUE` for `getopt("NAME", …)`.
+    /// The parameters of the program: values of `$1`, `str($1)` and so on, and `--NAME=VALUE` for `getopt("NAME", …)`.
     #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -392,12 +392,12 @@ pub fn is_interrupted() -> bool {
 pub fn catch_interrupts() {
     let note: extern "C" fn(libc::c_int) = note;
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the handler only accesses atomics and a value that does not change once it is set, and calls functions
-        // that are async-signal-safe.
+        // SAFETY: the handler only accesses atomics and a value that does not change once it is set, and calls only
+        // functions that are async-signal-safe.
         let before = unsafe { libc::signal(signal, note as libc::sighandler_t) };
         if signal == libc::SIGHUP && before == libc::SIG_IGN {
             // `nohup` asks for this.
-            // SAFETY: the default dispositions run no code of this process.
+            // SAFETY: to ignore a signal runs no code of this process.
             unsafe { libc::signal(signal, libc::SIG_IGN) };
         }
     }
