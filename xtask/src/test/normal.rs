@@ -51,7 +51,7 @@ pub fn normal(line: &str) -> String {
     }
     if let Some((before, _)) =
         line.strip_suffix("` for the first").and_then(|line| line.split_once(" functions cannot be probed: `why "))
-        && before.rsplit(' ').next().is_some_and(is_number)
+        && before.rsplit(' ').next().is_some_and(|count| is_number(count) || count.starts_with("${"))
     {
         line = format!("{before} functions cannot be probed: `why FUNCTION` for the first");
     }
@@ -259,6 +259,10 @@ mod tests {
             (
                 "2 probes; 19 functions cannot be probed: `why <a as b>::c` for the first",
                 "2 probes; 19 functions cannot be probed: `why FUNCTION` for the first",
+            ),
+            (
+                "${all} probes; ${refused} functions cannot be probed: `why <a as b>::c` for the first",
+                "${all} probes; ${refused} functions cannot be probed: `why FUNCTION` for the first",
             ),
             ("CPUs: 4 of 4 run", "CPUs: N of N run"),
             ("# entries-in-buffer/entries-written: 4/4   #P:1", "# entries-in-buffer/entries-written: 4/4   #P:N"),
