@@ -135,14 +135,28 @@ impl Checker {
         }
     }
 
-    /// Checks how the instruction at the virtual address `address` would be probed if `function` is the function that
-    /// contains it. The checker then knows no function: what the caller says holds for this probe only.
-    pub(super) fn check_within(&mut self, address: usize, function: Range<usize>) -> Result<Site, ProbeError> {
+    /// Does what [`check`](Self::check) does, and checks whether a return probe can be placed there if `is_return`.
+    pub(super) fn check_for(&mut self, address: usize, is_return: bool) -> Result<Site, ProbeError> {
+        let site = self.check(address)?;
+        if is_return {
+            self.check_entry(address)?;
+        }
+        Ok(site)
+    }
+
+    /// Does what [`check_for`](Self::check_for) does, if `function` is the function that contains the instruction. The
+    /// checker then knows no function: what the caller says holds for this probe only.
+    pub(super) fn check_within(
+        &mut self,
+        address: usize,
+        function: Range<usize>,
+        is_return: bool,
+    ) -> Result<Site, ProbeError> {
         if !self.is_in_text(&function, address) {
             return Err(ProbeError::NoFunction { address });
         }
         self.look_over(function).map_err(|OutOfMemory| ProbeError::OutOfMemory { address })?;
-        let site = self.check(address);
+        let site = self.check_for(address, is_return);
         self.function = 0..0;
         site
     }
@@ -222,7 +236,7 @@ impl Checker {
 
     /// Checks whether a return probe can be placed at the virtual address `address`, which has just been checked for a
     /// kprobe.
-    pub(super) fn check_entry(&self, address: usize) -> Result<(), ProbeError> {
+    fn check_entry(&self, address: usize) -> Result<(), ProbeError> {
         match self.not_certainly_entry(address) {
             None | Some(NotEntry::Jump { .. }) => self.check_return(address),
             Some(NotEntry::Inside { .. }) => Err(ProbeError::NotEntry { address, function: self.function.clone() }),

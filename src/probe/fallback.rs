@@ -19,6 +19,9 @@ pub enum Fallback {
     Snippet(Live),
     /// Its stub saves all registers, because the instruction has other probes.
     Shared,
+    /// Its stub saves all registers, because a probe came with the bounds of its function. Which registers are dead
+    /// depends on the functions around that one, and their bounds are not known.
+    Given,
 }
 
 /// Why an instruction may be reached in another way than by a call. Addresses are virtual.
@@ -48,7 +51,7 @@ impl Fallback {
         match self {
             Self::NoStub(_) => Mode::Optimized,
             Self::Snippet(_) => Mode::Compiled,
-            Self::NotEntry(_) | Self::Live(_) | Self::Shared => Mode::Lean,
+            Self::NotEntry(_) | Self::Live(_) | Self::Shared | Self::Given => Mode::Lean,
         }
     }
 }
@@ -67,6 +70,7 @@ impl fmt::Display for Fallback {
             }
             Self::Live(live) | Self::Snippet(live) => live.fmt(f),
             Self::Shared => f.write_str("there is another probe at the instruction"),
+            Self::Given => f.write_str("the bounds of its function were given with a probe"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
-use core::ops::Deref;
+use core::ops::{Deref, Range};
 
 use fallible::OutOfMemory;
 
@@ -29,6 +29,7 @@ pub struct Kretprobe(Registration);
 #[must_use = "a probe does nothing until it is registered"]
 pub struct KretprobeBuilder {
     function: usize,
+    bounds: Option<(usize, usize)>,
     entry: Option<EntryHandler>,
     handler: Option<ReturnHandler>,
     maxactive: Option<u32>,
@@ -44,6 +45,7 @@ impl Kretprobe {
     pub const fn at(function: usize) -> KretprobeBuilder {
         KretprobeBuilder {
             function,
+            bounds: None,
             entry: None,
             handler: None,
             maxactive: None,
@@ -119,6 +121,25 @@ impl KretprobeBuilder {
         self
     }
 
+    /// Takes `function` for the virtual addresses of the probed function, instead of asking
+    /// [`Platform::function`](crate::platform::Platform::function). For kernels that do not know where their functions
+    /// begin and end.
+    ///
+    /// [`register`](Self::register) fails with [`ProbeError::NoFunction`] if the range does not begin and end at
+    /// multiples of 4, lies outside the text, or does not contain the function, and with [`ProbeError::NotEntry`] if it
+    /// does not begin there. All other checks are the same. The stub saves all registers ([`Fallback::Given`]), and a
+    /// [snippet](Self::snippet) is not used, because the alternatives depend on the functions around this one.
+    ///
+    /// # Safety
+    ///
+    /// The range is the whole function. Each instruction that reads the first one as data is in the range.
+    ///
+    /// [`Fallback::Given`]: super::Fallback::Given
+    pub const unsafe fn within(mut self, function: Range<usize>) -> Self {
+        self.bounds = Some((function.start, function.end));
+        self
+    }
+
     /// Passes `word` to the handlers: [`Call::data`](super::Call::data).
     pub const fn data(mut self, word: usize) -> Self {
         self.data = word;
@@ -167,7 +188,7 @@ impl KretprobeBuilder {
     }
 
     fn request(self) -> Result<Request, ProbeError> {
-        let Self { function, entry, handler, maxactive, data_words, data, insertion, enabled, fastest } = self;
+        let Self { function, bounds, entry, handler, maxactive, data_words, data, insertion, enabled, fastest } = self;
         let maxactive = maxactive.unwrap_or_else(|| (2 * platform::cpus() as u32).max(64));
         if !(1..=MAX_ACTIVE).contains(&maxactive) {
             return Err(ProbeError::MaxActive { maxactive });
@@ -176,8 +197,8 @@ impl KretprobeBuilder {
         let Some(pool) = make_pool(maxactive, data_words) else { return Err(no_memory) };
         let probe = fallible::boxed(ReturnProbe::new(function, entry, handler, pool));
         let kind = Kind::Return(AliasableBox::new(probe.map_err(|OutOfMemory| no_memory)?));
-        let insertion = insertion.filter(|_| fastest >= Mode::Compiled);
-        Ok(Request { address: function, bounds: None, kind, data, insertion, enabled, fastest })
+        let insertion = insertion.filter(|_| bounds.is_none() && fastest >= Mode::Compiled);
+        Ok(Request { address: function, bounds, kind, data, insertion, enabled, fastest })
     }
 }
 

@@ -302,13 +302,11 @@ impl Registry {
     /// Adds a probe, which is not armed yet, to the entry at its address, or to a new entry.
     fn add(&mut self, request: Request, checker: &mut Checker) -> Result<Registration, ProbeError> {
         let address = request.address;
+        let is_return = matches!(request.kind, Kind::Return(_));
         let site = match request.bounds {
-            Some((start, end)) => checker.check_within(address, start..end)?,
-            None => checker.check(address)?,
+            Some((start, end)) => checker.check_within(address, start..end, is_return)?,
+            None => checker.check_for(address, is_return)?,
         };
-        if let Kind::Return(_) = request.kind {
-            checker.check_entry(address)?;
-        }
         self.add_checked(request, site, checker).ok_or(ProbeError::OutOfMemory { address })
     }
 
@@ -317,8 +315,9 @@ impl Registry {
     fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
         let Request { address, bounds, mut kind, data, insertion, enabled, fastest } = request;
         let lean_obstacle = match kind {
+            Kind::Return(_) if bounds.is_some() => Some(Fallback::Given),
             // The probe is not to be lean. What it says of its function holds for no other probe.
-            _ if bounds.is_some() => None,
+            Kind::Kprobe { .. } if bounds.is_some() => None,
             Kind::Kprobe { pre: Pre::Entry(_), .. } | Kind::Return(_) => self.lean_obstacle(address, checker),
             Kind::Kprobe { .. } => None,
         };

@@ -158,6 +158,32 @@ test!(
 );
 
 test!(
+    fn a_function_of_given_bounds_has_a_stub_that_saves_all() {
+        let address = address_of_add();
+        let (lean, returns) = (Kprobe::at(address).entry(count), Kretprobe::at(address));
+        let bounds = fixture::range_of(address);
+        assert_eq!(bounds.start, address);
+        // SAFETY: the range is the whole function, which has no load-exclusive. No instruction reads it as data.
+        let (given, given_returns) = unsafe { (lean.within(bounds.clone()), returns.within(bounds)) };
+        let probe = given.register().unwrap();
+        assert_eq!((mode_at(address).0, entry_add(1), probe.hits()), (Mode::Optimized, 2, 1));
+        probe.unregister();
+        for (followed, expected) in
+            [(returns, (Mode::Lean, None)), (given_returns, (Mode::Optimized, Some(Fallback::Given)))]
+        {
+            let followed = followed.register().unwrap();
+            assert_eq!((entry_add(1), followed.hits()), (2, 1));
+            followed.disable().unwrap();
+            // What a probe says of its function holds for the stub, and so for the other probes of the instruction.
+            let _other = lean.register().unwrap();
+            assert_eq!(mode_at(address), expected);
+        }
+        let _probe = lean.register().unwrap();
+        assert_eq!(mode_at(address), (Mode::Lean, None), "the bounds are for one probe");
+    }
+);
+
+test!(
     fn probes_at_one_entry_share_a_stub_that_saves_all() {
         extern "C" fn see(hit: &mut Hit<'_>) {
             SEEN.fetch_add(100 * hit.frame().x[0], Relaxed);

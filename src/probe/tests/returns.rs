@@ -325,3 +325,31 @@ fn a_return_with_another_stack_pointer_goes_to_the_caller_and_is_missed() {
     }
     assert_eq!(probes.map(|probe| (probe.hits(), probe.missed(), probe.active())), [(2, 0, 0), (2, 2, 0)]);
 }
+
+#[test]
+fn given_bounds_take_the_place_of_the_kernels() {
+    let mut computer = computer();
+    // The kernel takes these for one function. They are two, and the second begins at the third instruction.
+    let outer = computer.function(0, &[add(1), RET, add(2), RET]);
+    let (function, end) = (outer + 8, outer + 16);
+    let refused = ProbeError::NotEntry { address: function, function: outer..outer + 4 * FUNCTION };
+    assert_eq!(Kretprobe::at(function).register().map(drop), Err(refused.clone()));
+    // SAFETY: the range is the second function. No instruction reads its words as data.
+    let given = unsafe { Kretprobe::at(function).handler(see_return).within(function..end) };
+    let probe = given.register().unwrap();
+    assert_eq!(computer.call(function, 40), 42);
+    assert_eq!((SEEN.load(Relaxed), probe.hits(), probe.missed(), computer.frame.x[30]), (42, 1, 0, OUTSIDE));
+    drop(probe);
+    let both = Kretprobe::register_all([given, Kretprobe::at(function)]).unwrap();
+    assert!(matches!(&both[..], [Ok(_), Err(error)] if *error == refused), "the bounds are for one probe");
+    drop(both);
+    let register = |bounds| {
+        // SAFETY: no call is made while one of these is registered. No instruction reads these words as data.
+        unsafe { Kretprobe::at(function).within(bounds) }.register().map(drop)
+    };
+    let inside = ProbeError::NotEntry { address: function, function: outer..end };
+    assert_eq!(register(outer..end), Err(inside));
+    for bounds in [outer..function, function..end + 2, function..crate::platform::text().end + 4, end..function] {
+        assert_eq!(register(bounds), Err(ProbeError::NoFunction { address: function }));
+    }
+}
