@@ -1,8 +1,8 @@
 // The trampolines that return-probed functions return to.
 //
 // Included after frame.S and hit.S. Constants: FRAME_* of frame.S, INSTANCE_* in `Instance`, RETURNS_* in
-// `ReturnProbe`, CPU_NUMBER in `Cpu`, LEAN_DISTANCE between the two trampolines, in which only one bit is set, and
-// those of hit.S.
+// `ReturnProbe`, RETURN_* in `Return`, CPU_NUMBER in `Cpu`, LEAN_DISTANCE between the two trampolines, in which only
+// one bit is set, and those of hit.S.
 //
 // The hit at the entry has replaced the true return address by the address of one of the trampolines, so a RET arrives
 // here with the caller's stack pointer. `kretprobe_trampoline` saves the whole register file, finds the true return
@@ -10,7 +10,8 @@
 // registers. The assembly handles the usual case: the newest call of the task has returned, and no other. It leaves
 // the rest to `kprobes_function_returned` in src/probe/hit/returns.rs, which is the reference.
 //
-// A function whose return probe has a snippet may return to `kretprobe_lean` instead, which saves nothing.
+// A function whose return probe has a snippet, or a handler that sees only results, may return to `kretprobe_lean`
+// instead, which saves nothing.
 //
 // No exception return is used: it would have to compose all of PSTATE, including fields that only some CPUs can read.
 // Flags and interrupt masks are restored individually instead, and the rest of PSTATE is never touched.
@@ -35,12 +36,12 @@ kretprobe_lean:
     mrs     x16, tpidr_el1
     ldr     x15, [x16, #:lo12:kprobes_calls_offset]
     cbz     x15, kretprobe_lean_unusual
-    ldr     x12, [x15, #{INSTANCE_STACK_POINTER}]
+    ldp     x12, x11, [x15, #{INSTANCE_STACK_POINTER}]
     cmp     sp, x12
     b.ne    kretprobe_lean_unusual
-    ldp     x12, x14, [x15, #{INSTANCE_OWNER}]
+    ldp     x10, x14, [x15, #{INSTANCE_OWNER}]
     ldr     x9, [x16, #:lo12:kprobes_cpu_offset]
-    ldr     x12, [x12, #{RETURNS_CODE}]
+    ldr     x12, [x10, #{RETURNS_CODE}]
     ret     x12                             // RET, because BR would set PSTATE.BTYPE
     .global kretprobe_lean_unusual
 kretprobe_lean_unusual:
@@ -200,5 +201,41 @@ kretprobe_move:
     .size   kretprobe_trampoline, . - kretprobe_trampoline
     .global kretprobe_end
 kretprobe_end:
+
+// What `kretprobe_lean` goes on at for a return probe whose handler sees only a `Return`.
+// In: as at a snippet, and x10 = the return probe, x11 = the return address. Out: at `kretprobe_lean_leave_kept`, with
+// all registers that a snippet may not change as they were.
+    .balign 64
+    .global kretprobe_result
+    .type   kretprobe_result, %function
+kretprobe_result:
+    ldp     x13, x12, [x10, #{RETURNS_COUNTERS}] // the count, the handler
+    stp     x29, x11, [sp, #-{RETURN_SIZE}]!
+    mov     x29, sp
+    stp     x0, x1, [sp, #{RETURN_RESULTS}]
+    stp     x2, x3, [sp, #{RETURN_RESULTS} + 16]
+    stp     x4, x5, [sp, #{RETURN_RESULTS} + 32]
+    stp     x6, x7, [sp, #{RETURN_RESULTS} + 48]
+    stp     x8, x18, [sp, #{RETURN_RESULTS} + 64]
+    stp     x9, x15, [sp, #{RETURN_CPU}]
+    stp     x16, x17, [sp, #{RETURN_CPU} + 16]
+    str     x15, [x9]                       // busy: not 0, and bit 0 clear
+    ldr     x11, [x9, x13]
+    add     x11, x11, #1
+    str     x11, [x9, x13]
+    mov     x0, sp
+    blr     x12
+    ldp     x9, x15, [sp, #{RETURN_CPU}]
+    ldp     x16, x17, [sp, #{RETURN_CPU} + 16]
+    str     xzr, [x9]
+    ldr     x14, [x15, #{INSTANCE_OWNER} + 8]
+    ldp     x8, x18, [sp, #{RETURN_RESULTS} + 64]
+    ldp     x6, x7, [sp, #{RETURN_RESULTS} + 48]
+    ldp     x4, x5, [sp, #{RETURN_RESULTS} + 32]
+    ldp     x2, x3, [sp, #{RETURN_RESULTS} + 16]
+    ldp     x0, x1, [sp, #{RETURN_RESULTS}]
+    ldr     x29, [sp], #{RETURN_SIZE}
+    b       kretprobe_lean_leave_kept
+    .size   kretprobe_result, . - kretprobe_result
 
     .popsection

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Deref;
 
-use aarch64_kprobes::probe::{Entry, KprobeBuilder, KretprobeBuilder, Mode, Registration};
+use aarch64_kprobes::probe::{Entry, KprobeBuilder, KretprobeBuilder, Mode, Registration, Return};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
 use kprobes_console::program::{Program, Refusal};
 use kprobes_console::{symbol, tracing};
@@ -101,6 +101,9 @@ pub static CASES: &[Case] = &[
     hit("kprobe.simulated.bl", target::bl, Mode::Simulated, one),
     hit("kprobe.simulated.blr", target::blr, Mode::Simulated, one),
     hit("kprobe.simulated.ret", target::ret, Mode::Simulated, one),
+    hit("kretprobe.result", target::add, Mode::Optimized, |at, mode| {
+        armed([Kretprobe::at(at).result(see_result).at_most(mode).register()])
+    }),
     hit("kretprobe.optimized", target::add, Mode::Optimized, |at, mode| armed([return_probe(at, mode).register()])),
     hit("kretprobe.breakpoint", target::add, Mode::Boosted, |at, mode| armed([return_probe(at, mode).register()])),
     hit("kretprobe.simulated", target::adrp, Mode::Simulated, |at, mode| armed([return_probe(at, mode).register()])),
@@ -424,6 +427,8 @@ extern "C" fn after(_: &mut Hit<'_>) {}
 extern "C" fn entered(_: &Entry) {}
 
 extern "C" fn returned(_: &mut Call<'_>) {}
+
+extern "C" fn see_result(_: &Return) {}
 
 extern "C" fn follow(_: &mut Call<'_>) -> Decision {
     Decision::Follow

@@ -9,7 +9,8 @@ use fallible::OutOfMemory;
 use super::aliasable::AliasableBox;
 use super::hit::instance::{Instance, Pool, Slot};
 use super::hit::point::Kind;
-use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe};
+use super::hit::result::ResultHandler;
+use super::hit::returns::{self, EntryHandler, ReturnHandler, ReturnProbe, Returned};
 use super::registry::Request;
 use super::snippet::{Insertion, InsertionRef};
 use super::{MAX_ACTIVE, Mode, ProbeError, Registration};
@@ -31,7 +32,7 @@ pub struct KretprobeBuilder {
     function: usize,
     bounds: Option<(usize, usize)>,
     entry: Option<EntryHandler>,
-    handler: Option<ReturnHandler>,
+    handler: Returned,
     maxactive: Option<u32>,
     data_words: usize,
     data: usize,
@@ -47,7 +48,7 @@ impl Kretprobe {
             function,
             bounds: None,
             entry: None,
-            handler: None,
+            handler: Returned::Call(returns::noop_handler),
             maxactive: None,
             data_words: 0,
             data: 0,
@@ -104,7 +105,22 @@ impl KretprobeBuilder {
 
     /// Calls `handler` when the function has returned.
     pub const fn handler(mut self, handler: ReturnHandler) -> Self {
-        self.handler = Some(handler);
+        self.handler = Returned::Call(handler);
+        self
+    }
+
+    /// Calls `handler` when the function has returned, instead of the handler given earlier to
+    /// [`handler`](Self::handler) or to this function.
+    ///
+    /// The handler sees what the function returns, and changes nothing. So a return costs less. The values that the
+    /// function leaves in x9 to x17 and in the flags are then lost, as the procedure call standard allows (AAPCS64,
+    /// section 6.1).
+    ///
+    /// All registers are saved, as for `handler`, if the callers do not show that they need none of these, if a probe
+    /// of the function does more at the entry than follow the call, or if the entry is executed in a mode slower than
+    /// [`Mode::Optimized`].
+    pub const fn result(mut self, handler: ResultHandler) -> Self {
+        self.handler = Returned::Result(handler);
         self
     }
 

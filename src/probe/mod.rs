@@ -37,6 +37,7 @@ pub use error::ProbeError;
 pub use fallback::{Fallback, NotEntry};
 pub use hit::cpu::{Cpu as CpuState, CpuStates};
 pub use hit::entry::{ArgumentHandler, Entry};
+pub use hit::result::{ResultHandler, Return};
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler, TaskCalls};
 pub use hit::stack_position::stack_around;
 pub use hit::watch::{WatchHandler, WatchHit};

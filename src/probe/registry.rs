@@ -337,7 +337,11 @@ impl Registry {
                 let is_lean = lean_obstacle.is_none() && matches!(pre, Pre::Entry(_));
                 Some(self.insert(insertion, address, is_lean, checker)?)
             }
-            (None, _) => None,
+            (None, Kind::Return(return_probe)) => {
+                self.lead_to_result(address, return_probe, lean_obstacle, checker);
+                None
+            }
+            (None, Kind::Kprobe { .. }) => None,
         };
         let counters = self.counters.take()?;
         let entered = match &mut kind {

@@ -33,6 +33,7 @@ mod nofault;
 mod programs;
 mod protected;
 mod random;
+mod result;
 mod scarce;
 mod scheduling;
 mod signal;

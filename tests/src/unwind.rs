@@ -12,7 +12,7 @@ use core::ops::Range;
 
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::encode::compute::Branch;
-use aarch64_kprobes::probe::{self, Entry, Insertion, Mode, Snippet, Step};
+use aarch64_kprobes::probe::{self, Entry, Insertion, Mode, Return, Snippet, Step};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe};
 use kprobes_console::symbol;
 use runtime::memory::layout;
@@ -100,6 +100,7 @@ type Probe = Box<dyn Counted>;
 extern "C" fn before(_: &mut Hit<'_>) {}
 extern "C" fn after(_: &mut Hit<'_>) {}
 extern "C" fn entered(_: &Entry) {}
+extern "C" fn see_result(_: &Return) {}
 
 /// Changes nothing, but takes mutable access to the registers.
 extern "C" fn write(hit: &mut Hit<'_>) {
@@ -166,7 +167,7 @@ const LEAN: &[usize] = &[0, 1, 2];
 const FOLLOW: &[usize] = &[0, 1, 2, 6];
 
 /// All kinds of probes; the first is without probes.
-pub const KINDS: [Kind; 18] = [
+pub const KINDS: [Kind; 20] = [
     ("none", Vec::new, &[]),
     ("optimized", || on_each_instruction(|at| Kprobe::at(at).pre(before).register().unwrap()), FULL),
     ("optimized, written", || on_each_instruction(|at| Kprobe::at(at).pre(write).register().unwrap()), FULL),
@@ -179,6 +180,12 @@ pub const KINDS: [Kind; 18] = [
     (
         "returns by breakpoints",
         || on_each_function(|at| Kretprobe::at(at).at_most(Mode::Boosted).register().unwrap()),
+        &[],
+    ),
+    ("results", || on_each_function(|at| Kretprobe::at(at).result(see_result).register().unwrap()), FOLLOW),
+    (
+        "results by breakpoints",
+        || on_each_function(|at| Kretprobe::at(at).result(see_result).at_most(Mode::Boosted).register().unwrap()),
         &[],
     ),
     ("returns, compiled", || on_each_function(|at| compiled_at_return(at, false)), &[]),

@@ -32,6 +32,7 @@ mod list;
 pub(crate) mod machine;
 pub(crate) mod origin;
 pub(crate) mod point;
+pub(crate) mod result;
 pub(crate) mod returns;
 pub(crate) mod snippet_cell;
 pub(super) mod stack_position;

@@ -37,6 +37,7 @@ use super::cpu::Cpu;
 use super::instance::{Instance, Pool, Slot};
 use super::list::List;
 use super::point::{Kind, Point, Watcher};
+use super::result::{self, ResultHandler};
 use super::stack_position::StackPosition;
 use super::{table, trampoline};
 use crate::atomic::{AtomicPtr, AtomicU64};
@@ -61,6 +62,15 @@ called_by_assembly! {
 called_by_assembly! {
     /// Called when the function has returned, before its caller continues.
     pub type ReturnHandler = fn(&mut Call<'_>);
+}
+
+/// What is called when a function has returned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Returned {
+    /// A handler that sees all registers, and may change them.
+    Call(ReturnHandler),
+    /// A handler that sees what a function returns.
+    Result(ResultHandler),
 }
 
 /// A call of a return-probed function, at its entry or at its return.
@@ -88,7 +98,7 @@ impl<'a> Call<'a> {
     }
 
     #[inline]
-    fn instance(&self) -> &'a Instance {
+    pub(super) fn instance(&self) -> &'a Instance {
         let place: *const Instance = ptr::with_exposed_provenance(self.frame.watcher as usize);
         // SAFETY: the routine that calls a handler stores the address there, and holds the instance until the handler
         // returns.
@@ -197,6 +207,8 @@ pub(crate) struct ReturnProbe {
     handler: AtomicPtr<()>,
     /// Counts the returns.
     counters: Counters,
+    /// The handler that `kretprobe_result` calls.
+    result: Option<ResultHandler>,
     function: usize,
     data: usize,
     entry: Option<EntryHandler>,
@@ -204,6 +216,9 @@ pub(crate) struct ReturnProbe {
     /// trampoline.
     code: AtomicU64,
 }
+
+// The assembly loads these two as a pair.
+const _: () = assert!(offset_of!(ReturnProbe, result) == offset_of!(ReturnProbe, counters) + 8);
 
 impl ReturnProbe {
     // For the assembly: byte offsets.
@@ -215,15 +230,14 @@ impl ReturnProbe {
     pub(super) const CODE: usize = offset_of!(Self, code);
 
     /// Makes a probe on the returns of the function at the virtual address `function`, with the instances of `pool`.
-    pub(crate) fn new(
-        function: usize,
-        entry: Option<EntryHandler>,
-        handler: Option<ReturnHandler>,
-        pool: Pool,
-    ) -> Self {
-        let handler = AtomicPtr::new(handler.unwrap_or(noop_handler) as *mut ());
+    pub(crate) fn new(function: usize, entry: Option<EntryHandler>, handler: Returned, pool: Pool) -> Self {
+        let (handler, result) = match handler {
+            Returned::Call(handler) => (handler, None),
+            Returned::Result(handler) => (result::call as ReturnHandler, Some(handler)),
+        };
+        let handler = AtomicPtr::new(handler as *mut ());
         let code = AtomicU64::new(trampoline::lean_unusual_address());
-        Self { pool, handler, counters: Counters::SINK, function, data: 0, entry, code }
+        Self { pool, handler, counters: Counters::SINK, result, function, data: 0, entry, code }
     }
 
     /// Sets the counters of the returns, and the word `data` that handlers get, and makes the instances the probe's.
@@ -236,8 +250,8 @@ impl ReturnProbe {
 
     /// Has the code at the virtual address `code` handle returns. `kretprobe_lean` defines how that code begins and
     /// ends.
-    pub(crate) fn set_code(&self, code: usize) {
-        self.code.store(code as u64, Relaxed);
+    pub(crate) fn set_code(&self, code: u64) {
+        self.code.store(code, Relaxed);
     }
 
     /// Returns the address of the trampoline for a call, if the only thing to do at the entry was to follow the call.
@@ -253,6 +267,24 @@ impl ReturnProbe {
     pub(crate) fn retire(&self) {
         self.handler.store(ptr::null_mut(), Relaxed);
         self.code.store(trampoline::lean_leave_address(), Relaxed);
+    }
+
+    /// Returns the handler that is called with a [`Return`](super::result::Return), if the probe has one.
+    #[inline]
+    pub(crate) fn result(&self) -> Option<ResultHandler> {
+        self.result
+    }
+
+    /// Returns the virtual address of the function.
+    #[inline]
+    pub(super) fn function(&self) -> usize {
+        self.function
+    }
+
+    /// Returns the word that the probe was registered with.
+    #[inline]
+    pub(super) fn data(&self) -> usize {
+        self.data
     }
 
     /// Returns whether the entry needs nothing but an instance: there is no entry handler, and no private data.
@@ -283,7 +315,7 @@ impl ReturnProbe {
 
 called_by_assembly! {
     /// The handler of a probe that has none: does nothing.
-    fn noop_handler(_: &mut Call<'_>) {}
+    pub(crate) fn noop_handler(_: &mut Call<'_>) {}
 }
 
 /// The calls in progress of return-probed functions, for one task. The kernel keeps one in each task.

@@ -13,6 +13,7 @@ mod routines {
     use crate::probe::hit::entry::Entry;
     use crate::probe::hit::instance::{Instance, Pool};
     use crate::probe::hit::point::Point;
+    use crate::probe::hit::result::Return;
     use crate::probe::hit::returns::{FOLLOW_SIZE, ReturnProbe};
     use crate::probe::hit::stub::{CELL, Form};
     use crate::probe::hit::table::{PAGE_SHIFT, TABLE, Table};
@@ -45,6 +46,9 @@ mod routines {
         RETURNS_HANDLER = const ReturnProbe::HANDLER,
         RETURNS_COUNTERS = const ReturnProbe::COUNTERS,
         RETURNS_CODE = const ReturnProbe::CODE,
+        RETURN_SIZE = const Return::SIZE,
+        RETURN_RESULTS = const Return::RESULTS,
+        RETURN_CPU = const Return::CPU,
         LEAN_DISTANCE = const super::LEAN_DISTANCE,
         SLOT_SHIFT = const Pool::SLOT_SHIFT,
         FOLLOW_SIZE = const FOLLOW_SIZE,
@@ -65,6 +69,7 @@ mod routines {
         pub safe static kretprobe_lean_unusual: u8;
         pub safe static kretprobe_lean_leave: u8;
         pub safe static kretprobe_lean_leave_kept: u8;
+        pub safe static kretprobe_result: u8;
         pub safe static kretprobe_trampoline: u8;
         pub safe static kretprobe_entered: u8;
         pub safe static kretprobe_leaving: u8;
@@ -87,6 +92,7 @@ mod routines {
     pub static kretprobe_lean_unusual: u8 = 0;
     pub static kretprobe_lean_leave: u8 = 0;
     pub static kretprobe_lean_leave_kept: u8 = 0;
+    pub static kretprobe_result: u8 = 0;
     pub static kretprobe_trampoline: u8 = 0;
     pub static kretprobe_entered: u8 = 0;
     pub static kretprobe_leaving: u8 = 0;
@@ -138,6 +144,13 @@ pub(crate) fn lean_leave_address() -> u64 {
 #[inline]
 pub(crate) fn lean_leave_kept_address() -> u64 {
     &raw const routines::kretprobe_lean_leave_kept as u64
+}
+
+/// Returns the virtual address at which `kretprobe_lean` goes on for a handler that sees a
+/// [`Return`](super::result::Return).
+#[inline]
+pub(crate) fn result_address() -> u64 {
+    &raw const routines::kretprobe_result as u64
 }
 
 /// Returns the virtual addresses of both trampolines.

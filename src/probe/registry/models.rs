@@ -15,7 +15,7 @@ use crate::probe::aliasable::AliasableBox;
 use crate::probe::hit::Hit;
 use crate::probe::hit::cpu::Cpu;
 use crate::probe::hit::point::Pre;
-use crate::probe::hit::returns::{self, Call, ReturnProbe};
+use crate::probe::hit::returns::{self, Call, ReturnProbe, Returned};
 use crate::probe::hit::{self, Breakpoint, table, trampoline};
 use crate::probe::kretprobe::make_pool;
 use crate::probe::tests::computer::{Host, OUTSIDE, mask, write};
@@ -54,7 +54,7 @@ fn kretprobe(registrar: &Registrar) -> Kind {
             touch(call.data());
         }
     }
-    Kind::Return(AliasableBox::new(Box::new(ReturnProbe::new(registrar.address, None, Some(handler), pool))))
+    Kind::Return(AliasableBox::new(Box::new(ReturnProbe::new(registrar.address, None, Returned::Call(handler), pool))))
 }
 
 /// The CPU that registers probes, and the address at which it does.

@@ -8,6 +8,7 @@ use crate::probe::Fallback;
 use crate::probe::arena::Used;
 use crate::probe::check::Checker;
 use crate::probe::hit::returns::ReturnProbe;
+use crate::probe::hit::trampoline;
 use crate::probe::snippet::{Inserted, InsertionRef};
 
 /// Analyzes the whole text for what lean stubs and code at returns depend on, once. Without this call, the first probe
@@ -75,12 +76,7 @@ impl Registry {
         lean_obstacle: Option<Fallback>,
         checker: &Checker,
     ) -> Option<Box<Inserted>> {
-        self.ensure_results(checker);
-        let live = match (&self.results, lean_obstacle) {
-            (_, Some(Fallback::Live(live))) => Some(live),
-            (Some(results), _) => results.by(address as u64),
-            (None, _) => Some(Live::Lost { register: SCRATCH.first(), end: address as u64 }),
-        };
+        let live = self.live_at_return(address, lean_obstacle, checker);
         let mut inserted = self.inserted(insertion, live)?;
         let kind = inserted.return_cell();
         if inserted.is_possible()
@@ -92,12 +88,42 @@ impl Registry {
             match self.arena.fill_snippet(kind, cell, |words| inserted.build_return(cell, words)) {
                 Ok(code) => {
                     inserted.code = Some(Used::new(cell, kind, false));
-                    return_probe.set_code(code);
+                    return_probe.set_code(code as u64);
                 }
                 Err(OutOfRange { .. }) => self.arena.free(Used::new(cell, kind, false)),
             }
         }
         Some(inserted)
+    }
+
+    /// Has the handler that sees what the checked function at `address` returns be called with less saved, if it is the
+    /// handler of `return_probe`, and the callers need no more.
+    #[cold]
+    pub(super) fn lead_to_result(
+        &mut self,
+        address: usize,
+        return_probe: &ReturnProbe,
+        lean_obstacle: Option<Fallback>,
+        checker: &Checker,
+    ) {
+        if return_probe.result().is_some()
+            && lean_obstacle.is_none()
+            && return_probe.is_plain()
+            && self.live_at_return(address, lean_obstacle, checker).is_none()
+        {
+            return_probe.set_code(trampoline::result_address());
+        }
+    }
+
+    /// Returns why not all registers that a call may change are dead where the checked function at `address` returns to;
+    /// `None` if they are.
+    fn live_at_return(&mut self, address: usize, lean_obstacle: Option<Fallback>, checker: &Checker) -> Option<Live> {
+        self.ensure_results(checker);
+        match (&self.results, lean_obstacle) {
+            (_, Some(Fallback::Live(live))) => Some(live),
+            (Some(results), _) => results.by(address as u64),
+            (None, _) => Some(Live::Lost { register: SCRATCH.first(), end: address as u64 }),
+        }
     }
 
     fn inserted(&mut self, insertion: InsertionRef, live: Option<Live>) -> Option<Box<Inserted>> {

@@ -1,0 +1,161 @@
+//! The return of a function, as seen by the handlers of return probes that are to cost little.
+//!
+//! After a call, x9 to x17 and the flags hold no value that is needed (AAPCS64, section 6.1), unless the code of a
+//! caller shows otherwise ([`Live`](crate::insn::Live)), and any handler preserves x19 to x28, as every function does.
+//! So where a function returns to `kretprobe_lean`, `kretprobe_result` in `trampoline/kretprobe.S` saves and restores
+//! the other registers only, and calls the handler with a [`Return`]. It lies on the stack of the probed code, directly
+//! below its stack pointer.
+//!
+//! Where a function returns to `kretprobe_trampoline`, [`call`] calls the same handler, with a `Return` that is filled
+//! from the trap frame.
+
+use core::mem::offset_of;
+use core::ptr;
+
+use super::cpu::Cpu;
+use super::instance::Instance;
+use super::returns::{Call, ReturnProbe};
+use crate::exception::TrapFrame;
+
+called_by_assembly! {
+    /// Called when a function has returned, before its caller continues.
+    pub type ResultHandler = fn(&Return);
+}
+
+/// A call of a return-probed function that has returned.
+#[derive(Debug)]
+#[repr(C, align(16))]
+pub struct Return {
+    /// x29, followed by the address at which the task goes on: a frame record (AAPCS64, section 6.4.6), to which x29
+    /// points while a handler runs.
+    frame_pointer: u64,
+    return_address: u64,
+    results: [u64; 8],
+    /// x8 and x18. Handlers get no access to them: a call may change x8, and x18 is the platform's.
+    _preserved: [u64; 2],
+    /// For the routine; null in a return that was filled from a trap frame.
+    cpu: *const Cpu,
+    instance: *const Instance,
+    /// For the routine: the value of TPIDR_EL1. In a return that was filled from a trap frame: the stack pointer.
+    thread: u64,
+    /// PSTATE.DAIF of the probed code, at its position in SPSR_EL1. In a return that was filled from a trap frame: all
+    /// of PSTATE.
+    masks: u64,
+}
+
+impl Return {
+    // For the assembly: the size, and byte offsets.
+    #[cfg(target_os = "none")]
+    pub(super) const SIZE: usize = size_of::<Self>();
+    #[cfg(target_os = "none")]
+    pub(super) const RESULTS: usize = offset_of!(Self, results);
+    #[cfg(target_os = "none")]
+    pub(super) const CPU: usize = offset_of!(Self, cpu);
+
+    /// Calls `handler` with the return of the call of `instance`, whose registers are in `frame`.
+    ///
+    /// The return is passed by reference and never moved, because a move may be a call of `memcpy`, which can be
+    /// probed.
+    #[inline(always)]
+    fn with(frame: &TrapFrame, instance: &Instance, handler: ResultHandler) {
+        let mut returned = Self {
+            frame_pointer: frame.x[29],
+            return_address: frame.x[30],
+            results: [0; 8],
+            _preserved: [frame.x[8], frame.x[18]],
+            cpu: ptr::null(),
+            instance,
+            thread: frame.sp,
+            masks: frame.pstate,
+        };
+        for (result, register) in returned.results.iter_mut().zip(&frame.x) {
+            // SAFETY: `result` is a reference, so it can be written to. The store is volatile so that the loop does not
+            // become a call of memcpy, which can be probed.
+            unsafe { ptr::from_mut(result).write_volatile(*register) };
+        }
+        handler(&returned);
+    }
+
+    #[inline]
+    fn probe(&self) -> &ReturnProbe {
+        // SAFETY: the routine that calls a handler stores the address of the instance there, and holds the instance
+        // until the handler returns. The return does not outlive the handler.
+        unsafe { &*self.instance }.owner()
+    }
+
+    /// Returns the returned value, if it fits into x0.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> u64 {
+        self.results[0]
+    }
+
+    /// Returns the registers in which a function returns values: x0 to x7.
+    #[inline]
+    #[must_use]
+    pub fn values(&self) -> &[u64; 8] {
+        &self.results
+    }
+
+    /// Returns the virtual address of the caller's frame record: x29.
+    #[inline]
+    #[must_use]
+    pub fn frame_pointer(&self) -> u64 {
+        self.frame_pointer
+    }
+
+    /// Returns the virtual address that the function returns to. If several return probes follow the call, as when it
+    /// has ended in a tail call, it may be the address of a return-probe trampoline.
+    #[inline]
+    #[must_use]
+    pub fn return_address(&self) -> u64 {
+        self.return_address
+    }
+
+    /// Returns the stack pointer, a virtual address.
+    #[inline]
+    #[must_use]
+    pub fn stack_pointer(&self) -> u64 {
+        if self.cpu.is_null() { self.thread } else { ptr::from_ref(self).addr() as u64 + size_of::<Self>() as u64 }
+    }
+
+    /// Returns whether interrupts were masked at the return: the I bit of PSTATE.DAIF.
+    #[inline]
+    #[must_use]
+    pub fn irqs_masked(&self) -> bool {
+        self.masks & TrapFrame::IRQ_MASKED != 0
+    }
+
+    /// Returns the virtual address of the function that has returned.
+    #[inline]
+    #[must_use]
+    pub fn function(&self) -> usize {
+        self.probe().function()
+    }
+
+    /// Returns the word that the probe was registered with.
+    #[inline]
+    #[must_use]
+    pub fn data(&self) -> usize {
+        self.probe().data()
+    }
+}
+
+const _: () = {
+    assert!(offset_of!(Return, results) == 16 && offset_of!(Return, _preserved) == 80);
+    assert!(offset_of!(Return, instance) == offset_of!(Return, cpu) + 8);
+    assert!(offset_of!(Return, thread) == offset_of!(Return, cpu) + 16);
+    assert!(offset_of!(Return, masks) == offset_of!(Return, cpu) + 24);
+};
+
+called_by_assembly! {
+    /// The handler of a return probe whose own handler takes a [`Return`], where a function returns to
+    /// `kretprobe_trampoline`.
+    #[inline(never)]
+    pub(crate) fn call(call: &mut Call<'_>) {
+        let instance = call.instance();
+        if let Some(handler) = instance.owner().result() {
+            Return::with(call.frame(), instance, handler);
+        }
+    }
+}
