@@ -10,7 +10,7 @@ use super::aliasable::AliasableBox;
 use super::hit::instance::{Instance, Pool, Slot};
 use super::hit::point::Kind;
 use super::hit::result::ResultHandler;
-use super::hit::returns::{self, EntryHandler, ReturnHandler, ReturnProbe, Returned};
+use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe, Returned};
 use super::registry::Request;
 use super::snippet::{Insertion, InsertionRef};
 use super::{MAX_ACTIVE, Mode, ProbeError, Registration};
@@ -48,7 +48,7 @@ impl Kretprobe {
             function,
             bounds: None,
             entry: None,
-            handler: Returned::Call(returns::noop_handler),
+            handler: Returned::Nothing,
             maxactive: None,
             data_words: 0,
             data: 0,

@@ -67,6 +67,8 @@ called_by_assembly! {
 /// What is called when a function has returned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Returned {
+    /// No handler.
+    Nothing,
     /// A handler that sees all registers, and may change them.
     Call(ReturnHandler),
     /// A handler that sees what a function returns.
@@ -231,9 +233,10 @@ impl ReturnProbe {
 
     /// Makes a probe on the returns of the function at the virtual address `function`, with the instances of `pool`.
     pub(crate) fn new(function: usize, entry: Option<EntryHandler>, handler: Returned, pool: Pool) -> Self {
-        let (handler, result) = match handler {
+        let (handler, result): (ReturnHandler, _) = match handler {
+            Returned::Nothing => (noop_handler, None),
             Returned::Call(handler) => (handler, None),
-            Returned::Result(handler) => (result::call as ReturnHandler, Some(handler)),
+            Returned::Result(handler) => (result::call, Some(handler)),
         };
         let handler = AtomicPtr::new(handler as *mut ());
         let code = AtomicU64::new(trampoline::lean_unusual_address());
@@ -315,7 +318,7 @@ impl ReturnProbe {
 
 called_by_assembly! {
     /// The handler of a probe that has none: does nothing.
-    pub(crate) fn noop_handler(_: &mut Call<'_>) {}
+    fn noop_handler(_: &mut Call<'_>) {}
 }
 
 /// The calls in progress of return-probed functions, for one task. The kernel keeps one in each task.
