@@ -13,14 +13,14 @@
 //! |---|---|---|
 //! | 0 | 8 | magic, `kprobtyp` |
 //! | 8 | 4 | CRC-32 (IEEE) of the bytes from 12 to the total length |
-//! | 12 | 4 | version, 2 |
+//! | 12 | 4 | version, 3 |
 //! | 16 | 4 | total length in bytes |
 //! | 20 | 4 | number of parts, *p* |
 //! | 24 | 8 | base: the link address that the offsets of functions count from |
 //! | 32 | 12 *p* | the parts: kind, offset, length in bytes |
 //!
 //! A reader ignores parts of unknown kinds, so a table can contain more than is described here. There is exactly one
-//! part of each of the kinds 1 to 5, and at most one of each of the kinds 6 to 9:
+//! part of each of the kinds 1 to 7, and at most one of each of the kinds 8 to 11:
 //!
 //! | kind | what |
 //! |---|---|
@@ -28,13 +28,16 @@
 //! | 2 | records of functions |
 //! | 3 | types: offset of the record of each in part 4, in 4 bytes; a type is identified by its number in this part |
 //! | 4 | records of types |
-//! | 5 | names: length, then that many bytes of UTF-8; a name is identified by its offset |
-//! | 6 | blocks of rows, in ascending order: offset of the address, offset of the rows in part 7, in 4 bytes each |
-//! | 7 | rows, each for the instructions from its address up to that of the next row |
-//! | 8 | source files: offset of the name of each, in 4 bytes; a file is identified by its number in this part |
-//! | 9 | vtables, in ascending order: offset from the base, type whose methods are in it, in 4 bytes each |
+//! | 5 | places; a place is identified by its offset |
+//! | 6 | names, in 4 bytes each: bits 0 to 21 are the offset in part 7, bits 22 to 31 the length in bytes; identified by its number in this part |
+//! | 7 | the text of names, in UTF-8; a name that occurs in another has no bytes of its own |
+//! | 8 | blocks of rows, in ascending order: offset of the address, offset of the rows in part 9, in 4 bytes each |
+//! | 9 | rows, each for the instructions from its address up to that of the next row |
+//! | 10 | source files: name of each, in 4 bytes; a file is identified by its number in this part |
+//! | 11 | vtables, in ascending order: offset from the base, type whose methods are in it, in 4 bytes each |
 //!
-//! In records and names, a number is in unsigned LEB128 (DWARF 4, section 7.6): seven bits a byte, the lowest first.
+//! In records and places, a number is in unsigned LEB128 (DWARF 4, section 7.6): seven bits a byte, the lowest first.
+//! The writer gives the lowest numbers to the names and places that are used most.
 //!
 //! | record | consists of |
 //! |---|---|
@@ -73,6 +76,8 @@ extern crate std;
 
 mod lines;
 mod model;
+#[cfg(any(test, feature = "write"))]
+mod pool;
 mod record;
 mod table;
 #[cfg(any(test, feature = "write"))]
@@ -87,19 +92,21 @@ pub use table::{
 /// The first bytes of a table.
 const MAGIC: [u8; 8] = *b"kprobtyp";
 /// The version of the format that this crate writes and reads.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// The alignment of a table, in bytes.
 const ALIGNMENT: usize = 4;
 /// The size of the header before the parts, in words of four bytes.
 const HEADER_WORDS: usize = 8;
 /// The offset of the first byte that the checksum covers: after the magic and the checksum itself.
 const CHECKED_FROM: usize = 12;
-/// The kinds of the required parts: functions, their records, types, their records, names.
-const PARTS: [u32; 5] = [1, 2, 3, 4, 5];
+/// The kinds of the required parts: functions, their records, types, their records, places, names, text.
+const PARTS: [u32; 7] = [1, 2, 3, 4, 5, 6, 7];
 /// The kinds of the parts about lines, which a table has all or none of: blocks, rows, files.
-const LINES: [u32; 3] = [6, 7, 8];
+const LINES: [u32; 3] = [8, 9, 10];
 /// The kind of the part about vtables, which a table may have.
-const VTABLES: u32 = 9;
+const VTABLES: u32 = 11;
+/// The number of bits of a name's entry that hold its offset in the text. The bits above hold its length.
+const NAME_OFFSET_BITS: u32 = 22;
 
 /// The offset in a vtable of the size of the object, in bytes. A table has no vtables of another form.
 pub const VTABLE_SIZE: u64 = 8;

@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 use crate::lines::{self, Lines};
 use crate::model::{Flavor, Form, Kind, Tag, TypeId, Unknown, ValuePlace};
 use crate::record::Cursor;
-use crate::{ALIGNMENT, CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, PARTS, VERSION, VTABLES};
+use crate::{ALIGNMENT, CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VERSION, VTABLES};
 
 /// Why bytes are not a table of types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,10 @@ pub struct Types<'a> {
     /// The offset of the record of each type.
     types: &'a [u32],
     type_records: &'a [u8],
-    names: &'a [u8],
+    places: &'a [u8],
+    /// The offset and the length of each name in `text`, in a word each.
+    names: &'a [u32],
+    text: &'a [u8],
     lines: lines::Parts<'a>,
     /// The offset of each vtable, and the number of the type whose methods are in it, in ascending order.
     vtables: &'a [[u32; 2]],
@@ -110,7 +113,7 @@ pub struct Argument<'a> {
 pub struct Type<'a> {
     /// The name that the compiler gives it, without the paths of modules.
     pub name: &'a str,
-    /// The path of the module that declares it; empty for a type of the language.
+    /// The path of the module that declares an enum; empty for another type.
     pub module: &'a str,
     /// The size in bytes.
     pub size: u64,
@@ -236,7 +239,7 @@ impl<'a> Function<'a> {
         let Self { types, count, mut rest } = *self;
         (0..count).try_for_each(|_| types.argument(&mut rest).map(drop))?;
         let of = types.id(rest.word()?)?;
-        Some(Argument { name: "", of, place: rest.place()? })
+        Some(Argument { name: "", of, place: types.place(&mut rest)? })
     }
 }
 
@@ -305,11 +308,11 @@ impl<'a> Types<'a> {
 
     fn of_parts(
         base: u64,
-        parts: [Option<&'a [u8]>; 5],
+        parts: [Option<&'a [u8]>; 7],
         lines: [Option<&'a [u8]>; 3],
         vtables: Option<&'a [u8]>,
     ) -> Option<Self> {
-        let [functions, function_records, types, type_records, names] = parts;
+        let [functions, function_records, types, type_records, places, names, text] = parts;
         let lines = match lines {
             [Some(blocks), Some(rows), Some(files)] => lines::Parts {
                 blocks: FromBytes::ref_from_bytes(blocks).ok()?,
@@ -324,7 +327,9 @@ impl<'a> Types<'a> {
             function_records: function_records?,
             types: FromBytes::ref_from_bytes(types?).ok()?,
             type_records: type_records?,
-            names: names?,
+            places: places?,
+            names: FromBytes::ref_from_bytes(names?).ok()?,
+            text: text?,
             lines,
             vtables: FromBytes::ref_from_bytes(vtables.unwrap_or_default()).ok()?,
         })
@@ -409,14 +414,19 @@ impl<'a> Types<'a> {
 
     fn argument(&self, rest: &mut Cursor<'a>) -> Option<Argument<'a>> {
         let name = self.name(rest.word()?)?;
-        Some(Argument { name, of: self.id(rest.word()?)?, place: rest.place()? })
+        Some(Argument { name, of: self.id(rest.word()?)?, place: self.place(rest)? })
     }
 
-    /// Returns the name at this offset.
-    pub(crate) fn name(&self, at: u32) -> Option<&'a str> {
-        let mut rest = Cursor(self.names.get(at as usize..)?);
-        let length = rest.number()?.try_into().ok()?;
-        str::from_utf8(rest.bytes(length)?).ok()
+    /// Reads a reference to a place, and returns the place.
+    fn place(&self, rest: &mut Cursor<'a>) -> Option<ValuePlace> {
+        Cursor(self.places.get(rest.word()? as usize..)?).place()
+    }
+
+    /// Returns the name with this number.
+    pub(crate) fn name(&self, number: u32) -> Option<&'a str> {
+        let entry = u32::from_le(*self.names.get(number as usize)?);
+        let (offset, length) = (entry & ((1 << NAME_OFFSET_BITS) - 1), entry >> NAME_OFFSET_BITS);
+        str::from_utf8(self.text.get(offset as usize..)?.get(..length as usize)?).ok()
     }
 
     /// Checks that a type with this number exists.

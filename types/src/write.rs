@@ -1,6 +1,5 @@
 //! The writer of tables of types, for the host tool and the tests.
 
-use std::collections::HashMap;
 use std::string::String;
 use std::{array, fmt, vec, vec::Vec};
 
@@ -8,7 +7,8 @@ use kprobes_symbols::CHECKSUM;
 
 use crate::lines::{BLOCK, Row, write_block};
 use crate::model::{Flavor, Form, Kind, Part, Source, Tag, Unknown, ValuePlace};
-use crate::{CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, PARTS, VERSION, VTABLES};
+use crate::pool::{Pool, shared_text};
+use crate::{CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VERSION, VTABLES};
 
 /// A member: its name, offset and type.
 pub type MemberText = (String, u32, usize);
@@ -24,7 +24,7 @@ pub type Shape = Kind<usize, Vec<MemberText>, Vec<VariantText>, Vec<EnumeratorTe
 pub struct Type {
     /// The name, without the paths of modules.
     pub name: String,
-    /// The path of the module.
+    /// The path of the module of an enum; empty for another type.
     pub module: String,
     /// The size in bytes.
     pub size: u64,
@@ -119,31 +119,55 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// The names of the table, each stored once.
+/// The longest name, in bytes. The rest of a longer name is cut, and marked.
+const NAME_MAX: usize = (1 << (u32::BITS - NAME_OFFSET_BITS)) - 1;
+/// Follows a name that is cut.
+const CUT: &str = "…";
+
+/// The items that records refer to by number.
 #[derive(Default)]
-struct Names {
-    bytes: Vec<u8>,
-    known: HashMap<String, u64>,
+struct Pools {
+    names: Pool<String>,
+    places: Pool<ValuePlace>,
 }
 
-impl Names {
-    fn put(&mut self, out: &mut Vec<u8>, name: &str) {
-        let at = self.at(name);
-        put(out, at);
+impl Pools {
+    fn name(&mut self, name: &str) -> u64 {
+        if name.len() <= NAME_MAX {
+            return self.names.number(&name.into());
+        }
+        let end = name.floor_char_boundary(NAME_MAX - CUT.len());
+        self.names.number(&[&name[..end], CUT].concat())
     }
 
-    /// Returns the offset of a name, which is added if it is new.
-    fn at(&mut self, name: &str) -> u64 {
-        match self.known.get(name) {
-            Some(&at) => at,
-            None => {
-                let at = self.bytes.len() as u64;
-                put(&mut self.bytes, name.len() as u64);
-                self.bytes.extend(name.as_bytes());
-                self.known.insert(name.into(), at);
-                at
+    fn put_name(&mut self, out: &mut Vec<u8>, name: &str) {
+        put(out, self.name(name));
+    }
+
+    fn put_place(&mut self, out: &mut Vec<u8>, place: &ValuePlace) {
+        put(out, self.places.number(place));
+    }
+
+    /// Returns the parts with the items: places, names, and their text; and the pools with the numbers that the items
+    /// have there.
+    fn parts(&self) -> Result<([Vec<u8>; 3], Self), WriteError> {
+        let [mut places, mut entries] = [const { Vec::new() }; 2];
+        let of_place = self.places.ranked().into_iter().map(|place| {
+            let at = places.len() as u64;
+            put_place(&mut places, &place);
+            (place, at)
+        });
+        let of_place = Pool::of(of_place);
+        let names = self.names.ranked();
+        let (text, offsets) = shared_text(&names);
+        for (name, offset) in names.iter().zip(offsets) {
+            if offset >= 1 << NAME_OFFSET_BITS {
+                return Err(WriteError::TooLong);
             }
+            entries.extend(word(name.len() << NAME_OFFSET_BITS | offset)?);
         }
+        let of_name = Pool::of(names.into_iter().zip(0..));
+        Ok(([places, entries, text.into_bytes()], Self { names: of_name, places: of_place }))
     }
 }
 
@@ -153,38 +177,21 @@ impl Names {
 ///
 /// Fails if something does not fit into the fields of the format.
 pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
-    let mut parts: [Vec<u8>; 9] = Default::default();
-    let [functions, function_records, types, type_records, names, blocks, rows, files, vtables] = &mut parts;
-    let mut known = Names::default();
-    for of in &contents.types {
-        types.extend(word(type_records.len())?);
-        put_type(type_records, of, &mut known);
-    }
-    let mut all: Vec<&Function> = contents.functions.iter().collect();
-    all.sort_by_key(|function| function.address);
-    all.dedup_by_key(|function| function.address);
-    for function in all {
-        functions.extend(offset(base, function.address)?);
-        functions.extend(word(function_records.len())?);
-        put(function_records, function.arguments.len() as u64);
-        for argument in &function.arguments {
-            known.put(function_records, &argument.name);
-            put(function_records, argument.of as u64);
-            put_place(function_records, &argument.place);
-        }
-        put(function_records, function.returned.of as u64);
-        put_place(function_records, &function.returned.place);
-    }
-    put_rows(base, &contents.rows, blocks, rows)?;
-    for file in &contents.files {
-        files.extend(word(known.at(file) as usize)?);
-    }
+    // The first records only tell how often each name and place is used, on which their numbers depend.
+    let mut pools = Pools::default();
+    put_records(base, contents, &mut pools)?;
+    let ([places, names, text], mut pools) = pools.parts()?;
+    let Records { functions, function_records, types, type_records, files } = put_records(base, contents, &mut pools)?;
+    let [mut blocks, mut rows] = [const { Vec::new() }; 2];
+    put_rows(base, &contents.rows, &mut blocks, &mut rows)?;
+    let mut vtables = Vec::new();
     let mut all = contents.vtables.clone();
     all.sort_unstable();
     for (address, of) in all {
         vtables.extend([offset(base, address)?, word(of)?].concat());
     }
-    *names = known.bytes;
+    let parts: [Vec<u8>; PART_COUNT] =
+        [functions, function_records, types, type_records, places, names, text, blocks, rows, files, vtables];
     let mut table = vec![0; 4 * HEADER_WORDS + 12 * parts.len()];
     for (number, (kind, part)) in PARTS.iter().chain(&LINES).chain(&[VTABLES]).zip(&parts).enumerate() {
         table.resize(table.len().next_multiple_of(4), 0);
@@ -199,6 +206,48 @@ pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
     Ok(table)
 }
 
+/// The number of parts that the writer makes.
+const PART_COUNT: usize = PARTS.len() + LINES.len() + 1;
+
+/// The parts that refer to items of pools.
+#[derive(Default)]
+struct Records {
+    functions: Vec<u8>,
+    function_records: Vec<u8>,
+    types: Vec<u8>,
+    type_records: Vec<u8>,
+    files: Vec<u8>,
+}
+
+/// Writes the types, functions and files.
+fn put_records(base: u64, contents: &Contents, pools: &mut Pools) -> Result<Records, WriteError> {
+    let mut out = Records::default();
+    for of in &contents.types {
+        out.types.extend(word(out.type_records.len())?);
+        put_type(&mut out.type_records, of, pools);
+    }
+    let mut all: Vec<&Function> = contents.functions.iter().collect();
+    all.sort_by_key(|function| function.address);
+    all.dedup_by_key(|function| function.address);
+    for function in all {
+        out.functions.extend(offset(base, function.address)?);
+        let record = &mut out.function_records;
+        out.functions.extend(word(record.len())?);
+        put(record, function.arguments.len() as u64);
+        for argument in &function.arguments {
+            pools.put_name(record, &argument.name);
+            put(record, argument.of as u64);
+            pools.put_place(record, &argument.place);
+        }
+        put(record, function.returned.of as u64);
+        pools.put_place(record, &function.returned.place);
+    }
+    for file in &contents.files {
+        out.files.extend(word(pools.name(file) as usize)?);
+    }
+    Ok(out)
+}
+
 /// Writes the rows `all` in blocks.
 fn put_rows(base: u64, all: &[Row], blocks: &mut Vec<u8>, rows: &mut Vec<u8>) -> Result<(), WriteError> {
     for block in all.chunks(BLOCK) {
@@ -210,9 +259,9 @@ fn put_rows(base: u64, all: &[Row], blocks: &mut Vec<u8>, rows: &mut Vec<u8>) ->
 }
 
 /// Returns the length in bytes of each part of a table that [`write`] made: functions, their records, types, their
-/// records, names, blocks of rows, rows, files, vtables.
+/// records, places, names, their text, blocks of rows, rows, files, vtables.
 #[must_use]
-pub fn lengths(table: &[u8]) -> [usize; 9] {
+pub fn lengths(table: &[u8]) -> [usize; PART_COUNT] {
     let length = |number: usize| {
         let at = 4 * HEADER_WORDS + 12 * number + 8;
         table.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize)
@@ -278,9 +327,9 @@ fn put_place(out: &mut Vec<u8>, place: &ValuePlace) {
     }
 }
 
-fn put_type(out: &mut Vec<u8>, of: &Type, names: &mut Names) {
-    names.put(out, &of.name);
-    names.put(out, &of.module);
+fn put_type(out: &mut Vec<u8>, of: &Type, pools: &mut Pools) {
+    pools.put_name(out, &of.name);
+    pools.put_name(out, &of.module);
     put(out, of.size);
     match &of.shape {
         Kind::Opaque => put(out, 0),
@@ -307,7 +356,7 @@ fn put_type(out: &mut Vec<u8>, of: &Type, names: &mut Names) {
         Kind::Struct { form, members } => {
             put_all(out, &[11, (*form == Form::Tuple).into(), members.len() as u64]);
             for (name, offset, of) in members {
-                names.put(out, name);
+                pools.put_name(out, name);
                 put_all(out, &[(*offset).into(), *of as u64]);
             }
         }
@@ -315,7 +364,7 @@ fn put_type(out: &mut Vec<u8>, of: &Type, names: &mut Names) {
         Kind::Enumeration { signed, enumerators } => {
             put_all(out, &[13, (*signed).into(), enumerators.len() as u64]);
             for (name, value) in enumerators {
-                names.put(out, name);
+                pools.put_name(out, name);
                 put(out, *value);
             }
         }
@@ -327,7 +376,7 @@ fn put_type(out: &mut Vec<u8>, of: &Type, names: &mut Names) {
             }
             put(out, variants.len() as u64);
             for (name, value, of) in variants {
-                names.put(out, name);
+                pools.put_name(out, name);
                 match value {
                     None => put(out, 0),
                     Some(value) => put_all(out, &[1, *value]),

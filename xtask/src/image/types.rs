@@ -45,8 +45,19 @@ pub fn table(contents: &Contents, base: u64) -> Result<Vec<u8>> {
 }
 
 /// The parts of a table.
-const PARTS: [&str; 9] =
-    ["functions", "arguments", "types", "layouts", "names", "blocks of lines", "lines", "files", "vtables"];
+const PARTS: [&str; 11] = [
+    "functions",
+    "arguments",
+    "types",
+    "layouts",
+    "places",
+    "names",
+    "text of names",
+    "blocks of lines",
+    "lines",
+    "files",
+    "vtables",
+];
 
 /// Describes the length of the table, part by part, and the number of its arguments, by what is known of their places.
 pub fn describe(contents: &Contents, table: &[u8]) -> String {

@@ -50,8 +50,9 @@ impl<'a> Layouts<'a> {
         let full = entries.name(entry);
         let size = self.size(entry).unwrap_or(0);
         let shape = self.shape(entry, &full, size, pending).unwrap_or(Kind::Opaque);
-        let is_declared = matches!(shape, Kind::Struct { .. } | Kind::Variants { .. } | Kind::Enumeration { .. });
-        let module = if is_declared { entries.module(entry) } else { String::new() };
+        // Paths in programs name enums. No path names another type.
+        let is_enum = matches!(shape, Kind::Variants { .. } | Kind::Enumeration { .. });
+        let module = if is_enum { entries.module(entry) } else { String::new() };
         Type { name: self.short_name(entry), module, size, shape }
     }
 
