@@ -41,7 +41,8 @@
 //!
 //! | record | consists of |
 //! |---|---|
-//! | function | number of arguments, each: name, type, place; then the type of the result, and its place |
+//! | function | declaration; number of arguments, each: name, type, place; then the type of the result, and its place |
+//! | declaration | 0 if it is unknown; otherwise 1 plus the number of the file, the line, number of lines from there to the last of the function |
 //! | place | 0: the value has no bytes |
 //! | | 1: number of words, 1 or 2, each: its offset in the value, its size in bytes, source |
 //! | | 2: source of the address of the value |
@@ -84,7 +85,7 @@ mod table;
 pub mod write;
 
 pub use lines::{Line, LineError, Lines, Row};
-pub use model::{Flavor, Form, Kind, Part, Source, Tag, TypeId, Unknown, ValuePlace};
+pub use model::{Declaration, Flavor, Form, Kind, Part, Source, Tag, TypeId, Unknown, ValuePlace};
 pub use table::{
     Argument, Enumerator, Enumerators, Function, Member, Members, Type, Types, TypesError, Variant, Variants,
 };

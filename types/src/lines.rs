@@ -2,6 +2,9 @@
 //!
 //! A function that is inlined into others has its lines there, too. So a line may begin at many places.
 
+use core::ops::Range;
+
+use crate::model::Declaration;
 use crate::record::Cursor;
 use crate::table::Types;
 
@@ -107,6 +110,13 @@ pub enum LineError<'a> {
         /// The nearest later line that an instruction begins.
         after: Option<u32>,
     },
+    /// The debugging information does not say where the function is declared.
+    NoDeclaration,
+    /// No instruction of the function comes from the line, counted from its declaration, or from a later one.
+    AfterFunction {
+        /// The last line that instructions of the function come from, counted from its declaration.
+        last: u32,
+    },
 }
 
 impl core::fmt::Display for LineError<'_> {
@@ -124,6 +134,13 @@ impl core::fmt::Display for LineError<'_> {
                     (Some(nearest), None) | (None, Some(nearest)) => write!(out, "; the nearest line is {nearest}"),
                     (None, None) => Ok(()),
                 }
+            }
+            Self::NoDeclaration => out.write_str("the debugging information does not say where this is declared"),
+            Self::AfterFunction { last } => {
+                write!(
+                    out,
+                    "no instruction of the function comes from this line or a later one; its last line is {last}"
+                )
             }
         }
     }
@@ -197,6 +214,12 @@ impl<'a> Lines<'a> {
         self.types.name(u32::from_le(*self.parts.files.get(number as usize)?))
     }
 
+    /// Returns the line of a declaration.
+    #[must_use]
+    pub fn line(&self, declaration: Declaration) -> Option<Line<'a>> {
+        Some(Line { file: self.file(declaration.file)?, line: declaration.line })
+    }
+
     /// Returns the numbers and paths of the files that `path` may mean: those whose last components are those of
     /// `path`.
     pub fn files<'b>(&self, path: &'b str) -> impl Iterator<Item = (u32, &'a str)> + Clone + use<'a, 'b> {
@@ -255,6 +278,41 @@ impl<'a> Lines<'a> {
         let lines = || self.rows().filter(move |row| row.file == file && row.is_statement).map(|row| row.line);
         let before = lines().filter(|&other| other > 0 && other < line).max();
         [before, lines().filter(|&other| other > line).min()]
+    /// Returns the instructions of a function that begin a line, as virtual addresses, and the line. The line `wanted` is
+    /// counted from the declaration, which is line 0. If no instruction begins it, the next line of the function that
+    /// one begins is returned.
+    ///
+    /// The function is declared at `declaration`, and its instructions are at the virtual addresses `within`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no instruction begins this line or a later one of the function.
+    pub fn of_function(
+        &self,
+        declaration: Declaration,
+        within: Range<u64>,
+        wanted: u32,
+    ) -> Result<(u32, impl Iterator<Item = u64> + Clone + use<'a>), LineError<'a>> {
+        let lines = *self;
+        // The file may have more functions, which may be inlined into this one.
+        let count = move |row: &Row| declaration.count(row.line).filter(|_| row.file == declaration.file);
+        let rows = move || lines.within(within.clone()).filter(|row| row.is_statement);
+        let counts = rows().filter_map(move |row| count(&row));
+        let found = counts.clone().filter(|&count| count >= wanted).min();
+        let found = found.ok_or(LineError::AfterFunction { last: counts.max().unwrap_or(0) })?;
+        Ok((found, rows().filter(move |row| count(row) == Some(found)).map(|row| row.address)))
+    }
+
+    /// Returns the rows that begin at the virtual addresses `within`.
+    pub fn within(&self, within: Range<u64>) -> impl Iterator<Item = Row> + Clone + use<'a> {
+        let offset = u32::try_from(within.start.saturating_sub(self.types.base())).unwrap_or(u32::MAX);
+        let after = self.parts.blocks.partition_point(|[first, _]| u32::from_le(*first) <= offset);
+        let (lines, end) = (*self, within.end);
+        let rows = (after.saturating_sub(1)..self.parts.blocks.len())
+            .flat_map(move |number| lines.block(number).into_iter().flatten());
+        rows.take_while(move |row| row.address < end).filter(move |row| row.address >= within.start)
+    }
+
     }
 }
 

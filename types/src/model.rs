@@ -6,6 +6,26 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TypeId(pub u32);
 
+/// The place of a function in the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Declaration {
+    /// The number of the file.
+    pub file: u32,
+    /// The number of the line on which the function is declared, from 1.
+    pub line: u32,
+    /// The number of lines from there to the last that instructions of the function itself come from.
+    pub more: u32,
+}
+
+impl Declaration {
+    /// Returns the number of a line of the file, counted from the declaration; `None` if the line is not one of the
+    /// function.
+    #[must_use]
+    pub fn count(&self, line: u32) -> Option<u32> {
+        line.checked_sub(self.line).filter(|&count| count <= self.more)
+    }
+}
+
 /// Where a call passes a word of 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {

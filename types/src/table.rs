@@ -7,7 +7,7 @@ use kprobes_symbols::CHECKSUM;
 use zerocopy::FromBytes;
 
 use crate::lines::{self, Lines};
-use crate::model::{Flavor, Form, Kind, Tag, TypeId, Unknown, ValuePlace};
+use crate::model::{Declaration, Flavor, Form, Kind, Tag, TypeId, Unknown, ValuePlace};
 use crate::record::Cursor;
 use crate::{ALIGNMENT, CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VERSION, VTABLES};
 
@@ -93,6 +93,7 @@ pub struct Types<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Function<'a> {
     types: Types<'a>,
+    declaration: Option<Declaration>,
     count: usize,
     rest: Cursor<'a>,
 }
@@ -227,16 +228,22 @@ impl<'a> Enumerators<'a> {
 }
 
 impl<'a> Function<'a> {
+    /// Returns the place of the function in the source; `None` if the debugging information does not tell it.
+    #[must_use]
+    pub fn declaration(&self) -> Option<Declaration> {
+        self.declaration
+    }
+
     /// Returns the arguments, in the order of their declaration.
     pub fn arguments(&self) -> impl Iterator<Item = Argument<'a>> + Clone + use<'a> {
-        let Self { types, count, mut rest } = *self;
+        let Self { types, count, mut rest, .. } = *self;
         (0..count).map_while(move |_| types.argument(&mut rest))
     }
 
     /// Returns the result; `None` if the record is inconsistent.
     #[must_use]
     pub fn returned(&self) -> Option<Argument<'a>> {
-        let Self { types, count, mut rest } = *self;
+        let Self { types, count, mut rest, .. } = *self;
         (0..count).try_for_each(|_| types.argument(&mut rest).map(drop))?;
         let of = types.id(rest.word()?)?;
         Some(Argument { name: "", of, place: types.place(&mut rest)? })
@@ -408,8 +415,19 @@ impl<'a> Types<'a> {
 
     fn record(&self, [_, at]: &[u32; 2]) -> Option<Function<'a>> {
         let mut rest = Cursor(self.function_records.get(u32::from_le(*at) as usize..)?);
+        let declaration = match rest.word()? {
+            0 => None,
+            file => Some(self.declaration(file - 1, &mut rest)?),
+        };
         let count = rest.number()?.try_into().ok()?;
-        Some(Function { types: *self, count, rest })
+        Some(Function { types: *self, declaration, count, rest })
+    }
+
+    fn declaration(&self, file: u32, rest: &mut Cursor<'a>) -> Option<Declaration> {
+        self.lines.files.get(file as usize)?;
+        let (line, more) = (rest.word()?, rest.word()?);
+        line.checked_add(more)?;
+        Some(Declaration { file, line, more })
     }
 
     fn argument(&self, rest: &mut Cursor<'a>) -> Option<Argument<'a>> {

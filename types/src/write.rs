@@ -6,7 +6,7 @@ use std::{array, fmt, vec, vec::Vec};
 use kprobes_symbols::CHECKSUM;
 
 use crate::lines::{BLOCK, Row, write_block};
-use crate::model::{Flavor, Form, Kind, Part, Source, Tag, Unknown, ValuePlace};
+use crate::model::{Declaration, Flavor, Form, Kind, Part, Source, Tag, Unknown, ValuePlace};
 use crate::pool::{Pool, shared_text};
 use crate::{CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VERSION, VTABLES};
 
@@ -73,6 +73,8 @@ pub struct Argument {
 pub struct Function {
     /// The virtual (link) address of the first instruction.
     pub address: u64,
+    /// The place in the source, with the index of its file in [`Contents::files`]; `None` if it is unknown.
+    pub declaration: Option<Declaration>,
     /// The arguments, in the order of their declaration.
     pub arguments: Vec<Argument>,
     /// The result.
@@ -233,6 +235,10 @@ fn put_records(base: u64, contents: &Contents, pools: &mut Pools) -> Result<Reco
         out.functions.extend(offset(base, function.address)?);
         let record = &mut out.function_records;
         out.functions.extend(word(record.len())?);
+        match function.declaration {
+            None => put(record, 0),
+            Some(Declaration { file, line, more }) => put_all(record, &[1 + u64::from(file), line.into(), more.into()]),
+        }
         put(record, function.arguments.len() as u64);
         for argument in &function.arguments {
             pools.put_name(record, &argument.name);

@@ -168,6 +168,7 @@ pub(super) fn table() -> &'static Types<'static> {
         let argument = |name: &str, of, place| Argument { name: name.to_string(), of, place };
         let submit = Function {
             address: 0x1000,
+            declaration: None,
             arguments: vec![
                 argument("header", HEADER_REFERENCE, register(0, 8)),
                 argument("name", TEXT, pair(1)),
@@ -188,6 +189,7 @@ pub(super) fn table() -> &'static Types<'static> {
         };
         let read = Function {
             address: 0x1100,
+            declaration: None,
             arguments: vec![
                 argument("header", HEADER, ValuePlace::At(Source::Register(0))),
                 argument("data", BYTES, pair(1)),
@@ -205,7 +207,8 @@ pub(super) fn table() -> &'static Types<'static> {
             ],
             returned: argument("", WIDE, ValuePlace::At(Source::Register(8))),
         };
-        let send = Function { address: 0x1200, arguments: vec![], returned: argument("", STATE, register(0, 1)) };
+        let returned = argument("", STATE, register(0, 1));
+        let send = Function { address: 0x1200, declaration: None, arguments: vec![], returned };
         let contents = Contents {
             functions: vec![submit, read, send],
             types: types(),

@@ -4,14 +4,17 @@ use std::string::ToString;
 use std::{vec, vec::Vec};
 
 use super::{Argument, Enumerator, Member, Types, TypesError, Variant};
-use crate::lines::Row;
-use crate::model::{Flavor, Form, Kind, Part, Source, Tag, TypeId, Unknown, ValuePlace};
+use crate::lines::{LineError, Row};
+use crate::model::{Declaration, Flavor, Form, Kind, Part, Source, Tag, TypeId, Unknown, ValuePlace};
 use crate::write::{self, Contents, Function, Type, seal};
 
 const BASE: u64 = 0xffff_ffc0_0000_0000;
 
 /// Bytes at a multiple of 4.
 struct Aligned(Vec<u32>, usize);
+/// The declaration of the second function.
+const DECLARATION: Declaration = Declaration { file: 1, line: 100, more: 200 };
+
 
 impl Aligned {
     fn new(bytes: &[u8]) -> Self {
@@ -73,6 +76,7 @@ fn contents() -> Contents {
             address: BASE + 0x2000,
             arguments: vec![
                 argument("name", 10, ValuePlace::Words { first: part(0, 8, Source::Register(7)), second }),
+            declaration: Some(DECLARATION),
                 argument("header", 12, ValuePlace::At(Source::Register(30))),
                 argument("old", 0, ValuePlace::Unknown(Unknown::Elsewhere { from: 16, to: 300 })),
                 argument("gone", 0, ValuePlace::Unknown(Unknown::OptimizedOut)),
@@ -83,6 +87,7 @@ fn contents() -> Contents {
             address: BASE + 0x1000,
             arguments: vec![
                 argument("level", 0, ValuePlace::Constant(u64::MAX)),
+            declaration: None,
                 argument("flag", 3, ValuePlace::Words { first: part(0, 1, Source::Lost), second: None }),
             ],
             returned: nothing,
@@ -149,6 +154,7 @@ fn reads_what_was_written() {
         assert_eq!(of(read.returned().unwrap()), argument(&written.returned));
     }
     let signature = |address| types.function(address).unwrap().to_string();
+        assert_eq!(read.declaration(), written.declaration);
     let first = "fn(name: &str, header: Header, old: u32 (unknown at the entry), gone: u32 (optimised out)) -> Header";
     assert_eq!(signature(BASE + 0x2000), first);
     assert_eq!(signature(BASE + 0x1000), "fn(level: u32, flag: bool)");
@@ -204,6 +210,27 @@ fn lines_are_found_both_ways() {
 
 /// Calls every function of the reader, whatever the table contains.
 fn read_all(types: &Types<'_>) {
+#[test]
+fn lines_of_a_function_are_counted_from_its_declaration() {
+    let table = Aligned::new(&write::write(BASE, &contents()).unwrap());
+    let lines = Types::parse(table.bytes()).unwrap().lines().unwrap();
+    let of = |declaration, within: core::ops::Range<u64>, line| {
+        let found = lines.of_function(declaration, BASE + within.start..BASE + within.end, line);
+        found.map(|(line, places)| (line, places.map(|address| address - BASE).collect::<Vec<_>>()))
+    };
+    // From 0x1100 on, every third of the lines 300, 298, … 102 is the beginning of a statement.
+    assert_eq!(of(DECLARATION, 0x1100..0x1290, 200), Ok((200, vec![0x1100])));
+    assert_eq!(of(DECLARATION, 0x1100..0x1290, 189), Ok((194, vec![0x110c])), "the next line that has one");
+    assert_eq!(of(DECLARATION, 0x1104..0x1290, 195), Err(LineError::AfterFunction { last: 194 }));
+    assert_eq!(of(DECLARATION, 0x1104..0x110c, 0), Err(LineError::AfterFunction { last: 0 }));
+    let short = Declaration { more: 50, ..DECLARATION };
+    assert_eq!(of(short, 0x1100..0x1290, 51), Err(LineError::AfterFunction { last: 50 }), "other lines of the file");
+    let twice = Declaration { file: 0, line: 5, more: 2 };
+    assert_eq!(of(twice, 0x1000..0x1018, 0), Ok((2, vec![0x1000, 0x1010])));
+    assert_eq!(lines.within(BASE + 0x1004..BASE + 0x1011).count(), 2);
+    assert_eq!(lines.within(0..u64::MAX).count(), lines.rows().count());
+}
+
     for number in 0..types.len() {
         let Some(of) = types.get(TypeId(number as u32)) else { continue };
         match of.kind {
@@ -226,6 +253,9 @@ fn read_all(types: &Types<'_>) {
             let _ = function.returned();
         }
     }
+            if let (Some(declaration), Some(lines)) = (function.declaration(), types.lines()) {
+                let _ = lines.of_function(declaration, 0..u64::MAX, 1).map(|(_, places)| places.count());
+            }
 }
 
 #[test]

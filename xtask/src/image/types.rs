@@ -9,24 +9,33 @@ mod lines;
 mod location;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use anyhow::{Result, anyhow};
 use kprobes_types::write::{Argument, Contents, Function, Type, lengths, write};
-use kprobes_types::{Kind, Source, Unknown, ValuePlace};
+use kprobes_types::{Declaration, Kind, Row, Source, Unknown, ValuePlace};
 use object::{Object, ObjectSection, read::elf::ElfFile64};
 
 use crate::audit::Program;
 use convention::Convention;
 use entries::{Entries, Index};
 use layout::Layouts;
+use lines::Files;
 
 /// Reads the contents of the table. `None` if the program has no debugging information about types.
 pub fn read(file: &ElfFile64<'_>) -> Result<Option<Contents>> {
+    Ok(read_with_sources(file)?.map(|(contents, _)| contents))
+}
+
+/// Reads the contents of the table as [`read`] does, and the path of each file on the machine that built the program.
+pub fn read_with_sources(file: &ElfFile64<'_>) -> Result<Option<(Contents, Vec<String>)>> {
     let section = |name: &str| file.section_by_name(name).and_then(|section| section.data().ok()).unwrap_or_default();
     if section(".debug_info").is_empty() {
         return Ok(None);
     }
-    let entries = Entries::read(section).map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
+    let mut files = Files::default();
+    let entries = Entries::read(section, &mut files)
+        .map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
     let program = Program::parse(file.data())?;
     // Equal functions that were merged may have different types, and the debugging information has those of one of
     // them. So nothing is said of merged functions.
@@ -34,9 +43,16 @@ pub fn read(file: &ElfFile64<'_>) -> Result<Option<Contents>> {
         |address| program.function(address).is_some_and(|of| of.range.start == address && of.names.len() == 1);
     let mut contents = contents(&entries, &is_alone);
     let says_types = contents.types.iter().any(|of| of.shape != Kind::Unit);
-    let lines = lines::read(section, &program)?;
-    (contents.rows, contents.files) = (lines.rows, lines.files);
-    Ok((says_types || !contents.rows.is_empty()).then_some(contents))
+    contents.rows = lines::read(section, &program, &mut files)?;
+    contents.files = files.paths;
+    for function in &mut contents.functions {
+        let within = program.function(function.address).map(|of| of.range.clone()).unwrap_or_default();
+        function.declaration = function.declaration.map(|declaration| Declaration {
+            more: extent(&entries, declaration, within, &contents.rows),
+            ..declaration
+        });
+    }
+    Ok((says_types || !contents.rows.is_empty()).then_some((contents, files.built_from)))
 }
 
 /// Makes the table of these contents for an image that begins at the virtual address `base`.
@@ -108,6 +124,15 @@ fn contents(entries: &Entries<'_>, wanted: &dyn Fn(u64) -> bool) -> Contents {
     unique(layouts.types, functions.into_values().collect(), vtables)
 }
 
+/// Returns the number of lines from a declaration to the last that instructions of the function itself, which are at the
+/// addresses `within`, come from. Functions of the same file that are inlined may come from later lines.
+fn extent(entries: &Entries<'_>, declaration: Declaration, within: Range<u64>, rows: &[Row]) -> u32 {
+    let first = rows.partition_point(|row| row.address < within.start);
+    let rows = rows[first..].iter().take_while(|row| row.address < within.end);
+    let own = rows.filter(|row| row.file == declaration.file && !entries.is_inlined(row.address));
+    own.filter_map(|row| row.line.checked_sub(declaration.line)).max().unwrap_or(0)
+}
+
 /// Returns a function with the places of its arguments.
 fn function(layouts: &mut Layouts<'_>, function: Index, address: u64) -> Function {
     let parameters = layouts.entries.parameters(function);
@@ -125,7 +150,9 @@ fn function(layouts: &mut Layouts<'_>, function: Index, address: u64) -> Functio
         Some(of) => convention.result(layouts, of),
     };
     let returned = Argument { name: String::new(), of: layouts.of(result), place };
-    Function { address, arguments, returned }
+    let declaration = layouts.entries.inherited(function, |entry| entry.declared);
+    let declaration = declaration.map(|(file, line)| Declaration { file, line, more: 0 });
+    Function { address, declaration, arguments, returned }
 }
 
 /// Merges equal types, and returns the functions and vtables with the merged types. Compilation units do not share

@@ -97,6 +97,7 @@ fn contents() -> Contents {
     ];
     let function = |address, arguments, of, place| write::Function {
         address,
+        declaration: None,
         arguments,
         returned: Argument { name: String::new(), of, place },
     };

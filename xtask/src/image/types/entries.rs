@@ -11,6 +11,7 @@ use gimli::{
 
 use kprobes_types::VTABLE_SIZE;
 
+use super::lines::{Files, UnitFiles};
 use super::location::{self, Location};
 
 pub type Bytes<'a> = EndianSlice<'a, LittleEndian>;
@@ -41,6 +42,8 @@ pub struct Entry<'a> {
     pub is_changed: bool,
     /// The locations of a parameter, each with the range of addresses where it holds. Empty if it has none.
     pub locations: Vec<(ops::Range<u64>, Location)>,
+    /// The file and the line of the declaration of a function.
+    pub declared: Option<(u32, u32)>,
     /// The address of a variable.
     address: Option<u64>,
     /// References, by offset in `.debug_info`: the type; the entry that has the missing parts; the member that is the
@@ -55,6 +58,8 @@ pub struct Entry<'a> {
 pub struct Entries<'a> {
     all: Vec<Entry<'a>>,
     by_offset: HashMap<usize, Index>,
+    /// The addresses of the instructions that belong to inlined functions.
+    inlined: Vec<ops::Range<u64>>,
 }
 
 impl<'a> ops::Index<Index> for Entries<'a> {
@@ -90,21 +95,24 @@ fn is_needed(tag: DwTag) -> bool {
 }
 
 impl<'a> Entries<'a> {
-    /// Reads the entries. `contents` returns the contents of a section by its name.
-    pub fn read(contents: impl Fn(&str) -> &'a [u8]) -> gimli::Result<Self> {
+    /// Reads the entries, and adds the files of declarations to `files`. `contents` returns the contents of a section by
+    /// its name.
+    pub fn read(contents: impl Fn(&str) -> &'a [u8], files: &mut Files) -> gimli::Result<Self> {
         let section =
             |id: SectionId| -> gimli::Result<Bytes<'a>> { Ok(EndianSlice::new(contents(id.name()), LittleEndian)) };
         let dwarf = Dwarf::load(section)?;
-        let mut entries = Self { all: Vec::new(), by_offset: HashMap::new() };
+        let mut entries = Self { all: Vec::new(), by_offset: HashMap::new(), inlined: Vec::new() };
         let mut headers = dwarf.units();
         while let Some(header) = headers.next()? {
             let unit = dwarf.unit(header)?;
-            entries.read_unit(&dwarf, &unit)?;
+            entries.read_unit(&dwarf, &unit, files)?;
         }
+        entries.inlined = merged(entries.inlined);
         Ok(entries)
     }
 
-    fn read_unit(&mut self, dwarf: &Dwarf<Bytes<'a>>, unit: &Unit<Bytes<'a>>) -> gimli::Result<()> {
+    fn read_unit(&mut self, dwarf: &Dwarf<Bytes<'a>>, unit: &Unit<Bytes<'a>>, files: &mut Files) -> gimli::Result<()> {
+        let mut numbers = UnitFiles::default();
         let mut cursor = unit.entries();
         // The needed entries around this one, with their depths. `None` for entries around which nothing is needed.
         let mut around: Vec<(isize, Option<Index>)> = Vec::new();
@@ -113,6 +121,12 @@ impl<'a> Entries<'a> {
                 around.pop();
             }
             let parent = around.last().copied();
+            if entry.tag() == gimli::DW_TAG_inlined_subroutine {
+                let mut ranges = dwarf.die_ranges(unit, entry)?;
+                while let Some(range) = ranges.next()? {
+                    self.inlined.push(range.begin..range.end);
+                }
+            }
             // A parameter in a block or in a copy of a function is not an argument. Types may be in blocks.
             let is_argument = entry.tag() == gimli::DW_TAG_formal_parameter;
             // Vtables are outside of everything.
@@ -125,7 +139,15 @@ impl<'a> Entries<'a> {
             }
             let parent = parent.and_then(|(_, parent)| parent);
             let index = self.all.len();
-            let read = read_entry(dwarf, unit, entry, parent)?;
+            let mut read = read_entry(dwarf, unit, entry, parent)?;
+            let number = |name| entry.attr_value(name).and_then(|value| value.udata_value());
+            if let Some(program) = unit.line_program.as_ref().filter(|_| entry.tag() == gimli::DW_TAG_subprogram)
+                && let Some(AttributeValue::FileIndex(file)) = entry.attr_value(gimli::DW_AT_decl_file)
+                && let Some(line) = number(gimli::DW_AT_decl_line).and_then(|line| u32::try_from(line).ok())
+            {
+                let file = files.number(&mut numbers, dwarf, unit, program.header(), file)?;
+                read.declared = Some((file, line)).filter(|_| line > 0);
+            }
             if let Some(parent) = parent {
                 self.all[parent].children.push(index);
             }
@@ -140,6 +162,12 @@ impl<'a> Entries<'a> {
     pub fn functions(&self) -> impl Iterator<Item = Index> {
         let is_function = |entry: &Entry<'_>| entry.tag == Some(gimli::DW_TAG_subprogram) && entry.start.is_some();
         (0..self.all.len()).filter(move |&index| is_function(&self.all[index]))
+    }
+
+    /// Returns whether the instruction at `address` belongs to an inlined function.
+    pub fn is_inlined(&self, address: u64) -> bool {
+        let after = self.inlined.partition_point(|range| range.start <= address);
+        after > 0 && self.inlined[after - 1].contains(&address)
     }
 
     /// Returns the address of each vtable, and the type whose methods are in it.
@@ -224,6 +252,19 @@ impl<'a> Entries<'a> {
     pub fn name(&self, of: Index) -> String {
         String::from_utf8_lossy(self.inherited(of, |entry| entry.name).unwrap_or_default()).into_owned()
     }
+}
+
+/// Sorts ranges, and joins those that overlap.
+fn merged(mut ranges: Vec<ops::Range<u64>>) -> Vec<ops::Range<u64>> {
+    ranges.sort_unstable_by_key(|range| (range.start, range.end));
+    let mut merged: Vec<ops::Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
 }
 
 /// Returns the address of a variable at a fixed place. The linker makes that of one that it has left out 0.

@@ -13,13 +13,18 @@ use kprobes_types::Row;
 use super::entries::Bytes;
 use crate::audit::Program;
 
-/// The rows of a program in ascending order of address, and the files that the rows refer to by index.
+/// The files of a program, which rows and declarations refer to by index.
 #[derive(Default)]
-pub struct Lines {
-    pub rows: Vec<Row>,
-    pub files: Vec<String>,
+pub struct Files {
+    pub paths: Vec<String>,
+    /// The paths on the machine that built the program.
+    pub built_from: Vec<String>,
     known: HashMap<String, u32>,
 }
+
+/// The files of a unit: the index of each in [`Files`], by its number in the unit.
+#[derive(Default)]
+pub struct UnitFiles(HashMap<u64, u32>);
 
 /// Rows without a gap, up to the end of the last.
 struct Sequence {
@@ -27,25 +32,25 @@ struct Sequence {
     end: u64,
 }
 
-/// Reads the lines of `program`. `section` returns the debugging information.
-pub fn read<'a>(section: impl Fn(&str) -> &'a [u8], program: &Program) -> Result<Lines> {
-    let mut lines = Lines::default();
+/// Reads the lines of `program`, in ascending order of address, and adds their files to `files`. `section` returns the
+/// debugging information.
+pub fn read<'a>(section: impl Fn(&str) -> &'a [u8], program: &Program, files: &mut Files) -> Result<Vec<Row>> {
     let mut sequences = Vec::new();
-    lines.read(section, program, &mut sequences).map_err(|error| anyhow!("its line tables are not valid: {error}"))?;
+    files.read(section, program, &mut sequences).map_err(|error| anyhow!("its line tables are not valid: {error}"))?;
     sequences.sort_by_key(|sequence| sequence.rows.first().map_or(0, |row| row.address));
-    let mut end = 0;
+    let (mut rows, mut end) = (Vec::new(), 0);
     for sequence in sequences {
         // If the linker has merged equal functions, only one is there.
         if sequence.rows.first().is_none_or(|row| row.address < end) {
             continue;
         }
         for row in sequence.rows {
-            push_known(&mut lines.rows, row);
+            push_known(&mut rows, row);
         }
         end = sequence.end;
-        push(&mut lines.rows, Row { address: end, file: 0, line: 0, is_statement: false });
+        push(&mut rows, Row { address: end, file: 0, line: 0, is_statement: false });
     }
-    Ok(lines)
+    Ok(rows)
 }
 
 /// Adds a row, if it has new information. Consecutive instructions of one line are one row, and instructions that the
@@ -65,7 +70,7 @@ fn push(rows: &mut Vec<Row>, row: Row) {
     }
 }
 
-impl Lines {
+impl Files {
     fn read<'a>(
         &mut self,
         section: impl Fn(&str) -> &'a [u8],
@@ -78,7 +83,7 @@ impl Lines {
         while let Some(header) = headers.next()? {
             let unit = dwarf.unit(header)?;
             let Some(lines) = unit.line_program.clone() else { continue };
-            let mut numbers = HashMap::new();
+            let mut numbers = UnitFiles::default();
             let mut all = lines.rows();
             let mut rows: Vec<Row> = Vec::new();
             while let Some((header, row)) = all.next_row()? {
@@ -92,16 +97,7 @@ impl Lines {
                     }
                     continue;
                 }
-                let index = row.file_index();
-                let file = match numbers.get(&index) {
-                    Some(&number) => number,
-                    None => {
-                        let path = row.file(header).map(|file| path(&dwarf, &unit, header, file)).transpose()?;
-                        let number = self.file(path.unwrap_or_default());
-                        numbers.insert(index, number);
-                        number
-                    }
-                };
+                let file = self.number(&mut numbers, &dwarf, &unit, header, row.file_index())?;
                 let line = row.line().map_or(0, |line| u32::try_from(line.get()).unwrap_or(0));
                 rows.push(Row { address, file: if line == 0 { 0 } else { file }, line, is_statement: row.is_stmt() });
             }
@@ -109,22 +105,37 @@ impl Lines {
         Ok(())
     }
 
-    /// Returns the number of a file.
-    fn file(&mut self, path: String) -> u32 {
-        *self.known.entry(path).or_insert_with_key(|path| {
-            self.files.push(path.clone());
-            self.files.len() as u32 - 1
-        })
+    /// Returns the index of the file that has the number `number` in `unit`, whose line program has the header `header`.
+    pub fn number(
+        &mut self,
+        numbers: &mut UnitFiles,
+        dwarf: &Dwarf<Bytes<'_>>,
+        unit: &Unit<Bytes<'_>>,
+        header: &gimli::LineProgramHeader<Bytes<'_>>,
+        number: u64,
+    ) -> gimli::Result<u32> {
+        if let Some(&index) = numbers.0.get(&number) {
+            return Ok(index);
+        }
+        let (path, workspace) =
+            header.file(number).map(|file| path(dwarf, unit, header, file)).transpose()?.unwrap_or_default();
+        let index = *self.known.entry(plain(&path, &workspace)).or_insert_with_key(|short| {
+            self.paths.push(short.clone());
+            self.built_from.push(whole(&path, &workspace));
+            self.paths.len() as u32 - 1
+        });
+        numbers.0.insert(number, index);
+        Ok(index)
     }
 }
 
-/// Returns the path of a file, as far as it identifies the file.
+/// Returns the path of a file, and the directory that the unit was compiled in.
 fn path(
     dwarf: &Dwarf<Bytes<'_>>,
     unit: &Unit<Bytes<'_>>,
     header: &gimli::LineProgramHeader<Bytes<'_>>,
     file: &gimli::FileEntry<Bytes<'_>>,
-) -> gimli::Result<String> {
+) -> gimli::Result<(String, String)> {
     let text = |bytes: Bytes<'_>| String::from_utf8_lossy(bytes.slice()).into_owned();
     let mut path = text(dwarf.attr_string(unit, file.path_name())?);
     if let Some(directory) = file.directory(header) {
@@ -133,14 +144,18 @@ fn path(
             path = format!("{directory}/{path}");
         }
     }
-    let workspace = unit.comp_dir.map(text).unwrap_or_default();
-    Ok(plain(&path, &workspace))
+    Ok((path, unit.comp_dir.map(text).unwrap_or_default()))
+}
+
+/// Returns a path from the root. The unit was compiled in the directory `workspace`.
+fn whole(path: &str, workspace: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("{workspace}/{path}") }
 }
 
 /// Removes from a path the directories of the machine that built the program. The unit was compiled in the directory
 /// `workspace`, which is that of the crate for a crate of the registry.
 fn plain(path: &str, workspace: &str) -> String {
-    let whole = if path.starts_with('/') { path.to_owned() } else { format!("{workspace}/{path}") };
+    let whole = whole(path, workspace);
     let path = whole.as_str();
     // In the registry, a directory of the index precedes that of the crate; in the source of Rust, its version.
     for before in ["/registry/src/", "/rustc/"] {
