@@ -159,12 +159,18 @@ impl<'a> Lines<'a> {
         (!parts.blocks.is_empty()).then_some(Self { types, parts })
     }
 
-    /// Checks that every row can be read, and that rows are in ascending order of address.
+    /// Checks that every row can be read, that rows are in ascending order of address, within 4 GiB from the base, and
+    /// that the first row of each block is at the address of the block.
     pub(crate) fn check(&self) -> Option<()> {
         let mut last = None;
         for number in 0..self.parts.blocks.len() {
             let mut rows = self.block(number)?;
+            let start = rows.row.address;
+            if rows.clone().next()?.address != start {
+                return None;
+            }
             while let Some(row) = rows.next_row()? {
+                u32::try_from(row.address.checked_sub(self.types.base())?).ok()?;
                 if last.is_some_and(|last| row.address <= last) || row.line > 0 && self.file(row.file).is_none() {
                     return None;
                 }
@@ -208,16 +214,16 @@ impl<'a> Lines<'a> {
         Some(Line { file: self.file(row.file)?, line: row.line })
     }
 
-    /// Returns the path of a file.
-    #[must_use]
-    pub fn file(&self, number: u32) -> Option<&'a str> {
-        self.types.name(u32::from_le(*self.parts.files.get(number as usize)?))
-    }
-
     /// Returns the line of a declaration.
     #[must_use]
     pub fn line(&self, declaration: Declaration) -> Option<Line<'a>> {
         Some(Line { file: self.file(declaration.file)?, line: declaration.line })
+    }
+
+    /// Returns the path of a file.
+    #[must_use]
+    pub fn file(&self, number: u32) -> Option<&'a str> {
+        self.types.name(u32::from_le(*self.parts.files.get(number as usize)?))
     }
 
     /// Returns the numbers and paths of the files that `path` may mean: those whose last components are those of
@@ -272,12 +278,6 @@ impl<'a> Lines<'a> {
         self.rows().filter(is_it).map(|row| row.address)
     }
 
-    /// Returns the nearest lines of a file that instructions begin: before `line`, and after it.
-    #[must_use]
-    pub fn nearest(&self, file: u32, line: u32) -> [Option<u32>; 2] {
-        let lines = || self.rows().filter(move |row| row.file == file && row.is_statement).map(|row| row.line);
-        let before = lines().filter(|&other| other > 0 && other < line).max();
-        [before, lines().filter(|&other| other > line).min()]
     /// Returns the instructions of a function that begin a line, as virtual addresses, and the line. The line `wanted` is
     /// counted from the declaration, which is line 0. If no instruction begins it, the next line of the function that
     /// one begins is returned.
@@ -313,6 +313,12 @@ impl<'a> Lines<'a> {
         rows.take_while(move |row| row.address < end).filter(move |row| row.address >= within.start)
     }
 
+    /// Returns the nearest lines of a file that instructions begin: before `line`, and after it.
+    #[must_use]
+    pub fn nearest(&self, file: u32, line: u32) -> [Option<u32>; 2] {
+        let lines = || self.rows().filter(move |row| row.file == file && row.is_statement).map(|row| row.line);
+        let before = lines().filter(|&other| other > 0 && other < line).max();
+        [before, lines().filter(|&other| other > line).min()]
     }
 }
 

@@ -3,6 +3,8 @@
 use std::string::ToString;
 use std::{vec, vec::Vec};
 
+use kprobes_random::Random;
+
 use super::{Argument, Enumerator, Member, Types, TypesError, Variant};
 use crate::lines::{LineError, Row};
 use crate::model::{Declaration, Flavor, Form, Kind, Part, Source, Tag, TypeId, Unknown, ValuePlace};
@@ -10,11 +12,11 @@ use crate::write::{self, Contents, Function, Type, seal};
 
 const BASE: u64 = 0xffff_ffc0_0000_0000;
 
-/// Bytes at a multiple of 4.
-struct Aligned(Vec<u32>, usize);
 /// The declaration of the second function.
 const DECLARATION: Declaration = Declaration { file: 1, line: 100, more: 200 };
 
+/// Bytes at a multiple of 4.
+struct Aligned(Vec<u32>, usize);
 
 impl Aligned {
     fn new(bytes: &[u8]) -> Self {
@@ -74,9 +76,9 @@ fn contents() -> Contents {
     let functions = vec![
         Function {
             address: BASE + 0x2000,
+            declaration: Some(DECLARATION),
             arguments: vec![
                 argument("name", 10, ValuePlace::Words { first: part(0, 8, Source::Register(7)), second }),
-            declaration: Some(DECLARATION),
                 argument("header", 12, ValuePlace::At(Source::Register(30))),
                 argument("old", 0, ValuePlace::Unknown(Unknown::Elsewhere { from: 16, to: 300 })),
                 argument("gone", 0, ValuePlace::Unknown(Unknown::OptimizedOut)),
@@ -85,9 +87,9 @@ fn contents() -> Contents {
         },
         Function {
             address: BASE + 0x1000,
+            declaration: None,
             arguments: vec![
                 argument("level", 0, ValuePlace::Constant(u64::MAX)),
-            declaration: None,
                 argument("flag", 3, ValuePlace::Words { first: part(0, 1, Source::Lost), second: None }),
             ],
             returned: nothing,
@@ -152,9 +154,9 @@ fn reads_what_was_written() {
             written.arguments.iter().map(argument).collect::<Vec<_>>()
         );
         assert_eq!(of(read.returned().unwrap()), argument(&written.returned));
+        assert_eq!(read.declaration(), written.declaration);
     }
     let signature = |address| types.function(address).unwrap().to_string();
-        assert_eq!(read.declaration(), written.declaration);
     let first = "fn(name: &str, header: Header, old: u32 (unknown at the entry), gone: u32 (optimised out)) -> Header";
     assert_eq!(signature(BASE + 0x2000), first);
     assert_eq!(signature(BASE + 0x1000), "fn(level: u32, flag: bool)");
@@ -208,8 +210,6 @@ fn lines_are_found_both_ways() {
     assert_eq!(Types::parse(Aligned::new(&bare).bytes()).unwrap().lines(), None);
 }
 
-/// Calls every function of the reader, whatever the table contains.
-fn read_all(types: &Types<'_>) {
 #[test]
 fn lines_of_a_function_are_counted_from_its_declaration() {
     let table = Aligned::new(&write::write(BASE, &contents()).unwrap());
@@ -231,6 +231,8 @@ fn lines_of_a_function_are_counted_from_its_declaration() {
     assert_eq!(lines.within(0..u64::MAX).count(), lines.rows().count());
 }
 
+/// Calls every function of the reader, whatever the table contains.
+fn read_all(types: &Types<'_>) {
     for number in 0..types.len() {
         let Some(of) = types.get(TypeId(number as u32)) else { continue };
         match of.kind {
@@ -251,11 +253,11 @@ fn lines_of_a_function_are_counted_from_its_declaration() {
         if let Some(function) = types.record(function) {
             function.arguments().for_each(drop);
             let _ = function.returned();
-        }
-    }
             if let (Some(declaration), Some(lines)) = (function.declaration(), types.lines()) {
                 let _ = lines.of_function(declaration, 0..u64::MAX, 1).map(|(_, places)| places.count());
             }
+        }
+    }
 }
 
 #[test]
@@ -274,4 +276,48 @@ fn no_bytes_make_the_reader_panic() {
         }
     }
     assert!(accepted > 0, "a table of another name is one");
+}
+
+/// Damages a table in one to four places: a byte, a bit, a word, a copy of other bytes, or the bytes from there on.
+fn damage(table: &mut Vec<u8>, random: &mut Random) {
+    for _ in 0..1 + random.below(4_usize) {
+        let at = crate::CHECKED_FROM + random.below(table.len() - crate::CHECKED_FROM);
+        let most = (table.len() - at).min(16);
+        match random.below(5) {
+            0 => table[at] = random.next() as u8,
+            1 => table[at] ^= 1 << random.below(8),
+            2 => table[at..][..most.min(4)].copy_from_slice(&(random.value() as u32).to_le_bytes()[..most.min(4)]),
+            3 => {
+                let from = random.below(table.len() - most + 1);
+                table.copy_within(from..from + 1 + random.below(most), at);
+            }
+            _ => table.truncate(at.max(4 * crate::HEADER_WORDS)),
+        }
+    }
+    // Another length would be refused because of the checksum.
+    let length = (table.len() as u32).to_le_bytes();
+    table[16..20].copy_from_slice(&length);
+}
+
+#[test]
+fn no_damage_makes_the_reader_panic() {
+    let whole = write::write(BASE, &contents()).unwrap();
+    let mut random = Random::new(1);
+    let (mut refused, mut accepted) = (0, 0);
+    for _ in 0..if cfg!(miri) { 100 } else { 20_000 } {
+        let mut table = whole.clone();
+        damage(&mut table, &mut random);
+        seal(&mut table);
+        match Types::parse(Aligned::new(&table).bytes()) {
+            Ok(types) => {
+                accepted += 1;
+                read_all(&types);
+            }
+            Err(error) => {
+                refused += 1;
+                assert!(!matches!(error, TypesError::Checksum { .. }), "the checksum is right");
+            }
+        }
+    }
+    assert!(refused > accepted / 10 && accepted > refused / 100, "{refused} refused, {accepted} accepted");
 }
