@@ -105,8 +105,9 @@ static COMMANDS: [Command; 22] = [
         .more(
             "PROGRAM: PROBE[, PROBE] [/PREDICATE/] { STATEMENTS } ...\n\
          PROBE: kprobe:GLOB kretprobe:GLOB return:GLOB kprobe:FUNC+OFFSET\n\
-         \x20      kprobe:FILE.rs:LINE profile:hz:N software:cpu-clock:N hardware:EVENT:N\n\
-         \x20      insn:FUNC[:OFFSET] inline:GLOB:entry|return interval:ms|s:N BEGIN END\n\
+         \x20      kprobe:FILE.rs:LINE kprobe:FUNC:LINE insn:FUNC[:OFFSET] BEGIN END\n\
+         \x20      inline:GLOB:entry|return interval:ms|s:N profile:hz:N\n\
+         \x20      software:cpu-clock:N hardware:EVENT:N\n\
          \x20      watchpoint:ADDRESS|SYMBOL[+OFFSET]:LENGTH:r|w|rw\n\
          STATEMENTS: @MAP[KEYS] = VALUE; $VARIABLE = VALUE; if (VALUE) { } else { }\n\
          \x20           unroll (N) { } return printf(\"FORMAT\", VALUES) print(@MAP)\n\
@@ -166,7 +167,10 @@ static COMMANDS: [Command; 22] = [
         ),
     Command::new("lines", "FUNC|FILE.rs", "lines of source that can be probed", source::lines)
         .example("lines blk::read")
-        .more("FUNC: its lines, with offsets; FILE.rs: its lines, with functions and offsets"),
+        .more(
+            "FUNC: its lines, with offsets, and as :LINE counted from its declaration\n\
+         FILE.rs: its lines, with functions and offsets",
+        ),
     Command::new("console", "", "more commands until exit, while trace runs", session::lend)
         .more("as in trace PROGRAM -c console"),
     Command::new("exit", "", "leave the console that `console` began", session::exit),

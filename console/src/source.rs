@@ -2,10 +2,12 @@
 
 use alloc::vec::Vec;
 
+use kprobes_types::Declaration;
+
 use crate::session::Session;
 use crate::typed::name;
 use crate::words::{Failure, Words};
-use crate::{source_lines, symbol};
+use crate::{source_lines, symbol, types};
 
 /// The maximum number of places that are shown for a line of a file. A line of an inlined function may have hundreds.
 const PLACES_MAX: usize = 4;
@@ -28,9 +30,10 @@ pub(crate) fn lines(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failur
         let rows = statements().filter(|row| row.file == file);
         fallible::extend(&mut places, rows.map(|row| (row.file, row.line, row.address))).map_err(Failure::new)?;
         places.sort_unstable();
-        return write(&places, PLACES_MAX, None);
+        return write(&places, PLACES_MAX, None, None);
     }
     let mut is_known = false;
+    let signature = |start| types::function(start).and_then(|function| function.declaration());
     for function in symbol::meant(&wanted) {
         is_known = true;
         println!("{}:", symbol::path(&function).map_err(Failure::new)?);
@@ -39,7 +42,7 @@ pub(crate) fn lines(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failur
         places.clear();
         fallible::extend(&mut places, rows.map(|row| (row.file, row.line, row.address))).map_err(Failure::new)?;
         places.sort_unstable();
-        write(&places, usize::MAX, Some(function.address))?;
+        write(&places, usize::MAX, Some(function.address), signature(function.address))?;
     }
     match (is_known, symbol::nearest(&wanted)) {
         (true, _) => Ok(()),
@@ -51,15 +54,22 @@ pub(crate) fn lines(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failur
 }
 
 /// Writes each file, with its lines and up to `most` places of each line. Places are shown as offsets from the function
-/// at `start`, if there is only one function.
-fn write(places: &[Place], most: usize, start: Option<u64>) -> Result<(), Failure> {
+/// at `start`, if there is only one function, and the lines of its source also as counted from its declaration.
+fn write(places: &[Place], most: usize, start: Option<u64>, declaration: Option<Declaration>) -> Result<(), Failure> {
     let table = source_lines::table().map_err(Failure::new)?;
+    let declared = declaration.map(|declaration| declaration.file);
     for of_file in places.chunk_by(|(one, ..), (other, ..)| one == other) {
-        let file = of_file.first().and_then(|(file, ..)| table.file(*file));
-        println!("{}", file.unwrap_or("?"));
+        let file = of_file.first().map(|(file, ..)| *file);
+        println!("{}", file.and_then(|file| table.file(file)).unwrap_or("?"));
         for of_line in of_file.chunk_by(|(_, one, _), (_, other, _)| one == other) {
             let Some((_, line, _)) = of_line.first() else { continue };
             print!("{line:>8} ");
+            if start.is_some() {
+                match declaration.filter(|_| file == declared).and_then(|declaration| declaration.count(*line)) {
+                    Some(count) => print!(" :{count:<4}"),
+                    None => print!("      "),
+                }
+            }
             for (_, _, address) in of_line.iter().take(most) {
                 match (start, symbol::lookup(*address as usize)) {
                     (Some(start), _) => print!(" +{:#x}", address - start),

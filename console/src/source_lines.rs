@@ -1,5 +1,6 @@
 //! Source lines, from the table that is appended to this image.
 
+use kprobes_symbols::Symbol;
 use kprobes_types::{Line, LineError, Lines};
 
 use crate::types;
@@ -23,8 +24,38 @@ pub(crate) fn places(path: &str, line: u32) -> Result<impl Iterator<Item = u64> 
     table()?.places(path, line)
 }
 
+/// Returns the instructions of `function` that begin a line, as virtual addresses, and the line: the first that
+/// instructions begin, from line `wanted` on. Lines are counted from the declaration of the function. Line 0 is the entry.
+///
+/// # Errors
+///
+/// The image has no table of lines, the place of the declaration is unknown, or the function has no such line.
+pub(crate) fn places_in(
+    function: &Symbol<'_>,
+    wanted: u32,
+) -> Result<(u32, impl Iterator<Item = u64> + Clone), LineError<'static>> {
+    let start = function.address;
+    let (line, entry, places) = match wanted {
+        0 => (0, Some(start), None),
+        _ => {
+            let table = table()?;
+            let declaration = types::function(start).and_then(|function| function.declaration());
+            let declaration = declaration.ok_or(LineError::NoDeclaration)?;
+            let (line, places) = table.of_function(declaration, start..start + function.size, wanted)?;
+            (line, None, Some(places))
+        }
+    };
+    Ok((line, entry.into_iter().chain(places.into_iter().flatten())))
+}
+
 /// Returns the source line of the instruction at the virtual address `address`.
 #[must_use]
 pub fn at(address: usize) -> Option<Line<'static>> {
     table().ok()?.at(address as u64)
+}
+
+/// Returns the table for the report of a fault, without waiting for a lock. Checks the table if that has not been done.
+#[must_use]
+pub fn for_report() -> Option<Lines<'static>> {
+    types::for_report()?.lines()
 }

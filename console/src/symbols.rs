@@ -22,8 +22,8 @@ pub(crate) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
     for function in table.iter().filter(&is_wanted) {
         let path = symbol::path(&function).map_err(Failure::new)?;
         println!("{:016x} {:>6}  {path}", function.address, function.size);
-        if let Some(signature) = types::function(function.address).filter(|_| has_signatures) {
-            println!("    {signature}");
+        if has_signatures {
+            types::describe(function.address).map_err(Failure::new)?.iter().for_each(|line| println!("{line}"));
         }
         functions += 1;
     }

@@ -286,7 +286,7 @@ pub enum Problem {
     OpenBracket,
     /// An offset that is not a number of bytes divisible by 4.
     Offset,
-    /// An offset into more than one function.
+    /// An offset or a line of more than one function.
     GlobOffset,
     /// Something other than one function or one glob.
     OneGlob,
@@ -684,7 +684,7 @@ impl fmt::Display for Problem {
             Self::ProbeName => "a function is missing here",
             Self::OpenBracket => "this bracket is not closed",
             Self::Offset => "an offset is a number of bytes, as in 8 or 0x10, and a multiple of 4",
-            Self::GlobOffset => "a probe with an offset names one function, without `*` or `?`",
+            Self::GlobOffset => "a probe with an offset or a line names one function, without `*` or `?`",
             Self::OneGlob => "one name is expected here, possibly with `*` or `?`",
             Self::Interval => "an interval is interval:s:N, :ms:N, :us:N or :hz:N, with N from 1, or interval:5ms; hz:N is at most 1000000",
             Self::Profile => "a profile is profile:hz:N, :s:N, :ms:N or :us:N, with N from 1, or profile:5ms; at most 100000 samples a second",
@@ -845,7 +845,7 @@ impl fmt::Display for Problem {
                 return write!(f, "the table of inlined copies takes {bytes} bytes, and less memory is free");
             }
             Self::Line { why } => return why.fmt(f),
-            Self::LineNumber => "a line is probed by kprobe:FILE.rs:LINE, with LINE from 1",
+            Self::LineNumber => "a line is probed by kprobe:FILE.rs:LINE, with LINE from 1, or by kprobe:FUNC:LINE, with LINE from 0",
             Self::InlinedDamaged => "the table of inlined copies of this image is damaged",
             Self::LongCode { most } => return write!(f, "the clause exceeds {most} operations or statements here"),
             Self::LongExpressions { most } => {

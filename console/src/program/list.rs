@@ -94,8 +94,8 @@ fn add(probe: &Spanned<Probe>, has_signatures: bool, table: &Table, lines: &mut 
     for (number, name) in all.names.iter().enumerate() {
         fallible::push(lines, fallible::format(format_args!("{name}"))?)?;
         let place = all.places.iter().find(|place| has_signatures && place.name == number);
-        if let Some(signature) = place.and_then(|place| types::function(place.function.start as u64)) {
-            fallible::push(lines, fallible::format(format_args!("    {signature}"))?)?;
+        if let Some(place) = place {
+            fallible::extend(lines, types::describe(place.function.start as u64)?)?;
         }
     }
     Ok(())

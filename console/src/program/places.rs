@@ -92,6 +92,8 @@ pub(super) struct Places {
     pub inlined: Vec<(u64, String)>,
     /// The number of copies that are not probed, because no instruction marks their entry or exit.
     pub untold: usize,
+    /// Sentences about lines without instructions, for which others are probed.
+    pub moved: Vec<String>,
     /// The memory to be watched.
     pub watched: Vec<Watched>,
 }
@@ -245,6 +247,18 @@ impl Places {
                     )?;
                 }
             }
+            Probe::FunctionLine { function, line } => {
+                let mut problem = None;
+                for function in symbol::functions(function) {
+                    match source_lines::places_in(&function, *line) {
+                        Ok((found, places)) => self.push_lines(clause, &function, *line, found, places, &wants)?,
+                        Err(why) => problem = problem.or(Some(why)),
+                    }
+                }
+                if let Some(why) = problem.filter(|_| self.places.len() == before) {
+                    return Err(probe.span.error(Problem::Line { why }));
+                }
+            }
             Probe::Watch { symbol, offset, length, loads, stores } => {
                 let start = match symbol {
                     None => 0,
@@ -284,6 +298,7 @@ impl Places {
         }
         let (function, problem) = match &probe.node {
             Probe::Offset { function, .. } | Probe::Instruction { function, .. } => (function, Problem::NoInstruction),
+            Probe::FunctionLine { function, .. } => (function, Problem::NoMatch),
             Probe::Exit { glob } => (glob, Problem::NoExit),
             Probe::Entry { glob } | Probe::Return { glob } => (glob, Problem::NoMatch),
             _ => return Err(probe.span.error(Problem::NoMatch)),
@@ -294,6 +309,29 @@ impl Places {
             Some(meant) => Problem::NoMatchBut { meant },
             None => Problem::NoMatch,
         }))
+    }
+
+    /// Adds the instructions `places` of a function, which begin its line `found`. If that is another line than the
+    /// `wanted` one, the program is told of it.
+    fn push_lines(
+        &mut self,
+        clause: usize,
+        function: &Symbol<'_>,
+        wanted: u32,
+        found: u32,
+        places: impl Iterator<Item = u64>,
+        wants: &Wants,
+    ) -> Result<(), OutOfMemory> {
+        let path = symbol::path(function)?;
+        if found != wanted {
+            let moved = format_args!("kprobe:{path}:{wanted}: no instruction begins this line; line {found} is probed");
+            fallible::push(&mut self.moved, fallible::format(moved)?)?;
+        }
+        let name = self.name(Probe::FunctionLine { function: path, line: found })?;
+        for address in places {
+            self.push(Way::Instruction, clause, name, function, (address - function.address) as usize, wants)?;
+        }
+        Ok(())
     }
 
     /// Adds the places at which control passes into the copies, or out of them if `exit`.

@@ -50,8 +50,8 @@ pub struct Shared {
     inlined: Vec<(u64, String)>,
     /// The number of copies that are not probed, because no instruction marks their entry or exit.
     untold: usize,
-    /// What is to be said of the probes that reach nothing.
-    missing: Vec<String>,
+    /// What is to be said of the probes that reach nothing, or another line than the program names.
+    warnings: Vec<String>,
     /// The watchpoints that have not ended.
     pub(super) watchpoints: Watchpoints,
     /// The functions of the image, if there are watchpoints.
@@ -305,7 +305,8 @@ impl Shared {
             }
             _ => {}
         }
-        let Places { places, spans, names, alone, sampled, mut inlined, untold, watched } = all;
+        let Places { places, spans, names, alone, sampled, mut inlined, untold, moved, watched } = all;
+        fallible::extend(&mut missing, moved)?;
         fallible::sort_by(&mut inlined, Ord::cmp);
         inlined.dedup_by_key(|(value, _)| *value);
         let store = Store::new(&program.code, &limits, time::nanoseconds());
@@ -322,7 +323,7 @@ impl Shared {
                 sampled,
                 inlined,
                 untold,
-                missing,
+                warnings: missing,
                 watchpoints,
                 functions,
                 late,
@@ -508,10 +509,11 @@ impl Program {
         self.shared.untold
     }
 
-    /// Returns a line about each probe that reaches nothing, if the settings of the program want it to run without.
+    /// Returns a line about each probe that reaches nothing, if the settings of the program want it to run without, and
+    /// about each that reaches another line than the program names.
     #[must_use]
-    pub fn missing(&self) -> &[String] {
-        &self.shared.missing
+    pub fn warnings(&self) -> &[String] {
+        &self.shared.warnings
     }
 
     /// Returns why code that has interrupts masked is not sampled, if the program samples only other code.

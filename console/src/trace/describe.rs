@@ -96,7 +96,7 @@ fn describe(program: &Program, out: &mut dyn Write) -> fmt::Result {
     if let Some(why) = program.unmasked_only() {
         writeln!(out, "code that has interrupts masked is not sampled: {why}")?;
     }
-    program.missing().iter().try_for_each(|missing| writeln!(out, "warning: {missing}"))?;
+    program.warnings().iter().try_for_each(|warning| writeln!(out, "warning: {warning}"))?;
     program
         .interpreted()
         .iter()

@@ -214,6 +214,14 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
             let number = number.ok_or(line.span().error(Problem::LineNumber))?;
             Ok(Probe::Line { file: fallible::copy(file.unquoted())?, line: number })
         }
+        "kprobe" | "k"
+            if let Some((function, line)) = last_outside(rest.text, ':').map(|at| rest.cut(at))
+                && line.text.starts_with(|c: char| c.is_ascii_digit()) =>
+        {
+            let number = number(line.text).and_then(|line| u32::try_from(line).ok());
+            let number = number.ok_or(line.span().error(Problem::LineNumber))?;
+            Ok(Probe::FunctionLine { function: function.function()?, line: number })
+        }
         "fentry" | "f" | "kfunc" => Ok(Probe::Entry { glob: rest.glob()? }),
         "fexit" | "fr" | "kretfunc" => Ok(Probe::Return { glob: rest.glob()? }),
         "kprobe" | "k" => match last_outside(rest.text, '+').map(|at| rest.cut(at)) {

@@ -105,6 +105,10 @@ fn names_of_probes_are_taken_as_they_stand() {
     let line = |file: &str, line| Probe::Line { file: file.into(), line };
     assert_eq!(probe("kprobe:net/src/tcp.rs:12/arg0/{}"), line("net/src/tcp.rs", 12));
     assert_eq!(probe("k:entry.S:7{}"), line("entry.S", 7));
+    let own_line = |line| Probe::FunctionLine { function: "<a::B as c::D>::f".into(), line };
+    assert_eq!(probe("kprobe:<a::B as c::D>::f:12/arg0/{}"), own_line(12));
+    assert_eq!(probe("k:\"<a::B as c::D>::f\":0{}"), own_line(0));
+    assert_eq!(probe("kprobe:f:g{}"), glob("f:g"));
     assert_eq!(probe("kprobe:f/arg0/{}"), glob("f"));
     let instruction = |offset| Probe::Instruction { function: "a::f".into(), offset };
     assert_eq!(probe("insn:a::f:4 {}"), instruction(Some(4)));
@@ -245,6 +249,10 @@ fn probes_are_refused_where_they_are_wrong() {
     refuses("kprobe:f*+8 {}", "       ^^", Problem::GlobOffset);
     refuses("kprobe:a/b.rs:x {}", "              ^", Problem::LineNumber);
     refuses("kprobe:b.rs:0 {}", "            ^", Problem::LineNumber);
+    refuses("kprobe:f:1x {}", "         ^^", Problem::LineNumber);
+    refuses("kprobe:f:4294967296 {}", "         ^^^^^^^^^^", Problem::LineNumber);
+    refuses("kprobe:f*:1 {}", "       ^^", Problem::GlobOffset);
+    refuses("kprobe::1 {}", "       ^^", Problem::ProbeName);
     refuses("insn:f {}", "      ^", Problem::Offset);
     refuses("insn:f:7 {}", "       ^", Problem::Offset);
     refuses("insn:f?:* {}", "     ^^", Problem::GlobOffset);

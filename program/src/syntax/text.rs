@@ -57,6 +57,7 @@ impl Display for Probe {
             Self::Exit { glob } => write!(f, "return:{glob}"),
             Self::Offset { function, offset } => write!(f, "kprobe:{function}+{offset:#x}"),
             Self::Line { file, line } => write!(f, "kprobe:{file}:{line}"),
+            Self::FunctionLine { function, line } => write!(f, "kprobe:{function}:{line}"),
             Self::Instruction { function, offset: Some(offset) } => write!(f, "insn:{function}:{offset:#x}"),
             Self::Instruction { function, offset: None } => write!(f, "insn:{function}:*"),
             Self::Tracepoint { group, event } => write!(f, "tracepoint:{group}:{event}"),

@@ -139,6 +139,13 @@ pub enum Probe {
         /// The line number, from 1.
         line: u32,
     },
+    /// `kprobe:FUNC:LINE`: at every instruction of a function that begins a line of it.
+    FunctionLine {
+        /// The function.
+        function: String,
+        /// The line number, counted from the declaration of the function; 0 for the entry.
+        line: u32,
+    },
     /// `insn:FUNC:OFF` or `insn:FUNC:*`: at one instruction, or at each.
     Instruction {
         /// The function.
@@ -189,6 +196,9 @@ impl TryClone for Probe {
             Self::Exit { glob } => Self::Exit { glob: fallible::copy(glob)? },
             Self::Offset { function, offset } => Self::Offset { function: fallible::copy(function)?, offset: *offset },
             Self::Line { file, line } => Self::Line { file: fallible::copy(file)?, line: *line },
+            Self::FunctionLine { function, line } => {
+                Self::FunctionLine { function: fallible::copy(function)?, line: *line }
+            }
             Self::Instruction { function, offset } => {
                 Self::Instruction { function: fallible::copy(function)?, offset: *offset }
             }
@@ -269,7 +279,7 @@ impl Probe {
             Self::Profile { .. } => "profile",
             Self::CpuClock { .. } => "software",
             Self::Hardware { .. } => "hardware",
-            Self::Entry { .. } | Self::Offset { .. } | Self::Line { .. } => "kprobe",
+            Self::Entry { .. } | Self::Offset { .. } | Self::Line { .. } | Self::FunctionLine { .. } => "kprobe",
             Self::Return { .. } => "kretprobe",
             Self::Exit { .. } => "return",
             Self::Instruction { .. } => "insn",

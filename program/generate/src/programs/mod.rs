@@ -256,6 +256,7 @@ fn probe(random: &mut Random) -> Probe {
         5 => Probe::Exit { glob },
         6 => Probe::Offset { function, offset: 4 * random.below(100) as u64 },
         7 => Probe::Instruction { function, offset: Some(4 * random.below(9) as u64).filter(|&offset| offset > 0) },
+        8 if random.below(2) == 0 => Probe::FunctionLine { function, line: random.below(99) as u32 },
         8 => Probe::Line { file: String::from("blk/src/lib.rs"), line: 1 + random.below(99) as u32 },
         9 if random.below(2) == 0 => Probe::Tracepoint { group: "sched".to_string(), event: "sched_*".to_string() },
         10 => Probe::Watch {
