@@ -14,6 +14,7 @@ use kprobes_trace::events;
 use crate::census::Class;
 use crate::disassembly::Disassembly;
 use crate::session::Session;
+use crate::source_lines;
 use crate::symbol::{self, Symbolic};
 use crate::tracing;
 use crate::typed::name;
@@ -49,6 +50,9 @@ fn show_instruction(address: usize, probes: &Probes<'_>) -> Result<(), ProbeErro
     };
     println!("address      {address:#018x}");
     println!("symbol       {}", Symbolic(address));
+    if let Some(line) = source_lines::at(address) {
+        println!("line         {line}");
+    }
     println!("word         {word:#010x}");
     println!("instruction  {}", disassembly(address, word, 0..0));
     if probes.at(address).next().is_some() {

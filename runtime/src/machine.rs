@@ -90,7 +90,7 @@ pub(crate) fn stop_by_request(reason: fmt::Arguments) -> ! {
     // SAFETY: `mask_all` has just masked interrupts, and this function does not return.
     unsafe { exception::abandon_cpu() };
     if begin_report() == Extent::Full {
-        println!("\n{}", backtrace::current());
+        println!("\n{}", backtrace::current().with_lines());
     }
     stop(reason)
 }
@@ -187,6 +187,6 @@ fn panic(info: &PanicInfo) -> ! {
         stop(format_args!("panic at {location} while a failure was reported"));
     }
     println!("\npanic at {location}: {}", info.message());
-    println!("{}", backtrace::current());
+    println!("{}", backtrace::current().with_lines());
     stop(format_args!("panic at {location}: {}", info.message()))
 }

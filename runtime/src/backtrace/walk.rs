@@ -117,13 +117,14 @@ impl Backtrace {
 
 /// Prints a line for each function: `  #0 0xffffffc000012345 sha2::sha256::compress256+0x1c/0x240`.
 impl Backtrace {
-    /// Returns a value that prints the source lines, too. For reports that may wait until the line table has been
-    /// checked.
+    /// Returns a value that prints the source lines, too, if the image has a table of them. It allocates nothing and
+    /// waits for no lock, so reports of faults can use it.
     pub fn with_lines(&self) -> impl fmt::Display + '_ {
         WithLines(self)
     }
 
-    fn write(&self, f: &mut fmt::Formatter<'_>, has_lines: bool) -> fmt::Result {
+    /// Prints the backtrace. `line` returns the source line of the instruction at an address, if it is to be printed.
+    fn write<L: fmt::Display>(&self, f: &mut fmt::Formatter<'_>, line: impl Fn(usize) -> Option<L>) -> fmt::Result {
         for (number, entry) in self.entries[..self.length].iter().enumerate() {
             let from = match *entry {
                 Entry::Next(address) => {
@@ -136,8 +137,7 @@ impl Backtrace {
                     address.wrapping_sub(4)
                 }
             };
-            // Without `has_lines`, the table stays untouched: a fault may be reported while the table is being checked.
-            match if has_lines { source_lines::at(from) } else { None } {
+            match line(probe::origin(from).unwrap_or(from)) {
                 Some(line) => writeln!(f, " at {line}")?,
                 None => writeln!(f)?,
             }
@@ -152,7 +152,7 @@ impl Backtrace {
 
 impl fmt::Display for Backtrace {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        self.write(f, false)
+        self.write(f, |_| None::<&str>)
     }
 }
 
@@ -161,7 +161,8 @@ struct WithLines<'a>(&'a Backtrace);
 
 impl fmt::Display for WithLines<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        self.0.write(f, true)
+        let lines = source_lines::for_report();
+        self.0.write(f, |address| lines?.at(address as u64))
     }
 }
 

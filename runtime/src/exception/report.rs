@@ -86,7 +86,7 @@ fn details(frame: &TrapFrame) {
     let task = task::current();
     println!("  task {} {}, CPU {}", task.id(), task.name(), task::current_cpu());
     println!("backtrace:");
-    print!("{}", backtrace::of_frame(frame));
+    print!("{}", backtrace::of_frame(frame).with_lines());
 }
 
 fn print_row(first: usize, registers: &[u64]) {
