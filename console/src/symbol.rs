@@ -12,12 +12,12 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use aarch64_kprobes::probe;
 use fallible::OutOfMemory;
+use kprobes_program::distance::nearest_path;
 use kprobes_program::syntax::{Glob, numbered, plain_path};
 use kprobes_symbols::{Symbol, SymbolTable};
 use spin::Once;
 
 use crate::host;
-use crate::nearest::nearest_path;
 use crate::paths::{self, Paths};
 
 static TABLE: Once<Option<SymbolTable<'static>>> = Once::new();

@@ -21,6 +21,8 @@ use object::{
     read::elf::{ElfFile64, ElfSymbol64, FileHeader},
 };
 
+use crate::lines::{File, Function, Source};
+
 /// The image is padded to a multiple of this many bytes.
 const PAGE: usize = 4096;
 /// The offset in the header of the length of the image, 8 bytes.
@@ -65,6 +67,24 @@ pub fn describe_types(elf: &Path) -> Result<String> {
     let contents = contents.with_context(|| format!("{} has no debugging information about types", elf.display()))?;
     let table = types::table(&contents, address_of(&file, "__image_start")?)?;
     Ok(types::describe(&contents, &table))
+}
+
+/// Reads the functions and the source lines of the program `elf`.
+pub fn source(elf: &Path) -> Result<Source> {
+    let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
+    let file = parse(&program)?;
+    let (contents, built_from) = types::read_with_sources(&file)?
+        .with_context(|| format!("{} has no debugging information about lines", elf.display()))?;
+    let mut functions = Vec::new();
+    for function in crate::audit::Program::parse(&program)?.functions() {
+        let described = contents.functions.iter().find(|other| other.address == function.range.start);
+        let declaration = described.and_then(|described| described.declaration);
+        let named = |name: &String| Function { name: name.clone(), range: function.range.clone(), declaration };
+        functions.extend(function.names.iter().map(named));
+    }
+    let files = contents.files.into_iter().zip(built_from);
+    let files = files.map(|(path, built_from)| File { path, built_from: built_from.into() }).collect();
+    Ok(Source { functions, rows: contents.rows, files })
 }
 
 /// Makes the image, like [`write()`], of a program that has no use for symbols.

@@ -12,6 +12,7 @@ mod disk;
 mod flamegraph;
 mod flash;
 mod image;
+mod lines;
 mod machine;
 mod network;
 mod record;
@@ -68,6 +69,8 @@ enum Command {
     Setup,
     /// Makes the single file that a board boots.
     Image(ImageOptions),
+    /// Shows the source lines of a function, the addresses of their instructions, and the text of the source.
+    Lines(lines::Options),
     /// Prints the length of a kernel's table of types, part by part, and how many arguments have a known place.
     Types(TypesOptions),
     /// Cargo's runner: boots a kernel; for the image of the tests, runs every test.
@@ -181,6 +184,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Command::Flash(options) => flash::flash(&options).map(success),
         Command::Setup => setup::everything().map(success),
         Command::Image(options) => make_image(&options).map(success),
+        Command::Lines(options) => lines::lines(&options).map(success),
         Command::Types(options) => describe_types(&options).map(success),
         Command::Runner(options) => match options.command() {
             Ok(command) => execute(command),

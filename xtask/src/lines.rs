@@ -1,0 +1,240 @@
+//! Shows the source lines of a function, the addresses of their instructions, and the text of the source.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::{fs, process::Command};
+
+use anyhow::{Result, anyhow, bail};
+use kprobes_program::distance::nearest_path;
+use kprobes_program::syntax::{numbered, plain_path};
+use kprobes_types::{Declaration, Row};
+
+use crate::{image, setup, workspace};
+
+/// The number of addresses that are shown of a line.
+const ADDRESSES_MAX: usize = 4;
+/// The width of the column with the addresses.
+const WIDTH: usize = 32;
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// The function, as `symbols` lists it, or without generic arguments.
+    function: String,
+    /// A linked kernel; the runtime is built if none is given.
+    #[arg(long, value_name = "FILE")]
+    elf: Option<PathBuf>,
+}
+
+/// A function of a linked program.
+pub struct Function {
+    /// The demangled name.
+    pub name: String,
+    /// The virtual addresses of its instructions.
+    pub range: Range<u64>,
+    /// The place in the source, if it is known.
+    pub declaration: Option<Declaration>,
+}
+
+/// A source file.
+pub struct File {
+    /// The path that the console shows.
+    pub path: String,
+    /// The path on the machine that built the program.
+    pub built_from: PathBuf,
+}
+
+/// The functions and the source lines of a linked program.
+pub struct Source {
+    /// The functions, in the order of their addresses.
+    pub functions: Vec<Function>,
+    /// The lines, in the order of their addresses.
+    pub rows: Vec<Row>,
+    /// The files, by their number.
+    pub files: Vec<File>,
+}
+
+/// Runs the command `lines`.
+pub fn lines(options: &Options) -> Result<()> {
+    let elf = match &options.elf {
+        Some(elf) => elf.clone(),
+        None => {
+            setup::rust(&[])?;
+            workspace::build_kernel("runtime")?
+        }
+    };
+    let source = image::source(&elf)?;
+    for function in source.meant(&options.function)? {
+        print!("{}", Listing { source: &source, function, text_of: &text });
+    }
+    Ok(())
+}
+
+impl Source {
+    /// Returns the functions that `name` means: those with this name, otherwise those with this plain path.
+    fn meant(&self, name: &str) -> Result<Vec<&Function>> {
+        let (path, number) = numbered(name);
+        let plain = |function: &Function| plain_path(&function.name).unwrap_or_default();
+        let mut found: Vec<&Function> = self.functions.iter().filter(|function| function.name == path).collect();
+        if found.is_empty() {
+            found = self.functions.iter().filter(|function| plain(function) == path).collect();
+        }
+        if let Some(number) = number {
+            found = found.into_iter().skip(number - 1).take(1).collect();
+        }
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        let known = self.functions.iter().map(|function| (function.name.as_str(), plain(function).into()));
+        match nearest_path(path, known) {
+            Some(meant) => bail!("no function has the name {name}; did you mean `{meant}`?"),
+            None if name.contains(['*', '?']) => bail!("this lists the lines of one function, without `*` and `?`"),
+            None => bail!("no function has the name {name}"),
+        }
+    }
+}
+
+/// The lines of a function, as text. `text_of` returns the lines of a file, if it is there.
+struct Listing<'a> {
+    source: &'a Source,
+    function: &'a Function,
+    text_of: &'a dyn Fn(&Path) -> Option<Vec<String>>,
+}
+
+impl fmt::Display for Listing<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Function { name, range, declaration } = self.function;
+        writeln!(out, "{name} at {:#x}, {} bytes:", range.start, range.end - range.start)?;
+        // The addresses of each line of each file.
+        let mut files: BTreeMap<u32, BTreeMap<u32, Vec<u64>>> = BTreeMap::new();
+        for row in self.source.rows.iter().filter(|row| range.contains(&row.address) && row.line > 0) {
+            files.entry(row.file).or_default().entry(row.line).or_default().push(row.address);
+        }
+        // All lines of the function itself, first.
+        if let Some(Declaration { file, line, more }) = *declaration {
+            let own = (line..=line + more).map(|line| (line, Vec::new()));
+            let with_code = files.remove(&file).unwrap_or_default();
+            files.insert(file, own.chain(with_code).collect());
+        }
+        let own = declaration.map(|declaration| declaration.file);
+        let first = files.iter().filter(|(file, _)| Some(**file) == own);
+        for (&file, lines) in first.chain(files.iter().filter(|(file, _)| Some(**file) != own)) {
+            let File { path, built_from } = &self.source.files[file as usize];
+            let text = (self.text_of)(built_from);
+            writeln!(out, "{path}{}", if text.is_some() { "" } else { " (the source is not here)" })?;
+            for (&line, addresses) in lines {
+                let count = declaration.filter(|_| own == Some(file)).and_then(|declaration| declaration.count(line));
+                let count = count.map_or(String::new(), |count| format!(":{count}"));
+                let text = text.as_ref().and_then(|text| text.get(line as usize - 1)).map_or("", String::as_str);
+                let row = format!("{line:>8}  {count:<5} {:<WIDTH$}  {text}", Offsets(range.start, addresses));
+                writeln!(out, "{}", row.trim_end())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Addresses, as offsets from the first one.
+struct Offsets<'a>(u64, &'a [u64]);
+
+impl fmt::Display for Offsets<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(start, addresses) = self;
+        let mut text = String::new();
+        for address in addresses.iter().take(ADDRESSES_MAX) {
+            write!(text, "{}+{:#x}", if text.is_empty() { "" } else { " " }, address - start)?;
+        }
+        if let more @ 1.. = addresses.len().saturating_sub(ADDRESSES_MAX) {
+            write!(text, " and {more} more")?;
+        }
+        out.pad(&text)
+    }
+}
+
+/// Returns the lines of the file at `path`. The source of the standard library is looked for in the toolchain.
+fn text(path: &Path) -> Option<Vec<String>> {
+    let of_toolchain = || {
+        let (_, rest) = path.to_str()?.strip_prefix("/rustc/")?.split_once('/')?;
+        Some(toolchain().ok()?.join("lib/rustlib/src/rust").join(rest))
+    };
+    let text = fs::read_to_string(path).ok().or_else(|| fs::read_to_string(of_toolchain()?).ok())?;
+    Some(text.lines().map(|line| line.replace('\t', "    ")).collect())
+}
+
+/// Returns the directory of the toolchain.
+fn toolchain() -> Result<PathBuf> {
+    let output = Command::new("rustc").args(["--print", "sysroot"]).current_dir(workspace::root()).output()?;
+    let path = String::from_utf8(output.stdout).map_err(|error| anyhow!("rustc has printed no path: {error}"))?;
+    Ok(path.trim().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source() -> Source {
+        let function =
+            |name: &str, start, declaration| Function { name: name.into(), range: start..start + 0x20, declaration };
+        let row = |address, file, line| Row { address, file, line, is_statement: true };
+        let file = |path: &str| File { path: path.into(), built_from: Path::new("/w").join(path) };
+        Source {
+            functions: vec![
+                function("blk::read::<u8>", 0x1000, Some(Declaration { file: 1, line: 2, more: 2 })),
+                function("blk::read::<u16>", 0x2000, None),
+            ],
+            rows: vec![
+                row(0x1000, 1, 2),
+                row(0x1004, 0, 1),
+                row(0x1008, 1, 4),
+                row(0x100c, 1, 2),
+                row(0x1010, 0, 0),
+                row(0x2000, 1, 2),
+            ],
+            files: vec![file("lib.rs"), file("blk.rs")],
+        }
+    }
+
+    #[test]
+    fn lines_have_their_addresses_and_their_text() {
+        let source = source();
+        let text = |path: &Path| {
+            path.ends_with("blk.rs").then(|| ["// A", "fn read() {", "    // B", "}"].map(String::from).to_vec())
+        };
+        let listed =
+            |index: usize| Listing { source: &source, function: &source.functions[index], text_of: &text }.to_string();
+        let own = "\
+blk::read::<u8> at 0x1000, 32 bytes:
+blk.rs
+       2  :0    +0x0 +0xc                         fn read() {
+       3  :1                                          // B
+       4  :2    +0x8                              }
+lib.rs (the source is not here)
+       1        +0x4
+";
+        assert_eq!(listed(0), own);
+        let unknown = "\
+blk::read::<u16> at 0x2000, 32 bytes:
+blk.rs
+       2        +0x0                              fn read() {
+";
+        assert_eq!(listed(1), unknown, "the place of its declaration is unknown");
+        assert_eq!(Offsets(0x10, &[0x10, 0x14, 0x18, 0x1c, 0x20, 0x24]).to_string(), "+0x0 +0x4 +0x8 +0xc and 2 more");
+    }
+
+    #[test]
+    fn names_mean_functions_with_and_without_generic_arguments() {
+        let source = source();
+        let meant = |name: &str| {
+            let found = source.meant(name).map_err(|error| error.to_string());
+            found.map(|found| found.iter().map(|function| function.range.start).collect::<Vec<_>>())
+        };
+        assert_eq!(meant("blk::read::<u16>"), Ok(vec![0x2000]));
+        assert_eq!(meant("blk::read"), Ok(vec![0x1000, 0x2000]));
+        assert_eq!(meant("blk::read#2"), Ok(vec![0x2000]));
+        let nearest = "no function has the name blk::reed; did you mean `blk::read::<u8>`?";
+        assert_eq!(meant("blk::reed"), Err(nearest.into()));
+        assert_eq!(meant("nothing"), Err("no function has the name nothing".into()));
+        assert_eq!(meant("blk::*"), Err("this lists the lines of one function, without `*` and `?`".into()));
+    }
+}
