@@ -84,13 +84,20 @@ struct Foreign {
 #[derive(Clone, Debug)]
 struct Nothing;
 
+/// A value beside others, as a mutex has it.
+#[derive(Debug)]
+struct Guarded<T: ?Sized> {
+    holder: u32,
+    value: T,
+}
+
 static NUMBER: u32 = 77;
 static HEADER: Small = Small { a: 1, b: 2 };
 
-/// Returns what a program prints for the argument and the return value of `function`, during `call`, if it differs from
-/// `expected`.
+/// Returns what a program prints for the argument and the return value of a `function` of this module, during `call`, if
+/// it differs from `expected`.
 fn difference<T>(function: &str, expected: &str, call: impl FnOnce() -> T) -> Option<String> {
-    let path = format!("tests::typed::functions::{function}");
+    let path = format!("tests::typed::{function}");
     let text = format!("kprobe:{path} {{ print(args.value); }} kretprobe:{path} {{ print(retval); }}");
     let mut out = String::new();
     match Program::start(&text) {
@@ -127,13 +134,69 @@ macro_rules! values {
                 $({
                     let value: $type = $value;
                     let expected = shown(&value);
-                    differences.extend(difference(stringify!($name), &expected, || functions::$name(black_box(value), black_box(1))));
+                    differences.extend(difference(concat!("functions::", stringify!($name)), &expected, || functions::$name(black_box(value), black_box(1))));
                 })*
                 assert!(differences.is_empty(), "{}", differences.concat());
             }
         );
     };
 }
+
+/// Functions that take and return pointers which are shown as addresses.
+mod addresses {
+    use super::*;
+
+    #[inline(never)]
+    pub fn guarded(value: &'static Guarded<dyn Debug>, count: u64) -> &'static Guarded<dyn Debug> {
+        black_box(("guarded", count));
+        black_box(value)
+    }
+
+    #[inline(never)]
+    pub fn counted(value: Rc<dyn Debug>, count: u64) -> Rc<dyn Debug> {
+        black_box(("counted", count));
+        black_box(value)
+    }
+
+    #[inline(never)]
+    pub fn shared(value: Arc<dyn Debug>, count: u64) -> Arc<dyn Debug> {
+        black_box(("shared", count));
+        black_box(value)
+    }
+
+    #[inline(never)]
+    pub fn shared_text(value: Arc<str>, count: u64) -> Arc<str> {
+        black_box(("shared_text", count));
+        black_box(value)
+    }
+}
+
+test!(
+    fn pointers_to_values_of_unknown_alignment_are_printed_as_addresses() {
+        // The counts are two words before the value.
+        let counts = |value: *const ()| value.addr() - 16;
+        static GUARDED: Guarded<Small> = Guarded { holder: 3, value: Small { a: 1, b: 2 } };
+        let guarded: &'static Guarded<dyn Debug> = &GUARDED;
+        let (counted, shared): (Rc<dyn Debug>, Arc<dyn Debug>) = (Rc::new(NUMBER), Arc::new(NUMBER));
+        let text: Arc<str> = "text".into();
+        let expected = [
+            format!("<&Guarded<dyn Debug> at {:#x}>", (&raw const GUARDED).addr()),
+            format!("<Rc<dyn Debug> at {:#x}>", counts(Rc::as_ptr(&counted).cast())),
+            format!("<Arc<dyn Debug> at {:#x}>", counts(Arc::as_ptr(&shared).cast())),
+            format!("<Arc<str> at {:#x}>", counts(Arc::as_ptr(&text).cast())),
+        ];
+        let differences = [
+            difference("addresses::guarded", &expected[0], || addresses::guarded(black_box(guarded), black_box(1))),
+            difference("addresses::counted", &expected[1], || addresses::counted(black_box(counted), black_box(1))),
+            difference("addresses::shared", &expected[2], || addresses::shared(black_box(shared), black_box(1))),
+            difference("addresses::shared_text", &expected[3], || {
+                addresses::shared_text(black_box(text), black_box(1))
+            }),
+        ];
+        let differences: Vec<String> = differences.into_iter().flatten().collect();
+        assert!(differences.is_empty(), "{}", differences.concat());
+    }
+);
 
 fn shown(value: &impl Debug) -> String {
     format!("{value:?}")

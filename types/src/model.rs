@@ -172,8 +172,8 @@ pub enum Kind<T, M, V, E> {
         /// The offset of the number of elements, in bytes.
         length: u32,
     },
-    /// Another pointer with a second word: a raw one, or a reference to a value that ends in a trait object. It stands
-    /// for an address.
+    /// Another pointer with a second word: a raw one, a reference to a value that ends in a trait object, or an `Rc` or
+    /// `Arc` of a trait object or a slice. It stands for an address.
     Dynamic {
         /// The offset of the address, in bytes.
         data: u32,

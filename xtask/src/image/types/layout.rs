@@ -304,11 +304,15 @@ impl<'a> Layouts<'a> {
         Some((self.entries.type_of(element)?, data, self.path(of, &["len"])?.0))
     }
 
-    /// Returns the shape of an `Rc` or `Arc` of a value with a known size. `value` is the member beside the counts.
+    /// Returns the shape of an `Rc` or `Arc`. `value` is the member beside the counts. How far a trait object or a slice is
+    /// from the counts depends on its alignment, which the entries do not tell, so a pointer to one stands for an address.
     fn shared(&mut self, of: Index, value: &str, pending: &mut Vec<(Index, usize)>) -> Option<Shape> {
         let (0, pointer) = self.path(of, &["ptr", "pointer"])? else { return None };
         if self.entries[pointer].tag? != gimli::DW_TAG_pointer_type {
-            return None;
+            let second = |names: [&str; 2]| Some((self.member(pointer, names[0])?, self.member(pointer, names[1])?));
+            let (data, second) = second(["pointer", "vtable"]).or_else(|| second(["data_ptr", "length"]))?;
+            let offset = |member: Index| u32::try_from(self.entries[member].offset).ok();
+            return Some(Kind::Dynamic { data: offset(data)?, vtable: offset(second)? });
         }
         let (at, target) = self.path(self.entries.type_of(pointer)?, &[value])?;
         let target = self.number(Some(target), pending);
