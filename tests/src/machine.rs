@@ -4,6 +4,7 @@
 //! contains more than the name.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::vec::Vec;
 use core::fmt;
 use core::hint::black_box;
@@ -14,7 +15,7 @@ use core::time::Duration;
 use aarch64_kprobes::probe::Mode;
 use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe, ProbeError};
 use kprobes_console::symbol;
-use runtime::{machine, memory, task};
+use runtime::{backtrace, machine, memory, task};
 
 use crate::fixture;
 use crate::test;
@@ -235,6 +236,17 @@ test!(
     stops ": on purpose",
     fn panics_are_reported() {
         panic!("on purpose");
+    }
+);
+
+test!(
+    fn reports_have_source_lines() {
+        let report = format!("{}", backtrace::current().with_lines());
+        let first = report.lines().next().unwrap_or_default();
+        assert!(
+            first.contains("::reports_have_source_lines+") && first.contains(" at tests/src/machine.rs:"),
+            "{report}"
+        );
     }
 );
 
