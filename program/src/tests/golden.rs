@@ -196,8 +196,6 @@ fn every_error_is_shown() {
         InlinedDamaged,
         LineNumber,
         Line { why: LineError::NoFile },
-        Line { why: LineError::NoDeclaration },
-        Line { why: LineError::AfterFunction { last: 2 } },
         LongCode { most: 4096 },
         LongExpressions { most: 65536 },
         Room { most: 256 },
