@@ -18,14 +18,16 @@
 
     .pushsection .kprobes.text.kretprobe, "ax"
 
-// The trampoline of a return probe with a snippet (`probe::snippet`), which is executed here if the function's callers
-// need nothing that the function leaves in x9 to x17 and the flags. The call stays in the list of the task until the
-// snippet is done: unusual cases continue at `kretprobe_trampoline`, which finds everything as if this had not run.
+// The trampoline of a return probe with a snippet (`probe::snippet`), or with a handler that sees only results
+// (`kretprobe_result`), if the function's callers need nothing that the function leaves in x9 to x17 and the flags. The
+// call stays in the list of the task until the snippet or the handler is done: unusual cases continue at
+// `kretprobe_trampoline`, which finds everything as if this had not run.
 //
-// In: sp and all registers as the function returned them. Out: at the snippet, with x9 = this CPU's state, x14 = the
-// slots of the return probe, x15 = the instance, x16 = the address in TPIDR_EL1, x17 = DAIF, interrupts masked. The
-// snippet goes on at `kretprobe_lean_leave` or at `kretprobe_lean_unusual`, with x9 and x17 unchanged, having changed
-// only x10 to x16 and the flags. If it has not changed x14 to x16 either, it goes on at `kretprobe_lean_leave_kept`.
+// In: sp and all registers as the function returned them. Out: at the snippet, with x9 = this CPU's state, x10 = the
+// return probe, x11 = the return address, x14 = the slots of the return probe, x15 = the instance, x16 = the address in
+// TPIDR_EL1, x17 = DAIF, interrupts masked. The snippet goes on at `kretprobe_lean_leave` or at
+// `kretprobe_lean_unusual`, with x9 and x17 unchanged, having changed only x10 to x16 and the flags. If it has not
+// changed x14 to x16 either, it goes on at `kretprobe_lean_leave_kept`.
 // Clobbers: x9 to x17, flags.
     .balign 256
     .global kretprobe_lean
@@ -203,8 +205,8 @@ kretprobe_move:
 kretprobe_end:
 
 // What `kretprobe_lean` goes on at for a return probe whose handler sees only a `Return`.
-// In: as at a snippet, and x10 = the return probe, x11 = the return address. Out: at `kretprobe_lean_leave_kept`, with
-// all registers that a snippet may not change as they were.
+// In: as at a snippet. Out: at `kretprobe_lean_leave_kept`, with all registers that a snippet may not change as they
+// were.
     .balign 64
     .global kretprobe_result
     .type   kretprobe_result, %function

@@ -135,17 +135,10 @@ impl Checker {
         }
     }
 
-    /// Does what [`check`](Self::check) does, and checks whether a return probe can be placed there if `is_return`.
-    pub(super) fn check_for(&mut self, address: usize, is_return: bool) -> Result<Site, ProbeError> {
-        let site = self.check(address)?;
-        if is_return {
-            self.check_entry(address)?;
-        }
-        Ok(site)
-    }
-
-    /// Does what [`check_for`](Self::check_for) does, if `function` is the function that contains the instruction. The
-    /// checker then knows no function: what the caller says holds for this probe only.
+    /// Checks how the instruction at the virtual address `address` would be probed, by a return probe if `is_return`, if
+    /// `function` is the function that contains it. The checker then knows no function: what the caller says holds for
+    /// this probe only.
+    #[cold]
     pub(super) fn check_within(
         &mut self,
         address: usize,
@@ -156,9 +149,14 @@ impl Checker {
             return Err(ProbeError::NoFunction { address });
         }
         self.look_over(function).map_err(|OutOfMemory| ProbeError::OutOfMemory { address })?;
-        let site = self.check_for(address, is_return);
+        let checked = self.check(address).and_then(|site| {
+            if is_return {
+                self.check_entry(address)?;
+            }
+            Ok(site)
+        });
         self.function = 0..0;
-        site
+        checked
     }
 
     /// Returns whether `function`, which the kernel takes to contain `address`, does so, in whole words of the text.
@@ -236,7 +234,7 @@ impl Checker {
 
     /// Checks whether a return probe can be placed at the virtual address `address`, which has just been checked for a
     /// kprobe.
-    fn check_entry(&self, address: usize) -> Result<(), ProbeError> {
+    pub(super) fn check_entry(&self, address: usize) -> Result<(), ProbeError> {
         match self.not_certainly_entry(address) {
             None | Some(NotEntry::Jump { .. }) => self.check_return(address),
             Some(NotEntry::Inside { .. }) => Err(ProbeError::NotEntry { address, function: self.function.clone() }),

@@ -19,7 +19,7 @@ pub enum Fallback {
     Snippet(Live),
     /// Its stub saves all registers, because the instruction has other probes.
     Shared,
-    /// Its stub saves all registers, because a probe came with the bounds of its function. Which registers are dead
+    /// The probe has all registers saved, because it came with the bounds of its function. Which registers are dead
     /// depends on the functions around that one, and their bounds are not known.
     Given,
 }
@@ -70,7 +70,7 @@ impl fmt::Display for Fallback {
             }
             Self::Live(live) | Self::Snippet(live) => live.fmt(f),
             Self::Shared => f.write_str("there is another probe at the instruction"),
-            Self::Given => f.write_str("the bounds of its function were given with a probe"),
+            Self::Given => f.write_str("the bounds of its function were given with the probe"),
         }
     }
 }

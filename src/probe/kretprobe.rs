@@ -103,7 +103,8 @@ impl KretprobeBuilder {
         self
     }
 
-    /// Calls `handler` when the function has returned.
+    /// Calls `handler` when the function has returned, instead of the handler given earlier to this function or to
+    /// [`result`](Self::result).
     pub const fn handler(mut self, handler: ReturnHandler) -> Self {
         self.handler = Returned::Call(handler);
         self
@@ -116,9 +117,17 @@ impl KretprobeBuilder {
     /// function leaves in x9 to x17 and in the flags are then lost, as the procedure call standard allows (AAPCS64,
     /// section 6.1).
     ///
-    /// All registers are saved, as for `handler`, if the callers do not show that they need none of these, if a probe
-    /// of the function does more at the entry than follow the call, or if the entry is executed in a mode slower than
-    /// [`Mode::Optimized`].
+    /// A listing shows [`Mode::Lean`] then. All registers are saved instead, as for `handler`,
+    ///
+    /// - if the code shows that something needs these registers, or cannot be followed: at the entry of the function,
+    ///   or after a direct call of it ([`Live`](crate::insn::Live)); or if not only calls lead to its first instruction
+    ///   ([`NotEntry`](super::NotEntry));
+    /// - if this probe does more at the entry than follow the call: it has an entry handler, or private words;
+    /// - if the function has other enabled probes at its first instruction, except for one with a snippet;
+    /// - if the first instruction cannot be executed from a stub, or may not be ([`at_most`](Self::at_most));
+    /// - if the probe comes with the bounds of its function ([`within`](Self::within)).
+    ///
+    /// The first such probe has the text analyzed: [`survey`](super::survey).
     pub const fn result(mut self, handler: ResultHandler) -> Self {
         self.handler = Returned::Result(handler);
         self
@@ -143,12 +152,13 @@ impl KretprobeBuilder {
     ///
     /// [`register`](Self::register) fails with [`ProbeError::NoFunction`] if the range does not begin and end at
     /// multiples of 4, lies outside the text, or does not contain the function, and with [`ProbeError::NotEntry`] if it
-    /// does not begin there. All other checks are the same. The stub saves all registers ([`Fallback::Given`]), and a
-    /// [snippet](Self::snippet) is not used, because the alternatives depend on the functions around this one.
+    /// does not begin there. All other checks are the same. At the entry and at the return all registers are saved
+    /// ([`Fallback::Given`]), because what else is possible depends on the functions around this one.
     ///
     /// # Safety
     ///
-    /// The range is the whole function. Each instruction that reads the first one as data is in the range.
+    /// The range is the whole function. Control gets to its first instruction only by calls, or from instructions in
+    /// the range. Each instruction that reads the first one as data is in the range.
     ///
     /// [`Fallback::Given`]: super::Fallback::Given
     pub const unsafe fn within(mut self, function: Range<usize>) -> Self {
@@ -163,7 +173,7 @@ impl KretprobeBuilder {
     }
 
     /// Runs the snippet of `insertion` at a return in the usual case, instead of calling the handler given to
-    /// [`handler`](Self::handler).
+    /// [`handler`](Self::handler) or [`result`](Self::result).
     ///
     /// This is done if the callers show that they do not need what the function leaves in x9 to x17 and in the flags,
     /// if this is the only probe on the instruction, or shares it with one that has a snippet, and if the probe does
@@ -211,7 +221,7 @@ impl KretprobeBuilder {
         }
         let no_memory = ProbeError::OutOfMemory { address: function };
         let Some(pool) = make_pool(maxactive, data_words) else { return Err(no_memory) };
-        let probe = fallible::boxed(ReturnProbe::new(function, entry, handler, pool));
+        let probe = fallible::boxed(ReturnProbe::new(function, entry, handler, pool, bounds.is_some()));
         let kind = Kind::Return(AliasableBox::new(probe.map_err(|OutOfMemory| no_memory)?));
         let insertion = insertion.filter(|_| bounds.is_none() && fastest >= Mode::Compiled);
         Ok(Request { address: function, bounds, kind, data, insertion, enabled, fastest })

@@ -263,8 +263,12 @@ impl Entry {
         let is_shared = mode == Mode::Optimized && probe.allows >= Mode::Lean && probe.enabled.load(Relaxed);
         let live = probe.inserted.as_ref().and_then(|inserted| inserted.live);
         let has_no_code = matches!(&probe.inserted, Some(inserted) if inserted.code.is_none());
-        let lean_obstacle = self.lean_obstacle.filter(|_| has_no_code && matches!(probe.kind, Kind::Return(_)));
-        self.fallback.or(is_shared.then_some(Fallback::Shared)).or(live.map(Fallback::Snippet)).or(lean_obstacle)
+        let obstacle = match &probe.kind {
+            Kind::Return(_) if has_no_code => self.lean_obstacle,
+            Kind::Return(return_probe) if self.mode_at_return(probe).is_none() => return_probe.obstacle(),
+            _ => None,
+        };
+        self.fallback.or(is_shared.then_some(Fallback::Shared)).or(live.map(Fallback::Snippet)).or(obstacle)
     }
 
     /// Returns how the instruction is executed, while a probe is enabled.
@@ -305,8 +309,11 @@ impl Registry {
         let is_return = matches!(request.kind, Kind::Return(_));
         let site = match request.bounds {
             Some((start, end)) => checker.check_within(address, start..end, is_return)?,
-            None => checker.check_for(address, is_return)?,
+            None => checker.check(address)?,
         };
+        if is_return && request.bounds.is_none() {
+            checker.check_entry(address)?;
+        }
         self.add_checked(request, site, checker).ok_or(ProbeError::OutOfMemory { address })
     }
 
@@ -315,9 +322,8 @@ impl Registry {
     fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
         let Request { address, bounds, mut kind, data, insertion, enabled, fastest } = request;
         let lean_obstacle = match kind {
-            Kind::Return(_) if bounds.is_some() => Some(Fallback::Given),
             // The probe is not to be lean. What it says of its function holds for no other probe.
-            Kind::Kprobe { .. } if bounds.is_some() => None,
+            _ if bounds.is_some() => None,
             Kind::Kprobe { pre: Pre::Entry(_), .. } | Kind::Return(_) => self.lean_obstacle(address, checker),
             Kind::Kprobe { .. } => None,
         };
@@ -337,17 +343,19 @@ impl Registry {
                 let is_lean = lean_obstacle.is_none() && matches!(pre, Pre::Entry(_));
                 Some(self.insert(insertion, address, is_lean, checker)?)
             }
-            (None, Kind::Return(return_probe)) => {
-                self.lead_to_result(address, return_probe, lean_obstacle, checker);
-                None
+            (None, _) => None,
+        };
+        let obstacle = match &kind {
+            Kind::Return(return_probe) if inserted.is_none() && fastest >= Mode::Optimized => {
+                self.lead_to_result(address, return_probe, lean_obstacle, checker)
             }
-            (None, Kind::Kprobe { .. }) => None,
+            _ => None,
         };
         let counters = self.counters.take()?;
         let entered = match &mut kind {
             Kind::Kprobe { .. } => counters,
             Kind::Return(return_probe) => {
-                ReturnProbe::register(return_probe, counters, data);
+                ReturnProbe::register(return_probe, counters, data, obstacle);
                 Counters::SINK
             }
         };

@@ -14,15 +14,18 @@ use core::ptr;
 
 use super::cpu::Cpu;
 use super::instance::Instance;
-use super::returns::{Call, ReturnProbe};
+use super::returns::{Call, ReturnProbe, true_return_address};
+use super::trampoline;
 use crate::exception::TrapFrame;
+use crate::platform;
 
 called_by_assembly! {
-    /// Called when a function has returned, before its caller continues.
+    /// Called when a function has returned, before its caller continues. Interrupts are masked. What holds for the
+    /// handlers of a [`Hit`](super::Hit) holds here.
     pub type ResultHandler = fn(&Return);
 }
 
-/// A call of a return-probed function that has returned.
+/// A call of a return-probed function that has returned, as a handler sees it that changes nothing.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub struct Return {
@@ -31,8 +34,10 @@ pub struct Return {
     frame_pointer: u64,
     return_address: u64,
     results: [u64; 8],
-    /// x8 and x18. Handlers get no access to them: a call may change x8, and x18 is the platform's.
-    _preserved: [u64; 2],
+    /// x8, which a call may change, but which is not shown to be dead.
+    _x8: u64,
+    /// x18, to which a platform may give a meaning.
+    platform_register: u64,
     /// For the routine; null in a return that was filled from a trap frame.
     cpu: *const Cpu,
     instance: *const Instance,
@@ -62,7 +67,8 @@ impl Return {
             frame_pointer: frame.x[29],
             return_address: frame.x[30],
             results: [0; 8],
-            _preserved: [frame.x[8], frame.x[18]],
+            _x8: frame.x[8],
+            platform_register: frame.x[18],
             cpu: ptr::null(),
             instance,
             thread: frame.sp,
@@ -78,23 +84,31 @@ impl Return {
 
     #[inline]
     fn probe(&self) -> &ReturnProbe {
-        // SAFETY: the routine that calls a handler stores the address of the instance there, and holds the instance
-        // until the handler returns. The return does not outlive the handler.
+        // SAFETY: the address is that of the instance of this call, from the routine that calls the handler or from
+        // `with`. The instance is in the list of the task until the handler has returned, and so held, and the return
+        // does not outlive the handler.
         unsafe { &*self.instance }.owner()
     }
 
     /// Returns the returned value, if it fits into x0.
     #[inline]
     #[must_use]
-    pub fn value(&self) -> u64 {
+    pub fn return_value(&self) -> u64 {
         self.results[0]
     }
 
     /// Returns the registers in which a function returns values: x0 to x7.
     #[inline]
     #[must_use]
-    pub fn values(&self) -> &[u64; 8] {
+    pub fn results(&self) -> &[u64; 8] {
         &self.results
+    }
+
+    /// Returns x18, which holds a value of the platform if the platform gives it a meaning.
+    #[inline]
+    #[must_use]
+    pub fn platform_register(&self) -> u64 {
+        self.platform_register
     }
 
     /// Returns the virtual address of the caller's frame record: x29.
@@ -104,12 +118,17 @@ impl Return {
         self.frame_pointer
     }
 
-    /// Returns the virtual address that the function returns to. If several return probes follow the call, as when it
-    /// has ended in a tail call, it may be the address of a return-probe trampoline.
+    /// Returns the virtual address in the caller at which the task goes on.
     #[inline]
     #[must_use]
-    pub fn return_address(&self) -> u64 {
-        self.return_address
+    pub fn return_address(&self) -> usize {
+        let mut address = Some(self.return_address);
+        // Another return probe follows the function that has called this one last: its trampoline comes next.
+        if trampoline::is_kretprobe(self.return_address) {
+            // SAFETY: a handler runs with interrupts masked, in the task whose calls these are.
+            address = unsafe { true_return_address(platform::calls(), self.stack_pointer()) };
+        }
+        address.unwrap_or(self.return_address) as usize
     }
 
     /// Returns the stack pointer, a virtual address.
@@ -142,7 +161,8 @@ impl Return {
 }
 
 const _: () = {
-    assert!(offset_of!(Return, results) == 16 && offset_of!(Return, _preserved) == 80);
+    assert!(offset_of!(Return, results) == 16 && offset_of!(Return, _x8) == 80);
+    assert!(offset_of!(Return, platform_register) == 88);
     assert!(offset_of!(Return, instance) == offset_of!(Return, cpu) + 8);
     assert!(offset_of!(Return, thread) == offset_of!(Return, cpu) + 16);
     assert!(offset_of!(Return, masks) == offset_of!(Return, cpu) + 24);

@@ -43,6 +43,7 @@ use super::{table, trampoline};
 use crate::atomic::{AtomicPtr, AtomicU64};
 use crate::exception::TrapFrame;
 use crate::platform;
+use crate::probe::Fallback;
 use crate::probe::aliasable::AliasableBox;
 
 /// The decision of an entry handler.
@@ -110,8 +111,9 @@ impl<'a> Call<'a> {
     /// Returns the registers: at the entry, those that the function is called with; at the return, those that it
     /// returns with.
     ///
-    /// If the function ended in a tail call, and a [`Snippet`](crate::probe::Snippet) has handled the return of the
-    /// other function, x9 to x17 and the flags have the values that the snippet left, as after any call.
+    /// If the function ended in a tail call, and a [`Snippet`](crate::probe::Snippet) or a
+    /// [`ResultHandler`](crate::probe::ResultHandler) has handled the return of the other function, x9 to x17 and the
+    /// flags have the values that these left, as after any call.
     #[inline]
     #[must_use]
     pub fn frame(&self) -> &TrapFrame {
@@ -214,6 +216,10 @@ pub(crate) struct ReturnProbe {
     function: usize,
     data: usize,
     entry: Option<EntryHandler>,
+    /// Whether the bounds of the function came with the probe, so that less is known of the functions around it.
+    is_given: bool,
+    /// For listings: why the handler is not called with less saved, if it could be.
+    obstacle: Option<Fallback>,
     /// The virtual address at which `kretprobe_lean` goes on: code of the probe, or code that leaves the call to the
     /// trampoline.
     code: AtomicU64,
@@ -232,7 +238,14 @@ impl ReturnProbe {
     pub(super) const CODE: usize = offset_of!(Self, code);
 
     /// Makes a probe on the returns of the function at the virtual address `function`, with the instances of `pool`.
-    pub(crate) fn new(function: usize, entry: Option<EntryHandler>, handler: Returned, pool: Pool) -> Self {
+    /// `is_given` says whether the probe comes with the bounds of the function.
+    pub(crate) fn new(
+        function: usize,
+        entry: Option<EntryHandler>,
+        handler: Returned,
+        pool: Pool,
+        is_given: bool,
+    ) -> Self {
         let (handler, result): (ReturnHandler, _) = match handler {
             Returned::Nothing => (noop_handler, None),
             Returned::Call(handler) => (handler, None),
@@ -240,14 +253,21 @@ impl ReturnProbe {
         };
         let handler = AtomicPtr::new(handler as *mut ());
         let code = AtomicU64::new(trampoline::lean_unusual_address());
-        Self { pool, handler, counters: Counters::SINK, result, function, data: 0, entry, code }
+        let (counters, data, obstacle) = (Counters::SINK, 0, None);
+        Self { pool, handler, counters, result, function, data, entry, is_given, obstacle, code }
     }
 
-    /// Sets the counters of the returns, and the word `data` that handlers get, and makes the instances the probe's.
-    pub(crate) fn register(owned: &mut AliasableBox<Self>, counters: Counters, data: usize) {
+    /// Sets the counters of the returns, the word `data` that handlers get, and what listings show as the obstacle, and
+    /// makes the instances the probe's.
+    pub(crate) fn register(
+        owned: &mut AliasableBox<Self>,
+        counters: Counters,
+        data: usize,
+        obstacle: Option<Fallback>,
+    ) {
         // SAFETY: the box is borrowed mutably, and no instance points to the probe yet.
         let probe = unsafe { owned.place().as_mut() };
-        (probe.counters, probe.data) = (counters, data);
+        (probe.counters, probe.data, probe.obstacle) = (counters, data, obstacle);
         owned.pool.adopt(owned.place());
     }
 
@@ -255,6 +275,21 @@ impl ReturnProbe {
     /// ends.
     pub(crate) fn set_code(&self, code: u64) {
         self.code.store(code, Relaxed);
+    }
+
+    /// Returns whether the bounds of the function came with the probe.
+    pub(crate) fn is_given(&self) -> bool {
+        self.is_given
+    }
+
+    /// Returns why the handler is not called with less saved, if it could be.
+    pub(crate) fn obstacle(&self) -> Option<Fallback> {
+        self.obstacle
+    }
+
+    /// Returns whether `kretprobe_lean` leads to the handler, with less saved.
+    pub(crate) fn leads_to_result(&self) -> bool {
+        self.result.is_some() && self.code.load(Relaxed) == trampoline::result_address()
     }
 
     /// Returns the address of the trampoline for a call, if the only thing to do at the entry was to follow the call.

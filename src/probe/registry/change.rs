@@ -87,7 +87,10 @@ pub(super) fn disarm<'a>(_: &mut Registry, probes: impl ExactSizeIterator<Item =
 pub(super) fn reduce(registry: &mut Registry, address: usize) {
     let Some(entry) = registry.entries.get_mut(address) else { return };
     entry.is_pending = false;
-    let Some(place) = NonNull::new(entry.page.point(address).load(Relaxed)) else { return };
+    let Some(place) = NonNull::new(entry.page.point(address).load(Relaxed)) else {
+        // A call may have been followed before: its handler must not be running any more when this returns.
+        return text::patch::<Used>(&[], &mut []);
+    };
     // SAFETY: `stage` made the point, and only the holder of the registry's lock frees it, or changes it below.
     let has_several = !unsafe { place.as_ref() }.several.is_empty();
     entry.leave_front();
@@ -281,7 +284,11 @@ impl Entry {
         }
         let probe = self.enabled().find(|probe| matches!(probe.kind, Kind::Kprobe { .. }))?;
         let returning = self.probes.iter().filter(|probe| is_enabled(probe)).find_map(|probe| match &probe.kind {
-            Kind::Return(returning) if returning.is_plain() && probe.allows >= Mode::Optimized => Some(returning),
+            Kind::Return(returning)
+                if returning.is_plain() && !returning.is_given() && probe.allows >= Mode::Optimized =>
+            {
+                Some(returning)
+            }
             _ => None,
         })?;
         let inserted = probe.inserted.as_ref().filter(|inserted| inserted.is_possible())?;
@@ -403,12 +410,19 @@ impl Entry {
         }
     }
 
-    /// Returns whether code handles the returns of `probe`, which is at the instruction, after a usual entry.
-    pub(super) fn is_compiled_at_return(&self, probe: &Probe) -> bool {
-        let has_code = probe.inserted.as_ref().is_some_and(|inserted| inserted.code.is_some());
-        has_code
-            && matches!(self.execution, Some(Execution::Optimized { form, before: 1.., .. })
-                if form == Form::Follow || self.front.iter().flatten().any(|other| ptr::eq(&**other, probe)))
+    /// Returns how the returns of `probe`, which is at the instruction, are handled after a usual entry; `None` if that
+    /// is with all registers saved.
+    pub(super) fn mode_at_return(&self, probe: &Probe) -> Option<Mode> {
+        let mode = match &probe.kind {
+            Kind::Return(_) if probe.inserted.as_ref().is_some_and(|inserted| inserted.code.is_some()) => {
+                Mode::Compiled
+            }
+            Kind::Return(return_probe) if return_probe.leads_to_result() => Mode::Lean,
+            _ => return None,
+        };
+        let follows = matches!(self.execution, Some(Execution::Optimized { form, before: 1.., .. })
+            if form == Form::Follow || self.front.iter().flatten().any(|other| ptr::eq(&**other, probe)));
+        follows.then_some(mode)
     }
 
     /// Returns whether only one probe is enabled, and its handler needs only what a call passes.
@@ -474,7 +488,8 @@ impl Entry {
         // A stub without code in front of it serves as well, and takes less memory.
         let made = match form {
             Form::Follow if self.lean_obstacle.is_none() => {
-                self.only_follows().and_then(|probe| self.new_follower(form, probe, None, arena))
+                let probe = self.only_follows().filter(|probe| !probe.is_given());
+                probe.and_then(|probe| self.new_follower(form, probe, None, arena))
             }
             _ if mode == Mode::Compiled => self.new_snippet(form, arena),
             _ => None,

@@ -54,7 +54,13 @@ fn kretprobe(registrar: &Registrar) -> Kind {
             touch(call.data());
         }
     }
-    Kind::Return(AliasableBox::new(Box::new(ReturnProbe::new(registrar.address, None, Returned::Call(handler), pool))))
+    Kind::Return(AliasableBox::new(Box::new(ReturnProbe::new(
+        registrar.address,
+        None,
+        Returned::Call(handler),
+        pool,
+        false,
+    ))))
 }
 
 /// The CPU that registers probes, and the address at which it does.

@@ -96,8 +96,8 @@ impl Registry {
         Some(inserted)
     }
 
-    /// Has the handler that sees what the checked function at `address` returns be called with less saved, if it is the
-    /// handler of `return_probe`, and the callers need no more.
+    /// Has the handler of `return_probe`, on the checked function at `address`, be called with less saved, if it sees
+    /// only results, and nothing needs more. Returns why not.
     #[cold]
     pub(super) fn lead_to_result(
         &mut self,
@@ -105,14 +105,19 @@ impl Registry {
         return_probe: &ReturnProbe,
         lean_obstacle: Option<Fallback>,
         checker: &Checker,
-    ) {
-        if return_probe.result().is_some()
-            && lean_obstacle.is_none()
-            && return_probe.is_plain()
-            && self.live_at_return(address, lean_obstacle, checker).is_none()
-        {
+    ) -> Option<Fallback> {
+        if return_probe.is_given() {
+            return Some(Fallback::Given);
+        }
+        if return_probe.result().is_none() || !return_probe.is_plain() {
+            return None;
+        }
+        let live = || self.live_at_return(address, lean_obstacle, checker).map(Fallback::Live);
+        let obstacle = lean_obstacle.or_else(live);
+        if obstacle.is_none() {
             return_probe.set_code(trampoline::result_address());
         }
+        obstacle
     }
 
     /// Returns why not all registers that a call may change are dead where the checked function at `address` returns to;

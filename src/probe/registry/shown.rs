@@ -8,7 +8,7 @@ use fallible::OutOfMemory;
 use super::{Entry, lock_to_read};
 use crate::probe::arena::Cell;
 use crate::probe::hit::point::{Kind, Probe};
-use crate::probe::{Memory, Mode, ProbeInfo, ProbeKind, publish};
+use crate::probe::{Memory, ProbeInfo, ProbeKind, publish};
 
 /// Returns all registered probes, in the order of their addresses, and of their registration at each address.
 ///
@@ -27,7 +27,7 @@ pub fn list() -> Result<Vec<ProbeInfo>, OutOfMemory> {
             Kind::Kprobe { .. } => ProbeKind::Kprobe,
             Kind::Return(_) => ProbeKind::Kretprobe,
         },
-        mode: if entry.is_compiled_at_return(probe) { Some(Mode::Compiled) } else { entry.mode() },
+        mode: entry.mode_at_return(probe).or(entry.mode()),
         fallback: entry.fallback(probe),
         enabled: probe.enabled.load(Relaxed),
         hits: probe.hits(),
