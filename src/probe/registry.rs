@@ -306,14 +306,16 @@ impl Registry {
     /// Adds a probe, which is not armed yet, to the entry at its address, or to a new entry.
     fn add(&mut self, request: Request, checker: &mut Checker) -> Result<Registration, ProbeError> {
         let address = request.address;
-        let is_return = matches!(request.kind, Kind::Return(_));
         let site = match request.bounds {
-            Some((start, end)) => checker.check_within(address, start..end, is_return)?,
-            None => checker.check(address)?,
+            None => {
+                let site = checker.check(address)?;
+                if let Kind::Return(_) = request.kind {
+                    checker.check_entry(address)?;
+                }
+                site
+            }
+            Some((start, end)) => checker.check_within(address, start..end, matches!(request.kind, Kind::Return(_)))?,
         };
-        if is_return && request.bounds.is_none() {
-            checker.check_entry(address)?;
-        }
         self.add_checked(request, site, checker).ok_or(ProbeError::OutOfMemory { address })
     }
 
@@ -345,16 +347,13 @@ impl Registry {
             }
             (None, _) => None,
         };
-        let obstacle = match &kind {
-            Kind::Return(return_probe) if inserted.is_none() && fastest >= Mode::Optimized => {
-                self.lead_to_result(address, return_probe, lean_obstacle, checker)
-            }
-            _ => None,
-        };
         let counters = self.counters.take()?;
         let entered = match &mut kind {
             Kind::Kprobe { .. } => counters,
             Kind::Return(return_probe) => {
+                let may_be_led = inserted.is_none() && fastest >= Mode::Optimized;
+                let lead = || self.lead_to_result(address, return_probe, lean_obstacle, checker);
+                let obstacle = may_be_led.then(lead).flatten();
                 ReturnProbe::register(return_probe, counters, data, obstacle);
                 Counters::SINK
             }
