@@ -1,5 +1,5 @@
 // Functions whose returns are probed, and a caller that sees which registers a return preserves. All follow the
-// AAPCS64.
+// AAPCS64, except for what `result_kept` keeps and `result_passed` leaves for its caller.
 
     .text
 
@@ -67,3 +67,25 @@ result_kept:
     mov     x0, #1
     ret
     .size   result_kept, . - result_kept
+
+// Returns x0 + 1, which a function of its own has left in x9.
+    .balign 16
+    .global result_pass
+    .type   result_pass, %function
+result_pass:
+    stp     x29, x30, [sp, #-16]!
+    mov     x29, sp
+    bl      result_passed
+    mov     x0, x9
+    ldp     x29, x30, [sp], #16
+    ret
+    .size   result_pass, . - result_pass
+
+// Leaves x0 + 1 in x9.
+    .balign 16
+    .global result_passed
+    .type   result_passed, %function
+result_passed:
+    add     x9, x0, #1
+    ret
+    .size   result_passed, . - result_passed

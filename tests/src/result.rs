@@ -25,6 +25,8 @@ unsafe extern "C" {
     safe fn result_add(argument: u64) -> u64;
     safe fn result_keep(argument: u64) -> u64;
     safe fn result_kept() -> u64;
+    safe fn result_pass(argument: u64) -> u64;
+    safe fn result_passed(argument: u64);
 }
 
 static SEEN: AtomicU64 = AtomicU64::new(0);
@@ -146,11 +148,15 @@ test!(
         extern "C" fn follow(_: &mut Call<'_>) -> Decision {
             Decision::Follow
         }
-        // The caller of this function needs x10 after the call.
-        let kept = Kretprobe::at(result_kept as *const () as usize).result(spoil_all).register().unwrap();
-        assert_eq!((result_keep(5), kept.hits(), LEAN.load(Relaxed)), (7, 1, 0));
-        assert!(matches!(mode_at(result_kept as *const () as usize), (Mode::Optimized, Some(Fallback::Live(_)))));
-        drop(kept);
+        // The caller of one function needs x10 after the call, that of the other what the function leaves in x9.
+        for (function, call, expected) in [
+            (result_kept as *const () as usize, result_keep as extern "C" fn(u64) -> u64, 7),
+            (result_passed as *const () as usize, result_pass, 6),
+        ] {
+            let probe = Kretprobe::at(function).result(spoil_all).register().unwrap();
+            assert_eq!((call(5), probe.hits(), LEAN.load(Relaxed)), (expected, 1, 0));
+            assert!(matches!(mode_at(function), (Mode::Optimized, Some(Fallback::Live(_)))));
+        }
         let address = address_of_add();
         let builder = Kretprobe::at(address).result(add_value);
         // SAFETY: the range is the whole function, which no instruction reads as data.
