@@ -44,29 +44,23 @@ pub fn read<'a>(section: impl Fn(&str) -> &'a [u8], program: &Program, files: &m
         if sequence.rows.first().is_none_or(|row| row.address < end) {
             continue;
         }
-        for row in sequence.rows {
-            push_known(&mut rows, row);
-        }
         end = sequence.end;
-        push(&mut rows, Row { address: end, file: 0, line: 0, is_statement: false });
+        push(&mut rows, sequence, |address| program.function(address).is_some_and(|of| of.range.start == address));
     }
     Ok(rows)
 }
 
-/// Adds a row, if it has new information. Consecutive instructions of one line are one row, and instructions that the
-/// compiler attributes to no line count to the line before. Of several rows with one address, the last is right.
-fn push_known(rows: &mut Vec<Row>, row: Row) {
-    if row.line > 0 {
-        push(rows, row);
-    }
-}
-
-fn push(rows: &mut Vec<Row>, row: Row) {
-    if rows.last().is_some_and(|last| last.address == row.address) {
-        rows.pop();
-    }
-    if rows.last().is_none_or(|last| (last.file, last.line) != (row.file, row.line)) {
-        rows.push(row);
+/// Adds the rows of a sequence, and a row without a line for its end. Consecutive instructions of one line are one row,
+/// and instructions that the compiler attributes to no line count to the line before. Of several rows with one address,
+/// the last is right. A function has rows of its own: `is_function` returns whether one begins at an address.
+fn push(rows: &mut Vec<Row>, sequence: Sequence, is_function: impl Fn(u64) -> bool) {
+    let end = Row { address: sequence.end, file: 0, line: 0, is_statement: false };
+    for row in sequence.rows.into_iter().filter(|row| row.line > 0).chain([end]) {
+        rows.pop_if(|last| last.address == row.address);
+        let is_new = |last: &Row| (last.file, last.line) != (row.file, row.line);
+        if rows.last().is_none_or(is_new) || row.line > 0 && is_function(row.address) {
+            rows.push(row);
+        }
     }
 }
 
@@ -176,7 +170,7 @@ fn plain(path: &str, workspace: &str) -> String {
 mod tests {
     use kprobes_types::Row;
 
-    use super::{plain, push};
+    use super::{Sequence, plain, push};
 
     #[test]
     fn paths_are_those_of_source() {
@@ -201,7 +195,20 @@ mod tests {
         let mut rows = Vec::new();
         let all =
             [row(0, 1, true), row(4, 1, true), row(8, 2, true), row(8, 3, true), row(12, 3, true), row(16, 1, true)];
-        all.into_iter().for_each(|row| push(&mut rows, row));
-        assert_eq!(rows, [row(0, 1, true), row(8, 3, true), row(16, 1, true)]);
+        push(&mut rows, Sequence { rows: all.to_vec(), end: 20 }, |address| address == 0);
+        assert_eq!(rows, [row(0, 1, true), row(8, 3, true), row(16, 1, true), row(20, 0, false)]);
+    }
+
+    #[test]
+    fn adjacent_functions_have_rows_of_their_own() {
+        let row = |address, line| Row { address, file: 0, line, is_statement: true };
+        let end = |address| Row { address, file: 0, line: 0, is_statement: false };
+        let is_function = |address| address % 8 == 0;
+        let mut rows = Vec::new();
+        push(&mut rows, Sequence { rows: vec![row(0, 1), row(4, 1)], end: 8 }, is_function);
+        push(&mut rows, Sequence { rows: vec![row(8, 2), row(8, 1), row(12, 0)], end: 16 }, is_function);
+        assert_eq!(rows, [row(0, 1), row(8, 1), end(16)], "copies of one line, one after the other");
+        push(&mut rows, Sequence { rows: vec![row(16, 1), row(24, 1), row(28, 1)], end: 32 }, is_function);
+        assert_eq!(rows, [row(0, 1), row(8, 1), row(16, 1), row(24, 1), end(32)], "two functions in one sequence");
     }
 }
