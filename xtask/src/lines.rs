@@ -1,4 +1,4 @@
-//! Shows the source lines of a function, the addresses of their instructions, and the text of the source.
+//! Shows the source lines of a function, the addresses of the instructions that begin them, and the text of the source.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -72,26 +72,32 @@ pub fn lines(options: &Options) -> Result<()> {
 }
 
 impl Source {
-    /// Returns the functions that `name` means: those with this name, otherwise those with this plain path.
+    /// Returns the functions that `name` means, as the console does: those with this name, otherwise those with this plain
+    /// path, and with a number, those that have it among the functions with their name. Each address is there once.
     fn meant(&self, name: &str) -> Result<Vec<&Function>> {
-        let (path, number) = numbered(name);
+        let (path, wanted) = numbered(name);
         let plain = |function: &Function| plain_path(&function.name).unwrap_or_default();
         let mut found: Vec<&Function> = self.functions.iter().filter(|function| function.name == path).collect();
         if found.is_empty() {
             found = self.functions.iter().filter(|function| plain(function) == path).collect();
         }
-        if let Some(number) = number {
-            found = found.into_iter().skip(number - 1).take(1).collect();
-        }
+        found.dedup_by_key(|function| function.range.start);
+        found.retain(|function| wanted.is_none_or(|wanted| self.number(function) == wanted));
         if !found.is_empty() {
             return Ok(found);
         }
         let known = self.functions.iter().map(|function| (function.name.as_str(), plain(function).into()));
-        match nearest_path(path, known) {
+        match nearest_path(name, known) {
             Some(meant) => bail!("no function has the name {name}; did you mean `{meant}`?"),
             None if name.contains(['*', '?']) => bail!("this lists the lines of one function, without `*` and `?`"),
             None => bail!("no function has the name {name}"),
         }
+    }
+
+    /// Returns the number of a function among those with its name, in the order of their addresses, from 1.
+    fn number(&self, function: &Function) -> usize {
+        let same = self.functions.iter().filter(|other| other.name == function.name);
+        1 + same.filter(|other| other.range.start < function.range.start).count()
     }
 }
 
@@ -108,7 +114,8 @@ impl fmt::Display for Listing<'_> {
         writeln!(out, "{name} at {:#x}, {} bytes:", range.start, range.end - range.start)?;
         // The addresses of each line of each file.
         let mut files: BTreeMap<u32, BTreeMap<u32, Vec<u64>>> = BTreeMap::new();
-        for row in self.source.rows.iter().filter(|row| range.contains(&row.address) && row.line > 0) {
+        let begins_line = |row: &&Row| range.contains(&row.address) && row.line > 0 && row.is_statement;
+        for row in self.source.rows.iter().filter(begins_line) {
             files.entry(row.file).or_default().entry(row.line).or_default().push(row.address);
         }
         // All lines of the function itself, first.
@@ -182,13 +189,16 @@ mod tests {
             functions: vec![
                 function("blk::read::<u8>", 0x1000, Some(Declaration { file: 1, line: 2, more: 2 })),
                 function("blk::read::<u16>", 0x2000, None),
+                function("blk::read::<i16>", 0x2000, None),
+                function("blk::read::<u16>", 0x3000, None),
             ],
             rows: vec![
                 row(0x1000, 1, 2),
                 row(0x1004, 0, 1),
                 row(0x1008, 1, 4),
                 row(0x100c, 1, 2),
-                row(0x1010, 0, 0),
+                Row { is_statement: false, ..row(0x1010, 1, 3) },
+                row(0x1014, 0, 0),
                 row(0x2000, 1, 2),
             ],
             files: vec![file("lib.rs"), file("blk.rs")],
@@ -229,9 +239,11 @@ blk.rs
             let found = source.meant(name).map_err(|error| error.to_string());
             found.map(|found| found.iter().map(|function| function.range.start).collect::<Vec<_>>())
         };
-        assert_eq!(meant("blk::read::<u16>"), Ok(vec![0x2000]));
-        assert_eq!(meant("blk::read"), Ok(vec![0x1000, 0x2000]));
-        assert_eq!(meant("blk::read#2"), Ok(vec![0x2000]));
+        assert_eq!(meant("blk::read::<u16>"), Ok(vec![0x2000, 0x3000]));
+        assert_eq!(meant("blk::read"), Ok(vec![0x1000, 0x2000, 0x3000]), "one function has two names");
+        assert_eq!(meant("blk::read::<u16>#2"), Ok(vec![0x3000]));
+        assert_eq!(meant("blk::read#2"), Ok(vec![0x3000]), "the second of its name, and not the second copy");
+        assert_eq!(meant("blk::read#3"), Err("no function has the name blk::read#3".into()));
         let nearest = "no function has the name blk::reed; did you mean `blk::read::<u8>`?";
         assert_eq!(meant("blk::reed"), Err(nearest.into()));
         assert_eq!(meant("nothing"), Err("no function has the name nothing".into()));
