@@ -117,6 +117,8 @@ pub enum LineError<'a> {
         /// The last line that instructions of the function come from, counted from its declaration.
         last: u32,
     },
+    /// No instruction of the function begins a line of the function itself.
+    NoLineOfFunction,
 }
 
 impl core::fmt::Display for LineError<'_> {
@@ -142,6 +144,7 @@ impl core::fmt::Display for LineError<'_> {
                     "no instruction of the function comes from this line or a later one; its last line is {last}"
                 )
             }
+            Self::NoLineOfFunction => out.write_str("no instruction of the function begins a line of its own source"),
         }
     }
 }
@@ -299,7 +302,8 @@ impl<'a> Lines<'a> {
         let rows = move || lines.within(within.clone()).filter(|row| row.is_statement);
         let counts = rows().filter_map(move |row| count(&row));
         let found = counts.clone().filter(|&count| count >= wanted).min();
-        let found = found.ok_or(LineError::AfterFunction { last: counts.max().unwrap_or(0) })?;
+        let none = || counts.max().map_or(LineError::NoLineOfFunction, |last| LineError::AfterFunction { last });
+        let found = found.ok_or_else(none)?;
         Ok((found, rows().filter(move |row| count(row) == Some(found)).map(|row| row.address)))
     }
 

@@ -224,7 +224,7 @@ fn lines_of_a_function_are_counted_from_its_declaration() {
     assert_eq!(of(DECLARATION, 0x1100..0x1290, 200), Ok((200, vec![0x1100])));
     assert_eq!(of(DECLARATION, 0x1100..0x1290, 189), Ok((194, vec![0x110c])), "the next line that has one");
     assert_eq!(of(DECLARATION, 0x1104..0x1290, 195), Err(LineError::AfterFunction { last: 194 }));
-    assert_eq!(of(DECLARATION, 0x1104..0x110c, 0), Err(LineError::AfterFunction { last: 0 }));
+    assert_eq!(of(DECLARATION, 0x1104..0x110c, 0), Err(LineError::NoLineOfFunction));
     let short = Declaration { more: 50, ..DECLARATION };
     assert_eq!(of(short, 0x1100..0x1290, 51), Err(LineError::AfterFunction { last: 50 }), "other lines of the file");
     let twice = Declaration { file: 0, line: 5, more: 2 };
