@@ -92,7 +92,7 @@ pub(super) struct Places {
     pub inlined: Vec<(u64, String)>,
     /// The number of copies that are not probed, because no instruction marks their entry or exit.
     pub untold: usize,
-    /// Sentences about lines without instructions, for which others are probed.
+    /// Sentences about lines without instructions in a function: another line is probed there, or none.
     pub moved: Vec<String>,
     /// The memory to be watched.
     pub watched: Vec<Watched>,
@@ -248,15 +248,19 @@ impl Places {
                 }
             }
             Probe::FunctionLine { function, line } => {
-                let mut problem = None;
+                let mut failed = Vec::new();
                 for function in symbol::functions(function) {
                     match source_lines::places_in(&function, *line) {
                         Ok((found, places)) => self.push_lines(clause, &function, *line, found, places, &wants)?,
-                        Err(why) => problem = problem.or(Some(why)),
+                        Err(why) => fallible::push(&mut failed, (symbol::path(&function)?, why))?,
                     }
                 }
-                if let Some(why) = problem.filter(|_| self.places.len() == before) {
+                if let Some(&(_, why)) = failed.first().filter(|_| self.places.len() == before) {
                     return Err(probe.span.error(Problem::Line { why }));
+                }
+                for (path, why) in failed {
+                    let warning = format_args!("kprobe:{path}:{line}: {why}");
+                    fallible::push(&mut self.moved, fallible::format(warning)?)?;
                 }
             }
             Probe::Watch { symbol, offset, length, loads, stores } => {
