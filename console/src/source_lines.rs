@@ -54,6 +54,11 @@ pub fn at(address: usize) -> Option<Line<'static>> {
     table().ok()?.at(address as u64)
 }
 
+/// Checks the table, if that has not been done. [`for_report`] returns at once after that.
+pub fn check() {
+    _ = types::table();
+}
+
 /// Returns the table for the report of a fault, without waiting for a lock. Checks the table if that has not been done.
 #[must_use]
 pub fn for_report() -> Option<Lines<'static>> {

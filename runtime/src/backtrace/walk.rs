@@ -1,5 +1,6 @@
 //! The walk along the frame records, on the target.
 
+use core::cell::LazyCell;
 use core::fmt;
 use core::ops::Range;
 
@@ -161,8 +162,9 @@ struct WithLines<'a>(&'a Backtrace);
 
 impl fmt::Display for WithLines<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let lines = source_lines::for_report();
-        self.0.write(f, |address| lines?.at(address as u64))
+        // The first function is out before the table is checked, in case that the check faults.
+        let lines = LazyCell::new(source_lines::for_report);
+        self.0.write(f, |address| (*lines)?.at(address as u64))
     }
 }
 

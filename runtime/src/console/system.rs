@@ -3,6 +3,7 @@
 use kprobes_console::input;
 use kprobes_console::nearest::nearest;
 use kprobes_console::session::Session;
+use kprobes_console::source_lines;
 use kprobes_console::words::{Failure, Words, joined};
 
 use crate::device_tree::Start;
@@ -96,6 +97,10 @@ pub(super) fn backtrace(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
     let task = named.next().ok_or_else(|| wanted.failure("no task has this number or name; `tasks` lists them"))?;
     if named.next().is_some() {
         return Err(wanted.failure("several tasks have this name; give the number of one of them"));
+    }
+    if has_lines {
+        // Other CPUs wait for the UART while a backtrace is printed, so the table is checked before.
+        source_lines::check();
     }
     let functions = trace::of_task(task.id).map_err(|error| wanted.failure(error))?;
     println!("task {} ({}), {}:", task.id, task.name, task.state);
