@@ -101,7 +101,7 @@ pub static CASES: &[Case] = &[
     hit("kprobe.simulated.bl", target::bl, Mode::Simulated, one),
     hit("kprobe.simulated.blr", target::blr, Mode::Simulated, one),
     hit("kprobe.simulated.ret", target::ret, Mode::Simulated, one),
-    hit("kretprobe.result", target::add, Mode::Optimized, |at, mode| {
+    hit("kretprobe.result", target::add, Mode::Lean, |at, mode| {
         armed([Kretprobe::at(at).result(see_result).at_most(mode).register()])
     }),
     hit("kretprobe.optimized", target::add, Mode::Optimized, |at, mode| armed([return_probe(at, mode).register()])),
