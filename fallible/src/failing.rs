@@ -1,4 +1,4 @@
-//! A heap for tests: the number of allocations of each thread can be limited, and its bytes are counted.
+//! A heap for tests: the number and the size of each thread's allocations can be limited, and its bytes are counted.
 //!
 //! ```no_run
 //! #[global_allocator]
@@ -10,13 +10,15 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr;
 
-/// The system's heap, with a limit for each thread.
+/// The system's heap, with limits for each thread.
 #[derive(Debug)]
 pub struct Heap;
 
 std::thread_local! {
     /// The number of allocations of this thread that will still succeed.
     static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// The size of the largest allocation of this thread that succeeds, in bytes.
+    static LARGEST: Cell<usize> = const { Cell::new(usize::MAX) };
     /// Bytes that this thread has allocated, minus those that it has freed.
     static ALLOCATED: Cell<isize> = const { Cell::new(0) };
 }
@@ -25,6 +27,9 @@ std::thread_local! {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(left) = LEFT.get().checked_sub(1) else { return ptr::null_mut() };
+        if layout.size() > LARGEST.get() {
+            return ptr::null_mut();
+        }
         LEFT.set(left);
         // SAFETY: the caller guarantees that the size of the layout is not zero, as `GlobalAlloc` demands.
         let memory = unsafe { System.alloc(layout) };
@@ -42,19 +47,29 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// Restores a limit when it is dropped, also if a test panics: a panic needs memory for its message.
-struct Limit(usize);
+/// Restores the limits when it is dropped, also if a test panics: a panic needs memory for its message.
+struct Limits {
+    left: usize,
+    largest: usize,
+}
 
-impl Drop for Limit {
+impl Drop for Limits {
     fn drop(&mut self) {
-        LEFT.set(self.0);
+        LEFT.set(self.left);
+        LARGEST.set(self.largest);
     }
 }
 
 /// Runs `action`, in which the first `allocations` allocations succeed and all others fail. May be nested: the
 /// allocations of the inner `action` do not count for the outer one.
 pub fn with_memory<T>(allocations: usize, action: impl FnOnce() -> T) -> T {
-    let _limit = Limit(LEFT.replace(allocations));
+    let _limits = Limits { left: LEFT.replace(allocations), largest: LARGEST.get() };
+    action()
+}
+
+/// Runs `action`, in which all allocations of more than `bytes` bytes fail, as those of a heap do that is in pieces.
+pub fn with_pieces<T>(bytes: usize, action: impl FnOnce() -> T) -> T {
+    let _limits = Limits { left: LEFT.get(), largest: LARGEST.replace(bytes) };
     action()
 }
 

@@ -413,11 +413,16 @@ impl Registry {
                 }
             }
         }
+        let mut has_waited = true;
         for address in addresses {
             if self.is_pending(address) {
-                change::reduce(self, address);
+                has_waited &= change::reduce(self, address);
                 self.lead_sites(&[address]);
             }
+        }
+        if !has_waited {
+            // A call may have been followed before: its handler must not be running any more when this returns.
+            change::wait_for_cpus();
         }
     }
 

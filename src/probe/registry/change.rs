@@ -42,16 +42,49 @@ struct Staged {
     replaced: *mut Point,
 }
 
-/// Makes the changes to the probes at `addresses`, which are sorted and distinct, take effect. Returns the first
-/// address for which there was no memory: nothing has changed there, and the change is pending.
+/// The smallest group of changes that take effect together.
+const LEAST: usize = 64;
+
+/// What the changes of one group need: the points, and the words of the text.
+type Room = (Vec<Staged>, Vec<Word>);
+
+/// Makes the changes to the probes at `addresses`, which are sorted and distinct, take effect: together, or in smaller
+/// groups where there is no memory for lists of all. Returns the first address for which there was no memory: nothing
+/// has changed there, and the change is pending.
 pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Option<usize> {
+    let mut failed = None;
+    let mut size = addresses.len();
+    let mut rest = addresses;
+    loop {
+        let room = room(&mut registry.occupied, size);
+        if room.is_none() && size > LEAST {
+            size = size.div_ceil(2);
+            continue;
+        }
+        let (group, others) = rest.split_at(size.min(rest.len()));
+        failed = failed.or(apply_group(registry, group, room));
+        rest = others;
+        if rest.is_empty() {
+            return failed;
+        }
+    }
+}
+
+/// Returns room for a group of `size` changes, each of which may free one more cell; `None` if there is no memory.
+fn room(occupied: &mut Vec<Used>, size: usize) -> Option<Room> {
     let (mut staged, mut words) = (Vec::new(), Vec::new());
-    let has_room = staged.try_reserve_exact(addresses.len()).is_ok()
-        && words.try_reserve_exact(addresses.len()).is_ok()
-        && fallible::reserve(&mut registry.occupied, addresses.len()).is_ok();
+    staged.try_reserve_exact(size).and_then(|()| words.try_reserve_exact(size)).ok()?;
+    fallible::reserve(occupied, size).ok()?;
+    Some((staged, words))
+}
+
+/// As [`apply`], for one group, with room for it unless there is no memory.
+fn apply_group(registry: &mut Registry, group: &[usize], room: Option<Room>) -> Option<usize> {
+    let has_room = room.is_some();
+    let (mut staged, mut words) = room.unwrap_or_default();
     let mut failed = None;
     let mut cells = mem::take(&mut registry.occupied);
-    for &address in addresses {
+    for &address in group {
         let Some(entry) = registry.entries.get_mut(address) else { continue };
         let point = if has_room { entry.stage(&mut registry.arena, &mut registry.points, &mut cells) } else { None };
         entry.is_pending = point.is_none();
@@ -83,14 +116,11 @@ pub(super) fn disarm<'a>(_: &mut Registry, probes: impl ExactSizeIterator<Item =
 }
 
 /// Makes a change at `address` take effect that only disables or removes probes. Needs no memory: if some probes are
-/// left, the point is replaced in place.
-pub(super) fn reduce(registry: &mut Registry, address: usize) {
-    let Some(entry) = registry.entries.get_mut(address) else { return };
+/// left, the point is replaced in place. Returns whether every CPU has been held since; not if nothing was armed.
+pub(super) fn reduce(registry: &mut Registry, address: usize) -> bool {
+    let Some(entry) = registry.entries.get_mut(address) else { return false };
     entry.is_pending = false;
-    let Some(place) = NonNull::new(entry.page.point(address).load(Relaxed)) else {
-        // A call may have been followed before: its handler must not be running any more when this returns.
-        return text::patch::<Used>(&[], &mut []);
-    };
+    let Some(place) = NonNull::new(entry.page.point(address).load(Relaxed)) else { return false };
     // SAFETY: `stage` made the point, and only the holder of the registry's lock frees it, or changes it below.
     let has_several = !unsafe { place.as_ref() }.several.is_empty();
     entry.leave_front();
@@ -99,7 +129,8 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) {
         // SAFETY: the other CPUs are held outside the hit path, this CPU is outside it as well, and nothing interrupts
         // it. `point` has no watchers in `several`, and is not dropped.
         let mut install = || unsafe { point.install_at(place) };
-        return platform::hold_cpus(&mut || interrupts::with_masked(&mut install));
+        platform::hold_cpus(&mut || interrupts::with_masked(&mut install));
+        return true;
     }
     let cell = entry.cell();
     entry.execution = None;
@@ -113,6 +144,12 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) {
     cells.extend(cell);
     carry_out(registry, &mut [staged], word.as_slice(), &mut cells);
     registry.keep(cells);
+    true
+}
+
+/// Holds every CPU once outside the hit path.
+pub(super) fn wait_for_cpus() {
+    text::patch::<Used>(&[], &mut []);
 }
 
 /// Publishes the staged points, writes `words` to the text, and frees the points that were replaced. Marks the `cells`

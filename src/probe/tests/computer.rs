@@ -46,6 +46,9 @@ pub static TOO_LONG: AtomicUsize = AtomicUsize::new(0);
 /// The pcs at which other tasks have been interrupted.
 pub static INTERRUPTED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
+/// How often every CPU has been held.
+pub static HOLDS: AtomicUsize = AtomicUsize::new(0);
+
 #[cfg(loom)]
 kprobes_models::loom::lazy_static! {
     static ref MASKED: kprobes_models::loom::sync::Mutex<()> = kprobes_models::loom::sync::Mutex::new(());
@@ -114,6 +117,7 @@ unsafe impl Platform for Host {
         TAKEN.fetch_update(Relaxed, Relaxed, take).ok().map(|taken| Self::text().end + taken)
     }
     fn hold_cpus(action: &mut dyn FnMut()) {
+        HOLDS.fetch_add(1, Relaxed);
         #[cfg(loom)]
         let _held = mask();
         action();

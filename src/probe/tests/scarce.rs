@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use fallible::failing::{Heap, each_allocation, with_memory};
+use fallible::failing::{Heap, each_allocation, with_memory, with_pieces};
 
 use super::*;
-use computer::EXHAUSTED;
+use computer::{EXHAUSTED, HOLDS};
 
 /// Probes that take all slots. There is no memory for more slots while this exists.
 struct Exhausted(Vec<Kprobe>);
@@ -164,6 +164,39 @@ fn probes_are_armed_together_or_not_at_all() {
     exhausted.0.pop();
     enable().unwrap();
     assert_eq!((computer.call(function, 0), SEEN.load(Relaxed)), (3, 1));
+}
+
+/// The heap has pieces for lists of some probes, and none for a list of all.
+#[test]
+#[cfg_attr(miri, ignore = "it registers 500 probes")]
+fn many_probes_are_armed_in_groups_where_memory_is_in_pieces() {
+    let mut computer = computer();
+    let before = (memory().points, memory().slots, memory().stubs);
+    // Simulated, so that no memory for code is taken that other tests would find free.
+    let mut words = [NOP; FUNCTION];
+    words[FUNCTION - 1] = RET;
+    let functions: Vec<_> = (0..50).map(|number| computer.function(number, &words)).collect();
+    let addresses = functions.iter().flat_map(|function| (0..FUNCTION - 1).map(move |index| function + 4 * index));
+    let disabled = addresses.map(|address| Kprobe::at(address).at_most(Mode::Boosted).disabled());
+    let outcomes = Kprobe::register_all(disabled).unwrap();
+    let probes: Vec<Kprobe> = outcomes.into_iter().map(Result::unwrap).collect();
+    assert!(probes.len() > 400);
+    // Fills the pools, of which one piece is larger.
+    let set = |enabled| Registration::set_all_enabled(probes.iter().map(|probe| &**probe), enabled);
+    let holds = || HOLDS.load(Relaxed);
+    set(true).unwrap();
+    set(false).unwrap();
+    let refused = holds();
+    let lists = probes.len() * size_of::<usize>();
+    assert!(matches!(with_pieces(lists, || with_memory(4, || set(true))), Err(ProbeError::OutOfMemory { .. })));
+    assert!(holds() - refused < 20, "every CPU is held {} times where nothing changes", holds() - refused);
+    with_pieces(lists, || set(true)).unwrap();
+    for &function in &functions {
+        computer.call(function, 1);
+    }
+    assert!(probes.iter().all(|probe| probe.hits() == 1));
+    drop(probes);
+    assert_eq!((memory().points, memory().slots, memory().stubs), before);
 }
 
 /// Checked for every allocation at which memory may run out.
