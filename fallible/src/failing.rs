@@ -1,4 +1,4 @@
-//! A heap for tests: the number and the size of each thread's allocations can be limited, and its bytes are counted.
+//! A heap for tests: the number and the bytes of each thread's allocations can be limited, and its bytes are counted.
 //!
 //! ```no_run
 //! #[global_allocator]
@@ -17,8 +17,8 @@ pub struct Heap;
 std::thread_local! {
     /// The number of allocations of this thread that will still succeed.
     static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// The size of the largest allocation of this thread that succeeds, in bytes.
-    static LARGEST: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// The number of bytes that this thread may have allocated, minus those that it has freed.
+    static MOST: Cell<isize> = const { Cell::new(isize::MAX) };
     /// Bytes that this thread has allocated, minus those that it has freed.
     static ALLOCATED: Cell<isize> = const { Cell::new(0) };
 }
@@ -27,7 +27,7 @@ std::thread_local! {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(left) = LEFT.get().checked_sub(1) else { return ptr::null_mut() };
-        if layout.size() > LARGEST.get() {
+        if ALLOCATED.get().saturating_add_unsigned(layout.size()) > MOST.get() {
             return ptr::null_mut();
         }
         LEFT.set(left);
@@ -50,26 +50,27 @@ unsafe impl GlobalAlloc for Heap {
 /// Restores the limits when it is dropped, also if a test panics: a panic needs memory for its message.
 struct Limits {
     left: usize,
-    largest: usize,
+    most: isize,
 }
 
 impl Drop for Limits {
     fn drop(&mut self) {
         LEFT.set(self.left);
-        LARGEST.set(self.largest);
+        MOST.set(self.most);
     }
 }
 
 /// Runs `action`, in which the first `allocations` allocations succeed and all others fail. May be nested: the
 /// allocations of the inner `action` do not count for the outer one.
 pub fn with_memory<T>(allocations: usize, action: impl FnOnce() -> T) -> T {
-    let _limits = Limits { left: LEFT.replace(allocations), largest: LARGEST.get() };
+    let _limits = Limits { left: LEFT.replace(allocations), most: MOST.get() };
     action()
 }
 
-/// Runs `action`, in which all allocations of more than `bytes` bytes fail, as those of a heap do that is in pieces.
-pub fn with_pieces<T>(bytes: usize, action: impl FnOnce() -> T) -> T {
-    let _limits = Limits { left: LEFT.get(), largest: LARGEST.replace(bytes) };
+/// Runs `action`, in which an allocation fails if this thread would then have more than `bytes` bytes more than now.
+pub fn with_bytes<T>(bytes: usize, action: impl FnOnce() -> T) -> T {
+    let most = ALLOCATED.get().saturating_add_unsigned(bytes);
+    let _limits = Limits { left: LEFT.get(), most: MOST.replace(most) };
     action()
 }
 

@@ -42,54 +42,70 @@ struct Staged {
     replaced: *mut Point,
 }
 
-/// The smallest group of changes that take effect together.
+/// A change without memory is made in groups that get smaller, down to this size. Then what there is no memory for is left
+/// out.
 const LEAST: usize = 64;
 
-/// What the changes of one group need: the points, and the words of the text.
-type Room = (Vec<Staged>, Vec<Word>);
+/// Lists for the changes of one group: the points, and the words of the text.
+type Lists = (Vec<Staged>, Vec<Word>);
 
 /// Makes the changes to the probes at `addresses`, which are sorted and distinct, take effect: together, or in smaller
-/// groups where there is no memory for lists of all. Returns the first address for which there was no memory: nothing
-/// has changed there, and the change is pending.
+/// groups if there is no memory for lists of all, or for points beside these lists. Returns the first address for which
+/// there was no memory: nothing has changed there, and the change is pending.
 pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Option<usize> {
     let mut failed = None;
-    let mut size = addresses.len();
-    let mut rest = addresses;
+    let (mut rest, mut size) = (addresses, addresses.len());
     loop {
-        let room = room(&mut registry.occupied, size);
-        if room.is_none() && size > LEAST {
-            size = size.div_ceil(2);
-            continue;
+        size = size.min(rest.len());
+        let lists = lists(&mut registry.occupied, size);
+        let is_least = size <= LEAST;
+        if lists.is_some() || is_least {
+            let done = apply_group(registry, &rest[..size], lists, is_least, &mut failed);
+            rest = &rest[done..];
+            if rest.is_empty() {
+                return failed;
+            }
+            if done == size {
+                continue;
+            }
         }
-        let (group, others) = rest.split_at(size.min(rest.len()));
-        failed = failed.or(apply_group(registry, group, room));
-        rest = others;
-        if rest.is_empty() {
-            return failed;
-        }
+        size = size.div_ceil(2);
     }
 }
 
-/// Returns room for a group of `size` changes, each of which may free one more cell; `None` if there is no memory.
-fn room(occupied: &mut Vec<Used>, size: usize) -> Option<Room> {
+/// Returns lists for a group of `size` changes, each of which may free one more cell; `None` if there is no memory.
+fn lists(occupied: &mut Vec<Used>, size: usize) -> Option<Lists> {
     let (mut staged, mut words) = (Vec::new(), Vec::new());
     staged.try_reserve_exact(size).and_then(|()| words.try_reserve_exact(size)).ok()?;
     fallible::reserve(occupied, size).ok()?;
     Some((staged, words))
 }
 
-/// As [`apply`], for one group, with room for it unless there is no memory.
-fn apply_group(registry: &mut Registry, group: &[usize], room: Option<Room>) -> Option<usize> {
-    let has_room = room.is_some();
-    let (mut staged, mut words) = room.unwrap_or_default();
-    let mut failed = None;
+/// As [`apply`], for one group, with `lists` unless there is no memory. If there is no memory for a change, it ends before
+/// it, or goes on with the others if `is_least` is set; the address is stored in `failed` if that is `None`. Returns how
+/// many changes it has been through.
+fn apply_group(
+    registry: &mut Registry,
+    group: &[usize],
+    lists: Option<Lists>,
+    is_least: bool,
+    failed: &mut Option<usize>,
+) -> usize {
+    let has_lists = lists.is_some();
+    let (mut staged, mut words) = lists.unwrap_or_default();
     let mut cells = mem::take(&mut registry.occupied);
+    let mut done = 0;
     for &address in group {
+        done += 1;
         let Some(entry) = registry.entries.get_mut(address) else { continue };
-        let point = if has_room { entry.stage(&mut registry.arena, &mut registry.points, &mut cells) } else { None };
+        let point = if has_lists { entry.stage(&mut registry.arena, &mut registry.points, &mut cells) } else { None };
         entry.is_pending = point.is_none();
         let Some(point) = point else {
-            failed = failed.or(Some(address));
+            if !is_least {
+                done -= 1;
+                break;
+            }
+            *failed = failed.or(Some(address));
             continue;
         };
         if let Some(word) = entry.change_of_text() {
@@ -97,9 +113,11 @@ fn apply_group(registry: &mut Registry, group: &[usize], room: Option<Room>) -> 
         }
         staged.push(entry.staged(point));
     }
-    carry_out(registry, &mut staged, &words, &mut cells);
+    if !staged.is_empty() || !cells.is_empty() {
+        carry_out(registry, &mut staged, &words, &mut cells);
+    }
     registry.keep(cells);
-    failed
+    done
 }
 
 /// Disables `probes`, and restores the instructions at which no other probe is enabled. This comes first, because the
