@@ -277,7 +277,8 @@ fn line(machine: &Machine) -> Result<Outcome> {
         let port = cable.port.to_string_lossy().into_owned();
         let mut command = own(&[name, "--attach", "--serial", &port, "--timeout", PATIENCE, "-c", WORKLOAD])?;
         let mut child = Process(command.args(arguments).spawn()?);
-        let output = child.0.stdout.take().context("there is no standard output")?;
+        // Open until the command has ended, which would otherwise end for want of a reader.
+        let mut output = BufReader::new(child.0.stdout.take().context("there is no standard output")?).lines();
         if name == "top" {
             // It prints nothing. Its program is longer than this.
             while cable.sent() < before + 500 && child.0.try_wait()?.is_none() {
@@ -285,7 +286,7 @@ fn line(machine: &Machine) -> Result<Outcome> {
                 thread::sleep(TURN);
             }
         } else {
-            let turns = BufReader::new(output).lines().map_while(Result::ok).filter(|line| line == "turn").take(5);
+            let turns = output.by_ref().map_while(Result::ok).filter(|line| line == "turn").take(5);
             ensure!(turns.count() == 5, "{name} ends early");
         }
         drop(cable);
