@@ -206,14 +206,15 @@ impl<'a> SymbolTable<'a> {
     /// Returns the function that contains `address`. Of several names for one function, this is the first in ascending
     /// order.
     pub fn lookup(&self, address: u64) -> Option<Symbol<'a>> {
-        self.functions.symbol(self.functions.entries.get(self.functions.containing(address, &mut 0)?.0)?)
+        self.functions.symbol(self.functions.containing(address, &mut 0)?)
     }
 
     /// Returns the virtual addresses of the function that [`lookup`](Self::lookup) finds for `address`. This is faster
     /// than `lookup`, because the name is not read. `near` is a hint, and is updated: successive calls with nearby
     /// addresses need no search. Any initial value is allowed.
+    #[inline]
     pub fn range(&self, address: u64, near: &mut usize) -> Option<Range<u64>> {
-        let (_, offset, size) = self.functions.containing(address, near)?;
+        let [offset, size, _] = self.functions.containing(address, near)?.map(u32::from_le);
         let start = self.functions.base + u64::from(offset);
         Some(start..start + u64::from(size))
     }
@@ -346,10 +347,11 @@ impl<'a> List<'a> {
         self.symbol(self.entries.get(u32::from_le(*number) as usize)?)
     }
 
-    /// Returns the entry number, the offset and the size of the symbol that contains `address`. Of several, this is the
-    /// one that begins nearest to the address, and among equal ones the first entry. `near` is a guess of how many
-    /// symbols begin at or below the address, and is updated to that number.
-    fn containing(&self, address: u64, near: &mut usize) -> Option<(usize, u32, u32)> {
+    /// Returns the entry of the symbol that contains `address`. Of several, this is the one that begins nearest to the
+    /// address, and among equal ones the first entry. `near` is a guess of how many symbols begin at or below the
+    /// address, and is updated to that number.
+    #[inline]
+    fn containing(&self, address: u64, near: &mut usize) -> Option<&'a [Word; 3]> {
         let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
         let offset = |[offset, ..]: &[Word; 3]| u32::from_le(*offset);
         let begins = |index: usize| self.entries.get(index).is_some_and(|words| offset(words) <= wanted);
@@ -359,18 +361,12 @@ impl<'a> List<'a> {
             (true, true) if !begins(*near + 1) => *near += 1,
             _ => *near = self.entries.partition_point(|words| offset(words) <= wanted),
         }
-        let (upto, _) = self.entries.split_at_checked(*near)?;
-        let (index, last) = upto.iter().enumerate().next_back()?;
+        let (last, before) = self.entries.get(..*near)?.split_last()?;
         let start = offset(last);
-        let size = |[_, size, _]: &[Word; 3]| u32::from_le(*size);
-        let mut found = Some((index, start, size(last))).filter(|&(.., size)| wanted - start < size);
+        let contains = |[_, size, _]: &[Word; 3]| wanted - start < u32::from_le(*size);
         // Entries with the same offset: further names of the function, or functions without instructions.
-        for (index, words) in upto.iter().enumerate().rev().skip(1).take_while(|(_, words)| offset(words) == start) {
-            if wanted - start < size(words) {
-                found = Some((index, start, size(words)));
-            }
-        }
-        found
+        let others = before.iter().rev().take_while(|words| offset(words) == start).filter(|words| contains(words));
+        others.last().or(Some(last).filter(|last| contains(last)))
     }
 
     /// Returns the symbols whose name is exactly `name`, in ascending order of address.
