@@ -82,11 +82,12 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
         let addresses = || Addresses { group, index: 0 };
         let mut fill = |alias: *mut u8| {
             for Words { address, words } in group {
+                // SAFETY: `with_writable` gave an alias for the whole page that contains the address.
+                let first = unsafe { alias.add(address & (PAGE - 1)) }.cast::<u32>();
                 for (index, word) in words.iter().enumerate() {
-                    let offset = (address & (PAGE - 1)) + 4 * index;
-                    // SAFETY: `with_writable` gave an alias for the whole page that contains the address, aligned like
-                    // the page. The store is volatile so that it is one store of the whole word.
-                    unsafe { alias.add(offset).cast::<u32>().write_volatile(word.to_le()) };
+                    // SAFETY: the words are consecutive and lie in the page of the alias, which is aligned like it. The
+                    // store is volatile so that it is one store of the whole word.
+                    unsafe { first.add(index).write_volatile(word.to_le()) };
                 }
             }
             // SAFETY: the loop above has just written the words there, so they are mapped.
