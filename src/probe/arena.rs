@@ -104,6 +104,7 @@ impl Arena {
     }
 
     /// Takes a free cell, and returns its virtual address; `None` if there is no memory.
+    #[inline]
     pub(super) fn allocate(&mut self, kind: Cell, guarded: bool) -> Option<usize> {
         match kind {
             Cell::Slot => self.slots.reserve()?,
@@ -121,6 +122,7 @@ impl Arena {
 
     /// Fills the stub at the virtual address `address` with the words that `build` puts into the array, at the next
     /// [`write`](Self::write). If `build` fails, nothing is written.
+    #[inline]
     pub(super) fn fill_stub<E>(
         &mut self,
         address: usize,
@@ -185,6 +187,7 @@ impl<const N: usize> Unwritten<N> {
     }
 
     /// Returns the words for the cell at the virtual address `address`, to be filled in.
+    #[inline]
     fn add(&mut self, address: usize) -> &mut [u32; N] {
         if self.words.len() == PIECE / (4 * N) {
             self.write_some();
@@ -192,6 +195,7 @@ impl<const N: usize> Unwritten<N> {
         &mut self.words.push_mut(Words { address, words: [0; N] }).words
     }
 
+    #[inline]
     fn fill<T, E>(&mut self, address: usize, build: impl FnOnce(&mut [u32; N]) -> Result<T, E>) -> Result<T, E> {
         let result = build(self.add(address));
         if result.is_err() {
@@ -229,17 +233,25 @@ impl Cells {
         Self { kind, guarded, free: Vec::new(), total: 0 }
     }
 
+    #[inline]
     fn allocate(&mut self) -> Option<usize> {
         if self.free.is_empty() {
-            let size = self.kind.size();
-            // Reserves room for all cells, so that giving back needs no memory.
-            fallible::reserve(&mut self.free, self.total + PIECE / size).ok()?;
-            let known = origin::prepare(self.kind)?;
-            let piece = platform::allocate_executable(PIECE, self.guarded)?;
-            origin::add(known, piece..piece + PIECE);
-            self.free.extend((0..PIECE / size).rev().map(|cell| piece + cell * size));
-            self.total += PIECE / size;
+            self.grow()?;
         }
         self.free.pop()
+    }
+
+    /// Divides another piece of executable memory into free cells; `None` if there is no memory.
+    #[cold]
+    fn grow(&mut self) -> Option<()> {
+        let size = self.kind.size();
+        // Reserves room for all cells, so that giving back needs no memory.
+        fallible::reserve(&mut self.free, self.total + PIECE / size).ok()?;
+        let known = origin::prepare(self.kind)?;
+        let piece = platform::allocate_executable(PIECE, self.guarded)?;
+        origin::add(known, piece..piece + PIECE);
+        self.free.extend((0..PIECE / size).rev().map(|cell| piece + cell * size));
+        self.total += PIECE / size;
+        Some(())
     }
 }

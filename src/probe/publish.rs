@@ -15,19 +15,21 @@ use crate::platform;
 
 /// Makes room for a point at the virtual address `address`, which is in the text. Returns the page for it, which is
 /// never freed; `None` if there is no memory.
+#[inline]
 pub(super) fn prepare(address: usize) -> Option<&'static Page> {
+    TABLE.page(address).or_else(|| add_page(address))
+}
+
+/// Adds the page for the virtual address `address` to the table, which it makes if there is none; `None` if there is no
+/// memory.
+#[cold]
+fn add_page(address: usize) -> Option<&'static Page> {
     if TABLE.pages().is_empty() && !make_table() {
         return None;
     }
     let entry = TABLE.entry(address)?;
-    let page = match NonNull::new(entry.load(Ordering::Relaxed)) {
-        Some(page) => page,
-        None => {
-            let page = NonNull::from(Box::leak(make_page()?));
-            entry.store(page.as_ptr(), Ordering::Release);
-            page
-        }
-    };
+    let page = NonNull::from(Box::leak(make_page()?));
+    entry.store(page.as_ptr(), Ordering::Release);
     // SAFETY: the pointer leads to a page, and pages are never freed.
     Some(unsafe { page.as_ref() })
 }

@@ -42,7 +42,18 @@ impl Entries {
     }
 
     /// Makes room for an entry of the virtual address `address`, which is in the text; `None` if there is no memory.
+    #[inline]
     pub(super) fn reserve(&mut self, address: usize) -> Option<()> {
+        if self.word(address).is_none() {
+            self.add_page(address)?;
+        }
+        self.entries.reserve()
+    }
+
+    /// Makes the page for the virtual address `address`, and the list of pages if there is none; `None` if there is no
+    /// memory.
+    #[cold]
+    fn add_page(&mut self, address: usize) -> Option<()> {
         if self.pages.is_empty() {
             let text = platform::text();
             self.base = text.start & !((1 << PAGE_SHIFT) - 1);
@@ -51,16 +62,15 @@ impl Entries {
             self.pages.resize_with(count, || None);
         }
         let page = self.pages.get_mut(address.wrapping_sub(self.base) >> PAGE_SHIFT)?;
-        if page.is_none() {
-            let mut words = Vec::new();
-            words.try_reserve_exact(WORDS).ok()?;
-            words.resize(WORDS, None);
-            *page = words.into_boxed_slice().try_into().ok();
-        }
-        self.entries.reserve()
+        let mut words = Vec::new();
+        words.try_reserve_exact(WORDS).ok()?;
+        words.resize(WORDS, None);
+        *page = words.into_boxed_slice().try_into().ok();
+        Some(())
     }
 
     /// Returns the place for the pointer to the entry of the virtual address `address`.
+    #[inline]
     fn word(&mut self, address: usize) -> Option<&mut Option<NonNull<Entry>>> {
         let page = self.pages.get_mut(address.wrapping_sub(self.base) >> PAGE_SHIFT)?.as_mut()?;
         Some(&mut page[(address >> 2) % WORDS])
