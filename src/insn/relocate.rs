@@ -57,23 +57,36 @@ pub struct Relocation {
 /// # Errors
 ///
 /// The reason why no copy is possible.
+#[inline]
 pub fn relocate(word: u32, verdict: Verdict, relocation: &Relocation) -> Result<Code<MAX_WORDS>, NotRelocatable> {
     if relocation.guard == Guard::Guarded && is_landing_pad(word) {
         return Err(NotRelocatable::LandingPad);
     }
+    match verdict {
+        Verdict::Slot if is_multiply_accumulate(word) => relocate_unchanged([NOP, word], relocation),
+        Verdict::Slot => relocate_unchanged([word], relocation),
+        Verdict::Simulate(op) => relocate_simulated(word, op, relocation),
+        Verdict::Reject(reason) => Err(NotRelocatable::Refused(reason)),
+    }
+}
+
+/// Makes a copy of `words` that goes on to the next instruction.
+#[inline(always)]
+fn relocate_unchanged<const N: usize>(
+    words: [u32; N],
+    relocation: &Relocation,
+) -> Result<Code<MAX_WORDS>, NotRelocatable> {
     let mut code = Code::new(relocation.to);
-    let falls_through = match verdict {
-        Verdict::Slot => {
-            if is_multiply_accumulate(word) {
-                code.push(NOP);
-            }
-            code.push(word);
-            true
-        }
-        Verdict::Simulate(op) => relocate_op(word, op, relocation, &mut code)?,
-        Verdict::Reject(reason) => return Err(NotRelocatable::Refused(reason)),
-    };
-    if falls_through {
+    words.into_iter().for_each(|word| code.push(word));
+    code.branch(relocation.from.wrapping_add(4))?;
+    Ok(code)
+}
+
+/// Does what [`relocate`] does for an instruction that is otherwise simulated.
+#[inline(never)]
+fn relocate_simulated(word: u32, op: Op, relocation: &Relocation) -> Result<Code<MAX_WORDS>, NotRelocatable> {
+    let mut code = Code::new(relocation.to);
+    if relocate_op(word, op, relocation, &mut code)? {
         code.branch(relocation.from.wrapping_add(4))?;
     }
     Ok(code)
