@@ -22,8 +22,9 @@ use crate::probe::Mode;
 use crate::probe::aliasable::AliasableBox;
 use crate::probe::snippet::Inserted;
 
-/// How a probed instruction is executed. Addresses are virtual.
+/// How a probed instruction is executed. Addresses are virtual. Begins with a word, so that it is copied in words.
 #[derive(Clone, Copy, Debug)]
+#[repr(usize)]
 pub(crate) enum Execution {
     /// On the trap frame, within the exception.
     Simulated(Op),

@@ -20,8 +20,10 @@ pub(crate) const STUB: usize = 4 * WORDS;
 /// Size of a stub in words.
 pub(crate) const WORDS: usize = 16;
 
-/// What a stub saves for the handler.
+/// What a stub saves for the handler. As wide as an instruction, so that what follows it in an
+/// [`Execution`](super::point::Execution) is copied as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub(crate) enum Form {
     /// All registers, in a trap frame.
     Full,

@@ -229,39 +229,41 @@ impl Entry {
     /// Decides how the instruction is executed from now on, and makes the new point, or null if no probe is enabled. A
     /// new cell, if one is needed, is written at the end of the change. A cell that is no longer needed is added to
     /// `replaced`. Returns `None`, with nothing changed, if there is no memory.
+    #[inline]
     fn stage(&mut self, arena: &mut Arena, points: &mut Slab<Point>, replaced: &mut Vec<Used>) -> Option<*mut Point> {
         let Some(wanted) = self.fastest_mode() else {
             replaced.extend(self.cell());
             self.execution = None;
             return Some(ptr::null_mut());
         };
+        self.stage_armed(wanted, arena, points, replaced)
+    }
+
+    /// Does what [`stage`](Self::stage) does if probes are enabled, which want the mode `wanted`.
+    #[inline(never)]
+    fn stage_armed(
+        &mut self,
+        wanted: Mode,
+        arena: &mut Arena,
+        points: &mut Slab<Point>,
+        replaced: &mut Vec<Used>,
+    ) -> Option<*mut Point> {
         points.reserve()?;
         let several = self.several()?;
-        let is_of_form = match self.execution {
-            Some(Execution::Optimized { form, .. }) => form == self.form(wanted),
-            _ => true,
-        };
         // Code in front of a stub belongs to one probe, or to two.
         let front = self.first_two();
-        let is_of_probe = self.front == front;
-        let is_following = matches!(self.execution, Some(Execution::Optimized { form: Form::Follow, .. }));
-        let is_bound = wanted == Mode::Compiled || is_following;
-        let serves_all = !matches!(self.execution, Some(Execution::Optimized { before: 1.., .. }));
-        // A full stub can also serve handlers that need fewer registers.
-        let is_full = matches!(self.execution, Some(Execution::Optimized { form: Form::Full, .. }));
-        if self.execution.is_none() || self.wanted != wanted || !is_of_form || is_bound && !is_of_probe {
+        if self.execution.as_ref().is_none_or(|execution| !self.is_as_wanted(execution, wanted, front)) {
             let before = self.cell();
-            match (self.new_execution(wanted, arena), self.mode()) {
-                (Some((execution, fallback)), _) => {
+            match self.new_execution(wanted, arena) {
+                Some((execution, fallback)) => {
                     (self.execution, self.wanted, self.fallback) = (Some(execution), wanted, fallback);
                     self.front = front;
                     if let Some(cell) = before {
                         replaced.push(cell);
                     }
                 }
-                // An execution that is slower than wanted can also serve the remaining probes.
-                (None, Some(mode)) if mode <= wanted && (serves_all || is_of_probe) && (is_of_form || is_full) => {}
-                (None, _) => return None,
+                None if self.execution.as_ref().is_some_and(|execution| self.can_serve(execution, wanted, front)) => {}
+                None => return None,
             }
         }
         let has_several = !several.is_empty();
@@ -270,6 +272,33 @@ impl Entry {
         // SAFETY: the slab has returned a place for a point.
         unsafe { place.write(self.point(execution, first, several, has_several)) };
         Some(place.as_ptr())
+    }
+
+    /// Returns whether `execution`, the present one, is what the enabled probes want. `front` are their first two.
+    #[inline(never)]
+    fn is_as_wanted(&self, execution: &Execution, wanted: Mode, front: [Option<ProbeRef>; 2]) -> bool {
+        let is_following = matches!(execution, Execution::Optimized { form: Form::Follow, .. });
+        let is_bound = wanted == Mode::Compiled || is_following;
+        self.wanted == wanted && self.is_of_form(execution, wanted) && (!is_bound || self.front == front)
+    }
+
+    /// Returns whether `execution`, the present one, which may be slower than wanted, can serve the enabled probes.
+    /// `front` are their first two.
+    #[cold]
+    fn can_serve(&self, execution: &Execution, wanted: Mode, front: [Option<ProbeRef>; 2]) -> bool {
+        let serves_all = !matches!(execution, Execution::Optimized { before: 1.., .. });
+        // A full stub can also serve handlers that need fewer registers.
+        let is_full = matches!(execution, Execution::Optimized { form: Form::Full, .. });
+        let has_registers = self.is_of_form(execution, wanted) || is_full;
+        execution.mode() <= wanted && (serves_all || self.front == front) && has_registers
+    }
+
+    /// Returns whether `execution` saves what the enabled probes need in the mode `wanted`.
+    fn is_of_form(&self, execution: &Execution, wanted: Mode) -> bool {
+        match *execution {
+            Execution::Optimized { form, .. } => form == self.form(wanted),
+            _ => true,
+        }
     }
 
     /// Redirects the branch at the instruction to the stub itself, if the enabled probes are no longer those whose code
@@ -323,6 +352,7 @@ impl Entry {
     }
 
     /// Returns the first two enabled probes.
+    #[inline]
     fn first_two(&self) -> [Option<ProbeRef>; 2] {
         if let Probes::One(only) = &self.probes {
             return [Some(*only).filter(is_enabled), None];
@@ -386,9 +416,9 @@ impl Entry {
 
     /// Returns how the instruction is executed, and the first of the enabled probes, if there is one.
     #[inline(always)]
-    fn in_effect(&self, has_several: bool) -> Option<(Execution, ProbeRef)> {
+    fn in_effect(&self, has_several: bool) -> Option<(&Execution, ProbeRef)> {
         let first = if has_several { self.in_order().next() } else { self.enabled().next() };
-        Some((self.execution?, first?))
+        Some((self.execution.as_ref()?, first?))
     }
 
     /// Makes the point for the enabled probes: for `first` alone, or, if `has_several`, for the watchers in `several`,
@@ -396,7 +426,7 @@ impl Entry {
     ///
     /// Always inlined, so that the point is made in place.
     #[inline(always)]
-    fn point(&self, execution: Execution, first: ProbeRef, several: Vec<Watcher>, has_several: bool) -> Point {
+    fn point(&self, execution: &Execution, first: ProbeRef, several: Vec<Watcher>, has_several: bool) -> Point {
         let kind = &first.kind;
         let mut first = self.watcher(first);
         if has_several {
@@ -404,11 +434,11 @@ impl Entry {
         } else if let Kind::Return(_) = kind {
             first.handler = returns::function_entered;
         }
-        let (full, full_counters) = match execution {
+        let (full, full_counters) = match *execution {
             Execution::Boosted { .. } | Execution::Optimized { .. } => (first.handler, first.counters),
             Execution::Simulated(_) | Execution::Stepped { .. } => (call_earlier as _, Counters::SINK),
         };
-        let (lean, lean_counters) = match (execution, &first.probe.kind) {
+        let (lean, lean_counters) = match (*execution, &first.probe.kind) {
             (Execution::Optimized { form: Form::Lean, .. }, &Kind::Kprobe { pre: Pre::Entry(handler), .. }) => {
                 (handler, first.counters)
             }
@@ -416,7 +446,7 @@ impl Entry {
         };
         let is_post = |probe: ProbeRef| matches!(probe.kind, Kind::Kprobe { post: Some(_), .. });
         let has_post = first.post.is_some() || has_several && self.enabled().any(is_post);
-        let (shortcut, slot, operands) = match execution {
+        let (shortcut, slot, operands) = match *execution {
             Execution::Boosted { slot } => (Point::BOOSTED, slot, [0; 3]),
             Execution::Optimized { stub, form, .. } => (Point::BOOSTED, stub + 4 * form.copy(), [0; 3]),
             Execution::Simulated(operation) if !has_post => {
@@ -428,7 +458,7 @@ impl Entry {
         let returns = if let Kind::Return(_) = kind { self.only_follows() } else { None };
         // A stub has code for the entry in front of it or in its routine; a breakpoint at an entry skips the handler.
         let (shortcut, entry) = match (returns, execution) {
-            (None, _) | (_, Execution::Optimized { .. }) => (shortcut, 0),
+            (None, _) | (_, &Execution::Optimized { .. }) => (shortcut, 0),
             (Some(_), _) => (0, shortcut),
         };
         let returns = returns.map_or(ptr::null(), |probe| probe.slots());
@@ -444,7 +474,7 @@ impl Entry {
             entry,
             returns,
             operands,
-            execution,
+            execution: *execution,
             guarded,
             several,
         }
@@ -498,12 +528,13 @@ impl Entry {
 
     /// Returns the fastest mode that every enabled probe allows; `None` if no probe is enabled.
     fn fastest_mode(&self) -> Option<Mode> {
-        let mut enabled = self.enabled().map(|probe| probe.allows);
-        let first = enabled.next()?;
-        // A lean stub can call only one handler.
-        let allowed = match self.pair() {
-            Some(_) => Mode::Compiled,
-            None => enabled.map(|other| other.min(Mode::Optimized)).fold(first, Ord::min),
+        let [first, second] = self.first_two();
+        let first = first?.allows;
+        let allowed = match second {
+            None => first,
+            Some(_) if self.pair().is_some() => Mode::Compiled,
+            // A lean stub can call only one handler.
+            Some(_) => self.enabled().map(|probe| probe.allows.min(Mode::Optimized)).fold(first, Ord::min),
         };
         Some(match self.site.verdict {
             _ if allowed >= Mode::Optimized => allowed,
