@@ -24,7 +24,10 @@ use crate::{
     counted::counted,
     machine::{Start, option_value},
     remote::{Heard, Remote, Stopped, TURN},
-    trace::{self, FAILED, Outcome, ProgramOptions, REFUSED, STOPPED, catch_interrupts, check_line, is_interrupted},
+    trace::{
+        self, FAILED, Outcome, ProgramOptions, REFUSED, STOPPED, catch_interrupts, check_line, is_interrupted,
+        source::Source,
+    },
     workspace,
 };
 use format::Format;
@@ -40,6 +43,10 @@ pub struct Options {
     machine: boot::TargetOptions,
     #[command(flatten)]
     record_options: RecordOptions,
+    /// Runs this program meanwhile, or the one in this file, with its output on the standard output. `-` is standard
+    /// input. The recording ends when the program does.
+    #[arg(short, value_name = "PROGRAM|FILE")]
+    program: Option<String>,
     /// The file of the recording. FILE.pftrace is for Perfetto, any other a trace.dat as `trace-cmd` writes it. May be
     /// given several times.
     #[arg(short, value_name = "FILE", default_value = "trace.dat")]
@@ -52,10 +59,6 @@ pub struct RecordOptions {
     /// Defines an event as on the console, p:NAME PLACE ARGUMENTS, and enables it. May be given several times.
     #[arg(short, value_name = "EVENT")]
     pub event: Vec<String>,
-    /// Runs this program meanwhile, or the one in this file, with its output on the standard output. The recording ends
-    /// when it does.
-    #[arg(short, value_name = "PROGRAM|FILE")]
-    pub program: Option<String>,
     /// Runs this console command meanwhile, and ends the recording when it ends.
     #[arg(short, value_name = "COMMAND")]
     pub command: Option<String>,
@@ -107,13 +110,17 @@ pub enum Refused {
 pub fn record(options: &Options) -> Result<ExitCode> {
     // Checked before anything is built.
     options.record_options.event.iter().try_for_each(|event| check_line("the event", event))?;
-    if let Some(program) = &options.record_options.program {
-        ensure!(program != "-", "a program for a recording cannot be on the standard input");
-        if let Some(sentence) = trace::check_source(program, &options.record_options.program_options())? {
+    let program = match options.program.as_deref().map(|program| trace::read(program, &[])).transpose()? {
+        Some(Err(sentence)) => {
             eprintln!("{sentence}");
             return Ok(REFUSED.into());
         }
-    }
+        Some(Ok(source)) => {
+            options.record_options.program_options().line(&source.line)?;
+            Some(source)
+        }
+        None => None,
+    };
     options.record_options.command.iter().try_for_each(|command| check_line("the command", command))?;
     options.output.iter().try_for_each(|path| check_directory(path))?;
     let target = options.machine.target()?;
@@ -139,7 +146,7 @@ pub fn record(options: &Options) -> Result<ExitCode> {
         if let Some(settings) = &settings {
             settings.check(&options.record_options.event)?;
         }
-        let mut outcome = recorded.take(&mut remote, path.as_deref(), &options.record_options);
+        let mut outcome = recorded.take(&mut remote, path.as_deref(), &options.record_options, program.as_ref());
         if !has_stopped(&outcome) {
             if let Some(settings) = settings {
                 let restored = settings.restore(&mut remote);
@@ -236,12 +243,14 @@ impl Recorded {
         (0..self.image.len()).step_by(ALIGNMENT).find_map(|at| SymbolTable::parse(&self.image[at..]).ok())
     }
 
-    /// Records on a machine that is at its prompt. The frames come over the UART, or are in the file `channel`.
+    /// Records on a machine that is at its prompt, while `program` runs, if one is given. The frames come over the UART,
+    /// or are in the file `channel`.
     pub fn take(
         &mut self,
         remote: &mut Remote,
         channel: Option<&Path>,
         record_options: &RecordOptions,
+        program: Option<&Source>,
     ) -> Result<Option<Refused>> {
         if let Some(kib) = record_options.buffer {
             ensure!(remote.does(&format!("echo {kib} > buffer_size_kb"))?, "there is no memory for rings of {kib} KiB");
@@ -256,7 +265,7 @@ impl Recorded {
         let old = channel.and_then(|path| fs::metadata(path).ok()).map_or(0, |metadata| metadata.len());
         ensure!(remote.does("record on")?, "the machine does not record");
         self.is_begun = true;
-        let outcome = wait(remote, record_options);
+        let outcome = wait(remote, record_options, program);
         let is_ended = if has_stopped(&outcome) { Ok(false) } else { remote.does("record off") };
         let mut frames = Frames::default();
         let mut received = match channel {
@@ -366,8 +375,8 @@ impl RecordOptions {
 }
 
 /// Waits until the recording is to end.
-fn wait(remote: &mut Remote, record_options: &RecordOptions) -> Result<Option<Refused>> {
-    let RecordOptions { program, command, seconds, .. } = record_options;
+fn wait(remote: &mut Remote, record_options: &RecordOptions, program: Option<&Source>) -> Result<Option<Refused>> {
+    let RecordOptions { command, seconds, .. } = record_options;
     if let Some(program) = program {
         let options = record_options.program_options();
         // The recording does not depend on the reader of the output.

@@ -265,8 +265,8 @@ pub fn show(out: &mut dyn Write, stream: Stream, text: &str) -> Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("the output cannot be written")
 }
 
-/// Reads the program. The inner error says what is wrong with its text.
-fn read(program: &str, arguments: &[String]) -> Result<Result<Source, String>> {
+/// Reads the program, or the one in the file. The inner error says what is wrong with its text.
+pub fn read(program: &str, arguments: &[String]) -> Result<Result<Source, String>> {
     let (text, name) = match program {
         "-" => {
             let mut text = String::new();
@@ -282,14 +282,6 @@ fn read(program: &str, arguments: &[String]) -> Result<Result<Source, String>> {
     Ok(Source::new(&text, name, arguments))
 }
 
-/// Checks that the program, or the one in the file, can be read and typed. Returns what is wrong with its text.
-pub fn check_source(program: &str, program_options: &ProgramOptions) -> Result<Option<String>> {
-    match read(program, &[])? {
-        Ok(source) => program_options.line(&source.line).map(|_| None),
-        Err(sentence) => Ok(Some(sentence)),
-    }
-}
-
 /// Starts a machine, runs a program on it, and ends the machine by the line `farewell`, if there is one. The program's
 /// output goes to `out`.
 fn run(
@@ -301,7 +293,7 @@ fn run(
     out: Sink<'_>,
 ) -> Result<Outcome> {
     let mut remote = Remote::start(start, seconds)?;
-    let outcome = run_on(&mut remote, source, program_options, out)?;
+    let outcome = run_source(&mut remote, source, program_options, out)?;
     remote.leave(farewell);
     Ok(outcome)
 }
@@ -314,24 +306,16 @@ pub fn run_text(
     out: Sink<'_>,
 ) -> Result<Outcome> {
     let source = Source::new(program, None, &[]).map_err(|sentence| anyhow!(sentence))?;
-    run_on(remote, &source, program_options, out)
-}
-
-/// Runs a program, or the one in a file, with its imports.
-pub fn run_source(
-    remote: &mut Remote,
-    program: &str,
-    program_options: &ProgramOptions,
-    out: Sink<'_>,
-) -> Result<Outcome> {
-    match read(program, &[])? {
-        Ok(source) => run_on(remote, &source, program_options, out),
-        Err(sentence) => Ok(Outcome::Refused(sentence)),
-    }
+    run_source(remote, &source, program_options, out)
 }
 
 /// Runs a program on a machine that is at its prompt.
-fn run_on(remote: &mut Remote, source: &Source, program_options: &ProgramOptions, out: Sink<'_>) -> Result<Outcome> {
+pub fn run_source(
+    remote: &mut Remote,
+    source: &Source,
+    program_options: &ProgramOptions,
+    out: Sink<'_>,
+) -> Result<Outcome> {
     remote.type_line(&program_options.line(&source.line)?)?;
     let (mut outcome, mut deadline, mut is_over) = (None, None, false);
     // The console ends an unfinished line before its prompt. If the line ended with a marked text, that makes a blank

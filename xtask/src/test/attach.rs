@@ -5,7 +5,7 @@
 use std::{
     env,
     ffi::OsString,
-    fs,
+    fs::{self, File},
     io::{BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, TcpStream},
     path::{Path, PathBuf},
@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::{
     loader::cable::{Cable, Faults},
@@ -32,6 +32,7 @@ use crate::{
     serial::{self, Connection},
     setup,
     top::picture,
+    trace::source::Source,
     workspace,
 };
 
@@ -174,8 +175,10 @@ fn detached(machine: &Machine) -> Result<Outcome> {
         let settings = Settings::of(&mut remote)?;
         let mut recorded = Recorded::of(fs::read(target.image()?)?);
         let Target::Detached(found) = &target else { bail!("another machine was found") };
-        let long = RecordOptions { program: Some("BEGIN { @ = 1; } ".repeat(300)), ..RecordOptions::default() };
-        let mistaken = Recorded::default().take(&mut remote, found.frames().as_deref(), &long);
+        let long = Source::new(&"BEGIN { @ = 1; } ".repeat(300), None, &[]).map_err(|sentence| anyhow!(sentence))?;
+        let channel = found.frames();
+        let mistaken =
+            Recorded::default().take(&mut remote, channel.as_deref(), &RecordOptions::default(), Some(&long));
         refused(mistaken.map(drop), "and the console takes 4094")?;
         let options = RecordOptions {
             event: vec![EVENT.into()],
@@ -183,7 +186,7 @@ fn detached(machine: &Machine) -> Result<Outcome> {
             buffer: Some(1024),
             ..RecordOptions::default()
         };
-        let outcome = recorded.take(&mut remote, found.frames().as_deref(), &options)?;
+        let outcome = recorded.take(&mut remote, channel.as_deref(), &options, None)?;
         let events = recorded.flags().count();
         ensure!(outcome.is_none() && recorded.missing + recorded.damaged == 0, "{outcome:?}: {recorded}");
         ensure!(events == EVENTS.0 && recorded.records == events as u64, "{recorded}");
@@ -317,14 +320,16 @@ fn reach(port: &Path, seconds: u64) -> Result<()> {
     Ok(())
 }
 
-/// A program runs while events are recorded. A refused one leaves no file.
+/// A program on the standard input runs while events are recorded. A refused one leaves no file.
 fn programs(machine: &Machine) -> Result<Outcome> {
     let directory = machine.directory("programs")?;
-    let file = directory.join("trace.dat");
+    let [file, source] = ["trace.dat", "program.bt"].map(|name| directory.join(name));
     let record = |program: &str| -> Result<_> {
         let _ = fs::remove_file(&file);
-        let mut command = own(&["record", "--no-network", "-e", EVENT, "-c", EVENTS.1, "-p", program])?;
-        Ok(command.args(&machine.options).arg("--image").arg(&machine.image).arg("-o").arg(&file).output()?)
+        fs::write(&source, program)?;
+        let mut command = own(&["record", "--no-network", "-e", EVENT, "-c", EVENTS.1, "-p", "-"])?;
+        command.args(&machine.options).arg("--image").arg(&machine.image).arg("-o").arg(&file);
+        Ok(command.stdin(File::open(&source)?).output()?)
     };
     let done = record("kprobe:sha2::* { @blocks = count(); }")?;
     let [output, notes] = [&done.stdout, &done.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());

@@ -14,7 +14,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
 use super::{
@@ -115,6 +115,7 @@ fn report(machine: &Machine) -> Result<Outcome> {
         &mut remote,
         Some(&frames),
         &RecordOptions { command: Some("list".into()), ..RecordOptions::default() },
+        None,
     )?;
     ensure!(outcome.is_none() && recorded.missing + recorded.damaged + recorded.lost == 0, "{recorded}");
     recorded.write(&file)?;
@@ -177,12 +178,12 @@ fn uart(machine: &Machine) -> Result<Outcome> {
         command: Some("run sha256 100".into()),
         ..RecordOptions::default()
     };
-    let outcome = recorded.take(&mut remote, None, &record_options)?;
+    let outcome = recorded.take(&mut remote, None, &record_options, None)?;
     let events = recorded.flags().count();
     ensure!(outcome.is_none() && events == 200 && recorded.records == 200, "{outcome:?}: {recorded}");
     ensure!(recorded.missing + recorded.damaged + recorded.lost == 0, "{recorded}");
     let wrong = RecordOptions { event: vec!["p:x nowhere".into()], ..RecordOptions::default() };
-    ensure!(recorded.take(&mut remote, None, &wrong)? == Some(Refused::Event), "what is no event is recorded");
+    ensure!(recorded.take(&mut remote, None, &wrong, None)? == Some(Refused::Event), "what is no event is recorded");
     Ok(Outcome::Passed)
 }
 
@@ -207,13 +208,14 @@ fn imports(machine: &Machine) -> Result<Outcome> {
     let mut run = |file: &str| {
         let mut out = String::new();
         let command = ProgramOptions::text("run sha256 100");
-        let outcome =
-            run_source(&mut remote, &directory.join(file).to_string_lossy(), &command, &mut |stream, text| {
-                if stream == Stream::Output {
-                    out.push_str(text);
-                }
-                Ok(())
-            })?;
+        let source =
+            trace::read(&directory.join(file).to_string_lossy(), &[])?.map_err(|sentence| anyhow!(sentence))?;
+        let outcome = run_source(&mut remote, &source, &command, &mut |stream, text| {
+            if stream == Stream::Output {
+                out.push_str(text);
+            }
+            Ok(())
+        })?;
         anyhow::Ok((outcome, out))
     };
     let (outcome, output) = run("main.bt")?;
