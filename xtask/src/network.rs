@@ -44,13 +44,18 @@ pub fn is_port_taken(complaint: &str) -> bool {
     complaint.contains("host forwarding")
 }
 
+/// Finds a free port of 127.0.0.1, and holds it until the returned value is dropped.
+pub fn hold_port() -> Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")
+}
+
 /// Chooses free ports for these cards. QEMU should take them soon: another process could take them until then.
 pub fn plug(cards: &[Card]) -> Result<CardsWithPorts> {
     let mut plugged = CardsWithPorts { arguments: Vec::new(), lines: Vec::new() };
     // All ports are held at the same time, so that no two are the same.
     let mut held = Vec::new();
     let mut free = || {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")?;
+        let listener = hold_port()?;
         let address = listener.local_addr()?;
         held.push(listener);
         anyhow::Ok(address)

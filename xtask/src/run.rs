@@ -5,7 +5,6 @@ use std::{
     ffi::OsString,
     fs,
     io::{self, BufRead, BufReader, Cursor, IsTerminal, Read, Write},
-    net::{Ipv4Addr, TcpListener},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::Command,
@@ -23,6 +22,7 @@ use crate::{
     console::{Console, Event},
     conversation::{Action, Conversation, PROMPT},
     machine::{self, Output, Start, Uart},
+    network,
     remote::{EXIT_TIMEOUT, INTERRUPT_KEY, INTERRUPT_RETRY, PULSE_PERIOD, pulse_period},
 };
 
@@ -88,8 +88,7 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// Returns QEMU's arguments for a stub on a free port, and prints how to connect.
 fn with_stub(elf: Option<&Path>) -> Result<[OsString; 2]> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")?;
-    let port = listener.local_addr()?.port();
+    let port = network::hold_port()?.local_addr()?.port();
     let elf = elf.map_or_else(|| "ELF".into(), |elf| elf.display().to_string());
     eprintln!("GDB: gdb-multiarch {elf} -ex 'target remote :{port}'");
     Ok(["-gdb".into(), format!("tcp:127.0.0.1:{port}").into()])
