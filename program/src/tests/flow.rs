@@ -1,6 +1,8 @@
 //! The order in which statements run: conditions, loops, blocks, the life of variables, and settings.
 
-use std::format;
+use std::{format, vec};
+
+use kprobes_vm::code::{Builtin, Op, Operand, Register, Word};
 
 use super::machine::{Bed, Image, Task, once, printed, refused};
 
@@ -292,6 +294,19 @@ fn an_exit_has_a_status() {
             bed.hit(clause, &Task::with(&[0]));
         }
         assert_eq!(bed.store.status(), status, "{program}");
+    }
+}
+
+#[test]
+fn the_status_of_other_code_does_not_wrap() {
+    let status = Word(0);
+    let load = Op::Load { to: status, what: Builtin::Register(Register::X(0)) };
+    for (computed, expected) in [(255, 255), (256, 255), (u64::MAX, 255)] {
+        let mut bed = Bed::new("kprobe:f { }");
+        bed.program.code.routines[0].ops = vec![load, Op::Exit { status: Operand::Word(status) }];
+        bed.program.code.verify().unwrap();
+        bed.hit(0, &Task::with(&[computed]));
+        assert_eq!(bed.store.status(), expected);
     }
 }
 

@@ -280,7 +280,7 @@ pub enum Op {
     },
     /// Ends the program: from now on only clauses run that run after the end, such as `END`.
     Exit {
-        /// The exit status, below 256.
+        /// The exit status: a constant below 256, or a word, of which a greater value counts as 255.
         status: Operand,
     },
 }

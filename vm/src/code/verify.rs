@@ -162,6 +162,7 @@ impl Code {
             Op::Frames { to, stack } => none.operands(&[stack]).writes(to, 1),
             Op::Branch { left, right, .. } => none.operands(&[left, right]),
             Op::Jump { .. } | Op::Again { .. } => none,
+            Op::Exit { status: Operand::Constant(256..) } => return Err("exits with no such status"),
             Op::Exit { status } => none.operands(&[status]),
             Op::Next { place, map } => none.reads(place, 1).writes(place, 1 + key(map)?.0),
             Op::Read { bytes, .. } if !matches!(bytes, 1 | 2 | 4 | 8) => return Err("reads no such integer"),
@@ -291,5 +292,8 @@ mod tests {
         assert_eq!(flaw(&[read(3)]), Some((0, "reads no such integer")));
         let extend = Op::Extend { to: Word(0), from: Operand::Constant(0), bits: 64, signed: false };
         assert_eq!(flaw(&[extend]), Some((0, "extends no such integer")));
+        let exit = |status| Op::Exit { status: Operand::Constant(status) };
+        assert_eq!(flaw(&[exit(255)]), None);
+        assert_eq!(flaw(&[exit(256)]), Some((0, "exits with no such status")));
     }
 }

@@ -301,7 +301,10 @@ impl<'a, M: Machine> Run<'a, M> {
             Op::Emit { action, from, words } => {
                 self.lane.ring.write(action, self.machine.nanoseconds(), self.words(from, words.into()));
             }
-            Op::Exit { status } => self.store.end(self.machine.nanoseconds(), self.operand(status) as u8),
+            Op::Exit { status } => {
+                let status = u8::try_from(self.operand(status)).unwrap_or(u8::MAX);
+                self.store.end(self.machine.nanoseconds(), status);
+            }
         }
         None
     }
