@@ -20,6 +20,10 @@ use super::samples::SampledClause;
 use crate::nearest::nearest;
 use crate::{prologue, source_lines, symbol};
 
+/// The maximum number of functions of a probe for which a sentence about the line is told. A generic function may have
+/// hundreds of copies.
+const MOVED_MAX: usize = 4;
+
 /// The way to probe an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
@@ -92,7 +96,8 @@ pub(super) struct Places {
     pub inlined: Vec<(u64, String)>,
     /// The number of copies that are not probed, because no instruction marks their entry or exit.
     pub untold: usize,
-    /// Sentences about lines without instructions in a function: another line is probed there, or none.
+    /// Sentences about lines without instructions in a function: another line is probed there, or none. For a probe that
+    /// has many such functions, the last sentence tells how many more there are.
     pub moved: Vec<String>,
     /// The memory to be watched.
     pub watched: Vec<Watched>,
@@ -249,6 +254,7 @@ impl Places {
             }
             Probe::FunctionLine { function, line } => {
                 let mut failed = Vec::new();
+                let told = self.moved.len();
                 for function in symbol::functions(function) {
                     match source_lines::places_in(&function, *line) {
                         Ok((found, places)) => self.push_lines(clause, &function, *line, found, places, &wants)?,
@@ -261,6 +267,12 @@ impl Places {
                 for (path, why) in failed {
                     let warning = format_args!("kprobe:{path}:{line}: {why}");
                     fallible::push(&mut self.moved, fallible::format(warning)?)?;
+                }
+                let more = self.moved.len().saturating_sub(told + MOVED_MAX);
+                if more > 0 {
+                    self.moved.truncate(told + MOVED_MAX);
+                    let rest = format_args!("kprobe:{function}:{line}: and {more} more");
+                    fallible::push(&mut self.moved, fallible::format(rest)?)?;
                 }
             }
             Probe::Watch { symbol, offset, length, loads, stores } => {

@@ -227,13 +227,25 @@ fn imports(machine: &Machine) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Checks the output of programs as text and as JSON, and that their ends are told apart.
+/// Checks the output of programs as text and as JSON, that their ends are told apart, and that few of the copies of a
+/// function are warned of.
 fn json(remote: &mut Remote) -> Result<()> {
     const COMMAND: &str = "run sha256 100";
     const PROGRAM: &str = "BEGIN { printf(\"%s\\n\", \"it's \\\"one\\\"\"); } \
         kretprobe:runtime::workload::sha256::iterate { @[(u8)retval ? \"right\" : \"wrong\"] = count(); } \
         kprobe:sha2::sha256::compress256 { @blocks = hist(arg2); @rows = lhist(arg2, 0, 100, 1); \
         @all[func] = stats(arg2); @last = (1, \"a\"); }";
+    let mut notes = String::new();
+    let options = ProgramOptions { dry_run: true, ..ProgramOptions::default() };
+    run_text(remote, "kprobe:kprobes_fallible::collect:2 { }", &options, &mut |stream, text| {
+        if stream == Stream::Notes {
+            notes.push_str(text);
+        }
+        Ok(())
+    })?;
+    let warnings: Vec<_> = notes.lines().filter(|line| line.starts_with("warning: ")).collect();
+    let rest = warnings.last().and_then(|line| line.strip_prefix("warning: kprobe:kprobes_fallible::collect:2: and "));
+    ensure!(warnings.len() == 5 && rest.is_some_and(|rest| rest.ends_with(" more")), "{notes}");
     let mut run = |program: &str, options: ProgramOptions| {
         let mut out = String::new();
         let outcome = run_text(remote, program, &options, &mut |stream, text| {
