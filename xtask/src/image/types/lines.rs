@@ -50,12 +50,18 @@ pub fn read<'a>(section: impl Fn(&str) -> &'a [u8], program: &Program, files: &m
     Ok(rows)
 }
 
-/// Adds the rows of a sequence, and a row without a line for its end. Consecutive instructions of one line are one row,
-/// and instructions that the compiler attributes to no line count to the line before. Of several rows with one address,
-/// the last is right. A function has rows of its own: `is_function` returns whether one begins at an address.
+/// Adds the rows of a sequence, and a row without a line for its end. Consecutive instructions of one line are one row.
+/// Instructions that the compiler attributes to no line count to the line before in their function. Of several rows with
+/// one address, the last that has a line is right. A function has rows of its own: `is_function` returns whether one
+/// begins at an address.
 fn push(rows: &mut Vec<Row>, sequence: Sequence, is_function: impl Fn(u64) -> bool) {
     let end = Row { address: sequence.end, file: 0, line: 0, is_statement: false };
-    for row in sequence.rows.into_iter().filter(|row| row.line > 0).chain([end]) {
+    let begins = |row: &Row| row.line > 0 || is_function(row.address);
+    for row in sequence.rows.into_iter().filter(begins).chain([end]) {
+        let has_line = |last: &Row| last.address == row.address && last.line > 0;
+        if row.line == 0 && row.address < end.address && rows.last().is_some_and(has_line) {
+            continue;
+        }
         rows.pop_if(|last| last.address == row.address);
         let is_new = |last: &Row| (last.file, last.line) != (row.file, row.line);
         if rows.last().is_none_or(is_new) || row.line > 0 && is_function(row.address) {
@@ -93,7 +99,8 @@ impl Files {
                 }
                 let file = self.number(&mut numbers, &dwarf, &unit, header, row.file_index())?;
                 let line = row.line().map_or(0, |line| u32::try_from(line.get()).unwrap_or(0));
-                rows.push(Row { address, file: if line == 0 { 0 } else { file }, line, is_statement: row.is_stmt() });
+                let (file, is_statement) = if line == 0 { (0, false) } else { (file, row.is_stmt()) };
+                rows.push(Row { address, file, line, is_statement });
             }
         }
         Ok(())
@@ -201,7 +208,7 @@ mod tests {
 
     #[test]
     fn adjacent_functions_have_rows_of_their_own() {
-        let row = |address, line| Row { address, file: 0, line, is_statement: true };
+        let row = |address, line| Row { address, file: 0, line, is_statement: line > 0 };
         let end = |address| Row { address, file: 0, line: 0, is_statement: false };
         let is_function = |address| address % 8 == 0;
         let mut rows = Vec::new();
@@ -210,5 +217,14 @@ mod tests {
         assert_eq!(rows, [row(0, 1), row(8, 1), end(16)], "copies of one line, one after the other");
         push(&mut rows, Sequence { rows: vec![row(16, 1), row(24, 1), row(28, 1)], end: 32 }, is_function);
         assert_eq!(rows, [row(0, 1), row(8, 1), row(16, 1), row(24, 1), end(32)], "two functions in one sequence");
+        rows.clear();
+        push(&mut rows, Sequence { rows: vec![row(0, 1), row(8, 0), row(12, 1)], end: 16 }, is_function);
+        assert_eq!(rows, [row(0, 1), end(8), row(12, 1), end(16)], "no line at the entry of the second");
+        rows.clear();
+        push(&mut rows, Sequence { rows: vec![row(0, 1), row(4, 0), row(8, 1), row(8, 0)], end: 16 }, is_function);
+        assert_eq!(rows, [row(0, 1), row(8, 1), end(16)], "two rows at the entry of the second");
+        rows.clear();
+        push(&mut rows, Sequence { rows: vec![row(0, 1), row(8, 2)], end: 8 }, is_function);
+        assert_eq!(rows, [row(0, 1), end(8)], "a row without instructions at the end");
     }
 }
