@@ -1,8 +1,7 @@
-//! The builtins that are a word, of the hit or of the machine, a row for each.
+//! The builtins: words, of the hit or of the machine, and calls. A row for each.
 
 use kprobes_vm::code::{Builtin, Type};
 
-use crate::check::AGGREGATES;
 use crate::distance::nearest;
 use crate::error::Problem;
 
@@ -60,57 +59,109 @@ pub(crate) fn is_callable(name: &str) -> bool {
     ROWS.iter().any(|row| row.name == name)
 }
 
-/// The functions that have a value and take arguments, for suggestions. `check::call` says which there are.
-pub(crate) const FUNCTIONS: [&str; 30] = [
-    "str",
-    "kaddr",
-    "ksym",
-    "line",
-    "reg",
-    "len",
-    "strlen",
-    "strstr",
-    "strcontains",
-    "has_key",
-    "find",
-    "macaddr",
-    "ntop",
-    "pton",
-    "offsetof",
-    "memcmp",
-    "bswap",
-    "buf",
-    "strftime",
-    "strncmp",
-    "getopt",
-    "sizeof",
-    "strcap",
-    "is_integer",
-    "is_unsigned_integer",
-    "is_ptr",
-    "is_str",
-    "is_array",
-    "is_literal",
-    "delete",
+/// A call: a name, and the numbers of arguments that it may have.
+pub(crate) struct Call {
+    pub name: &'static str,
+    pub least: usize,
+    pub most: usize,
+}
+
+impl Call {
+    /// Refuses a wrong number of arguments.
+    pub fn check(&self, arguments: usize) -> Result<(), Problem> {
+        if (self.least..=self.most).contains(&arguments) { Ok(()) } else { Err(self.miscounted()) }
+    }
+
+    /// The problem with another number of arguments.
+    pub fn miscounted(&self) -> Problem {
+        Problem::ArgumentCount { least: self.least, most: self.most }
+    }
+}
+
+const fn call(name: &'static str, least: usize, most: usize) -> Call {
+    Call { name, least, most }
+}
+
+/// The functions that have a value and take arguments, except those of [`ROWS`] and [`WORDS`]. `check::call` compiles
+/// them; the parser replaces `getopt`.
+pub(crate) static FUNCTIONS: [Call; 30] = [
+    call("str", 1, 2),
+    call("kaddr", 1, 1),
+    call("ksym", 1, 1),
+    call("line", 1, 1),
+    call("reg", 1, 1),
+    call("len", 1, 1),
+    call("strlen", 1, 1),
+    call("strstr", 2, 2),
+    call("strcontains", 2, 2),
+    call("has_key", 2, 2),
+    call("find", 3, 3),
+    call("macaddr", 1, 1),
+    call("ntop", 1, 2),
+    call("pton", 1, 1),
+    call("offsetof", 2, 2),
+    call("memcmp", 3, 3),
+    call("bswap", 1, 1),
+    call("buf", 2, 2),
+    call("strftime", 2, 2),
+    call("strncmp", 3, 3),
+    call("getopt", 1, 3),
+    call("sizeof", 1, 1),
+    call("strcap", 1, 1),
+    call("is_integer", 1, 1),
+    call("is_unsigned_integer", 1, 1),
+    call("is_ptr", 1, 1),
+    call("is_str", 1, 1),
+    call("is_array", 1, 1),
+    call("is_literal", 1, 1),
+    call("delete", 2, 2),
 ];
 
-/// The actions, which are calls without a value, for suggestions. `check::action` says which there are.
-pub(crate) const ACTIONS: [&str; 14] = [
-    "printf",
-    "errorf",
-    "warnf",
-    "time",
-    "print",
-    "clear",
-    "zero",
-    "delete",
-    "exit",
-    "unwatch",
-    "assert",
-    "assert_str",
-    "static_assert",
-    "fail",
+/// The actions, which are calls without a value. `check::action` compiles them.
+pub(crate) static ACTIONS: [Call; 14] = [
+    call("printf", 1, 32),
+    call("errorf", 1, 32),
+    call("warnf", 1, 32),
+    call("time", 0, 1),
+    call("print", 1, 3),
+    call("clear", 1, 1),
+    call("zero", 1, 1),
+    call("delete", 1, 2),
+    call("exit", 0, 1),
+    call("unwatch", 1, 1),
+    call("assert", 2, 2),
+    call("assert_str", 1, 1),
+    call("static_assert", 2, 2),
+    call("fail", 1, 32),
 ];
+
+/// The aggregations, which are assigned to a map. `check::action` compiles them.
+pub(crate) static AGGREGATES: [Call; 9] = [
+    call("count", 0, 0),
+    call("sum", 1, 1),
+    call("avg", 1, 1),
+    call("min", 1, 1),
+    call("max", 1, 1),
+    call("stats", 1, 1),
+    call("hist", 1, 2),
+    call("lhist", 4, 4),
+    call("tseries", 3, 4),
+];
+
+/// Returns the call with this name.
+pub(crate) fn find(calls: &'static [Call], name: &str) -> Option<&'static Call> {
+    calls.iter().find(|call| call.name == name)
+}
+
+/// Returns the problem with a call that has no value with its arguments. `None` if no call has this name.
+pub(crate) fn not_a_value(name: &str) -> Option<Problem> {
+    match (find(&AGGREGATES, name), find(&ACTIONS, name), find(&FUNCTIONS, name)) {
+        (Some(_), ..) => Some(Problem::AggregateAlone),
+        (_, Some(_), _) => Some(Problem::NotAValue),
+        (.., Some(function)) => Some(function.miscounted()),
+        (None, None, None) => is_callable(name).then_some(Problem::ArgumentCount { least: 0, most: 0 }),
+    }
+}
 
 /// The other builtins that are a word.
 const WORDS: [&str; 2] = ["kstack", "args"];
@@ -128,11 +179,15 @@ fn values() -> impl Iterator<Item = &'static str> {
 }
 
 fn functions() -> impl Iterator<Item = &'static str> {
-    FUNCTIONS.into_iter().chain(ACTIONS).chain(AGGREGATES)
+    FUNCTIONS.iter().chain(&ACTIONS).chain(&AGGREGATES).map(|call| call.name)
 }
 
-/// Returns the problem with `name`, which is no value: the nearest one, otherwise that it is unknown.
+/// Returns the problem with `name`, which is no value: it is a function, or the nearest value, otherwise that it is
+/// unknown.
 pub(crate) fn unknown_value(name: &str) -> Problem {
+    if functions().any(|function| function == name) {
+        return Problem::Parentheses;
+    }
     nearest(name, values(), 3).map_or(Problem::Word, |meant| Problem::Meant { meant })
 }
 

@@ -17,7 +17,7 @@
 //! | [`report`] | output and maps as text |
 //! | [`shortcut`] | names for usual programs |
 //! | [`error`] | what is wrong with a program, and where |
-//! | `builtins` | the builtins that are a word, a row for each |
+//! | `builtins` | the builtins, words and calls, a row for each |
 //! | [`distance`](mod@distance) | the nearest word to an unknown one |
 //! | `foreign` | bpftrace names that this language lacks, with the nearest replacement |
 //!

@@ -8,17 +8,15 @@ use kprobes_vm::code::{
     ROWS_MAX, Series, Type, Word,
 };
 
-use super::call::{count, map, written};
+use super::call::{map, written};
 use super::clause::Clause;
 use super::format;
 use super::value::{UNSIGNED, number};
+use crate::builtins::{ACTIONS, AGGREGATES, find};
 use crate::checked::{ASSERTION_STATUS, Action, EXIT_STATUSES, PrintKind};
 use crate::error::{Error, Problem, Span};
 use crate::report::{self, Conversion, Piece, Shown};
 use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
-
-/// The aggregations.
-pub(crate) const AGGREGATES: [&str; 9] = ["count", "sum", "avg", "min", "max", "stats", "hist", "lhist", "tseries"];
 
 impl Clause<'_, '_> {
     /// Returns the aggregation and its operand, if the call is an aggregation.
@@ -28,17 +26,8 @@ impl Clause<'_, '_> {
         arguments: &[Expression],
         span: Span,
     ) -> Result<Option<(MapValue, Operand)>, Error> {
-        if !AGGREGATES.contains(&name.node.as_str()) {
-            return Ok(None);
-        }
-        let (least, most) = match name.node.as_str() {
-            "count" => (0, 0),
-            "lhist" => (4, 4),
-            "tseries" => (3, 4),
-            "hist" => (1, 2),
-            _ => (1, 1),
-        };
-        count(arguments, least, most, span)?;
+        let Some(aggregate) = find(&AGGREGATES, &name.node) else { return Ok(None) };
+        aggregate.check(arguments.len()).map_err(|problem| span.error(problem))?;
         let Some((first, rest)) = arguments.split_first() else {
             return Ok(Some((MapValue::Aggregate(Aggregate::Count), Operand::Constant(1))));
         };
@@ -98,31 +87,8 @@ impl Clause<'_, '_> {
 
     /// Compiles a call for its effect.
     pub fn action(&mut self, name: &Spanned<String>, arguments: &[Expression], span: Span) -> Result<(), Error> {
-        match name.node.as_str() {
-            "find" => self.call(name, arguments, span).map(drop),
-            aggregate if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
-            action => match self.known_action(action, arguments, span)? {
-                true => Ok(()),
-                false => {
-                    self.call(name, arguments, span)?;
-                    Err(span.error(Problem::Useless))
-                }
-            },
-        }
-    }
-
-    /// Returns whether `name` is an action.
-    pub fn is_action(&mut self, name: &str, span: Span) -> Result<bool, Error> {
-        match self.unrun(|clause| clause.known_action(name, &[], span)) {
-            Err(error @ Error { problem: Problem::OutOfMemory, .. }) => Err(error),
-            known => Ok(!matches!(known, Ok(false))),
-        }
-    }
-
-    /// Compiles an action: a call without a value. Returns `false` if `name` is none.
-    fn known_action(&mut self, name: &str, arguments: &[Expression], span: Span) -> Result<bool, Error> {
-        match (name, arguments) {
-            (assertion, _) if self.assertion(assertion, arguments, span)? => Ok(()),
+        match (name.node.as_str(), arguments) {
+            (assertion, _) if self.assertion(assertion, arguments)? => Ok(()),
             ("assert", [condition, message]) => {
                 let mut holds = Vec::new();
                 self.branch(condition, true, &mut holds)?;
@@ -134,7 +100,6 @@ impl Clause<'_, '_> {
                 self.land(&holds);
                 Ok(())
             }
-            ("assert", _) => Err(span.error(Problem::ArgumentCount { least: 2, most: 2 })),
             ("printf", [text, values @ ..]) => self.printf(PrintKind::Printf, text, values, span),
             ("errorf", [text, values @ ..]) => self.printf(PrintKind::Error, text, values, span),
             ("warnf", [text, values @ ..]) => self.printf(PrintKind::Warning, text, values, span),
@@ -149,13 +114,10 @@ impl Clause<'_, '_> {
                 let pieces = fallible::collect([Piece { text: String::new(), conversion }])?;
                 self.emit(Action::Format { pieces, kind: PrintKind::Time }, from, 1, span)
             }
-            ("time", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 1 })),
-            ("printf" | "errorf" | "warnf", []) => Err(span.error(Problem::ArgumentCount { least: 1, most: 32 })),
             ("print", [what, rest @ ..]) if rest.len() <= 2 => self.print(what, rest, span),
-            ("print", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 3 })),
             ("clear" | "zero", [what]) => {
                 let map = self.whole(map(what)?, what.span)?;
-                let action = if name == "clear" { Action::Clear { map } } else { Action::Zero { map } };
+                let action = if name.node == "clear" { Action::Clear { map } } else { Action::Zero { map } };
                 self.emit(action, Word(0), 0, span)
             }
             ("unwatch", [address]) => {
@@ -164,7 +126,6 @@ impl Clause<'_, '_> {
                 let from = self.in_words(value, value.of, span)?;
                 self.emit(Action::Unwatch, from, 1, span)
             }
-            ("unwatch", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
             ("delete", [what]) => {
                 let MapReference { name, keys } = map(what)?;
                 let (map, key) = self.entry(name, keys, what.span)?;
@@ -176,8 +137,6 @@ impl Clause<'_, '_> {
                 let (map, key) = self.map_entry(what, key)?;
                 self.push(Op::Delete { map, key }, span)
             }
-            ("delete", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
-            ("clear" | "zero", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
             ("exit", []) => self.exit(Operand::Constant(0), span),
             ("exit", [status]) => {
                 let value = self.value(status)?;
@@ -192,10 +151,15 @@ impl Clause<'_, '_> {
                     }
                 }
             }
-            ("exit", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 1 })),
-            _ => return Ok(false),
-        }?;
-        Ok(true)
+            ("find", _) => self.call(name, arguments, span).map(drop),
+            (other, _) => {
+                if let Some(action) = find(&ACTIONS, other) {
+                    return Err(span.error(action.miscounted()));
+                }
+                self.call(name, arguments, span)?;
+                Err(span.error(Problem::Useless))
+            }
+        }
     }
 
     /// Returns `computed`, or the greatest exit status where it is none.

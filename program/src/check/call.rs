@@ -6,24 +6,15 @@ use alloc::vec::Vec;
 use kprobes_types::LineError;
 use kprobes_vm::code::{Builtin, Comparison, Op, Operand, Register, STACK_MAX, Type, Word};
 
-use super::action::AGGREGATES;
 use super::clause::Clause;
 use super::condition::longer;
 use super::value::{SIGNED, UNSIGNED, Value, constant, number};
-use crate::builtins::{is_callable, unknown_function};
+use crate::builtins::{not_a_value, unknown_function};
 use crate::checked::RustValue;
 use crate::config::StackMode;
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
 use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
-
-/// Refuses a wrong number of arguments.
-pub(super) fn count(arguments: &[Expression], least: usize, most: usize, span: Span) -> Result<(), Error> {
-    match (least..=most).contains(&arguments.len()) {
-        true => Ok(()),
-        false => Err(span.error(Problem::ArgumentCount { least, most })),
-    }
-}
 
 /// Returns the text of a string literal.
 pub(super) fn written(argument: &Expression) -> Result<&str, Error> {
@@ -59,7 +50,6 @@ impl Clause<'_, '_> {
             (question, _) if let Some(answer) = self.question(question, arguments, span)? => Ok(answer),
             ("str", [pointer]) => self.text(pointer, None, span),
             ("str", [pointer, length]) => self.text(pointer, Some(length), span),
-            ("str", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
             ("kaddr", [path]) => {
                 let address = self.symbol(written(path)?, path.span)?;
                 Ok(Value { of: UNSIGNED, ..address })
@@ -101,11 +91,9 @@ impl Clause<'_, '_> {
                 self.give(SIGNED, |to| Op::Has { to, map, key }, span)
             }
             ("find", [what, key, variable]) => self.find_key(what, key, variable, span),
-            ("find", _) => Err(span.error(Problem::ArgumentCount { least: 3, most: 3 })),
             ("macaddr", [address]) => self.hardware_address(address, span),
             ("ntop", [address]) => self.internet_address(None, address, span),
             ("ntop", [family, address]) => self.internet_address(Some(family), address, span),
-            ("ntop", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
             ("pton", [text]) => self.parsed_address(text, span),
             ("offsetof", [of, field]) => self.unrun(|clause| clause.offset_of(of, field)),
             ("memcmp", [one, other, length]) => {
@@ -116,7 +104,6 @@ impl Clause<'_, '_> {
                 let (one, other) = (self.bytes_at(first, one.span, length, span)?, self.bytes(other, length, span)?);
                 self.differ(one, other, longer(one, other), span)
             }
-            ("memcmp", _) => Err(span.error(Problem::ArgumentCount { least: 3, most: 3 })),
             ("delete", [what, key]) => {
                 let (map, key) = self.map_entry(what, key)?;
                 let found = self.give(SIGNED, |to| Op::Has { to, map, key }, span)?;
@@ -142,18 +129,11 @@ impl Clause<'_, '_> {
                 let first = self.value(one)?;
                 self.compare(first, [one, other], length, span)
             }
-            ("strncmp", _) => Err(span.error(Problem::ArgumentCount { least: 3, most: 3 })),
-            ("strstr" | "strcontains" | "has_key" | "buf" | "strftime" | "offsetof", _) => {
-                Err(span.error(Problem::ArgumentCount { least: 2, most: 2 }))
-            }
             ("kstack", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 2 })),
-            ("kaddr" | "ksym" | "line" | "reg" | "len" | "strlen" | "bswap" | "macaddr" | "pton", _) => {
-                Err(span.error(Problem::ArgumentCount { least: 1, most: 1 }))
-            }
-            (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
-            (action, _) if self.is_action(action, span)? => Err(span.error(Problem::NotAValue)),
-            (builtin, _) if is_callable(builtin) => Err(span.error(Problem::ArgumentCount { least: 0, most: 0 })),
-            (unknown, _) => Err(name.span.error(foreign::value(unknown).unwrap_or_else(|| unknown_function(unknown)))),
+            (other, _) => Err(match not_a_value(other) {
+                Some(problem) => span.error(problem),
+                None => name.span.error(foreign::value(other).unwrap_or_else(|| unknown_function(other))),
+            }),
         }
     }
 

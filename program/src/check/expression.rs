@@ -2,7 +2,6 @@
 
 use alloc::string::String;
 
-use fallible::OutOfMemory;
 use kprobes_vm::code::{Arithmetic, Builtin, COMM_WORDS, Comparison, Op, Operand, Register, STACK_MAX, Type, Word};
 use kprobes_vm::hit::extend;
 use kprobes_vm::store::Limits;
@@ -361,7 +360,9 @@ impl Clause<'_, '_> {
             None if name == "kstack" => return self.stack(self.checker.config.stack.mode, STACK_MAX, span),
             None => {
                 let number = name.strip_prefix("arg").and_then(|digits| digits.parse::<u8>().ok());
-                let Some(number) = number else { return Err(self.unknown(name, span)?) };
+                let Some(number) = number else {
+                    return Err(span.error(foreign::value(name).unwrap_or_else(|| unknown_value(name))));
+                };
                 if number > 7 || name.len() > "arg7".len() {
                     return Err(span.error(Problem::ArgumentNumber));
                 }
@@ -371,21 +372,6 @@ impl Clause<'_, '_> {
         };
         self.allow(self.allowed.hit, Problem::NoHit, span)?;
         self.give(UNSIGNED, load(Builtin::Register(Register::X(register))), span)
-    }
-
-    /// Returns the problem with a word that is no builtin.
-    #[inline(never)]
-    fn unknown(&mut self, name: &str, span: Span) -> Result<Error, OutOfMemory> {
-        let called = Spanned { node: fallible::copy(name)?, span };
-        let problem = match self.unrun(|clause| clause.action(&called, &[], span)) {
-            Err(error @ Error { problem: Problem::OutOfMemory, .. }) => return Ok(error),
-            // The parser has replaced all calls of `getopt`.
-            Err(Error { problem: Problem::Function | Problem::Meant { .. }, .. }) if name != "getopt" => {
-                unknown_value(name)
-            }
-            _ => Problem::Parentheses,
-        };
-        Ok(span.error(foreign::value(name).unwrap_or(problem)))
     }
 
     /// Adds an op that captures the stack, at most `frames` frames.

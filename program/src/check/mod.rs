@@ -35,7 +35,6 @@ use crate::checked::{Action, Block, Checked, RustValue};
 use crate::config::Config;
 use crate::error::{Error, Problem, Span};
 use crate::syntax::{Probe, Program};
-pub(crate) use action::AGGREGATES;
 use clause::Clause;
 use map::PartialMap;
 use shapes::Shapes;
