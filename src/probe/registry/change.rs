@@ -42,16 +42,17 @@ struct Staged {
     replaced: *mut Point,
 }
 
-/// A change without memory is made in groups that get smaller, down to this size. Then what there is no memory for is left
-/// out.
+/// A change without memory is made in groups that get smaller, down to this size. Then what there is no memory for is
+/// left out.
 const LEAST: usize = 64;
 
 /// Lists for the changes of one group: the points, and the words of the text.
 type Lists = (Vec<Staged>, Vec<Word>);
 
 /// Makes the changes to the probes at `addresses`, which are sorted and distinct, take effect: together, or in smaller
-/// groups if there is no memory for lists of all, or for points beside these lists. Returns the first address for which
-/// there was no memory: nothing has changed there, and the change is pending.
+/// groups if there is no memory for lists of all, or for points beside these lists. Every CPU has been held since the
+/// call, unless there was no memory. Returns the first address for which there was none: nothing has changed there, and
+/// the change is pending.
 pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Option<usize> {
     let mut failed = None;
     let (mut rest, mut size) = (addresses, addresses.len());
@@ -81,9 +82,9 @@ fn lists(occupied: &mut Vec<Used>, size: usize) -> Option<Lists> {
     Some((staged, words))
 }
 
-/// As [`apply`], for one group, with `lists` unless there is no memory. If there is no memory for a change, it ends before
-/// it, or goes on with the others if `is_least` is set; the address is stored in `failed` if that is `None`. Returns how
-/// many changes it has been through.
+/// As [`apply`], for one group, with `lists` unless there is no memory. If there is no memory for a change, it ends
+/// before it, or goes on with the others if `is_least` is set; the address is stored in `failed` if that is `None`.
+/// Returns how many changes it has been through.
 fn apply_group(
     registry: &mut Registry,
     group: &[usize],
@@ -94,13 +95,14 @@ fn apply_group(
     let has_lists = lists.is_some();
     let (mut staged, mut words) = lists.unwrap_or_default();
     let mut cells = mem::take(&mut registry.occupied);
-    let mut done = 0;
+    let (mut done, mut lacks_memory) = (0, false);
     for &address in group {
         done += 1;
         let Some(entry) = registry.entries.get_mut(address) else { continue };
         let point = if has_lists { entry.stage(&mut registry.arena, &mut registry.points, &mut cells) } else { None };
         entry.is_pending = point.is_none();
         let Some(point) = point else {
+            lacks_memory = true;
             if !is_least {
                 done -= 1;
                 break;
@@ -113,7 +115,8 @@ fn apply_group(
         }
         staged.push(entry.staged(point));
     }
-    if !staged.is_empty() || !cells.is_empty() {
+    // Callers rely on it that every CPU is held, also if there is nothing to change.
+    if !lacks_memory || !staged.is_empty() || !cells.is_empty() {
         carry_out(registry, &mut staged, &words, &mut cells);
     }
     registry.keep(cells);

@@ -1,6 +1,6 @@
 //! Return probes.
 
-use super::computer::KEEP_LINK;
+use super::computer::{HOLDS, KEEP_LINK};
 use super::*;
 use crate::platform::identity::{calls_of, switch_to};
 
@@ -138,6 +138,27 @@ fn unregistering_in_flight_lets_the_call_return_without_a_handler() {
     probe.unregister();
     computer.run_until(OUTSIDE);
     assert_eq!(computer.frame.x[0], 1);
+}
+
+/// The CPU that has ended the last call may still be in the code of the probe.
+#[test]
+fn every_cpu_is_held_before_a_probe_is_freed_whose_calls_have_ended() {
+    let mut computer = computer();
+    let (function, other) = (computer.function(0, &[NOP, add(1), RET]), computer.function(1, &[add(1), RET]));
+    let holds_of_a_change = || {
+        let before = HOLDS.load(Relaxed);
+        let _probe = Kprobe::at(other).disabled().register().unwrap();
+        HOLDS.load(Relaxed) - before
+    };
+    let probe = Kretprobe::at(function).register().unwrap();
+    let usual = holds_of_a_change();
+    computer.frame.pc = function as u64;
+    computer.frame.x[30] = OUTSIDE;
+    computer.run_until(function as u64 + 4);
+    probe.unregister();
+    assert_eq!(holds_of_a_change(), usual, "the probe is kept while a call is in progress");
+    computer.run_until(OUTSIDE);
+    assert_eq!([holds_of_a_change(), holds_of_a_change()], [usual + 1, usual]);
 }
 
 #[test]
