@@ -69,6 +69,8 @@ pub struct Shape {
 pub enum PrintKind {
     /// `printf`.
     Printf,
+    /// `print(args)`.
+    Value,
     /// `time`.
     Time,
     /// `errorf`.

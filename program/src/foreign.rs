@@ -15,19 +15,21 @@ const fn refused(names: &'static str, why: &'static str) -> Refused {
     Refused { names, why }
 }
 
+const TYPES_OF_IMAGE: &str = "the types of the image are available: use args.NAME.FIELD, or *(u32 *)(arg0 + 8)";
+
 /// Statements, and directives that may precede the clauses.
 static KEYWORDS: [Refused; 6] = [
     refused("macro", "not within a clause: write macros before the probes"),
     refused("config", "not within a clause: write config = { … } before the probes"),
     refused("import", "only programs in files can import, by cargo xtask trace FILE on the host"),
     refused("#include #define", "a program consists of clauses, settings, declared maps and macros"),
-    refused("struct union enum", "the types of the image are available: use args.NAME.FIELD, or *(u32 *)(arg0 + 8)"),
+    refused("struct union enum", TYPES_OF_IMAGE),
     refused("let", "a @map needs no declaration; `let` declares only a $variable"),
 ];
 
 /// Builtin values and functions; several names are both.
-static VALUES: [Refused; 21] = [
-    refused("args", "use args.NAME, or arg0 to arg7 by register; list-probes -v lists names"),
+static VALUES: [Refused; 23] = [
+    refused("args", "print(args) prints them all; one is args.NAME, or arg0 to arg7 by register"),
     refused("ctx", "use reg(\"x0\") to reg(\"x30\")"),
     refused("uaddr usym ustack dw_ustack uptr usermode write_user", "there is no user space; use kaddr, ksym, kstack"),
     refused("curtask pcomm leader_comm leader_tid ppid", "use tid and comm"),
@@ -44,10 +46,20 @@ static VALUES: [Refused; 21] = [
     refused("kfunc_allowed kfunc_exist", "use list-probes kprobe:GLOB to list functions"),
     refused("skboutput socket_cookie", "there are no sockets"),
     refused("syscall_name strerror", "there are no system calls, and errors are values of Rust"),
-    refused("container_of kptr percpu_kaddr", "read memory as integers, as in *(u32 *)(arg0 + 8)"),
+    refused("config", "it is no value as a whole: name a setting, as in config.max_strlen"),
+    refused("percpu_kaddr", "use kaddr(\"path\"), the address of a static variable"),
+    refused("container_of kptr", "read memory as integers, as in *(u32 *)(arg0 + 8)"),
     refused("typeof typeinfo", "typeof(value) is a type, for casts, `let` and sizeof"),
     refused("is_err", "use `retval is Err`, or a comparison of the number"),
     refused("str_concat", "use printf, or a key of several parts"),
+];
+
+/// Types.
+static TYPES: [Refused; 4] = [
+    refused("struct union enum", TYPES_OF_IMAGE),
+    refused("bool", "use an integer: `true` is 1, `false` is 0, and so is the result of a comparison"),
+    refused("string", "a string gets its type from its value: leave the type out"),
+    refused("void char short int long unsigned signed size_t", "use u8 to u64 and s8 to s64"),
 ];
 
 /// Kinds of maps.
@@ -93,6 +105,11 @@ pub(crate) fn keyword(name: &str) -> Option<Problem> {
     find(&KEYWORDS, name)
 }
 
+/// Returns the problem with `name` as the first word of a type.
+pub(crate) fn type_name(name: &str) -> Option<Problem> {
+    find(&TYPES, name)
+}
+
 /// Returns the problem with `name` as the kind of a declared map.
 pub(crate) fn map(name: &str) -> Option<Problem> {
     find(&MAPS, name)
@@ -135,6 +152,12 @@ fn event_in(table: &'static [Refused], event: &str) -> Option<Problem> {
 /// The problem with the mode `x` of a watchpoint.
 pub(crate) const EXECUTION: Problem =
     Problem::Foreign { name: "x", why: "use insn:FUNC:OFF or kprobe:FUNC to report that an instruction is executed" };
+
+/// The problem with `&` before a variable.
+pub(crate) const ADDRESS: Problem = Problem::Foreign {
+    name: "&",
+    why: "variables have no address; use kaddr(\"path\") for a static variable of the kernel",
+};
 
 /// Returns the problem with a field after `sign`, `.` or `->`.
 pub(crate) fn field(sign: &'static str) -> Problem {

@@ -196,6 +196,7 @@ impl Clause<'_, '_> {
                 self.emit(Action::PrintMap { map, top, divisor }, Word(0), 0, span)
             }
             _ if !rest.is_empty() => Err(what.span.error(Problem::NotAMap)),
+            ExpressionForm::Builtin(name) if name == "args" => self.print_arguments(what.span),
             ExpressionForm::Map(reference) => {
                 let (map, key) = self.entry(&reference.name, &reference.keys, what.span)?;
                 let key_words = self.checker.maps.get(usize::from(map)).and_then(|known| known.keys.as_ref());
@@ -235,7 +236,7 @@ impl Clause<'_, '_> {
         span: Span,
     ) -> Result<(), Error> {
         let (before, after) = match kind {
-            PrintKind::Printf | PrintKind::Time => ("", ""),
+            PrintKind::Printf | PrintKind::Time | PrintKind::Value => ("", ""),
             PrintKind::Error => (report::ERROR, "\n"),
             PrintKind::Warning => (report::WARNING, "\n"),
         };
@@ -294,7 +295,7 @@ impl Clause<'_, '_> {
         Ok(number)
     }
 
-    fn emit(&mut self, action: Action, from: Word, words: u8, span: Span) -> Result<(), Error> {
+    pub fn emit(&mut self, action: Action, from: Word, words: u8, span: Span) -> Result<(), Error> {
         let action = self.checker.action(action, span)?;
         self.push(Op::Emit { action, from, words }, span)
     }

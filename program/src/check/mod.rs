@@ -5,6 +5,7 @@
 
 mod action;
 mod address;
+mod arguments;
 mod array;
 mod call;
 mod clause;

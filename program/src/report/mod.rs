@@ -190,6 +190,9 @@ impl Reporter<'_> {
                     let mut text = Text::default();
                     Reporter { format: OutputFormat::Text, ..*self }.action(action, record, &mut text)?;
                     return match kind {
+                        PrintKind::Value => {
+                            json::object("value", out, |out| json::quoted(text.0.trim_end_matches('\n'), out))
+                        }
                         PrintKind::Printf => json::object("printf", out, |out| json::quoted(&text.0, out)),
                         PrintKind::Time => json::object("time", out, |out| json::quoted(&text.0, out)),
                         PrintKind::Error => json::message("errorf", said(&text.0, ERROR), out),

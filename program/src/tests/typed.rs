@@ -249,6 +249,27 @@ fn printed_at(probe: &str, body: &str, task: &Task) -> String {
 }
 
 #[test]
+fn all_arguments_are_printed_with_their_names() {
+    let header = "Header { len: 300, level: -2, state: Gone, last: true, next: None }";
+    let rest = ".deep = 300, .gone = (optimised out), .moved = (optimised out)";
+    assert_eq!(
+        printed("print(args);"),
+        std::format!(
+            "{{ .header = {header}, .name = \"net0 \", .level = -2, .last = true, .message = Quit, .letter = 'A', \
+             .boxed = NewType({header}), {rest} }}\n"
+        )
+    );
+    // Variables leave no room for the long values.
+    let variables: Vec<_> = (0..14).map(|number| std::format!("$a{number} = buf(arg0, 128); ")).collect();
+    assert_eq!(
+        printed(&(variables.concat() + "print(args);")),
+        "{ .header = …, .name = \"net0 \", .level = -2, .last = true, .message = Quit, .letter = 'A', .boxed = …, \
+         .deep = …, .gone = (optimised out), .moved = (optimised out) }\n14 reads of memory failed, and gave 0\n"
+    );
+    assert!(refused("kprobe:net::send { print(args); }").contains("the function has no named arguments"));
+}
+
+#[test]
 fn arguments_are_numbers_of_their_width() {
     assert_eq!(printed("print(args.level);"), "-2\n");
     assert_eq!(printed("printf(\"%d %d\", args.last, args.letter);"), "1 65");

@@ -1,0 +1,101 @@
+//! `print(args)`: all arguments of a function, or all fields of a static event, by their names.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use aarch64_kprobes::event::Event;
+use kprobes_vm::code::{FRAME_WORDS, Type, Word};
+
+use super::clause::Clause;
+use super::value::Value;
+use crate::checked::{Action, PrintKind};
+use crate::error::{Error, Listed, Problem, Span};
+use crate::report::{Conversion, Piece, Shown};
+use crate::syntax::{Expression, ExpressionForm, Probe, matches};
+
+impl Clause<'_, '_> {
+    /// Compiles `print(args)`, which prints a record. An argument that cannot be shown, or for which the frame has no
+    /// room left, is replaced by the reason or by `…`.
+    pub fn print_arguments(&mut self, span: Span) -> Result<(), Error> {
+        let names = if self.is_at_events() { self.field_names(span)? } else { self.argument_names(span)? };
+        let first = self.free;
+        let (mut pieces, mut text, mut separator) = (Vec::new(), String::new(), "{ ");
+        for name in names {
+            text = fallible::format(format_args!("{text}{separator}.{name} = "))?;
+            separator = ", ";
+            let argument = ExpressionForm::Builtin(fallible::copy("args")?);
+            let argument = ExpressionForm::Field { of: Expression::new(argument, span)?, name: fallible::copy(name)? };
+            let argument = Expression::new(argument, span)?;
+            let reason = match self.unrun(|clause| clause.packed(&argument)) {
+                Ok(_) => {
+                    let of = self.packed(&argument)?.of;
+                    let conversion = Some(Conversion { shown: shown(of), of, ..Conversion::default() });
+                    fallible::push(&mut pieces, Piece { text: core::mem::take(&mut text), conversion })?;
+                    continue;
+                }
+                Err(Error { problem: Problem::Room { .. } | Problem::NotShown { .. }, .. }) => "…",
+                Err(Error { problem: Problem::Lost | Problem::Unknown { .. }, .. }) => "(optimised out)",
+                Err(error) => return Err(error),
+            };
+            text = fallible::format(format_args!("{text}{reason}"))?;
+        }
+        text = fallible::format(format_args!("{text} }}\n"))?;
+        fallible::push(&mut pieces, Piece { text, conversion: None })?;
+        let word = |number: usize| u8::try_from(number).map_err(|_| span.error(Problem::Room { most: FRAME_WORDS }));
+        let (from, words) = (Word(word(first)?), word(self.free - first)?);
+        self.emit(Action::Format { pieces, kind: PrintKind::Value }, from, words, span)
+    }
+
+    /// Compiles an argument to the next words of the frame, and frees the words that were needed to compute it.
+    fn packed(&mut self, argument: &Expression) -> Result<Value, Error> {
+        let (first, span) = (self.free, argument.span);
+        let value = self.printed(argument)?;
+        self.free = first;
+        let to = self.room(value.of.words(), span)?;
+        self.place(value, to, value.of, span)?;
+        Ok(value)
+    }
+
+    /// Returns the names of the arguments of the first function of the probes. The others are compared with it where
+    /// each argument is looked up.
+    fn argument_names(&self, span: Span) -> Result<Vec<&'static str>, Error> {
+        self.allow(self.allowed.arguments, Problem::ArgumentAway, span)?;
+        let types = self.types(span)?;
+        let first = self.probes.iter().find_map(|probe| match &probe.node {
+            Probe::Entry { glob } => Some((glob, probe.span)),
+            _ => None,
+        });
+        let (glob, at) = first.ok_or(span.error(Problem::NoSignature))?;
+        let functions = self.checker.symbols.functions(glob).map_err(|problem| span.error(problem))?;
+        let address = functions.first().ok_or(at.error(Problem::NoMatch))?.start;
+        let function = types.function(address).ok_or(span.error(Problem::NoSignature))?;
+        let names = function.arguments().map(|argument| argument.name).filter(|name| !name.is_empty());
+        let names = fallible::collect(names)?;
+        if names.is_empty() { Err(span.error(Problem::NoArgument { names: Listed::Names(&[]) })) } else { Ok(names) }
+    }
+
+    /// Returns the names of the fields of the first event of the probes.
+    fn field_names(&self, span: Span) -> Result<Vec<&'static str>, Error> {
+        let mut first: Option<&'static Event> = None;
+        for probe in &self.probes {
+            let Probe::Tracepoint { group, event } = &probe.node else { continue };
+            self.checker.symbols.each_event(&mut |known: &'static Event| {
+                if first.is_none() && matches(group, known.group()) && matches(event, known.name()) {
+                    first = Some(known);
+                }
+            });
+        }
+        let event = first.ok_or(span.error(Problem::NoEvent))?;
+        Ok(fallible::collect(event.fields().iter().map(|field| field.name))?)
+    }
+}
+
+/// Returns the conversion that shows a value of this type as `print` does.
+fn shown(of: Type) -> Shown {
+    match of {
+        Type::Integer { signed: true } => Shown::Signed,
+        Type::Integer { signed: false } => Shown::Unsigned,
+        Type::Pointer { .. } => Shown::Pointer,
+        _ => Shown::Text,
+    }
+}
