@@ -381,6 +381,10 @@ pub enum Problem {
         /// The name that there is.
         meant: &'static str,
     },
+    /// A number with a fraction.
+    Fraction,
+    /// An address where a function is expected.
+    ProbeAddress,
     /// An unknown word.
     Word,
     /// An unknown function.
@@ -798,6 +802,10 @@ impl fmt::Display for Problem {
             }
             Self::ConversionType { wanted, found } => {
                 return write!(f, "this is {found}, but its conversion is for {wanted}");
+            }
+            Self::Fraction => "numbers are integers, in bpftrace, too: there is no floating-point arithmetic",
+            Self::ProbeAddress => {
+                "a function is expected here, and no address; print(ksym(ADDRESS)) tells the function of an address"
             }
             Self::FieldName => "the name of a field is expected here",
             Self::NoTypes => "this image has no table of types; use arg0 to arg7 and retval",

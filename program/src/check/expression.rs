@@ -68,6 +68,9 @@ impl Clause<'_, '_> {
         }
         match &*expression.form {
             ExpressionForm::Builtin(name) => self.builtin(name, span),
+            ExpressionForm::Part { tuple, .. } if matches!(&*tuple.form, ExpressionForm::Integer(_)) => {
+                Err(span.error(Problem::Fraction))
+            }
             ExpressionForm::Part { tuple, number } => {
                 let value = self.value(tuple)?;
                 self.part(value, *number, span)

@@ -82,7 +82,7 @@ impl Parser<'_> {
     fn is_prefix(&self) -> Result<bool, Error> {
         Ok(match self.token {
             Token::Sign("(") => match self.second()? {
-                Token::Word(word) => self.is_type(word)? || foreign::keyword(word).is_some(),
+                Token::Word(word) => self.is_type(word)?,
                 _ => false,
             },
             Token::Sign(sign) => ["-", "~", "!", "*", "++", "--"].contains(&sign),
@@ -320,6 +320,7 @@ impl Parser<'_> {
             self.advance()?;
         }
         let form = match word {
+            _ if let Some(problem) = foreign::type_name(word).filter(|_| !is_path) => return Err(start.error(problem)),
             _ if is_path => ExpressionForm::Path(fallible::copy(start.to(self.last).of(self.cursor.text))?),
             "false" => ExpressionForm::Integer(0),
             "true" => ExpressionForm::Integer(1),
@@ -339,7 +340,7 @@ impl Parser<'_> {
     fn is_type(&self, word: &str) -> Result<bool, Error> {
         Ok(match TypeName::integer(word) {
             None if let Some(argument) = self.argument(word)? => argument.is_type_next()?,
-            name => name.is_some() || word == "typeof",
+            name => name.is_some() || word == "typeof" || foreign::type_name(word).is_some(),
         })
     }
 
@@ -347,7 +348,7 @@ impl Parser<'_> {
     #[inline(never)]
     pub fn type_form(&mut self) -> Result<TypeForm, Error> {
         let Token::Word(word) = self.token else { return Err(self.here(Problem::Value)) };
-        let unknown = self.here(foreign::keyword(word).unwrap_or(Problem::Word));
+        let unknown = self.here(foreign::type_name(word).unwrap_or(Problem::Word));
         let name = TypeName::integer(word);
         let (argument, start) = (self.argument(word)?, self.span);
         self.advance()?;
@@ -399,6 +400,7 @@ impl Parser<'_> {
             Token::Integer(value) => ExpressionForm::Integer(*value),
             Token::Text(text) => ExpressionForm::Text(fallible::copy(text)?),
             Token::Variable(name) => ExpressionForm::Variable(self.variable_name(name)?),
+            Token::Sign("&") => return Err(self.here(foreign::ADDRESS)),
             _ => return Err(self.here(Problem::Value)),
         };
         self.advance()?;

@@ -154,6 +154,7 @@ impl<'a> Part<'a> {
     fn glob(self) -> Result<String, Error> {
         match self.unquoted() {
             "" => Err(self.span().error(Problem::ProbeName)),
+            name if number(name).is_some() => Err(self.span().error(Problem::ProbeAddress)),
             name => Ok(fallible::copy(name)?),
         }
     }
@@ -191,6 +192,11 @@ pub(super) fn parse(cursor: &mut Cursor<'_>) -> Result<Spanned<Probe>, Error> {
 }
 
 fn read(whole: Part<'_>) -> Result<Probe, Error> {
+    // A name before the kind has no meaning.
+    let is_name =
+        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let named = whole.text.find('=').map(|at| whole.cut(at)).filter(|(name, _)| is_name(name.text));
+    let whole = named.map_or(whole, |(_, probe)| probe);
     match whole.text {
         "BEGIN" | "begin" => return Ok(Probe::Begin),
         "END" | "end" => return Ok(Probe::End),
@@ -200,11 +206,6 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
         return Err(whole.span().error(foreign::probe_alone(whole.text).unwrap_or(Problem::ProbeKind)));
     };
     let (kind, rest) = whole.cut(at);
-    // A name before the kind has no meaning.
-    let is_name =
-        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    let named = kind.text.find('=').map(|at| kind.cut(at)).filter(|(name, _)| is_name(name.text));
-    let kind = named.map_or(kind, |(_, kind)| kind);
     match kind.text {
         "kprobe" | "k"
             if let Some((file, line)) = last_outside(rest.text, ':').map(|at| rest.cut(at))
@@ -256,8 +257,8 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
                 Some((group, event)) if !group.is_empty() && !event.is_empty() && !event.contains(':') => {
                     Ok(Probe::Tracepoint { group: fallible::copy(group)?, event: fallible::copy(event)? })
                 }
-                None if rest.text == "*" => {
-                    Ok(Probe::Tracepoint { group: fallible::copy("*")?, event: fallible::copy("*")? })
+                None if rest.text == "*" || kind.text.starts_with('r') && !rest.text.is_empty() => {
+                    Ok(Probe::Tracepoint { group: fallible::copy("*")?, event: fallible::copy(rest.text)? })
                 }
                 _ => Err(rest.span().error(Problem::TracepointName)),
             }

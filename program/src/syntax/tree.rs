@@ -273,8 +273,7 @@ impl Probe {
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Begin => "BEGIN",
-            Self::End => "END",
+            Self::Begin | Self::End => "special",
             Self::Interval { .. } => "interval",
             Self::Profile { .. } => "profile",
             Self::CpuClock { .. } => "software",

@@ -151,10 +151,10 @@ fn a_refusal_names_what_comes_nearest() {
             "bpftrace's `ustack` is not supported: there is no user space; use kaddr, ksym, kstack",
         ),
         (
-            "kprobe:f { print(args); }",
-            "                 ^^^^",
-            "bpftrace's `args` is not supported: use args.NAME, or arg0 to arg7 by register; list-probes -v lists \
-             names",
+            "kprobe:f { @[args] = count(); }",
+            "             ^^^^",
+            "bpftrace's `args` is not supported: print(args) prints them all; one is args.NAME, or arg0 to arg7 by \
+             register",
         ),
         (
             "kprobe:f { print(arg0->x); }",
@@ -167,6 +167,34 @@ fn a_refusal_names_what_comes_nearest() {
             "                   ^^^^^^",
             "bpftrace's `struct` is not supported: the types of the image are available: use args.NAME.FIELD, or *(u32 \
              *)(arg0 + 8)",
+        ),
+        (
+            "kprobe:f { print((bool)arg0); }",
+            "                  ^^^^",
+            "bpftrace's `bool` is not supported: use an integer: `true` is 1, `false` is 0, and so is the result of a \
+             comparison",
+        ),
+        (
+            "kprobe:f { let $x: string[8] = comm; }",
+            "                   ^^^^^^",
+            "bpftrace's `string` is not supported: a string gets its type from its value: leave the type out",
+        ),
+        (
+            "kprobe:f { $x = 1; print(&$x); }",
+            "                         ^",
+            "bpftrace's `&` is not supported: variables have no address; use kaddr(\"path\") for a static variable of \
+             the kernel",
+        ),
+        (
+            "kprobe:f { print((offsetof(struct a, b), sizeof(struct a))); }",
+            "                           ^^^^^^",
+            "bpftrace's `struct` is not supported: the types of the image are available: use args.NAME.FIELD, or *(u32 \
+             *)(arg0 + 8)",
+        ),
+        (
+            "kprobe:f { print(config); }",
+            "                 ^^^^^^",
+            "bpftrace's `config` is not supported: it is no value as a whole: name a setting, as in config.max_strlen",
         ),
         (
             "hardware:ref-cycles:1e6 { @[kstack] = count(); }",

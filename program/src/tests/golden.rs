@@ -15,6 +15,8 @@ use crate::syntax::{Operator, PROGRAM_MAX, Parameters, parse};
 const ERRORS: &str = include_str!("../../../tests/console/program-errors.txt");
 const PROGRAMS: &str = include_str!("../../../tests/console/programs.txt");
 const REFERENCE: &str = include_str!("../../../docs/language.md");
+const GUIDE: &str = include_str!("../../../docs/bpftrace-guide.md");
+const TYPED_GUIDE: &str = include_str!("../../../tests/console/bpftrace-guide.txt");
 const PROMPT: &str = "kprobes> ";
 
 /// Lists one of each kind of problem. A missing kind does not compile.
@@ -49,6 +51,8 @@ fn every_error_is_shown() {
         OutOfMemory,
         Empty,
         ProbeKind,
+        Fraction,
+        ProbeAddress,
         Meant { meant: "printf" },
         ProbeName,
         OpenBracket,
@@ -321,4 +325,45 @@ fn every_construct_of_the_reference_is_shown() {
     for reply in ["\n^C\n", "\nerror: ", "(..., -5)", "[5, ...)", " reads of memory failed", "[8M, 16M)"] {
         assert!(PROGRAMS.contains(reply) || ERRORS.contains(reply), "{reply}");
     }
+}
+
+/// Returns the cells of a row of a table; none for another line.
+fn cells(line: &str) -> Vec<String> {
+    let inner = line.strip_prefix("| ").and_then(|line| line.strip_suffix('|'));
+    // A `|` within a cell is written as `\\|`.
+    let inner = inner.unwrap_or("").replace("\\|", "\u{1f}");
+    inner.split('|').map(|cell| cell.trim().replace('\u{1f}', "|")).collect()
+}
+
+#[test]
+fn every_heading_of_the_guide_is_typed() {
+    let (_, tables) = GUIDE.split_once("\n## Counts\n").unwrap();
+    let typed = exchanges(TYPED_GUIDE).filter_map(|(typed, _)| typed.strip_prefix("# ").map(String::from));
+    let mut typed = typed.skip(1);
+    let mut all = [0; 4];
+    let is_counted = |file: &str, counts: [usize; 4]| {
+        let [yes, part, no, away] = counts;
+        let (there, apply) = (yes + part, yes + part + no);
+        // Percentages are rounded.
+        let percent = (200 * there + apply) / (2 * apply);
+        let row = format!("| {file} | {yes} | {part} | {no} | {there} of {apply}, {percent} % | {away} |");
+        assert!(GUIDE.lines().any(|line| line == row), "{row}");
+    };
+    for file in tables.split("\n## ").skip(1) {
+        let mut counts = [0; 4];
+        for row in file.lines().map(cells) {
+            let [heading, here, ..] = row.as_slice() else { continue };
+            let Some(kind) = ["yes", "in part", "no", "does not apply"].iter().position(|kind| kind == here) else {
+                continue;
+            };
+            counts[kind] += 1;
+            all[kind] += 1;
+            if kind < 3 {
+                assert_eq!(typed.next().as_ref(), Some(heading), "the headings are typed in the order of the page");
+            }
+        }
+        is_counted(file.lines().next().unwrap(), counts);
+    }
+    is_counted("all", all);
+    assert_eq!(typed.next(), None);
 }
