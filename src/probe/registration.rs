@@ -140,8 +140,8 @@ impl Registration {
 }
 
 impl Registration {
-    /// Disarms this probe and arms `after`, which is on the same instruction, in one step: each hit belongs to one of
-    /// the two. When this returns, no handler of this probe is running.
+    /// Disarms this probe and arms `after`. If both are on the same instruction, this is one step: each hit belongs to
+    /// one of the two. Otherwise `after` is armed first. When this returns, no handler of this probe is running.
     ///
     /// # Errors
     ///

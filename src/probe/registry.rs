@@ -202,21 +202,25 @@ pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(),
     Err(ProbeError::OutOfMemory { address })
 }
 
-/// Disarms `before` and arms `after`, in one step for each instruction: if both are on the same one, no hit falls in
-/// between. If there is no memory, both keep their previous state.
+/// Disarms `before` and arms `after`: in one step if both are on the same instruction, so that no hit falls in between.
+/// If there is no memory, both keep their previous state.
 pub(super) fn exchange(before: &Registration, after: &Registration) -> Result<(), ProbeError> {
-    let addresses = [before.address, after.address];
-    let mut registry = lock(before.address)?;
-    let changed = fallible::collect(addresses);
-    let mut changed = changed.map_err(|OutOfMemory| ProbeError::OutOfMemory { address: before.address })?;
+    if before.address != after.address {
+        set_enabled(&[after], true)?;
+        return set_enabled(&[before], false);
+    }
+    let address = before.address;
+    let mut registry = lock(address)?;
+    let changed = fallible::collect([address]);
+    let mut changed = changed.map_err(|OutOfMemory| ProbeError::OutOfMemory { address })?;
     let was = [(before, false), (after, true)].map(|(each, enabled)| (each, each.probe.enabled.swap(enabled, Relaxed)));
     if let Some(address) = registry.change(&mut changed) {
         // In reverse, because the two may be the same probe.
         was.into_iter().rev().for_each(|(each, enabled)| each.probe.enabled.store(enabled, Relaxed));
-        registry.reduce(addresses.into_iter());
+        registry.reduce([address].into_iter());
         return Err(ProbeError::OutOfMemory { address });
     }
-    registry.leave_snippets(addresses.into_iter());
+    registry.leave_snippets([address].into_iter());
     Ok(())
 }
 

@@ -93,6 +93,28 @@ fn many_probes_go_where_there_is_no_memory_at_all() {
     assert_eq!((memory().points, memory().slots), before);
 }
 
+/// Two probes are exchanged, on one instruction and on two.
+#[test]
+fn an_exchange_without_memory_changes_nothing() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), add(2), RET]);
+    let before = Kprobe::at(function).pre(see_x0).register().unwrap();
+    for offset in [0, 4] {
+        let after = Kprobe::at(function + offset).pre(see_x0).disabled().register().unwrap();
+        each_allocation(
+            || before.exchange(&after),
+            |error| {
+                assert_eq!((before.is_enabled(), after.is_enabled()), (true, false));
+                assert_eq!((computer.call(function, 10), SEEN.swap(0, Relaxed)), (13, 10));
+                matches!(error, ProbeError::OutOfMemory { .. })
+            },
+        );
+        assert_eq!((before.is_enabled(), after.is_enabled()), (false, true));
+        assert_eq!((computer.call(function, 20), SEEN.swap(0, Relaxed)), (23, [20, 21][offset / 4]));
+        after.exchange(&before).unwrap();
+    }
+}
+
 /// Registers a probe with a slot, so that there is memory for slots.
 fn some_slot(computer: &Computer) -> Kprobe {
     Kprobe::at(computer.function(1, &[add(1), RET])).at_most(Mode::Boosted).register().unwrap()
