@@ -135,9 +135,18 @@ impl Checker {
         }
     }
 
-    /// Checks how the instruction at the virtual address `address` would be probed, by a return probe if `is_return`, if
-    /// `function` is the function that contains it. The checker then knows no function: what the caller says holds for
-    /// this probe only.
+    /// Checks how the instruction at the virtual address `address` would be probed, by a return probe if `is_return`.
+    #[inline(always)]
+    pub(super) fn check_probe(&mut self, address: usize, is_return: bool) -> Result<Site, ProbeError> {
+        let site = self.check(address)?;
+        if is_return {
+            self.check_entry(address)?;
+        }
+        Ok(site)
+    }
+
+    /// As [`check_probe`](Self::check_probe), if `function` is the function that contains the instruction. The checker
+    /// then knows no function: what the caller says holds for this probe only.
     #[cold]
     pub(super) fn check_within(
         &mut self,
@@ -149,12 +158,7 @@ impl Checker {
             return Err(ProbeError::NoFunction { address });
         }
         self.look_over(function).map_err(|OutOfMemory| ProbeError::OutOfMemory { address })?;
-        let checked = self.check(address).and_then(|site| {
-            if is_return {
-                self.check_entry(address)?;
-            }
-            Ok(site)
-        });
+        let checked = self.check_probe(address, is_return);
         self.function = 0..0;
         checked
     }

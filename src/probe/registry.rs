@@ -310,15 +310,10 @@ impl Registry {
     /// Adds a probe, which is not armed yet, to the entry at its address, or to a new entry.
     fn add(&mut self, request: Request, checker: &mut Checker) -> Result<Registration, ProbeError> {
         let address = request.address;
+        let is_return = matches!(request.kind, Kind::Return(_));
         let site = match request.bounds {
-            None => {
-                let site = checker.check(address)?;
-                if let Kind::Return(_) = request.kind {
-                    checker.check_entry(address)?;
-                }
-                site
-            }
-            Some((start, end)) => checker.check_within(address, start..end, matches!(request.kind, Kind::Return(_)))?,
+            None => checker.check_probe(address, is_return)?,
+            Some((start, end)) => checker.check_within(address, start..end, is_return)?,
         };
         self.add_checked(request, site, checker).ok_or(ProbeError::OutOfMemory { address })
     }
