@@ -11,7 +11,7 @@ pub(crate) extern "C" fn refuse_drop(why: &fmt::Arguments<'_>) -> ! {
 
 /// Returns whether interrupts are masked on this CPU (PSTATE.I).
 #[cfg(target_os = "none")]
-pub(crate) fn are_masked() -> bool {
+pub fn are_masked() -> bool {
     let daif: u64;
     // SAFETY: reads PSTATE.DAIF.
     unsafe { core::arch::asm!("mrs {}, daif", out(reg) daif, options(nomem, nostack, preserves_flags)) };
@@ -63,4 +63,4 @@ mod host {
 }
 
 #[cfg(not(target_os = "none"))]
-pub(crate) use host::{are_masked, with_masked};
+pub use host::{are_masked, with_masked};

@@ -284,9 +284,8 @@ pub use exported::kprobes_platform_cpus as cpus;
 #[cfg(any(target_os = "none", test))]
 pub(crate) use exported::kprobes_platform_stack as stack;
 // For the crates that build on the engine and run in the same kernel.
-#[cfg(target_os = "none")]
 #[doc(hidden)]
-pub use crate::interrupts::with_masked;
+pub use crate::interrupts::{are_masked, with_masked};
 #[doc(hidden)]
 pub use exported::{
     kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_hold_cpus as hold_cpus,

@@ -13,7 +13,6 @@
 //! | `TEXT` | a definition that is in quotes |
 //! | any other, if it is the first argument | the values that the command's declaration lists |
 
-#[cfg(target_os = "none")]
 mod names;
 
 use fallible::OutOfMemory;

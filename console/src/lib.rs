@@ -17,92 +17,60 @@
 //! | [`program`], `trace` | programs, and the commands that run them |
 //! | `probes`, `symbols`, `source`, `why`, [`census`], `coverage`, [`everything`] | commands about probes |
 //!
-//! The modules that need no kernel also build for the host, where they are tested.
+//! All modules also build for the host, where those are tested that need no kernel.
 
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
 
 /// Writes formatted text to the console.
-#[cfg(target_os = "none")]
 macro_rules! print {
     ($($argument:tt)*) => { $crate::screen::write(format_args!($($argument)*)) };
 }
 
 /// Writes formatted text and a newline to the console.
-#[cfg(target_os = "none")]
 macro_rules! println {
     () => { print!("\n") };
     ($($argument:tt)*) => { print!("{}\n", format_args!($($argument)*)) };
 }
 
 pub mod census;
-#[cfg(any(target_os = "none", test))]
+pub mod command;
 mod completion;
+mod coverage;
 pub mod disassembly;
+pub mod everything;
 pub mod files;
+mod help;
+pub mod host;
+pub mod input;
+mod instances;
 pub mod line_editor;
-#[cfg(any(target_os = "none", test))]
 mod lines;
+pub mod lock;
 pub mod nearest;
-#[cfg(any(target_os = "none", test))]
 mod paths;
+mod probes;
 pub mod program;
-#[cfg(any(target_os = "none", test))]
 mod prologue;
 #[cfg(test)]
 mod scarce;
+mod screen;
+pub mod session;
 pub mod shell;
-#[cfg(any(target_os = "none", test))]
+mod source;
+pub mod source_lines;
+pub mod symbol;
+mod symbols;
+pub mod time;
+mod trace;
+mod tracer;
+pub mod tracing;
 mod typed;
+mod types;
+mod why;
 pub mod words;
 
-#[cfg(target_os = "none")]
-pub mod command;
-#[cfg(target_os = "none")]
-mod coverage;
-#[cfg(target_os = "none")]
-pub mod everything;
-#[cfg(target_os = "none")]
-mod help;
-#[cfg(target_os = "none")]
-pub mod host;
-#[cfg(target_os = "none")]
-pub mod input;
-#[cfg(target_os = "none")]
-mod instances;
-#[cfg(target_os = "none")]
-pub mod lock;
-#[cfg(target_os = "none")]
-mod probes;
-#[cfg(target_os = "none")]
-mod screen;
-#[cfg(target_os = "none")]
-pub mod session;
-#[cfg(target_os = "none")]
-mod source;
-#[cfg(target_os = "none")]
-pub mod source_lines;
-#[cfg(target_os = "none")]
-pub mod symbol;
-#[cfg(target_os = "none")]
-mod symbols;
-#[cfg(target_os = "none")]
-pub mod time;
-#[cfg(any(target_os = "none", test))]
-mod trace;
-#[cfg(target_os = "none")]
-mod tracer;
-#[cfg(target_os = "none")]
-pub mod tracing;
-#[cfg(target_os = "none")]
-mod types;
-#[cfg(target_os = "none")]
-mod why;
-
-#[cfg(target_os = "none")]
 pub use host::{Host, init};
-#[cfg(target_os = "none")]
 pub use prologue::is_caller_in_link;
-#[cfg(target_os = "none")]
 pub use session::run;

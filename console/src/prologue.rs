@@ -76,13 +76,11 @@ pub(crate) fn ends_straight_line(word: u32) -> bool {
 }
 
 /// A word that tells nothing: the breakpoint of a probe.
-#[cfg(target_os = "none")]
 pub(crate) const BREAKPOINT: u32 = 0xd420_0080;
 
 /// Returns whether the instruction `word`, at the virtual address `at` in `function`, may end the time in which x30
 /// alone holds the return address: it makes a frame record, or calls. The breakpoint or the branch of a probe, and every
 /// branch out of the function, may stand for such an instruction.
-#[cfg(target_os = "none")]
 #[inline(always)]
 pub(crate) fn ends_link(word: u32, at: u64, function: core::ops::Range<u64>) -> bool {
     let leaves = match branch_offset(word) {
@@ -97,7 +95,6 @@ pub(crate) fn ends_link(word: u32, at: u64, function: core::ops::Range<u64>) -> 
 
 /// Returns whether a function that is interrupted at the virtual address `pc` has its return address in x30 and not in
 /// a frame record.
-#[cfg(target_os = "none")]
 #[must_use]
 pub fn is_caller_in_link(pc: usize) -> bool {
     let Some(function) = crate::symbol::lookup(pc) else { return false };

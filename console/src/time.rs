@@ -1,11 +1,11 @@
 //! The clock of records and programs.
 
-use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
 use kprobes_trace::host::Clock;
 use kprobes_vm::compile;
+pub(crate) use timer::{counter, frequency as timer_frequency};
 
 static ORIGIN: AtomicU64 = AtomicU64::new(0);
 static FREQUENCY: AtomicU64 = AtomicU64::new(1);
@@ -31,22 +31,6 @@ pub(crate) fn of_code() -> compile::Clock {
     compile::Clock { start: ORIGIN.load(Ordering::Relaxed), per_tick: NANOSECONDS_PER_TICK.load(Ordering::Relaxed) }
 }
 
-/// Returns the generic timer's frequency in Hz, as firmware has set it.
-pub(crate) fn timer_frequency() -> u64 {
-    let frequency;
-    // SAFETY: reads a system register, and has no other effect.
-    unsafe { asm!("mrs {}, cntfrq_el0", out(reg) frequency, options(nomem, nostack, preserves_flags)) };
-    frequency
-}
-
-/// Returns the virtual counter. The ISB orders the read after preceding instructions (Arm ARM, D12.2).
-pub(crate) fn counter() -> u64 {
-    let ticks;
-    // SAFETY: reads a system register after a barrier, and has no other effect.
-    unsafe { asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack, preserves_flags)) };
-    ticks
-}
-
 /// Returns the time since the clock's origin.
 pub(crate) fn now() -> Duration {
     Duration::from_nanos(clock().nanoseconds(counter()))
@@ -57,9 +41,53 @@ pub(crate) fn now() -> Duration {
 #[inline(always)]
 #[must_use]
 pub fn nanoseconds() -> u64 {
-    let ticks: u64;
-    // SAFETY: reads a system register, and has no other effect.
-    unsafe { asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
-    let ticks = ticks.wrapping_sub(ORIGIN.load(Ordering::Relaxed));
+    let ticks = timer::ticks().wrapping_sub(ORIGIN.load(Ordering::Relaxed));
     ((u128::from(ticks) * u128::from(NANOSECONDS_PER_TICK.load(Ordering::Relaxed))) >> 32) as u64
+}
+
+/// The generic timer.
+#[cfg(target_os = "none")]
+mod timer {
+    use core::arch::asm;
+
+    /// Returns the frequency in Hz, as firmware has set it.
+    pub fn frequency() -> u64 {
+        let frequency;
+        // SAFETY: reads a system register, and has no other effect.
+        unsafe { asm!("mrs {}, cntfrq_el0", out(reg) frequency, options(nomem, nostack, preserves_flags)) };
+        frequency
+    }
+
+    /// Returns the virtual counter. The ISB orders the read after preceding instructions (Arm ARM, D12.2).
+    pub fn counter() -> u64 {
+        let ticks;
+        // SAFETY: reads a system register after a barrier, and has no other effect.
+        unsafe { asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack, preserves_flags)) };
+        ticks
+    }
+
+    /// Returns the virtual counter, at some instruction close to this one.
+    #[inline(always)]
+    pub fn ticks() -> u64 {
+        let ticks;
+        // SAFETY: reads a system register, and has no other effect.
+        unsafe { asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
+        ticks
+    }
+}
+
+/// The tests on the host have no timer: their time stands still.
+#[cfg(not(target_os = "none"))]
+mod timer {
+    pub fn frequency() -> u64 {
+        1
+    }
+
+    pub fn counter() -> u64 {
+        0
+    }
+
+    pub fn ticks() -> u64 {
+        0
+    }
 }

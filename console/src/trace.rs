@@ -8,19 +8,12 @@
 //! | `listing` | what probes match |
 //! | `information` | what this kernel supports |
 
-#[cfg(target_os = "none")]
 mod command;
-#[cfg(target_os = "none")]
 mod describe;
-#[cfg(target_os = "none")]
 mod information;
-#[cfg(target_os = "none")]
 mod listing;
 mod options;
 
-#[cfg(target_os = "none")]
 pub(crate) use command::{count_functions, count_stacks, time_function, trace};
-#[cfg(target_os = "none")]
 pub(crate) use listing::list_probes;
-#[cfg(target_os = "none")]
 pub(crate) use options::{Help, offer as offer_options};

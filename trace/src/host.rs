@@ -47,28 +47,6 @@ pub struct Offsets {
     pub name: usize,
 }
 
-#[cfg(target_os = "none")]
-impl Offsets {
-    /// Returns the offsets of the [`Host`] of this image.
-    #[must_use]
-    pub fn of_host() -> Self {
-        let (cpu, task, name);
-        // SAFETY: the instructions only write the three output registers.
-        unsafe {
-            core::arch::asm!(
-                "movz {cpu}, #:abs_g0:kprobes_trace_cpu_offset",
-                "movz {task}, #:abs_g0:kprobes_trace_task_offset",
-                "movz {name}, #:abs_g0:kprobes_trace_name_offset",
-                cpu = out(reg) cpu,
-                task = out(reg) task,
-                name = out(reg) name,
-                options(nomem, nostack, preserves_flags)
-            );
-        }
-        Self { cpu, task, name }
-    }
-}
-
 impl Context {
     /// Returns the name of the task, padded with zeros.
     #[inline(always)]
@@ -80,53 +58,109 @@ impl Context {
     }
 }
 
+/// Loads what [`Host`] promises to be there.
 #[cfg(target_os = "none")]
-impl Context {
-    /// Returns the number of this CPU. Valid only while a hit is handled or interrupts are masked, so that the task
-    /// stays on this CPU.
-    #[inline(always)]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn cpu_here() -> usize {
-        let cpu;
-        // SAFETY: the implementation of `Host` promises that the offset from TPIDR_EL1 holds the number of the CPU.
-        unsafe {
-            core::arch::asm!(
-                "mrs {cpu}, tpidr_el1",
-                "ldr {cpu}, [{cpu}, #:lo12:kprobes_trace_cpu_offset]",
-                cpu = out(reg) cpu,
-                options(nostack, preserves_flags)
-            );
+mod loads {
+    use core::arch::asm;
+
+    use super::{Context, Offsets};
+
+    impl Offsets {
+        /// Returns the offsets of the [`Host`](super::Host) of this image.
+        #[must_use]
+        pub fn of_host() -> Self {
+            let (cpu, task, name);
+            // SAFETY: the instructions only write the three output registers.
+            unsafe {
+                asm!(
+                    "movz {cpu}, #:abs_g0:kprobes_trace_cpu_offset",
+                    "movz {task}, #:abs_g0:kprobes_trace_task_offset",
+                    "movz {name}, #:abs_g0:kprobes_trace_name_offset",
+                    cpu = out(reg) cpu,
+                    task = out(reg) task,
+                    name = out(reg) name,
+                    options(nomem, nostack, preserves_flags)
+                );
+            }
+            Self { cpu, task, name }
         }
-        cpu
     }
 
-    /// Returns the context of this CPU, now. Valid only while a hit is handled or interrupts are masked, so that the
-    /// task stays on this CPU.
-    #[inline(always)]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn here() -> Self {
-        let (cpu, task, low, high, time);
-        // SAFETY: the implementation of `Host` promises that the offsets from TPIDR_EL1 hold these values. The counter
-        // is read without a barrier: a few instructions earlier or later make no difference.
-        unsafe {
-            core::arch::asm!(
-                "mrs {high}, tpidr_el1",
-                "ldr {cpu}, [{high}, #:lo12:kprobes_trace_cpu_offset]",
-                "ldr {task}, [{high}, #:lo12:kprobes_trace_task_offset]",
-                "add {high}, {high}, #:lo12:kprobes_trace_name_offset",
-                "mrs {time}, cntvct_el0",
-                "ldp {low}, {high}, [{high}]",
-                cpu = out(reg) cpu,
-                task = out(reg) task,
-                low = out(reg) low,
-                high = out(reg) high,
-                time = out(reg) time,
-                options(nostack, preserves_flags)
-            );
+    impl Context {
+        /// Returns the number of this CPU. Valid only while a hit is handled or interrupts are masked, so that the task
+        /// stays on this CPU.
+        #[inline(always)]
+        #[doc(hidden)]
+        #[must_use]
+        pub fn cpu_here() -> usize {
+            let cpu;
+            // SAFETY: the implementation of `Host` promises that the offset from TPIDR_EL1 holds the number of the CPU.
+            unsafe {
+                asm!(
+                    "mrs {cpu}, tpidr_el1",
+                    "ldr {cpu}, [{cpu}, #:lo12:kprobes_trace_cpu_offset]",
+                    cpu = out(reg) cpu,
+                    options(nostack, preserves_flags)
+                );
+            }
+            cpu
         }
-        Self { cpu, task, name: [low, high], time }
+
+        /// Returns the context of this CPU, now. Valid only while a hit is handled or interrupts are masked, so that
+        /// the task stays on this CPU.
+        #[inline(always)]
+        #[doc(hidden)]
+        #[must_use]
+        pub fn here() -> Self {
+            let (cpu, task, low, high, time);
+            // SAFETY: the implementation of `Host` promises that the offsets from TPIDR_EL1 hold these values. The
+            // counter is read without a barrier: a few instructions earlier or later make no difference.
+            unsafe {
+                asm!(
+                    "mrs {high}, tpidr_el1",
+                    "ldr {cpu}, [{high}, #:lo12:kprobes_trace_cpu_offset]",
+                    "ldr {task}, [{high}, #:lo12:kprobes_trace_task_offset]",
+                    "add {high}, {high}, #:lo12:kprobes_trace_name_offset",
+                    "mrs {time}, cntvct_el0",
+                    "ldp {low}, {high}, [{high}]",
+                    cpu = out(reg) cpu,
+                    task = out(reg) task,
+                    low = out(reg) low,
+                    high = out(reg) high,
+                    time = out(reg) time,
+                    options(nostack, preserves_flags)
+                );
+            }
+            Self { cpu, task, name: [low, high], time }
+        }
+    }
+}
+
+/// The host's programs have no kernel: one CPU, one task, and no time.
+#[cfg(not(target_os = "none"))]
+mod loads {
+    use super::{Context, Offsets};
+
+    impl Offsets {
+        /// Returns offsets at which nothing is.
+        #[must_use]
+        pub fn of_host() -> Self {
+            Self { cpu: 0, task: 0, name: 0 }
+        }
+    }
+
+    impl Context {
+        #[doc(hidden)]
+        #[must_use]
+        pub fn cpu_here() -> usize {
+            0
+        }
+
+        #[doc(hidden)]
+        #[must_use]
+        pub fn here() -> Self {
+            Self::default()
+        }
     }
 }
 

@@ -34,7 +34,6 @@ extern crate alloc;
 mod atomic;
 mod compiled;
 pub mod definition;
-#[cfg(target_os = "none")]
 pub mod engine;
 pub mod errno;
 pub mod error_log;
@@ -46,7 +45,6 @@ pub mod functions;
 pub mod histogram;
 pub mod hit;
 pub mod host;
-#[cfg(target_os = "none")]
 pub mod mark;
 pub mod options;
 pub mod print;

@@ -10,6 +10,7 @@ use core::ptr;
 
 use aarch64_kprobes::event::{Event, Field, Text};
 use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::platform;
 
 use crate::errno::Errno;
 use crate::events::{Armed, Events};
@@ -60,7 +61,14 @@ macro_rules! trace_printk {
 pub fn here() -> u64 {
     let here;
     // SAFETY: the instruction only writes the output register.
-    unsafe { core::arch::asm!("adr {}, .", out(reg) here, options(nomem, nostack, preserves_flags)) };
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        core::arch::asm!("adr {}, .", out(reg) here, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    {
+        here = 0;
+    }
     here
 }
 
@@ -161,14 +169,6 @@ impl<P: Armed> Events<P> {
 /// Calls `act` with interrupts masked: the task stays on its CPU, and nothing else records there. `act` is told where and
 /// when that is, and whether they were masked before.
 fn masked(act: impl FnOnce(&Context, bool)) {
-    let daif: u64;
-    // SAFETY: masking interrupts is sound at any time. No `nomem`, so that the code below does not move out of the masked
-    // region.
-    unsafe {
-        core::arch::asm!("mrs {}, daif", "msr daifset, #0b1111", out(reg) daif, options(nostack, preserves_flags));
-    }
-    const IRQ: u64 = 1 << 7;
-    act(&Context::here(), daif & IRQ != 0);
-    // SAFETY: restores the interrupt masks that were read above.
-    unsafe { core::arch::asm!("msr daif, {}", in(reg) daif, options(nostack, preserves_flags)) };
+    let were_masked = platform::are_masked();
+    platform::with_masked(|| act(&Context::here(), were_masked));
 }

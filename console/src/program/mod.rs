@@ -21,45 +21,25 @@
 //! | `samples` | clauses that run for samples: `profile:`, `software:` |
 //! | `alone` | clauses that run at no hit: `BEGIN`, `END`, `interval:` |
 
-#[cfg(any(target_os = "none", test))]
 mod exits;
-#[cfg(any(target_os = "none", test))]
 mod hit;
-#[cfg(any(target_os = "none", test))]
 mod refused;
-#[cfg(any(target_os = "none", test))]
 mod room;
 
-#[cfg(target_os = "none")]
 mod alone;
-#[cfg(target_os = "none")]
 mod attach;
-#[cfg(target_os = "none")]
 mod compiled;
-#[cfg(target_os = "none")]
 mod inlined;
-#[cfg(target_os = "none")]
 mod list;
-#[cfg(target_os = "none")]
 mod names;
-#[cfg(target_os = "none")]
 mod places;
-#[cfg(target_os = "none")]
 mod running;
-#[cfg(target_os = "none")]
 mod samples;
-#[cfg(target_os = "none")]
 mod snippets;
-#[cfg(target_os = "none")]
 mod stages;
-#[cfg(target_os = "none")]
 mod watch;
 
-#[cfg(target_os = "none")]
 pub use compiled::Reason;
-#[cfg(target_os = "none")]
 pub use list::{list, list_of_program, search};
-#[cfg(target_os = "none")]
 use running::Shared;
-#[cfg(target_os = "none")]
 pub use running::{Detached, Options, Program, Reader, Refusal};

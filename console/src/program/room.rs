@@ -65,7 +65,6 @@ impl Free {
     }
 }
 
-#[cfg(target_os = "none")]
 mod target {
     use core::ops::Range;
 
@@ -134,7 +133,6 @@ mod target {
     }
 }
 
-#[cfg(target_os = "none")]
 pub(super) use target::Room;
 
 #[cfg(test)]

@@ -8,12 +8,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-#[cfg(target_os = "none")]
 use fallible::OutOfMemory;
 use kprobes_program::report::OutputFormat;
 use kprobes_vm::store::KEYS_MAX;
 
-#[cfg(target_os = "none")]
 use crate::line_editor::Candidates;
 use crate::nearest::nearest;
 use crate::shell;
@@ -412,7 +410,6 @@ fn unknown(word: Word<'_>, option: &str) -> Failure {
 }
 
 /// Offers the options that are carried out.
-#[cfg(target_os = "none")]
 pub fn offer(found: &mut Candidates) -> Result<(), OutOfMemory> {
     for Known { letter, long, meaning, .. } in &OPTIONS {
         let Meaning::Used(..) = meaning else { continue };

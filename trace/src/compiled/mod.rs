@@ -102,7 +102,6 @@ impl Compiled {
 
     /// Returns an insertion of this code, which has its address as the operand, for the probe at the virtual address `address`;
     /// `None` if the code does not fit into a stub.
-    #[cfg_attr(not(target_os = "none"), expect(dead_code, reason = "the probes of tracers are made by the engine"))]
     pub(crate) fn insertion_at(&self, address: u64) -> Option<Insertion> {
         self.inserted.as_ref().map(|inserted| Insertion::new(&inserted.snippet, address))
     }

@@ -54,10 +54,7 @@ impl<P: Armed> Events<P> {
     ///
     /// Fails if there is no memory for them.
     pub fn add_all_static(&mut self) -> Result<(), OutOfMemory> {
-        #[cfg(target_os = "none")]
         let all = event::all().chain([&crate::mark::PRINT]);
-        #[cfg(not(target_os = "none"))]
-        let all = event::all();
         let mut all = fallible::collect(all)?;
         fallible::sort_by_key(&mut all, |event| (event.group(), event.name()));
         all.into_iter().try_for_each(|event| self.add_static(event))

@@ -16,14 +16,10 @@
 //! | `registers` | the registers of the probed code |
 
 pub(crate) mod action;
-#[cfg(target_os = "none")]
 pub(crate) mod handler;
 mod registers;
-#[cfg(any(target_os = "none", all(test, not(loom))))]
 mod role;
-#[cfg(target_os = "none")]
 pub(crate) mod tracer;
-#[cfg(any(target_os = "none", all(test, not(loom))))]
 mod usage;
 pub mod write;
 

@@ -19,10 +19,8 @@
 //! before it may be indented.
 
 mod calls;
-#[cfg(target_os = "none")]
 mod follower;
 pub(crate) mod graph;
-#[cfg(target_os = "none")]
 mod probes;
 pub mod profile;
 pub mod usage;
@@ -40,9 +38,7 @@ use crate::trigger::Plan;
 use crate::trigger::followed::Followed;
 use crate::trigger::restriction::Restriction;
 
-#[cfg(target_os = "none")]
 pub use follower::{FollowError, Follower};
-#[cfg(target_os = "none")]
 pub use probes::{Graph, Refused, Traced};
 
 /// A tracer: the records that are made besides those of events.

@@ -378,7 +378,6 @@ impl PlanCell {
 
     /// Returns whether there is a plan now. It does not look at the plan, which may be dropped at any moment outside of
     /// a hit.
-    #[cfg(target_os = "none")]
     pub(crate) fn has_plan(&self) -> bool {
         !self.0.load(Relaxed).is_null()
     }

@@ -6,17 +6,11 @@
 //! elsewhere, but follow the same rules: their code is checked before it may run, and calls only `callees` in this
 //! kernel.
 
-#[cfg(target_os = "none")]
 pub(super) mod callees;
-#[cfg(target_os = "none")]
 mod clause;
-#[cfg(target_os = "none")]
 mod handler;
 mod leave;
-#[cfg(target_os = "none")]
 mod watched;
 
-#[cfg(target_os = "none")]
 pub(super) use clause::{INTERPRETER, Site, is_passed, run_alone, run_sample};
-#[cfg(target_os = "none")]
 pub(super) use watched::{WATCHED, WatchSite};

@@ -13,7 +13,6 @@ impl Followed {
     }
 
     /// Has `child` follow `parent`, which starts it. A child that finds no place does not follow.
-    #[cfg(any(target_os = "none", all(test, not(loom))))]
     #[inline]
     pub(crate) fn starts(&self, parent: u32, child: u32) {
         for set in self.only.iter().chain([&self.without]) {
@@ -27,7 +26,6 @@ impl Followed {
     }
 
     /// Marks a task that ends: nobody follows it any more, and its place may be taken.
-    #[cfg(any(target_os = "none", all(test, not(loom))))]
     #[inline]
     pub(crate) fn ends(&self, task: u32) {
         for set in self.only.iter().chain([&self.without]) {
@@ -61,7 +59,6 @@ impl TaskSet {
     }
 
     /// Puts `other` in the place of a task, whether it has ended or not.
-    #[cfg(any(target_os = "none", all(test, not(loom))))]
     #[inline]
     fn replace(&self, task: u32, other: u32) {
         for place in self.bucket(task) {

@@ -40,7 +40,6 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the address after the frame record that [`step`](Self::step) will read; `None` if it will read none.
-    #[cfg(target_os = "none")]
     #[must_use]
     pub fn floor(&self) -> Option<u64> {
         (!self.in_link && self.record != 0).then_some(self.record as u64 + 16)

@@ -16,7 +16,6 @@ use crate::trigger::Plan;
 use room::Room;
 
 mod compose;
-#[cfg(any(all(test, not(loom)), target_os = "none"))]
 mod mark;
 mod pending;
 mod room;
