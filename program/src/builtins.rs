@@ -59,11 +59,23 @@ pub(crate) fn is_callable(name: &str) -> bool {
     ROWS.iter().any(|row| row.name == name)
 }
 
-/// A call: a name, and the numbers of arguments that it may have.
+/// A call: what it is for, its name, and the numbers of arguments that it may have.
 pub(crate) struct Call {
+    pub role: Role,
     pub name: &'static str,
     pub least: usize,
     pub most: usize,
+}
+
+/// What a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Its value. `check::call` compiles it; the parser replaces `getopt`.
+    Value,
+    /// Its effect, without a value. `check::action` compiles it.
+    Action,
+    /// To be assigned to a map, which collects its argument. `check::action` compiles it.
+    Aggregate,
 }
 
 impl Call {
@@ -78,89 +90,89 @@ impl Call {
     }
 }
 
-const fn call(name: &'static str, least: usize, most: usize) -> Call {
-    Call { name, least, most }
+const fn value(name: &'static str, least: usize, most: usize) -> Call {
+    Call { role: Role::Value, name, least, most }
 }
 
-/// The functions that have a value and take arguments, except those of [`ROWS`] and [`WORDS`]. `check::call` compiles
-/// them; the parser replaces `getopt`.
-pub(crate) static FUNCTIONS: [Call; 30] = [
-    call("str", 1, 2),
-    call("kaddr", 1, 1),
-    call("ksym", 1, 1),
-    call("line", 1, 1),
-    call("reg", 1, 1),
-    call("len", 1, 1),
-    call("strlen", 1, 1),
-    call("strstr", 2, 2),
-    call("strcontains", 2, 2),
-    call("has_key", 2, 2),
-    call("find", 3, 3),
-    call("macaddr", 1, 1),
-    call("ntop", 1, 2),
-    call("pton", 1, 1),
-    call("offsetof", 2, 2),
-    call("memcmp", 3, 3),
-    call("bswap", 1, 1),
-    call("buf", 2, 2),
-    call("strftime", 2, 2),
-    call("strncmp", 3, 3),
-    call("getopt", 1, 3),
-    call("sizeof", 1, 1),
-    call("strcap", 1, 1),
-    call("is_integer", 1, 1),
-    call("is_unsigned_integer", 1, 1),
-    call("is_ptr", 1, 1),
-    call("is_str", 1, 1),
-    call("is_array", 1, 1),
-    call("is_literal", 1, 1),
-    call("delete", 2, 2),
+const fn action(name: &'static str, least: usize, most: usize) -> Call {
+    Call { role: Role::Action, name, least, most }
+}
+
+const fn aggregate(name: &'static str, least: usize, most: usize) -> Call {
+    Call { role: Role::Aggregate, name, least, most }
+}
+
+/// The calls with arguments. Those of [`ROWS`] and [`WORDS`] may be written as calls without any.
+pub(crate) static CALLS: [Call; 53] = [
+    value("str", 1, 2),
+    value("kaddr", 1, 1),
+    value("ksym", 1, 1),
+    value("line", 1, 1),
+    value("reg", 1, 1),
+    value("len", 1, 1),
+    value("strlen", 1, 1),
+    value("strstr", 2, 2),
+    value("strcontains", 2, 2),
+    value("has_key", 2, 2),
+    value("find", 3, 3),
+    value("macaddr", 1, 1),
+    value("ntop", 1, 2),
+    value("pton", 1, 1),
+    value("offsetof", 2, 2),
+    value("memcmp", 3, 3),
+    value("bswap", 1, 1),
+    value("buf", 2, 2),
+    value("strftime", 2, 2),
+    value("strncmp", 3, 3),
+    value("getopt", 1, 3),
+    value("sizeof", 1, 1),
+    value("strcap", 1, 1),
+    value("is_integer", 1, 1),
+    value("is_unsigned_integer", 1, 1),
+    value("is_ptr", 1, 1),
+    value("is_str", 1, 1),
+    value("is_array", 1, 1),
+    value("is_literal", 1, 1),
+    value("delete", 2, 2),
+    action("printf", 1, 32),
+    action("errorf", 1, 32),
+    action("warnf", 1, 32),
+    action("time", 0, 1),
+    action("print", 1, 3),
+    action("clear", 1, 1),
+    action("zero", 1, 1),
+    action("delete", 1, 2),
+    action("exit", 0, 1),
+    action("unwatch", 1, 1),
+    action("assert", 2, 2),
+    action("assert_str", 1, 1),
+    action("static_assert", 2, 2),
+    action("fail", 1, 32),
+    aggregate("count", 0, 0),
+    aggregate("sum", 1, 1),
+    aggregate("avg", 1, 1),
+    aggregate("min", 1, 1),
+    aggregate("max", 1, 1),
+    aggregate("stats", 1, 1),
+    aggregate("hist", 1, 2),
+    aggregate("lhist", 4, 4),
+    aggregate("tseries", 3, 4),
 ];
 
-/// The actions, which are calls without a value. `check::action` compiles them.
-pub(crate) static ACTIONS: [Call; 14] = [
-    call("printf", 1, 32),
-    call("errorf", 1, 32),
-    call("warnf", 1, 32),
-    call("time", 0, 1),
-    call("print", 1, 3),
-    call("clear", 1, 1),
-    call("zero", 1, 1),
-    call("delete", 1, 2),
-    call("exit", 0, 1),
-    call("unwatch", 1, 1),
-    call("assert", 2, 2),
-    call("assert_str", 1, 1),
-    call("static_assert", 2, 2),
-    call("fail", 1, 32),
-];
-
-/// The aggregations, which are assigned to a map. `check::action` compiles them.
-pub(crate) static AGGREGATES: [Call; 9] = [
-    call("count", 0, 0),
-    call("sum", 1, 1),
-    call("avg", 1, 1),
-    call("min", 1, 1),
-    call("max", 1, 1),
-    call("stats", 1, 1),
-    call("hist", 1, 2),
-    call("lhist", 4, 4),
-    call("tseries", 3, 4),
-];
-
-/// Returns the call with this name.
-pub(crate) fn find(calls: &'static [Call], name: &str) -> Option<&'static Call> {
-    calls.iter().find(|call| call.name == name)
+/// Returns the call with this role and name.
+pub(crate) fn find(role: Role, name: &str) -> Option<&'static Call> {
+    CALLS.iter().find(|call| call.role == role && call.name == name)
 }
 
 /// Returns the problem with a call that has no value with its arguments. `None` if no call has this name.
 pub(crate) fn not_a_value(name: &str) -> Option<Problem> {
-    match (find(&AGGREGATES, name), find(&ACTIONS, name), find(&FUNCTIONS, name)) {
-        (Some(_), ..) => Some(Problem::AggregateAlone),
-        (_, Some(_), _) => Some(Problem::NotAValue),
-        (.., Some(function)) => Some(function.miscounted()),
-        (None, None, None) => is_callable(name).then_some(Problem::ArgumentCount { least: 0, most: 0 }),
-    }
+    // `delete` is a value and an action.
+    let problem = CALLS.iter().rfind(|call| call.name == name).map(|call| match call.role {
+        Role::Aggregate => Problem::AggregateAlone,
+        Role::Action => Problem::NotAValue,
+        Role::Value => call.miscounted(),
+    });
+    problem.or_else(|| is_callable(name).then_some(Problem::ArgumentCount { least: 0, most: 0 }))
 }
 
 /// The other builtins that are a word.
@@ -179,7 +191,13 @@ fn values() -> impl Iterator<Item = &'static str> {
 }
 
 fn functions() -> impl Iterator<Item = &'static str> {
-    FUNCTIONS.iter().chain(&ACTIONS).chain(&AGGREGATES).map(|call| call.name)
+    CALLS.iter().map(|call| call.name)
+}
+
+/// Returns the names of the calls with this role. For programs that are made at random.
+#[doc(hidden)]
+pub fn calls(role: Role) -> impl Iterator<Item = &'static str> + Clone {
+    CALLS.iter().filter(move |call| call.role == role).map(|call| call.name)
 }
 
 /// Returns the problem with `name`, which is no value: it is a function, or the nearest value, otherwise that it is

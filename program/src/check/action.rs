@@ -12,7 +12,7 @@ use super::call::{map, written};
 use super::clause::Clause;
 use super::format;
 use super::value::{UNSIGNED, number};
-use crate::builtins::{ACTIONS, AGGREGATES, find};
+use crate::builtins::{Role, find};
 use crate::checked::{ASSERTION_STATUS, Action, EXIT_STATUSES, PrintKind};
 use crate::error::{Error, Problem, Span};
 use crate::report::{self, Conversion, Piece, Shown};
@@ -26,7 +26,7 @@ impl Clause<'_, '_> {
         arguments: &[Expression],
         span: Span,
     ) -> Result<Option<(MapValue, Operand)>, Error> {
-        let Some(aggregate) = find(&AGGREGATES, &name.node) else { return Ok(None) };
+        let Some(aggregate) = find(Role::Aggregate, &name.node) else { return Ok(None) };
         aggregate.check(arguments.len()).map_err(|problem| span.error(problem))?;
         let Some((first, rest)) = arguments.split_first() else {
             return Ok(Some((MapValue::Aggregate(Aggregate::Count), Operand::Constant(1))));
@@ -153,7 +153,7 @@ impl Clause<'_, '_> {
             }
             ("find", _) => self.call(name, arguments, span).map(drop),
             (other, _) => {
-                if let Some(action) = find(&ACTIONS, other) {
+                if let Some(action) = find(Role::Action, other) {
                     return Err(span.error(action.miscounted()));
                 }
                 self.call(name, arguments, span)?;

@@ -9,7 +9,7 @@ use kprobes_vm::code::{Op, Operand};
 
 use super::value::TEXT_MAX;
 use super::{Symbols, check};
-use crate::builtins::{ACTIONS, AGGREGATES, FUNCTIONS, words};
+use crate::builtins::{CALLS, Role, words};
 use crate::error::{Noun, Problem, Span};
 use crate::syntax::parse;
 use crate::tests::Image;
@@ -34,20 +34,23 @@ fn the_calls_are_there_with_their_numbers_of_arguments() {
         let marks = std::format!("      {}", "^".repeat(name.len()));
         refuses_body(&std::format!("print({name});"), &marks, Problem::Parentheses);
     }
-    for (calls, before) in [(&FUNCTIONS[..], "$x = "), (&ACTIONS, ""), (&AGGREGATES, "@x = ")] {
-        // The parser replaces `getopt`, and `delete` without a key is an action only.
-        for call in calls.iter().filter(|call| !matches!(call.name, "getopt" | "delete")) {
-            let is_miscounted = |arguments: usize| {
-                let arguments = std::vec!["1"; arguments].join(", ");
-                let program = std::format!("kprobe:f {{ {before}{}({arguments}); }}", call.name);
-                let problem = parse(&program).and_then(|tree| check(&tree, &Image)).err().map(|error| error.problem);
-                problem == Some(call.miscounted())
-            };
-            assert!(!(call.least..=call.most).any(&is_miscounted), "{}", call.name);
-            assert!(call.least == 0 || is_miscounted(call.least - 1), "{}", call.name);
-            // `printf` and `fail` tell of text that does not fit, or is not text, first.
-            assert!(call.most == 32 || is_miscounted(call.most + 1), "{}", call.name);
-        }
+    // The parser replaces `getopt`, and `delete` without a key is an action only.
+    for call in CALLS.iter().filter(|call| !matches!(call.name, "getopt" | "delete")) {
+        let before = match call.role {
+            Role::Value => "$x = ",
+            Role::Action => "",
+            Role::Aggregate => "@x = ",
+        };
+        let is_miscounted = |arguments: usize| {
+            let arguments = std::vec!["1"; arguments].join(", ");
+            let program = std::format!("kprobe:f {{ {before}{}({arguments}); }}", call.name);
+            let problem = parse(&program).and_then(|tree| check(&tree, &Image)).err().map(|error| error.problem);
+            problem == Some(call.miscounted())
+        };
+        assert!(!(call.least..=call.most).any(&is_miscounted), "{}", call.name);
+        assert!(call.least == 0 || is_miscounted(call.least - 1), "{}", call.name);
+        // `printf` and `fail` tell of text that does not fit, or is not text, first.
+        assert!(call.most == 32 || is_miscounted(call.most + 1), "{}", call.name);
     }
 }
 

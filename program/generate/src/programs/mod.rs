@@ -7,7 +7,7 @@ mod sound;
 
 pub use sound::sound;
 
-use kprobes_program::builtins::names;
+use kprobes_program::builtins::{Role, calls, names};
 use kprobes_program::error::Span;
 use kprobes_program::syntax::{
     Clause, Expression, ExpressionForm, HardwareEvent, MapReference, Operator, Probe, Program, Range, Spanned,
@@ -22,27 +22,6 @@ const NOWHERE: Span = Span { start: 0, end: 0 };
 
 /// Builtins with rules of their own.
 const BUILTINS: [&str; 7] = ["probetype", "arg0", "arg1", "arg7", "retval", "comm", "kstack"];
-const FUNCTIONS: [&str; 17] = [
-    "len",
-    "strlen",
-    "strstr",
-    "strcontains",
-    "has_key",
-    "buf",
-    "strftime",
-    "str",
-    "ksym",
-    "line",
-    "kaddr",
-    "reg",
-    "kstack",
-    "strncmp",
-    "count",
-    "hist",
-    "unknown",
-];
-const ACTIONS: [&str; 11] =
-    ["errorf", "warnf", "time", "printf", "print", "clear", "zero", "delete", "exit", "count", "unknown"];
 const OPERATORS: [Operator; 18] = [
     Operator::Or,
     Operator::And,
@@ -123,6 +102,12 @@ pub fn pure(random: &mut Random, depth: usize) -> Expression {
     })
 }
 
+/// Returns the name of a call with this role, or one that is out of place or unknown. The parser replaces `getopt`.
+fn call(random: &mut Random, role: Role) -> String {
+    let names = calls(role).filter(|&name| name != "getopt");
+    builtin(random, names, &["count", "kstack", "unknown"]).to_string()
+}
+
 /// Returns the name of a builtin: one of `names` or of `others`.
 fn builtin(random: &mut Random, names: impl Iterator<Item = &'static str>, others: &[&'static str]) -> &'static str {
     let all: Vec<_> = names.chain(others.iter().copied()).collect();
@@ -151,7 +136,7 @@ fn expression(random: &mut Random, depth: usize) -> Expression {
         0 => Form::Map(map(random, depth)),
         1 => {
             let arguments = some(random, 0, 3, |random| expression(random, depth));
-            Form::Call { name: one(random.of(&FUNCTIONS).to_string()), arguments }
+            Form::Call { name: one(call(random, Role::Value)), arguments }
         }
         2 | 3 => {
             let operator = random.of(&[Unary::Negate, Unary::Invert, Unary::Not, Unary::Read]);
@@ -208,7 +193,7 @@ fn statement(random: &mut Random, depth: usize) -> Statement {
         }
         4 | 5 => {
             let arguments = some(random, 0, 3, |random| expression(random, 2));
-            Form::Do(value(ExpressionForm::Call { name: one(random.of(&ACTIONS).to_string()), arguments }))
+            Form::Do(value(ExpressionForm::Call { name: one(call(random, Role::Action)), arguments }))
         }
         6 => Form::If {
             condition: expression(random, 2),
