@@ -95,11 +95,7 @@ impl Entry {
             link: 0,
             masks: frame.pstate,
         };
-        for (argument, register) in entry.arguments.iter_mut().zip(&frame.x) {
-            // SAFETY: `argument` is a reference, so it can be written to. The store is volatile so that the loop does
-            // not become a call of memcpy, which can be probed.
-            unsafe { ptr::from_mut(argument).write_volatile(*register) };
-        }
+        copy_registers(&mut entry.arguments, frame);
         act(&entry);
     }
 
@@ -176,6 +172,16 @@ impl Entry {
     #[must_use]
     pub fn data(&self) -> usize {
         self.watcher().probe.data
+    }
+}
+
+/// Copies x0 to x7 from `frame`.
+#[inline(always)]
+pub(super) fn copy_registers(to: &mut [u64; 8], frame: &TrapFrame) {
+    for (to, register) in to.iter_mut().zip(&frame.x) {
+        // SAFETY: `to` is a reference, so it can be written to. The store is volatile so that the loop does not become a
+        // call of memcpy, which can be probed.
+        unsafe { ptr::from_mut(to).write_volatile(*register) };
     }
 }
 

@@ -13,6 +13,7 @@ use core::mem::offset_of;
 use core::ptr;
 
 use super::cpu::Cpu;
+use super::entry::copy_registers;
 use super::instance::Instance;
 use super::returns::{Call, ReturnProbe, true_return_address};
 use super::trampoline;
@@ -74,11 +75,7 @@ impl Return {
             thread: frame.sp,
             masks: frame.pstate,
         };
-        for (result, register) in returned.results.iter_mut().zip(&frame.x) {
-            // SAFETY: `result` is a reference, so it can be written to. The store is volatile so that the loop does not
-            // become a call of memcpy, which can be probed.
-            unsafe { ptr::from_mut(result).write_volatile(*register) };
-        }
+        copy_registers(&mut returned.results, frame);
         handler(&returned);
     }
 
