@@ -345,17 +345,22 @@ impl<'a> Types<'a> {
     /// Checks that every record can be read.
     fn check(&self) -> Result<(), TypesError> {
         let part = |part| TypesError::Inconsistent { part };
+        // In a list in ascending order, the last address is the highest.
+        let is_in_memory = |items: &[[u32; 2]]| {
+            items.last().is_none_or(|[offset, _]| self.base.checked_add(u32::from_le(*offset).into()).is_some())
+        };
         for number in 0..self.types.len() {
             self.get(TypeId(number as u32)).ok_or(part("a type"))?;
         }
-        if !self.functions.is_sorted_by(is_before) {
+        if !self.functions.is_sorted_by(is_before) || !is_in_memory(self.functions) {
             return Err(part("the order of its functions"));
         }
         for function in self.functions {
             self.record(function).and_then(|function| function.returned()).ok_or(part("a function"))?;
         }
         let is_known = |[_, of]: &[u32; 2]| self.id(u32::from_le(*of)).is_some();
-        if !self.vtables.is_sorted_by(is_before) || !self.vtables.iter().all(is_known) {
+        let are_ordered = self.vtables.is_sorted_by(is_before) && is_in_memory(self.vtables);
+        if !are_ordered || !self.vtables.iter().all(is_known) {
             return Err(part("its vtables"));
         }
         if let Some(lines) = self.lines() {
