@@ -10,8 +10,6 @@ use core::mem::{self, ManuallyDrop};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
 
-use fallible::OutOfMemory;
-
 use super::{Entry, Probes, Registry, shortcut};
 use crate::insn::{self, Guard, NotRelocatable, Verdict};
 use crate::probe::aliasable::AliasableBox;
@@ -48,6 +46,9 @@ struct Staged {
 /// left out.
 const LEAST: usize = 64;
 
+/// Lists for the changes of one group: the points, and the words of the text.
+type Lists = (Vec<Staged>, Vec<Word>);
+
 /// Makes the changes to the probes at `addresses`, which are sorted and distinct, take effect: together, or in smaller
 /// groups if there is no memory for lists of all, or for points beside these lists. Every CPU has been held since the
 /// call, unless there was no memory. Returns the first address for which there was none: nothing has changed there, and
@@ -57,72 +58,69 @@ pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Option<usiz
     let (mut rest, mut size) = (addresses, addresses.len());
     loop {
         size = size.min(rest.len());
-        let mut group = Group::new(mem::take(&mut registry.occupied), size);
-        let mut done = 0;
-        for &address in &rest[..size] {
-            if group.stage(registry, address).is_err() {
-                if size > LEAST {
-                    break;
-                }
-                failed = failed.or(Some(address));
+        let lists = lists(&mut registry.occupied, size);
+        let is_least = size <= LEAST;
+        if lists.is_some() || is_least {
+            let done = apply_group(registry, &rest[..size], lists, is_least, &mut failed);
+            rest = &rest[done..];
+            if rest.is_empty() {
+                return failed;
             }
-            done += 1;
+            if done == size {
+                continue;
+            }
         }
-        group.carry_out(registry);
-        rest = &rest[done..];
-        if rest.is_empty() {
-            return failed;
-        }
-        if done < size {
-            size = size.div_ceil(2);
-        }
+        size = size.div_ceil(2);
     }
 }
 
-/// Changes that take effect together.
-#[derive(Default)]
-struct Group {
-    staged: Vec<Staged>,
-    words: Vec<Word>,
-    /// The cells that tasks may be interrupted in, and those that the changes free.
-    cells: Vec<Used>,
-    /// Whether there is no memory for the lists.
-    has_no_lists: bool,
-    /// Whether there was no memory for a change.
-    is_incomplete: bool,
+/// Returns lists for a group of `size` changes, each of which may free one more cell; `None` if there is no memory.
+fn lists(occupied: &mut Vec<Used>, size: usize) -> Option<Lists> {
+    let (mut staged, mut words) = (Vec::new(), Vec::new());
+    staged.try_reserve_exact(size).and_then(|()| words.try_reserve_exact(size)).ok()?;
+    fallible::reserve(occupied, size).ok()?;
+    Some((staged, words))
 }
 
-impl Group {
-    /// Returns a group with room for `size` changes, if there is memory. Each may free a cell.
-    fn new(cells: Vec<Used>, size: usize) -> Self {
-        let mut group = Self { cells, ..Self::default() };
-        let room = group.staged.try_reserve_exact(size).and_then(|()| group.words.try_reserve_exact(size)).is_ok();
-        group.has_no_lists = !room || fallible::reserve(&mut group.cells, size).is_err();
-        group
-    }
-
-    /// Adds the change to the probes at `address`. If there is no memory, the change is pending.
-    fn stage(&mut self, registry: &mut Registry, address: usize) -> Result<(), OutOfMemory> {
-        let Some(entry) = registry.entries.get_mut(address) else { return Ok(()) };
-        let point = match self.has_no_lists {
-            true => None,
-            false => entry.stage(&mut registry.arena, &mut registry.points, &mut self.cells),
-        };
+/// As [`apply`], for one group, with `lists` unless there is no memory. If there is no memory for a change, it ends
+/// before it, or goes on with the others if `is_least` is set; the address is stored in `failed` if that is `None`.
+/// Returns how many changes it has been through.
+fn apply_group(
+    registry: &mut Registry,
+    group: &[usize],
+    lists: Option<Lists>,
+    is_least: bool,
+    failed: &mut Option<usize>,
+) -> usize {
+    let has_lists = lists.is_some();
+    let (mut staged, mut words) = lists.unwrap_or_default();
+    let mut cells = mem::take(&mut registry.occupied);
+    let (mut done, mut lacks_memory) = (0, false);
+    for &address in group {
+        done += 1;
+        let Some(entry) = registry.entries.get_mut(address) else { continue };
+        let point = if has_lists { entry.stage(&mut registry.arena, &mut registry.points, &mut cells) } else { None };
         entry.is_pending = point.is_none();
-        self.is_incomplete |= point.is_none();
-        let point = point.ok_or(OutOfMemory)?;
-        self.words.extend(entry.change_of_text());
-        self.staged.push(entry.staged(point));
-        Ok(())
-    }
-
-    fn carry_out(mut self, registry: &mut Registry) {
-        // Callers rely on it that every CPU is held, also if there is nothing to change.
-        if !self.is_incomplete || !self.staged.is_empty() || !self.cells.is_empty() {
-            carry_out(registry, &mut self.staged, &self.words, &mut self.cells);
+        let Some(point) = point else {
+            lacks_memory = true;
+            if !is_least {
+                done -= 1;
+                break;
+            }
+            *failed = failed.or(Some(address));
+            continue;
+        };
+        if let Some(word) = entry.change_of_text() {
+            words.push(word);
         }
-        registry.keep(self.cells);
+        staged.push(entry.staged(point));
     }
+    // Callers rely on it that every CPU is held, also if there is nothing to change.
+    if !lacks_memory || !staged.is_empty() || !cells.is_empty() {
+        carry_out(registry, &mut staged, &words, &mut cells);
+    }
+    registry.keep(cells);
+    done
 }
 
 /// Disables `probes`, and restores the instructions at which no other probe is enabled. This comes first, because the
