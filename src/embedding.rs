@@ -27,6 +27,14 @@ pub enum EmbeddingError {
         /// The region in which nothing is probed: [`probe::blacklist`](crate::probe::blacklist).
         region: Range<usize>,
     },
+    /// A function that implements a trait, and runs while a probe is handled, lies outside the region in which nothing is
+    /// probed, though other functions that do so lie in it: its name is not mangled as `kprobes.x` expects.
+    Mangling {
+        /// The address of the function.
+        function: usize,
+        /// The region in which nothing is probed: [`probe::blacklist`](crate::probe::blacklist).
+        region: Range<usize>,
+    },
     /// A function of the [`Platform`](crate::platform::Platform) that is called while a probe is handled lies
     /// outside the region in which nothing is probed.
     PlatformOutside {
@@ -86,6 +94,11 @@ pub enum EmbeddingError {
         /// The range that the function returned.
         text: Range<usize>,
     },
+    /// The first or the last instruction of [`text`](crate::platform::Platform::text) cannot be read.
+    NotReadable {
+        /// The address of the instruction.
+        address: usize,
+    },
     /// The alias of [`with_writable`](crate::platform::Platform::with_writable) cannot be written to.
     NotWritable {
         /// The address of the text.
@@ -99,6 +112,22 @@ pub enum EmbeddingError {
         address: usize,
         /// The alias that the platform gave for it.
         alias: usize,
+    },
+    /// No direct branch leads from the text to memory of
+    /// [`allocate_executable`](crate::platform::Platform::allocate_executable), or back.
+    ExecutableOutOfReach {
+        /// The address of the memory.
+        address: usize,
+        /// The text: [`text`](crate::platform::Platform::text).
+        text: Range<usize>,
+    },
+    /// An instruction in memory of [`allocate_executable`](crate::platform::Platform::allocate_executable) cannot be
+    /// executed.
+    NotExecutable {
+        /// The address of the instruction.
+        address: usize,
+        /// ESR_EL1 of the exception.
+        syndrome: u64,
     },
 }
 
@@ -114,6 +143,13 @@ impl fmt::Display for EmbeddingError {
                 "the function at {function:#x} runs while probes are handled, but lies outside of {:#x}..{:#x}, where \
                  no probe can be placed: move `INCLUDE kprobes.x` in the linker script before the first pattern that \
                  matches `.text.*`",
+                region.start, region.end
+            ),
+            Self::Mangling { function, region } => write!(
+                f,
+                "the function at {function:#x} implements a trait and runs while probes are handled, but lies outside of \
+                 {:#x}..{:#x}, where no probe can be placed: compile with `-Csymbol-mangling-version=v0`, as `kprobes.x` \
+                 selects functions by these names",
                 region.start, region.end
             ),
             Self::PlatformOutside { function, region } => write!(
@@ -164,6 +200,11 @@ impl fmt::Display for EmbeddingError {
                 "`Platform::text` returns {:#x}..{:#x}, which is empty or does not begin and end at multiples of 4",
                 text.start, text.end
             ),
+            Self::NotReadable { address } => write!(
+                f,
+                "the instruction at {address:#x}, in the text that `Platform::text` returns, cannot be read: map the text \
+                 readable, or return the part that is"
+            ),
             Self::NotWritable { address, alias } => write!(
                 f,
                 "`Platform::with_writable` gives {alias:#x} as an alias of {address:#x}, which cannot be written to: map the text \
@@ -172,6 +213,17 @@ impl fmt::Display for EmbeddingError {
             Self::AliasMismatch { address, alias } => write!(
                 f,
                 "`Platform::with_writable` gives {alias:#x} as an alias of {address:#x}, but they are different memory"
+            ),
+            Self::ExecutableOutOfReach { address, text } => write!(
+                f,
+                "`Platform::allocate_executable` returns memory at {address:#x}, and no direct branch leads there from the \
+                 text, at {:#x}..{:#x}: return memory within 128 MiB of the text",
+                text.start, text.end
+            ),
+            Self::NotExecutable { address, syndrome } => write!(
+                f,
+                "`Platform::allocate_executable` returns memory at {address:#x} from which no instruction can be executed \
+                 (ESR_EL1 is {syndrome:#x}): map it executable, and as memory that exists"
             ),
         }
     }
@@ -199,6 +251,39 @@ pub fn check() -> Result<(), EmbeddingError> {
     #[cfg(target_os = "none")]
     target::check(text.start)?;
     Ok(())
+}
+
+/// Checks memory of [`allocate_executable`](crate::platform::Platform::allocate_executable), in which there is nothing
+/// yet: that a branch leads there from the text and back, and that instructions are executed there. Writes an
+/// instruction at the virtual address `memory`.
+///
+/// # Errors
+///
+/// The first mistake that it finds.
+#[cfg(target_os = "none")]
+pub(crate) fn check_executable(memory: usize) -> Result<(), EmbeddingError> {
+    check_reach(memory, &crate::platform::text())?;
+    let ret = crate::text::Word { address: memory, words: [RET] };
+    crate::text::write(&[ret]);
+    match crate::exception::nofault::call(memory) {
+        0 => Ok(()),
+        syndrome => Err(EmbeddingError::NotExecutable { address: memory, syndrome }),
+    }
+}
+
+/// RET (Arm ARM, C6.2.311).
+#[cfg(target_os = "none")]
+const RET: u32 = 0xd65f_03c0;
+
+/// Checks that direct branches lead from an end of the text to `memory`, and back.
+#[cfg(any(test, target_os = "none"))]
+fn check_reach(memory: usize, text: &Range<usize>) -> Result<(), EmbeddingError> {
+    let reaches = |from: usize, to: usize| insn::branch(from as u64, to as u64).is_ok();
+    let is_in_reach = |end: usize| reaches(end, memory) && reaches(memory, end);
+    if is_in_reach(text.start) || is_in_reach(text.end - 4) {
+        return Ok(());
+    }
+    Err(EmbeddingError::ExecutableOutOfReach { address: memory, text: text.clone() })
 }
 
 /// Checks that every static event happens in the text, which the engine can patch, outside the region in which nothing is
@@ -255,6 +340,9 @@ mod target {
         if let Some(function) = outside(&hit_path, &region) {
             return Err(EmbeddingError::HitPathOutside { function, region });
         }
+        if let Some(function) = outside(&[probe::hit::function_of_a_trait()], &region) {
+            return Err(EmbeddingError::Mangling { function, region });
+        }
         if let Some(function) = outside(&platform::at_a_hit(), &region) {
             return Err(EmbeddingError::PlatformOutside { function, region });
         }
@@ -267,6 +355,11 @@ mod target {
             // SAFETY: reads a register.
             unsafe { asm!("mrs {}, vbar_el1", out(reg) vectors, options(nomem, nostack, preserves_flags)) };
             return Err(EmbeddingError::NoVector { vectors });
+        }
+        let text = platform::text();
+        for address in [text.start, text.end - 4] {
+            // SAFETY: by the contract of `Platform::text` there is text, and no device register.
+            unsafe { nofault::read::<u32>(address) }.map_err(|_| EmbeddingError::NotReadable { address })?;
         }
         let mut result = Ok(());
         // Masked: an alias belongs to a CPU.
@@ -365,6 +458,20 @@ mod tests {
             "a static event happens at 0x4000, and the block that tells of it is at 0x8004000, out of reach of a branch: place the \
              sections of the text within 128 MiB of each other"
         );
+    }
+
+    /// Probes would be stepped, at the cost of a second exception.
+    #[test]
+    fn executable_memory_out_of_reach_is_refused() {
+        const REACH: usize = 1 << 27;
+        let text = 0x1000_0000..0x1010_0000;
+        for memory in [text.start, text.end - 4 + (REACH - 4), text.start - (REACH - 4)] {
+            assert_eq!(check_reach(memory, &text), Ok(()));
+        }
+        for memory in [text.end + REACH, text.start - REACH - 4] {
+            let error = EmbeddingError::ExecutableOutOfReach { address: memory, text: text.clone() };
+            assert_eq!(check_reach(memory, &text), Err(error));
+        }
     }
 
     /// Only one of the two could be listened to by its name.

@@ -268,6 +268,7 @@ mod exported {
         pub safe fn kprobes_platform_hold_cpus(action: &mut dyn FnMut());
         pub safe fn kprobes_platform_interrupted(each: &mut dyn FnMut(usize));
         /// [`Platform::on_each_cpu`](super::Platform::on_each_cpu) of the kernel.
+        #[cfg(feature = "watchpoints")]
         pub safe fn kprobes_platform_on_each_cpu(action: fn()) -> bool;
         /// [`Platform::yield_now`](super::Platform::yield_now) of the kernel.
         pub safe fn kprobes_platform_yield_now();
@@ -281,6 +282,8 @@ mod exported {
 #[cfg(target_os = "none")]
 #[doc(hidden)]
 pub use exported::kprobes_platform_cpus as cpus;
+#[cfg(feature = "watchpoints")]
+pub(crate) use exported::kprobes_platform_on_each_cpu as on_each_cpu;
 #[cfg(any(target_os = "none", test))]
 pub(crate) use exported::kprobes_platform_stack as stack;
 // For the crates that build on the engine and run in the same kernel.
@@ -294,7 +297,7 @@ pub use exported::{
 pub(crate) use exported::{
     kprobes_platform_fatal as fatal, kprobes_platform_function as function, kprobes_platform_has_data as has_data,
     kprobes_platform_interrupted as interrupted, kprobes_platform_is_guarded as is_guarded,
-    kprobes_platform_on_each_cpu as on_each_cpu, kprobes_platform_with_writable as with_writable,
+    kprobes_platform_with_writable as with_writable,
 };
 
 /// Returns the number of CPUs that tests on the host may use.

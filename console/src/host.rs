@@ -152,7 +152,7 @@ pub unsafe trait SamplingClock: Sync {
 /// [`masked`](Self::masked) must behave as documented, and every CPU that hits a probe must have a number below
 /// [`cpus`](Self::cpus). The code that records and counts hits relies on both.
 pub unsafe trait Host: Sync {
-    /// Returns the tables that `cargo xtask image` made: the names of functions, inlined copies, and types. Bytes after
+    /// Returns the tables that `cargo kprobes image` made: the names of functions, inlined copies, and types. Bytes after
     /// the tables are ignored. Without tables, nothing can be probed by its name.
     ///
     /// The tables hold the addresses that the image was linked at. By default, returns the region that

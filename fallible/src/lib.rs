@@ -134,7 +134,9 @@ pub fn reserve<T>(list: &mut Vec<T>, additional: usize) -> Result<(), OutOfMemor
 fn grow<T>(list: &mut Vec<T>, additional: usize) -> Result<(), OutOfMemory> {
     /// As many elements are not worth another allocation.
     const FEW: usize = 4;
-    Ok(list.try_reserve_exact(additional.max(list.len() / 4).max(FEW))?)
+    // Of the capacity: a list that stays short grows by the same steps where room is kept for more.
+    let step = list.capacity() - list.len() + list.capacity() / 4;
+    Ok(list.try_reserve_exact(additional.max(step).max(FEW))?)
 }
 
 /// Appends `value` to `list`.

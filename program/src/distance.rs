@@ -15,7 +15,7 @@ pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>, share: usiz
     (distance <= word.len().max(best.len()).checked_div(share)?).then_some(best)
 }
 
-/// Returns the edit distance (Levenshtein) of two words, or `usize::MAX` if both have at least [`LONGEST`] bytes.
+/// Returns the edit distance (Levenshtein) of two words, or `usize::MAX` if both have at least `LONGEST` bytes.
 #[must_use]
 pub fn distance(one: &str, other: &str) -> usize {
     let (one, other) = if one.len() < other.len() { (other, one) } else { (one, other) };

@@ -79,7 +79,7 @@ const ISS_BRK_COMMENT: u64 = 0xffff;
 /// returns [`Outcome::Handled`]. `esr` is the value of ESR_EL1, and `far` that of FAR_EL1.
 pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome {
     let own = Outcome::Kernel { esr, far };
-    #[cfg(target_os = "none")]
+    #[cfg(all(target_os = "none", feature = "watchpoints"))]
     if hit::watch::exception(frame, esr >> EC_SHIFT & 0x3f, esr, far) {
         return Outcome::Handled;
     }

@@ -5,6 +5,8 @@
 //! resumes at a common exit that reports the failure. Simulated branches authenticate pointers in the same way.
 
 use core::mem::MaybeUninit;
+#[cfg(target_os = "none")]
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::TrapFrame;
 use crate::insn::Key;
@@ -111,6 +113,32 @@ pub(crate) fn receives_exceptions() -> bool {
     routines::kprobes_nofault_breakpoint().syndrome != 0
 }
 
+/// The virtual address that [`call`] calls meanwhile; 0 otherwise.
+#[cfg(target_os = "none")]
+static CALLED: AtomicUsize = AtomicUsize::new(0);
+
+/// Calls the virtual address `address`, where a RET was written. Returns ESR_EL1 of the exception if it could not be
+/// executed, otherwise 0. One task at a time may call it.
+#[cfg(target_os = "none")]
+pub(crate) fn call(address: usize) -> u64 {
+    let syndrome: u64;
+    CALLED.store(address, Relaxed);
+    // SAFETY: the instruction at the address is RET, which changes no register and no memory; if it cannot be executed,
+    // `fix_up` resumes after the call. Registers that a call may change are declared, for exceptions that a kernel
+    // reports.
+    unsafe {
+        core::arch::asm!(
+            "mov x1, #0",
+            "blr {address}",
+            address = in(reg) address,
+            out("x1") syndrome,
+            clobber_abi("C"),
+        );
+    }
+    CALLED.store(0, Relaxed);
+    syndrome
+}
+
 /// The result of a routine, in x0 and x1.
 #[repr(C)]
 struct Outcome {
@@ -191,6 +219,13 @@ pub(super) fn fix_up(frame: &mut TrapFrame, esr: u64) -> bool {
     let end = &raw const kprobes_nofault_end as u64;
     if (start..end).contains(&frame.pc) {
         frame.pc = &raw const kprobes_nofault_failed as u64;
+        frame.x[1] = esr;
+        return true;
+    }
+    // Where `call` has branched to. The branch type was meant for that address, not for the one of the return.
+    if frame.pc != 0 && frame.pc == CALLED.load(Relaxed) as u64 {
+        frame.pc = frame.x[30];
+        frame.pstate &= !TrapFrame::BRANCH_TYPE;
         frame.x[1] = esr;
         return true;
     }

@@ -32,6 +32,8 @@ struct Cells {
 #[derive(Debug)]
 pub(super) struct Arena {
     cells: [Cells; 2 * Cell::KINDS.len()],
+    /// Memory that is not guarded, for the next piece.
+    spare: Option<usize>,
     slots: Unwritten<2>,
     stubs: Unwritten<{ stub::WORDS }>,
     snippets: Unwritten<{ snippet_cell::SHORT / 4 }>,
@@ -92,6 +94,7 @@ impl Arena {
     pub(super) const fn new() -> Self {
         Self {
             cells: Cells::of_all_kinds(),
+            spare: None,
             slots: Unwritten::new(),
             stubs: Unwritten::new(),
             snippets: Unwritten::new(),
@@ -103,6 +106,16 @@ impl Arena {
         &mut self.cells[2 * kind as usize + usize::from(guarded)]
     }
 
+    /// Returns the virtual address of the memory for the next piece that is not guarded, in which there is no cell yet;
+    /// `None` if there is no memory.
+    #[cfg(target_os = "none")]
+    pub(super) fn spare(&mut self) -> Option<usize> {
+        if self.spare.is_none() {
+            self.spare = platform::allocate_executable(PIECE, false);
+        }
+        self.spare
+    }
+
     /// Takes a free cell, and returns its virtual address; `None` if there is no memory.
     #[inline]
     pub(super) fn allocate(&mut self, kind: Cell, guarded: bool) -> Option<usize> {
@@ -112,7 +125,8 @@ impl Arena {
             Cell::Snippet | Cell::Return => self.snippets.reserve()?,
             Cell::LongSnippet | Cell::LongReturn => self.long_snippets.reserve()?,
         }
-        self.cells(kind, guarded).allocate()
+        let spare = &mut self.spare;
+        self.cells[2 * kind as usize + usize::from(guarded)].allocate(spare)
     }
 
     /// Fills the slot at the virtual address `address` with these words, at the next [`write`](Self::write).
@@ -234,21 +248,23 @@ impl Cells {
     }
 
     #[inline]
-    fn allocate(&mut self) -> Option<usize> {
+    fn allocate(&mut self, spare: &mut Option<usize>) -> Option<usize> {
         if self.free.is_empty() {
-            self.grow()?;
+            self.grow(spare)?;
         }
         self.free.pop()
     }
 
-    /// Divides another piece of executable memory into free cells; `None` if there is no memory.
+    /// Divides another piece of executable memory, which is `spare` if that serves, into free cells; `None` if there is
+    /// no memory.
     #[cold]
-    fn grow(&mut self) -> Option<()> {
+    fn grow(&mut self, spare: &mut Option<usize>) -> Option<()> {
         let size = self.kind.size();
         // Reserves room for all cells, so that giving back needs no memory.
         fallible::reserve(&mut self.free, self.total + PIECE / size).ok()?;
         let known = origin::prepare(self.kind)?;
-        let piece = platform::allocate_executable(PIECE, self.guarded)?;
+        let spare = if self.guarded { None } else { spare.take() };
+        let piece = spare.or_else(|| platform::allocate_executable(PIECE, self.guarded))?;
         origin::add(known, piece..piece + PIECE);
         self.free.extend((0..PIECE / size).rev().map(|cell| piece + cell * size));
         self.total += PIECE / size;

@@ -28,6 +28,7 @@ mod snippet;
 mod stub_builder;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "watchpoints")]
 mod watchpoint;
 mod words;
 
@@ -40,6 +41,7 @@ pub use hit::entry::{ArgumentHandler, Entry};
 pub use hit::result::{ResultHandler, Return};
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler, TaskCalls};
 pub use hit::stack_position::stack_around;
+#[cfg(feature = "watchpoints")]
 pub use hit::watch::{WatchHandler, WatchHit};
 pub use hit::{Hit, PostHandler, PreHandler};
 pub use kprobe::{Kprobe, KprobeBuilder};
@@ -48,6 +50,7 @@ pub use recovery::{address_here, origin, recover};
 pub use registration::Registration;
 pub use registry::{list, memory, survey};
 pub use snippet::{Insertion, Snippet, SnippetError, Step};
+#[cfg(feature = "watchpoints")]
 pub use watchpoint::{WatchError, Watchpoint, WatchpointBuilder, initialize_cpu, watchpoints};
 pub use words::CpuWords;
 

@@ -42,6 +42,9 @@ use entries::{Entries, Probes};
 pub use registers::survey;
 pub use shown::{list, memory};
 
+/// Whether instructions may be executed from stubs. Where this is false, the linker leaves out what only stubs need.
+const HAS_STUBS: bool = cfg!(feature = "stubs");
+
 /// All points at which a probe is registered, and the memory for them.
 struct Registry {
     entries: Entries,
@@ -302,6 +305,11 @@ impl Registry {
     fn check_embedding(&mut self, address: usize) -> Result<(), ProbeError> {
         if !self.is_embedded {
             embedding::check().map_err(|error| ProbeError::Embedding { address, error })?;
+            #[cfg(target_os = "none")]
+            {
+                let memory = self.arena.spare().ok_or(ProbeError::OutOfMemory { address })?;
+                embedding::check_executable(memory).map_err(|error| ProbeError::Embedding { address, error })?;
+            }
             self.is_embedded = true;
         }
         Ok(())
@@ -322,9 +330,10 @@ impl Registry {
     /// is no memory.
     fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
         let Request { address, bounds, mut kind, data, insertion, enabled, fastest } = request;
+        let insertion = insertion.filter(|_| HAS_STUBS);
         let lean_obstacle = match kind {
             // The probe is not to be lean. What it says of its function holds for no other probe.
-            _ if bounds.is_some() => None,
+            _ if bounds.is_some() || !HAS_STUBS => None,
             Kind::Kprobe { pre: Pre::Entry(_), .. } | Kind::Return(_) => self.lean_obstacle(address, checker),
             Kind::Kprobe { .. } => None,
         };
@@ -350,7 +359,7 @@ impl Registry {
         let entered = match &mut kind {
             Kind::Kprobe { .. } => counters,
             Kind::Return(return_probe) => {
-                let may_be_led = inserted.is_none() && fastest >= Mode::Optimized;
+                let may_be_led = HAS_STUBS && inserted.is_none() && fastest >= Mode::Optimized;
                 let lead = || self.lead_to_result(address, return_probe, lean_obstacle, checker);
                 let obstacle = may_be_led.then(lead).flatten();
                 ReturnProbe::register(return_probe, counters, data, obstacle);

@@ -128,6 +128,10 @@ pub struct Configuration {
     lacks: Vec<String>,
     #[serde(default)]
     machine_options: BTreeMap<String, String>,
+    /// Whether tests run in it only on request: all, if a command line names it; in thorough runs those that depend on
+    /// the number of CPUs.
+    #[serde(default)]
+    pub is_large: bool,
 }
 
 impl Configuration {

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::{fs, process::Command};
 
 use anyhow::{Result, anyhow, bail};
+use cargo_kprobes::image::{self, File, Function, Source};
 use kprobes_program::distance::nearest_path;
 use kprobes_program::syntax::{numbered, plain_path};
 use kprobes_types::{Declaration, Row};
 
-use crate::{image, setup, workspace};
+use crate::{setup, workspace};
 
 /// The number of addresses that are shown of a line.
 const ADDRESSES_MAX: usize = 4;
@@ -27,34 +27,6 @@ pub struct Options {
     elf: Option<PathBuf>,
 }
 
-/// A function of a linked program.
-pub struct Function {
-    /// The demangled name.
-    pub name: String,
-    /// The virtual addresses of its instructions.
-    pub range: Range<u64>,
-    /// The place in the source, if it is known.
-    pub declaration: Option<Declaration>,
-}
-
-/// A source file.
-pub struct File {
-    /// The path that the console shows.
-    pub path: String,
-    /// The path on the machine that built the program.
-    pub built_from: PathBuf,
-}
-
-/// The functions and the source lines of a linked program.
-pub struct Source {
-    /// The functions, in the order of their addresses.
-    pub functions: Vec<Function>,
-    /// The lines, in the order of their addresses.
-    pub rows: Vec<Row>,
-    /// The files, by their number.
-    pub files: Vec<File>,
-}
-
 /// Runs the command `lines`.
 pub fn lines(options: &Options) -> Result<()> {
     let elf = match &options.elf {
@@ -65,40 +37,38 @@ pub fn lines(options: &Options) -> Result<()> {
         }
     };
     let source = image::source(&elf)?;
-    for function in source.meant(&options.function)? {
+    for function in meant(&source, &options.function)? {
         print!("{}", Listing { source: &source, function, text_of: &text });
     }
     Ok(())
 }
 
-impl Source {
-    /// Returns the functions that `name` means, as the console does: those with this name, otherwise those with this plain
-    /// path, and with a number, those that have it among the functions with their name. Each address is there once.
-    fn meant(&self, name: &str) -> Result<Vec<&Function>> {
-        let (path, wanted) = numbered(name);
-        let plain = |function: &Function| plain_path(&function.name).unwrap_or_default();
-        let mut found: Vec<&Function> = self.functions.iter().filter(|function| function.name == path).collect();
-        if found.is_empty() {
-            found = self.functions.iter().filter(|function| plain(function) == path).collect();
-        }
-        found.dedup_by_key(|function| function.range.start);
-        found.retain(|function| wanted.is_none_or(|wanted| self.number(function) == wanted));
-        if !found.is_empty() {
-            return Ok(found);
-        }
-        let known = self.functions.iter().map(|function| (function.name.as_str(), plain(function).into()));
-        match nearest_path(name, known) {
-            Some(meant) => bail!("no function has the name {name}; did you mean `{meant}`?"),
-            None if name.contains(['*', '?']) => bail!("this lists the lines of one function, without `*` and `?`"),
-            None => bail!("no function has the name {name}"),
-        }
+/// Returns the functions that `name` means, as the console does: those with this name, otherwise those with this plain
+/// path, and with a number, those that have it among the functions with their name. Each address is there once.
+fn meant<'a>(source: &'a Source, name: &str) -> Result<Vec<&'a Function>> {
+    let (path, wanted) = numbered(name);
+    let plain = |function: &Function| plain_path(&function.name).unwrap_or_default();
+    let mut found: Vec<&Function> = source.functions.iter().filter(|function| function.name == path).collect();
+    if found.is_empty() {
+        found = source.functions.iter().filter(|function| plain(function) == path).collect();
     }
+    found.dedup_by_key(|function| function.range.start);
+    found.retain(|function| wanted.is_none_or(|wanted| number(source, function) == wanted));
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let known = source.functions.iter().map(|function| (function.name.as_str(), plain(function).into()));
+    match nearest_path(name, known) {
+        Some(meant) => bail!("no function has the name {name}; did you mean `{meant}`?"),
+        None if name.contains(['*', '?']) => bail!("this lists the lines of one function, without `*` and `?`"),
+        None => bail!("no function has the name {name}"),
+    }
+}
 
-    /// Returns the number of a function among those with its name, in the order of their addresses, from 1.
-    fn number(&self, function: &Function) -> usize {
-        let same = self.functions.iter().filter(|other| other.name == function.name);
-        1 + same.filter(|other| other.range.start < function.range.start).count()
-    }
+/// Returns the number of a function among those with its name, in the order of their addresses, from 1.
+fn number(source: &Source, function: &Function) -> usize {
+    let same = source.functions.iter().filter(|other| other.name == function.name);
+    1 + same.filter(|other| other.range.start < function.range.start).count()
 }
 
 /// The lines of a function, as text. `text_of` returns the lines of a file, if it is there.
@@ -236,7 +206,7 @@ blk.rs
     fn names_mean_functions_with_and_without_generic_arguments() {
         let source = source();
         let meant = |name: &str| {
-            let found = source.meant(name).map_err(|error| error.to_string());
+            let found = super::meant(&source, name).map_err(|error| error.to_string());
             found.map(|found| found.iter().map(|function| function.range.start).collect::<Vec<_>>())
         };
         assert_eq!(meant("blk::read::<u16>"), Ok(vec![0x2000, 0x3000]));

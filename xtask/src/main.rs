@@ -7,11 +7,9 @@ mod board;
 mod boot;
 mod console;
 mod conversation;
-mod counted;
 mod disk;
 mod flamegraph;
 mod flash;
-mod image;
 mod lines;
 mod machine;
 mod network;
@@ -28,6 +26,7 @@ mod workspace;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
+use cargo_kprobes::{counted, image};
 use clap::{Parser, Subcommand};
 
 /// The prefix of the file name under which Cargo builds the image of the on-target tests as a test; a hash follows.
@@ -103,7 +102,7 @@ struct ImageOptions {
     /// The board, a directory of `boards/`. One image runs on all of them.
     #[arg(long, value_name = "NAME", default_value = board::DEFAULT)]
     board: String,
-    /// A linked kernel; the runtime is built if none is given.
+    /// A kernel that was linked by `linker.ld`; the runtime is built if none is given.
     #[arg(long, value_name = "FILE", conflicts_with = "tests")]
     elf: Option<PathBuf>,
     /// The image of the on-target tests.
@@ -140,12 +139,6 @@ fn make_image(options: &ImageOptions) -> Result<()> {
     board::Board::load(&options.board)?;
     if options.elf.is_none() {
         setup::rust(&[])?;
-    }
-    if let Some(elf) = &options.elf
-        && let Some((length, room)) = image::fill_in(elf, &options.out)?
-    {
-        println!("{}: its tables have {length} bytes of {room}", options.out.display());
-        return Ok(());
     }
     let length = match &options.elf {
         Some(elf) => image::write(elf, &options.out)?,

@@ -157,8 +157,11 @@ pub fn test(options: &Options) -> Result<ExitCode> {
         seconds: options.timeout,
     };
     for board in &boards {
-        let mut configurations =
-            board.configurations.iter().filter(|one| wanted.may_have(&board.prefix(one))).peekable();
+        let is_meant = |one: &board::Configuration| {
+            let is_named = options.configuration.is_some() || wanted.names(&board.prefix(one));
+            wanted.may_have(&board.prefix(one)) && (!one.is_large || options.thorough || is_named)
+        };
+        let mut configurations = board.configurations.iter().filter(|one| is_meant(one)).peekable();
         if configurations.peek().is_none() {
             continue;
         }
@@ -181,6 +184,9 @@ pub fn test(options: &Options) -> Result<ExitCode> {
     }
     if is_stage("check") {
         host::add_checks(&pool, &wanted, options.thorough, options.list);
+        if options.thorough || wanted.is_filtered() {
+            examples::features::add(&pool, &wanted, options.list);
+        }
     }
     let mut runs = 0;
     pool.run(|news| match news {

@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 
 use super::counters::{Counts, STRIDE};
 use super::point::Point;
+#[cfg(feature = "watchpoints")]
 use super::watch::Watching;
 use crate::exception::TrapFrame;
 use crate::platform;
@@ -45,6 +46,7 @@ pub struct Cpu {
     /// Sink for hits that belong to no probe.
     sink: Counts,
     /// What the CPU knows of its watchpoints.
+    #[cfg(feature = "watchpoints")]
     pub(in crate::probe) watching: Watching,
 }
 
@@ -106,6 +108,7 @@ impl Cpu {
             post_point: AtomicPtr::new(ptr::null_mut()),
             interrupt_masks: AtomicU64::new(0),
             sink: Counts::new(),
+            #[cfg(feature = "watchpoints")]
             watching: Watching::new(),
         }
     }

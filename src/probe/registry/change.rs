@@ -10,7 +10,7 @@ use core::mem::{self, ManuallyDrop};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{Entry, Probes, Registry, shortcut};
+use super::{Entry, HAS_STUBS, Probes, Registry, shortcut};
 use crate::insn::{self, Guard, NotRelocatable, Verdict};
 use crate::probe::aliasable::AliasableBox;
 use crate::probe::arena::{Arena, Cell, Used};
@@ -540,7 +540,7 @@ impl Entry {
             Some(_) => self.enabled().map(|probe| probe.allows.min(Mode::Optimized)).fold(first, Ord::min),
         };
         Some(match self.site.verdict {
-            _ if allowed >= Mode::Optimized => allowed,
+            _ if HAS_STUBS && allowed >= Mode::Optimized => allowed,
             Verdict::Simulate(_) => Mode::Simulated,
             _ if allowed == Mode::Stepped => Mode::Stepped,
             _ => Mode::Boosted,
@@ -551,7 +551,7 @@ impl Entry {
     /// cell that it needs. Returns the reason as well if it is not `mode`; `None` if there is no memory.
     fn new_execution(&self, mode: Mode, arena: &mut Arena) -> Option<(Execution, Option<Fallback>)> {
         let mut fallback = None;
-        if mode >= Mode::Optimized {
+        if HAS_STUBS && mode >= Mode::Optimized {
             let form = self.form(mode);
             fallback = self.lean_obstacle.filter(|_| mode == Mode::Lean);
             match self.new_stub(form, mode, arena)? {

@@ -1,8 +1,12 @@
 //! Runs the examples, compares their output with their pages, and checks that they take no more lines for probes than
 //! they promise.
 
+mod derived;
+pub mod features;
 mod kernel;
+mod memory;
 mod mistakes;
+mod pages;
 
 use std::{
     ffi::OsString,
@@ -46,6 +50,8 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// Adds the tests of the examples.
 pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
     mistakes::add(pool, wanted, is_listing);
+    pages::add(pool, wanted, is_listing);
+    memory::add(pool, wanted, is_listing);
     for example in &EXAMPLES {
         pool.add("the examples", move |context| add_example(context, wanted, is_listing, example));
     }
@@ -110,7 +116,7 @@ fn shown(name: &str) -> Result<String, String> {
 /// Compares the output of an example with the block of its page.
 fn prints(elf: &Path, core: &str) -> Result<Outcome, String> {
     let expected = shown("minimal")?;
-    let printed = run(elf, core, 1)?;
+    let printed = run(elf, "virt", core, 1)?;
     match printed == expected {
         true => Ok(Outcome::Passed),
         false => Err(format!("it prints\n{printed}\nand its page shows\n{expected}")),
@@ -121,7 +127,7 @@ fn prints(elf: &Path, core: &str) -> Result<Outcome, String> {
 fn fill_in(elf: &Path, core: &str) -> Result<PathBuf, String> {
     let mut out = elf.as_os_str().to_owned();
     out.push(format!(".{core}"));
-    let filled = image::fill_in(elf, out.as_ref()).map_err(|error| format!("{error:#}"))?;
+    let filled = image::fill_in(elf, out.as_ref(), image::Tables::All).map_err(|error| format!("{error:#}"))?;
     filled.ok_or("it has no room for its tables")?;
     Ok(out.into())
 }
@@ -136,10 +142,11 @@ fn answers(elf: &Path, core: &str) -> Result<Outcome, String> {
     dialogue::converse(&arguments, TIMEOUT.as_secs(), &mut Player::new(session)).map(|()| Outcome::Passed)
 }
 
-/// Returns the output of an image on QEMU's virt machine with so many of this core, after it has ended.
-fn run(elf: &Path, core: &str, cpus: usize) -> Result<String, String> {
+/// Returns the output of an image on this machine of QEMU, which more arguments may follow, with so many of this core, after it has ended.
+fn run(elf: &Path, machine: &str, core: &str, cpus: usize) -> Result<String, String> {
     let mut qemu = workspace::command("timeout");
-    qemu.arg(TIMEOUT.as_secs().to_string()).args(["qemu-system-aarch64", "-machine", "virt", "-cpu", core]);
+    qemu.arg(TIMEOUT.as_secs().to_string()).args(["qemu-system-aarch64", "-cpu", core, "-machine"]);
+    qemu.args(machine.split_whitespace());
     qemu.args(["-smp", &cpus.to_string(), "-nographic", "-nic", "none", "-kernel"]).arg(elf);
     let captured = capture(&mut qemu, |_| {});
     captured.result.map_err(|sentence| captured.text.clone() + &sentence)?;

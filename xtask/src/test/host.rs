@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The packages whose library also builds for the host, at least in part.
-const LIBRARIES: [&str; 26] = [
+const LIBRARIES: [&str; 28] = [
     "-p",
     "aarch64-kprobes",
     "-p",
@@ -41,13 +41,44 @@ const LIBRARIES: [&str; 26] = [
     "-p",
     "kprobes-console",
     "-p",
+    "cargo-kprobes",
+    "-p",
     "runtime",
 ];
 /// The packages whose documentation has examples. The failing heap of one of them is a feature.
-const DOCUMENTED: [&str; 6] =
-    ["-p", "aarch64-kprobes", "-p", "kprobes-fallible", "--features", "kprobes-fallible/failing"];
+const DOCUMENTED: [&str; 8] = [
+    "-p",
+    "aarch64-kprobes",
+    "-p",
+    "cargo-kprobes",
+    "-p",
+    "kprobes-fallible",
+    "--features",
+    "kprobes-fallible/failing",
+];
+/// The packages that are published for the target.
+const PUBLISHED: [&str; 18] = [
+    "-p",
+    "aarch64-kprobes",
+    "-p",
+    "kprobes-fallible",
+    "-p",
+    "kprobes-symbols",
+    "-p",
+    "kprobes-types",
+    "-p",
+    "kprobes-vm",
+    "-p",
+    "kprobes-trace",
+    "-p",
+    "kprobes-program",
+    "-p",
+    "kprobes-wire",
+    "-p",
+    "kprobes-console",
+];
 /// Packages that are not compiled for the target.
-const HOST_ONLY: [&str; 4] = ["--exclude", "xtask", "--exclude", "kprobes-no-libtest"];
+const HOST_ONLY: [&str; 6] = ["--exclude", "xtask", "--exclude", "cargo-kprobes", "--exclude", "kprobes-no-libtest"];
 const HOST: [&str; 2] = ["--target", "host-tuple"];
 /// The packages with model-checked tests, and the flags to build these: see `models/`.
 const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-vm", "-p", "runtime"];
@@ -84,19 +115,21 @@ const WHOLE: [&str; 10] = [
     "--config",
     "profile.whole.debug=false",
 ];
+const WARNINGS_OF_RUSTDOC: [&str; 2] = ["--config", r#"build.rustdocflags=["-Dwarnings"]"#];
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 /// Checks that run only in thorough runs, or if a filter asks for them. Each compiles whole packages anew.
 /// `super::assembly` finds most of the names that assembly defines twice.
-const THOROUGH: [&str; 5] = [LTO, CLIPPY_OF_MODELS, EXAMPLE, HABIT, PACKAGES];
+const THOROUGH: [&str; 6] = [LTO, CLIPPY_OF_MODELS, EXAMPLE, HABIT, PACKAGES, DOCUMENTATION];
 const LTO: &str = "check::lto";
 const CLIPPY_OF_MODELS: &str = "check::clippy::models";
 const EXAMPLE: &str = "check::console_example";
 const HABIT: &str = "check::cargo_test";
 const PACKAGES: &str = "check::packages";
+const DOCUMENTATION: &str = "check::documentation";
 
 /// Adds the checks of the sources, which run no program of the repository.
 pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
-    let checks: [(&str, Vec<&str>); 11] = [
+    let checks: [(&str, Vec<&str>); 12] = [
         // With LTO, the assembly of all crates is one file, in which every name may be defined only once. Linking takes
         // one core for long, so it is not left to the end.
         (LTO, [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
@@ -119,6 +152,8 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
         (HABIT, vec!["check", "--tests"]),
         // Compiles each published crate from what its package contains.
         (PACKAGES, vec!["publish", "--workspace", "--dry-run", "--allow-dirty"]),
+        // As docs.rs makes it.
+        (DOCUMENTATION, [&["doc", "--release", "--no-deps"], &PUBLISHED[..], &WARNINGS_OF_RUSTDOC].concat()),
         ("check::clippy::xtask", [&["clippy", "-p", "xtask", "--all-targets"], &PURE[..], &HOST, &DENY].concat()),
         ("check::examples_of_the_documentation", [&["test", "--doc"], &PURE[..], &HOST, &DOCUMENTED].concat()),
     ];
@@ -146,7 +181,15 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
         // In one build, so that crates that several of them use have the features of all, and are compiled once.
         (
             "host::libraries",
-            [&build, &PURE[..], &UNOPTIMIZED, &HOST, &["--lib", "--bin", "xtask", "-p", "xtask"], &LIBRARIES].concat(),
+            [
+                &build,
+                &PURE[..],
+                &UNOPTIMIZED,
+                &HOST,
+                &["--lib", "--bin", "xtask", "--bin", "cargo-kprobes", "-p", "xtask"],
+                &LIBRARIES,
+            ]
+            .concat(),
             "",
         ),
         // The other tests are in these programs, too, but they would use the atomics of the models outside a model.

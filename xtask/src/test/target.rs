@@ -312,7 +312,9 @@ impl<'a> Targets<'a> {
         let mut index = 0;
         candidates.retain(|candidate| {
             index += 1;
-            (self.is_thorough || selected.contains(&(index - 1))) && self.wanted.has(&self.full_name(candidate))
+            let is_large = self.configurations[candidate.configuration].configuration.is_large;
+            let is_thorough = self.is_thorough && (!is_large || demands.depends.contains(&Trait::Cpus));
+            (is_thorough || selected.contains(&(index - 1))) && self.wanted.has(&self.full_name(candidate))
         });
         if self.is_listing {
             let prefixes: Vec<_> =

@@ -48,6 +48,11 @@ impl Wanted {
         if self.is_exact { name == filter || rest == filter } else { name.contains(filter) }
     }
 
+    /// Whether the filter begins with this prefix, and with no other.
+    pub fn names(&self, prefix: &str) -> bool {
+        self.prefixes.as_deref().is_some_and(|prefixes| matches!(prefixes, [meant] if meant == prefix))
+    }
+
     /// Whether a test with this prefix may be wanted.
     pub fn may_have(&self, prefix: &str) -> bool {
         self.prefixes.as_ref().is_none_or(|prefixes| prefixes.iter().any(|meant| meant == prefix))
@@ -149,6 +154,15 @@ mod tests {
         assert_eq!(prefixes("m::a"), PREFIXES);
         assert_eq!(prefixes("moon"), PREFIXES);
         assert!(wanted("pi::a", false).is_narrowed() && !wanted("m::a", false).is_narrowed());
+    }
+
+    #[test]
+    fn a_configuration_is_named_where_the_filter_begins_with_it_alone() {
+        assert!(wanted("pi/smp1::a", false).names("pi/smp1") && wanted("pi/smp1", false).names("pi/smp1"));
+        for filter in ["pi", "pi::a", "m::a", "smp1"] {
+            assert!(!wanted(filter, false).names("pi/smp1"), "{filter}");
+        }
+        assert!(!Wanted::default().names("pi/smp1"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The names of functions: the table that `cargo xtask image` fills in after the link.
+//! The names of functions: the table that `cargo kprobes image` fills in after the link.
 
 use core::ops::Range;
 use core::slice;

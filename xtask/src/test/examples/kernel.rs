@@ -19,7 +19,7 @@ pub fn is_closed(elf: &Path) -> Result<(), String> {
 
 /// Runs the example on several CPUs. It must print what its page shows, with other numbers that agree with each other.
 pub fn counts(elf: &Path, core: &str) -> Result<Outcome, String> {
-    let printed = run(&fill_in(elf, core)?, core, CPUS)?;
+    let printed = run(&fill_in(elf, core)?, "virt", core, CPUS)?;
     let page = shown("kernel")?;
     if words(&printed) != words(&page) {
         return Err(format!("it prints\n{printed}\nand its page shows\n{page}"));

@@ -1,36 +1,25 @@
 //! Kernels that embed the engine wrongly: the example `minimal` with one mistake each. Each must print the fault, and
-//! end.
+//! end; or the compiler or the linker must say it.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
+use std::path::Path;
+
+use super::{
+    derived::{File, Package, Replacement},
+    pages, run,
+};
+use crate::test::{
+    pool::{BuildContext, Job, Pool},
+    report::Outcome,
+    wanted::Wanted,
 };
 
-use super::{read, run};
-use crate::{
-    setup,
-    test::{
-        capture::capture,
-        pool::{BuildContext, Pool},
-        report::Outcome,
-        wanted::Wanted,
-    },
-    workspace,
-};
-
-/// A mistake: a replacement in a file of the example, and a part of the sentence that the kernel then prints.
+/// A mistake: a replacement in a file of the example, and a part of the sentence that is then printed.
 struct Mistake {
     name: &'static str,
     file: File,
     from: &'static str,
     to: &'static str,
     message: &'static str,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum File {
-    Source,
-    Script,
 }
 
 const INCLUDE: &str = "    INCLUDE kprobes.x                   /* probes */\n    .text :\n    {";
@@ -41,7 +30,8 @@ const PLATFORM: &str = "unsafe impl Platform for Minimal {";
 
 const HANDLER: &str = "    extern \"C\" fn entered(hit: &mut Hit<'_>) {";
 
-const MISTAKES: [Mistake; 11] = [
+/// Found by the kernel, before the first probe.
+const MISTAKES: [Mistake; 13] = [
     Mistake {
         name: "without_a_context",
         file: File::Source,
@@ -105,6 +95,23 @@ const MISTAKES: [Mistake; 11] = [
         message: "but they are different memory",
     },
     Mistake {
+        name: "with_text_that_cannot_be_read",
+        file: File::Source,
+        from: "..&raw const __text_end as usize",
+        to: "..0x4900_0000",
+        message: "the instruction at 0x48fffffc, in the text that `Platform::text` returns, cannot be read",
+    },
+    Mistake {
+        name: "with_executable_memory_out_of_reach",
+        file: File::Source,
+        from: PLATFORM,
+        to: "unsafe impl Platform for Minimal {
+        fn allocate_executable(_: usize, _: bool) -> Option<usize> {
+            Some(0x6000_0000)
+        }",
+        message: "returns memory at 0x60000000, and no direct branch leads there from the text, at 0x40",
+    },
+    Mistake {
         name: "with_an_event_in_the_region",
         file: File::Source,
         from: HANDLER,
@@ -131,107 +138,152 @@ const MISTAKES: [Mistake; 11] = [
         message: "cannot be registered with interrupts masked",
     },
 ];
+/// Found by the compiler or the linker.
+const FAULTS: [Mistake; 4] = [
+    Mistake {
+        name: "without_the_fragment",
+        file: File::Script,
+        from: "    INCLUDE kprobes.x ",
+        to: "",
+        message: "undefined symbol: __kprobes_text_start",
+    },
+    Mistake {
+        name: "without_the_host_vector",
+        file: File::Source,
+        from: "\".global kprobes_host_vector; kprobes_host_vector:\",",
+        to: "",
+        message: "undefined symbol: kprobes_host_vector",
+    },
+    Mistake {
+        name: "without_the_platform",
+        file: File::Source,
+        from: "aarch64_kprobes::platform!(Minimal);",
+        to: "",
+        message: "undefined symbol: kprobes_cpu_offset",
+    },
+    Mistake {
+        name: "with_several_cpus",
+        file: File::Source,
+        from: PLATFORM,
+        to: "unsafe impl Platform for Minimal {
+        const CPUS: usize = 2;",
+        message: "a platform of several CPUs implements `hold_cpus`",
+    },
+];
+
 /// The unchanged example, with the engine compiled without optimization.
-const UNOPTIMIZED: &str = "unoptimized";
-const UNOPTIMIZED_SAYS: &str = "the engine is compiled at opt-level 0";
-
-const BUILD: &str = r#"//! Links each kernel by a script of its own.
-
-fn main() {
-    let directory = std::env::var("CARGO_MANIFEST_DIR").unwrap();
-    for name in std::fs::read_dir(format!("{directory}/src/bin")).unwrap() {
-        let name = name.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
-        println!("cargo::rustc-link-arg-bin={name}=-T{directory}/{name}.ld");
-    }
-}
-"#;
+const UNOPTIMIZED: (&str, &str) = ("unoptimized", "the engine is compiled at opt-level 0");
+/// The unchanged example, compiled with the compiler's own mangling of names.
+const MANGLED: (&str, &str) = ("without_v0_mangling", "compile with `-Csymbol-mangling-version=v0`");
+/// The unchanged example, compiled for SIMD registers.
+const SIMD: (&str, &str) = ("with_simd_registers", "so the image must not use them");
+/// The example with pages, and executable memory in pages from which nothing is executed.
+const NOT_EXECUTABLE: (&str, &str) =
+    ("with_memory_that_is_not_executable", "from which no instruction can be executed");
 
 /// Adds a test for each mistake.
 pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
-    let all = MISTAKES.iter().map(|mistake| (mistake.name, mistake.message)).chain([(UNOPTIMIZED, UNOPTIMIZED_SAYS)]);
-    let tests: Vec<_> = all
-        .map(|(name, message)| (format!("examples::mistakes::{name}"), name, message))
-        .filter(|(test, ..)| wanted.has(test))
-        .collect();
+    let names = MISTAKES.iter().chain(&FAULTS).map(|mistake| mistake.name);
+    let names = names.chain([UNOPTIMIZED, MANGLED, SIMD, NOT_EXECUTABLE].map(|(name, _)| name));
+    let tests: Vec<String> = names.map(test_name).filter(|test| wanted.has(test)).collect();
     if tests.is_empty() {
         return;
     }
     pool.add("kernels with mistakes", move |context| {
         if is_listing {
-            return tests.into_iter().for_each(|(test, ..)| context.results.list(test, 1));
+            return tests.into_iter().for_each(|test| context.results.list(test, 1));
         }
-        match build(context) {
-            Ok(directory) => tests.into_iter().for_each(|(test, name, message)| {
-                let elf = directory.join(name);
-                context.add(
-                    test.clone(),
-                    1,
-                    Box::new(move |results| results.time(test, || prints_message(&elf, message))),
-                );
-            }),
-            Err(error) => context.results.step_failed("build::mistakes", error),
+        if let Err(error) = add_all(context, wanted) {
+            context.results.step_failed("build::mistakes", error);
         }
     });
 }
 
-/// Builds all of these kernels, in a workspace of their own in the target directory. Returns the directory of the
-/// programs.
-fn build(context: &BuildContext<'_, '_>) -> Result<PathBuf, String> {
-    let directory = workspace::root().join("target/mistakes");
-    write(&directory).map_err(|error| format!("{} cannot be written: {error}", directory.display()))?;
-    let (source, script) = (read("examples/minimal/src/main.rs")?, read("examples/minimal/minimal.ld")?);
-    for Mistake { name, file, from, to, .. } in &MISTAKES {
-        let replace = |text: &str, of: File| match (of == *file, text.contains(from)) {
-            (true, true) => Ok(text.replacen(from, to, 1)),
-            (true, false) => Err(format!("the example has no {from:?} for the mistake {name}")),
-            (false, _) => Ok(text.to_string()),
-        };
-        let mut script = replace(&script, File::Script)?;
-        if *file == File::Script {
-            script = script.replacen("    .rodata", "    INCLUDE kprobes.x\n    .rodata", 1);
+fn test_name(name: &str) -> String {
+    format!("examples::mistakes::{name}")
+}
+
+/// Builds the wanted kernels, and adds their tests.
+fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String> {
+    let package = Package::new("mistakes", context.cargo_jobs())?;
+    let is_wanted = |name: &str| wanted.has(&test_name(name));
+    // All are written before one is built, because Cargo looks at the whole package each time.
+    let (mut built, mut faults) = (Vec::new(), Vec::new());
+    for Mistake { name, file, from, to, message } in MISTAKES.iter().chain(&FAULTS).filter(|one| is_wanted(one.name)) {
+        let is_fault = FAULTS.iter().any(|fault| fault.name == *name);
+        let late: Replacement<'_> = (File::Script, "    .rodata", "    INCLUDE kprobes.x\n    .rodata");
+        let is_late = *file == File::Script && !is_fault;
+        let replacements = [(*file, *from, *to), late];
+        package.put(name, if is_late { &replacements } else { &replacements[..1] }, "")?;
+        if is_fault { &mut faults } else { &mut built }.push((*name, *message));
+    }
+    for (name, _) in [UNOPTIMIZED, MANGLED, SIMD] {
+        package.put(name, &[], "")?;
+    }
+    if is_wanted(NOT_EXECUTABLE.0) {
+        let pages = pages::replacements(pages::SMALLEST);
+        // The writable alias of the memory, which is mapped so that nothing in it is executed.
+        let memory = "fn with_writable(";
+        let alias = "fn allocate_executable(_: usize, _: bool) -> Option<usize> {
+            unsafe extern \"C\" {
+                safe static __kprobes_pool_start: u8;
+            }
+            Some(&raw const __kprobes_pool_start as usize | paging::BLOCK)
         }
-        put(&directory, name, &replace(&source, File::Source)?, &script)?;
+        fn with_writable(";
+        package.put(
+            NOT_EXECUTABLE.0,
+            &[&pages.each()[..], &[(File::Source, memory, alias)]].concat(),
+            &pages.module,
+        )?;
+        built.push(NOT_EXECUTABLE);
     }
-    put(&directory, UNOPTIMIZED, &source, &script)?;
-    let jobs = context.cargo_jobs().to_string();
-    let manifest = directory.join("Cargo.toml").display().to_string();
-    let common = ["build", "--release", "--manifest-path", &manifest, "--jobs", &jobs];
-    let names: Vec<&str> = MISTAKES.iter().flat_map(|mistake| ["--bin", mistake.name]).collect();
-    let level = ["--config", "profile.release.package.aarch64-kprobes.opt-level=0"];
-    for arguments in [[&common[..], &names].concat(), [&common[..], &level, &["--bin", UNOPTIMIZED]].concat()] {
-        let mut cargo = workspace::cargo(&arguments);
-        cargo.env("CARGO_TARGET_DIR", directory.join("target"));
-        let captured = capture(&mut cargo, |_| {});
-        captured.result.map_err(|sentence| captured.text + &sentence)?;
+    let names: Vec<&str> = built.iter().map(|(name, _)| *name).collect();
+    if !names.is_empty() {
+        let directory = package.build(&names, &[])?;
+        built.into_iter().for_each(|(name, message)| add_run(context, name, &directory.join(name), message));
     }
-    Ok(directory.join("target").join(setup::TARGET).join("release"))
-}
-
-/// Writes the package, without its programs.
-fn write(directory: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(directory.join("src/bin"))?;
-    let manifest = format!(
-        "[package]\nname = \"mistakes\"\nedition = \"2024\"\n[workspace]\n[profile.release]\nopt-level = 2\n\
-         [dependencies]\naarch64-kprobes = {{ path = {:?} }}\n",
-        workspace::root()
-    );
-    fs::write(directory.join("Cargo.toml"), manifest)?;
-    fs::write(directory.join("build.rs"), BUILD)?;
-    fs::copy(workspace::root().join("Cargo.lock"), directory.join("Cargo.lock")).map(drop)
-}
-
-/// Writes a program and its linker script.
-fn put(directory: &Path, name: &str, source: &str, script: &str) -> Result<(), String> {
-    for (path, text) in [(format!("src/bin/{name}.rs"), source), (format!("{name}.ld"), script)] {
-        fs::write(directory.join(&path), text).map_err(|error| format!("{path} cannot be written: {error}"))?;
+    if is_wanted(UNOPTIMIZED.0) {
+        let level = ["--config", "profile.release.package.aarch64-kprobes.opt-level=0"];
+        let directory = package.build(&[UNOPTIMIZED.0], &level)?;
+        add_run(context, UNOPTIMIZED.0, &directory.join(UNOPTIMIZED.0), UNOPTIMIZED.1);
+    }
+    if is_wanted(MANGLED.0) {
+        add_run(context, MANGLED.0, &package.build_with_flags(MANGLED.0, "-Cforce-frame-pointers=yes")?, MANGLED.1);
+    }
+    for (name, message) in faults {
+        let package = package.clone();
+        add_one(context, name, move || contains(&package.fail_to_build(name)?, message));
+    }
+    if is_wanted(SIMD.0) {
+        add_one(context, SIMD.0, move || match package.build_with_flags(SIMD.0, "-Ctarget-feature=+neon") {
+            Ok(elf) => Err(format!("{} is built", elf.display())),
+            Err(text) => contains(&text, SIMD.1),
+        });
     }
     Ok(())
 }
 
-/// Runs a kernel, and checks that it prints `message`.
-fn prints_message(elf: &Path, message: &str) -> Result<Outcome, String> {
-    let printed = run(elf, "max", 1)?;
-    if printed.contains(message) {
+fn add_one<'a>(context: &BuildContext<'_, 'a>, name: &str, test: impl FnOnce() -> Result<Outcome, String> + Send + 'a) {
+    let test_name = test_name(name);
+    let job: Job<'a> = Box::new({
+        let name = test_name.clone();
+        move |results| results.time(name, test)
+    });
+    context.add(test_name, 1, job);
+}
+
+/// Adds the run of a kernel, which must print `message`.
+fn add_run(context: &BuildContext<'_, '_>, name: &str, elf: &Path, message: &'static str) {
+    let elf = elf.to_path_buf();
+    add_one(context, name, move || contains(&run(&elf, "virt", "max", 1)?, message));
+}
+
+/// Checks that `printed` contains `message`.
+fn contains(printed: &str, message: &str) -> Result<Outcome, String> {
+    // The compiler wraps the text of an error.
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if words(printed).contains(&words(message)) {
         Ok(Outcome::Passed)
     } else {
         Err(format!("it prints\n{printed}\nwithout {message:?}"))

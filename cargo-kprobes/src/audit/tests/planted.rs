@@ -1,9 +1,9 @@
 //! Programs that are compiled and linked for the target, from `planted/program.rs`.
 
-use std::{env, fs};
+use std::{env, fs, process::Command};
 
 use super::audit;
-use crate::{audit::program::Program, workspace};
+use crate::audit::program::Program;
 
 const ROOT: &str = "[roots]\nplanted_root = \"the hit path that something is planted in\"\n";
 const PATH: &str = "planted_root → program::middle → program::culprit: ";
@@ -19,11 +19,12 @@ fn program(what: &str) -> Program {
         "-Cpanic=abort",
         "-Cforce-frame-pointers=yes",
         "-Csymbol-mangling-version=v0",
-        "-Clink-arg=-Txtask/planted/layout.ld",
+        "-Clink-arg=-Tplanted/layout.ld",
         "--check-cfg=cfg(planted, values(any()))",
     ];
-    let mut rustc = workspace::command(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    rustc.args(arguments).args(["--cfg", &format!("planted={what:?}"), "xtask/planted/program.rs", "-o"]).arg(&out);
+    let mut rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    rustc.current_dir(env!("CARGO_MANIFEST_DIR"));
+    rustc.args(arguments).args(["--cfg", &format!("planted={what:?}"), "planted/program.rs", "-o"]).arg(&out);
     let done = rustc.output().expect("rustc can be started");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     Program::parse(&fs::read(&out).expect("it has been linked")).expect("it is a program for the target")

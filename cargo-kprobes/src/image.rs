@@ -16,12 +16,11 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use kprobes_symbols::{Contents, Inlined, Symbol};
+use kprobes_types::{Declaration, Row};
 use object::{
     Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind, elf,
     read::elf::{ElfFile64, ElfSymbol64, FileHeader},
 };
-
-use crate::lines::{File, Function, Source};
 
 /// The image is padded to a multiple of this many bytes.
 const PAGE: usize = 4096;
@@ -36,6 +35,43 @@ const ANONYMOUS: &str = "anon.";
 const REACH: u64 = 2 << 30;
 /// A larger image is the result of a broken link.
 const LARGEST: u64 = 256 << 20;
+
+/// A function of a linked program.
+pub struct Function {
+    /// The demangled name.
+    pub name: String,
+    /// The virtual addresses of its instructions.
+    pub range: Range<u64>,
+    /// The place in the source, if it is known.
+    pub declaration: Option<Declaration>,
+}
+
+/// A source file.
+pub struct File {
+    /// The path that the console shows.
+    pub path: String,
+    /// The path on the machine that built the program.
+    pub built_from: PathBuf,
+}
+
+/// The functions and the source lines of a linked program.
+pub struct Source {
+    /// The functions, in the order of their addresses.
+    pub functions: Vec<Function>,
+    /// The lines, in the order of their addresses.
+    pub rows: Vec<Row>,
+    /// The files, by their number.
+    pub files: Vec<File>,
+}
+
+/// The tables of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tables {
+    /// The names of functions and statics, and where data lies among instructions.
+    Symbols,
+    /// Also inlined copies, types and source lines, as far as there is debugging information.
+    All,
+}
 
 /// Makes the image of the program `elf` in the file `out`, which appears completely or not at all. Returns its length.
 pub fn write(elf: &Path, out: &Path) -> Result<usize> {
@@ -97,9 +133,9 @@ pub fn write_plain(elf: &Path, out: &Path) -> Result<usize> {
 /// Fills in the tables of the program `elf`, for which its linker script has reserved room by `kprobes-tables.x`, and
 /// writes the program to the file `out`, which appears completely or not at all. Returns the length of the tables and
 /// of the room. `None` if the script has reserved no room.
-pub fn fill_in(elf: &Path, out: &Path) -> Result<Option<(usize, usize)>> {
+pub fn fill_in(elf: &Path, out: &Path, tables: Tables) -> Result<Option<(usize, usize)>> {
     let mut program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
-    let filled = fill(&mut program).with_context(|| format!("{} cannot be given its tables", elf.display()))?;
+    let filled = fill(&mut program, tables).with_context(|| format!("{} cannot be given its tables", elf.display()))?;
     if filled.is_some() {
         write_bytes(&program, out)?;
         // The result is as executable as the program.
@@ -108,7 +144,7 @@ pub fn fill_in(elf: &Path, out: &Path) -> Result<Option<(usize, usize)>> {
     Ok(filled)
 }
 
-fn fill(program: &mut [u8]) -> Result<Option<(usize, usize)>> {
+fn fill(program: &mut [u8], wanted: Tables) -> Result<Option<(usize, usize)>> {
     let file = parse(program)?;
     let Some(start) = file.symbol_by_name("__kprobes_tables_start").map(|symbol| symbol.address()) else {
         return Ok(None);
@@ -124,9 +160,13 @@ fn fill(program: &mut [u8]) -> Result<Option<(usize, usize)>> {
     // kernel has its mappings, is out of their reach.
     let is_near = |address: &u64| start.checked_sub(*address).is_some_and(|distance| distance < REACH);
     let base = file.segments().map(|segment| segment.address()).filter(is_near).min().unwrap_or(start);
-    let mut tables = symbols(&file, base, &inlined::copies(&file)?)?;
+    let copies = if wanted == Tables::All { inlined::copies(&file)? } else { Vec::new() };
+    let mut tables = symbols(&file, base, &copies)?;
     tables.resize(tables.len().next_multiple_of(4), 0);
-    tables.extend(types::read(&file)?.map(|contents| types::table(&contents, base)).transpose()?.unwrap_or_default());
+    if wanted == Tables::All {
+        let types = types::read(&file)?.map(|contents| types::table(&contents, base)).transpose()?;
+        tables.extend(types.unwrap_or_default());
+    }
     let room = usize::try_from(end - start)?;
     ensure!(
         tables.len() <= room,

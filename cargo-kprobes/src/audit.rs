@@ -1,0 +1,204 @@
+//! Shows that the hit path is closed. The linked image is read, instruction by instruction, from all code that can run
+//! while a probe is being handled to all code that it calls. `docs/audit.md` says what is checked, and how.
+
+mod control;
+mod declarations;
+mod instruction;
+mod output;
+mod program;
+mod registers;
+mod scan;
+mod stack;
+mod waiting;
+mod walk;
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use anyhow::{Context, Result};
+pub use control::with_control;
+pub use declarations::Declarations;
+use declarations::{Size, Stack};
+pub use instruction::{Flow, flow};
+use output::Tree;
+pub use program::Program;
+use stack::Depths;
+use walk::{Graph, Violation};
+
+use crate::counted::counted;
+
+/// The declarations of the engine, and of its entry for kernels with vectors of their own.
+const ENGINE: &str = include_str!("../declarations/engine.toml");
+const VECTOR: &str = include_str!("../declarations/vector.toml");
+
+/// A linked program, and what an audit has found in it.
+pub struct Audit {
+    program: Program,
+    findings: Findings,
+}
+
+impl Audit {
+    /// Audits the program `elf`.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or is not a program for AArch64.
+    pub fn of(elf: &Path, declarations: &Declarations) -> Result<Self> {
+        let program = load(elf)?;
+        let findings = Findings::new(&program, declarations);
+        Ok(Self { program, findings })
+    }
+
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.findings.violations.is_empty()
+    }
+
+    /// Returns the violations, each with the path that leads there.
+    #[must_use]
+    pub fn violations(&self) -> String {
+        self.findings.report()
+    }
+
+    /// Prints the tree of calls, the functions that may wait, the counts and the violations. Returns whether nothing is
+    /// wrong.
+    pub fn print(&self) -> bool {
+        let Self { program, findings } = self;
+        print!("{}", Tree { program, graph: &findings.graph, depths: &findings.depths });
+        println!();
+        for (reason, functions) in findings.waiting(program) {
+            println!("may wait: {reason}\n    {}", functions.join("\n    "));
+        }
+        println!("{}", findings.summary(program));
+        if !self.is_closed() {
+            println!("\n{}", findings.report());
+        }
+        self.is_closed()
+    }
+
+    /// Returns the graph of calls, in the language of Graphviz.
+    #[must_use]
+    pub fn dot(&self) -> String {
+        output::dot(&self.program, &self.findings.graph, &self.findings.depths)
+    }
+}
+
+impl Declarations {
+    /// Returns the declarations of the engine, for a kernel that embeds it.
+    ///
+    /// # Errors
+    ///
+    /// None: they are those of this version of the engine.
+    pub fn of_engine() -> Result<Self> {
+        let mut declarations = Self::default();
+        declarations.add(Path::new("engine.toml"), ENGINE, false)?;
+        declarations.add(Path::new("vector.toml"), VECTOR, false)?;
+        Ok(declarations)
+    }
+}
+
+fn load(elf: &Path) -> Result<Program> {
+    let bytes = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
+    Program::parse(&bytes).with_context(|| format!("{} cannot be audited", elf.display()))
+}
+
+/// The findings of an audit.
+struct Findings {
+    graph: Graph,
+    depths: Depths,
+    violations: Vec<Violation>,
+    /// The sentences about the stack.
+    stack: String,
+}
+
+impl Findings {
+    fn new(program: &Program, declarations: &Declarations) -> Self {
+        let graph = walk::walk(program, declarations);
+        let depths = Depths::of(program, declarations, &graph);
+        let mut violations = graph.violations.clone();
+        violations.extend(depths.violations.iter().cloned());
+        let deepest = graph.roots.iter().copied().max_by_key(|&root| depths.get(root).bytes);
+        let path: Vec<u64> = deepest.map(|root| depths.path(root)).unwrap_or_default();
+        let path: Vec<String> = path.iter().map(|&at| program.describe(at)).collect();
+        let bytes = deepest.map_or(0, |root| depths.get(root).bytes);
+        let levels = declarations.nesting.unwrap_or(1);
+        let needed = levels * bytes;
+        let mut stack =
+            format!("deepest stack: {bytes} bytes: {}\n{levels} exceptions nested: {needed}", path.join(" → "));
+        match &declarations.stack {
+            Some(Stack { size, margin }) => {
+                let (what, size) = match size {
+                    Size::Bytes(bytes) => (String::new(), Some(*bytes)),
+                    Size::Symbol(name) => {
+                        let value = program.value(name).and_then(|value| i64::try_from(value).ok());
+                        (format!("{name} = "), value)
+                    }
+                };
+                let shown = size.map_or("?".to_owned(), |size| size.to_string());
+                stack += &format!(" of the {margin} bytes that tasks leave of stacks of {what}{shown}");
+                if needed > *margin {
+                    let what =
+                        format!("needs {needed} bytes of stack, {levels} times {bytes}, and tasks leave {margin}");
+                    violations.push(Violation { what, path });
+                }
+                if size.is_none_or(|size| *margin <= 0 || *margin >= size) {
+                    let what = format!("a margin of {margin} bytes does not fit stacks of {what}{shown}");
+                    violations.push(Violation { what, path: Vec::new() });
+                }
+            }
+            None => stack += " bytes; declare [stack] to check this",
+        }
+        let stale = declarations.stale().into_iter();
+        violations.extend(stale.map(|what| Violation { what, path: Vec::new() }));
+        if graph.roots.is_empty() {
+            violations.push(Violation { what: "no root is declared".to_owned(), path: Vec::new() });
+        }
+        Self { graph, depths, violations, stack }
+    }
+
+    /// Returns the functions that may take a lock or wait, by the reason why they may.
+    fn waiting(&self, program: &Program) -> BTreeMap<String, Vec<String>> {
+        let mut waiting = BTreeMap::<String, Vec<String>>::new();
+        for (&entry, node) in &self.graph.nodes {
+            if let Some(reason) = &node.waits {
+                let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+                waiting.entry(reason).or_default().push(program.describe(entry));
+            }
+        }
+        waiting
+    }
+
+    /// Returns the counts, and the deepest stack.
+    fn summary(&self, program: &Program) -> String {
+        let nodes = &self.graph.nodes;
+        let mut functions: Vec<_> =
+            nodes.keys().filter_map(|&entry| Some(program.function(entry)?.range.start)).collect();
+        functions.dedup();
+        let indirect: usize = nodes.values().map(|node| node.indirect).sum();
+        let locks = nodes.values().filter(|node| node.waits.is_some()).count();
+        let roots = self.graph.roots.len();
+        format!(
+            "{} reached from {}; {}; {} that may wait\n{}",
+            counted(functions.len(), "function"),
+            counted(roots, "root"),
+            counted(indirect, "indirect call"),
+            counted(locks, "function"),
+            self.stack
+        )
+    }
+
+    /// Returns the violations, each with the path that leads there.
+    fn report(&self) -> String {
+        let mut text = String::new();
+        for Violation { what, path } in &self.violations {
+            if !path.is_empty() {
+                text += &format!("{}\n    ", path.join(" → "));
+            }
+            text += &format!("{what}\n");
+        }
+        text + &counted(self.violations.len(), "violation")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! What a kernel that embeds [aarch64-kprobes](https://docs.rs/aarch64-kprobes) needs after it was linked: the audit of
+//! the code that runs at hits, and the tables of symbols and types. `cargo kprobes` is the command for both; these
+//! functions are for build tools, which run after the linker.
+//!
+//! ```no_run
+//! use std::path::Path;
+//!
+//! let (elf, out) = (Path::new("target/kernel"), Path::new("target/kernel.elf"));
+//! let tables = cargo_kprobes::fill_in(elf, out, cargo_kprobes::Tables::All)?;
+//! println!("the tables have {} bytes of {}", tables.length, tables.room);
+//! cargo_kprobes::audit(out, [Path::new("audit.toml")])?;
+//! # Ok::<(), cargo_kprobes::Error>(())
+//! ```
+
+#[doc(hidden)]
+pub mod audit;
+#[doc(hidden)]
+pub mod counted;
+#[doc(hidden)]
+pub mod image;
+
+use std::{fmt, path::Path};
+
+use audit::{Audit, Declarations};
+pub use image::Tables;
+
+/// The reason why something could not be done, or what is wrong with a kernel. Its text is for people.
+#[derive(Debug)]
+pub struct Error(anyhow::Error);
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#}", self.0)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The tables that were filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Filled {
+    /// Their length, in bytes.
+    pub length: usize,
+    /// The room that the linker script has reserved for them, in bytes.
+    pub room: usize,
+}
+
+/// Fills in the tables of the program `elf`, for which its linker script has reserved room by `INCLUDE
+/// kprobes-tables.x`, and writes the program to the file `out`, which may be the same. The file appears completely or
+/// not at all.
+///
+/// # Errors
+///
+/// The file cannot be read or written, is not a program for AArch64, or has no room for the tables.
+pub fn fill_in(elf: &Path, out: &Path, tables: Tables) -> Result<Filled, Error> {
+    let filled = image::fill_in(elf, out, tables).map_err(Error)?;
+    let (length, room) = filled.ok_or_else(|| {
+        let what = "has no room for tables: write `INCLUDE kprobes-tables.x` in its linker script";
+        Error(anyhow::anyhow!("{} {what}", elf.display()))
+    })?;
+    Ok(Filled { length, room })
+}
+
+/// Audits the program `elf`, with these files of declarations about it in addition to those of the engine.
+///
+/// # Errors
+///
+/// A file cannot be read; or the code that runs at hits is not closed, with each violation and the path that leads there.
+pub fn audit<'a>(elf: &Path, declarations: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
+    let audit = Audit::of(elf, &declared(declarations)?).map_err(Error)?;
+    if audit.is_closed() { Ok(()) } else { Err(Error(anyhow::anyhow!("{}", audit.violations()))) }
+}
+
+/// Reads files of declarations, in addition to those of the engine.
+fn declared<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<Declarations, Error> {
+    let mut declarations = Declarations::of_engine().map_err(Error)?;
+    files.into_iter().try_for_each(|file| declarations.read(file, true)).map_err(Error)?;
+    Ok(declarations)
+}

@@ -1,0 +1,118 @@
+//! Kernels that are derived from the example `minimal` by replacements in its text, and built in a workspace of their own
+//! in the target directory.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::read;
+use crate::{setup, test::capture::capture, workspace};
+
+/// The file of the example in which a text is replaced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum File {
+    Source,
+    Script,
+}
+
+/// A text of the example, and what stands there instead.
+pub type Replacement<'a> = (File, &'a str, &'a str);
+
+const BUILD: &str = r#"//! Links each kernel by a script of its own.
+
+fn main() {
+    let directory = std::env::var("CARGO_MANIFEST_DIR").unwrap();
+    for name in std::fs::read_dir(format!("{directory}/src/bin")).unwrap() {
+        let name = name.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
+        println!("cargo::rustc-link-arg-bin={name}=-T{directory}/{name}.ld");
+    }
+}
+"#;
+
+/// A package of such kernels.
+#[derive(Clone)]
+pub struct Package {
+    directory: PathBuf,
+    jobs: String,
+    source: String,
+    script: String,
+}
+
+impl Package {
+    /// Creates the package, without kernels. `name` is the name of its directory.
+    pub fn new(name: &str, jobs: usize) -> Result<Self, String> {
+        let directory = workspace::root().join("target").join(name);
+        write(&directory).map_err(|error| format!("{} cannot be written: {error}", directory.display()))?;
+        let (source, script) = (read("examples/minimal/src/main.rs")?, read("examples/minimal/minimal.ld")?);
+        Ok(Self { directory, jobs: jobs.to_string(), source, script })
+    }
+
+    /// Writes a kernel: the example with these replacements, and `more` at the end of its source.
+    pub fn put(&self, name: &str, replacements: &[Replacement<'_>], more: &str) -> Result<(), String> {
+        let (mut source, mut script) = (self.source.clone(), self.script.clone());
+        for (file, from, to) in replacements {
+            let text = if *file == File::Source { &mut source } else { &mut script };
+            if !text.contains(from) {
+                return Err(format!("the example has no {from:?} for {name}"));
+            }
+            *text = text.replacen(from, to, 1);
+        }
+        for (path, text) in [(format!("src/bin/{name}.rs"), source + more), (format!("{name}.ld"), script)] {
+            let is_written = |old: String| old == text;
+            let path = self.directory.join(path);
+            if !fs::read_to_string(&path).is_ok_and(is_written) {
+                fs::write(&path, text).map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the command that builds these kernels, with more arguments, to `below` in the directory.
+    fn command(&self, names: &[&str], arguments: &[&str], below: &str) -> Command {
+        let manifest = self.directory.join("Cargo.toml").display().to_string();
+        let common = ["build", "--release", "--manifest-path", &manifest, "--jobs", &self.jobs];
+        let names: Vec<&str> = names.iter().flat_map(|name| ["--bin", *name]).collect();
+        let mut cargo = workspace::cargo(&[&common[..], &names, arguments].concat());
+        cargo.env("CARGO_TARGET_DIR", self.directory.join(below));
+        cargo
+    }
+
+    /// Builds these kernels, with more arguments for Cargo. Returns the directory of the programs.
+    pub fn build(&self, names: &[&str], arguments: &[&str]) -> Result<PathBuf, String> {
+        let captured = capture(&mut self.command(names, arguments, "target"), |_| {});
+        captured.result.map_err(|sentence| captured.text + &sentence)?;
+        Ok(self.directory.join("target").join(setup::TARGET).join("release"))
+    }
+
+    /// Builds a kernel with these flags for the compiler, and no others. Returns its path.
+    pub fn build_with_flags(&self, name: &str, flags: &str) -> Result<PathBuf, String> {
+        let captured = capture(self.command(&[name], &[], name).env("RUSTFLAGS", flags), |_| {});
+        captured.result.map_err(|sentence| captured.text + &sentence)?;
+        Ok(self.directory.join(name).join(setup::TARGET).join("release").join(name))
+    }
+
+    /// Tries to build a kernel. Returns what the compiler and the linker say.
+    pub fn fail_to_build(&self, name: &str) -> Result<String, String> {
+        let captured = capture(&mut self.command(&[name], &[], "target"), |_| {});
+        if captured.result.is_ok() { Err(format!("{name} is built")) } else { Ok(captured.text) }
+    }
+}
+
+/// Writes the package, without its programs.
+fn write(directory: &Path) -> std::io::Result<()> {
+    // Programs that an earlier version of this command has written would be built, too.
+    let _ = fs::remove_dir_all(directory.join("src/bin"));
+    fs::create_dir_all(directory.join("src/bin"))?;
+    let manifest = format!(
+        "[package]\nname = \"derived\"\nedition = \"2024\"\n[workspace]\n[profile.release]\nopt-level = 2\n[features]\n\
+         default = [\"stubs\", \"watchpoints\"]\nstubs = [\"aarch64-kprobes/stubs\"]\n\
+         watchpoints = [\"aarch64-kprobes/watchpoints\"]\n\
+         [dependencies]\naarch64-kprobes = {{ path = {:?}, default-features = false }}\n",
+        workspace::root()
+    );
+    fs::write(directory.join("Cargo.toml"), manifest)?;
+    fs::write(directory.join("build.rs"), BUILD)?;
+    fs::copy(workspace::root().join("Cargo.lock"), directory.join("Cargo.lock")).map(drop)
+}

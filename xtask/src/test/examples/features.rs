@@ -1,0 +1,109 @@
+//! The features of the engine: the example `minimal` works with each combination, and takes as much memory as the page
+//! says.
+
+use std::{fs, path::Path};
+
+use object::{Object, ObjectSection, read::elf::ElfFile64};
+
+use super::{derived::Package, read, run, shown};
+use crate::test::{
+    pool::{BuildContext, Job, Pool},
+    report::Outcome,
+    wanted::Wanted,
+};
+
+/// The combinations: what the page says, the name of the test, and the features as Cargo takes them.
+const COMBINATIONS: [(&str, &str, &str); 4] = [
+    ("`stubs`, `watchpoints`", "all", "stubs,watchpoints"),
+    ("`stubs`", "stubs", "stubs"),
+    ("`watchpoints`", "watchpoints", "watchpoints"),
+    ("none", "none", ""),
+];
+const PAGE: &str = "docs/embedding.md";
+/// How many KiB a figure may be away from that of the page, which is written by hand.
+const TOLERANCE: u64 = 1;
+
+/// Adds a test for each combination.
+pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
+    let combinations: Vec<_> =
+        COMBINATIONS.into_iter().map(|one| (test_name(one.1), one)).filter(|(test, _)| wanted.has(test)).collect();
+    if combinations.is_empty() {
+        return;
+    }
+    pool.add("the features of the engine", move |context| {
+        for (test, (row, name, features)) in combinations {
+            if is_listing {
+                context.results.list(test, 1);
+            } else if let Err(error) = add_one(context, test, row, name, features) {
+                context.results.step_failed("build::features", error);
+            }
+        }
+    });
+}
+
+fn test_name(name: &str) -> String {
+    format!("check::features::{name}")
+}
+
+fn add_one(
+    context: &BuildContext<'_, '_>,
+    test: String,
+    row: &'static str,
+    name: &str,
+    features: &str,
+) -> Result<(), String> {
+    let package = Package::new(&format!("features/{name}"), context.cargo_jobs())?;
+    package.put("minimal", &[], "")?;
+    let elf = package.build(&["minimal"], &["--no-default-features", "--features", features])?.join("minimal");
+    let name = test.clone();
+    let job: Job<'_> = Box::new(move |results| results.time(name, || prints_and_takes(&elf, row)));
+    context.add(test, 1, job);
+    Ok(())
+}
+
+/// Checks what a kernel prints, and its lengths against this row of the page.
+fn prints_and_takes(elf: &Path, row: &str) -> Result<Outcome, String> {
+    let (printed, expected) = (run(elf, "virt", "max", 1)?, shown("minimal")?);
+    if printed != expected {
+        return Err(format!("it prints\n{printed}"));
+    }
+    let (found, said) = (kibibytes(elf)?, said(&read(PAGE)?, row)?);
+    if found.iter().zip(said).all(|(found, said)| found.abs_diff(said) <= TOLERANCE) {
+        return Ok(Outcome::Passed);
+    }
+    let [at_hits, all] = found;
+    Err(format!("{PAGE} should say\n| {row} | {at_hits} KiB | {all} KiB |"))
+}
+
+/// Returns the lengths of what runs at a hit, and of all code and constants, in KiB.
+fn kibibytes(elf: &Path) -> Result<[u64; 2], String> {
+    let bytes = fs::read(elf).map_err(|error| error.to_string())?;
+    let file = ElfFile64::<object::Endianness>::parse(&*bytes).map_err(|error| error.to_string())?;
+    let length = |name: &str| file.section_by_name(name).map_or(0, |section| section.size());
+    let at_hits = length(".kprobes.text");
+    Ok([at_hits, at_hits + length(".text") + length(".rodata")].map(|bytes| bytes.div_ceil(1024)))
+}
+
+/// Returns the figures of a row of the page.
+fn said(page: &str, row: &str) -> Result<[u64; 2], String> {
+    let start = format!("| {row} | ");
+    let rest = page.lines().find_map(|line| line.strip_prefix(&start)).ok_or(format!("{PAGE} has no row for {row}"))?;
+    let mut figures = rest.split(" KiB |").filter_map(|cell| cell.trim().parse().ok());
+    let (Some(at_hits), Some(all)) = (figures.next(), figures.next()) else {
+        return Err(format!("{PAGE} has no figures for {row}"));
+    };
+    Ok([at_hits, all])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::said;
+
+    #[test]
+    fn a_row_has_two_figures() {
+        let page = "| features | at hits |\n| `a`, `b` | 35 KiB | 160 KiB |\n| none | 20 KiB | x |\n";
+        assert_eq!(said(page, "`a`, `b`"), Ok([35, 160]));
+        assert!(said(page, "none").is_err());
+        assert!(said(page, "`b`").is_err());
+    }
+}
