@@ -25,6 +25,7 @@ use crate::{
     machine::{Output, QEMU, Start, Uart, cannot_start, option_value},
     record, run,
     serial::{self, Filter, Raw},
+    trace::catch_interrupts,
     workspace,
 };
 
@@ -55,6 +56,7 @@ pub fn attach(options: &Options) -> Result<()> {
     let target = boot::attached(&options.serial, None)?;
     match script {
         Some(script) => {
+            catch_interrupts();
             let conversation = Conversation::new(target.farewell(), options.script_options.strict);
             run::follow(&target, script, Some(options.timeout), conversation)
         }

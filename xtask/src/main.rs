@@ -25,7 +25,13 @@ mod top;
 mod trace;
 mod workspace;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{
+    ffi::OsString,
+    fmt::Display,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -163,9 +169,15 @@ fn make_image(options: &ImageOptions) -> Result<()> {
 
 fn main() -> ExitCode {
     let done = execute(Arguments::parse().command);
-    done.unwrap_or_else(|error| {
-        eprintln!("xtask: {error:#}");
+    // With the terminal, the standard error may be gone.
+    let tell = |sentence: &dyn Display| drop(writeln!(io::stderr(), "xtask: {sentence:#}"));
+    let status = done.unwrap_or_else(|error| {
+        tell(&error);
         ExitCode::FAILURE
+    });
+    trace::ended_by().map_or(status, |signal| {
+        tell(&format_args!("ended by {signal}"));
+        signal.status().into()
     })
 }
 

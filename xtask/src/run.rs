@@ -23,7 +23,8 @@ use crate::{
     conversation::{Action, Conversation, PROMPT},
     machine::{self, Output, Start, Uart},
     network,
-    remote::{EXIT_TIMEOUT, INTERRUPT_KEY, INTERRUPT_RETRY, PULSE_PERIOD, pulse_period},
+    remote::{PULSE_PERIOD, TURN, end_command, pulse_period},
+    trace::is_interrupted,
 };
 
 /// What is booted, and whether a person or a script talks to it.
@@ -164,7 +165,7 @@ pub fn follow(
     thread::spawn(move || read_script(script, &inputs));
 
     let mut screen = Screen { at_line_start: true };
-    let mut last_sign = Instant::now();
+    let (mut last_sign, mut last_pulse) = (Instant::now(), Instant::now());
     let first_note = limit.unwrap_or(u64::MAX);
     let (mut typed, mut next_note) = (Instant::now(), first_note);
     let result = loop {
@@ -184,7 +185,13 @@ pub fn follow(
             false => Duration::MAX,
         };
         let period = if conversation.is_answered() { pulse_period(patience) } else { Duration::MAX };
-        let action = match input_queue.recv_timeout(remaining.min(period)) {
+        if is_interrupted() {
+            if conversation.waits_for_machine() {
+                interrupt(&*machine, &input_queue);
+            }
+            break Err(conversation.interrupted());
+        }
+        let action = match input_queue.recv_timeout(remaining.min(period).min(TURN)) {
             Ok(Input::Machine(Output::Bytes(bytes))) => {
                 last_sign = Instant::now();
                 if !conversation.is_checking() {
@@ -200,8 +207,11 @@ pub fn follow(
                 }
                 break Err(sentence);
             }
-            Err(RecvTimeoutError::Timeout) if last_sign.elapsed() < patience => {
-                machine.type_keys(vec![PULSE_KEY]);
+            Err(RecvTimeoutError::Timeout) if !conversation.waits_for_machine() || last_sign.elapsed() < patience => {
+                if conversation.is_answered() && last_pulse.max(last_sign).elapsed() >= period {
+                    last_pulse = Instant::now();
+                    machine.type_keys(vec![PULSE_KEY]);
+                }
                 None
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
@@ -223,27 +233,23 @@ pub fn follow(
     result.map_err(|sentence| anyhow!(sentence))
 }
 
-/// Types ^C until the machine prompts, if it goes on without this process. A command that has only begun may not notice
-/// the first one.
+/// Ends the command that runs on a machine that goes on without this process.
 fn interrupt(machine: &dyn Uart, inputs: &Receiver<Input>) {
     let mut console = Console::new(PROMPT);
-    let deadline = Instant::now() + EXIT_TIMEOUT;
-    while machine.goes_on() && Instant::now() < deadline {
-        machine.type_keys(vec![INTERRUPT_KEY]);
-        let retry = Instant::now() + INTERRUPT_RETRY;
+    end_command(machine, |until| {
         loop {
-            match inputs.recv_timeout(retry.saturating_duration_since(Instant::now())) {
+            match inputs.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Input::Machine(Output::Bytes(bytes))) => {
                     if console.feed(&bytes).contains(&Event::Prompt) {
-                        return;
+                        return true;
                     }
                 }
                 Ok(Input::Script(_)) => {}
-                Err(RecvTimeoutError::Timeout) => break,
-                Ok(Input::Machine(Output::End)) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => return false,
+                Ok(Input::Machine(Output::End)) | Err(RecvTimeoutError::Disconnected) => return true,
             }
         }
-    }
+    });
 }
 
 fn read_script(script: Box<dyn Read + Send>, inputs: &Sender<Input>) {
