@@ -23,8 +23,8 @@ use crate::{
     console::{Console, Event, stop_reason},
     conversation::{Conversation, PROMPT},
     machine::{Output, QEMU, Start, Uart, cannot_start, option_value},
-    record, run,
-    serial::{self, Filter, Raw},
+    record, run, serial,
+    terminal::{HOW_TO_LEAVE, REDRAW_KEY, Terminal, Typed},
     trace::catch_interrupts,
     workspace,
 };
@@ -33,7 +33,7 @@ use crate::{
 const QEMU_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a console at its prompt may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a file of QEMU is looked for.
+/// How often a file of QEMU, or a key of the terminal, is looked for.
 const TURN: Duration = Duration::from_millis(5);
 /// How long the socket may accept no key.
 const KEY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -60,49 +60,35 @@ pub fn attach(options: &Options) -> Result<()> {
             let conversation = Conversation::new(target.farewell(), options.script_options.strict);
             run::follow(&target, script, Some(options.timeout), conversation)
         }
-        None => interact(target.as_it_is()),
+        None => match &target {
+            Target::Detached(detached) => interact(detached),
+            Target::Connected { connection, .. } => connection.interact(),
+            Target::Qemu { .. } | Target::Serial { .. } => unreachable!("`attach` boots no machine"),
+        },
     }
 }
 
 /// Is the console of this machine on this terminal, until the person leaves or the machine ends.
 fn interact(start: &dyn Start) -> Result<()> {
-    /// Redraws the line at the prompt, on a blank screen. A command that runs does not notice.
-    const REDRAW_KEY: u8 = 0x0c;
-    enum Input {
-        Machine(Output),
-        /// Keys of the terminal; `None` at their end.
-        Keys(Option<Vec<u8>>),
-    }
-    let (inputs, queue) = mpsc::channel();
-    let machine = {
-        let inputs = inputs.clone();
-        // The receiver is gone once the person has left.
-        start.start(Box::new(move |output| drop(inputs.send(Input::Machine(output)))))?
-    };
-    eprintln!("To leave the machine to itself: Ctrl-A X. To end it: `poweroff`.");
-    let raw = Raw::set()?;
-    let keys = serial::keys();
-    thread::spawn(move || {
-        keys.iter().try_for_each(|keys| inputs.send(Input::Keys(Some(keys))))?;
-        inputs.send(Input::Keys(None))
-    });
+    let (sender, outputs) = mpsc::channel();
+    // The receiver is gone once the person has left.
+    let machine = start.start(Box::new(move |output| drop(sender.send(output))))?;
+    eprintln!("{HOW_TO_LEAVE}");
+    let mut terminal = Terminal::open()?;
     machine.type_keys(vec![REDRAW_KEY]);
-    let mut filter = Filter::default();
-    let mut is_left = false;
-    for input in &queue {
-        match input {
-            Input::Machine(Output::Bytes(bytes)) => serial::show(&bytes)?,
-            Input::Machine(Output::End) => break,
-            Input::Keys(keys) => match keys.and_then(|keys| filter.pass(&keys)) {
-                Some(keys) => machine.type_keys(keys),
-                None => {
-                    is_left = true;
-                    break;
-                }
-            },
+    let is_left = loop {
+        match outputs.recv_timeout(TURN) {
+            Ok(Output::Bytes(bytes)) => terminal.show(&bytes)?,
+            Ok(Output::End) | Err(RecvTimeoutError::Disconnected) => break false,
+            Err(RecvTimeoutError::Timeout) => {}
         }
-    }
-    drop(raw);
+        match terminal.typed() {
+            Typed::Nothing => {}
+            Typed::Keys(keys) => machine.type_keys(keys),
+            Typed::Leave => break true,
+        }
+    };
+    drop(terminal);
     eprintln!();
     match is_left {
         true => Ok(()),

@@ -20,6 +20,7 @@ mod remote;
 mod run;
 mod serial;
 mod setup;
+mod terminal;
 mod test;
 mod top;
 mod trace;
@@ -184,7 +185,7 @@ fn main() -> ExitCode {
 fn execute(command: Command) -> Result<ExitCode> {
     let success = |()| ExitCode::SUCCESS;
     match command {
-        Command::Run(options) => run::run(&options).map(success),
+        Command::Run(options) => run::run(&options),
         Command::Attach(options) => attach::attach(&options).map(success),
         Command::Trace(options) => trace::trace(&options),
         Command::Top(options) => top::top(&options),

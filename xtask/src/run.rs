@@ -5,9 +5,9 @@ use std::{
     ffi::OsString,
     fs,
     io::{self, BufRead, BufReader, Cursor, IsTerminal, Read, Write},
-    os::unix::process::CommandExt,
+    os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, ExitCode, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
     thread,
     time::{Duration, Instant},
@@ -24,7 +24,8 @@ use crate::{
     machine::{self, Output, Start, Uart},
     network,
     remote::{PULSE_PERIOD, TURN, end_command, pulse_period},
-    trace::is_interrupted,
+    terminal::{self, Painter},
+    trace::{catch_endings, ended_by, is_interrupted},
 };
 
 /// What is booted, and whether a person or a script talks to it.
@@ -59,7 +60,7 @@ pub struct ScriptOptions {
 }
 
 /// Boots the kernel.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &Options) -> Result<ExitCode> {
     let script = if options.detach { None } else { options.script_options.open()? };
     let mut target = options.boot.target()?;
     match &mut target {
@@ -74,17 +75,18 @@ pub fn run(options: &Options) -> Result<()> {
     // A debugger holds the machine for as long as it likes.
     let limit = (!options.gdb).then_some(options.boot.timeout);
     if options.detach {
-        return attach::detach(&target, limit);
+        return attach::detach(&target, limit).map(|()| ExitCode::SUCCESS);
     }
-    match (script, target) {
+    let done = match (script, target) {
         (Some(script), target) => {
             let conversation = Conversation::new(target.farewell(), options.script_options.strict);
             follow(&target, script, limit, conversation)
         }
         (None, Target::Serial { station, bytes, .. }) => station.interact(&bytes),
-        (None, Target::Qemu { arguments, .. }) => Err(interact(arguments)),
+        (None, Target::Qemu { arguments, .. }) => return interact(arguments),
         (None, Target::Detached(_) | Target::Connected { .. }) => unreachable!("`run` boots machines"),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// Returns QEMU's arguments for a stub on a free port, and prints how to connect.
@@ -111,15 +113,53 @@ impl ScriptOptions {
     }
 }
 
-/// Replaces this process by QEMU, so that the terminal, signals and the exit status are QEMU's own. Returns only if
-/// that fails.
-fn interact(arguments: Vec<OsString>) -> anyhow::Error {
+/// Lets QEMU have the terminal: its keys, its signals, and QEMU's exit status. If the terminal has colors, the output
+/// passes through this process, which paints it. Otherwise QEMU replaces this process.
+fn interact(arguments: Vec<OsString>) -> Result<ExitCode> {
     // A person wants the machine back after `reboot`. For a script, a machine that resets has failed.
     let mut arguments = board::with_reboot(arguments);
     arguments.push("-nographic".into());
     eprintln!("{}", shell_line(&arguments));
     eprintln!("To quit: `poweroff`, or Ctrl-A X at any time.");
-    machine::cannot_start(Command::new(machine::QEMU).args(arguments).exec())
+    let mut command = Command::new(machine::QEMU);
+    command.args(arguments);
+    let mut painter = Painter::for_stdout();
+    if painter.is_none() {
+        return Err(machine::cannot_start(command.exec()));
+    }
+    catch_endings();
+    let mut qemu = command.stdout(Stdio::piped()).spawn().map_err(machine::cannot_start)?;
+    let outputs = read_output(qemu.stdout.take());
+    let mut is_told = false;
+    loop {
+        match outputs.recv_timeout(TURN) {
+            Ok(bytes) => terminal::show(&mut painter, &bytes)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if ended_by().is_some() && !is_told {
+            // QEMU gives the terminal back. If it has ended already, there is no such process.
+            let _ = Command::new("kill").arg(qemu.id().to_string()).stderr(Stdio::null()).status();
+            is_told = true;
+        }
+    }
+    let status = qemu.wait()?;
+    let code = status.code().or_else(|| Some(128 + status.signal()?)).and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// Starts a thread that reads the output of a process.
+fn read_output(output: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (sender, pieces) = mpsc::channel();
+    thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        let mut output = output?;
+        while let Ok(length @ 1..) = output.read(&mut buffer) {
+            sender.send(buffer[..length].to_vec()).ok()?;
+        }
+        Some(())
+    });
+    pieces
 }
 
 /// Returns the command line as a user would type it.

@@ -374,6 +374,9 @@ pub fn is_interrupted() -> bool {
     INTERRUPTED.swap(0, Ordering::Relaxed) > 0
 }
 
+/// The signals that ask this process to end.
+const ENDINGS: [Signal; 2] = [Signal::Terminate, Signal::HangUp];
+
 /// A signal that asks this process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
@@ -407,7 +410,7 @@ impl fmt::Display for Signal {
 /// The first signal that has asked this process to end, if there was one since [`catch_interrupts`].
 pub fn ended_by() -> Option<Signal> {
     let number = SIGNAL.load(Ordering::Relaxed);
-    [Signal::Terminate, Signal::HangUp].into_iter().find(|signal| signal.number() == number)
+    ENDINGS.into_iter().find(|signal| signal.number() == number)
 }
 
 /// Checks that nothing has asked this process to end, before it begins something that takes long.
@@ -418,16 +421,29 @@ pub fn check_signals() -> Result<()> {
 /// Passes ^C, and the signals that end processes, on to the program on the machine as ^C. If the machine does not take
 /// the ^C, the next one ends this process. The exit status tells of a signal: see [`ended_by`].
 pub fn catch_interrupts() {
-    let note: extern "C" fn(libc::c_int) = note;
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the handler only accesses atomics and a value that does not change once it is set, and calls only
-        // functions that are async-signal-safe.
-        let before = unsafe { libc::signal(signal, note as libc::sighandler_t) };
-        if signal == libc::SIGHUP && before == libc::SIG_IGN {
-            // `nohup` asks for this.
-            // SAFETY: to ignore a signal runs no code of this process.
-            unsafe { libc::signal(signal, libc::SIG_IGN) };
-        }
+    handle(libc::SIGINT, note as extern "C" fn(libc::c_int) as libc::sighandler_t);
+    catch_endings();
+}
+
+/// Keeps the signals that end processes for [`ended_by`]. The second one ends this process.
+pub fn catch_endings() {
+    ENDINGS.iter().for_each(|signal| handle(signal.number(), note as extern "C" fn(libc::c_int) as libc::sighandler_t));
+}
+
+/// Lets the signals that end processes do so again.
+pub fn release_endings() {
+    ENDINGS.iter().for_each(|signal| handle(signal.number(), libc::SIG_DFL));
+}
+
+/// Sets the handler of a signal, which is [`note`] or the default.
+fn handle(signal: libc::c_int, handler: libc::sighandler_t) {
+    // SAFETY: `note` only accesses atomics and a value that does not change once it is set, and calls only functions
+    // that are async-signal-safe.
+    let before = unsafe { libc::signal(signal, handler) };
+    if signal == libc::SIGHUP && before == libc::SIG_IGN {
+        // `nohup` asks for this.
+        // SAFETY: to ignore a signal runs no code of this process.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
 }
 
