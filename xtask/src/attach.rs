@@ -22,6 +22,7 @@ use crate::{
     boot::{self, Target},
     console::{Console, Event, stop_reason},
     conversation::{Conversation, PROMPT},
+    counted::counted,
     machine::{Output, QEMU, Start, Uart, cannot_start, option_value},
     record, run, serial,
     terminal::{HOW_TO_LEAVE, REDRAW_KEY, Terminal, Typed},
@@ -165,6 +166,16 @@ impl Files {
         self.0.join("frames")
     }
 
+    /// The file of everything that its console has printed.
+    fn log(&self) -> PathBuf {
+        self.0.join("log")
+    }
+
+    /// The file of the numbers of [`Unread`].
+    fn read(&self) -> PathBuf {
+        self.0.join("read")
+    }
+
     /// Returns how to reach the machine, and how to end it.
     fn hints(&self) -> String {
         let pid = fs::read_to_string(self.pid()).unwrap_or_default();
@@ -180,7 +191,9 @@ impl Files {
             arguments = record::with_channel(&arguments, &self.frames());
         }
         arguments.extend(["-display", "none", "-monitor", "none", "-chardev"].map(OsString::from));
-        arguments.push(option_value("socket,id=console,server=on,wait=on,path=", &self.console()));
+        let mut console = option_value("socket,id=console,server=on,wait=on,path=", &self.console());
+        console.push(option_value(",logfile=", &self.log()));
+        arguments.push(console);
         arguments.extend(["-serial", "chardev:console", "-daemonize", "-pidfile"].map(OsString::from));
         arguments.push(self.pid().into());
         arguments
@@ -217,9 +230,12 @@ impl Files {
         let connected = connect(self, &mut qemu);
         let process::Output { status, stderr, .. } = qemu.wait_with_output()?;
         let is_prompted = match connected {
-            Some(socket) if status.success() => {
-                limit.map_or(Ok(()), |seconds| await_prompt(socket, Duration::from_secs(seconds)))
-            }
+            Some(socket) if status.success() => limit.map_or(Ok(()), |seconds| {
+                let mut unread = Unread::default();
+                let is_prompted = await_prompt(socket, Duration::from_secs(seconds), &mut unread.read);
+                unread.save(self);
+                is_prompted
+            }),
             _ => Err(anyhow!("QEMU ended: {status}: {}", String::from_utf8_lossy(&stderr).trim())),
         };
         if is_prompted.is_err() {
@@ -237,10 +253,43 @@ impl Files {
     }
 }
 
+/// Which of the console's output no command has read, because none used the machine.
+#[derive(Clone, Copy, Default)]
+struct Unread {
+    /// The number of bytes that commands have read.
+    read: u64,
+    /// The number of other bytes that commands have told of.
+    told: u64,
+}
+
+impl Unread {
+    /// Reads the numbers. After a command that was killed, they are of the time before it.
+    fn load(files: &Files) -> Self {
+        let text = fs::read_to_string(files.read()).unwrap_or_default();
+        let mut numbers = text.split_whitespace().map(|number| number.parse().unwrap_or(0));
+        Self { read: numbers.next().unwrap_or(0), told: numbers.next().unwrap_or(0) }
+    }
+
+    /// Writes the numbers for the next command.
+    fn save(self, files: &Files) {
+        // Without the file, the next command tells of too many bytes.
+        let _ = fs::write(files.read(), format!("{} {}\n", self.read, self.told));
+    }
+
+    /// Returns how many bytes of a log of `length` bytes nothing has read or told of, and counts them as told.
+    fn tell(&mut self, length: u64) -> u64 {
+        let missed = length.saturating_sub(self.read + self.told);
+        self.told += missed;
+        missed
+    }
+}
+
 /// The detached QEMU, for this process alone.
 pub struct Detached {
     files: Files,
     socket: UnixStream,
+    /// The number of bytes that the machine had printed while no command used it, since the last one told of them.
+    pub missed: u64,
     /// Locked as long as it is open.
     _lock: File,
 }
@@ -248,14 +297,25 @@ pub struct Detached {
 impl Detached {
     /// Finds the detached QEMU that runs.
     pub fn find() -> Result<Self> {
-        Self::find_in(Files::own())?.context("no detached machine runs; `cargo xtask run --detach` starts one")
+        let none = "no detached machine runs; `cargo xtask run --detach` starts one";
+        let detached = Self::find_in(Files::own())?.context(none)?;
+        if detached.missed > 0 {
+            let (missed, log) = (counted(detached.missed, "byte"), detached.files.log());
+            eprintln!("The machine has printed {missed} while no command used it: see {}", log.display());
+        }
+        Ok(detached)
     }
 
     /// Finds the QEMU with these files, if it runs.
     pub fn find_in(files: Files) -> Result<Option<Self>> {
         let lock = files.lock()?;
+        // Before the console is connected: what is printed from then on is read.
+        let printed = fs::metadata(files.log()).map_or(0, |metadata| metadata.len());
         let Ok(socket) = UnixStream::connect(files.console()) else { return Ok(None) };
-        Ok(Some(Self { files, socket, _lock: lock }))
+        let mut unread = Unread::load(&files);
+        let missed = unread.tell(printed);
+        unread.save(&files);
+        Ok(Some(Self { files, socket, missed, _lock: lock }))
     }
 
     /// The image that it runs.
@@ -275,8 +335,11 @@ impl Start for Detached {
         socket.set_write_timeout(Some(KEY_TIMEOUT))?;
         let reader = socket.try_clone()?;
         let (reads, ended) = mpsc::channel();
+        let files = self.files.clone();
         thread::spawn(move || {
-            read_socket(reader, &output);
+            let mut unread = Unread::load(&files);
+            read_socket(reader, &output, &mut unread.read);
+            unread.save(&files);
             drop(reads);
         });
         Ok(Box::new(Socket { socket, pid: self.files.pid(), ended }))
@@ -287,7 +350,7 @@ impl Start for Detached {
 struct Socket {
     socket: UnixStream,
     pid: PathBuf,
-    /// Its sender is gone when QEMU has closed the console.
+    /// Its sender is gone when QEMU has closed the console, and the bytes that were read are counted.
     ended: Receiver<()>,
 }
 
@@ -323,9 +386,11 @@ impl Uart for Socket {
     }
 }
 
-fn read_socket(mut socket: UnixStream, output: &dyn Fn(Output)) {
+/// Passes everything on that the console prints, and adds its length to `read`.
+fn read_socket(mut socket: UnixStream, output: &dyn Fn(Output), read: &mut u64) {
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = socket.read(&mut buffer) {
+        *read += length as u64;
         output(Output::Bytes(buffer[..length].to_vec()));
     }
     output(Output::End);
@@ -355,8 +420,9 @@ fn connect(files: &Files, qemu: &mut Child) -> Option<UnixStream> {
     None
 }
 
-/// Waits for the first prompt, for as long as there is output within `patience`.
-fn await_prompt(mut socket: UnixStream, patience: Duration) -> Result<()> {
+/// Waits for the first prompt, for as long as there is output within `patience`. Adds the length of the output to
+/// `read`.
+fn await_prompt(mut socket: UnixStream, patience: Duration, read: &mut u64) -> Result<()> {
     socket.set_read_timeout(Some(patience))?;
     let mut console = Console::new(PROMPT);
     let mut buffer = [0; 4096];
@@ -369,6 +435,7 @@ fn await_prompt(mut socket: UnixStream, patience: Duration) -> Result<()> {
             }
             Err(error) => return Err(error).context("the console cannot be read"),
         };
+        *read += bytes.len() as u64;
         for event in console.feed(bytes) {
             match event {
                 Event::Prompt => return Ok(()),
