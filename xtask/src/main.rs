@@ -18,6 +18,7 @@ mod network;
 mod record;
 mod remote;
 mod run;
+mod script;
 mod serial;
 mod setup;
 mod terminal;

@@ -4,11 +4,11 @@
 use std::{
     ffi::OsString,
     fs,
-    io::{self, BufRead, BufReader, Cursor, IsTerminal, Read, Write},
+    io::{self, Cursor, IsTerminal, Read, Write},
     os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
@@ -24,6 +24,7 @@ use crate::{
     machine::{self, Output, Start, Uart},
     network,
     remote::{PULSE_PERIOD, TURN, end_command, pulse_period},
+    script,
     terminal::{self, Painter},
     trace::{catch_endings, ended_by, is_interrupted},
 };
@@ -49,9 +50,9 @@ pub struct Options {
 /// A script, if no person talks to the machine.
 #[derive(clap::Args)]
 pub struct ScriptOptions {
-    /// Types the lines of this file, one at each prompt, prints the conversation and powers off. `-` is standard input,
-    /// which is also read as a script when it is not a terminal. If a command takes longer than `--timeout` while the
-    /// machine lives, a message says that it goes on.
+    /// Types the lines of this file, one at each prompt, prints the conversation and powers off. A program in '…' may
+    /// have several lines. `-` is standard input, which is also read as a script when it is not a terminal. If a command
+    /// takes longer than `--timeout` while the machine lives, a message says that it goes on.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     /// Ends the script at the first line that is refused, and fails.
@@ -202,7 +203,14 @@ pub fn follow(
         // The receiver is gone once the conversation is over.
         start.start(Box::new(move |output| drop(inputs.send(Input::Machine(output)))))?
     };
-    thread::spawn(move || read_script(script, &inputs));
+    thread::spawn(move || {
+        let mut is_whole = true;
+        script::read(script, |line| {
+            is_whole &= line.is_ok();
+            inputs.send(Input::Script(line.map(Some))).is_ok()
+        });
+        is_whole.then(|| inputs.send(Input::Script(Ok(None))))
+    });
 
     let mut screen = Screen { at_line_start: true };
     let (mut last_sign, mut last_pulse) = (Instant::now(), Instant::now());
@@ -290,23 +298,6 @@ fn interrupt(machine: &dyn Uart, inputs: &Receiver<Input>) {
             }
         }
     });
-}
-
-fn read_script(script: Box<dyn Read + Send>, inputs: &Sender<Input>) {
-    let mut script = BufReader::new(script);
-    for number in 1_u64.. {
-        let mut bytes = Vec::new();
-        let line = match script.read_until(b'\n', &mut bytes) {
-            Ok(1..) => String::from_utf8(bytes).map(Some),
-            // A closed standard input is an empty script.
-            Ok(0) | Err(_) => Ok(None),
-        };
-        let line = line.map_err(|_| format!("line {number} of the script is not UTF-8"));
-        let ended = !matches!(line, Ok(Some(_)));
-        if inputs.send(Input::Script(line)).is_err() || ended {
-            return;
-        }
-    }
 }
 
 /// Standard output, in place of the terminal on which a person would see the UART.
