@@ -65,13 +65,19 @@ pub fn lines(options: &Options) -> Result<()> {
         }
     };
     let source = image::source(&elf)?;
-    for function in source.meant(&options.function)? {
-        print!("{}", Listing { source: &source, function, text_of: &text });
-    }
+    source.listing(&options.function)?.iter().for_each(|line| println!("{line}"));
     Ok(())
 }
 
 impl Source {
+    /// Returns the lines of the functions that `name` means, with the text of their source.
+    pub fn listing(&self, name: &str) -> Result<Vec<String>> {
+        let functions = self.meant(name)?;
+        let listings = functions.into_iter().map(|function| Listing { source: self, function, text_of: &text });
+        let listed: Vec<_> = listings.map(|listing| listing.to_string()).collect();
+        Ok(listed.concat().lines().map(String::from).collect())
+    }
+
     /// Returns the functions that `name` means, as the console does: those with this name, otherwise those with this plain
     /// path, and with a number, those that have it among the functions with their name. Each address is there once.
     fn meant(&self, name: &str) -> Result<Vec<&Function>> {
