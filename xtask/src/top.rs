@@ -28,7 +28,9 @@ use crate::{
     boot, image, lines,
     record::check_directory,
     remote::{Heard, Remote, Stopped, TURN},
-    trace::{ProgramOptions, REFUSED, STOPPED, catch_interrupts, is_interrupted, restore_on_exit},
+    trace::{
+        Outcome, ProgramOptions, REFUSED, STOPPED, Stream, catch_interrupts, is_interrupted, restore_on_exit, run_text,
+    },
 };
 use model::Model;
 use program::{KEYS, Plan};
@@ -75,12 +77,15 @@ pub struct TopOptions {
     #[arg(short, value_name = "COMMAND")]
     pub command: Option<String>,
     /// How often the machine sends its counts, in milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    #[arg(long, value_name = "MS", default_value_t = INTERVAL, value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub interval: u64,
     /// Also times the calls, by return probes.
     #[arg(long)]
     pub time: bool,
 }
+
+/// The interval by default.
+const INTERVAL: u64 = 1000;
 
 /// The size of a picture in characters.
 const PICTURE: (u16, u16) = (100, 24);
@@ -445,6 +450,24 @@ impl Top {
             _ => String::new(),
         }
     }
+}
+
+/// Runs the program of a view of all functions while a command is carried out on a machine that is at its prompt. Returns
+/// the number of hits, and the command's output.
+pub fn count(remote: &mut Remote, command: &str, is_timed: bool) -> Result<(u64, String)> {
+    let mut top =
+        Top::new(&TopOptions { globs: Vec::new(), command: Some(command.into()), interval: INTERVAL, time: is_timed })?;
+    let mut output = String::new();
+    let program = top.plan.overview();
+    let outcome = run_text(remote, &program, &top.options(), &mut |stream, text| {
+        match stream {
+            Stream::Output => text.lines().try_for_each(|line| top.model.feed(line).map(drop))?,
+            Stream::Notes => output.push_str(text),
+        }
+        Ok(())
+    })?;
+    ensure!(outcome == Outcome::Done, "the program does not run: {outcome:?}");
+    Ok((top.model.total, output))
 }
 
 /// Writes a screen to the first free file `top-N.txt` of a directory. Returns the message about it.
