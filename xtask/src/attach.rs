@@ -22,9 +22,11 @@ use crate::{
     boot::{self, Target},
     console::{Console, Event, stop_reason},
     conversation::{Conversation, PROMPT},
+    counted::counted,
     machine::{Output, QEMU, Start, Uart, cannot_start, option_value},
-    record, run,
-    serial::{self, Filter, Raw},
+    record, run, serial,
+    terminal::{HOW_TO_LEAVE, REDRAW_KEY, Terminal, Typed},
+    trace::catch_interrupts,
     workspace,
 };
 
@@ -32,7 +34,7 @@ use crate::{
 const QEMU_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a console at its prompt may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a file of QEMU is looked for.
+/// How often a file of QEMU, or a key of the terminal, is looked for.
 const TURN: Duration = Duration::from_millis(5);
 /// How long the socket may accept no key.
 const KEY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -55,52 +57,39 @@ pub fn attach(options: &Options) -> Result<()> {
     let target = boot::attached(&options.serial, None)?;
     match script {
         Some(script) => {
+            catch_interrupts();
             let conversation = Conversation::new(target.farewell(), options.script_options.strict);
             run::follow(&target, script, Some(options.timeout), conversation)
         }
-        None => interact(target.as_it_is()),
+        None => match &target {
+            Target::Detached(detached) => interact(detached),
+            Target::Connected { connection, .. } => connection.interact(),
+            Target::Qemu { .. } | Target::Serial { .. } => unreachable!("`attach` boots no machine"),
+        },
     }
 }
 
 /// Is the console of this machine on this terminal, until the person leaves or the machine ends.
 fn interact(start: &dyn Start) -> Result<()> {
-    /// Redraws the line at the prompt, on a blank screen. A command that runs does not notice.
-    const REDRAW_KEY: u8 = 0x0c;
-    enum Input {
-        Machine(Output),
-        /// Keys of the terminal; `None` at their end.
-        Keys(Option<Vec<u8>>),
-    }
-    let (inputs, queue) = mpsc::channel();
-    let machine = {
-        let inputs = inputs.clone();
-        // The receiver is gone once the person has left.
-        start.start(Box::new(move |output| drop(inputs.send(Input::Machine(output)))))?
-    };
-    eprintln!("To leave the machine to itself: Ctrl-A X. To end it: `poweroff`.");
-    let raw = Raw::set()?;
-    let keys = serial::keys();
-    thread::spawn(move || {
-        keys.iter().try_for_each(|keys| inputs.send(Input::Keys(Some(keys))))?;
-        inputs.send(Input::Keys(None))
-    });
+    let (sender, outputs) = mpsc::channel();
+    // The receiver is gone once the person has left.
+    let machine = start.start(Box::new(move |output| drop(sender.send(output))))?;
+    eprintln!("{HOW_TO_LEAVE}");
+    let mut terminal = Terminal::open()?;
     machine.type_keys(vec![REDRAW_KEY]);
-    let mut filter = Filter::default();
-    let mut is_left = false;
-    for input in &queue {
-        match input {
-            Input::Machine(Output::Bytes(bytes)) => serial::show(&bytes)?,
-            Input::Machine(Output::End) => break,
-            Input::Keys(keys) => match keys.and_then(|keys| filter.pass(&keys)) {
-                Some(keys) => machine.type_keys(keys),
-                None => {
-                    is_left = true;
-                    break;
-                }
-            },
+    let is_left = loop {
+        match outputs.recv_timeout(TURN) {
+            Ok(Output::Bytes(bytes)) => terminal.show(&bytes)?,
+            Ok(Output::End) | Err(RecvTimeoutError::Disconnected) => break false,
+            Err(RecvTimeoutError::Timeout) => {}
         }
-    }
-    drop(raw);
+        match terminal.typed() {
+            Typed::Nothing => {}
+            Typed::Keys(keys) => machine.type_keys(keys),
+            Typed::Leave => break true,
+        }
+    };
+    drop(terminal);
     eprintln!();
     match is_left {
         true => Ok(()),
@@ -177,6 +166,16 @@ impl Files {
         self.0.join("frames")
     }
 
+    /// The file of everything that its console has printed.
+    fn log(&self) -> PathBuf {
+        self.0.join("log")
+    }
+
+    /// The file of the numbers of [`Unread`].
+    fn read(&self) -> PathBuf {
+        self.0.join("read")
+    }
+
     /// Returns how to reach the machine, and how to end it.
     fn hints(&self) -> String {
         let pid = fs::read_to_string(self.pid()).unwrap_or_default();
@@ -192,7 +191,9 @@ impl Files {
             arguments = record::with_channel(&arguments, &self.frames());
         }
         arguments.extend(["-display", "none", "-monitor", "none", "-chardev"].map(OsString::from));
-        arguments.push(option_value("socket,id=console,server=on,wait=on,path=", &self.console()));
+        let mut console = option_value("socket,id=console,server=on,wait=on,path=", &self.console());
+        console.push(option_value(",logfile=", &self.log()));
+        arguments.push(console);
         arguments.extend(["-serial", "chardev:console", "-daemonize", "-pidfile"].map(OsString::from));
         arguments.push(self.pid().into());
         arguments
@@ -229,9 +230,12 @@ impl Files {
         let connected = connect(self, &mut qemu);
         let process::Output { status, stderr, .. } = qemu.wait_with_output()?;
         let is_prompted = match connected {
-            Some(socket) if status.success() => {
-                limit.map_or(Ok(()), |seconds| await_prompt(socket, Duration::from_secs(seconds)))
-            }
+            Some(socket) if status.success() => limit.map_or(Ok(()), |seconds| {
+                let mut unread = Unread::default();
+                let is_prompted = await_prompt(socket, Duration::from_secs(seconds), &mut unread.read);
+                unread.save(self);
+                is_prompted
+            }),
             _ => Err(anyhow!("QEMU ended: {status}: {}", String::from_utf8_lossy(&stderr).trim())),
         };
         if is_prompted.is_err() {
@@ -249,10 +253,43 @@ impl Files {
     }
 }
 
+/// Which of the console's output no command has read, because none used the machine.
+#[derive(Clone, Copy, Default)]
+struct Unread {
+    /// The number of bytes that commands have read.
+    read: u64,
+    /// The number of other bytes that commands have told of.
+    told: u64,
+}
+
+impl Unread {
+    /// Reads the numbers. After a command that was killed, they are of the time before it.
+    fn load(files: &Files) -> Self {
+        let text = fs::read_to_string(files.read()).unwrap_or_default();
+        let mut numbers = text.split_whitespace().map(|number| number.parse().unwrap_or(0));
+        Self { read: numbers.next().unwrap_or(0), told: numbers.next().unwrap_or(0) }
+    }
+
+    /// Writes the numbers for the next command.
+    fn save(self, files: &Files) {
+        // Without the file, the next command tells of too many bytes.
+        let _ = fs::write(files.read(), format!("{} {}\n", self.read, self.told));
+    }
+
+    /// Returns how many bytes of a log of `length` bytes nothing has read or told of, and counts them as told.
+    fn tell(&mut self, length: u64) -> u64 {
+        let missed = length.saturating_sub(self.read + self.told);
+        self.told += missed;
+        missed
+    }
+}
+
 /// The detached QEMU, for this process alone.
 pub struct Detached {
     files: Files,
     socket: UnixStream,
+    /// The number of bytes that the machine had printed while no command used it, since the last one told of them.
+    pub missed: u64,
     /// Locked as long as it is open.
     _lock: File,
 }
@@ -260,14 +297,25 @@ pub struct Detached {
 impl Detached {
     /// Finds the detached QEMU that runs.
     pub fn find() -> Result<Self> {
-        Self::find_in(Files::own())?.context("no detached machine runs; `cargo xtask run --detach` starts one")
+        let none = "no detached machine runs; `cargo xtask run --detach` starts one";
+        let detached = Self::find_in(Files::own())?.context(none)?;
+        if detached.missed > 0 {
+            let (missed, log) = (counted(detached.missed, "byte"), detached.files.log());
+            eprintln!("The machine has printed {missed} while no command used it: see {}", log.display());
+        }
+        Ok(detached)
     }
 
     /// Finds the QEMU with these files, if it runs.
     pub fn find_in(files: Files) -> Result<Option<Self>> {
         let lock = files.lock()?;
+        // Before the console is connected: what is printed from then on is read.
+        let printed = fs::metadata(files.log()).map_or(0, |metadata| metadata.len());
         let Ok(socket) = UnixStream::connect(files.console()) else { return Ok(None) };
-        Ok(Some(Self { files, socket, _lock: lock }))
+        let mut unread = Unread::load(&files);
+        let missed = unread.tell(printed);
+        unread.save(&files);
+        Ok(Some(Self { files, socket, missed, _lock: lock }))
     }
 
     /// The image that it runs.
@@ -287,8 +335,11 @@ impl Start for Detached {
         socket.set_write_timeout(Some(KEY_TIMEOUT))?;
         let reader = socket.try_clone()?;
         let (reads, ended) = mpsc::channel();
+        let files = self.files.clone();
         thread::spawn(move || {
-            read_socket(reader, &output);
+            let mut unread = Unread::load(&files);
+            read_socket(reader, &output, &mut unread.read);
+            unread.save(&files);
             drop(reads);
         });
         Ok(Box::new(Socket { socket, pid: self.files.pid(), ended }))
@@ -299,7 +350,7 @@ impl Start for Detached {
 struct Socket {
     socket: UnixStream,
     pid: PathBuf,
-    /// Its sender is gone when QEMU has closed the console.
+    /// Its sender is gone when QEMU has closed the console, and the bytes that were read are counted.
     ended: Receiver<()>,
 }
 
@@ -335,9 +386,11 @@ impl Uart for Socket {
     }
 }
 
-fn read_socket(mut socket: UnixStream, output: &dyn Fn(Output)) {
+/// Passes everything on that the console prints, and adds its length to `read`.
+fn read_socket(mut socket: UnixStream, output: &dyn Fn(Output), read: &mut u64) {
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = socket.read(&mut buffer) {
+        *read += length as u64;
         output(Output::Bytes(buffer[..length].to_vec()));
     }
     output(Output::End);
@@ -367,8 +420,9 @@ fn connect(files: &Files, qemu: &mut Child) -> Option<UnixStream> {
     None
 }
 
-/// Waits for the first prompt, for as long as there is output within `patience`.
-fn await_prompt(mut socket: UnixStream, patience: Duration) -> Result<()> {
+/// Waits for the first prompt, for as long as there is output within `patience`. Adds the length of the output to
+/// `read`.
+fn await_prompt(mut socket: UnixStream, patience: Duration, read: &mut u64) -> Result<()> {
     socket.set_read_timeout(Some(patience))?;
     let mut console = Console::new(PROMPT);
     let mut buffer = [0; 4096];
@@ -381,6 +435,7 @@ fn await_prompt(mut socket: UnixStream, patience: Duration) -> Result<()> {
             }
             Err(error) => return Err(error).context("the console cannot be read"),
         };
+        *read += bytes.len() as u64;
         for event in console.feed(bytes) {
             match event {
                 Event::Prompt => return Ok(()),

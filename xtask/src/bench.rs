@@ -4,7 +4,9 @@
 //! the figures are the same on every host and in every run. The instructions of one hit are also logged. The log gives
 //! the number of exceptions, checks the figure, and is the profile.
 
+mod channels;
 mod comparison;
+mod live;
 mod monitor;
 mod page;
 mod protocol;
@@ -62,8 +64,14 @@ pub struct Options {
     /// Measures the hits per second of several CPUs at once, by the clock of the host.
     #[arg(long, conflicts_with = "profile")]
     throughput: bool,
+    /// Measures how many events a second each channel of a recording carries, by the clock of the host.
+    #[arg(long, conflicts_with_all = ["filter", "json", "profile", "throughput"])]
+    channels: bool,
+    /// Measures what a live view of all functions costs workloads.
+    #[arg(long, conflicts_with_all = ["filter", "json", "profile", "throughput", "channels"])]
+    live: bool,
     /// Writes all figures into docs/benchmarks.md, in place of the old ones.
-    #[arg(long, conflicts_with_all = ["filter", "json", "profile", "throughput", "board", "configuration", "cpu"])]
+    #[arg(long, conflicts_with_all = ["filter", "json", "profile", "throughput", "channels", "live", "board", "configuration", "cpu"])]
     update_page: bool,
     /// Only cases whose name contains this.
     filter: Option<String>,
@@ -76,6 +84,14 @@ pub fn bench(options: &Options) -> Result<()> {
         let figures = bench.measure(options.timeout, true, &|name| name == case)?;
         let [figure] = &figures[..] else { bail!("there is no case {case:?}; `cargo xtask bench` lists the cases") };
         print!("{}", table::profile(figure)?);
+        return Ok(());
+    }
+    if options.channels || options.live {
+        let table = match options.live {
+            true => live::measure(&bench.arguments, options.timeout)?,
+            false => channels::measure(&bench.arguments, options.timeout)?,
+        };
+        print!("{table}{}", bench.how()?);
         return Ok(());
     }
     let filter = options.filter.as_deref().unwrap_or_default();
@@ -119,11 +135,17 @@ impl Bench {
         let configuration = board.configuration(&options.configuration)?;
         setup::rust(&[])?;
         setup::board(&board)?;
-        let elf = workspace::build_kernel(PACKAGE)?;
+        // The kernel itself records and is watched.
+        let package = if options.channels || options.live { "runtime" } else { PACKAGE };
+        let elf = workspace::build_kernel(package)?;
         let image = image::write_image_next_to(&elf)?;
-        let cpus = if options.throughput { throughput::CPUS } else { 1 };
+        let cpus = match (options.throughput, options.channels) {
+            (true, _) => throughput::CPUS,
+            (_, true) => channels::CPUS,
+            _ => 1,
+        };
         let mut arguments = board.arguments(configuration, &Overrides::cpus(cpus, options.cpu.clone()), &image)?;
-        if !options.throughput {
+        if cpus == 1 {
             arguments.extend(COUNT_INSTRUCTIONS.map(OsString::from));
         }
         // Relative to the root, so that the line means the same on another machine.

@@ -169,15 +169,6 @@ impl Target {
             }
         }
     }
-
-    /// Returns the machine for a person at its console: with a prompt, or while a command runs.
-    pub fn as_it_is(&self) -> &dyn Start {
-        match self {
-            Self::Detached(detached) => detached,
-            Self::Connected { connection, .. } => connection,
-            Self::Qemu { .. } | Self::Serial { .. } => self,
-        }
-    }
 }
 
 impl Start for Target {

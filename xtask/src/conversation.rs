@@ -194,6 +194,11 @@ impl Conversation {
         }
     }
 
+    /// Returns the error of a script that was interrupted on this host.
+    pub fn interrupted(&self) -> String {
+        format!("the script was interrupted {}", self.place())
+    }
+
     /// Returns a message for the waiting user if a machine that lives has been replying for this many seconds.
     pub fn progress_note(&self, seconds: u64) -> Option<String> {
         let State::Answering(line) = &self.state else { return None };

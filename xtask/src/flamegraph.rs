@@ -2,7 +2,7 @@
 //! folded text, which all programs for flame graphs read, a flame graph, or a file for speedscope.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
@@ -19,7 +19,7 @@ pub struct Options {
     #[arg(value_name = "FILE")]
     input: Option<PathBuf>,
     /// The file to draw. FILE.svg is a flame graph, FILE.folded folded text, FILE.speedscope.json for
-    /// <https://www.speedscope.app>. May be given several times. Without it, folded text goes to standard output.
+    /// <https://www.speedscope.app>, FILE.dot a call graph for Graphviz. May be given several times. Without it, folded text goes to standard output.
     #[arg(short, value_name = "FILE")]
     output: Vec<PathBuf>,
     /// The map, if several have stacks as keys.
@@ -51,6 +51,7 @@ pub fn flamegraph(options: &Options) -> Result<()> {
             Form::Picture => stacks.draw(&options.title, &options.count_name, &mut file),
             Form::Folded => stacks.fold(&mut file),
             Form::Speedscope => stacks.speedscope(&options.title, &mut file),
+            Form::Graph => stacks.graph(&options.title, &options.count_name, &mut file),
         };
         written.and_then(|()| file.flush()).with_context(|| format!("{} cannot be written", path.display()))?;
     }
@@ -61,6 +62,7 @@ enum Form {
     Picture,
     Folded,
     Speedscope,
+    Graph,
 }
 
 /// Returns the form that the name of a file asks for.
@@ -70,7 +72,8 @@ fn form(path: &Path) -> Result<Form> {
         () if name.ends_with(".svg") => Ok(Form::Picture),
         () if name.ends_with(".folded") => Ok(Form::Folded),
         () if name.ends_with(".speedscope.json") => Ok(Form::Speedscope),
-        () => bail!("{name} must be FILE.svg, FILE.folded or FILE.speedscope.json"),
+        () if name.ends_with(".dot") => Ok(Form::Graph),
+        () => bail!("{name} must be FILE.svg, FILE.folded, FILE.speedscope.json or FILE.dot"),
     }
 }
 
@@ -134,6 +137,33 @@ impl Stacks {
         // The same stacks must give the same picture.
         picture.deterministic = true;
         flamegraph::from_reader(&mut picture, folded.as_slice(), out)
+    }
+
+    /// Writes a call graph for Graphviz: each function with the count of the stacks that have it, and each call. A stack
+    /// counts once, also if a function calls itself in it. The more it counts, the darker a function is, and the thicker
+    /// the arrow of a call.
+    pub fn graph(&self, title: &str, count_name: &str, out: &mut impl Write) -> io::Result<()> {
+        let (mut functions, mut calls) = (BTreeMap::<&str, u64>::new(), BTreeMap::<(&str, &str), u64>::new());
+        for (stack, count) in &self.0 {
+            let names: BTreeSet<&str> = stack.iter().map(String::as_str).collect();
+            let pairs: BTreeSet<_> = stack.windows(2).map(|pair| (pair[0].as_str(), pair[1].as_str())).collect();
+            names.into_iter().for_each(|name| *functions.entry(name).or_default() += count);
+            pairs.into_iter().for_each(|pair| *calls.entry(pair).or_default() += count);
+        }
+        let all = self.0.values().sum::<u64>().max(1) as f64;
+        let quoted = |name: &str| format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""));
+        writeln!(out, "digraph {} {{", quoted(title))?;
+        writeln!(out, "    node [shape=box, style=filled, fontname=\"sans-serif\"];")?;
+        for (name, count) in functions {
+            let share = count as f64 / all;
+            let label = quoted(&format!("{name}\n{count} {count_name}, {:.1}%", share * 100.0)).replace('\n', "\\n");
+            writeln!(out, "    {} [label={label}, fillcolor=\"0.08 {share:.2} 1.0\"];", quoted(name))?;
+        }
+        for ((caller, callee), count) in calls {
+            let width = 1.0 + 4.0 * count as f64 / all;
+            writeln!(out, "    {} -> {} [label={count}, penwidth={width:.1}];", quoted(caller), quoted(callee))?;
+        }
+        writeln!(out, "}}")
     }
 
     /// Writes a file for speedscope.
@@ -224,6 +254,24 @@ mod tests {
         assert_eq!(refused(&two, None), "several maps have stacks as keys: choose one by --map, of @s, @t");
         assert!(Stacks::read(&two, Some("@t")).is_ok());
         assert!(form(Path::new("a.png")).is_err() && form(Path::new("a.speedscope.json")).is_ok());
+    }
+
+    #[test]
+    fn a_call_graph_has_every_function_and_call_once() {
+        let output = r#"{"type": "map", "data": {"@": {"\n    f+4\n    f+8\n    main+8\n": 3, "\n    a \"b\"+4\n    main+8\n": 1}}}"#;
+        let mut graph = Vec::new();
+        Stacks::read(output, None).unwrap().graph("T", "calls", &mut graph).unwrap();
+        let expected = r#"digraph "T" {
+    node [shape=box, style=filled, fontname="sans-serif"];
+    "a \"b\"" [label="a \"b\"\n1 calls, 25.0%", fillcolor="0.08 0.25 1.0"];
+    "f" [label="f\n3 calls, 75.0%", fillcolor="0.08 0.75 1.0"];
+    "main" [label="main\n4 calls, 100.0%", fillcolor="0.08 1.00 1.0"];
+    "f" -> "f" [label=3, penwidth=4.0];
+    "main" -> "a \"b\"" [label=1, penwidth=2.0];
+    "main" -> "f" [label=3, penwidth=4.0];
+}
+"#;
+        assert_eq!(String::from_utf8(graph).unwrap(), expected);
     }
 
     #[test]

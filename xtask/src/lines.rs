@@ -37,10 +37,15 @@ pub fn lines(options: &Options) -> Result<()> {
         }
     };
     let source = image::source(&elf)?;
-    for function in meant(&source, &options.function)? {
-        print!("{}", Listing { source: &source, function, text_of: &text });
-    }
+    listing(&source, &options.function)?.iter().for_each(|line| println!("{line}"));
     Ok(())
+}
+
+/// Returns the lines of the functions that `name` means, with the text of their source.
+pub fn listing(source: &Source, name: &str) -> Result<Vec<String>> {
+    let listings = meant(source, name)?.into_iter().map(|function| Listing { source, function, text_of: &text });
+    let listed: Vec<_> = listings.map(|listing| listing.to_string()).collect();
+    Ok(listed.concat().lines().map(String::from).collect())
 }
 
 /// Returns the functions that `name` means, as the console does: those with this name, otherwise those with this plain

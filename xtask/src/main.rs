@@ -16,14 +16,22 @@ mod network;
 mod record;
 mod remote;
 mod run;
+mod script;
 mod serial;
 mod setup;
+mod terminal;
 mod test;
 mod top;
 mod trace;
 mod workspace;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{
+    ffi::OsString,
+    fmt::Display,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use anyhow::Result;
 use cargo_kprobes::{counted, image};
@@ -156,16 +164,22 @@ fn make_image(options: &ImageOptions) -> Result<()> {
 
 fn main() -> ExitCode {
     let done = execute(Arguments::parse().command);
-    done.unwrap_or_else(|error| {
-        eprintln!("xtask: {error:#}");
+    // With the terminal, the standard error may be gone.
+    let tell = |sentence: &dyn Display| drop(writeln!(io::stderr(), "xtask: {sentence:#}"));
+    let status = done.unwrap_or_else(|error| {
+        tell(&error);
         ExitCode::FAILURE
+    });
+    trace::ended_by().map_or(status, |signal| {
+        tell(&format_args!("ended by {signal}"));
+        signal.status().into()
     })
 }
 
 fn execute(command: Command) -> Result<ExitCode> {
     let success = |()| ExitCode::SUCCESS;
     match command {
-        Command::Run(options) => run::run(&options).map(success),
+        Command::Run(options) => run::run(&options),
         Command::Attach(options) => attach::attach(&options).map(success),
         Command::Trace(options) => trace::trace(&options),
         Command::Top(options) => top::top(&options),

@@ -25,8 +25,8 @@ use crate::{
     machine::{Start, option_value},
     remote::{Heard, Remote, Stopped, TURN},
     trace::{
-        self, FAILED, Outcome, ProgramOptions, REFUSED, STOPPED, catch_interrupts, check_line, is_interrupted,
-        source::Source,
+        self, FAILED, Outcome, ProgramOptions, REFUSED, STOPPED, catch_interrupts, check_line, check_signals, ended_by,
+        is_interrupted, source::Source,
     },
     workspace,
 };
@@ -376,6 +376,7 @@ impl RecordOptions {
 
 /// Waits until the recording is to end.
 fn wait(remote: &mut Remote, record_options: &RecordOptions, program: Option<&Source>) -> Result<Option<Refused>> {
+    check_signals()?;
     let RecordOptions { command, seconds, .. } = record_options;
     if let Some(program) = program {
         let options = record_options.program_options();
@@ -397,7 +398,7 @@ fn wait(remote: &mut Remote, record_options: &RecordOptions, program: Option<&So
         return Ok((!remote.does(command)?).then_some(Refused::Command));
     }
     let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    while !is_interrupted() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+    while !is_interrupted() && ended_by().is_none() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
         for heard in remote.hear(TURN)? {
             if let Heard::Line(line) = heard {
                 eprintln!("{line}");

@@ -25,11 +25,25 @@ pub const PULSE_PERIOD: Duration = Duration::from_secs(2);
 /// How long a machine may take to end after the order to do so.
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait for the end of a command before ^C is typed again.
-pub const INTERRUPT_RETRY: Duration = Duration::from_millis(500);
+const INTERRUPT_RETRY: Duration = Duration::from_millis(500);
 /// The longest time until ^C is noticed.
 pub const TURN: Duration = Duration::from_millis(50);
-/// The byte that ^C sends.
-pub const INTERRUPT_KEY: u8 = 3;
+/// The byte that ^C sends, and the console's reply when it ends a command.
+const INTERRUPT_KEY: u8 = 3;
+const INTERRUPT_REPLY: &str = "^C";
+
+/// Ends the command that runs on a machine, if the machine goes on without this process: types ^C, again and again,
+/// until `is_over` returns true, which listens until the given time. A command that has only begun may not notice the
+/// first ^C.
+pub fn end_command(uart: &dyn Uart, mut is_over: impl FnMut(Instant) -> bool) {
+    let deadline = Instant::now() + EXIT_TIMEOUT;
+    while uart.goes_on() && Instant::now() < deadline {
+        uart.type_keys(vec![INTERRUPT_KEY]);
+        if is_over(Instant::now() + INTERRUPT_RETRY) {
+            return;
+        }
+    }
+}
 
 /// Returns how often a silent machine is asked for a sign of life that may be silent for `patience`.
 pub fn pulse_period(patience: Duration) -> Duration {
@@ -76,6 +90,8 @@ pub struct Remote {
     frames: Vec<u8>,
     /// Whether the machine carries out a line.
     is_busy: bool,
+    /// When ^C was passed on to the line's command, until the console replies to it.
+    interrupted: Option<Instant>,
 }
 
 impl Remote {
@@ -96,6 +112,7 @@ impl Remote {
             pending: Vec::new(),
             frames: Vec::new(),
             is_busy: true,
+            interrupted: None,
         };
         while !remote.hear(Duration::MAX)?.contains(&Heard::Prompt) {}
         Ok(remote)
@@ -119,6 +136,15 @@ impl Remote {
     /// Types ^C.
     pub fn interrupt(&self) {
         self.type_keys(vec![INTERRUPT_KEY]);
+    }
+
+    /// Types ^C if this process was interrupted, and again after a while if the console has not replied: a command that
+    /// has only begun may not notice the first one.
+    pub fn pass_interrupt(&mut self) {
+        if is_interrupted() || self.interrupted.is_some_and(|time| time.elapsed() > INTERRUPT_RETRY) {
+            self.interrupt();
+            self.interrupted = Some(Instant::now());
+        }
     }
 
     fn type_keys(&self, keys: Vec<u8>) {
@@ -189,13 +215,18 @@ impl Remote {
             for event in self.console.feed(&plain) {
                 match event {
                     Event::Prompt => {
-                        self.is_busy = false;
+                        (self.is_busy, self.interrupted) = (false, None);
                         heard.push(Heard::Prompt);
                     }
-                    Event::Line(line) => match stop_reason(&line) {
-                        Some(reason) => return Err(Stopped(format!("the machine stopped: {reason}"))),
-                        None => heard.push(Heard::Line(line)),
-                    },
+                    Event::Line(line) => {
+                        if let Some(reason) = stop_reason(&line) {
+                            return Err(Stopped(format!("the machine stopped: {reason}")));
+                        }
+                        if line.ends_with(INTERRUPT_REPLY) {
+                            self.interrupted = None;
+                        }
+                        heard.push(Heard::Line(line));
+                    }
                 }
             }
         }
@@ -215,9 +246,7 @@ impl Remote {
                     Heard::Prompt => return Ok(lines),
                 }
             }
-            if is_interrupted() {
-                self.interrupt();
-            }
+            self.pass_interrupt();
         }
     }
 
@@ -245,15 +274,13 @@ impl Remote {
 }
 
 impl Drop for Remote {
-    /// Ends the command that the machine carries out, if the machine goes on without this process. A command that has
-    /// only begun may not notice the first ^C.
+    /// Ends the command that the machine carries out, if the machine goes on without this process.
     fn drop(&mut self) {
-        let deadline = Instant::now() + EXIT_TIMEOUT;
-        while self.is_busy && self.uart.as_ref().is_some_and(|uart| uart.goes_on()) && Instant::now() < deadline {
-            self.interrupt();
-            let retry = Instant::now() + INTERRUPT_RETRY;
-            while self.is_busy && Instant::now() < retry && self.hear(TURN).is_ok() {}
-        }
+        let Some(uart) = self.uart.take().filter(|_| self.is_busy) else { return };
+        end_command(&*uart, |until| {
+            while self.is_busy && Instant::now() < until && self.hear(TURN).is_ok() {}
+            !self.is_busy
+        });
     }
 }
 

@@ -4,11 +4,11 @@
 use std::{
     ffi::OsString,
     fs,
-    io::{self, BufRead, BufReader, Cursor, IsTerminal, Read, Write},
-    os::unix::process::CommandExt,
+    io::{self, Cursor, IsTerminal, Read, Write},
+    os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
-    process::Command,
-    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    process::{Command, ExitCode, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
@@ -23,7 +23,10 @@ use crate::{
     conversation::{Action, Conversation, PROMPT},
     machine::{self, Output, Start, Uart},
     network,
-    remote::{EXIT_TIMEOUT, INTERRUPT_KEY, INTERRUPT_RETRY, PULSE_PERIOD, pulse_period},
+    remote::{PULSE_PERIOD, TURN, end_command, pulse_period},
+    script,
+    terminal::{self, Painter},
+    trace::{catch_endings, ended_by, is_interrupted},
 };
 
 /// What is booted, and whether a person or a script talks to it.
@@ -47,9 +50,9 @@ pub struct Options {
 /// A script, if no person talks to the machine.
 #[derive(clap::Args)]
 pub struct ScriptOptions {
-    /// Types the lines of this file, one at each prompt, prints the conversation and powers off. `-` is standard input,
-    /// which is also read as a script when it is not a terminal. If a command takes longer than `--timeout` while the
-    /// machine lives, a message says that it goes on.
+    /// Types the lines of this file, one at each prompt, prints the conversation and powers off. A program in '…' may
+    /// have several lines. `-` is standard input, which is also read as a script when it is not a terminal. If a command
+    /// takes longer than `--timeout` while the machine lives, a message says that it goes on.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     /// Ends the script at the first line that is refused, and fails.
@@ -58,7 +61,7 @@ pub struct ScriptOptions {
 }
 
 /// Boots the kernel.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &Options) -> Result<ExitCode> {
     let script = if options.detach { None } else { options.script_options.open()? };
     let mut target = options.boot.target()?;
     match &mut target {
@@ -73,17 +76,18 @@ pub fn run(options: &Options) -> Result<()> {
     // A debugger holds the machine for as long as it likes.
     let limit = (!options.gdb).then_some(options.boot.timeout);
     if options.detach {
-        return attach::detach(&target, limit);
+        return attach::detach(&target, limit).map(|()| ExitCode::SUCCESS);
     }
-    match (script, target) {
+    let done = match (script, target) {
         (Some(script), target) => {
             let conversation = Conversation::new(target.farewell(), options.script_options.strict);
             follow(&target, script, limit, conversation)
         }
         (None, Target::Serial { station, bytes, .. }) => station.interact(&bytes),
-        (None, Target::Qemu { arguments, .. }) => Err(interact(arguments)),
+        (None, Target::Qemu { arguments, .. }) => return interact(arguments),
         (None, Target::Detached(_) | Target::Connected { .. }) => unreachable!("`run` boots machines"),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// Returns QEMU's arguments for a stub on a free port, and prints how to connect.
@@ -110,15 +114,53 @@ impl ScriptOptions {
     }
 }
 
-/// Replaces this process by QEMU, so that the terminal, signals and the exit status are QEMU's own. Returns only if
-/// that fails.
-fn interact(arguments: Vec<OsString>) -> anyhow::Error {
+/// Lets QEMU have the terminal: its keys, its signals, and QEMU's exit status. If the terminal has colors, the output
+/// passes through this process, which paints it. Otherwise QEMU replaces this process.
+fn interact(arguments: Vec<OsString>) -> Result<ExitCode> {
     // A person wants the machine back after `reboot`. For a script, a machine that resets has failed.
     let mut arguments = board::with_reboot(arguments);
     arguments.push("-nographic".into());
     eprintln!("{}", shell_line(&arguments));
     eprintln!("To quit: `poweroff`, or Ctrl-A X at any time.");
-    machine::cannot_start(Command::new(machine::QEMU).args(arguments).exec())
+    let mut command = Command::new(machine::QEMU);
+    command.args(arguments);
+    let mut painter = Painter::for_stdout();
+    if painter.is_none() {
+        return Err(machine::cannot_start(command.exec()));
+    }
+    catch_endings();
+    let mut qemu = command.stdout(Stdio::piped()).spawn().map_err(machine::cannot_start)?;
+    let outputs = read_output(qemu.stdout.take());
+    let mut is_told = false;
+    loop {
+        match outputs.recv_timeout(TURN) {
+            Ok(bytes) => terminal::show(&mut painter, &bytes)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if ended_by().is_some() && !is_told {
+            // QEMU gives the terminal back. If it has ended already, there is no such process.
+            let _ = Command::new("kill").arg(qemu.id().to_string()).stderr(Stdio::null()).status();
+            is_told = true;
+        }
+    }
+    let status = qemu.wait()?;
+    let code = status.code().or_else(|| Some(128 + status.signal()?)).and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// Starts a thread that reads the output of a process.
+fn read_output(output: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (sender, pieces) = mpsc::channel();
+    thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        let mut output = output?;
+        while let Ok(length @ 1..) = output.read(&mut buffer) {
+            sender.send(buffer[..length].to_vec()).ok()?;
+        }
+        Some(())
+    });
+    pieces
 }
 
 /// Returns the command line as a user would type it.
@@ -161,10 +203,17 @@ pub fn follow(
         // The receiver is gone once the conversation is over.
         start.start(Box::new(move |output| drop(inputs.send(Input::Machine(output)))))?
     };
-    thread::spawn(move || read_script(script, &inputs));
+    thread::spawn(move || {
+        let mut is_whole = true;
+        script::read(script, |line| {
+            is_whole &= line.is_ok();
+            inputs.send(Input::Script(line.map(Some))).is_ok()
+        });
+        is_whole.then(|| inputs.send(Input::Script(Ok(None))))
+    });
 
     let mut screen = Screen { at_line_start: true };
-    let mut last_sign = Instant::now();
+    let (mut last_sign, mut last_pulse) = (Instant::now(), Instant::now());
     let first_note = limit.unwrap_or(u64::MAX);
     let (mut typed, mut next_note) = (Instant::now(), first_note);
     let result = loop {
@@ -184,7 +233,13 @@ pub fn follow(
             false => Duration::MAX,
         };
         let period = if conversation.is_answered() { pulse_period(patience) } else { Duration::MAX };
-        let action = match input_queue.recv_timeout(remaining.min(period)) {
+        if is_interrupted() {
+            if conversation.waits_for_machine() {
+                interrupt(&*machine, &input_queue);
+            }
+            break Err(conversation.interrupted());
+        }
+        let action = match input_queue.recv_timeout(remaining.min(period).min(TURN)) {
             Ok(Input::Machine(Output::Bytes(bytes))) => {
                 last_sign = Instant::now();
                 if !conversation.is_checking() {
@@ -200,8 +255,11 @@ pub fn follow(
                 }
                 break Err(sentence);
             }
-            Err(RecvTimeoutError::Timeout) if last_sign.elapsed() < patience => {
-                machine.type_keys(vec![PULSE_KEY]);
+            Err(RecvTimeoutError::Timeout) if !conversation.waits_for_machine() || last_sign.elapsed() < patience => {
+                if conversation.is_answered() && last_pulse.max(last_sign).elapsed() >= period {
+                    last_pulse = Instant::now();
+                    machine.type_keys(vec![PULSE_KEY]);
+                }
                 None
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
@@ -223,44 +281,23 @@ pub fn follow(
     result.map_err(|sentence| anyhow!(sentence))
 }
 
-/// Types ^C until the machine prompts, if it goes on without this process. A command that has only begun may not notice
-/// the first one.
+/// Ends the command that runs on a machine that goes on without this process.
 fn interrupt(machine: &dyn Uart, inputs: &Receiver<Input>) {
     let mut console = Console::new(PROMPT);
-    let deadline = Instant::now() + EXIT_TIMEOUT;
-    while machine.goes_on() && Instant::now() < deadline {
-        machine.type_keys(vec![INTERRUPT_KEY]);
-        let retry = Instant::now() + INTERRUPT_RETRY;
+    end_command(machine, |until| {
         loop {
-            match inputs.recv_timeout(retry.saturating_duration_since(Instant::now())) {
+            match inputs.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Input::Machine(Output::Bytes(bytes))) => {
                     if console.feed(&bytes).contains(&Event::Prompt) {
-                        return;
+                        return true;
                     }
                 }
                 Ok(Input::Script(_)) => {}
-                Err(RecvTimeoutError::Timeout) => break,
-                Ok(Input::Machine(Output::End)) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => return false,
+                Ok(Input::Machine(Output::End)) | Err(RecvTimeoutError::Disconnected) => return true,
             }
         }
-    }
-}
-
-fn read_script(script: Box<dyn Read + Send>, inputs: &Sender<Input>) {
-    let mut script = BufReader::new(script);
-    for number in 1_u64.. {
-        let mut bytes = Vec::new();
-        let line = match script.read_until(b'\n', &mut bytes) {
-            Ok(1..) => String::from_utf8(bytes).map(Some),
-            // A closed standard input is an empty script.
-            Ok(0) | Err(_) => Ok(None),
-        };
-        let line = line.map_err(|_| format!("line {number} of the script is not UTF-8"));
-        let ended = !matches!(line, Ok(Some(_)));
-        if inputs.send(Input::Script(line)).is_err() || ended {
-            return;
-        }
-    }
+    });
 }
 
 /// Standard output, in place of the terminal on which a person would see the UART.

@@ -5,7 +5,7 @@ mod line;
 mod load;
 mod port;
 mod progress;
-mod terminal;
+mod visit;
 
 use std::{
     path::PathBuf,
@@ -28,7 +28,6 @@ use crate::{
 use line::{Heard, Line};
 use load::Load;
 pub use load::QUIT;
-pub use terminal::{Filter, Raw, keys, show};
 
 /// How long a loader may take to answer by default.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,7 +71,7 @@ impl Station {
     /// Loads `image`, and is its console on this terminal until the person leaves.
     pub fn interact(&self, image: &[u8]) -> Result<()> {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        terminal::interact(&mut line, &Load { package: &package(image)?, part: self.part, patience: None })
+        visit::interact(&mut line, Some(&Load { package: &package(image)?, part: self.part, patience: None }))
     }
 
     /// Packs `image` to be started on the board.
@@ -96,6 +95,11 @@ impl Connection {
     pub fn open(options: &Options) -> Result<Option<Self>> {
         let Some(path) = &options.serial else { return Ok(None) };
         Ok(Some(Self(Arc::new(Mutex::new(Line::open(path, options.baud)?)))))
+    }
+
+    /// Is the console of the kernel on this terminal until the person leaves.
+    pub fn interact(&self) -> Result<()> {
+        visit::interact(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), None)
     }
 }
 

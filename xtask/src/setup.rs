@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use step::Step;
-pub use tools::{get as tools, get_reader as reader};
+pub use tools::{get as tools, get_json_reader as json_reader, get_reader as reader, get_terminal as terminal};
 
 use crate::{
     board::Board,
@@ -34,8 +34,10 @@ pub fn everything() -> Result<()> {
     boards.iter().try_for_each(board)?;
     firmware::get()?;
     tools()?;
-    // Without it the tests of recordings are ignored.
-    reader().unwrap_or_else(|error| eprintln!("setup: {error:#}"));
+    // Without them some tests are ignored.
+    for get in [reader, json_reader, terminal] {
+        get().unwrap_or_else(|error| eprintln!("setup: {error:#}"));
+    }
     let machines: Vec<_> = boards.iter().filter_map(|board| board.machine().ok()).collect();
     eprintln!(
         "setup: everything is installed: the Rust target {TARGET}, clippy, rustfmt, QEMU with {}, the device trees and \

@@ -8,7 +8,7 @@ mod state;
 mod view;
 
 use std::{
-    fs,
+    fmt, fs,
     io::{self, IsTerminal},
     mem,
     path::{Path, PathBuf},
@@ -17,6 +17,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use cargo_kprobes::image::Source;
 use kprobes_wire::mark::{Kind, Refusal};
 use ratatui::{
     Terminal,
@@ -25,15 +26,19 @@ use ratatui::{
 };
 
 use crate::{
-    boot,
+    boot, image, lines,
     record::check_directory,
     remote::{Heard, Remote, Stopped, TURN},
-    trace::{ProgramOptions, REFUSED, STOPPED, catch_interrupts, is_interrupted, restore_on_exit},
+    trace::{
+        Outcome, ProgramOptions, REFUSED, STOPPED, Stream, catch_interrupts, is_interrupted, restore_on_exit, run_text,
+    },
 };
 use model::Model;
 use program::{KEYS, Plan};
-use state::{Action, Page, State};
+use state::{Action, Listing, Page, State};
 
+/// How long a frame is shown at least, and how long a key may wait: 30 frames a second.
+const FRAME: Duration = Duration::from_millis(33);
 /// How often the screen is drawn if the machine says nothing.
 const REDRAW: Duration = Duration::from_millis(250);
 /// How often ^C is typed again while a program does not end.
@@ -58,6 +63,9 @@ pub struct Options {
     /// How long to watch for the picture.
     #[arg(long, value_name = "N", default_value_t = 10, requires = "svg", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seconds: u64,
+    /// Draws 30 frames a second, also if nothing has changed, and says at the end how long they took.
+    #[arg(long)]
+    frames: bool,
 }
 
 /// The functions to watch, and how.
@@ -70,12 +78,15 @@ pub struct TopOptions {
     #[arg(short, value_name = "COMMAND")]
     pub command: Option<String>,
     /// How often the machine sends its counts, in milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    #[arg(long, value_name = "MS", default_value_t = INTERVAL, value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub interval: u64,
     /// Also times the calls, by return probes.
     #[arg(long)]
     pub time: bool,
 }
+
+/// The interval by default.
+const INTERVAL: u64 = 1000;
 
 /// The size of a picture in characters.
 const PICTURE: (u16, u16) = (100, 24);
@@ -88,7 +99,11 @@ pub fn top(options: &Options) -> Result<ExitCode> {
     );
     options.svg.as_deref().map_or(Ok(()), check_directory)?;
     let mut top = Top::new(&options.top_options)?;
+    top.frames = options.frames.then(Frames::default);
     let target = options.machine.target()?;
+    if let boot::Target::Qemu { elf, .. } = &target {
+        top.elf.clone_from(elf);
+    }
     restore_on_exit();
     catch_interrupts();
     let mut remote = Remote::start(&target, options.machine.boot.timeout)?;
@@ -107,6 +122,9 @@ pub fn top(options: &Options) -> Result<ExitCode> {
         Err(error) if error.is::<Stopped>() => Ok(()),
         _ => top.end(&mut remote, target.farewell().is_none()),
     };
+    if let Some(frames) = &top.frames {
+        eprintln!("{frames}");
+    }
     match outcome.and_then(|end| ended.map(|()| end)) {
         Ok(end) => {
             remote.leave(target.farewell());
@@ -169,6 +187,54 @@ pub struct Top {
     /// When the machine sent something last.
     last_output: Instant,
     refusal: Option<String>,
+    /// The frames, if they are measured.
+    frames: Option<Frames>,
+    /// The linked kernel, if it is known, and what is known of its source once that was asked for.
+    elf: Option<PathBuf>,
+    source: Option<Source>,
+}
+
+/// How many frames were drawn, and how long that took.
+#[derive(Default)]
+struct Frames {
+    count: u32,
+    /// When the first and the last one were begun.
+    span: Option<(Instant, Instant)>,
+    drawing: Duration,
+    longest_drawing: Duration,
+    /// The longest time from the beginning of one to the next.
+    longest: Duration,
+}
+
+impl Frames {
+    /// Adds a frame that was begun at this time and is on the screen now.
+    fn add(&mut self, begin: Instant) {
+        let drawing = begin.elapsed();
+        self.drawing += drawing;
+        self.longest_drawing = self.longest_drawing.max(drawing);
+        if let Some((_, last)) = self.span {
+            self.longest = self.longest.max(begin - last);
+        }
+        self.span = Some((self.span.map_or(begin, |(first, _)| first), begin));
+        self.count += 1;
+    }
+}
+
+impl fmt::Display for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.span.map_or(0.0, |(first, last)| (last - first).as_secs_f64());
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        write!(
+            f,
+            "{} frames in {seconds:.1} s, {:.1} a second; the longest was shown for {:.0} ms; one was drawn in {:.1} ms \
+             on average, and in {:.1} ms at most",
+            self.count,
+            f64::from(self.count.saturating_sub(1)) / seconds,
+            milliseconds(self.longest),
+            milliseconds(self.drawing) / f64::from(self.count),
+            milliseconds(self.longest_drawing)
+        )
+    }
 }
 
 impl Top {
@@ -185,6 +251,9 @@ impl Top {
             next: Some(first.clone()),
             last_output: Instant::now(),
             refusal: None,
+            frames: None,
+            elf: None,
+            source: None,
             plan,
         };
         top.options().line(&first)?;
@@ -209,10 +278,14 @@ impl Top {
         terminal: &mut Terminal<B>,
         typed: &mut dyn FnMut(&str) -> Result<Option<KeyEvent>>,
     ) -> Result<End> {
-        let mut drawn = None;
+        // What is to be seen at once has no time.
+        let mut drawn: Option<Instant> = None;
+        let mut is_changed = false;
         let mut screen = String::new();
         loop {
-            let is_changed = self.turn(remote)?;
+            let is_awaited = is_changed || self.frames.is_some();
+            let age = drawn.map_or(FRAME, |drawn| drawn.elapsed());
+            is_changed |= self.turn(remote, if is_awaited { FRAME.saturating_sub(age) } else { FRAME })?;
             if let Some(sentence) = self.refusal.take() {
                 return Ok(End::Refused(sentence));
             }
@@ -220,13 +293,16 @@ impl Top {
             if is_interrupted() {
                 return Ok(End::Quit);
             }
-            if is_changed || drawn.is_none_or(|drawn: Instant| drawn.elapsed() > REDRAW) {
+            let period = if is_changed || self.frames.is_some() { FRAME } else { REDRAW };
+            if drawn.is_none_or(|drawn| drawn.elapsed() >= period) {
+                let begin = Instant::now();
                 self.state.activity = self.activity();
                 terminal.draw(|frame| {
                     view::draw(frame, &self.state, &self.model);
                     screen = view::text(frame.buffer_mut());
                 })?;
-                drawn = Some(Instant::now());
+                (drawn, is_changed) = (Some(begin), false);
+                self.frames.iter_mut().for_each(|frames| frames.add(begin));
             }
             while let Some(key) = typed(&screen)? {
                 drawn = None;
@@ -234,6 +310,7 @@ impl Top {
                     Some(Action::Quit) => return Ok(End::Quit),
                     Some(Action::Enter(function)) => self.restart(remote, self.plan.detail(&function)),
                     Some(Action::Back) => self.restart(remote, self.plan.overview()),
+                    Some(Action::Source(function)) => self.show_source(&function),
                     Some(Action::Save) => self.state.message = save(&screen, Path::new("")),
                     None => {}
                 }
@@ -268,10 +345,29 @@ impl Top {
         let rest = if goes_on { "it and its probes may stay" } else { "the machine is ended with its probes" };
         while self.phase != Phase::Idle {
             ensure!(Instant::now() < deadline, "the program has not ended; {rest}");
-            self.turn(remote)?;
+            self.turn(remote, TURN)?;
         }
         self.model.losses.iter().for_each(|loss| eprintln!("{loss}"));
         Ok(())
+    }
+
+    /// Shows the source of a function.
+    fn show_source(&mut self, function: &str) {
+        let Some(elf) = &self.elf else {
+            self.state.message = "the source is known of a kernel that this command has built, or of --elf".into();
+            return;
+        };
+        if self.source.is_none() {
+            match image::source(elf) {
+                Ok(source) => self.source = Some(source),
+                Err(error) => self.state.message = format!("{error:#}"),
+            }
+        }
+        match self.source.as_ref().map(|source| lines::listing(source, function)) {
+            Some(Ok(lines)) => self.state.source = Some(Listing { lines, first: 0 }),
+            Some(Err(error)) => self.state.message = format!("{error:#}"),
+            None => {}
+        }
     }
 
     /// Ends the program, if one runs, and then starts this one.
@@ -288,9 +384,9 @@ impl Top {
         }
     }
 
-    /// Starts the next program if it is its turn, and takes what the machine says, for a moment. Returns whether it
-    /// says anything.
-    fn turn(&mut self, remote: &mut Remote) -> Result<bool> {
+    /// Starts the next program if it is its turn, and takes what the machine says, for this time at most. Returns whether
+    /// it says anything.
+    fn turn(&mut self, remote: &mut Remote, wait: Duration) -> Result<bool> {
         match (self.phase, self.next.take()) {
             (Phase::Idle, Some(program)) => {
                 // The program before has said at its end what it missed.
@@ -306,7 +402,7 @@ impl Top {
             }
             (_, next) => self.next = next,
         }
-        let all = remote.hear(TURN)?;
+        let all = remote.hear(wait)?;
         let is_changed = !all.is_empty();
         for heard in all {
             match heard {
@@ -355,6 +451,24 @@ impl Top {
             _ => String::new(),
         }
     }
+}
+
+/// Runs the program of a view of all functions while a command is carried out on a machine that is at its prompt. Returns
+/// the number of hits, and the command's output.
+pub fn count(remote: &mut Remote, command: &str, is_timed: bool) -> Result<(u64, String)> {
+    let mut top =
+        Top::new(&TopOptions { globs: Vec::new(), command: Some(command.into()), interval: INTERVAL, time: is_timed })?;
+    let mut output = String::new();
+    let program = top.plan.overview();
+    let outcome = run_text(remote, &program, &top.options(), &mut |stream, text| {
+        match stream {
+            Stream::Output => text.lines().try_for_each(|line| top.model.feed(line).map(drop))?,
+            Stream::Notes => output.push_str(text),
+        }
+        Ok(())
+    })?;
+    ensure!(outcome == Outcome::Done, "the program does not run: {outcome:?}");
+    Ok((top.model.total, output))
 }
 
 /// Writes a screen to the first free file `top-N.txt` of a directory. Returns the message about it.

@@ -5,6 +5,7 @@ mod import;
 pub mod source;
 
 use std::{
+    fmt,
     fs::{self, File},
     io::{self, Read, Write},
     mem,
@@ -12,7 +13,7 @@ use std::{
     process::ExitCode,
     sync::{
         OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -316,7 +317,9 @@ pub fn run_source(
     program_options: &ProgramOptions,
     out: Sink<'_>,
 ) -> Result<Outcome> {
-    remote.type_line(&program_options.line(&source.line)?)?;
+    let line = program_options.line(&source.line)?;
+    check_signals()?;
+    remote.type_line(&line)?;
     let (mut outcome, mut deadline, mut is_over) = (None, None, false);
     // The console ends an unfinished line before its prompt. If the line ended with a marked text, that makes a blank
     // line here.
@@ -351,9 +354,7 @@ pub fn run_source(
             remote.interrupt();
             deadline = None;
         }
-        if is_interrupted() {
-            remote.interrupt();
-        }
+        remote.pass_interrupt();
     }
     outcome.context("the program ended abnormally: its last lines say why")
 }
@@ -363,6 +364,8 @@ pub fn run_source(
 const GRACE: u64 = 1_000;
 /// When ^C was pressed and not yet passed on, in milliseconds of the monotonic clock. 0 if it was not.
 static INTERRUPTED: AtomicU64 = AtomicU64::new(0);
+/// The number of the first signal that has asked this process to end. 0 if none has.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
 /// The settings of the terminal to go back to if a signal ends this process.
 static TERMINAL: OnceLock<libc::termios> = OnceLock::new();
 
@@ -371,19 +374,76 @@ pub fn is_interrupted() -> bool {
     INTERRUPTED.swap(0, Ordering::Relaxed) > 0
 }
 
-/// Passes ^C, and the signals that end processes, on to the program on the machine as ^C. If the machine does not take
-/// the ^C, the next one ends this process.
-pub fn catch_interrupts() {
-    let note: extern "C" fn(libc::c_int) = note;
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the handler only accesses atomics and a value that does not change once it is set, and calls only
-        // functions that are async-signal-safe.
-        let before = unsafe { libc::signal(signal, note as libc::sighandler_t) };
-        if signal == libc::SIGHUP && before == libc::SIG_IGN {
-            // `nohup` asks for this.
-            // SAFETY: to ignore a signal runs no code of this process.
-            unsafe { libc::signal(signal, libc::SIG_IGN) };
+/// The signals that ask this process to end.
+const ENDINGS: [Signal; 2] = [Signal::Terminate, Signal::HangUp];
+
+/// A signal that asks this process to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    Terminate,
+    HangUp,
+}
+
+impl Signal {
+    fn number(self) -> libc::c_int {
+        match self {
+            Self::Terminate => libc::SIGTERM,
+            Self::HangUp => libc::SIGHUP,
         }
+    }
+
+    /// Returns the exit status of a process that this signal has ended.
+    pub fn status(self) -> u8 {
+        128 + self.number() as u8
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Terminate => "SIGTERM",
+            Self::HangUp => "SIGHUP",
+        })
+    }
+}
+
+/// The first signal that has asked this process to end, if there was one since [`catch_interrupts`].
+pub fn ended_by() -> Option<Signal> {
+    let number = SIGNAL.load(Ordering::Relaxed);
+    ENDINGS.into_iter().find(|signal| signal.number() == number)
+}
+
+/// Checks that nothing has asked this process to end, before it begins something that takes long.
+pub fn check_signals() -> Result<()> {
+    ended_by().map_or(Ok(()), |signal| bail!("{signal} came before anything began"))
+}
+
+/// Passes ^C, and the signals that end processes, on to the program on the machine as ^C. If the machine does not take
+/// the ^C, the next one ends this process. The exit status tells of a signal: see [`ended_by`].
+pub fn catch_interrupts() {
+    handle(libc::SIGINT, note as extern "C" fn(libc::c_int) as libc::sighandler_t);
+    catch_endings();
+}
+
+/// Keeps the signals that end processes for [`ended_by`]. The second one ends this process.
+pub fn catch_endings() {
+    ENDINGS.iter().for_each(|signal| handle(signal.number(), note as extern "C" fn(libc::c_int) as libc::sighandler_t));
+}
+
+/// Lets the signals that end processes do so again.
+pub fn release_endings() {
+    ENDINGS.iter().for_each(|signal| handle(signal.number(), libc::SIG_DFL));
+}
+
+/// Sets the handler of a signal, which is [`note`] or the default.
+fn handle(signal: libc::c_int, handler: libc::sighandler_t) {
+    // SAFETY: `note` only accesses atomics and a value that does not change once it is set, and calls only functions
+    // that are async-signal-safe.
+    let before = unsafe { libc::signal(signal, handler) };
+    if signal == libc::SIGHUP && before == libc::SIG_IGN {
+        // `nohup` asks for this.
+        // SAFETY: to ignore a signal runs no code of this process.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
 }
 
@@ -404,6 +464,10 @@ extern "C" fn note(signal: libc::c_int) {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     // Neither is negative on this clock.
     let now = 1 + time.tv_sec as u64 * 1_000 + time.tv_nsec as u64 / 1_000_000;
+    if signal != libc::SIGINT {
+        // Fails for the second signal.
+        let _ = SIGNAL.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed);
+    }
     match INTERRUPTED.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
         Err(first) if now - first >= GRACE => {}
         _ => return,

@@ -13,8 +13,11 @@ use super::{Step, is_root, output_of};
 const TOOLS: [(&str, &str); 4] =
     [("mcopy", "mtools"), ("fsck.fat", "dosfstools"), ("sfdisk", "fdisk"), ("curl", "curl")];
 
-/// The program that reads recordings. Without it, their tests are ignored.
+/// Programs that one test or a few need, which are ignored without them: one that reads recordings, one that reads
+/// JSON, and a terminal.
 const READER: [(&str, &str); 1] = [("trace-cmd", "trace-cmd")];
+const JSON_READER: [(&str, &str); 1] = [("jq", "jq")];
+const TERMINAL: [(&str, &str); 1] = [("tmux", "tmux")];
 
 /// Installs the missing programs, or prints the commands to type.
 pub fn get() -> Result<()> {
@@ -24,6 +27,16 @@ pub fn get() -> Result<()> {
 /// Installs `trace-cmd`, or prints the commands to type.
 pub fn get_reader() -> Result<()> {
     install(&READER, "trace-cmd")
+}
+
+/// Installs `jq`, or prints the commands to type.
+pub fn get_json_reader() -> Result<()> {
+    install(&JSON_READER, "jq")
+}
+
+/// Installs `tmux`, or prints the commands to type.
+pub fn get_terminal() -> Result<()> {
+    install(&TERMINAL, "tmux")
 }
 
 fn install(tools: &[(&'static str, &'static str)], names: &str) -> Result<()> {

@@ -1,15 +1,19 @@
 //! Tests machines that run already: a QEMU that goes on without the command that started it, one that a debugger talks
-//! to, and one at the end of a line that is pulled. They also run the commands of the README that make its pictures.
+//! to, and one at the end of a line that is pulled, or whose user presses every key. They also run the commands of the README that make its pictures.
 //! To make these pictures anew: `PICTURES=1 cargo xtask test attach::pictures`.
+
+mod ended;
+mod keys;
 
 use std::{
     env,
     ffi::OsString,
     fs::{self, File},
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Lines, Read, Write},
     net::{Ipv4Addr, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -27,6 +31,7 @@ use crate::{
     attach::{Detached, Files},
     board,
     boot::{Target, VIRT},
+    machine::{Output, Start},
     record::{RecordOptions, Recorded, Settings},
     remote::Remote,
     serial::{self, Connection},
@@ -39,9 +44,11 @@ use crate::{
 type Test = fn(&Machine) -> Result<Outcome>;
 
 /// The tests.
-const TESTS: [(&str, Test); 5] = [
+const TESTS: [(&str, Test); 7] = [
     ("attach::detached", detached),
+    ("attach::ended", ended::ended),
     ("attach::gdb", gdb),
+    ("attach::keys", keys::keys),
     ("attach::line", line),
     ("attach::pictures", pictures),
     ("attach::programs", programs),
@@ -55,6 +62,8 @@ const EVENT: &str = "p:blocks sha2::sha256::compress256 count=%x2:u64";
 const EVENTS: (usize, &str) = (200, "run sha256 100");
 /// For how many seconds a machine whose line is pulled counts as alive.
 const PATIENCE: &str = "10";
+/// A command that takes a while, and the end of its output.
+const LEFT: (&str, &str) = ("run sha256 100000 1", "calls of sha2::sha256::compress256\r\nkprobes> ");
 /// A workload that does not end by itself.
 const WORKLOAD: &str = "run sha256 100000000";
 
@@ -102,6 +111,22 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel:
 impl Machine {
     fn deadline(&self) -> Instant {
         Instant::now() + Duration::from_secs(self.seconds)
+    }
+
+    /// Starts the machine at the end of a cable, and waits for its prompt.
+    fn cable(&self, name: &str) -> Result<Cable> {
+        let cable = Cable::new(&self.arguments, Faults::default(), &self.directory(name)?, "port")?;
+        let deadline = self.deadline();
+        // Keys that are typed before the kernel reads them are lost.
+        let reach = || {
+            let target = Target::Connected { connection: open(&cable.port)?, image: None };
+            Remote::start(&target, self.seconds)?.leave(target.farewell());
+            anyhow::Ok(())
+        };
+        while let Err(error) = reach() {
+            ensure!(Instant::now() < deadline, "{error:#}");
+        }
+        Ok(cable)
     }
 
     /// Makes the directory for the files of a test.
@@ -165,6 +190,30 @@ fn detached(machine: &Machine) -> Result<Outcome> {
         // It is left in the middle of a program.
         remote.type_line("trace 'kprobe:sha2::* { @ = count(); }'")?;
     }
+    // What comes while nothing reads it is in the log, and is counted. The rest was read.
+    let read = Arc::new(Mutex::new(Vec::new()));
+    {
+        let found = Detached::find_in(files.clone())?.context("the machine has ended")?;
+        let reader = Arc::clone(&read);
+        let console = found.start(Box::new(move |output| {
+            if let Output::Bytes(bytes) = output {
+                reader.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
+            }
+        }))?;
+        console.type_line(LEFT.0);
+    }
+    let log = machine.directory("qemu")?.join("log");
+    while !String::from_utf8_lossy(&fs::read(&log)?).contains(LEFT.1) {
+        ensure!(Instant::now() < deadline, "`{}` does not end without a reader", LEFT.0);
+        thread::sleep(TURN);
+    }
+    let missed = Detached::find_in(files.clone())?.context("the machine has ended")?.missed;
+    let printed = fs::read(&log)?;
+    let (before, unread) = printed.split_at(printed.len().saturating_sub(missed as usize));
+    let read = read.lock().unwrap_or_else(PoisonError::into_inner);
+    ensure!(String::from_utf8_lossy(unread).contains(LEFT.1), "{missed} bytes are missed of {printed:?}");
+    ensure!(!read.is_empty() && before.ends_with(&read), "{read:?} was read, and {missed} bytes are missed");
+    drop(read);
     for _ in 0..2 {
         let target = find()?;
         let mut remote = Remote::start(&target, machine.seconds)?;
@@ -259,31 +308,30 @@ fn ask(stub: &mut TcpStream, packet: &str) -> Result<String> {
     Ok(reply.trim_matches(['+', '$', '#']).into())
 }
 
-/// Each command ends with a sentence when its line is pulled for good, and a recording can be read until then.
-fn line(machine: &Machine) -> Result<Outcome> {
-    let directory = machine.directory("line")?;
-    let [file, screen] = ["trace.dat", "top.svg"].map(|name| directory.join(name).to_string_lossy().into_owned());
-    let _ = fs::remove_file(&file);
-    let image = machine.image.to_string_lossy();
-    let program = "BEGIN { printf(\"begun\\n\"); } interval:ms:100 { printf(\"turn\\n\"); }";
-    let watched = ["--svg", &screen, "--seconds", "1000", "sha2::*"];
-    let recorded = ["-o", &file, "--image", &image, "-e", EVENT, "-p", program];
-    let commands: [(&str, &[&str]); 3] = [("top", &watched), ("trace", &[program]), ("record", &recorded)];
-    for (name, arguments) in commands {
-        let cable = Cable::new(&machine.arguments, Faults::default(), &directory, name)?;
-        let deadline = machine.deadline();
-        // Keys that are typed before the kernel reads them are lost.
-        while let Err(error) = reach(&cable.port, machine.seconds) {
-            ensure!(Instant::now() < deadline, "{error:#}");
-        }
+/// A program that prints `turn` again and again.
+const PROGRAM: &str = "BEGIN { printf(\"begun\\n\"); } interval:ms:100 { printf(\"turn\\n\"); }";
+
+/// A command that uses the machine at the end of a cable.
+struct Running {
+    child: Process,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    /// Starts the command `name` with these arguments, which run [`PROGRAM`], and waits until it runs. The machine may be
+    /// silent for `patience` seconds.
+    fn start(machine: &Machine, cable: &Cable, patience: &str, name: &str, arguments: &[&str]) -> Result<Self> {
         let before = cable.sent();
         let port = cable.port.to_string_lossy().into_owned();
-        let mut command = own(&[name, "--attach", "--serial", &port, "--timeout", PATIENCE, "-c", WORKLOAD])?;
+        let mut command = own(&[name, "--serial", &port, "--timeout", patience])?;
+        if name != "attach" {
+            command.args(["--attach", "-c", WORKLOAD]);
+        }
         let mut child = Process(command.args(arguments).spawn()?);
-        // Open until the command has ended, which would otherwise end for want of a reader.
         let mut output = BufReader::new(child.0.stdout.take().context("there is no standard output")?).lines();
         if name == "top" {
             // It prints nothing. Its program is longer than this.
+            let deadline = machine.deadline();
             while cable.sent() < before + 500 && child.0.try_wait()?.is_none() {
                 ensure!(Instant::now() < deadline, "{name} types no program");
                 thread::sleep(TURN);
@@ -292,12 +340,43 @@ fn line(machine: &Machine) -> Result<Outcome> {
             let turns = output.by_ref().map_while(Result::ok).filter(|line| line == "turn").take(5);
             ensure!(turns.count() == 5, "{name} ends early");
         }
-        drop(cable);
+        Ok(Self { child, output })
+    }
+
+    /// Waits for its end. Returns its status and what it says.
+    fn end(mut self) -> Result<(ExitStatus, String)> {
+        // It would end for want of a reader.
+        self.output.by_ref().for_each(drop);
         let mut notes = String::new();
-        child.0.stderr.take().context("there is no standard error")?.read_to_string(&mut notes)?;
-        let status = child.0.wait()?;
+        self.child.0.stderr.take().context("there is no standard error")?.read_to_string(&mut notes)?;
+        Ok((self.child.0.wait()?, notes))
+    }
+}
+
+/// Each command ends with a sentence when its line is pulled for good, and a recording can be read until then.
+fn line(machine: &Machine) -> Result<Outcome> {
+    let directory = machine.directory("line")?;
+    let path = |name: &str| directory.join(name).to_string_lossy().into_owned();
+    let [file, screen, script] = ["trace.dat", "top.svg", "script"].map(path);
+    let _ = fs::remove_file(&file);
+    fs::write(&script, format!("trace '{PROGRAM}' -c '{WORKLOAD}'\n"))?;
+    let image = machine.image.to_string_lossy();
+    let watched = ["--svg", &screen, "--seconds", "1000", "sha2::*"];
+    let recorded = ["-o", &file, "--image", &image, "-e", EVENT, "-p", PROGRAM];
+    // The last line of a script says where it was.
+    let commands: [(&str, &[&str], i32); 4] = [
+        ("top", &watched, 4),
+        ("trace", &[PROGRAM], 4),
+        ("record", &recorded, 4),
+        ("attach", &["--script", &script], 1),
+    ];
+    for (name, arguments, status) in commands {
+        let cable = machine.cable("line")?;
+        let running = Running::start(machine, &cable, PATIENCE, name, arguments)?;
+        drop(cable);
+        let (ended, notes) = running.end()?;
         let is_told = notes.contains(&format!("xtask: the machine gave no sign of life for {PATIENCE} s"));
-        ensure!(status.code() == Some(4) && is_told, "{name}: {status}: {notes}");
+        ensure!(ended.code() == Some(status) && is_told, "{name}: {ended}: {notes}");
         if name == "record" {
             ensure!(notes.contains("the end of the recording is missing"), "{notes}");
         }
@@ -311,13 +390,10 @@ fn line(machine: &Machine) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Comes to the prompt of the machine at this port, and leaves it again.
-fn reach(port: &Path, seconds: u64) -> Result<()> {
+/// Opens the port of a machine that runs already.
+fn open(port: &Path) -> Result<Connection> {
     let options = serial::Options { serial: Some(port.into()), baud: 115_200 };
-    let connection = Connection::open(&options)?.context("there is no port")?;
-    let target = Target::Connected { connection, image: None };
-    Remote::start(&target, seconds)?.leave(target.farewell());
-    Ok(())
+    Connection::open(&options)?.context("there is no port")
 }
 
 /// A program on the standard input runs while events are recorded. A refused one leaves no file.

@@ -41,8 +41,9 @@ const EVENTS: usize = 8_000;
 type Test = fn(&Machine) -> Result<Outcome>;
 
 /// The tests, each in a machine of its own.
-const TESTS: [(&str, &[Trait], Test); 4] = [
+const TESTS: [(&str, &[Trait], Test); 5] = [
     ("record::imports", &[], imports),
+    ("record::jq", &[], jq),
     ("record::json", &[Trait::Cpus], |machine| json(&mut machine.start()?).map(|()| Outcome::Passed)),
     ("record::report", &[Trait::Cpus], report),
     ("record::uart", &[Trait::Board], uart),
@@ -224,6 +225,48 @@ fn imports(machine: &Machine) -> Result<Outcome> {
     let trace::Outcome::Refused(why) = &outcome else { bail!("{outcome:?}: {output}") };
     let marked = ":2:9: error: this function is unknown\n  BEGIN { foo(1); }\n          ^^^";
     ensure!(why.contains("wrong/c.bt") && why.ends_with(marked), "{why}");
+    Ok(Outcome::Passed)
+}
+
+/// Filters of `jq` for the objects of `bpftrace -f json` as its documentation and its tests have them, and what they print
+/// for the program in [`jq`].
+const FILTERS: [(&str, &str); 9] = [
+    (r#"select(.type == "attached_probes") | .count, .data.probes"#, "2\n2\n"),
+    (r#"select(.type == "printf").data"#, "\"it's \\\"one\\\"\\n\"\n"),
+    (r#"select(.type == "value").data"#, "[1,\"a\"]\n"),
+    (r#"select(.type == "map").data | select(has("@n"))["@n"]"#, "200\n"),
+    (r#"select(.type == "map").data | select(has("@of"))["@of"]["sha2::sha256::compress256,1"]"#, "200\n"),
+    (r#"select(.type == "stats").data["@s"] | .count, .average, .total"#, "200\n3\n600\n"),
+    (r#"select(.type == "hist").data | select(has("@h"))["@h"][] | .min, .max, .count"#, "2\n3\n200\n"),
+    (r#"select(.type == "hist").data | select(has("@l"))["@l"][] | [.min // "-", .max // "-", .count]"#, "[3,3,200]\n"),
+    (r#"select(.type == "map").data | select(has("@large"))["@large"]"#, "\"18446744073709551615\"\n"),
+];
+
+/// Another program reads the JSON.
+fn jq(machine: &Machine) -> Result<Outcome> {
+    const PROGRAM: &str = "BEGIN { printf(\"it's \\\"one\\\"\\n\"); print((1, \"a\")); @large = (uint64)-1; } \
+        kprobe:sha2::sha256::compress256 { @n = count(); @of[func, 1] = count(); @s = stats(3); @h = hist(3); \
+        @l = lhist(3, 0, 10, 1); }";
+    if let Err(error) = setup::json_reader() {
+        return Ok(Outcome::Skipped(format!("jq is not installed: {error:#}")));
+    }
+    let mut output = String::new();
+    let mut remote = machine.start()?;
+    let outcome = run_text(&mut remote, PROGRAM, &ProgramOptions::json("run sha256 100"), &mut |stream, text| {
+        if stream == Stream::Output {
+            output.push_str(text);
+        }
+        Ok(())
+    })?;
+    ensure!(outcome == trace::Outcome::Done, "{outcome:?}: {output}");
+    fs::create_dir_all(&machine.directory)?;
+    let file = machine.directory.join("output.json");
+    fs::write(&file, &output)?;
+    for (filter, expected) in FILTERS {
+        let read = Command::new("jq").args(["-c", filter]).arg(&file).stdin(Stdio::null()).output()?;
+        let [found, why] = [&read.stdout, &read.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        ensure!(read.status.success() && found == expected, "`jq '{filter}'` prints {found:?} {why} for\n{output}");
+    }
     Ok(Outcome::Passed)
 }
 

@@ -35,10 +35,19 @@ pub enum Action {
     Quit,
     /// Count the callers of this function.
     Enter(String),
+    /// Show the source of this function.
+    Source(String),
     /// Count all functions again.
     Back,
     /// Write what is shown to a file.
     Save,
+}
+
+/// The source of a function, of which the lines from `first` on are shown.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub lines: Vec<String>,
+    pub first: usize,
 }
 
 /// What is shown.
@@ -49,6 +58,8 @@ pub struct State {
     pub is_timed: bool,
     /// The function whose callers are shown.
     pub function: String,
+    /// Its source, while that is shown instead.
+    pub source: Option<Listing>,
     pub sort: Column,
     pub is_reversed: bool,
     /// Rows whose names do not contain this are hidden.
@@ -73,6 +84,7 @@ impl State {
             page: Page::Functions,
             is_timed,
             function: String::new(),
+            source: None,
             sort: Column::Rate,
             is_reversed: false,
             filter: String::new(),
@@ -160,6 +172,8 @@ impl State {
             KeyCode::Char('q') => return Some(Action::Quit),
             KeyCode::Char('w') => return Some(Action::Save),
             KeyCode::Char('?' | 'h') => self.has_help = true,
+            _ if self.source.is_some() => self.scroll(key.code),
+            KeyCode::Char('o') if self.page == Page::Callers => return Some(Action::Source(self.function.clone())),
             KeyCode::Char('/') => self.is_filtering = true,
             KeyCode::Char('r') => self.is_reversed = !self.is_reversed,
             KeyCode::Char('s' | '>') => self.turn_sort(1),
@@ -194,9 +208,26 @@ impl State {
         None
     }
 
+    /// Takes a key while source is shown.
+    fn scroll(&mut self, key: KeyCode) {
+        let Some(Listing { lines, first }) = &mut self.source else { return };
+        let last = lines.len().saturating_sub(1);
+        *first = match key {
+            KeyCode::Down | KeyCode::Char('j') => *first + 1,
+            KeyCode::Up | KeyCode::Char('k') => first.saturating_sub(1),
+            KeyCode::PageDown => *first + 10,
+            KeyCode::PageUp => first.saturating_sub(10),
+            KeyCode::Home => 0,
+            KeyCode::End => last,
+            KeyCode::Char('o') | KeyCode::Esc | KeyCode::Enter => return self.source = None,
+            _ => return,
+        }
+        .min(last);
+    }
+
     /// Goes from the callers of a function back to the functions, where that one is selected.
     pub fn leave(&mut self) {
-        self.paused = None;
+        (self.paused, self.source) = (None, None);
         self.show(Page::Functions);
         self.selected = Some(mem::take(&mut self.function));
     }
@@ -242,7 +273,7 @@ mod tests {
             Model,
             tests::{feed, interval},
         },
-        Action, Column, Page, State,
+        Action, Column, Listing, Page, State,
     };
 
     fn model() -> Model {
@@ -323,6 +354,19 @@ mod tests {
         assert_eq!(press(&mut state, "2\t\n"), None, "a function has one page");
         assert_eq!(press(&mut state, "\x1b"), Some(Action::Back));
         assert_eq!((state.page, state.selected.as_deref()), (Page::Functions, Some("c::mid")));
+    }
+
+    #[test]
+    fn source_scrolls_until_it_is_left() {
+        let mut state = State::new(false);
+        assert_eq!(press(&mut state, "o\n"), Some(Action::Enter("a::High".into())), "all functions have no source");
+        assert_eq!(press(&mut state, "o"), Some(Action::Source("a::High".into())));
+        state.source = Some(Listing { lines: ["a", "b", "c"].map(String::from).into(), first: 0 });
+        assert_eq!(press(&mut state, "jjjjk"), None);
+        assert_eq!(state.source.as_ref().map(|source| source.first), Some(1));
+        assert_eq!(press(&mut state, "\x1b"), None, "back to the callers");
+        assert!(state.source.is_none());
+        assert_eq!(press(&mut state, "\x1b"), Some(Action::Back));
     }
 
     #[test]

@@ -12,13 +12,14 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{
     model::{Bucket, HISTORY, Model, Row},
-    state::{Column, PAGES, Page, State},
+    state::{Column, Listing, PAGES, Page, State},
 };
 
 const HELP: &str = "\
 1 2 3, Tab    functions, tasks, CPUs
 j k, arrows   select a row
 Enter         callers and times of the function
+o             its source, beside its callers
 Esc           go back; remove the filter
 /             show only names with this text
 s < >         sort by another column
@@ -46,14 +47,20 @@ const BUCKETS: usize = 16;
 pub fn draw(frame: &mut Frame<'_>, state: &State, newest: &Model) {
     let model = state.shown(newest);
     let buckets = match state.page {
-        Page::Callers => model.histogram.len().min(BUCKETS).min(usize::from(frame.area().height / 2)),
+        Page::Callers if state.source.is_none() => {
+            model.histogram.len().min(BUCKETS).min(usize::from(frame.area().height / 2))
+        }
         _ => 0,
     };
     let times = if buckets > 0 { buckets as u16 + 2 } else { 0 };
     let parts = [Constraint::Length(2), Constraint::Min(2), Constraint::Length(times), Constraint::Length(1)];
     let [head, table, histogram, foot] = Layout::vertical(parts).areas(frame.area());
     frame.render_widget(Paragraph::new(vec![summary(state, model), tabs(state)]), head);
-    frame.render_widget(Paragraph::new(rows(state, model, table)), table);
+    let body = match &state.source {
+        Some(Listing { lines, first }) => lines.iter().skip(*first).map(|line| Line::from(line.clone())).collect(),
+        None => rows(state, model, table),
+    };
+    frame.render_widget(Paragraph::new(body), table);
     if buckets > 0 {
         frame.render_widget(Paragraph::new(bars(model, buckets, histogram.width)), histogram);
     }
@@ -90,7 +97,7 @@ fn summary(state: &State, model: &Model) -> Line<'static> {
 fn tabs(state: &State) -> Line<'static> {
     let mut line = Line::default();
     if state.page == Page::Callers {
-        line.push_span("callers of ");
+        line.push_span(if state.source.is_some() { "source of " } else { "callers of " });
         line.push_span(state.function.clone().bold());
     }
     for (number, page) in PAGES.iter().enumerate().filter(|_| state.page != Page::Callers) {
@@ -230,8 +237,9 @@ fn bars(model: &Model, rows: usize, width: u16) -> Vec<Line<'static>> {
 fn footer(state: &State, newest: &Model) -> Line<'static> {
     match (state.message.as_str(), newest.losses.last()) {
         ("", Some(loss)) => Line::from(loss.clone()).bold(),
+        ("", None) if state.source.is_some() => Line::from("Esc back  j k scroll  w write  ? help  q end"),
         ("", None) if state.page == Page::Callers => {
-            Line::from("Esc back  / filter  s sort  p pause  w write  ? help  q end")
+            Line::from("Esc back  o source  / filter  s sort  p pause  w write  ? help  q end")
         }
         ("", None) => Line::from("Enter callers  Tab page  / filter  s sort  p pause  w write  ? help  q end"),
         (message, _) => Line::from(message.to_string()).bold(),

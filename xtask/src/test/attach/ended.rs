@@ -1,0 +1,55 @@
+//! Ends commands by signals while they use a machine that goes on.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{EVENT, Machine, PROGRAM, Running, WORKLOAD, open};
+use crate::{boot::Target, remote::Remote, setup, test::report::Outcome};
+
+/// Each command takes its probes away, says what has ended it, and has the exit status of that signal.
+pub(super) fn ended(machine: &Machine) -> Result<Outcome> {
+    let directory = machine.directory("ended")?;
+    let path = |name: &str| directory.join(name).to_string_lossy().into_owned();
+    let [file, screen, script] = ["trace.dat", "top.svg", "script"].map(path);
+    let _ = fs::remove_file(&file);
+    fs::write(&script, format!("list\ntrace '{PROGRAM}' -c '{WORKLOAD}'\nlist\n"))?;
+    let image = machine.image.to_string_lossy();
+    let recorded = ["-o", &file, "--image", &image, "-e", EVENT, "-p", PROGRAM];
+    let commands: [(&str, &[&str]); 4] = [
+        ("attach", &["--script", &script]),
+        ("trace", &[PROGRAM]),
+        ("record", &recorded),
+        ("top", &["--svg", &screen, "--seconds", "1000", "sha2::*"]),
+    ];
+    let cable = machine.cable("ended")?;
+    let patience = machine.seconds.to_string();
+    for (signal, name, status) in [("-TERM", "SIGTERM", 143), ("-HUP", "SIGHUP", 129)] {
+        for (command, arguments) in commands {
+            let running = Running::start(machine, &cable, &patience, command, arguments)?;
+            let killed = Command::new("kill").args([signal, &running.child.0.id().to_string()]).status()?;
+            let (ended, notes) = running.end()?;
+            ensure!(killed.success(), "{command} has ended before {name}: {ended}: {notes}");
+            let is_told = notes.contains(&format!("xtask: ended by {name}"));
+            ensure!(ended.code() == Some(status) && is_told, "{command} after {name}: {ended}: {notes}");
+            ensure!(command != "record" || !notes.contains("missing"), "{notes}");
+            let target = Target::Connected { connection: open(&cable.port)?, image: None };
+            let mut remote = Remote::start(&target, machine.seconds)?;
+            let left = remote.ask("list")?;
+            let is_clean = left.iter().any(|line| line.starts_with("memory: 0 instructions, 0 slots and 0 stubs"));
+            ensure!(is_clean, "{command} has left after {name}: {left:?}");
+            let events = remote.ask("cat available_events")?;
+            ensure!(!events.iter().any(|event| event.ends_with(":blocks")), "{command} has left an event: {events:?}");
+            remote.leave(None);
+        }
+    }
+    if setup::reader().is_ok() {
+        let report = Command::new("trace-cmd").args(["report", &file]).stdin(Stdio::null()).output()?;
+        let report = String::from_utf8(report.stdout).context("trace-cmd prints what is no text")?;
+        ensure!(report.contains(" blocks:"), "trace-cmd reads no event: {report}");
+    }
+    Ok(Outcome::Passed)
+}
