@@ -77,6 +77,19 @@ const PUBLISHED: [&str; 18] = [
     "-p",
     "kprobes-console",
 ];
+/// The published command, which runs on the host, with the packages that it is made of.
+const OF_COMMAND: [&str; 10] = [
+    "-p",
+    "cargo-kprobes",
+    "-p",
+    "aarch64-kprobes",
+    "-p",
+    "kprobes-fallible",
+    "-p",
+    "kprobes-symbols",
+    "-p",
+    "kprobes-types",
+];
 /// Packages that are not compiled for the target.
 const HOST_ONLY: [&str; 6] = ["--exclude", "xtask", "--exclude", "cargo-kprobes", "--exclude", "kprobes-no-libtest"];
 const HOST: [&str; 2] = ["--target", "host-tuple"];
@@ -119,17 +132,18 @@ const WARNINGS_OF_RUSTDOC: [&str; 2] = ["--config", r#"build.rustdocflags=["-Dwa
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 /// Checks that run only in thorough runs, or if a filter asks for them. Each compiles whole packages anew.
 /// `super::assembly` finds most of the names that assembly defines twice.
-const THOROUGH: [&str; 6] = [LTO, CLIPPY_OF_MODELS, EXAMPLE, HABIT, PACKAGES, DOCUMENTATION];
+const THOROUGH: [&str; 7] = [LTO, CLIPPY_OF_MODELS, EXAMPLE, HABIT, PACKAGES, PACKAGES_OF_HOST, DOCUMENTATION];
 const LTO: &str = "check::lto";
 const CLIPPY_OF_MODELS: &str = "check::clippy::models";
 const EXAMPLE: &str = "check::console_example";
 const HABIT: &str = "check::cargo_test";
 const PACKAGES: &str = "check::packages";
+const PACKAGES_OF_HOST: &str = "check::packages_of_the_host";
 const DOCUMENTATION: &str = "check::documentation";
 
 /// Adds the checks of the sources, which run no program of the repository.
 pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
-    let checks: [(&str, Vec<&str>); 12] = [
+    let checks: [(&str, Vec<&str>); 13] = [
         // With LTO, the assembly of all crates is one file, in which every name may be defined only once. Linking takes
         // one core for long, so it is not left to the end.
         (LTO, [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
@@ -151,7 +165,8 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
         // What `cargo test` compiles before it runs this command.
         (HABIT, vec!["check", "--tests"]),
         // Compiles each published crate from what its package contains.
-        (PACKAGES, vec!["publish", "--workspace", "--dry-run", "--allow-dirty"]),
+        (PACKAGES, vec!["publish", "--workspace", "--exclude", "cargo-kprobes", "--dry-run", "--allow-dirty"]),
+        (PACKAGES_OF_HOST, [&["publish", "--dry-run", "--allow-dirty"], &OF_COMMAND[..], &HOST].concat()),
         // As docs.rs makes it.
         (DOCUMENTATION, [&["doc", "--release", "--no-deps"], &PUBLISHED[..], &WARNINGS_OF_RUSTDOC].concat()),
         ("check::clippy::xtask", [&["clippy", "-p", "xtask", "--all-targets"], &PURE[..], &HOST, &DENY].concat()),
