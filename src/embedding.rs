@@ -254,8 +254,8 @@ pub fn check() -> Result<(), EmbeddingError> {
 }
 
 /// Checks memory of [`allocate_executable`](crate::platform::Platform::allocate_executable), in which there is nothing
-/// yet: that a branch leads there from the text and back, and that instructions are executed there. Writes an
-/// instruction at the virtual address `memory`.
+/// yet: that a branch leads there from the text and back, that it can be written to, and that instructions are executed
+/// there. Writes two instructions at the virtual address `memory`.
 ///
 /// # Errors
 ///
@@ -263,14 +263,19 @@ pub fn check() -> Result<(), EmbeddingError> {
 #[cfg(target_os = "none")]
 pub(crate) fn check_executable(memory: usize) -> Result<(), EmbeddingError> {
     check_reach(memory, &crate::platform::text())?;
-    let ret = crate::text::Word { address: memory, words: [RET] };
-    crate::text::write(&[ret]);
-    match crate::exception::nofault::call(memory) {
+    target::check_alias_of(memory)?;
+    crate::text::write(&[crate::text::Words { address: memory, words: [BTI_C, RET] }]);
+    // SAFETY: the alias through which `write` has stored both instructions was found to be of this memory, and the caller
+    // holds the lock of the registry.
+    match unsafe { crate::exception::nofault::call(memory) } {
         0 => Ok(()),
         syndrome => Err(EmbeddingError::NotExecutable { address: memory, syndrome }),
     }
 }
 
+/// BTI c (Arm ARM, C6.2.43), to which a call may lead in a guarded page; elsewhere it is a NOP.
+#[cfg(target_os = "none")]
+const BTI_C: u32 = 0xd503_245f;
 /// RET (Arm ARM, C6.2.311).
 #[cfg(target_os = "none")]
 const RET: u32 = 0xd65f_03c0;
@@ -361,6 +366,11 @@ mod target {
             // SAFETY: by the contract of `Platform::text` there is text, and no device register.
             unsafe { nofault::read::<u32>(address) }.map_err(|_| EmbeddingError::NotReadable { address })?;
         }
+        check_alias_of(address)
+    }
+
+    /// Checks the writable alias of the word at `address`.
+    pub(super) fn check_alias_of(address: usize) -> Result<(), EmbeddingError> {
         let mut result = Ok(());
         // Masked: an alias belongs to a CPU.
         interrupts::with_masked(|| {

@@ -113,19 +113,22 @@ pub(crate) fn receives_exceptions() -> bool {
     routines::kprobes_nofault_breakpoint().syndrome != 0
 }
 
-/// The virtual address that [`call`] calls meanwhile; 0 otherwise.
+/// The virtual address that [`call`] is calling; 0 while it calls none.
 #[cfg(target_os = "none")]
 static CALLED: AtomicUsize = AtomicUsize::new(0);
 
-/// Calls the virtual address `address`, where a RET was written. Returns ESR_EL1 of the exception if it could not be
-/// executed, otherwise 0. One task at a time may call it.
+/// Calls the virtual address `address`. Returns ESR_EL1 of the exception if the first instruction there could not be
+/// executed, otherwise 0.
+///
+/// # Safety
+///
+/// BTI C and RET were written to the address, and no other task calls this.
 #[cfg(target_os = "none")]
-pub(crate) fn call(address: usize) -> u64 {
+pub(crate) unsafe fn call(address: usize) -> u64 {
     let syndrome: u64;
     CALLED.store(address, Relaxed);
-    // SAFETY: the instruction at the address is RET, which changes no register and no memory; if it cannot be executed,
-    // `fix_up` resumes after the call. Registers that a call may change are declared, for exceptions that a kernel
-    // reports.
+    // SAFETY: the instructions change no register and no memory (see # Safety); if they cannot be executed, `fix_up`
+    // resumes after the call. Registers that a call may change are declared, for exceptions that a kernel reports.
     unsafe {
         core::arch::asm!(
             "mov x1, #0",

@@ -305,9 +305,9 @@ impl Registry {
     fn check_embedding(&mut self, address: usize) -> Result<(), ProbeError> {
         if !self.is_embedded {
             embedding::check().map_err(|error| ProbeError::Embedding { address, error })?;
+            // A kernel may have guarded memory only.
             #[cfg(target_os = "none")]
-            {
-                let memory = self.arena.spare().ok_or(ProbeError::OutOfMemory { address })?;
+            if let Some(memory) = self.arena.spare() {
                 embedding::check_executable(memory).map_err(|error| ProbeError::Embedding { address, error })?;
             }
             self.is_embedded = true;

@@ -19,7 +19,8 @@ pub struct Options {
     #[arg(value_name = "FILE")]
     input: Option<PathBuf>,
     /// The file to draw. FILE.svg is a flame graph, FILE.folded folded text, FILE.speedscope.json for
-    /// <https://www.speedscope.app>, FILE.dot a call graph for Graphviz. May be given several times. Without it, folded text goes to standard output.
+    /// <https://www.speedscope.app>, FILE.dot a call graph for Graphviz. May be given several times. Without it, folded
+    /// text goes to standard output.
     #[arg(short, value_name = "FILE")]
     output: Vec<PathBuf>,
     /// The map, if several have stacks as keys.

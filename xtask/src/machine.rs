@@ -5,6 +5,7 @@
 use std::{
     ffi::OsString,
     io::{self, Read, Write},
+    os::unix::process::CommandExt,
     path::Path,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::mpsc::{self, Sender},
@@ -75,6 +76,8 @@ impl Machine {
         let mut command = Command::new(QEMU);
         command.args(arguments).args(["-display", "none", "-monitor", "none", "-serial", "stdio"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // ^C on the terminal is for this process, which may not want to end then.
+        command.process_group(0);
         die_with_parent(&mut command);
         let mut qemu = command.spawn().map_err(cannot_start)?;
         let (keys, typed) = mpsc::channel::<Vec<u8>>();
@@ -161,11 +164,9 @@ pub fn cannot_start(error: io::Error) -> anyhow::Error {
     }
 }
 
+/// Lets the process that `command` starts end with this one.
 #[cfg(target_os = "linux")]
-fn die_with_parent(command: &mut Command) {
-    use std::os::unix::process::CommandExt;
-    // ^C on the terminal is for this process, which may not want to end then.
-    command.process_group(0);
+pub fn die_with_parent(command: &mut Command) {
     // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe functions may be
     // called. prctl is a bare system call, and making an error from errno allocates nothing.
     unsafe {
@@ -177,4 +178,4 @@ fn die_with_parent(command: &mut Command) {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn die_with_parent(_: &mut Command) {}
+pub fn die_with_parent(_: &mut Command) {}

@@ -129,6 +129,7 @@ fn interact(arguments: Vec<OsString>) -> Result<ExitCode> {
         return Err(machine::cannot_start(command.exec()));
     }
     catch_endings();
+    machine::die_with_parent(&mut command);
     let mut qemu = command.stdout(Stdio::piped()).spawn().map_err(machine::cannot_start)?;
     let outputs = read_output(qemu.stdout.take());
     let mut is_told = false;

@@ -16,7 +16,7 @@ use rustix::{
     termios::{OptionalActions, Termios, tcgetattr, tcsetattr},
 };
 
-use crate::trace::{catch_endings, ended_by, release_endings};
+use crate::trace::{catch_endings, check_signals, ended_by, release_endings};
 pub use paint::Painter;
 
 /// Ctrl-A: the next key is for this command.
@@ -24,7 +24,7 @@ const ESCAPE: u8 = 1;
 
 /// Redraws the line at the prompt, on a blank screen. A command that runs does not notice.
 pub const REDRAW_KEY: u8 = 0x0c;
-/// What to know of a machine that runs already.
+/// How the user of a machine that runs already gets back to the shell.
 pub const HOW_TO_LEAVE: &str = "To leave the machine to itself: Ctrl-A X. To end it: `poweroff`.";
 
 /// What the person has typed.
@@ -73,6 +73,8 @@ impl Terminal {
     pub fn lend(&mut self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         self.raw = Raw(None);
         release_endings();
+        // A signal may have come just before.
+        check_signals()?;
         work()?;
         catch_endings();
         self.raw = Raw::set()?;

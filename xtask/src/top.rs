@@ -222,6 +222,9 @@ impl Frames {
 
 impl fmt::Display for Frames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.count < 2 {
+            return write!(f, "{} frames", self.count);
+        }
         let seconds = self.span.map_or(0.0, |(first, last)| (last - first).as_secs_f64());
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         write!(

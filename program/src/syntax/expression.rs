@@ -340,7 +340,7 @@ impl Parser<'_> {
     fn is_type(&self, word: &str) -> Result<bool, Error> {
         Ok(match TypeName::integer(word) {
             None if let Some(argument) = self.argument(word)? => argument.is_type_next()?,
-            name => name.is_some() || word == "typeof" || foreign::type_name(word).is_some(),
+            name => name.is_some() || word == "typeof",
         })
     }
 

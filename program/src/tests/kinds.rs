@@ -191,6 +191,7 @@ fn records_are_tuples_whose_parts_have_names() {
             "63\nbpftrace\n(error, 1)\n",
         ),
         ("print({ (k=7) }.k);", "7\n"),
+        ("print((string=\"a\", long=2));", "{ .string = a, .long = 2 }\n"),
     ] {
         assert_eq!(once(body, &[3]), shown, "{body}");
     }

@@ -146,7 +146,7 @@ struct HitInSlot<'a> {
     stepping: &'a Point,
 }
 
-/// Returns the virtual address of a function here whose name has another form in other manglings of names than v0.
+/// Returns the virtual address of a function whose name `kprobes.x` selects only if names are mangled by v0.
 #[cfg(target_os = "none")]
 #[inline(always)]
 pub(crate) fn function_of_a_trait() -> usize {

@@ -91,7 +91,7 @@ pub fn measure(arguments: &[OsString], seconds: u64) -> Result<String> {
         fs::create_dir_all(&directory).with_context(|| format!("{} cannot be made", directory.display()))?;
         let frames = directory.join("bench.frames");
         let measured = channel.measure(arguments, &frames, seconds);
-        // There is none of a UART.
+        // Only the channel of virtio has such a file.
         let _ = fs::remove_file(&frames);
         let (full, lossless) = measured.with_context(|| format!("{} cannot be measured", channel.name))?;
         rows.push(vec![

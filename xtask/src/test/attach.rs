@@ -1,5 +1,6 @@
 //! Tests machines that run already: a QEMU that goes on without the command that started it, one that a debugger talks
-//! to, and one at the end of a line that is pulled, or whose user presses every key. They also run the commands of the README that make its pictures.
+//! to, and one at the end of a line that is pulled, or whose user presses every key. They also run the commands of the
+//! README that make its pictures.
 //! To make these pictures anew: `PICTURES=1 cargo xtask test attach::pictures`.
 
 mod ended;
@@ -9,11 +10,15 @@ use std::{
     env,
     ffi::OsString,
     fs::{self, File},
-    io::{BufRead, BufReader, Lines, Read, Write},
+    io::{self, BufRead, BufReader, Lines, Read, Write},
     net::{Ipv4Addr, TcpStream},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -141,6 +146,15 @@ impl Machine {
 fn own(arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(env::current_exe()?);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe functions may be called.
+    // signal is one, and the default runs no code of the process.
+    unsafe {
+        // `nohup` leaves the signal ignored to all that it runs.
+        command.pre_exec(|| match libc::signal(libc::SIGHUP, libc::SIG_DFL) {
+            libc::SIG_ERR => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        });
+    }
     Ok(command)
 }
 
@@ -343,12 +357,22 @@ impl Running {
         Ok(Self { child, output })
     }
 
-    /// Waits for its end. Returns its status and what it says.
-    fn end(mut self) -> Result<(ExitStatus, String)> {
+    /// Waits for its end, and ends it if it goes on for longer than tests of the machine may take. Returns its status and
+    /// what it says.
+    fn end(mut self, machine: &Machine) -> Result<(ExitStatus, String)> {
+        let (is_over, waits) = mpsc::channel::<()>();
+        let (id, limit) = (self.child.0.id().to_string(), Duration::from_secs(machine.seconds));
+        let guard = thread::spawn(move || {
+            if waits.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                let _ = Command::new("kill").args(["-KILL", &id]).status();
+            }
+        });
         // It would end for want of a reader.
         self.output.by_ref().for_each(drop);
         let mut notes = String::new();
         self.child.0.stderr.take().context("there is no standard error")?.read_to_string(&mut notes)?;
+        drop(is_over);
+        let _ = guard.join();
         Ok((self.child.0.wait()?, notes))
     }
 }
@@ -374,7 +398,7 @@ fn line(machine: &Machine) -> Result<Outcome> {
         let cable = machine.cable("line")?;
         let running = Running::start(machine, &cable, PATIENCE, name, arguments)?;
         drop(cable);
-        let (ended, notes) = running.end()?;
+        let (ended, notes) = running.end(machine)?;
         let is_told = notes.contains(&format!("xtask: the machine gave no sign of life for {PATIENCE} s"));
         ensure!(ended.code() == Some(status) && is_told, "{name}: {ended}: {notes}");
         if name == "record" {

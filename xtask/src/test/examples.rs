@@ -142,7 +142,8 @@ fn answers(elf: &Path, core: &str) -> Result<Outcome, String> {
     dialogue::converse(&arguments, TIMEOUT.as_secs(), &mut Player::new(session)).map(|()| Outcome::Passed)
 }
 
-/// Returns the output of an image on this machine of QEMU, which more arguments may follow, with so many of this core, after it has ended.
+/// Returns the output of an image on this machine of QEMU, which more arguments may follow, with so many of this core,
+/// after it has ended.
 fn run(elf: &Path, machine: &str, core: &str, cpus: usize) -> Result<String, String> {
     let mut qemu = workspace::command("timeout");
     qemu.arg(TIMEOUT.as_secs().to_string()).args(["qemu-system-aarch64", "-cpu", core, "-machine"]);

@@ -31,7 +31,7 @@ pub(super) fn ended(machine: &Machine) -> Result<Outcome> {
         for (command, arguments) in commands {
             let running = Running::start(machine, &cable, &patience, command, arguments)?;
             let killed = Command::new("kill").args([signal, &running.child.0.id().to_string()]).status()?;
-            let (ended, notes) = running.end()?;
+            let (ended, notes) = running.end(machine)?;
             ensure!(killed.success(), "{command} has ended before {name}: {ended}: {notes}");
             let is_told = notes.contains(&format!("xtask: ended by {name}"));
             ensure!(ended.code() == Some(status) && is_told, "{command} after {name}: {ended}: {notes}");

@@ -79,7 +79,7 @@ pub(super) fn keys(machine: &Machine) -> Result<Outcome> {
     let terminal = Tmux::new(machine, "line", &command)?;
     terminal.type_all()?;
     let plain = terminal.capture(&["-e", "-S", "-"])?;
-    ensure!(!plain.contains('\x1b'), "there are colors, and nobody wants them: {plain:?}");
+    ensure!(!plain.contains('\x1b'), "there are colors with NO_COLOR: {plain:?}");
     terminal.send(&["C-a", "x"])?;
     terminal.wait("the end", |screen| screen.contains("status 0"))?;
     Ok(Outcome::Passed)
