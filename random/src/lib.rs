@@ -3,6 +3,8 @@
 
 #![cfg_attr(not(test), no_std)]
 
+pub mod words;
+
 /// A generator of pseudo-random numbers: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
 /// generators", 2014).
 #[derive(Clone, Debug)]

@@ -3,9 +3,9 @@
 use core::fmt;
 
 use aarch64_cpu::registers::{MPIDR_EL1, Readable, TPIDRRO_EL0, Writeable};
+use device_tree::{AFFINITY, DeviceTreeError, Machine};
 
 use crate::broadcom::{self, watchdog};
-use crate::device_tree::{AFFINITY, DeviceTreeError, Machine};
 use crate::interrupt::InterruptError;
 use crate::memory::descriptor::{Attributes, Descriptor, MAIR};
 use crate::memory::layout;

@@ -3,7 +3,6 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`device_tree`] | the description of the machine |
 //! | [`memory`] | translation tables, page frames, the heap, stacks, executable memory |
 //! | `boot` | the path from reset to the first task |
 //! | [`smp`] | starting the other CPUs, and holding them |
@@ -19,55 +18,33 @@
 //! | `console`, `recording` | what the console needs from a kernel, and the commands about this kernel |
 //! | [`workload`] | programs to trace |
 //!
-//! The modules that need no hardware also build for the host and are tested there.
+//! The crate is for the machine alone. What needs no hardware is in crates that are tested on the host: `device_tree`,
+//! `kprobes_servers`, `kprobes_smp`, `kprobes_syndrome`.
 
-#![cfg_attr(not(test), no_std)]
+#![no_std]
 
 extern crate alloc;
 
-#[cfg(any(target_os = "none", all(test, loom)))]
-mod atomic;
 pub mod backtrace;
-#[cfg(target_os = "none")]
 pub mod block;
-#[cfg(target_os = "none")]
 mod boot;
-#[cfg(target_os = "none")]
 mod broadcom;
-#[cfg(target_os = "none")]
 pub mod console;
-pub mod device_tree;
-#[cfg(target_os = "none")]
 pub mod event;
 pub mod exception;
-#[cfg(target_os = "none")]
 pub mod interrupt;
-#[cfg(target_os = "none")]
 pub mod machine;
 pub mod memory;
 pub mod network;
-#[cfg(target_os = "none")]
 pub mod per_cpu;
-#[cfg(target_os = "none")]
 mod platform;
-#[cfg(target_os = "none")]
 pub mod power;
-#[cfg(target_os = "none")]
 pub mod recording;
-#[cfg(all(test, loom))]
-#[path = "smp/round/mod.rs"]
-mod round;
-#[cfg(target_os = "none")]
 pub mod sampling;
-#[cfg(target_os = "none")]
 pub mod smp;
-#[cfg(target_os = "none")]
 pub mod sync;
 pub mod task;
-#[cfg(target_os = "none")]
 pub mod time;
-#[cfg(target_os = "none")]
 pub mod uart;
-#[cfg(target_os = "none")]
 mod virtio;
 pub mod workload;

@@ -7,7 +7,7 @@
 
 use crate::{smp, task};
 
-pub use crate::device_tree::MAX_CPUS;
+pub use device_tree::MAX_CPUS;
 
 /// One `T` for every CPU.
 pub struct PerCpu<T>([T; MAX_CPUS]);

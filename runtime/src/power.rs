@@ -5,10 +5,10 @@ use core::arch::asm;
 use core::fmt;
 use core::time::Duration;
 
+use device_tree::Conduit;
 use spin::Once;
 
 use crate::broadcom::watchdog;
-use crate::device_tree::Conduit;
 use crate::{machine, time, uart};
 
 /// Function identifiers (DEN 0022, 5.1.4 and 5.1.9).

@@ -5,12 +5,12 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
+use device_tree::Interrupt;
 use spin::Once;
 
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{CNTFRQ_EL0, CNTV_CTL_EL0, CNTV_CVAL_EL0, CNTVCT_EL0, Readable, Writeable};
 
-use crate::device_tree::Interrupt;
 use crate::interrupt::{self, Handler, InterruptError};
 use crate::task;
 

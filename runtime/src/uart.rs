@@ -16,12 +16,12 @@ use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use core::time::Duration;
 
 use aarch64_cpu::registers::DAIF;
+use device_tree::Device;
 use kprobes_console::input;
 use kprobes_pl011::{Data, Divisor, Flags, Interrupts, PULSE, PULSE_KEY, Pl011, QUIT_KEY, QUITS};
 use spin::Once;
 use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
 
-use crate::device_tree::Device;
 use crate::interrupt::{self, Handler, InterruptError};
 use crate::memory::{MapError, Mmio};
 use crate::sync::{IrqMask, WaitQueue};

@@ -7,11 +7,11 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ptr::NonNull;
 
+use device_tree::{Device, Interrupt, Machine, Registers};
 use virtio_drivers::transport::mmio::{MmioError, MmioTransport};
 use virtio_drivers::transport::{DeviceType, Transport};
 use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
 
-use crate::device_tree::{Device, Interrupt, Machine, Registers};
 use crate::interrupt::InterruptError;
 use crate::memory::{self, MapError, dma};
 

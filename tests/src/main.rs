@@ -48,6 +48,7 @@ mod tracer;
 mod typed;
 mod unwind;
 mod watch;
+mod workloads;
 
 use alloc::string::String;
 use core::slice;

@@ -83,7 +83,7 @@ test!(
             let mpidr: u64;
             // SAFETY: reads an identification register, and has no other effect.
             unsafe { core::arch::asm!("mrs {}, mpidr_el1", out(reg) mpidr, options(nomem, nostack)) };
-            let affinity = mpidr & runtime::device_tree::AFFINITY;
+            let affinity = mpidr & device_tree::AFFINITY;
             assert_eq!(smp::list()[task::current_cpu()].affinity, affinity);
         });
     }

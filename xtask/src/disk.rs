@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use kprobes_random::words::word;
 
 use crate::workspace;
 
@@ -16,10 +17,6 @@ pub const PLACEHOLDER: &str = "{disk}";
 
 /// The size of the disk in bytes.
 const SIZE: usize = 4 << 20;
-
-/// The multiplier of the contents. The 64-bit little-endian word with the index `i` is `i + 1` times this odd number,
-/// modulo 2^64. `runtime/src/workload/disk.rs` expects the same.
-const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Returns the path of the disk, and creates it if there is none. Machines do not change it: QEMU keeps their writes
 /// elsewhere.
@@ -45,7 +42,7 @@ fn write(path: &Path) -> Result<()> {
 
 /// Returns the contents of the disk.
 pub fn contents() -> Vec<u8> {
-    (1..=SIZE as u64 / 8).flat_map(|number| number.wrapping_mul(MULTIPLIER).to_le_bytes()).collect()
+    (0..SIZE as u64 / 8).flat_map(|index| word(index).to_le_bytes()).collect()
 }
 
 #[cfg(test)]

@@ -14,8 +14,6 @@
 //! A backtrace allocates nothing. It takes a lock of the runtime only for another task's stack. Probe handlers may make
 //! one.
 
-#[cfg(target_os = "none")]
 mod walk;
 
-#[cfg(target_os = "none")]
 pub use walk::{Backtrace, TraceError, current, of_frame, of_task};

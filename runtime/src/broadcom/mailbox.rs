@@ -15,7 +15,6 @@ use tock_registers::interfaces::{Readable, Writeable};
 use tock_registers::registers::{ReadOnly, WriteOnly};
 use tock_registers::{register_bitfields, register_structs};
 
-use crate::device_tree;
 use crate::memory::{self, MapError, Mmio};
 use crate::time;
 

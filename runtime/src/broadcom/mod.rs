@@ -16,7 +16,8 @@ mod mailbox;
 mod pins;
 pub(crate) mod watchdog;
 
-use crate::device_tree::{Device, Machine};
+use device_tree::{Device, Machine};
+
 use crate::memory::MapError;
 
 /// The distance in bytes from the pin controller's registers to those of the first PL011 ("BCM2835 ARM Peripherals",

@@ -3,11 +3,11 @@
 use core::time::Duration;
 
 use aarch64_cpu::asm::barrier;
+use device_tree::Pins;
 use tock_registers::interfaces::{Readable, Writeable};
 use tock_registers::register_structs;
 use tock_registers::registers::ReadWrite;
 
-use crate::device_tree::Pins;
 use crate::memory::{MapError, Mmio};
 use crate::time;
 

@@ -9,7 +9,6 @@ use tock_registers::interfaces::{Readable, Writeable};
 use tock_registers::register_structs;
 use tock_registers::registers::ReadWrite;
 
-use crate::device_tree;
 use crate::memory::{MapError, Mmio};
 
 register_structs! {

@@ -1,12 +1,12 @@
 //! The commands about the kernel itself: its tasks, its CPUs and its workloads.
 
+use device_tree::Start;
 use kprobes_console::input;
 use kprobes_console::nearest::nearest;
 use kprobes_console::session::Session;
 use kprobes_console::source_lines;
 use kprobes_console::words::{Failure, Words, joined};
 
-use crate::device_tree::Start;
 use crate::workload;
 use crate::{backtrace as trace, power, print, println, smp, task};
 

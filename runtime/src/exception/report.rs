@@ -6,14 +6,12 @@
 use core::fmt;
 
 use aarch64_kprobes::exception::{self, TrapFrame};
+use kprobes_console::symbol::{ReturnAddress, Symbolic};
+use kprobes_syndrome::{Cause, ProcessorState, Syndrome};
 
-use super::cause::Cause;
-use super::pstate::ProcessorState;
-use super::syndrome::Syndrome;
 use crate::machine::Extent;
 use crate::memory::layout::{self, STACK_SIZE};
 use crate::{backtrace, machine, print, println, task};
-use kprobes_console::symbol::{ReturnAddress, Symbolic};
 
 /// Reports an exception that came by the vector with the number `vector`, from 0 to 15, and stops the machine.
 pub(super) fn unexpected(frame: &TrapFrame, vector: u64, esr: u64, far: u64) -> ! {

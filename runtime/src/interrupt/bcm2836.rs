@@ -16,12 +16,12 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::MPIDR_EL1;
+use device_tree::{Interrupt, Registers};
 use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
 use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};
 use tock_registers::{register_bitfields, register_structs};
 
 use super::{InterruptError, Ipi, SHARED, SPURIOUS};
-use crate::device_tree::{Interrupt, Registers};
 use crate::memory::Mmio;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 

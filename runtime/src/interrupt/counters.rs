@@ -13,12 +13,12 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{ID_AA64DFR0_EL1, Readable};
+use device_tree::Interrupt;
 use heapless::Vec;
 use spin::Once;
 
 use super::fast::{self, Delivery};
 use super::{Controller, SETUP, SHARED};
-use crate::device_tree::Interrupt;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 
 /// Why a CPU takes no interrupts after a number of events.

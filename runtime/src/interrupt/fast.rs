@@ -37,11 +37,11 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{CNTFRQ_EL0, CNTP_CTL_EL0, CNTP_CVAL_EL0, CNTPCT_EL0, Readable, Writeable};
 use aarch64_kprobes::exception::TrapFrame;
+use device_tree::Interrupt;
 use spin::Once;
 
 use super::counters::{self, Mode};
 use super::{Controller, IN_HANDLER};
-use crate::device_tree::Interrupt;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::{smp, task};
 

@@ -1,6 +1,7 @@
 //! The GICv2 (Arm IHI 0048B), whose registers are all in memory.
 
 use aarch64_cpu::asm::barrier;
+use device_tree::{Interrupt, Registers};
 use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
 use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};
 use tock_registers::{register_bitfields, register_structs};
@@ -9,7 +10,6 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use super::fast::FastError;
 use super::{FAST_PRIORITY, GENERATED, InterruptError, Ipi, PRIORITY, SHARED};
-use crate::device_tree::{Interrupt, Registers};
 use crate::memory::Mmio;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 

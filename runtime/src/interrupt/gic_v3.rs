@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::MPIDR_EL1;
+use device_tree::{AFFINITY, Interrupt, Registers};
 use heapless::Vec;
 use spin::Once;
 use tock_registers::interfaces::{Readable, Writeable};
@@ -13,7 +14,6 @@ use tock_registers::{register_bitfields, register_structs};
 
 use super::fast::FastError;
 use super::{FAST_PRIORITY, GENERATED, InterruptError, Ipi, PRIORITY, SHARED};
-use crate::device_tree::{AFFINITY, Interrupt, Registers};
 use crate::memory::Mmio;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 

@@ -25,10 +25,10 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use aarch64_cpu::asm::barrier;
 use aarch64_kprobes::emit;
 use aarch64_kprobes::exception::TrapFrame;
+use device_tree::{Interrupt, InterruptController};
 use heapless::Vec;
 use spin::Once;
 
-use crate::device_tree::{Interrupt, InterruptController};
 use crate::event::{IrqHandlerEntry, IrqHandlerExit};
 use crate::memory::MapError;
 use crate::per_cpu::MAX_CPUS;

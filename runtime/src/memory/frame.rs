@@ -10,9 +10,12 @@
 
 use core::ops::Range;
 
+use device_tree::regions::{self, Regions};
+
 use super::layout::PAGE_SIZE;
-use super::regions::Regions;
 use crate::sync::PreemptLock;
+
+const _: () = assert!(PAGE_SIZE as u64 == regions::PAGE);
 
 struct Frames {
     fresh: Regions,

@@ -43,7 +43,6 @@ pub const STACK_SIZE: usize = 1 << STACK_SHIFT;
 macro_rules! section {
     ($(#[$doc:meta])* $name:ident, $start:ident, $end:ident) => {
         $(#[$doc])*
-        #[cfg(target_os = "none")]
         #[must_use]
         pub fn $name() -> Range<usize> {
             unsafe extern "C" {

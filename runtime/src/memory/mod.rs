@@ -16,172 +16,154 @@
 
 pub mod descriptor;
 pub mod layout;
-pub mod regions;
 
-#[cfg(target_os = "none")]
 mod cache;
-#[cfg(target_os = "none")]
 pub(crate) mod dma;
-#[cfg(target_os = "none")]
 mod executable;
-#[cfg(target_os = "none")]
 mod frame;
-#[cfg(target_os = "none")]
 mod heap;
-#[cfg(target_os = "none")]
 mod mmio;
-#[cfg(target_os = "none")]
 mod setup;
-#[cfg(target_os = "none")]
 pub mod stack;
-#[cfg(target_os = "none")]
 mod table;
-#[cfg(target_os = "none")]
 mod tlb;
 
-#[cfg(target_os = "none")]
-pub use target::*;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
 
-#[cfg(target_os = "none")]
-mod target {
-    use core::fmt;
-    use core::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use cache::clean_to_coherency;
+use descriptor::Attributes;
+pub use executable::{allocate_executable, is_guarded, set_guarded, with_writable};
+pub use heap::Heap;
+use layout::{LINEAR_BASE, LINEAR_END, PAGE_SIZE, image};
+pub(crate) use mmio::Mmio;
+pub(crate) use setup::{initialize, map_device_tree, set_image};
+pub use table::{MapError, translate};
 
-    pub(crate) use super::cache::clean_to_coherency;
-    use super::descriptor::Attributes;
-    pub use super::executable::{allocate_executable, is_guarded, set_guarded, with_writable};
-    pub use super::heap::Heap;
-    use super::layout::{LINEAR_BASE, LINEAR_END, PAGE_SIZE, image};
-    pub(crate) use super::mmio::Mmio;
-    pub(crate) use super::setup::{initialize, map_device_tree, set_image};
-    pub use super::table::{MapError, translate};
-    use super::{frame, heap, table};
+/// The physical address of the image.
+static IMAGE: AtomicU64 = AtomicU64::new(0);
 
-    /// The physical address of the image.
-    pub(super) static IMAGE: AtomicU64 = AtomicU64::new(0);
+/// Returns the virtual address of the physical address `physical`, which is in the image or in the linear map.
+#[inline(always)]
+fn pointer(physical: u64) -> *mut u8 {
+    let image = image();
+    let offset = physical.wrapping_sub(IMAGE.load(Ordering::Relaxed)) as usize;
+    let address = if offset < image.len() { image.start + offset } else { LINEAR_BASE + physical as usize };
+    core::ptr::with_exposed_provenance_mut(address)
+}
 
-    /// Returns the virtual address of the physical address `physical`, which is in the image or in the linear map.
-    #[inline(always)]
-    pub(super) fn pointer(physical: u64) -> *mut u8 {
-        let image = image();
-        let offset = physical.wrapping_sub(IMAGE.load(Ordering::Relaxed)) as usize;
-        let address = if offset < image.len() { image.start + offset } else { LINEAR_BASE + physical as usize };
-        core::ptr::with_exposed_provenance_mut(address)
-    }
+/// Returns the physical address of the virtual address `address`, if that is in the image.
+fn physical(address: usize) -> Option<u64> {
+    let image = image();
+    image.contains(&address).then(|| IMAGE.load(Ordering::Relaxed) + (address - image.start) as u64)
+}
 
-    /// Returns the physical address of the virtual address `address`, if that is in the image.
-    pub(super) fn physical(address: usize) -> Option<u64> {
-        let image = image();
-        image.contains(&address).then(|| IMAGE.load(Ordering::Relaxed) + (address - image.start) as u64)
-    }
-
-    /// Maps the registers of a device, `length` bytes at the physical address `physical`. Returns their virtual
-    /// address. Registers that are mapped already stay mapped at the same address.
-    pub(crate) fn map_device(physical: u64, length: u64) -> Result<usize, MapError> {
-        let page = PAGE_SIZE as u64 - 1;
-        let end = physical.checked_add(length).filter(|end| *end <= LINEAR_END);
-        let end = end.ok_or(MapError::OutOfReach(physical))?.next_multiple_of(page + 1);
-        for page in (physical & !page..end).step_by(PAGE_SIZE) {
-            let address = LINEAR_BASE + page as usize;
-            match table::map(address, page, PAGE_SIZE, Attributes::DEVICE) {
-                Err(MapError::Mapped(_)) if table::has_attributes(address, Attributes::DEVICE) => {}
-                result => result?,
-            }
+/// Maps the registers of a device, `length` bytes at the physical address `physical`. Returns their virtual
+/// address. Registers that are mapped already stay mapped at the same address.
+pub(crate) fn map_device(physical: u64, length: u64) -> Result<usize, MapError> {
+    let page = PAGE_SIZE as u64 - 1;
+    let end = physical.checked_add(length).filter(|end| *end <= LINEAR_END);
+    let end = end.ok_or(MapError::OutOfReach(physical))?.next_multiple_of(page + 1);
+    for page in (physical & !page..end).step_by(PAGE_SIZE) {
+        let address = LINEAR_BASE + page as usize;
+        match table::map(address, page, PAGE_SIZE, Attributes::DEVICE) {
+            Err(MapError::Mapped(_)) if table::has_attributes(address, Attributes::DEVICE) => {}
+            result => result?,
         }
-        Ok(LINEAR_BASE + physical as usize)
     }
+    Ok(LINEAR_BASE + physical as usize)
+}
 
-    /// Stores `value` at the physical address `physical`, a multiple of 8, for a CPU that reads it with its MMU and
-    /// caches off.
-    ///
-    /// When this returns, the value is at the point of coherency (Arm ARM, D7.5.9). A word outside the linear map is
-    /// mapped like the registers of a device, and is not cached.
-    ///
-    /// # Safety
-    ///
-    /// The word has no other owner.
-    pub(crate) unsafe fn store_for_uncached(physical: u64, value: u64) -> Result<(), MapError> {
-        let out_of_reach = MapError::OutOfReach(physical);
-        let image_start = IMAGE.load(Ordering::Relaxed);
-        if !physical.is_multiple_of(8)
-            || physical >= LINEAR_END
-            || (image_start..image_start + image().len() as u64).contains(&physical)
-        {
-            return Err(out_of_reach);
-        }
-        let address = LINEAR_BASE + physical as usize;
-        match table::is_data(address) {
-            Some(true) => {}
-            Some(false) => return Err(MapError::Mapped(address)),
-            None => _ = map_device(physical, 8)?,
-        }
-        // SAFETY: the word is mapped as writable in the linear map, and the caller guarantees that it has no other
-        // owner (see # Safety).
-        unsafe { core::ptr::with_exposed_provenance_mut::<u64>(address).write_volatile(value) };
-        clean_to_coherency(address, 8);
-        Ok(())
+/// Stores `value` at the physical address `physical`, a multiple of 8, for a CPU that reads it with its MMU and
+/// caches off.
+///
+/// When this returns, the value is at the point of coherency (Arm ARM, D7.5.9). A word outside the linear map is
+/// mapped like the registers of a device, and is not cached.
+///
+/// # Safety
+///
+/// The word has no other owner.
+pub(crate) unsafe fn store_for_uncached(physical: u64, value: u64) -> Result<(), MapError> {
+    let out_of_reach = MapError::OutOfReach(physical);
+    let image_start = IMAGE.load(Ordering::Relaxed);
+    if !physical.is_multiple_of(8)
+        || physical >= LINEAR_END
+        || (image_start..image_start + image().len() as u64).contains(&physical)
+    {
+        return Err(out_of_reach);
     }
-
-    /// The use of memory and its limits.
-    #[derive(Clone, Copy, Debug)]
-    pub struct Statistics {
-        /// Bytes of page frames that are free.
-        pub free_frames: usize,
-        /// Bytes of the heap that are allocated.
-        pub heap_used: usize,
-        /// Bytes in the heap.
-        pub heap_size: usize,
-        /// Allocations in the heap.
-        pub heap_allocations: usize,
+    let address = LINEAR_BASE + physical as usize;
+    match table::is_data(address) {
+        Some(true) => {}
+        Some(false) => return Err(MapError::Mapped(address)),
+        None => _ = map_device(physical, 8)?,
     }
+    // SAFETY: the word is mapped as writable in the linear map, and the caller guarantees that it has no other
+    // owner (see # Safety).
+    unsafe { core::ptr::with_exposed_provenance_mut::<u64>(address).write_volatile(value) };
+    clean_to_coherency(address, 8);
+    Ok(())
+}
 
-    /// The use of memory that is freed after use. Two equal values show that nothing was leaked between them.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Usage {
-        /// Bytes of the heap that are allocated.
-        pub heap: usize,
-        /// Bytes of page frames allocated for stacks. Translation tables do not count, because they are never freed.
-        pub frames: usize,
-        /// Bytes of executable memory, without the image.
-        pub executable: usize,
-    }
+/// The use of memory and its limits.
+#[derive(Clone, Copy, Debug)]
+pub struct Statistics {
+    /// Bytes of page frames that are free.
+    pub free_frames: usize,
+    /// Bytes of the heap that are allocated.
+    pub heap_used: usize,
+    /// Bytes in the heap.
+    pub heap_size: usize,
+    /// Allocations in the heap.
+    pub heap_allocations: usize,
+}
 
-    /// Returns the current use of memory that is freed after use.
+/// The use of memory that is freed after use. Two equal values show that nothing was leaked between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of the heap that are allocated.
+    pub heap: usize,
+    /// Bytes of page frames allocated for stacks. Translation tables do not count, because they are never freed.
+    pub frames: usize,
+    /// Bytes of executable memory, without the image.
+    pub executable: usize,
+}
+
+/// Returns the current use of memory that is freed after use.
+#[must_use]
+pub fn usage() -> Usage {
+    let executable = executable::mapped();
+    let frames = frame::counts().1.saturating_sub(table::frames()) * PAGE_SIZE;
+    Usage { heap: heap::statistics().used, frames: frames.saturating_sub(executable), executable }
+}
+
+impl Statistics {
+    /// Returns the bytes of the heap that a caller may ask for: the free ones, without an eighth of the heap that
+    /// is kept for others.
     #[must_use]
-    pub fn usage() -> Usage {
-        let executable = super::executable::mapped();
-        let frames = frame::counts().1.saturating_sub(table::frames()) * PAGE_SIZE;
-        Usage { heap: heap::statistics().used, frames: frames.saturating_sub(executable), executable }
+    pub fn heap_to_spare(&self) -> usize {
+        (self.heap_size - self.heap_size / 8).saturating_sub(self.heap_used)
     }
+}
 
-    impl Statistics {
-        /// Returns the bytes of the heap that a caller may ask for: the free ones, without an eighth of the heap that
-        /// is kept for others.
-        #[must_use]
-        pub fn heap_to_spare(&self) -> usize {
-            (self.heap_size - self.heap_size / 8).saturating_sub(self.heap_used)
-        }
+impl fmt::Display for Statistics {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Self { free_frames, heap_used, heap_size, heap_allocations } = self;
+        write!(
+            f,
+            "heap: {heap_used} of {heap_size} bytes in {heap_allocations} allocations; page frames: {free_frames} bytes free",
+        )
     }
+}
 
-    impl fmt::Display for Statistics {
-        fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-            let Self { free_frames, heap_used, heap_size, heap_allocations } = self;
-            write!(
-                f,
-                "heap: {heap_used} of {heap_size} bytes in {heap_allocations} allocations; page frames: {free_frames} bytes free",
-            )
-        }
-    }
-
-    /// Returns the current use of memory.
-    #[must_use]
-    pub fn statistics() -> Statistics {
-        let heap::Use { used, size, allocations } = heap::statistics();
-        Statistics {
-            free_frames: frame::counts().0 * PAGE_SIZE,
-            heap_used: used,
-            heap_size: size,
-            heap_allocations: allocations,
-        }
+/// Returns the current use of memory.
+#[must_use]
+pub fn statistics() -> Statistics {
+    let heap::Use { used, size, allocations } = heap::statistics();
+    Statistics {
+        free_frames: frame::counts().0 * PAGE_SIZE,
+        heap_used: used,
+        heap_size: size,
+        heap_allocations: allocations,
     }
 }

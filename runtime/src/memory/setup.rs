@@ -4,12 +4,13 @@ use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
+use device_tree::regions::Regions;
+use device_tree::{DeviceTreeError, Machine, Start};
+
 use super::descriptor::Attributes;
 use super::layout::{BLOCK_SIZE, IMAGE_BASE, LINEAR_BASE, LINEAR_END, PAGE_SIZE, image};
-use super::regions::Regions;
 use super::table::{self, MapError};
 use super::{IMAGE, executable, frame, heap};
-use crate::device_tree::{self, DeviceTreeError, Machine, Start};
 
 /// Why memory cannot be set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

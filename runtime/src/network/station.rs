@@ -4,6 +4,8 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use kprobes_servers::service::{Buffers, Service};
+use kprobes_servers::{echo, http};
 use smoltcp::iface::{Config, Interface as Stack, SocketSet};
 use smoltcp::socket::dhcpv4;
 use smoltcp::time::Instant;
@@ -11,8 +13,6 @@ use smoltcp::wire::{EthernetAddress, IpCidr};
 
 use super::device::Device;
 use super::interface::Interface;
-use super::service::{Buffers, Service};
-use super::{echo, http};
 use crate::{println, time};
 
 /// How long to wait at most when the stack wants to send and the card has no room. The card interrupts as soon as it

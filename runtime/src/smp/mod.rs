@@ -8,15 +8,16 @@
 //! |---|---|
 //! | this module | the set of running CPUs |
 //! | `start` | starting the other CPUs |
-//! | `rendezvous`, `round` | holding the other CPUs |
+//! | `rendezvous` | holding the other CPUs, by the protocol of `kprobes_smp` |
 //! | `call` | calling a function on each CPU |
 
 mod call;
 mod rendezvous;
-mod round;
 mod start;
 
 use core::sync::atomic::{AtomicUsize, Ordering};
+
+use kprobes_smp::rendezvous::Members;
 
 pub(crate) use call::answer_call;
 pub use call::on_each_cpu;
@@ -24,8 +25,6 @@ pub(crate) use rendezvous::answer;
 pub use rendezvous::{hold_cpus, interrupted};
 pub use start::{CpuInfo, StartError, list, possible, surplus, unwanted};
 pub(crate) use start::{Entry, SMP_ENTRIES, start_others};
-
-use round::Members;
 
 /// A bit for each CPU that runs, by dense number.
 static RUNNING: AtomicUsize = AtomicUsize::new(1);

@@ -29,9 +29,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 
 use aarch64_cpu::asm::{self, barrier};
+use kprobes_smp::rendezvous::{Members, Round, Set};
 
 use super::RUNNING;
-use super::round::{Members, Round, Set};
 use crate::interrupt::{self, Ipi};
 use crate::per_cpu::MAX_CPUS;
 use crate::sync::IrqMask;

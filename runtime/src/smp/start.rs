@@ -19,11 +19,11 @@ use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 
 use aarch64_cpu::asm::{self, barrier};
+use device_tree::{Cpu, Machine, Start};
 use heapless::Vec;
 use spin::Once;
 
 use super::set_running;
-use crate::device_tree::{Cpu, Machine, Start};
 use crate::interrupt::{self, InterruptError};
 use crate::memory::stack::Stack;
 use fallible::OutOfMemory;

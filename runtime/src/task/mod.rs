@@ -40,7 +40,7 @@
 //! | `current` | the current task |
 //! | `life` | spawning, yielding, sleeping and exiting |
 //! | `control_block` | the data of a task |
-//! | `line` | the decisions which task is next |
+//! | `kprobes_smp::line` | the decisions which task is next |
 //! | `run_queue` | the tasks of a CPU |
 //! | `scheduler` | when a CPU switches, and to which task |
 //! | `context` | the switch |
@@ -49,47 +49,26 @@
 //! | `reaper` | freeing of exited tasks |
 //! | `registry` | the list of all tasks |
 
-#[cfg(any(target_os = "none", test))]
-mod line;
-
-#[cfg(target_os = "none")]
 mod context;
-#[cfg(target_os = "none")]
 mod control_block;
-#[cfg(target_os = "none")]
 mod current;
-#[cfg(target_os = "none")]
 mod idle;
-#[cfg(target_os = "none")]
 mod life;
-#[cfg(target_os = "none")]
 mod queue;
-#[cfg(target_os = "none")]
 mod reaper;
-#[cfg(target_os = "none")]
 mod registry;
-#[cfg(target_os = "none")]
 mod run_queue;
-#[cfg(target_os = "none")]
 pub(crate) mod scheduler;
 
-#[cfg(target_os = "none")]
-pub use target::*;
-
-#[cfg(target_os = "none")]
-mod target {
-    pub use super::control_block::State;
-    pub(crate) use super::control_block::Task;
-    pub(crate) use super::current::{
-        CALLS_OFFSET, CPU_NUMBER_OFFSET, CPU_OFFSET, NAME_OFFSET, NUMBER_OFFSET, current_task,
-    };
-    pub use super::current::{CurrentTask, current, current_cpu, current_task_number};
-    pub(crate) use super::idle::run_idle;
-    pub use super::idle::{adopt_cpu, start};
-    pub use super::life::{JoinHandle, exit, sleep, spawn, spawn_on, try_spawn, yield_now};
-    pub(crate) use super::queue::Queue;
-    pub(crate) use super::registry::inspect_stopped;
-    pub use super::registry::{TaskInfo, exists, list, preempted_pcs};
-    pub use super::scheduler::{preempt, timer_interrupt};
-    pub(crate) use super::scheduler::{preempt_now, reschedule_interrupt};
-}
+pub use control_block::State;
+pub(crate) use control_block::Task;
+pub(crate) use current::{CALLS_OFFSET, CPU_NUMBER_OFFSET, CPU_OFFSET, NAME_OFFSET, NUMBER_OFFSET, current_task};
+pub use current::{CurrentTask, current, current_cpu, current_task_number};
+pub(crate) use idle::run_idle;
+pub use idle::{adopt_cpu, start};
+pub use life::{JoinHandle, exit, sleep, spawn, spawn_on, try_spawn, yield_now};
+pub(crate) use queue::Queue;
+pub(crate) use registry::inspect_stopped;
+pub use registry::{TaskInfo, exists, list, preempted_pcs};
+pub use scheduler::{preempt, timer_interrupt};
+pub(crate) use scheduler::{preempt_now, reschedule_interrupt};

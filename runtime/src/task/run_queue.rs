@@ -8,8 +8,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use fallible::Arc;
+use kprobes_smp::line::NO_TASK;
 
-use super::line::NO_TASK;
 use super::{Queue, Task, current_cpu, idle};
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::sync::{IrqMask, MaskedGuard, MaskedLock};

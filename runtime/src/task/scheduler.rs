@@ -46,8 +46,8 @@ use aarch64_kprobes::emit;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use fallible::Arc;
+use kprobes_smp::line::{NO_TASK, first_in_line, least_loaded};
 
-use super::line::{NO_TASK, first_in_line, least_loaded};
 use super::run_queue::{Cpu, LEAVE_STUB, QUANTUM, Queues};
 use super::{State, Task, context, current_task, idle, reaper};
 use crate::event::{

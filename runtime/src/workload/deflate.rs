@@ -15,7 +15,7 @@ use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 use super::random::Random;
 
 /// The length of the text in bytes.
-const LENGTH: usize = 32 * 1024;
+pub const LENGTH: usize = 32 * 1024;
 
 const WORDS: [&str; 32] = [
     "the",
@@ -68,7 +68,7 @@ const WORDS: [&str; 32] = [
 const ANSWER: u32 = 0x01f4_ad87;
 
 /// The text: lines of twelve words.
-static TEXT: [u8; LENGTH] = {
+pub static TEXT: [u8; LENGTH] = {
     let mut text = [0; LENGTH];
     let mut random = Random::new(1);
     let mut at = 0;
@@ -91,6 +91,7 @@ static TEXT: [u8; LENGTH] = {
 };
 
 /// Compresses the text and decompresses the result. Returns whether the text and its checksum come out again.
+#[must_use]
 pub fn iterate() -> bool {
     let Some(packed) = pack(&TEXT) else { return false };
     let Some(text) = unpack(&packed, LENGTH) else { return false };
@@ -101,7 +102,6 @@ pub fn iterate() -> bool {
 ///
 /// A compressor has 64 KiB, which is more than a stack. A compiler that optimizes for size builds the value on the
 /// stack before it moves it. So `place` is passed as the address of the function's result (AAPCS64, section 6.9).
-#[cfg(target_os = "none")]
 fn make(place: &mut MaybeUninit<CompressorOxide>) {
     // SAFETY: the function has no parameters and does not unwind. x8 is the address for its result, and `place` has
     // room for it.
@@ -115,12 +115,6 @@ fn make(place: &mut MaybeUninit<CompressorOxide>) {
     }
 }
 
-/// Makes a compressor in `place`. Hosts have larger stacks.
-#[cfg(not(target_os = "none"))]
-fn make(place: &mut MaybeUninit<CompressorOxide>) {
-    place.write(compressor());
-}
-
 #[expect(improper_ctypes_definitions, reason = "callers rely on where the result is returned, not on its layout")]
 extern "C" fn compressor() -> CompressorOxide {
     CompressorOxide::default()
@@ -130,7 +124,8 @@ extern "C" fn compressor() -> CompressorOxide {
 ///
 /// Not inlined, so that it can be probed. Called once in an iteration.
 #[inline(never)]
-fn pack(text: &[u8]) -> Option<Vec<u8>> {
+#[must_use]
+pub fn pack(text: &[u8]) -> Option<Vec<u8>> {
     let mut compressor = Box::new_uninit();
     make(&mut compressor);
     // SAFETY: `make` has just initialized it.
@@ -146,29 +141,11 @@ fn pack(text: &[u8]) -> Option<Vec<u8>> {
 ///
 /// Not inlined, so that it can be probed. Called once in an iteration.
 #[inline(never)]
-fn unpack(packed: &[u8], length: usize) -> Option<Vec<u8>> {
+#[must_use]
+pub fn unpack(packed: &[u8], length: usize) -> Option<Vec<u8>> {
     let mut decompressor = Box::<DecompressorOxide>::default();
     let mut text = vec![0; length];
     let flags = TINFL_FLAG_PARSE_ZLIB_HEADER | TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
     let (status, _, written) = decompress(&mut decompressor, packed, &mut text, 0, flags);
     (status == TINFLStatus::Done && written == length).then_some(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_text_comes_out_again() {
-        assert!(iterate());
-        assert!(TEXT.starts_with(b"its registers was and to"));
-    }
-
-    #[test]
-    fn a_damaged_stream_does_not() {
-        let mut packed = pack(&TEXT).unwrap();
-        let middle = packed.len() / 2;
-        packed[middle] ^= 1;
-        assert_eq!(unpack(&packed, LENGTH), None);
-    }
 }

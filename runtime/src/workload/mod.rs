@@ -5,19 +5,17 @@
 //! is a plain function that returns whether its answer was right. Functions that it calls a fixed number of times are
 //! listed with it, so that hits can be compared with calls.
 
-mod deflate;
+pub mod deflate;
 pub mod disk;
 mod random;
-#[cfg(target_os = "none")]
 mod runner;
-mod sha256;
+pub mod sha256;
 
 use core::fmt;
 use core::time::Duration;
 
 use kprobes_vm::counted::counted;
 
-#[cfg(target_os = "none")]
 pub use runner::run;
 
 /// A program that runs in iterations.
@@ -118,36 +116,7 @@ impl fmt::Display for Report {
 }
 
 /// Returns how many of `iterations` the task numbered `index` of `tasks` does. Shares differ by at most one.
-#[cfg(any(target_os = "none", test))]
-fn share(iterations: u64, tasks: u64, index: u64) -> u64 {
+#[must_use]
+pub fn share(iterations: u64, tasks: u64, index: u64) -> u64 {
     iterations / tasks + u64::from(index < iterations % tasks)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::string::ToString;
-
-    #[test]
-    fn shares_add_up_and_are_even() {
-        for iterations in 0..50 {
-            for tasks in 1..10 {
-                let shares = (0..tasks).map(|index| share(iterations, tasks, index));
-                assert_eq!(shares.clone().sum::<u64>(), iterations);
-                assert!(shares.clone().max().unwrap() - shares.min().unwrap() <= 1);
-            }
-        }
-    }
-
-    #[test]
-    fn a_report_counts_calls() {
-        let workload = find("sha256").unwrap();
-        let report = Report { workload, tasks: 4, right: 99, wrong: 1, elapsed: Duration::from_millis(7) };
-        let text = report.to_string();
-        assert!(text.starts_with("sha256: 100 iterations in 4 tasks: 99 right, 1 wrong, 7 ms\n"), "{text}");
-        assert!(text.ends_with("\n       200 calls of sha2::sha256::compress256"), "{text}");
-        let text = Report { tasks: 1, right: 1, wrong: 0, ..report }.to_string();
-        assert!(text.starts_with("sha256: 1 iteration in 1 task: 1 right, "), "{text}");
-        assert!(text.contains("\n         1 call of runtime::workload::sha256::iterate"), "{text}");
-    }
 }

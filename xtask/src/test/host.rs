@@ -14,8 +14,11 @@ use crate::{
     workspace::{self, Executable},
 };
 
-/// The packages whose library also builds for the host, at least in part.
-const LIBRARIES: [&str; 28] = [
+/// All packages that build for the host, at least in part. They are always selected together, so that the crates that
+/// they use have the features of all, and are compiled once.
+const OF_HOST: [&str; 36] = [
+    "-p",
+    "xtask",
     "-p",
     "aarch64-kprobes",
     "-p",
@@ -35,6 +38,8 @@ const LIBRARIES: [&str; 28] = [
     "-p",
     "kprobes-pl011",
     "-p",
+    "kprobes-device-tree",
+    "-p",
     "kprobes-random",
     "-p",
     "kprobes-wire",
@@ -43,18 +48,11 @@ const LIBRARIES: [&str; 28] = [
     "-p",
     "cargo-kprobes",
     "-p",
-    "runtime",
-];
-/// The packages whose documentation has examples. The failing heap of one of them is a feature.
-const DOCUMENTED: [&str; 8] = [
+    "kprobes-servers",
     "-p",
-    "aarch64-kprobes",
+    "kprobes-smp",
     "-p",
-    "cargo-kprobes",
-    "-p",
-    "kprobes-fallible",
-    "--features",
-    "kprobes-fallible/failing",
+    "kprobes-syndrome",
 ];
 /// The packages that are published for the target.
 const PUBLISHED: [&str; 18] = [
@@ -93,8 +91,10 @@ const OF_COMMAND: [&str; 10] = [
 /// Packages that are not compiled for the target.
 const HOST_ONLY: [&str; 6] = ["--exclude", "xtask", "--exclude", "cargo-kprobes", "--exclude", "kprobes-no-libtest"];
 const HOST: [&str; 2] = ["--target", "host-tuple"];
+/// The programs and libraries of these packages. The kernel is a program that does not build for the host.
+const PROGRAMS: [&str; 5] = ["--lib", "--bin", "xtask", "--bin", "cargo-kprobes"];
 /// The packages with model-checked tests, and the flags to build these: see `models/`.
-const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-vm", "-p", "runtime"];
+const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-vm", "-p", "kprobes-smp"];
 const LOOM: [&str; 2] = ["--config", r#"target."cfg(all())".rustflags=["--cfg=loom"]"#];
 /// Optimizes only what the models repeat, and the crate whose models would need a larger stack without it.
 const REPEATED: [&str; 12] = [
@@ -143,7 +143,7 @@ const DOCUMENTATION: &str = "check::documentation";
 
 /// Adds the checks of the sources, which run no program of the repository.
 pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
-    let checks: [(&str, Vec<&str>); 13] = [
+    let checks: [(&str, Vec<&str>); 12] = [
         // With LTO, the assembly of all crates is one file, in which every name may be defined only once. Linking takes
         // one core for long, so it is not left to the end.
         (LTO, [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
@@ -154,8 +154,7 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
         ),
         // The loader has no heap. Checked together with the others, it would need one.
         ("check::clippy::loader", [&["clippy", "--release", "-p", "kprobes-loader"], &DENY[..]].concat()),
-        // This checks the libraries as their tests compile them.
-        ("check::clippy::host", [&["clippy", "--tests"], &PURE[..], &HOST, &LIBRARIES, &DENY].concat()),
+        ("check::clippy::host", [&["clippy", "--tests"], &PROGRAMS[..], &PURE, &HOST, &OF_HOST, &DENY].concat()),
         (
             CLIPPY_OF_MODELS,
             [&["clippy", "--tests"], &PURE[..], &HOST, &MODELS, &["-p", "kprobes-models"], &LOOM, &DENY].concat(),
@@ -169,8 +168,10 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
         (PACKAGES_OF_HOST, [&["publish", "--dry-run", "--allow-dirty"], &OF_COMMAND[..], &HOST].concat()),
         // As docs.rs makes it.
         (DOCUMENTATION, [&["doc", "--release", "--no-deps"], &PUBLISHED[..], &WARNINGS_OF_RUSTDOC].concat()),
-        ("check::clippy::xtask", [&["clippy", "-p", "xtask", "--all-targets"], &PURE[..], &HOST, &DENY].concat()),
-        ("check::examples_of_the_documentation", [&["test", "--doc"], &PURE[..], &HOST, &DOCUMENTED].concat()),
+        (
+            "check::examples_of_the_documentation",
+            [&["test", "--doc"], &PURE[..], &UNOPTIMIZED, &HOST, &OF_HOST].concat(),
+        ),
     ];
     let is_asked_for =
         |name: &str| wanted.has(name) && (is_thorough || wanted.is_filtered() || !THOROUGH.contains(&name));
@@ -193,20 +194,7 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
 pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
     let build = ["test", "--no-run"];
     for (what, arguments, part) in [
-        // In one build, so that crates that several of them use have the features of all, and are compiled once.
-        (
-            "host::libraries",
-            [
-                &build,
-                &PURE[..],
-                &UNOPTIMIZED,
-                &HOST,
-                &["--lib", "--bin", "xtask", "--bin", "cargo-kprobes", "-p", "xtask"],
-                &LIBRARIES,
-            ]
-            .concat(),
-            "",
-        ),
+        ("host::libraries", [&build, &PROGRAMS[..], &PURE, &UNOPTIMIZED, &HOST, &OF_HOST].concat(), ""),
         // The other tests are in these programs, too, but they would use the atomics of the models outside a model.
         ("host::models", [&build, &PURE[..], &REPEATED, &HOST, &["--lib"], &MODELS, &LOOM].concat(), "::models::"),
     ] {

@@ -1,6 +1,6 @@
 //! Model checks of a rendezvous, with every order of the CPUs' steps.
 
-use alloc::sync::Arc;
+use std::sync::Arc;
 
 use kprobes_models::loom::cell::Cell;
 use kprobes_models::loom::sync::{Condvar, Mutex};
@@ -121,5 +121,5 @@ fn a_cpu_is_held_and_let_go() {
         assert!(machine.round.has_taken(CPU));
     })
     .preempted_at_most(3);
-    verify(&["round/mod.rs"], &[model], &[]);
+    verify(&["smp/src/rendezvous.rs"], &[model], &[]);
 }

@@ -8,7 +8,7 @@ use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::time::{Duration, Instant};
 
-use super::protocol::Protocol;
+use crate::protocol::Protocol;
 
 /// How long a connection may stall: no bytes arrive, and none that were sent are acknowledged.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SPARE: usize = 4;
 
 /// The memory that a service needs.
-pub(super) struct Buffers {
+pub struct Buffers {
     /// The number of connections at a time.
     pub connections: usize,
     /// Bytes of each connection that may have arrived without being read.
@@ -27,7 +27,7 @@ pub(super) struct Buffers {
 }
 
 /// A port, and the protocol that is served there.
-pub(super) struct Service<P> {
+pub struct Service<P> {
     port: u16,
     connections: Vec<Connection<P>>,
 }
@@ -43,7 +43,7 @@ struct Connection<P> {
 
 impl<P: Protocol + Default> Service<P> {
     /// Creates the connections and adds their sockets to `sockets`.
-    pub(super) fn new(port: u16, buffers: &Buffers, sockets: &mut SocketSet<'_>) -> Self {
+    pub fn new(port: u16, buffers: &Buffers, sockets: &mut SocketSet<'_>) -> Self {
         let buffer = |length| SocketBuffer::new(vec![0; length]);
         let connections = (0..buffers.connections)
             .map(|_| {
@@ -58,12 +58,7 @@ impl<P: Protocol + Default> Service<P> {
 
     /// Serves every connection, and calls `connected` for each that a client has opened. Returns the latest time of the
     /// next call.
-    pub(super) fn serve(
-        &mut self,
-        sockets: &mut SocketSet<'_>,
-        now: Instant,
-        mut connected: impl FnMut(),
-    ) -> Option<Instant> {
+    pub fn serve(&mut self, sockets: &mut SocketSet<'_>, now: Instant, mut connected: impl FnMut()) -> Option<Instant> {
         let states = self.connections.iter().map(|connection| sockets.get::<Socket<'_>>(connection.socket).state());
         let mut waiting = states.filter(|state| matches!(state, State::Listen | State::Closed)).count();
         let mut next: Option<Instant> = None;

@@ -11,7 +11,7 @@ use core::fmt::Write;
 
 use heapless::{String, Vec};
 
-use super::protocol::Protocol;
+use crate::protocol::Protocol;
 use content::Content;
 use request::{Parsed, Request};
 

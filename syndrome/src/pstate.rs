@@ -1,5 +1,4 @@
-//! PSTATE in words, from the layout in which SPSR_EL1 saves it (Arm ARM, C5.2.19). Pure, so that it is tested on the
-//! host.
+//! PSTATE in words, from the layout in which SPSR_EL1 saves it (Arm ARM, C5.2.19).
 
 use core::fmt;
 

@@ -2,7 +2,7 @@
 
 use heapless::Vec;
 
-use super::protocol::Protocol;
+use crate::protocol::Protocol;
 
 /// The TCP port of the service.
 pub const PORT: u16 = 7;

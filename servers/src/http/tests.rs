@@ -5,8 +5,8 @@ use kprobes_random::Random;
 
 use super::content::MEGABYTE;
 use super::{Connection, REQUEST_MAX};
-use crate::network::protocol::Protocol;
-use crate::workload::disk::is_right;
+use crate::protocol::Protocol;
+use kprobes_random::words::are_words;
 
 /// Returns the answer to `sent`, which arrives in pieces of `piece` bytes, and whether the connection is over then.
 fn answer(sent: &[u8], piece: usize) -> (Vec<u8>, bool) {
@@ -38,7 +38,7 @@ fn the_megabyte_is_the_same_in_whatever_pieces() {
         let (reply, is_complete) = answer(b"GET /megabyte HTTP/1.1\r\nHost: a\r\n\r\n", piece);
         let (head, content, rest) = split(&reply);
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && rest.is_empty() && !is_complete);
-        assert!(content.len() == MEGABYTE && is_right(0, content), "in pieces of {piece} bytes");
+        assert!(content.len() == MEGABYTE && are_words(0, content), "in pieces of {piece} bytes");
     }
 }
 

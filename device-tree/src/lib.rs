@@ -1,15 +1,19 @@
-//! The device tree, read once at boot into a plain description of the machine.
+//! The device tree, read once at boot into a plain description of the machine, and sets of its memory.
 //!
-//! The module is pure, so that damaged trees are tested on the host by the thousand.
+//! The crate is apart from the kernel and touches no machine, so that damaged trees are tested on the host by the
+//! thousand.
 //!
 //! The `fdt` crate reads the tree, after `blob` has checked it. The meaning of some properties depends on other
 //! nodes, and is worked out here: addresses behind buses (`node`), and the controllers of interrupts
 //! (`interrupts`).
 
+#![cfg_attr(not(test), no_std)]
+
 mod blob;
 mod error;
 mod interrupts;
 mod node;
+pub mod regions;
 #[cfg(test)]
 mod tests;
 

@@ -32,7 +32,6 @@ pub fn least_loaded(loads: impl Iterator<Item = (usize, usize)>) -> Option<usize
 mod tests {
     use super::*;
     use std::collections::VecDeque;
-    use std::vec::Vec;
 
     #[test]
     fn the_task_that_has_waited_longest_is_next() {

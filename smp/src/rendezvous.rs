@@ -1,20 +1,26 @@
-//! The protocol of a rendezvous between CPUs, without the machine, so that it can be model checked.
+//! The protocol of a rendezvous, in which one CPU holds all others while it does something that they must not see half
+//! done.
 //!
-//! All of it runs while CPUs are held, and is inlined into functions that refuse probes.
+//! What runs while CPUs are held is inlined into functions that refuse probes.
+
+#[cfg(all(test, loom))]
+mod models;
 
 use core::sync::atomic::Ordering;
 
 use crate::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence, spin_loop};
 
 /// A set of CPUs: a bit for each, by dense number.
-pub(super) type Set = usize;
+pub type Set = usize;
 
 /// An iterator over the dense numbers in a [`Set`], in ascending order.
-pub(super) struct Members(Set);
+pub struct Members(Set);
 
 impl Members {
+    /// Iterates over the members of `set`.
     #[inline(always)]
-    pub(super) fn of(set: Set) -> Self {
+    #[must_use]
+    pub fn of(set: Set) -> Self {
         Self(set)
     }
 }
@@ -31,13 +37,12 @@ impl Iterator for Members {
 }
 
 /// The state of the current round, and of each CPU in it.
-pub(super) struct Round<const CPUS: usize> {
+pub struct Round<const CPUS: usize> {
     /// The number of the round that CPUs are held for; 0 between rounds.
     current: AtomicU64,
     /// The CPUs that are to come to the round. Only the initiator accesses it.
     others: AtomicUsize,
-    /// The states of the CPUs by dense number. Not a [`PerCpu`](crate::per_cpu::PerCpu), because indexing one may
-    /// panic.
+    /// The states of the CPUs by dense number.
     answers: [Answer; CPUS],
 }
 
@@ -55,10 +60,18 @@ struct Answer {
     taken_before: AtomicU64,
 }
 
+#[cfg(not(all(test, loom)))]
+impl<const CPUS: usize> Default for Round<CPUS> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<const CPUS: usize> Round<CPUS> {
     /// Creates the state before the first round.
     #[cfg(not(all(test, loom)))]
-    pub(super) const fn new() -> Self {
+    #[must_use]
+    pub const fn new() -> Self {
         const fn answer() -> Answer {
             Answer {
                 round: AtomicU64::new(0),
@@ -74,7 +87,7 @@ impl<const CPUS: usize> Round<CPUS> {
     /// Begins the round with the number `round` for the CPUs `others`. The number is neither 0 nor used before. The
     /// caller interrupts the CPUs afterwards.
     #[inline(always)]
-    pub(super) fn begin(&self, round: u64, others: Set) {
+    pub fn begin(&self, round: u64, others: Set) {
         self.others.store(others, Ordering::Relaxed);
         for answer in self.answers_of(others) {
             answer.taken_before.store(answer.taken.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -93,7 +106,8 @@ impl<const CPUS: usize> Round<CPUS> {
     /// come, and ends the round. Returns the missing CPUs. The caller then interrupts the CPUs that are
     /// [`asleep`](Self::is_asleep).
     #[inline(always)]
-    pub(super) fn gather(&self, round: u64, is_late: impl Fn() -> bool, action: &mut dyn FnMut()) -> Set {
+    #[must_use]
+    pub fn gather(&self, round: u64, is_late: impl Fn() -> bool, action: &mut dyn FnMut()) -> Set {
         let mut missing = self.others.load(Ordering::Relaxed);
         loop {
             for cpu in Members::of(missing) {
@@ -120,7 +134,8 @@ impl<const CPUS: usize> Round<CPUS> {
 
     /// Returns whether the CPU with the dense number `cpu` may sleep and not have seen the end of the round.
     #[inline(always)]
-    pub(super) fn is_asleep(&self, cpu: usize) -> bool {
+    #[must_use]
+    pub fn is_asleep(&self, cpu: usize) -> bool {
         self.answers.get(cpu).is_some_and(|answer| answer.is_asleep.load(Ordering::Relaxed))
     }
 
@@ -128,7 +143,7 @@ impl<const CPUS: usize> Round<CPUS> {
     /// for the end of the round. Once `may_sleep` returns true, it waits by calls of `sleep`, which returns when there
     /// is an interrupt.
     #[inline(always)]
-    pub(super) fn answer(&self, cpu: usize, pc: usize, may_sleep: impl Fn() -> bool, sleep: impl Fn()) {
+    pub fn answer(&self, cpu: usize, pc: usize, may_sleep: impl Fn() -> bool, sleep: impl Fn()) {
         let Some(answer) = self.answers.get(cpu) else { return };
         answer.taken.fetch_add(1, Ordering::Relaxed);
         let round = self.current.load(Ordering::Relaxed);
@@ -153,7 +168,7 @@ impl<const CPUS: usize> Round<CPUS> {
 
     /// Calls `each` with the pc of every held CPU. Call it only within the action of [`gather`](Self::gather).
     #[inline(always)]
-    pub(super) fn interrupted(&self, each: &mut dyn FnMut(usize)) {
+    pub fn interrupted(&self, each: &mut dyn FnMut(usize)) {
         for answer in self.answers_of(self.others.load(Ordering::Relaxed)) {
             each(answer.pc.load(Ordering::Relaxed));
         }
@@ -161,12 +176,10 @@ impl<const CPUS: usize> Round<CPUS> {
 
     /// Returns whether the CPU with the dense number `cpu` has taken a rendezvous interrupt since the start of the last
     /// round that it was to come to.
-    pub(super) fn has_taken(&self, cpu: usize) -> bool {
+    #[must_use]
+    pub fn has_taken(&self, cpu: usize) -> bool {
         self.answers
             .get(cpu)
             .is_some_and(|answer| answer.taken.load(Ordering::Relaxed) != answer.taken_before.load(Ordering::Relaxed))
     }
 }
-
-#[cfg(all(test, loom))]
-mod models;

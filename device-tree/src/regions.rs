@@ -1,15 +1,14 @@
-//! Sets of physical memory: RAM minus reservations minus what has been taken. Pure, so that it is tested on the host.
+//! Sets of physical memory: RAM minus reservations minus what has been taken.
 
 use core::ops::Range;
 
 use heapless::Vec;
 
-use super::layout::PAGE_SIZE;
-
-/// The most ranges in a set. The reservations of a [`Machine`](crate::device_tree::Machine) cut its RAM into fewer
+/// The most ranges in a set. The reservations of a [`Machine`](crate::Machine) cut its RAM into fewer
 /// pieces. Beyond the limit, memory stays unused.
 const CAPACITY: usize = 128;
-const PAGE: u64 = PAGE_SIZE as u64;
+/// Bytes in a page, the unit of a set.
+pub const PAGE: u64 = 4096;
 
 /// Ranges of physical addresses that are whole pages and do not overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

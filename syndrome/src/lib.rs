@@ -1,8 +1,18 @@
-//! ESR_EL1 in words, so that readers of a report need not know the encodings.
+//! The registers of an exception in words, so that readers of a report need not know the encodings: ESR_EL1
+//! ([`Syndrome`]), SPSR_EL1 ([`ProcessorState`]), and the cause as one sentence ([`Cause`]).
 //!
-//! Pure, so that it is tested on the host. Names and encodings: Arm ARM, D24.2.40 (ESR_EL1).
+//! The crate is apart from the kernel, so that it is tested on the host. Names and encodings of ESR_EL1: Arm ARM,
+//! D24.2.40.
+
+#![cfg_attr(not(test), no_std)]
+
+mod cause;
+mod pstate;
 
 use core::fmt;
+
+pub use cause::Cause;
+pub use pstate::ProcessorState;
 
 /// An exception syndrome: the value of ESR_EL1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The resources of the HTTP server.
 
-use crate::workload::disk::word;
+use kprobes_random::words::word;
 
 /// The size of the megabyte in bytes.
 pub(super) const MEGABYTE: usize = 1 << 20;

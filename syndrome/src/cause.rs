@@ -1,8 +1,8 @@
-//! The cause of an exception as one sentence, with which the machine stops. Pure, so that it is tested on the host.
+//! The cause of an exception as one sentence, with which the machine stops.
 
 use core::fmt;
 
-use super::syndrome::{Abort, Access, FaultKind, Syndrome};
+use super::{Abort, Access, FaultKind, Syndrome};
 
 /// The end, exclusive, of the addresses that a report takes for a null pointer plus an offset.
 const NULL_POINTERS: u64 = 4096;
