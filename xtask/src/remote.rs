@@ -31,6 +31,8 @@ pub const TURN: Duration = Duration::from_millis(50);
 /// The byte that ^C sends, and the console's reply when it ends a command.
 const INTERRUPT_KEY: u8 = 3;
 const INTERRUPT_REPLY: &str = "^C";
+/// A line that the console echoes, and that does nothing: a comment.
+const NOTHING: &str = "#";
 
 /// Ends the command that runs on a machine, if the machine goes on without this process: types ^C, again and again,
 /// until `is_over` returns true, which listens until the given time. A command that has only begun may not notice the
@@ -92,6 +94,8 @@ pub struct Remote {
     is_busy: bool,
     /// When ^C was passed on to the line's command, until the console replies to it.
     interrupted: Option<Instant>,
+    /// Whether ^C was typed since the last line. If it came after the end of its command, the console prompts again.
+    is_unsettled: bool,
 }
 
 impl Remote {
@@ -113,6 +117,7 @@ impl Remote {
             frames: Vec::new(),
             is_busy: true,
             interrupted: None,
+            is_unsettled: false,
         };
         while !remote.hear(Duration::MAX)?.contains(&Heard::Prompt) {}
         Ok(remote)
@@ -120,9 +125,10 @@ impl Remote {
 
     /// Types a line, and skips its echo in the output.
     pub fn type_line(&mut self, line: &str) -> Result<(), Stopped> {
-        self.is_busy = true;
-        self.type_keys(format!("{line}\n").into_bytes());
-        self.last_sign = Instant::now();
+        if mem::take(&mut self.is_unsettled) {
+            self.settle()?;
+        }
+        self.send(line);
         // The console echoes the line.
         loop {
             let mut heard = self.hear(Duration::MAX)?;
@@ -133,8 +139,31 @@ impl Remote {
         }
     }
 
+    /// Waits until the console has replied to everything that was typed.
+    fn settle(&mut self) -> Result<(), Stopped> {
+        self.send(NOTHING);
+        let echo = format!("{PROMPT}{NOTHING}");
+        let mut is_echoed = false;
+        loop {
+            for heard in self.hear(Duration::MAX)? {
+                match heard {
+                    Heard::Line(line) => is_echoed |= line == echo,
+                    Heard::Prompt if is_echoed => return Ok(()),
+                    Heard::Prompt | Heard::Marked(..) => {}
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, line: &str) {
+        self.is_busy = true;
+        self.type_keys(format!("{line}\n").into_bytes());
+        self.last_sign = Instant::now();
+    }
+
     /// Types ^C.
-    pub fn interrupt(&self) {
+    pub fn interrupt(&mut self) {
+        self.is_unsettled = true;
         self.type_keys(vec![INTERRUPT_KEY]);
     }
 
@@ -286,9 +315,63 @@ impl Drop for Remote {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{sync::Mutex, time::Duration};
 
-    use super::pulse_period;
+    use anyhow::Result;
+
+    use super::{Heard, INTERRUPT_KEY, PROMPT, Remote, pulse_period};
+    use crate::machine::{Output, Start, Uart};
+
+    /// A console on which the line `endless` runs until ^C, and any other line replies with itself.
+    struct Fake;
+
+    struct FakeUart {
+        output: Box<dyn Fn(Output) + Send>,
+        line: Mutex<Vec<u8>>,
+    }
+
+    impl Start for Fake {
+        fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
+            output(Output::Bytes(PROMPT.into()));
+            Ok(Box::new(FakeUart { output, line: Mutex::default() }))
+        }
+    }
+
+    impl Uart for FakeUart {
+        fn type_keys(&self, keys: Vec<u8>) {
+            let mut typed = self.line.lock().unwrap();
+            for key in keys {
+                let line = String::from_utf8_lossy(&typed).into_owned();
+                let reply = match key {
+                    INTERRUPT_KEY => format!("^C\n{PROMPT}"),
+                    b'\n' if line == "endless" => "endless\n".into(),
+                    b'\n' if line == "#" => format!("#\n{PROMPT}"),
+                    b'\n' => format!("{line}\n{line}\n{PROMPT}"),
+                    _ => {
+                        typed.push(key);
+                        continue;
+                    }
+                };
+                typed.clear();
+                (self.output)(Output::Bytes(reply.into()));
+            }
+        }
+
+        fn end(self: Box<Self>) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_key_that_comes_after_the_end_of_its_command_takes_nothing_from_the_next() {
+        let mut remote = Remote::start(&Fake, 10).unwrap();
+        remote.type_line("endless").unwrap();
+        remote.interrupt();
+        remote.interrupt();
+        while !remote.hear(Duration::MAX).unwrap().contains(&Heard::Prompt) {}
+        assert_eq!(remote.ask("list").unwrap(), ["list"]);
+        assert_eq!(remote.ask("again").unwrap(), ["again"]);
+    }
 
     #[test]
     fn a_silent_machine_is_asked_before_it_counts_as_stopped() {

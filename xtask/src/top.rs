@@ -374,13 +374,13 @@ impl Top {
     }
 
     /// Ends the program, if one runs, and then starts this one.
-    fn restart(&mut self, remote: &Remote, program: String) {
+    fn restart(&mut self, remote: &mut Remote, program: String) {
         self.next = Some(program);
         self.model = Model::new(self.plan.interval);
         self.interrupt(remote);
     }
 
-    fn interrupt(&mut self, remote: &Remote) {
+    fn interrupt(&mut self, remote: &mut Remote) {
         if self.phase != Phase::Idle {
             remote.interrupt();
             self.phase = Phase::Ending(Instant::now());
