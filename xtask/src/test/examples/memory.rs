@@ -171,8 +171,12 @@ impl Figures {
             let number = line.and_then(|rest| rest.split(' ').next()?.parse().ok());
             number.ok_or_else(|| format!("it prints\n{printed}"))
         };
-        let taken = number(all, "all ")? - number(all, "before ")? - number(all, "list ")?;
-        Ok(Self { first: number(first, "one ")? - number(first, "before ")?, each: taken / number(all, "count ")? })
+        let less =
+            |number: u64, part: u64| number.checked_sub(part).ok_or_else(|| format!("{first}\n{all}\nis no sum"));
+        let taken = less(less(number(all, "all ")?, number(all, "before ")?)?, number(all, "list ")?)?;
+        let of_first = less(number(first, "one ")?, number(first, "before ")?)?;
+        let each = taken.checked_div(number(all, "count ")?).ok_or("there is no probe")?;
+        Ok(Self { first: of_first, each })
     }
 
     fn row(self, cpus: u32) -> String {
@@ -205,6 +209,8 @@ mod tests {
         let all = "before 100\nall 20200\nlist 100\ncount 10\nthe sum is 10\n";
         assert_eq!(Figures::of("before 100\none 5220\n", all), Ok(Figures { first: 5120, each: 2000 }));
         assert!(Figures::of("before 100\none 5220\n", "before 100\n").is_err());
+        assert!(Figures::of("before 100\none 50\n", all).is_err());
+        assert!(Figures::of("before 100\none 5220\n", &all.replace("count 10", "count 0")).is_err());
     }
 
     #[test]
