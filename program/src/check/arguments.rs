@@ -3,7 +3,6 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use aarch64_kprobes::event::Event;
 use kprobes_vm::code::{FRAME_WORDS, Type, Word};
 
 use super::clause::Clause;
@@ -11,7 +10,7 @@ use super::value::Value;
 use crate::checked::{Action, PrintKind};
 use crate::error::{Error, Listed, Problem, Span};
 use crate::report::{Conversion, Piece, Shown};
-use crate::syntax::{Expression, ExpressionForm, Probe, matches};
+use crate::syntax::{Expression, ExpressionForm};
 
 impl Clause<'_, '_> {
     /// Compiles `print(args)`, which prints a record. An argument that cannot be shown, or for which the frame has no
@@ -60,15 +59,12 @@ impl Clause<'_, '_> {
     /// each argument is looked up.
     fn argument_names(&self, span: Span) -> Result<Vec<&'static str>, Error> {
         self.allow(self.allowed.arguments, Problem::ArgumentAway, span)?;
-        let types = self.types(span)?;
-        let first = self.probes.iter().find_map(|probe| match &probe.node {
-            Probe::Entry { glob } => Some((glob, probe.span)),
-            _ => None,
-        });
-        let (glob, at) = first.ok_or(span.error(Problem::NoSignature))?;
-        let functions = self.checker.symbols.functions(glob).map_err(|problem| span.error(problem))?;
-        let address = functions.first().ok_or(at.error(Problem::NoMatch))?.start;
-        let function = types.function(address).ok_or(span.error(Problem::NoSignature))?;
+        let mut first = None;
+        self.each_function(span, |function, _| {
+            first.get_or_insert(function);
+            Ok(())
+        })?;
+        let function = first.ok_or(span.error(Problem::NoSignature))?;
         let names = function.arguments().map(|argument| argument.name).filter(|name| !name.is_empty());
         let names = fallible::collect(names)?;
         if names.is_empty() { Err(span.error(Problem::NoArgument { names: Listed::Names(&[]) })) } else { Ok(names) }
@@ -76,15 +72,8 @@ impl Clause<'_, '_> {
 
     /// Returns the names of the fields of the first event of the probes.
     fn field_names(&self, span: Span) -> Result<Vec<&'static str>, Error> {
-        let mut first: Option<&'static Event> = None;
-        for probe in &self.probes {
-            let Probe::Tracepoint { group, event } = &probe.node else { continue };
-            self.checker.symbols.each_event(&mut |known: &'static Event| {
-                if first.is_none() && matches(group, known.group()) && matches(event, known.name()) {
-                    first = Some(known);
-                }
-            });
-        }
+        let mut first = None;
+        self.each_event(&mut |known| _ = first.get_or_insert(known));
         let event = first.ok_or(span.error(Problem::NoEvent))?;
         Ok(fallible::collect(event.fields().iter().map(|field| field.name))?)
     }

@@ -64,26 +64,32 @@ impl Clause<'_, '_> {
     fn described(&self, name: &str, span: Span) -> Result<&'static Field, Error> {
         let mut found: Option<&'static Field> = None;
         let mut problem = None;
-        for probe in &self.probes {
-            let Probe::Tracepoint { group, event } = &probe.node else { continue };
-            self.checker.symbols.each_event(&mut |known: &'static Event| {
-                if !(matches(group, known.group()) && matches(event, known.name())) {
-                    return;
-                }
-                let field = known.fields().iter().find(|field| field.name == name);
-                let place = |field: &Field| (field.kind, field.offset, field.size);
-                match (field, found) {
-                    (None, _) => problem = Some(Problem::NoEventField { names: Listed::Event(Described(known)) }),
-                    (Some(field), Some(other)) if place(field) != place(other) => problem = Some(Problem::Differs),
-                    _ => found = field,
-                }
-            });
-        }
+        self.each_event(&mut |known| {
+            let field = known.fields().iter().find(|field| field.name == name);
+            let place = |field: &Field| (field.kind, field.offset, field.size);
+            match (field, found) {
+                (None, _) => problem = Some(Problem::NoEventField { names: Listed::Event(Described(known)) }),
+                (Some(field), Some(other)) if place(field) != place(other) => problem = Some(Problem::Differs),
+                _ => found = field,
+            }
+        });
         match (problem, found) {
             (Some(problem), _) => Err(span.error(problem)),
             (None, Some(field)) => Ok(field),
             // The probe itself is refused when its places are looked up.
             (None, None) => Err(span.error(Problem::NoEvent)),
+        }
+    }
+
+    /// Calls `each` with every event of the probes.
+    pub fn each_event(&self, each: &mut dyn FnMut(&'static Event)) {
+        for probe in &self.probes {
+            let Probe::Tracepoint { group, event } = &probe.node else { continue };
+            self.checker.symbols.each_event(&mut |known: &'static Event| {
+                if matches(group, known.group()) && matches(event, known.name()) {
+                    each(known);
+                }
+            });
         }
     }
 }

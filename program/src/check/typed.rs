@@ -59,8 +59,27 @@ impl Clause<'_, '_> {
         find: impl Fn(&kprobes_types::Function<'static>, u64) -> Result<Argument<'static>, Problem>,
         span: Span,
     ) -> Result<Argument<'static>, Error> {
-        let types = self.types(span)?;
         let mut found: Option<Argument<'static>> = None;
+        self.each_function(span, |function, address| {
+            let one = find(&function, address)?;
+            match found {
+                Some(other) if (other.of, other.place) != (one.of, one.place) => Err(Problem::Differs),
+                _ => {
+                    found = Some(one);
+                    Ok(())
+                }
+            }
+        })?;
+        found.ok_or(span.error(Problem::NoSignature))
+    }
+
+    /// Calls `each` with every function of the probes and its address, until there is an error.
+    pub fn each_function(
+        &self,
+        span: Span,
+        mut each: impl FnMut(kprobes_types::Function<'static>, u64) -> Result<(), Problem>,
+    ) -> Result<(), Error> {
+        let types = self.types(span)?;
         for probe in &self.probes {
             let (Probe::Entry { glob } | Probe::Return { glob } | Probe::Exit { glob }) = &probe.node else { continue };
             let functions = self.checker.symbols.functions(glob).map_err(|problem| span.error(problem))?;
@@ -68,18 +87,11 @@ impl Clause<'_, '_> {
                 return Err(probe.span.error(Problem::NoMatch));
             }
             for function in functions {
-                let (address, function) = (function.start, types.function(function.start));
-                let function = function.ok_or(span.error(Problem::NoSignature))?;
-                let one = find(&function, address).map_err(|problem| span.error(problem))?;
-                match found {
-                    Some(other) if (other.of, other.place) != (one.of, one.place) => {
-                        return Err(span.error(Problem::Differs));
-                    }
-                    _ => found = Some(one),
-                }
+                let described = types.function(function.start).ok_or(span.error(Problem::NoSignature))?;
+                each(described, function.start).map_err(|problem| span.error(problem))?;
             }
         }
-        found.ok_or(span.error(Problem::NoSignature))
+        Ok(())
     }
 
     /// Returns an argument by its name.
