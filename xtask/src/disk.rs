@@ -55,6 +55,6 @@ mod tests {
         let contents = contents();
         let words: HashSet<_> = contents.chunks(8).collect();
         assert_eq!((contents.len(), words.len()), (SIZE, SIZE / 8));
-        assert_eq!(contents[..8], MULTIPLIER.to_le_bytes());
+        assert_eq!(contents[..8], 0x9e37_79b9_7f4a_7c15_u64.to_le_bytes());
     }
 }
