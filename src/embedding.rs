@@ -27,8 +27,8 @@ pub enum EmbeddingError {
         /// The region in which nothing is probed: [`probe::blacklist`](crate::probe::blacklist).
         region: Range<usize>,
     },
-    /// A function that implements a trait, and runs while a probe is handled, lies outside the region in which nothing is
-    /// probed, though other functions that do so lie in it: its name is not mangled as `kprobes.x` expects.
+    /// A function that implements a trait, and runs while a probe is handled, lies outside the region in which nothing
+    /// is probed, though other functions that do so lie in it: its name is not mangled as `kprobes.x` expects.
     Mangling {
         /// The address of the function.
         function: usize,
@@ -43,7 +43,8 @@ pub enum EmbeddingError {
         /// The region in which nothing is probed: [`probe::blacklist`](crate::probe::blacklist).
         region: Range<usize>,
     },
-    /// A static event happens in the region in which nothing is probed, where it would be told of a hit while one is handled.
+    /// A static event happens in the region in which nothing is probed, where it would be told of a hit while one is
+    /// handled.
     EventInHitPath {
         /// Where it happens.
         site: usize,
@@ -265,8 +266,8 @@ pub(crate) fn check_executable(memory: usize) -> Result<(), EmbeddingError> {
     check_reach(memory, &crate::platform::text())?;
     target::check_alias_of(memory)?;
     crate::text::write(&[crate::text::Words { address: memory, words: [BTI_C, RET] }]);
-    // SAFETY: the alias through which `write` has stored both instructions was found to be of this memory, and the caller
-    // holds the lock of the registry.
+    // SAFETY: the alias through which `write` has stored both instructions was found to be of this memory, and the
+    // caller holds the lock of the registry.
     match unsafe { crate::exception::nofault::call(memory) } {
         0 => Ok(()),
         syndrome => Err(EmbeddingError::NotExecutable { address: memory, syndrome }),
@@ -291,8 +292,8 @@ fn check_reach(memory: usize, text: &Range<usize>) -> Result<(), EmbeddingError>
     Err(EmbeddingError::ExecutableOutOfReach { address: memory, text: text.clone() })
 }
 
-/// Checks that every static event happens in the text, which the engine can patch, outside the region in which nothing is
-/// probed, and within reach of the block that tells of it. `sites` are the addresses of sites and of their blocks.
+/// Checks that every static event happens in the text, which the engine can patch, outside the region in which nothing
+/// is probed, and within reach of the block that tells of it. `sites` are the addresses of sites and of their blocks.
 #[cfg(any(test, target_os = "none"))]
 fn check_sites(
     mut sites: impl Iterator<Item = (usize, usize)>,

@@ -82,8 +82,8 @@ pub unsafe trait Platform {
     /// Returns the virtual addresses of the function that contains the virtual address `address`; `None` if no known
     /// function does. The instruction is then refused, unless its probe comes with the bounds of the function
     /// ([`KprobeBuilder::within`](crate::probe::KprobeBuilder::within) and
-    /// [`KretprobeBuilder::within`](crate::probe::KretprobeBuilder::within)). It is also refused if the addresses do not
-    /// begin and end at multiples of 4, within [`text`](Self::text).
+    /// [`KretprobeBuilder::within`](crate::probe::KretprobeBuilder::within)). It is also refused if the addresses do
+    /// not begin and end at multiples of 4, within [`text`](Self::text).
     fn function(address: usize) -> Option<Range<usize>>;
 
     /// Returns whether there is data at any of these virtual addresses, which are those of a function or of one word

@@ -12,7 +12,8 @@ core::arch::global_asm!(include_str!("targets.S"));
 #[derive(Clone, Copy)]
 pub struct Target {
     function: usize,
-    /// The offset of the probed instruction from the first, in bytes. It wraps around for an instruction that precedes it.
+    /// The offset of the probed instruction from the first, in bytes. It wraps around for an instruction that precedes
+    /// it.
     offset: usize,
     /// The number of functions like this one, including itself.
     pub copies: usize,
@@ -157,8 +158,8 @@ pub fn everything() -> Vec<usize> {
 
 /// Calls the function of `target` `calls` times.
 pub fn round(target: Target, calls: usize) {
-    // SAFETY: every target takes a word. It is a function of `targets.S`, which accesses no memory, or one that emits an
-    // event.
+    // SAFETY: every target takes a word. It is a function of `targets.S`, which accesses no memory, or one that emits
+    // an event.
     unsafe { bench_round(target.function, 1, calls) };
 }
 

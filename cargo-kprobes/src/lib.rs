@@ -66,7 +66,8 @@ pub fn fill_in(elf: &Path, out: &Path, tables: Tables) -> Result<Filled, Error> 
 ///
 /// # Errors
 ///
-/// A file cannot be read; or the code that runs at hits is not closed, with each violation and the path that leads there.
+/// A file cannot be read; or the code that runs at hits is not closed, with each violation and the path that leads
+/// there.
 pub fn audit<'a>(elf: &Path, declarations: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
     let audit = Audit::of(elf, &declared(declarations)?).map_err(Error)?;
     if audit.is_closed() { Ok(()) } else { Err(Error(anyhow::anyhow!("{}", audit.violations()))) }

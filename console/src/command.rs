@@ -85,8 +85,8 @@ impl Command {
         Self { example, ..self }
     }
 
-    /// Adds the values that the tab key completes, for a first argument that is no name of the console's: see the module
-    /// `completion`.
+    /// Adds the values that the tab key completes, for a first argument that is no name of the console's: see the
+    /// module `completion`.
     #[must_use]
     pub const fn values(self, values: &'static [&'static str]) -> Self {
         Self { values, ..self }

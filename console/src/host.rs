@@ -152,8 +152,8 @@ pub unsafe trait SamplingClock: Sync {
 /// [`masked`](Self::masked) must behave as documented, and every CPU that hits a probe must have a number below
 /// [`cpus`](Self::cpus). The code that records and counts hits relies on both.
 pub unsafe trait Host: Sync {
-    /// Returns the tables that `cargo kprobes image` made: the names of functions, inlined copies, and types. Bytes after
-    /// the tables are ignored. Without tables, nothing can be probed by its name.
+    /// Returns the tables that `cargo kprobes image` made: the names of functions, inlined copies, and types. Bytes
+    /// after the tables are ignored. Without tables, nothing can be probed by its name.
     ///
     /// The tables hold the addresses that the image was linked at. By default, returns the region that
     /// `kprobes-tables.x` reserves, which is empty until that command fills it in.

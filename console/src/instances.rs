@@ -204,8 +204,8 @@ fn exchange(session: &mut Session, number: usize) {
 ///
 /// # Errors
 ///
-/// A definition is refused in an instance, or there is no memory for it there. It is tried again when definitions change
-/// the next time.
+/// A definition is refused in an instance, or there is no memory for it there. It is tried again when definitions
+/// change the next time.
 pub(crate) fn follow(session: &mut Session) -> Result<(), Errno> {
     let Session { events: main, instances, .. } = session;
     let mut outcome = Ok(());

@@ -31,10 +31,10 @@
 //! rows are assumed to have `USUAL_COLUMNS`. A line with more rows than the terminal is redrawn incorrectly.
 //!
 //! The same question tells apart a tab key and a tab in a text that is pasted or that a program sends. There, other
-//! input arrives before an answer, and the tab is a space. A tab at the start of a line or after a blank is a space, too,
-//! if nothing can be completed there. A peer that sends lines without tabs is never asked. It ends each line with a line
-//! feed, which never goes on in a next row, also after a carriage return: only a carriage return alone is the enter key.
-//! Each row of a line is edited, and recalled, by itself.
+//! input arrives before an answer, and the tab is a space. A tab at the start of a line or after a blank is a space,
+//! too, if nothing can be completed there. A peer that sends lines without tabs is never asked. It ends each line with
+//! a line feed, which never goes on in a next row, also after a carriage return: only a carriage return alone is the
+//! enter key. Each row of a line is edited, and recalled, by itself.
 
 mod candidates;
 mod keys;
@@ -598,7 +598,8 @@ impl LineEditor {
         }
     }
 
-    /// Handles a key in a search. Returns `false` if the key ends the search, and then has its effect on the line found.
+    /// Handles a key in a search. Returns `false` if the key ends the search, and then has its effect on the line
+    /// found.
     fn search_for(&mut self, key: Key, out: &mut dyn Write) -> Result<bool, fmt::Error> {
         let Some(Search { wanted, cursor, .. }) = &self.search else { return Ok(false) };
         // The text, and the index of the line before which it is searched.

@@ -28,8 +28,8 @@ struct Twin<'a> {
 }
 
 impl<'a> Paths<'a> {
-    /// Computes the plain paths of `functions`, and the numbers of these, which `by_name` lists by name and, for one name,
-    /// by address. Returns `None` if they take more than `most` bytes, or if there is no memory for them.
+    /// Computes the plain paths of `functions`, and the numbers of these, which `by_name` lists by name and, for one
+    /// name, by address. Returns `None` if they take more than `most` bytes, or if there is no memory for them.
     pub fn new<I>(functions: impl Fn() -> I, by_name: impl Iterator<Item = Symbol<'a>>, most: usize) -> Option<Self>
     where
         I: Iterator<Item = Symbol<'a>>,
@@ -62,8 +62,8 @@ impl<'a> Paths<'a> {
     }
 }
 
-/// Returns the functions that share their paths. Returns `None` if there are more than `most`, or if there is no memory for
-/// a list of them. A symbol without a size names no function.
+/// Returns the functions that share their paths. Returns `None` if there are more than `most`, or if there is no memory
+/// for a list of them. A symbol without a size names no function.
 fn twins<'a>(by_name: impl Iterator<Item = Symbol<'a>>, most: usize) -> Option<Vec<Twin<'a>>> {
     let mut twins: Vec<Twin<'a>> = Vec::new();
     let mut add = |function, number| {

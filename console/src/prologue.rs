@@ -79,8 +79,8 @@ pub(crate) fn ends_straight_line(word: u32) -> bool {
 pub(crate) const BREAKPOINT: u32 = 0xd420_0080;
 
 /// Returns whether the instruction `word`, at the virtual address `at` in `function`, may end the time in which x30
-/// alone holds the return address: it makes a frame record, or calls. The breakpoint or the branch of a probe, and every
-/// branch out of the function, may stand for such an instruction.
+/// alone holds the return address: it makes a frame record, or calls. The breakpoint or the branch of a probe, and
+/// every branch out of the function, may stand for such an instruction.
 #[inline(always)]
 pub(crate) fn ends_link(word: u32, at: u64, function: core::ops::Range<u64>) -> bool {
     let leaves = match branch_offset(word) {

@@ -3,9 +3,10 @@
 //!
 //! Words are separated by white space. `'…'` takes all characters literally. In `"…"`, `\` quotes `"` and `\`. Outside
 //! of quotes, `\` quotes any character. `> FILE` or `>> FILE` may stand anywhere outside of quotes, but not directly
-//! after an unquoted number, where a shell redirects the file descriptor of that number. `$?`, where the caller supplies it, tells whether the previous line was refused. There are no other variables and no patterns:
-//! `$retval` and `*` are ordinary characters. Characters that connect commands in a shell are refused: `|`, `&`, `;`
-//! and `<`. So are those that begin a substitution, `` ` ``, `$(` and `${`, and a `\` at the end of the line.
+//! after an unquoted number, where a shell redirects the file descriptor of that number. `$?`, where the caller
+//! supplies it, tells whether the previous line was refused. There are no other variables and no patterns: `$retval`
+//! and `*` are ordinary characters. Characters that connect commands in a shell are refused: `|`, `&`, `;` and `<`. So
+//! are those that begin a substitution, `` ` ``, `$(` and `${`, and a `\` at the end of the line.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -115,7 +116,8 @@ impl Line {
     }
 }
 
-/// Parses the word at the start of `text`. Returns it without its quotes, and the number of bytes that it takes with them.
+/// Parses the word at the start of `text`. Returns it without its quotes, and the number of bytes that it takes with
+/// them.
 ///
 /// # Errors
 ///

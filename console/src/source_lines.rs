@@ -25,7 +25,8 @@ pub(crate) fn places(path: &str, line: u32) -> Result<impl Iterator<Item = u64> 
 }
 
 /// Returns the instructions of `function` that begin a line, as virtual addresses, and the line: the first that
-/// instructions begin, from line `wanted` on. Lines are counted from the declaration of the function. Line 0 is the entry.
+/// instructions begin, from line `wanted` on. Lines are counted from the declaration of the function. Line 0 is the
+/// entry.
 ///
 /// # Errors
 ///

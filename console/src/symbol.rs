@@ -146,8 +146,8 @@ pub fn functions(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     matching(Glob::new(glob), wanted)
 }
 
-/// Returns the functions that `glob` means as [`functions`] does, but brackets in it also hold classes of characters: see
-/// [`Glob::with_classes`].
+/// Returns the functions that `glob` means as [`functions`] does, but brackets in it also hold classes of characters:
+/// see [`Glob::with_classes`].
 pub fn functions_by_classes(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     let (glob, wanted) = numbered(glob);
     matching(Glob::with_classes(glob), wanted)

@@ -1,8 +1,8 @@
 //! The tracer that is set and its settings: which functions it has probes on, and the profile of functions.
 //!
-//! A change of the settings makes new probes, which are armed after the old ones were disarmed. If there is no memory for
-//! them, the old probes and settings stay. As in Linux, a write to a file takes effect at its end: a file that is emptied
-//! first and then written changes the probes once.
+//! A change of the settings makes new probes, which are armed after the old ones were disarmed. If there is no memory
+//! for them, the old probes and settings stay. As in Linux, a write to a file takes effect at its end: a file that is
+//! emptied first and then written changes the probes once.
 
 use alloc::vec::Vec;
 use core::{mem, ptr};
@@ -368,8 +368,8 @@ pub(crate) fn refuse(error: FollowError) -> Errno {
 ///
 /// # Errors
 ///
-/// There is no memory. If there is none to make the probes, nothing has changed. If there is none to arm them, the tracer is
-/// `nop` and the trace is empty.
+/// There is no memory. If there is none to make the probes, nothing has changed. If there is none to arm them, the
+/// tracer is `nop` and the trace is empty.
 pub(crate) fn set(session: &mut Session, tracer: Tracer) -> Result<(), OutOfMemory> {
     if session.events.options().tracer == tracer {
         return Ok(());
@@ -426,8 +426,8 @@ pub(crate) fn restrict_calls(
 ///
 /// # Errors
 ///
-/// There is no memory. The probes stay, and the settings are what they were when these were made. If there is no memory to
-/// arm the probes again, the tracer is `nop`.
+/// There is no memory. The probes stay, and the settings are what they were when these were made. If there is no memory
+/// to arm the probes again, the tracer is `nop`.
 pub(crate) fn settle(session: &mut Session) -> Result<(), Errno> {
     let Some(before) = session.tracing.before.take() else { return Ok(()) };
     let tracer = session.events.options().tracer;
@@ -561,7 +561,8 @@ impl Stacks {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Functions::change`], or that there is no memory for other probes. Nothing has changed then.
+    /// Returns the errors of [`Functions::change`], or that there is no memory for other probes. Nothing has changed
+    /// then.
     pub(crate) fn change_filter(
         &mut self,
         change: impl FnOnce(&mut Functions) -> Result<(), Errno>,

@@ -132,8 +132,8 @@ pub fn without_quotes(line: &str) -> Result<String, OutOfMemory> {
     }
 }
 
-/// Splits `text` into the text in quotes at its start and what follows these quotes. Returns `None` if it does not begin
-/// with a quote, or if that is not closed.
+/// Splits `text` into the text in quotes at its start and what follows these quotes. Returns `None` if it does not
+/// begin with a quote, or if that is not closed.
 pub(crate) fn quoted(text: &str) -> Option<(&str, &str)> {
     if let Some(inner) = text.strip_prefix('\'') {
         return inner.split_once('\'');
@@ -142,8 +142,8 @@ pub(crate) fn quoted(text: &str) -> Option<(&str, &str)> {
     Some((text.get(1..length - 1)?, text.get(length..)?))
 }
 
-/// Returns whether `text` ends in quotes or, if it is a program, in brackets or a comment. An apostrophe in a word, as in
-/// `<&'a T>::f`, is no quote.
+/// Returns whether `text` ends in quotes or, if it is a program, in brackets or a comment. An apostrophe in a word, as
+/// in `<&'a T>::f`, is no quote.
 pub(crate) fn is_unfinished(text: &str, is_program: bool) -> bool {
     let (mut rest, mut depth, mut begins_word) = (text, 0_usize, true);
     while let Some(c) = rest.chars().next() {

@@ -105,8 +105,8 @@ impl Domains {
                 _ => None,
             }
         } else if parent == self.local {
-            // Number and flags (Linux, bindings of brcm,bcm2836-l1-intc). Only the timers and the performance monitors belong
-            // to devices.
+            // Number and flags (Linux, bindings of brcm,bcm2836-l1-intc). Only the timers and the performance monitors
+            // belong to devices.
             let [number, _flags] = node.interrupt(index)?;
             (number < 4 || number == 9).then_some(Interrupt { number: 16 + number, edge: false })
         } else if parent == self.peripherals {

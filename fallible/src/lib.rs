@@ -119,8 +119,9 @@ pub fn boxed<T>(value: T) -> Result<Box<T>, OutOfMemory> {
     }
 }
 
-/// Makes room in `list` for `additional` elements, and for at least a quarter of those that it has. So a list that grows
-/// by one element after the other takes constant time for each, as with [`Vec::try_reserve`], and never twice its memory.
+/// Makes room in `list` for `additional` elements, and for at least a quarter of those that it has. So a list that
+/// grows by one element after the other takes constant time for each, as with [`Vec::try_reserve`], and never twice its
+/// memory.
 ///
 /// # Errors
 ///

@@ -107,8 +107,8 @@ impl Uart {
     }
 }
 
-/// Leaves the UART alone for a moment, which is shorter than the FIFO takes to fill at any speed. An emulator refills the
-/// FIFO after each read, and without the pause it would hold one byte at a time.
+/// Leaves the UART alone for a moment, which is shorter than the FIFO takes to fill at any speed. An emulator refills
+/// the FIFO after each read, and without the pause it would hold one byte at a time.
 fn pause() {
     const IN_A_SECOND: u64 = 50_000;
     let until = CNTPCT_EL0.get() + CNTFRQ_EL0.get() / IN_A_SECOND;

@@ -1,7 +1,7 @@
 //! The settings at the top of a program: `config = { max_map_keys = 100; print_maps_on_exit = false }`.
 //!
-//! The names are those of bpftrace, also as its environment variables have them. Settings about user space and about BPF
-//! have no meaning here: they are taken, so that a program runs unchanged.
+//! The names are those of bpftrace, also as its environment variables have them. Settings about user space and about
+//! BPF have no meaning here: they are taken, so that a program runs unchanged.
 
 use kprobes_vm::store::KEYS_MAX;
 

@@ -55,8 +55,8 @@ impl Random {
         all[self.below(all.len())]
     }
 
-    /// Returns a number with which arithmetic, comparisons and conversions often go wrong, or any number: a small one or
-    /// its negative, one next to a power of two, one whose one half is zero, or 16 bits with a sign.
+    /// Returns a number with which arithmetic, comparisons and conversions often go wrong, or any number: a small one
+    /// or its negative, one next to a power of two, one whose one half is zero, or 16 bits with a sign.
     pub fn value(&mut self) -> u64 {
         let bits = self.next();
         match self.below(10) {

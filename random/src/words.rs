@@ -1,4 +1,5 @@
-//! Contents of which every word is known: those of the disk of the emulated machines, and of what the HTTP server sends.
+//! Contents of which every word is known: those of the disk of the emulated machines, and of what the HTTP server
+//! sends.
 
 /// The word with the index 0. The 64-bit word with the index n is n + 1 times this odd number, modulo 2^64, so no two
 /// words are alike.

@@ -1,27 +1,27 @@
-//! A clock that samples all CPUs: at exact times, or after numbers of events that it counts, each CPU is interrupted, and a
-//! handler gets the registers of the code that it was running.
+//! A clock that samples all CPUs: at exact times, or after numbers of events that it counts, each CPU is interrupted,
+//! and a handler gets the registers of the code that it was running.
 //!
 //! Samples come by [fast interrupts](crate::interrupt::fast) where the CPU takes them, so also in code that has
 //! interrupts masked. Where secure state keeps fast interrupts for itself, the same interrupts come by IRQ
 //! ([`Delivery::Ordinary`]): a sample that is due while interrupts are masked comes at the end of that code.
 //!
-//! No sample comes while an exception is handled or a probe is hit. So the handler may hit probes, and may run code that
-//! only runs with all interrupts masked.
+//! No sample comes while an exception is handled or a probe is hit. So the handler may hit probes, and may run code
+//! that only runs with all interrupts masked.
 //!
-//! There is one timer for each CPU, and one [`Sampler`] at a time. A sampler has any number of [periods](Period). The timer
-//! is set for the next deadline among them. Deadlines are multiples of the period since the start, so they do not drift,
-//! and they are the same on all CPUs. A deadline that was not met before the next one of its period is missed: the handler
-//! gets their number with the next sample, and [`Sampler::stop`] returns the number of those that no sample followed.
-//! After a sample by the timer, the CPU has at least as much time for other work as the sample took.
+//! There is one timer for each CPU, and one [`Sampler`] at a time. A sampler has any number of [periods](Period). The
+//! timer is set for the next deadline among them. Deadlines are multiples of the period since the start, so they do not
+//! drift, and they are the same on all CPUs. A deadline that was not met before the next one of its period is missed:
+//! the handler gets their number with the next sample, and [`Sampler::stop`] returns the number of those that no sample
+//! followed. After a sample by the timer, the CPU has at least as much time for other work as the sample took.
 //!
-//! Each period of events has an [event counter](counters) of its own on each CPU. Events of the handler do not count. If a
-//! sample begins before the CPU had that time, the counters interrupt only after the time that follows it. They count
-//! meanwhile, so the samples that were due are known to be missed.
+//! Each period of events has an [event counter](counters) of its own on each CPU. Events of the handler do not count.
+//! If a sample begins before the CPU had that time, the counters interrupt only after the time that follows it. They
+//! count meanwhile, so the samples that were due are known to be missed.
 //!
-//! **Starting and stopping.** Only the CPU itself can set its timer. So the start publishes the plan and makes every CPU
-//! set its timer and counters by it ([`smp::on_each_cpu`]), and the stop withdraws the plan and makes every CPU disarm its
-//! timer and end its counting ([`fast::Owner`]). A CPU that is asked to is in no handler of a sample. So after the stop, no CPU uses the plan. No CPU
-//! starts or stops after the boot.
+//! **Starting and stopping.** Only the CPU itself can set its timer. So the start publishes the plan and makes every
+//! CPU set its timer and counters by it ([`smp::on_each_cpu`]), and the stop withdraws the plan and makes every CPU
+//! disarm its timer and end its counting ([`fast::Owner`]). A CPU that is asked to is in no handler of a sample. So
+//! after the stop, no CPU uses the plan. No CPU starts or stops after the boot.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -248,12 +248,12 @@ impl Sampler {
         Ok(Self { plan, owner: Some(owner) })
     }
 
-    /// Stops sampling, as the drop does. Returns the number of deadlines, of all periods and CPUs, that were not met and
-    /// that the handler has not been told of.
+    /// Stops sampling, as the drop does. Returns the number of deadlines, of all periods and CPUs, that were not met
+    /// and that the handler has not been told of.
     ///
     /// `ended` is for how long the handler has taken no samples any more, if that is so. Deadlines since then do not
-    /// count. Nor does the last one before, on each CPU: its sample may have been on its way. Of samples by events, all but
-    /// the last on each CPU count.
+    /// count. Nor does the last one before, on each CPU: its sample may have been on its way. Of samples by events, all
+    /// but the last on each CPU count.
     #[must_use]
     pub fn stop(mut self, ended: Option<Duration>) -> u64 {
         let end = fast::counter().saturating_sub(ended.map_or(0, time::ticks));
@@ -262,8 +262,8 @@ impl Sampler {
         unsafe { &*self.plan }.unmet(end, ended.is_some())
     }
 
-    /// Disarms the timers of all CPUs and ends their counting, if they are this sampler's. When this returns, no CPU uses
-    /// the plan.
+    /// Disarms the timers of all CPUs and ends their counting, if they are this sampler's. When this returns, no CPU
+    /// uses the plan.
     fn end(&mut self) {
         if let Some(owner) = self.owner.take() {
             PLAN.store(ptr::null_mut(), Ordering::Relaxed);
@@ -345,8 +345,8 @@ impl Plan {
         self.start.saturating_add(next.unwrap_or(u64::MAX))
     }
 
-    /// Calls the handler for each period that has a deadline at `now` or before, or whose events have happened. Returns false
-    /// if it did not take a sample.
+    /// Calls the handler for each period that has a deadline at `now` or before, or whose events have happened. Returns
+    /// false if it did not take a sample.
     fn sample(&self, cpu: usize, now: u64, frame: &TrapFrame) -> bool {
         let since = now.saturating_sub(self.start);
         for (number, counter) in self.counters.iter().enumerate() {
@@ -375,8 +375,9 @@ impl Plan {
         true
     }
 
-    /// Returns the number of deadlines at `end` or before that were not met, and of samples by events that were not taken.
-    /// Without the last one of each period on each CPU, if `is_last_on_its_way`. No CPU may follow the plan any more.
+    /// Returns the number of deadlines at `end` or before that were not met, and of samples by events that were not
+    /// taken. Without the last one of each period on each CPU, if `is_last_on_its_way`. No CPU may follow the plan any
+    /// more.
     fn unmet(&self, end: u64, is_last_on_its_way: bool) -> u64 {
         let since = end.saturating_sub(self.start);
         let of_clock = |clock: &Clock| {

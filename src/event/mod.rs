@@ -2,8 +2,8 @@
 //! listens.
 //!
 //! A probe finds values where the compiler has left them. A static event has the values that its author chose, under
-//! names that stay when the code changes. A kernel needs only the engine for it: [`event!`](macro@crate::event) defines an
-//! event, and [`emit!`](crate::emit) stands where it happens.
+//! names that stay when the code changes. A kernel needs only the engine for it: [`event!`](macro@crate::event) defines
+//! an event, and [`emit!`](crate::emit) stands where it happens.
 //!
 //! ```
 //! aarch64_kprobes::event! {
@@ -26,7 +26,8 @@
 //! - `emit!` places a NOP. An entry in the section `.kprobes.sites` has its address, and that of a block outside the
 //!   usual path. The block evaluates the fields and calls the function.
 //! - While a probe is armed at the function, a branch to the block stands in place of the NOP. The architecture allows
-//!   both words to be replaced while they execute (Arm ARM, B2.4.4). Every CPU has synchronised when the change returns.
+//!   both words to be replaced while they execute (Arm ARM, B2.4.4). Every CPU has synchronised when the change
+//!   returns.
 //!
 //! A [`Kprobe`](crate::Kprobe) at [`Event::address`] listens to the event, with all that holds for a probe. Hits in a
 //! handler are counted as missed, interrupts are masked while a handler runs, and a snippet in the stub needs no
@@ -91,8 +92,8 @@ pub enum Kind {
 ///
 /// # Safety
 ///
-/// Every value consists of as many bytes as the type has, which mean what [`KIND`](Self::KIND) says. A number or
-/// an address has 1, 2, 4 or 8 bytes, and is aligned to its size. Characters are aligned to 1, and a text has the layout
+/// Every value consists of as many bytes as the type has, which mean what [`KIND`](Self::KIND) says. A number or an
+/// address has 1, 2, 4 or 8 bytes, and is aligned to its size. Characters are aligned to 1, and a text has the layout
 /// of a [`Text`].
 pub unsafe trait Value {
     /// What the bytes mean.

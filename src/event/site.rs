@@ -36,8 +36,8 @@ impl EventSite {
         target(&self.function)
     }
 
-    /// The branch to the block, which replaces the NOP while something listens; `None` if the block is out of reach, which
-    /// [`embedding`](crate::embedding) refuses before the first probe is registered.
+    /// The branch to the block, which replaces the NOP while something listens; `None` if the block is out of reach,
+    /// which [`embedding`](crate::embedding) refuses before the first probe is registered.
     pub(crate) fn branch(&self) -> Option<u32> {
         insn::branch(self.instruction() as u64, self.block() as u64).ok()
     }
@@ -141,7 +141,8 @@ impl Filter {
     }
 
     fn place(&self, address: usize) -> (&AtomicU64, u64) {
-        // The golden ratio spreads addresses that are close to each other (Knuth, The Art of Computer Programming, 6.4).
+        // The golden ratio spreads addresses that are close to each other (Knuth, The Art of Computer Programming,
+        // 6.4).
         let hash = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - Self::BITS);
         (&self.0[hash as usize >> 6], 1 << (hash & 63))
     }

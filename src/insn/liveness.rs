@@ -10,8 +10,8 @@
 //! standard are found:
 //!
 //! - A called function that reads one of these registers: by following the call.
-//! - A function across whose calls the registers keep their values ([`ScratchPreservers`]): it does not change them, and
-//!   has a caller that shows it, by an instruction after the call that reads them.
+//! - A function across whose calls the registers keep their values ([`ScratchPreservers`]): it does not change them,
+//!   and has a caller that shows it, by an instruction after the call that reads them.
 //!
 //! LLVM's machine outliner makes functions of both kinds. Calls in inline assembly with clobbers of their own are of
 //! the second kind.

@@ -51,8 +51,8 @@ pub struct Relocation {
     pub text: Range<u64>,
 }
 
-/// Makes the words that do, at `relocation.to`, what `word`, whose verdict is `verdict`, does at `relocation.from`. They
-/// always leave the copy: the last word is a branch.
+/// Makes the words that do, at `relocation.to`, what `word`, whose verdict is `verdict`, does at `relocation.from`.
+/// They always leave the copy: the last word is a branch.
 ///
 /// # Errors
 ///

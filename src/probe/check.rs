@@ -145,8 +145,8 @@ impl Checker {
         Ok(site)
     }
 
-    /// Checks an instruction like [`check_probe`](Self::check_probe), and takes `function` for the function that contains
-    /// it. The checker then knows no function: what the caller says holds for this probe only.
+    /// Checks an instruction like [`check_probe`](Self::check_probe), and takes `function` for the function that
+    /// contains it. The checker then knows no function: what the caller says holds for this probe only.
     #[cold]
     pub(super) fn check_within(
         &mut self,

@@ -19,8 +19,8 @@ fn probes() -> usize {
     if platform::cpus() == 1 { PROBES_OF_ONE_CPU } else { STRIDE / size_of::<Counts>() }
 }
 
-/// The alignment of a block, which shares no cache line with other memory. Some allocators take long to find memory of a
-/// larger alignment.
+/// The alignment of a block, which shares no cache line with other memory. Some allocators take long to find memory of
+/// a larger alignment.
 const ALIGNMENT: usize = 64;
 
 /// Returns the layout of a block.

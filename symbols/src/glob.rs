@@ -1,8 +1,8 @@
-//! Patterns: the wildcards of a shell, `*` and `?`. In names of functions, brackets have no special meaning, because names
-//! of Rust functions contain brackets; in the other dialect they hold classes of characters.
+//! Patterns: the wildcards of a shell, `*` and `?`. In names of functions, brackets have no special meaning, because
+//! names of Rust functions contain brackets; in the other dialect they hold classes of characters.
 //!
-//! There is one matcher, for every kind of text and in both dialects. It is inlined into its callers: those that handle a
-//! hit must not call code outside of their region.
+//! There is one matcher, for every kind of text and in both dialects. It is inlined into its callers: those that handle
+//! a hit must not call code outside of their region.
 
 /// Whether the whole of `name` matches `pattern`, in which `*` stands for any number of characters, including none, and
 /// `?` for exactly one. Every other character stands for itself.
@@ -45,9 +45,9 @@ impl Unit for u8 {
 
 /// Whether `name` matches `pattern`, both given by their characters or their bytes, as [`glob_match`] does.
 ///
-/// With `CLASSES`, `[…]` stands for one of the characters in it: `a-f` in it is each from the one to the other, a `]` that
-/// comes first is a `]`, and after `[!` it is one of all others. A `[` without a `]` stands for itself, and so does the
-/// character after a `\`.
+/// With `CLASSES`, `[…]` stands for one of the characters in it: `a-f` in it is each from the one to the other, a `]`
+/// that comes first is a `]`, and after `[!` it is one of all others. A `[` without a `]` stands for itself, and so
+/// does the character after a `\`.
 #[inline(always)]
 pub fn glob_match_units<const CLASSES: bool, U: Unit>(
     mut pattern: impl Iterator<Item = U> + Clone,
@@ -82,8 +82,8 @@ pub fn glob_match_units<const CLASSES: bool, U: Unit>(
     }
 }
 
-/// Whether the element of a pattern that begins with `wanted` matches `found`. Then `rest`, what follows `wanted`, is left
-/// at the next element.
+/// Whether the element of a pattern that begins with `wanted` matches `found`. Then `rest`, what follows `wanted`, is
+/// left at the next element.
 #[inline(always)]
 fn element<const CLASSES: bool, U: Unit>(wanted: U, rest: &mut (impl Iterator<Item = U> + Clone), found: U) -> bool {
     if wanted == U::of(b'?') {

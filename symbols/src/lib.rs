@@ -52,8 +52,8 @@ pub use table::{Symbol, SymbolError, SymbolTable};
 #[cfg(any(test, feature = "write"))]
 pub use write::{Contents, Inlined, WriteError, write};
 
-/// The checksum of appended tables, CRC-32 (IEEE 802.3), by which a reader notices a table that was cut or overwritten on
-/// its way to the machine.
+/// The checksum of appended tables, CRC-32 (IEEE 802.3), by which a reader notices a table that was cut or overwritten
+/// on its way to the machine.
 #[doc(hidden)]
 pub static CHECKSUM: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 /// The first bytes of a table.

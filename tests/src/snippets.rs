@@ -182,7 +182,8 @@ test!(
         let texts = ["kprobe", "kretprobe"]
             .map(|probe| format!("{probe}:tests::snippets::target {{ @one = count(); @other = count(); }}"));
         for round in 0..ROUNDS {
-            // To read and compile a program takes far longer than to arm its probe, and ten times as long beside callers.
+            // To read and compile a program takes far longer than to arm its probe, and ten times as long beside
+            // callers.
             MAY_CALL.store(false, Relaxed);
             let program = Program::start(&texts[round as usize % 2]).unwrap();
             MAY_CALL.store(true, Relaxed);

@@ -1,4 +1,5 @@
-//! Static events of this image: what stands at their sites, what their functions are given, and what their records hold.
+//! Static events of this image: what stands at their sites, what their functions are given, and what their records
+//! hold.
 
 use alloc::format;
 use alloc::string::String;
@@ -155,8 +156,8 @@ test!(
     }
 );
 
-// While probes are on all other instructions of a function, its event is told with the values that the code has computed:
-// no stub changes a register that only the block of the site reads.
+// While probes are on all other instructions of a function, its event is told with the values that the code has
+// computed: no stub changes a register that only the block of the site reads.
 test!(
     depends(core),
     fn probes_around_a_site_leave_the_fields_alone() {

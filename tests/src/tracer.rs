@@ -1,4 +1,5 @@
-//! The tracers: the graph of a known call tree, the limits of the graph, and the graph of all functions on all CPUs under load.
+//! The tracers: the graph of a known call tree, the limits of the graph, and the graph of all functions on all CPUs
+//! under load.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -176,7 +177,8 @@ struct Nesting {
     alone: u64,
     /// Returns that follow directly on the return of their call's tail call.
     rows: u64,
-    /// Returns of tail calls that are not followed by that of the call around them, on the same CPU with the same address.
+    /// Returns of tail calls that are not followed by that of the call around them, on the same CPU with the same
+    /// address.
     torn: u64,
     deepest: usize,
 }

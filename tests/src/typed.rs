@@ -94,8 +94,8 @@ struct Guarded<T: ?Sized> {
 static NUMBER: u32 = 77;
 static HEADER: Small = Small { a: 1, b: 2 };
 
-/// Returns what a program prints for the argument and the return value of a `function` of this module, during `call`, if
-/// it differs from `expected`.
+/// Returns what a program prints for the argument and the return value of a `function` of this module, during `call`,
+/// if it differs from `expected`.
 fn difference<T>(function: &str, expected: &str, call: impl FnOnce() -> T) -> Option<String> {
     let path = format!("tests::typed::{function}");
     let text = format!("kprobe:{path} {{ print(args.value); }} kretprobe:{path} {{ print(retval); }}");

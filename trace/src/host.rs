@@ -243,13 +243,14 @@ pub trait Symbols {
     /// without them, as addresses.
     fn each(&self, _each: &mut dyn FnMut(Function<'static>)) {}
 
-    /// Returns whether the virtual address `address` is that of a trampoline, which replaces the return address of a call that a
-    /// return probe follows.
+    /// Returns whether the virtual address `address` is that of a trampoline, which replaces the return address of a
+    /// call that a return probe follows.
     fn is_trampoline(&self, _address: u64) -> bool {
         false
     }
 
-    /// Returns whether the function at the virtual address `function` is the outermost function of an interrupt handler.
+    /// Returns whether the function at the virtual address `function` is the outermost function of an interrupt
+    /// handler.
     fn is_interrupt_entry(&self, _function: u64) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! Trace events on kprobes: definitions in the grammar of Linux's `dynamic_events`, hits recorded in rings, and the text
-//! of Linux's `trace`.
+//! Trace events on kprobes: definitions in the grammar of Linux's `dynamic_events`, hits recorded in rings, and the
+//! text of Linux's `trace`.
 //!
 //! | module | what it owns |
 //! |---|---|

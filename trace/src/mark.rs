@@ -1,8 +1,8 @@
 //! Messages in the trace, between the records of events: texts written to `trace_marker`, bytes written to
 //! `trace_marker_raw`, and messages of the kernel itself by [`trace_printk!`](crate::trace_printk).
 //!
-//! That a text is written to `trace_marker` is also an event of the trace that it is written to, `ftrace:print`. It has no
-//! probe and is never recorded: the message is its record. But it fires triggers, before the message is recorded.
+//! That a text is written to `trace_marker` is also an event of the trace that it is written to, `ftrace:print`. It has
+//! no probe and is never recorded: the message is its record. But it fires triggers, before the message is recorded.
 
 use core::fmt;
 use core::mem::offset_of;
@@ -116,8 +116,8 @@ impl Rings {
 }
 
 impl<P: Armed> Events<P> {
-    /// Records `bytes` as written to `trace_marker_raw`: a number of four bytes, the lowest first, and data. Returns false,
-    /// and does nothing, if recording is off.
+    /// Records `bytes` as written to `trace_marker_raw`: a number of four bytes, the lowest first, and data. Returns
+    /// false, and does nothing, if recording is off.
     ///
     /// # Errors
     ///
@@ -166,8 +166,8 @@ impl<P: Armed> Events<P> {
     }
 }
 
-/// Calls `act` with interrupts masked: the task stays on its CPU, and nothing else records there. `act` is told where and
-/// when that is, and whether they were masked before.
+/// Calls `act` with interrupts masked: the task stays on its CPU, and nothing else records there. `act` is told where
+/// and when that is, and whether they were masked before.
 fn masked(act: impl FnOnce(&Context, bool)) {
     let were_masked = platform::are_masked();
     platform::with_masked(|| act(&Context::here(), were_masked));

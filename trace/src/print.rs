@@ -11,8 +11,8 @@
 //! | casts | to `char short int long` with their signs, `bool`, `u8` to `s64`, `size_t ssize_t pid_t dev_t sector_t`, and to pointers |
 //! | names of values | `__print_flags(VALUE, "SEPARATOR", { BITS, "NAME" }, …)`, `__print_symbolic(VALUE, { VALUE, "NAME" }, …)` |
 //!
-//! Arithmetic is that of C, by the types of fields, literals and casts (module `number`). An event whose text has anything
-//! else prints each field by its name.
+//! Arithmetic is that of C, by the types of fields, literals and casts (module `number`). An event whose text has
+//! anything else prints each field by its name.
 
 mod number;
 

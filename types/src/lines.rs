@@ -281,9 +281,9 @@ impl<'a> Lines<'a> {
         self.rows().filter(is_it).map(|row| row.address)
     }
 
-    /// Returns the instructions of a function that begin a line, as virtual addresses, and the line. The line `wanted` is
-    /// counted from the declaration, which is line 0. If no instruction begins it, the next line of the function that
-    /// one begins is returned.
+    /// Returns the instructions of a function that begin a line, as virtual addresses, and the line. The line `wanted`
+    /// is counted from the declaration, which is line 0. If no instruction begins it, the next line of the function
+    /// that one begins is returned.
     ///
     /// The function is declared at `declaration`, and its instructions are at the virtual addresses `within`.
     ///

@@ -140,9 +140,9 @@ impl Stacks {
         flamegraph::from_reader(&mut picture, folded.as_slice(), out)
     }
 
-    /// Writes a call graph for Graphviz: each function with the count of the stacks that have it, and each call. A stack
-    /// counts once, also if a function calls itself in it. The more it counts, the darker a function is, and the thicker
-    /// the arrow of a call.
+    /// Writes a call graph for Graphviz: each function with the count of the stacks that have it, and each call. A
+    /// stack counts once, also if a function calls itself in it. The more it counts, the darker a function is, and the
+    /// thicker the arrow of a call.
     pub fn graph(&self, title: &str, count_name: &str, out: &mut impl Write) -> io::Result<()> {
         let (mut functions, mut calls) = (BTreeMap::<&str, u64>::new(), BTreeMap::<(&str, &str), u64>::new());
         for (stack, count) in &self.0 {

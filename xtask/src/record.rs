@@ -243,8 +243,8 @@ impl Recorded {
         (0..self.image.len()).step_by(ALIGNMENT).find_map(|at| SymbolTable::parse(&self.image[at..]).ok())
     }
 
-    /// Records on a machine that is at its prompt, while `program` runs, if one is given. The frames come over the UART,
-    /// or are in the file `channel`.
+    /// Records on a machine that is at its prompt, while `program` runs, if one is given. The frames come over the
+    /// UART, or are in the file `channel`.
     pub fn take(
         &mut self,
         remote: &mut Remote,

@@ -51,8 +51,8 @@ pub struct Options {
 #[derive(clap::Args)]
 pub struct ScriptOptions {
     /// Types the lines of this file, one at each prompt, prints the conversation and powers off. A program in '…' may
-    /// have several lines. `-` is standard input, which is also read as a script when it is not a terminal. If a command
-    /// takes longer than `--timeout` while the machine lives, a message says that it goes on.
+    /// have several lines. `-` is standard input, which is also read as a script when it is not a terminal. If a
+    /// command takes longer than `--timeout` while the machine lives, a message says that it goes on.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     /// Ends the script at the first line that is refused, and fails.

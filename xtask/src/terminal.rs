@@ -1,5 +1,5 @@
-//! The terminal of a person at a machine's console. Typed keys go to the machine unchanged, except that Ctrl-A X leaves,
-//! as in QEMU. If the terminal has colors, parts of the output are painted.
+//! The terminal of a person at a machine's console. Typed keys go to the machine unchanged, except that Ctrl-A X
+//! leaves, as in QEMU. If the terminal has colors, parts of the output are painted.
 
 mod paint;
 

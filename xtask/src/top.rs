@@ -387,8 +387,8 @@ impl Top {
         }
     }
 
-    /// Starts the next program if it is its turn, and takes what the machine says, for this time at most. Returns whether
-    /// it says anything.
+    /// Starts the next program if it is its turn, and takes what the machine says, for this time at most. Returns
+    /// whether it says anything.
     fn turn(&mut self, remote: &mut Remote, wait: Duration) -> Result<bool> {
         match (self.phase, self.next.take()) {
             (Phase::Idle, Some(program)) => {
@@ -456,8 +456,8 @@ impl Top {
     }
 }
 
-/// Runs the program of a view of all functions while a command is carried out on a machine that is at its prompt. Returns
-/// the number of hits, and the command's output.
+/// Runs the program of a view of all functions while a command is carried out on a machine that is at its prompt.
+/// Returns the number of hits, and the command's output.
 pub fn count(remote: &mut Remote, command: &str, is_timed: bool) -> Result<(u64, String)> {
     let mut top =
         Top::new(&TopOptions { globs: Vec::new(), command: Some(command.into()), interval: INTERVAL, time: is_timed })?;

@@ -124,8 +124,8 @@ fn contents(entries: &Entries<'_>, wanted: &dyn Fn(u64) -> bool) -> Contents {
     unique(layouts.types, functions.into_values().collect(), vtables)
 }
 
-/// Returns the number of lines from a declaration to the last that instructions of the function itself, which are at the
-/// addresses `within`, come from. Functions of the same file that are inlined may come from later lines.
+/// Returns the number of lines from a declaration to the last that instructions of the function itself, which are at
+/// the addresses `within`, come from. Functions of the same file that are inlined may come from later lines.
 fn extent(entries: &Entries<'_>, declaration: Declaration, within: Range<u64>, rows: &[Row]) -> u32 {
     let first = rows.partition_point(|row| row.address < within.start);
     let rows = rows[first..].iter().take_while(|row| row.address < within.end);

@@ -85,8 +85,8 @@ fn character(letter: u8) -> Option<u8> {
     })
 }
 
-/// Returns the number of at most `most` digits at the beginning of `text`, of which a byte has the low bits, and how many
-/// digits it has.
+/// Returns the number of at most `most` digits at the beginning of `text`, of which a byte has the low bits, and how
+/// many digits it has.
 fn number(text: &[u8], radix: u32, most: usize) -> (u8, usize) {
     let digits = text.iter().take(most).map_while(|&digit| char::from(digit).to_digit(radix));
     let number = digits.clone().fold(0, |number, digit| number * radix + digit);

@@ -1,5 +1,5 @@
-//! What is written to the files that name functions: patterns, with white space between them, each with `!` in front if what it
-//! means is to be taken out. In `set_ftrace_filter` a command may follow, as in `FUNCTION:traceoff`.
+//! What is written to the files that name functions: patterns, with white space between them, each with `!` in front if
+//! what it means is to be taken out. In `set_ftrace_filter` a command may follow, as in `FUNCTION:traceoff`.
 //!
 //! A path of Rust may have blanks in it, between angle brackets: `<a::B as c::D>::f`. Those are no end of a pattern.
 

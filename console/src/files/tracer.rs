@@ -131,9 +131,9 @@ pub(super) fn write_depth(session: &mut Session, _: &[&str], text: &str) -> Resu
     })
 }
 
-/// Writes the functions that are traced or have an enabled fprobe or a command, in whichever trace, each with the number of
-/// its users, and of the calls and returns that the tracers have missed, if any were. The last line has the number that
-/// were lost when the functions or the limits of the tracer changed.
+/// Writes the functions that are traced or have an enabled fprobe or a command, in whichever trace, each with the
+/// number of its users, and of the calls and returns that the tracers have missed, if any were. The last line has the
+/// number that were lost when the functions or the limits of the tracer changed.
 pub(super) fn read_enabled(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     let main = (&session.events, &session.controls, &session.tracing);
     let mut users = Vec::new();

@@ -21,8 +21,8 @@ pub(super) fn of(character: char) -> usize {
 }
 
 impl Cell {
-    /// Returns the cell of the character at byte `at` of `text`, or of the end of the text. The text follows the parts of
-    /// `prompt`, in rows of `columns`. A character of two columns does not begin in the last column.
+    /// Returns the cell of the character at byte `at` of `text`, or of the end of the text. The text follows the parts
+    /// of `prompt`, in rows of `columns`. A character of two columns does not begin in the last column.
     pub fn of(prompt: [&str; 3], text: &str, at: usize, columns: usize) -> Self {
         let mut cell = Self { row: 0, column: 0 };
         for character in prompt.into_iter().chain([&text[..at]]).flat_map(str::chars) {

@@ -456,8 +456,8 @@ fn a_line_that_does_not_fit_is_refused() {
     }
 }
 
-/// Inserts every byte at every position of a definition, a filter and a program. The resulting line contains the byte as
-/// sent, has the effect of a key, or is refused.
+/// Inserts every byte at every position of a definition, a filter and a program. The resulting line contains the byte
+/// as sent, has the effect of a key, or is refused.
 #[test]
 fn every_byte_is_understood_or_refuses_the_line() {
     const LINES: [&str; 3] = [

@@ -209,7 +209,8 @@ impl Attached {
         self.kprobes.len() + self.kretprobes.len()
     }
 
-    /// Returns the number of instructions that the probes of clause `clause` mean, including those that cannot be probed.
+    /// Returns the number of instructions that the probes of clause `clause` mean, including those that cannot be
+    /// probed.
     pub fn places_of(&self, clause: usize) -> usize {
         self.sites.iter().filter(|site| site.clause == clause).count()
     }

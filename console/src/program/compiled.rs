@@ -199,8 +199,8 @@ impl Clauses {
         all.into_iter().any(|rooms| rooms.get(number).is_some_and(Option::is_some))
     }
 
-    /// Returns the virtual address of the handler of clause `number` for `view`, if it was compiled, and its words. They
-    /// are compiled again; `None` if there is no memory for that.
+    /// Returns the virtual address of the handler of clause `number` for `view`, if it was compiled, and its words.
+    /// They are compiled again; `None` if there is no memory for that.
     pub fn code(&self, shared: &Shared, number: usize, view: View) -> Option<(usize, compile::Compiled)> {
         let rooms = match view {
             View::Entry => &self.of_calls,

@@ -96,8 +96,8 @@ pub(super) struct Places {
     pub inlined: Vec<(u64, String)>,
     /// The number of copies that are not probed, because no instruction marks their entry or exit.
     pub untold: usize,
-    /// Sentences about lines without instructions in a function: another line is probed there, or none. For a probe that
-    /// has many such functions, the last sentence tells how many more there are.
+    /// Sentences about lines without instructions in a function: another line is probed there, or none. For a probe
+    /// that has many such functions, the last sentence tells how many more there are.
     pub moved: Vec<String>,
     /// The memory to be watched.
     pub watched: Vec<Watched>,

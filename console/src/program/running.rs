@@ -386,8 +386,8 @@ impl Program {
     /// # Errors
     ///
     /// Returns the problem with the program, or the reason why one of its probes reaches nothing; the program has had
-    /// no effect then. If the probes, the watchpoints or the samples cannot be started after all, returns an error after
-    /// `BEGIN` has run; they have ended then.
+    /// no effect then. If the probes, the watchpoints or the samples cannot be started after all, returns an error
+    /// after `BEGIN` has run; they have ended then.
     pub fn start(text: &str) -> Result<Self, Refusal> {
         Self::start_unless(text, Options::default(), GO_ON)
     }

@@ -1,5 +1,5 @@
-//! Clauses that run for samples: at exact times or after numbers of events, on every CPU, in the code that the CPU runs.
-//! The kernel has the clock ([`SamplingClock`]). The clauses are interpreted.
+//! Clauses that run for samples: at exact times or after numbers of events, on every CPU, in the code that the CPU
+//! runs. The kernel has the clock ([`SamplingClock`]). The clauses are interpreted.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -98,9 +98,9 @@ impl Samples {
     }
 }
 
-/// Takes a sample for the clause with this number, after `missed` that could not be taken, of the code that was interrupted
-/// with the registers `frame`. Returns false if the program is ending. What the clause asks about the code is looked up
-/// here, because these functions may be probed.
+/// Takes a sample for the clause with this number, after `missed` that could not be taken, of the code that was
+/// interrupted with the registers `frame`. Returns false if the program is ending. What the clause asks about the code
+/// is looked up here, because these functions may be probed.
 ///
 /// # Safety
 ///

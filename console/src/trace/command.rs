@@ -125,8 +125,8 @@ struct RunOptions<'a> {
     notes: Notes,
 }
 
-/// Runs a program, until `command` or the program ends. One program runs at a time: a program whose command runs another
-/// program, and so on, would overflow the stack.
+/// Runs a program, until `command` or the program ends. One program runs at a time: a program whose command runs
+/// another program, and so on, would overflow the stack.
 fn run(session: &mut Session, text: &str, command: Option<&str>, options: &RunOptions<'_>) -> Result<(), Failure> {
     static IS_RUNNING: AtomicBool = AtomicBool::new(false);
     if IS_RUNNING.swap(true, Ordering::Relaxed) {

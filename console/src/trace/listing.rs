@@ -50,8 +50,8 @@ fn has_kind(text: &str) -> bool {
     text.split("::").any(|part| part.contains(':'))
 }
 
-/// Shows the lines of a list and their number, or why there are none. If `is_marked`, the lines are marked for a program
-/// on the host.
+/// Shows the lines of a list and their number, or why there are none. If `is_marked`, the lines are marked for a
+/// program on the host.
 fn show(session: &mut Session, text: &str, outcome: Result<Vec<String>, Refusal>, is_marked: bool) {
     let screen = |kind| Screen { mark: is_marked.then_some(kind) };
     match outcome {

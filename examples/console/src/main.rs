@@ -161,7 +161,8 @@ mod kernel {
     static mut HEAP: [u8; HEAP_SIZE] = [0; HEAP_SIZE];
 
     #[global_allocator]
-    // SAFETY: only this allocator uses the array. There is one CPU without interrupts, and no handler of a probe allocates.
+    // SAFETY: only this allocator uses the array. There is one CPU without interrupts, and no handler of a probe
+    // allocates.
     static ALLOCATOR: TalcSyncCell<Claim, DefaultBinning> =
         unsafe { TalcSyncCell::new(TalcCell::new(Claim::array(&raw mut HEAP))) };
 

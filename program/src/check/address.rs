@@ -110,8 +110,8 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// Returns the place and the length of an array of bytes, which may be the only field of a struct, as in `Ipv4Addr`;
-    /// `None` for any other value.
+    /// Returns the place and the length of an array of bytes, which may be the only field of a struct, as in
+    /// `Ipv4Addr`; `None` for any other value.
     pub fn array_of_bytes(&mut self, value: Typed, span: Span) -> Result<Option<(Spot, u64)>, Error> {
         let mut value = self.followed(value, span)?;
         for _ in 0..STEPS_MAX {

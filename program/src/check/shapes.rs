@@ -1,5 +1,5 @@
-//! The types of tuples and records. Such a type refers to the list of its parts by a number, so that a [`Type`] is small
-//! and can be copied.
+//! The types of tuples and records. Such a type refers to the list of its parts by a number, so that a [`Type`] is
+//! small and can be copied.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,5 +1,5 @@
-//! The parameters of a program, which are words that follow it: `--NAME=VALUE`, whose value stands where the program has
-//! `getopt("NAME", …)`, and others, for which `$1`, `$2` and so on stand. The tree has the values in these places.
+//! The parameters of a program, which are words that follow it: `--NAME=VALUE`, whose value stands where the program
+//! has `getopt("NAME", …)`, and others, for which `$1`, `$2` and so on stand. The tree has the values in these places.
 
 use alloc::string::String;
 use core::fmt;

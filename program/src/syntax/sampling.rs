@@ -1,5 +1,5 @@
-//! The probes that sample all CPUs, `profile:`, `software:` and `hardware:`: what lies between two samples, and how it is
-//! written.
+//! The probes that sample all CPUs, `profile:`, `software:` and `hardware:`: what lies between two samples, and how it
+//! is written.
 
 use core::time::Duration;
 

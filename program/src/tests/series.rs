@@ -5,7 +5,8 @@ use std::string::String;
 
 use super::machine::{Bed, Task};
 
-/// Returns what `kprobe:f { body }` prints for hits on several CPUs, each with its CPU, its time in nanoseconds and arg0.
+/// Returns what `kprobe:f { body }` prints for hits on several CPUs, each with its CPU, its time in nanoseconds and
+/// arg0.
 fn series(body: &str, hits: &[(usize, u64, i64)]) -> String {
     let bed = Bed::new(&format!("kprobe:f {{ {body} }}"));
     for &(cpu, time, value) in hits {

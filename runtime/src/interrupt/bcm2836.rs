@@ -161,8 +161,8 @@ impl Bcm2836 {
         timers.set(timers.get() | 1 << (FAST + interrupt.number - LOCAL));
     }
 
-    /// Returns whether the event counters of this core request `interrupt`. The request shows only where it is routed to, so
-    /// it is routed to this core meanwhile.
+    /// Returns whether the event counters of this core request `interrupt`. The request shows only where it is routed
+    /// to, so it is routed to this core meanwhile.
     pub(super) fn is_pending(&self, interrupt: Interrupt) -> bool {
         if interrupt.number != COUNTERS {
             return false;

@@ -2,11 +2,11 @@
 //! itself after a number of events.
 //!
 //! The interrupt is a fast one ([`fast`](super::fast)) where the CPU takes these, and an ordinary one elsewhere. Its
-//! handler is that of the timer. Each CPU tries its interrupt out when it starts. A device tree may describe one that is
-//! not wired up, and where it has one for each CPU, it need not say which is whose.
+//! handler is that of the timer. Each CPU tries its interrupt out when it starts. A device tree may describe one that
+//! is not wired up, and where it has one for each CPU, it need not say which is whose.
 //!
-//! The cycle counter is not used, so that it can be read while others sample. Counters stand still from the beginning of
-//! the handler to its end ([`Mode::Paused`]). Entry to the exception and return from it count.
+//! The cycle counter is not used, so that it can be read while others sample. Counters stand still from the beginning
+//! of the handler to its end ([`Mode::Paused`]). Entry to the exception and return from it count.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -87,8 +87,8 @@ system_register!(pmxevcntr_el0, "pmxevcntr_el0");
 system_register!(pmceid0_el0, "pmceid0_el0");
 system_register!(pmceid1_el0, "pmceid1_el0");
 
-/// The value of PMCR_EL0. E: counters count, and interrupt; P: event counters are 0; LC: the cycle counter overflows after
-/// 64 bits. Without LP, event counters overflow after 32 bits; without FZO, they go on then.
+/// The value of PMCR_EL0. E: counters count, and interrupt; P: event counters are 0; LC: the cycle counter overflows
+/// after 64 bits. Without LP, event counters overflow after 32 bits; without FZO, they go on then.
 const CONTROL: u64 = 1 | 1 << 1 | 1 << 6;
 /// The bits of the event counters in the registers that have one for each; the bit above is that of the cycle counter.
 const EVENT_COUNTERS: u64 = (1 << 31) - 1;
@@ -164,8 +164,8 @@ fn find_interrupt(controller: &Controller, interrupts: &[Interrupt]) -> Result<D
     })
 }
 
-/// Returns whether no other CPU has the interrupt, if it is a shared one. If several CPUs raise it, it reaches only one of
-/// them.
+/// Returns whether no other CPU has the interrupt, if it is a shared one. If several CPUs raise it, it reaches only one
+/// of them.
 fn claim(interrupt: Interrupt) -> bool {
     if interrupt.number < SHARED {
         return true;
@@ -268,7 +268,8 @@ pub(crate) fn end() {
     }
 }
 
-/// Calls `access`, which finds the registers of counter `counter` selected. What the interrupted code has selected stays so.
+/// Calls `access`, which finds the registers of counter `counter` selected. What the interrupted code has selected
+/// stays so.
 fn with<T>(counter: usize, access: impl FnOnce() -> T) -> T {
     let selected = pmselr_el0::read();
     pmselr_el0::write(counter as u64);

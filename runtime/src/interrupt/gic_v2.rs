@@ -146,8 +146,8 @@ impl GicV2 {
         }
     }
 
-    /// Enables an interrupt as a fast interrupt, which is level-sensitive, whatever the device tree says: no handler of fast
-    /// interrupts acknowledges one.
+    /// Enables an interrupt as a fast interrupt, which is level-sensitive, whatever the device tree says: no handler of
+    /// fast interrupts acknowledges one.
     pub(super) fn enable_fast(&self, interrupt: Interrupt) -> Result<(), FastError> {
         if !self.has_groups {
             return Err(FastError::Secure);

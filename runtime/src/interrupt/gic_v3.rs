@@ -240,8 +240,8 @@ impl GicV3 {
         Ok(())
     }
 
-    /// Enables an interrupt as a fast interrupt, which is level-sensitive, whatever the device tree says: no handler of fast
-    /// interrupts acknowledges one.
+    /// Enables an interrupt as a fast interrupt, which is level-sensitive, whatever the device tree says: no handler of
+    /// fast interrupts acknowledges one.
     pub(super) fn enable_fast(&self, interrupt: Interrupt) -> Result<(), FastError> {
         let redistributor = self.redistributors.here().get().ok_or(FastError::NoController)?;
         if !self.distributor.control.is_set(DistributorControl::DISABLE_SECURITY) || !is_group0_accessible() {

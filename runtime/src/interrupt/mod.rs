@@ -62,8 +62,8 @@ enum Controller {
 }
 
 impl Controller {
-    /// Enables an interrupt: on this CPU if it is a private one, otherwise routed to this CPU. [`SETUP`] is held if it is a
-    /// shared one.
+    /// Enables an interrupt: on this CPU if it is a private one, otherwise routed to this CPU. [`SETUP`] is held if it
+    /// is a shared one.
     fn enable(&self, interrupt: Interrupt) -> Result<(), InterruptError> {
         match self {
             Self::V2(gic) => {
@@ -181,8 +181,8 @@ impl From<MapError> for InterruptError {
 }
 
 /// Sets up the controller with every interrupt disabled. Called once, on the boot CPU, before [`initialize_cpu`].
-/// `timer` is the interrupt of the timer that is to interrupt by FIQ, and `counters` those of the event counters: one for all
-/// CPUs, or one for each.
+/// `timer` is the interrupt of the timer that is to interrupt by FIQ, and `counters` those of the event counters: one
+/// for all CPUs, or one for each.
 pub(crate) fn initialize(
     description: &InterruptController,
     timer: Option<Interrupt>,

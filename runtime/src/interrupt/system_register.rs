@@ -15,8 +15,8 @@ macro_rules! system_register {
 
             #[allow(dead_code, reason = "some registers are only read, some only written")]
             pub(super) fn write(value: u64) {
-                // SAFETY: this is a register of the GIC's CPU interface or of the performance monitors. Writing it has no
-                // effect on memory.
+                // SAFETY: this is a register of the GIC's CPU interface or of the performance monitors. Writing it has
+                // no effect on memory.
                 unsafe { core::arch::asm!(concat!("msr ", $encoding, ", {}"), in(reg) value, options(nostack)) };
             }
         }

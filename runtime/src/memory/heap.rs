@@ -17,8 +17,8 @@ use crate::sync::IrqLock;
 /// allocation takes.
 static HEAP: IrqLock<Talc<Manual, DefaultBinning>> = IrqLock::new(Talc::new(Manual));
 
-/// Returns how many bytes an allocation of `size` bytes has: Talc rounds up so that the allocation and the word after it,
-/// which Talc keeps for itself, are a multiple of [`CHUNK_UNIT`].
+/// Returns how many bytes an allocation of `size` bytes has: Talc rounds up so that the allocation and the word after
+/// it, which Talc keeps for itself, are a multiple of [`CHUNK_UNIT`].
 fn bytes_of(size: usize) -> usize {
     (size + size_of::<usize>()).next_multiple_of(CHUNK_UNIT) - size_of::<usize>()
 }

@@ -29,7 +29,8 @@ pub(crate) use start::{Entry, SMP_ENTRIES, start_others};
 /// A bit for each CPU that runs, by dense number.
 static RUNNING: AtomicUsize = AtomicUsize::new(1);
 
-/// Returns whether the CPU with the dense number `cpu` runs: it has its idle task, and takes interrupts, or is about to.
+/// Returns whether the CPU with the dense number `cpu` runs: it has its idle task, and takes interrupts, or is about
+/// to.
 #[inline(always)]
 #[must_use]
 pub fn is_running(cpu: usize) -> bool {

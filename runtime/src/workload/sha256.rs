@@ -30,14 +30,12 @@ pub const ANSWER: [u8; 32] = *b"\xb8\xd7\x7f\x2d\x82\x5b\x23\x55\xd8\x5a\x24\xab
     \x7c\x8d\xcd\xda\x8c\x82\x92\x70\xe1\xb6\x48\xb6\x17\xa3\xb8\x8a";
 
 /// Digests the message. Returns whether the digest is right.
-#[must_use]
 pub fn iterate() -> bool {
     digest(&MESSAGE) == ANSWER
 }
 
 /// Not inlined, so that it can be probed. Called once in an iteration.
 #[inline(never)]
-#[must_use]
 pub fn digest(message: &[u8]) -> [u8; 32] {
     Sha256::digest(message).into()
 }

@@ -181,8 +181,8 @@ struct Paths<const N: usize> {
 impl<const N: usize> Paths<N> {
     const NONE: Self = Self { pending: Places::NONE, visited: Places::NONE };
 
-    /// Takes `branch`, and keeps the path past it for later. Returns `None` if a path has come to its target before with
-    /// the same registers.
+    /// Takes `branch`, and keeps the path past it for later. Returns `None` if a path has come to its target before
+    /// with the same registers.
     fn take(&mut self, Branch { target, next, unwritten }: Branch) -> Result<Option<(u64, Registers)>, Live> {
         if let Some(next) = next {
             self.pending.push(next, unwritten).ok_or(Live::Lost { register: unwritten.first(), end: next })?;
@@ -262,7 +262,8 @@ impl<'a> Walk<'a> {
         Ok(returned)
     }
 
-    /// Looks at the instruction at `at`, before which `unwritten` have no writer yet. If `counts`, it takes one of the steps.
+    /// Looks at the instruction at `at`, before which `unwritten` have no writer yet. If `counts`, it takes one of the
+    /// steps.
     fn step(&mut self, at: u64, mut unwritten: Registers, depth: usize, counts: bool) -> Result<Next, Live> {
         const END: Next = Next::End(Registers::NONE);
         if self.steps == 0 {

@@ -5,9 +5,9 @@
 //! exclusive must have exactly the verdict that follows from its operands. In the groups that hold those classes no
 //! other word may have such a verdict, so there every word must agree exactly.
 //!
-//! The decoder is not asked about all words, but about one in eight of the offsets from the program counter (those whose
-//! bits 7 to 5 of the word equal its bits 15 to 13, so that each bit takes both values); and in the other groups, where
-//! only the destination register could hide an encoding that matters, about four registers of 32. With
+//! The decoder is not asked about all words, but about one in eight of the offsets from the program counter (those
+//! whose bits 7 to 5 of the word equal its bits 15 to 13, so that each bit takes both values); and in the other groups,
+//! where only the destination register could hide an encoding that matters, about four registers of 32. With
 //! `ORACLE_WORDS=all` it is asked about all words, which takes four times as long. The verdicts on all 2³² words are
 //! counted.
 //!
@@ -152,8 +152,8 @@ fn agree(word: u32, verdict: Verdict, expected: Expected) -> bool {
     }
 }
 
-/// Returns whether `word` is in a group in which every word must agree exactly: PC-relative addressing, branches and system
-/// instructions, literal loads, exclusives.
+/// Returns whether `word` is in a group in which every word must agree exactly: PC-relative addressing, branches and
+/// system instructions, literal loads, exclusives.
 fn is_compared_exactly(word: u32) -> bool {
     word & 0x1f00_0000 == 0x1000_0000
         || word & 0x1c00_0000 == 0x1400_0000

@@ -179,8 +179,8 @@ impl Entry {
 #[inline(always)]
 pub(super) fn copy_registers(to: &mut [u64; 8], frame: &TrapFrame) {
     for (to, register) in to.iter_mut().zip(&frame.x) {
-        // SAFETY: `to` is a reference, so it can be written to. The store is volatile so that the loop does not become a
-        // call of memcpy, which can be probed.
+        // SAFETY: `to` is a reference, so it can be written to. The store is volatile so that the loop does not become
+        // a call of memcpy, which can be probed.
         unsafe { ptr::from_mut(to).write_volatile(*register) };
     }
 }

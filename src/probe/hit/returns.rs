@@ -162,8 +162,8 @@ impl<'a> Call<'a> {
         self.instance().owner().data
     }
 
-    /// Calls `act` for each call in progress of this task whose probe has the return handler `handler`, newest first. `act` gets
-    /// the word that the probe was registered with, and returns whether to go on.
+    /// Calls `act` for each call in progress of this task whose probe has the return handler `handler`, newest first.
+    /// `act` gets the word that the probe was registered with, and returns whether to go on.
     ///
     /// At the entry of a function, these are the calls that contain it.
     #[inline(always)]

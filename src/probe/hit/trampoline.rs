@@ -114,8 +114,8 @@ pub(crate) fn kretprobe_address() -> u64 {
     &raw const routines::kretprobe_trampoline as u64
 }
 
-/// Returns the virtual address of the other trampoline, for functions whose return is handled in registers that are dead
-/// there: by code of the probe, or by a handler that sees only results.
+/// Returns the virtual address of the other trampoline, for functions whose return is handled in registers that are
+/// dead there: by code of the probe, or by a handler that sees only results.
 #[inline]
 pub(crate) fn kretprobe_lean_address() -> u64 {
     kretprobe_address().wrapping_sub(LEAN_DISTANCE)

@@ -120,8 +120,8 @@ impl Registry {
         obstacle
     }
 
-    /// Returns why not all registers that a call may change are dead where the checked function at `address` returns to;
-    /// `None` if they are.
+    /// Returns why not all registers that a call may change are dead where the checked function at `address` returns
+    /// to; `None` if they are.
     fn live_at_return(&mut self, address: usize, lean_obstacle: Option<Fallback>, checker: &Checker) -> Option<Live> {
         self.ensure_results(checker);
         match (&self.results, lean_obstacle) {

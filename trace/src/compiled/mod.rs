@@ -100,8 +100,8 @@ impl Compiled {
         self.code.trigger.is_some()
     }
 
-    /// Returns an insertion of this code, which has its address as the operand, for the probe at the virtual address `address`;
-    /// `None` if the code does not fit into a stub.
+    /// Returns an insertion of this code, which has its address as the operand, for the probe at the virtual address
+    /// `address`; `None` if the code does not fit into a stub.
     pub(crate) fn insertion_at(&self, address: u64) -> Option<Insertion> {
         self.inserted.as_ref().map(|inserted| Insertion::new(&inserted.snippet, address))
     }
@@ -113,8 +113,8 @@ impl Compiled {
     }
 }
 
-/// Compiles the code for the stub of `recorder` with this `plan`, at the instruction at the virtual address `address`; without an
-/// address, at the instruction whose address is the operand of the insertion. `None` if a stub cannot do it.
+/// Compiles the code for the stub of `recorder` with this `plan`, at the instruction at the virtual address `address`;
+/// without an address, at the instruction whose address is the operand of the insertion. `None` if a stub cannot do it.
 pub(crate) fn code(
     recorder: &Recorder,
     plan: Option<&Plan>,

@@ -1,5 +1,5 @@
-//! Event definitions, in the grammar of Linux's `kprobe_events` and `dynamic_events` (Documentation/trace/kprobetrace.rst,
-//! fprobetrace.rst and eprobetrace.rst).
+//! Event definitions, in the grammar of Linux's `kprobe_events` and `dynamic_events`
+//! (Documentation/trace/kprobetrace.rst, fprobetrace.rst and eprobetrace.rst).
 //!
 //! ```text
 //! p[:[GROUP/][EVENT]] PLACE [ARGUMENT…]              a probe

@@ -208,7 +208,8 @@ fn commands_are_told_from_definitions() {
     }
 }
 
-/// The columns are those of Linux's `fprobe_syntax_errors.tc`, `tprobe_syntax_errors.tc` and `eprobes_syntax_errors.tc`.
+/// The columns are those of Linux's `fprobe_syntax_errors.tc`, `tprobe_syntax_errors.tc` and
+/// `eprobes_syntax_errors.tc`.
 #[test]
 fn probes_on_functions_and_events_are_refused_as_linux_refuses_them() {
     assert_eq!(refused("f100 vfs", " ^"), Problem::MaxactiveOnProbe);

@@ -2,8 +2,8 @@
 //! `f` that has one probe.
 //!
 //! Linux calls them from the other event's record. Here each has its own probe at the same place, and repeats the other
-//! event's fetch. So they cost what any event costs, and are hit whether the other event is enabled or not. Only an event
-//! on a synthetic one, which has no place, fetches from the record of that.
+//! event's fetch. So they cost what any event costs, and are hit whether the other event is enabled or not. Only an
+//! event on a synthetic one, which has no place, fetches from the record of that.
 
 use alloc::vec::Vec;
 

@@ -1,5 +1,5 @@
-//! The events that stand for the commands of functions: one for each function that has any, at its entry, without fields.
-//! It is never recorded; its triggers are the commands.
+//! The events that stand for the commands of functions: one for each function that has any, at its entry, without
+//! fields. It is never recorded; its triggers are the commands.
 
 use alloc::boxed::Box;
 

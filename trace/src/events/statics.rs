@@ -1,7 +1,7 @@
 //! The static events of the kernel among the events.
 //!
-//! A session has them from the start, each with a recorder and without a probe. A probe is placed at the function of one
-//! when it is armed, which has the engine lead its sites there, and is taken away when it is disarmed. So a static
+//! A session has them from the start, each with a recorder and without a probe. A probe is placed at the function of
+//! one when it is armed, which has the engine lead its sites there, and is taken away when it is disarmed. So a static
 //! event costs no more than its NOPs until then, and no list of probes has it.
 
 use aarch64_kprobes::event;
@@ -28,8 +28,8 @@ impl<P> Event<P> {
         self.definition.kind == Kind::Static
     }
 
-    /// Whether it only fires triggers: it cannot be enabled and has no probe, because what happens is recorded in another
-    /// way. These are the events of the group `ftrace`, as in Linux (`TRACE_EVENT_FL_IGNORE_ENABLE`).
+    /// Whether it only fires triggers: it cannot be enabled and has no probe, because what happens is recorded in
+    /// another way. These are the events of the group `ftrace`, as in Linux (`TRACE_EVENT_FL_IGNORE_ENABLE`).
     #[must_use]
     pub fn is_only_for_triggers(&self) -> bool {
         self.is_static() && self.definition.group == "ftrace"

@@ -1,5 +1,5 @@
-//! The files that print records (`trace`, `trace_pipe`, `snapshot`, those of each CPU, and `saved_cmdlines`), what empties
-//! them, and the options for how records are printed.
+//! The files that print records (`trace`, `trace_pipe`, `snapshot`, those of each CPU, and `saved_cmdlines`), what
+//! empties them, and the options for how records are printed.
 
 use alloc::vec::Vec;
 use core::fmt::Write;

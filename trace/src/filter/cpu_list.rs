@@ -13,9 +13,9 @@ use crate::definition::number::plain;
 pub(super) struct CpuList([bool; MAX_CPUS]);
 
 impl CpuList {
-    /// Parses numbers and ranges of numbers, with commas or white space between them. `all` is the range of all CPUs, and
-    /// `N` the last one. After a range, `:USED/GROUP` takes the first USED of each GROUP of its numbers. Returns `None` if the
-    /// text is empty or cannot be read, or if a number is out of range.
+    /// Parses numbers and ranges of numbers, with commas or white space between them. `all` is the range of all CPUs,
+    /// and `N` the last one. After a range, `:USED/GROUP` takes the first USED of each GROUP of its numbers. Returns
+    /// `None` if the text is empty or cannot be read, or if a number is out of range.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut list = Self([false; MAX_CPUS]);
         let is_between = |character: char| character == ',' || character.is_ascii_whitespace();
@@ -41,8 +41,8 @@ impl CpuList {
         (!text.is_empty()).then_some(list)
     }
 
-    /// Returns the ranges of numbers that compare to the list in this way. Other comparisons than `==`, `!=` and `&` have
-    /// none.
+    /// Returns the ranges of numbers that compare to the list in this way. Other comparisons than `==`, `!=` and `&`
+    /// have none.
     pub(super) fn compared(&self, comparison: Comparison) -> Result<Vec<Range>, OutOfMemory> {
         let mut members = self.0.iter().enumerate().filter(|(_, is_member)| **is_member).map(|(cpu, _)| cpu as u64);
         // A number equals a list that it is alone in.

@@ -20,7 +20,8 @@ use super::{
     Range, STRING_LIMIT, Test, Text,
 };
 
-/// The most tests of a filter: more than the longest text has fields. A hit takes at most as many steps for each filter.
+/// The most tests of a filter: more than the longest text has fields. A hit takes at most as many steps for each
+/// filter.
 pub(super) const TESTS_MAX: usize = 1024;
 /// The longest number, in bytes.
 const NUMBER_MAX: usize = 23;
@@ -234,8 +235,8 @@ impl Compiler {
     }
 }
 
-/// Parses the test that begins at `at`. Returns its questions, one of which has to be answered with yes, and the position
-/// after it.
+/// Parses the test that begins at `at`. Returns its questions, one of which has to be answered with yes, and the
+/// position after it.
 ///
 /// Columns of a test are one too large, as in Linux, which counts them from after the first byte.
 fn questions(
@@ -339,8 +340,8 @@ const CPUS: &str = "CPUS";
 /// What follows a field that is an address in a function.
 const FUNCTION: &str = ".function";
 
-/// Returns the name of a function that begins at `start`, and the position after it; `None` if its quote is not closed. A
-/// name without quotes ends at white space, `)`, `&` or `|`, except in angle brackets.
+/// Returns the name of a function that begins at `start`, and the position after it; `None` if its quote is not closed.
+/// A name without quotes ends at white space, `)`, `&` or `|`, except in angle brackets.
 fn function_name(text: &str, start: usize) -> Option<(&str, usize)> {
     let rest = &text[start..];
     if let Some(quote @ ('\'' | '"')) = rest.chars().next() {

@@ -1,8 +1,8 @@
-//! The handlers of tracers. With limits, the handler of a call decides whether the call belongs to the graph. For a profile, the
-//! handlers add up how long calls take.
+//! The handlers of tracers. With limits, the handler of a call decides whether the call belongs to the graph. For a
+//! profile, the handlers add up how long calls take.
 //!
-//! A call that does not belong to the graph is declined. The calls of a task in the engine's list that have these handlers are
-//! therefore the calls of the graph that the task is in.
+//! A call that does not belong to the graph is declined. The calls of a task in the engine's list that have these
+//! handlers are therefore the calls of the graph that the task is in.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -116,8 +116,8 @@ pub(crate) extern "C" fn profile_entered(call: &mut Call<'_>) -> Decision {
 #[unsafe(link_section = ".kprobes.text.handlers.trace_profile_returned")]
 pub(crate) extern "C" fn profile_returned(call: &mut Call<'_>) {
     let context = Context::here();
-    // SAFETY: `Traced::profile` registers this handler with the counts of functions, which its caller keeps until the probes are
-    // dropped.
+    // SAFETY: `Traced::profile` registers this handler with the counts of functions, which its caller keeps until the
+    // probes are dropped.
     let counts = unsafe { &*core::ptr::with_exposed_provenance::<Counts>(call.data()) };
     let began = call.instance_data().first().copied().unwrap_or(context.time);
     let ticks = context.time.wrapping_sub(began);

@@ -6,8 +6,8 @@ use crate::atomic::fence;
 use crate::tracer::usage::Deepest;
 
 impl Deepest {
-    /// Keeps a stack of this depth, in bytes, if it is deeper than the one that is kept. `next` returns its frames from the
-    /// innermost on: addresses and depths.
+    /// Keeps a stack of this depth, in bytes, if it is deeper than the one that is kept. `next` returns its frames from
+    /// the innermost on: addresses and depths.
     ///
     /// Only one hit at a time is handled on the CPU, so nothing else writes here.
     #[inline(always)]

@@ -1,5 +1,5 @@
-//! Numbers of C, as expressions in a `print fmt` have them: integers of 8 to 64 bits, and the conversions between them (C11,
-//! 6.3.1).
+//! Numbers of C, as expressions in a `print fmt` have them: integers of 8 to 64 bits, and the conversions between them
+//! (C11, 6.3.1).
 
 use crate::format::{Base, Width};
 
@@ -58,8 +58,8 @@ impl Integer {
         })
     }
 
-    /// The type of the literal `value` with this `suffix`: the first of those that it may have, in the order of C, in which it
-    /// fits (C11, 6.4.4.1).
+    /// The type of the literal `value` with this `suffix`: the first of those that it may have, in the order of C, in
+    /// which it fits (C11, 6.4.4.1).
     pub(super) fn of_literal(value: u64, is_decimal: bool, suffix: &str) -> Self {
         let (is_unsigned, is_long) = (suffix.contains(['u', 'U']), suffix.contains(['l', 'L']));
         let may_be = |integer: &Self| {

@@ -1,14 +1,14 @@
 //! The calls that tasks are in, found from records of calls and returns in the order of their times.
 //!
 //! On one stack, a call is within another if its stack pointer is lower, because a caller saves its own return address
-//! before it calls. A call with the same stack pointer comes after the other call, or is its tail call. A tail call has the
-//! address of a trampoline of return probes as its return address. A call whose return was not recorded therefore ends
-//! here when the next call begins that is not within it.
+//! before it calls. A call with the same stack pointer comes after the other call, or is its tail call. A tail call has
+//! the address of a trampoline of return probes as its return address. A call whose return was not recorded therefore
+//! ends here when the next call begins that is not within it.
 //!
-//! A return without a recorded call shows that its task was in that call before. Each CPU has a ring, and the rings go back to
-//! different times, so such a call can surround the task's first record or begin between any two. [`unrecorded`] finds where
-//! these calls begin, from all records that will be read. Where that was not done, as for `trace_pipe`, such a return closes
-//! nothing.
+//! A return without a recorded call shows that its task was in that call before. Each CPU has a ring, and the rings go
+//! back to different times, so such a call can surround the task's first record or begin between any two.
+//! [`unrecorded`] finds where these calls begin, from all records that will be read. Where that was not done, as for
+//! `trace_pipe`, such a return closes nothing.
 
 use alloc::vec::Vec;
 
@@ -59,7 +59,8 @@ struct Call {
 struct CallIdentity {
     function: u64,
     stack: u64,
-    /// The return address. `None` for a tail call: its entry has the address of a trampoline, its return the true address.
+    /// The return address. `None` for a tail call: its entry has the address of a trampoline, its return the true
+    /// address.
     address: Option<u64>,
 }
 
@@ -79,8 +80,8 @@ fn key(record: &Record<'_>) -> Key {
     (task, if task == 0 { record.cpu } else { 0 })
 }
 
-/// Returns whether the return `back` can be that of the call `entry` of the same task. A recursive call has another stack
-/// pointer.
+/// Returns whether the return `back` can be that of the call `entry` of the same task. A recursive call has another
+/// stack pointer.
 pub(crate) fn is_return_of(back: &Record<'_>, entry: &Record<'_>, is_tail: bool) -> bool {
     CallIdentity::of(entry, is_tail).is_of_return(back)
 }
@@ -98,8 +99,8 @@ impl Calls {
         Ok(Self { tasks: Tasks::default(), unrecorded: unrecorded::find(records, kind)? })
     }
 
-    /// Begins the calls without a recorded entry that begin just before `record`. It does nothing when it is called again for
-    /// that record.
+    /// Begins the calls without a recorded entry that begin just before `record`. It does nothing when it is called
+    /// again for that record.
     ///
     /// # Errors
     ///
@@ -164,7 +165,8 @@ impl Calls {
     }
 }
 
-/// Returns the number of the calls in `open` that contain a call with the stack pointer `stack`, which may be a tail call.
+/// Returns the number of the calls in `open` that contain a call with the stack pointer `stack`, which may be a tail
+/// call.
 fn surrounding(open: &[Call], stack: u64, is_tail: bool) -> usize {
     let is_around = |call: &Call| call.identity.is_around(stack, is_tail);
     open.iter().rposition(is_around).map_or(0, |at| at + 1)

@@ -1,7 +1,7 @@
 //! The text of the tracer `function_graph`, as Linux's `kernel/trace/trace_functions_graph.c` prints it.
 //!
-//! The text of a record depends on the records before it: the calls that its task is in, whether one of these is the entry
-//! of an interrupt, and the task that the CPU ran. A [`Printer`] keeps this from one record to the next.
+//! The text of a record depends on the records before it: the calls that its task is in, whether one of these is the
+//! entry of an interrupt, and the task that the CPU ran. A [`Printer`] keeps this from one record to the next.
 
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -72,8 +72,8 @@ pub(crate) fn write_header(out: &mut dyn Write, options: Options) -> fmt::Result
     line(out, &|column| column.2, "               |   |   |   |")
 }
 
-/// Returns the change that `record` makes to the calls of its task. A call whose return address is a trampoline's is a tail
-/// call of a function that is followed to its return.
+/// Returns the change that `record` makes to the calls of its task. A call whose return address is a trampoline's is a
+/// tail call of a function that is followed to its return.
 pub(super) fn kind(record: &Record<'_>, symbols: &dyn Symbols) -> Option<calls::Kind> {
     match record.event() {
         GRAPH_ENTRY_EVENT => Some(calls::Kind::Entry(Entry {
@@ -292,8 +292,8 @@ impl Cpu {
     }
 }
 
-/// The result of a function, displayed as Linux's `print_graph_retval` does: an error number in decimal, whatever its width
-/// is, and any other in hexadecimal.
+/// The result of a function, displayed as Linux's `print_graph_retval` does: an error number in decimal, whatever its
+/// width is, and any other in hexadecimal.
 #[derive(Clone, Copy)]
 struct Outcome {
     result: u64,
@@ -409,7 +409,8 @@ fn write_duration(out: &mut dyn Write, duration: Duration, options: Options) -> 
     write!(out, "{mark} {}|  ", Microseconds(nanoseconds))
 }
 
-/// Nanoseconds as Linux prints them in a column: microseconds, with as many digits after the point as there is room for.
+/// Nanoseconds as Linux prints them in a column: microseconds, with as many digits after the point as there is room
+/// for.
 pub(super) struct Microseconds(pub u64);
 
 impl fmt::Display for Microseconds {

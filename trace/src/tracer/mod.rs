@@ -1,8 +1,8 @@
 //! The tracers `function` and `function_graph`, which record functions without a definition of an event (Linux:
 //! Documentation/trace/ftrace.rst).
 //!
-//! A tracer has probes on many functions at once. All of them share one recorder for each kind of record: the address of
-//! the function is the operand of its stub.
+//! A tracer has probes on many functions at once. All of them share one recorder for each kind of record: the address
+//! of the function is the operand of its stub.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -13,10 +13,10 @@
 //! | [`usage`] | how deep stacks were |
 //! | `probes` | the probes, on many functions at once; for the bare-metal target only |
 //!
-//! **Nesting.** A call and its return are each recorded with the return address and the stack pointer. The reader matches a
-//! return with its call by both: a call is within the calls of its task whose stack pointers are higher. A hit therefore
-//! keeps no depth. A call of which only the return was recorded begins as early as the other records allow, so calls
-//! before it may be indented.
+//! **Nesting.** A call and its return are each recorded with the return address and the stack pointer. The reader
+//! matches a return with its call by both: a call is within the calls of its task whose stack pointers are higher. A
+//! hit therefore keeps no depth. A call of which only the return was recorded begins as early as the other records
+//! allow, so calls before it may be indented.
 
 mod calls;
 mod follower;

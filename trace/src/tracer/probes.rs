@@ -1,8 +1,9 @@
-//! The probes of a tracer, made by the engine. They are on many functions and are armed and disarmed together, because an armed
-//! probe could be hit by the code that arms the others.
+//! The probes of a tracer, made by the engine. They are on many functions and are armed and disarmed together, because
+//! an armed probe could be hit by the code that arms the others.
 //!
-//! Where it is possible, a call is recorded in the stub of its probe, and a return in the code that the function returns to.
-//! The handlers of [`hit::tracer`](crate::hit::tracer) decide at a hit whether a call is followed, and count for a profile.
+//! Where it is possible, a call is recorded in the stub of its probe, and a return in the code that the function
+//! returns to. The handlers of [`hit::tracer`](crate::hit::tracer) decide at a hit whether a call is followed, and
+//! count for a profile.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -74,7 +75,8 @@ struct Sites {
 pub struct Graph<'a> {
     /// The maximum depth of recorded calls; 0 for any depth.
     pub max_depth: u32,
-    /// Only calls of these functions are recorded, with the calls in them; all calls, if it is empty. In ascending order.
+    /// Only calls of these functions are recorded, with the calls in them; all calls, if it is empty. In ascending
+    /// order.
     pub only: &'a [u64],
     /// Neither calls of these functions nor the calls in them are recorded. In ascending order.
     pub without: &'a [u64],
@@ -168,7 +170,8 @@ impl Traced {
         Ok(Self { calls, returns: Vec::new(), _made: [Some(made), None], _sites: None, refused })
     }
 
-    /// Creates disarmed probes that record the calls and returns of `functions` in `rings`, within the limits of `graph`.
+    /// Creates disarmed probes that record the calls and returns of `functions` in `rings`, within the limits of
+    /// `graph`.
     ///
     /// # Errors
     ///
@@ -310,15 +313,15 @@ impl Traced {
         self.calls.iter().map(Deref::deref).chain(self.returns.iter().map(Deref::deref))
     }
 
-    /// Returns the number of calls and returns that the probes have missed. Records that found no room in a ring are counted
-    /// there instead.
+    /// Returns the number of calls and returns that the probes have missed. Records that found no room in a ring are
+    /// counted there instead.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.probes().map(Registration::missed).sum()
     }
 
-    /// Unregisters the probes. Returns the number of calls and returns that they have missed, and of calls in progress, whose
-    /// returns are not recorded any more.
+    /// Unregisters the probes. Returns the number of calls and returns that they have missed, and of calls in progress,
+    /// whose returns are not recorded any more.
     pub fn unregister(mut self) -> u64 {
         self.end()
     }

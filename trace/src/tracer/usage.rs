@@ -77,8 +77,8 @@ impl Usage {
         self.0.iter().for_each(|deepest| deepest.depth.store(depth, Relaxed));
     }
 
-    /// Returns the address and the depth of each frame of the deepest stack since a depth was set, from the innermost on.
-    /// If there is none since then, returns that of before.
+    /// Returns the address and the depth of each frame of the deepest stack since a depth was set, from the innermost
+    /// on. If there is none since then, returns that of before.
     fn deepest(&self) -> Result<Vec<(u64, u64)>, OutOfMemory> {
         let (mut greatest, mut deepest) = ((0, 0), Vec::new());
         for of_cpu in &self.0 {

@@ -1,7 +1,7 @@
 //! Tasks whose children follow them into a restriction: the options `event-fork` and `function-fork`.
 //!
-//! A filter cannot change at a hit. So where children are to follow, the tasks are kept in sets of a fixed size that the
-//! starts and ends of tasks change.
+//! A filter cannot change at a hit. So where children are to follow, the tasks are kept in sets of a fixed size that
+//! the starts and ends of tasks change.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

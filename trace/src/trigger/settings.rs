@@ -321,8 +321,8 @@ impl Settings {
         })
     }
 
-    /// Returns the index of the command of a function that `request` names. As in Linux, one with a count is another one
-    /// than one without.
+    /// Returns the index of the command of a function that `request` names. As in Linux, one with a count is another
+    /// one than one without.
     fn position_of_command(&self, request: &Request) -> Option<usize> {
         self.triggers.iter().position(|trigger| {
             is_shown_as(&request.kind.name(), &trigger.name) && (trigger.limit == u64::MAX) == request.count.is_none()

@@ -107,7 +107,8 @@ pub const HISTOGRAM_WORDS: usize = histogram_words(0);
 /// The largest number of bits that divide a range between powers of two.
 pub const HISTOGRAM_BITS_MAX: u8 = 5;
 
-/// Returns the number of words of a histogram by powers of two, of which each is divided into 2 to the power `bits` rows.
+/// Returns the number of words of a histogram by powers of two, of which each is divided into 2 to the power `bits`
+/// rows.
 #[inline(always)]
 pub(crate) const fn histogram_words(bits: u8) -> usize {
     ((64_usize.saturating_sub(bits as usize)) << (bits & 7)) + 2

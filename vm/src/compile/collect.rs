@@ -136,8 +136,8 @@ impl Emitter<'_> {
         self.assembler.push(encode::store(OTHER, base, offset));
     }
 
-    /// Adds 1 to the row after the one whose number is in `RIGHT`, but no later one than the row after `last`; or, if the
-    /// value is below the number in `least`, to row 0.
+    /// Adds 1 to the row after the one whose number is in `RIGHT`, but no later one than the row after `last`; or, if
+    /// the value is below the number in `least`, to row 0.
     fn bounded_row(&mut self, last: usize, value: u8, least: u8, place: Value) {
         self.assembler.constant(OTHER, last as u64);
         self.assembler.push(a64::compute(Binary::SubtractFlags, ZERO, RIGHT, OTHER));

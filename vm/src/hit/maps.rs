@@ -182,8 +182,8 @@ fn add(aggregate: &Aggregate, words: &Cells, value: u64, now: impl FnOnce() -> u
     }
 }
 
-/// Returns the row of a signed value: 0 for values below 0, 1 for 0, 2 for 1, 3 for 2 to 3, and so on. With `bits`, each
-/// range between powers of two has 2 to the power `bits` rows, but no row is shorter than 1.
+/// Returns the row of a signed value: 0 for values below 0, 1 for 0, 2 for 1, 3 for 2 to 3, and so on. With `bits`,
+/// each range between powers of two has 2 to the power `bits` rows, but no row is shorter than 1.
 #[inline]
 pub(crate) fn power_row(value: u64, bits: u8) -> usize {
     if value.cast_signed() < 0 {

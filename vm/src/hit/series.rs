@@ -1,7 +1,7 @@
 //! Time series: the values of the last intervals, each combined to one number.
 //!
-//! Interval `n` since the start of the machine has the place `n % intervals`, so a later one takes the place of one that
-//! is over. An interval in which nothing was collected leaves an old one in its place.
+//! Interval `n` since the start of the machine has the place `n % intervals`, so a later one takes the place of one
+//! that is over. An interval in which nothing was collected leaves an old one in its place.
 
 use core::sync::atomic::Ordering;
 

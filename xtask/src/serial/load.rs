@@ -23,8 +23,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 const TURN: Duration = Duration::from_millis(20);
 /// After this time without a loader, the running program is asked to restart, again and again.
 const RESTART_REQUEST_PERIOD: Duration = Duration::from_secs(2);
-/// Keys at which the kernels of this repository give the board back to its loader, whatever is at their prompt: text, an
-/// open row, or a search, which the first ^C leaves.
+/// Keys at which the kernels of this repository give the board back to its loader, whatever is at their prompt: text,
+/// an open row, or a search, which the first ^C leaves.
 pub const RESET: &[u8] = b"\x03\x03\rreboot\r";
 /// Keys that stop a kernel of this repository that comes to no prompt, which resets the board.
 pub const QUIT: &[u8] = &[QUIT_KEY; QUITS];

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::terminal::{HOW_TO_LEAVE, REDRAW_KEY, Terminal, Typed};
 
-/// Loads the image whenever the loader comes back, and is its console in between. Without an image, it is the console of
-/// the kernel that runs already. Returns when the person leaves.
+/// Loads the image whenever the loader comes back, and is its console in between. Without an image, it is the console
+/// of the kernel that runs already. Returns when the person leaves.
 pub fn interact(line: &mut Line, load: Option<&Load>) -> Result<()> {
     load.map_or(Ok(()), |load| load.run(line))?;
     eprintln!("{}", if load.is_some() { "To quit: Ctrl-A X." } else { HOW_TO_LEAVE });

@@ -1,9 +1,9 @@
 //! Paints the output of the console for a terminal: the prompt, and what is wrong with a line. The machine sends no
 //! colors. It does not know its terminal, and scripts read the same bytes.
 //!
-//! Each byte is passed on at once. A word is painted when its last character has come: the cursor goes back to the start
-//! of the line, and the word is written again. This is done only where the cursor's column is certain, at the start of a
-//! line.
+//! Each byte is passed on at once. A word is painted when its last character has come: the cursor goes back to the
+//! start of the line, and the word is written again. This is done only where the cursor's column is certain, at the
+//! start of a line.
 
 use std::{
     env,

@@ -1,13 +1,13 @@
-//! Checks the names in assembly. If an image is optimized as a whole (`lto = "fat"`), the assembly of all its crates is one
-//! file, in which a macro, a symbol or a label may be defined only once. `check::lto` links such an image in thorough
-//! runs. This finds names that are defined twice in files, but not those in the text of a `global_asm!`.
+//! Checks the names in assembly. If an image is optimized as a whole (`lto = "fat"`), the assembly of all its crates is
+//! one file, in which a macro, a symbol or a label may be defined only once. `check::lto` links such an image in
+//! thorough runs. This finds names that are defined twice in files, but not those in the text of a `global_asm!`.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use crate::workspace;
 
-/// Directories with assembly of the largest image. A crate includes a file of the directory by a path that ends in one of
-/// these texts and the name of the file.
+/// Directories with assembly of the largest image. A crate includes a file of the directory by a path that ends in one
+/// of these texts and the name of the file.
 const DIRECTORIES: [(&str, &[&str]); 2] = [("trampoline", &["/trampoline/"]), ("tests", &["\"", "../"])];
 /// The directories of its sources.
 const SOURCES: [&str; 3] = ["src", "runtime/src", "tests/src"];

@@ -146,8 +146,8 @@ impl Machine {
 fn own(arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(env::current_exe()?);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe functions may be called.
-    // signal is one, and the default runs no code of the process.
+    // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe functions may be
+    // called. signal is one, and the default runs no code of the process.
     unsafe {
         // `nohup` leaves the signal ignored to all that it runs.
         command.pre_exec(|| match libc::signal(libc::SIGHUP, libc::SIG_DFL) {
@@ -332,8 +332,8 @@ struct Running {
 }
 
 impl Running {
-    /// Starts the command `name` with these arguments, which run [`PROGRAM`], and waits until it runs. The machine may be
-    /// silent for `patience` seconds.
+    /// Starts the command `name` with these arguments, which run [`PROGRAM`], and waits until it runs. The machine may
+    /// be silent for `patience` seconds.
     fn start(machine: &Machine, cable: &Cable, patience: &str, name: &str, arguments: &[&str]) -> Result<Self> {
         let before = cable.sent();
         let port = cable.port.to_string_lossy().into_owned();
@@ -357,8 +357,8 @@ impl Running {
         Ok(Self { child, output })
     }
 
-    /// Waits for its end, and ends it if it goes on for longer than tests of the machine may take. Returns its status and
-    /// what it says.
+    /// Waits for its end, and ends it if it goes on for longer than tests of the machine may take. Returns its status
+    /// and what it says.
     fn end(mut self, machine: &Machine) -> Result<(ExitStatus, String)> {
         let (is_over, waits) = mpsc::channel::<()>();
         let (id, limit) = (self.child.0.id().to_string(), Duration::from_secs(machine.seconds));

@@ -91,8 +91,8 @@ impl Garbage {
         Self { before, after, state: State::Before, pieces, mark: String::new(), marks: 0 }
     }
 
-    /// Returns keys that abandon a search and the current line, which may contain garbage, and type a new line that can be
-    /// recognized.
+    /// Returns keys that abandon a search and the current line, which may contain garbage, and type a new line that can
+    /// be recognized.
     fn mark(&mut self) -> Vec<u8> {
         self.marks += 1;
         self.mark = format!("#{}", self.marks);

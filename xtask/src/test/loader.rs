@@ -2,9 +2,9 @@
 //! enters, with the loader as its kernel, at the end of a [`cable`]. The host side is the code that talks to a real
 //! board.
 //!
-//! An emulated UART takes 16 bytes at a time, so kernels are run only where their work is tested, and are in the board's
-//! memory already. QEMU puts them there at each reset. Elsewhere the image is a loader, which announces itself. A thorough
-//! run always sends kernels, with all their tables, and they must survive resets.
+//! An emulated UART takes 16 bytes at a time, so kernels are run only where their work is tested, and are in the
+//! board's memory already. QEMU puts them there at each reset. Elsewhere the image is a loader, which announces itself.
+//! A thorough run always sends kernels, with all their tables, and they must survive resets.
 
 pub mod cable;
 

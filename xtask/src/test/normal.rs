@@ -199,8 +199,8 @@ fn trace_record(line: &str) -> Option<String> {
     Some(format!("{name}-N [N] {flags} TIME: {event}"))
 }
 
-/// Normalizes a line of the tracer `function_graph`, ` CPU) DURATION |  CALL` or ` CPU) TASK => TASK`. `None` if the line is not
-/// one.
+/// Normalizes a line of the tracer `function_graph`, ` CPU) DURATION |  CALL` or ` CPU) TASK => TASK`. `None` if the
+/// line is not one.
 fn graph_record(line: &str) -> Option<String> {
     let (cpu, rest) = line.strip_prefix(' ')?.split_once(") ")?;
     if !is_number(cpu.trim_start()) {
@@ -220,7 +220,8 @@ fn graph_record(line: &str) -> Option<String> {
     Some(format!(" N) {column}|{call}"))
 }
 
-/// Normalizes a row of `trace_stat/functionN`, `  NAME HITS TIME us TIME us VARIANCE us`. `None` if the line is not one.
+/// Normalizes a row of `trace_stat/functionN`, `  NAME HITS TIME us TIME us VARIANCE us`. `None` if the line is not
+/// one.
 fn profile_row(line: &str) -> Option<String> {
     let mut rest = line.strip_suffix(" us")?;
     for _ in 0..2 {

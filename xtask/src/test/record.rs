@@ -228,8 +228,8 @@ fn imports(machine: &Machine) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Filters of `jq` for the objects of `bpftrace -f json` as its documentation and its tests have them, and what they print
-/// for the program in [`jq`].
+/// Filters of `jq` for the objects of `bpftrace -f json` as its documentation and its tests have them, and what they
+/// print for the program in [`jq`].
 const FILTERS: [(&str, &str); 9] = [
     (r#"select(.type == "attached_probes") | .count, .data.probes"#, "2\n2\n"),
     (r#"select(.type == "printf").data"#, "\"it's \\\"one\\\"\\n\"\n"),

@@ -250,8 +250,8 @@ impl<'a> Targets<'a> {
     }
 
     /// Adds every case of the benchmark. The machine affects the figures, but not whether a case works. On the machine
-    /// of the page of figures, each case is measured, and compared with the page; elsewhere it runs once. The machine has
-    /// one CPU, where the board allows that: on several, each change of a case waits for the others.
+    /// of the page of figures, each case is measured, and compared with the page; elsewhere it runs once. The machine
+    /// has one CPU, where the board allows that: on several, each change of a case waits for the others.
     pub fn add_benchmark(&'a self, context: &BuildContext<'_, 'a>, image: &Path) -> Result<()> {
         let candidate = |(index, named): (usize, &NamedConfiguration<'_>)| {
             let mut arguments = named.arguments_with(&Overrides::cpus(1, None), image)?;

@@ -1,6 +1,6 @@
 //! A program as it is written on the host: in several lines, with a first line for the shell, with arguments, and with
-//! imports of other files. The console takes it in one line. Only white space and arguments are changed in that line, so
-//! that each of its bytes has its place in a file.
+//! imports of other files. The console takes it in one line. Only white space and arguments are changed in that line,
+//! so that each of its bytes has its place in a file.
 
 use std::{
     collections::BTreeSet,
@@ -48,8 +48,8 @@ pub struct Flaw {
 }
 
 impl Source {
-    /// Prepares the program in `text`, which is from the file `name` if that is given, with these arguments. Imports are
-    /// relative to the directory of that file; without one, to the current directory.
+    /// Prepares the program in `text`, which is from the file `name` if that is given, with these arguments. Imports
+    /// are relative to the directory of that file; without one, to the current directory.
     ///
     /// As in bpftrace, `$1` in a probe is the text of the first argument, which must be given. Elsewhere the console
     /// puts arguments in their places.
@@ -201,8 +201,8 @@ impl Source {
         Ok(())
     }
 
-    /// Appends `text`. It stands for the place `at` of the text with the number `number`, or, if it is unchanged, begins
-    /// there.
+    /// Appends `text`. It stands for the place `at` of the text with the number `number`, or, if it is unchanged,
+    /// begins there.
     fn put(&mut self, text: &str, number: usize, at: usize) {
         let is_kept = self.texts[number].text[at..].starts_with(text);
         self.line.push_str(text);

@@ -95,8 +95,8 @@ fn is_needed(tag: DwTag) -> bool {
 }
 
 impl<'a> Entries<'a> {
-    /// Reads the entries, and adds the files of declarations to `files`. `contents` returns the contents of a section by
-    /// its name.
+    /// Reads the entries, and adds the files of declarations to `files`. `contents` returns the contents of a section
+    /// by its name.
     pub fn read(contents: impl Fn(&str) -> &'a [u8], files: &mut Files) -> gimli::Result<Self> {
         let section =
             |id: SectionId| -> gimli::Result<Bytes<'a>> { Ok(EndianSlice::new(contents(id.name()), LittleEndian)) };

@@ -304,8 +304,9 @@ impl<'a> Layouts<'a> {
         Some((self.entries.type_of(element)?, data, self.path(of, &["len"])?.0))
     }
 
-    /// Returns the shape of an `Rc` or `Arc`. `value` is the member beside the counts. How far a trait object or a slice is
-    /// from the counts depends on its alignment, which the entries do not tell, so a pointer to one stands for an address.
+    /// Returns the shape of an `Rc` or `Arc`. `value` is the member beside the counts. How far a trait object or a
+    /// slice is from the counts depends on its alignment, which the entries do not tell, so a pointer to one stands for
+    /// an address.
     fn shared(&mut self, of: Index, value: &str, pending: &mut Vec<(Index, usize)>) -> Option<Shape> {
         let (0, pointer) = self.path(of, &["ptr", "pointer"])? else { return None };
         if self.entries[pointer].tag? != gimli::DW_TAG_pointer_type {

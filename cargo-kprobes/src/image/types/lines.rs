@@ -51,9 +51,9 @@ pub fn read<'a>(section: impl Fn(&str) -> &'a [u8], program: &Program, files: &m
 }
 
 /// Adds the rows of a sequence, and a row without a line for its end. Consecutive instructions of one line are one row.
-/// Instructions that the compiler attributes to no line count to the line before in their function. Of several rows with
-/// one address, the last that has a line is right. A function has rows of its own: `is_function` returns whether one
-/// begins at an address.
+/// Instructions that the compiler attributes to no line count to the line before in their function. Of several rows
+/// with one address, the last that has a line is right. A function has rows of its own: `is_function` returns whether
+/// one begins at an address.
 fn push(rows: &mut Vec<Row>, sequence: Sequence, is_function: impl Fn(u64) -> bool) {
     let end = Row { address: sequence.end, file: 0, line: 0, is_statement: false };
     let begins = |row: &Row| row.line > 0 || is_function(row.address);
@@ -106,7 +106,8 @@ impl Files {
         Ok(())
     }
 
-    /// Returns the index of the file that has the number `number` in `unit`, whose line program has the header `header`.
+    /// Returns the index of the file that has the number `number` in `unit`, whose line program has the header
+    /// `header`.
     pub fn number(
         &mut self,
         numbers: &mut UnitFiles,

@@ -48,9 +48,9 @@ pub fn start(cpu: usize) {
         safe static start: u8;
     }
     let mut result: i64 = 0xc400_0003;
-    // SAFETY: CPU_ON. The entry expects the MMU off, as PSCI leaves it, and takes a stack that is the CPU's own. What it
-    // reads with the MMU off is the text, which was in memory before this CPU had caches. The barrier completes the stores
-    // that it finds then.
+    // SAFETY: CPU_ON. The entry expects the MMU off, as PSCI leaves it, and takes a stack that is the CPU's own. What
+    // it reads with the MMU off is the text, which was in memory before this CPU had caches. The barrier completes the
+    // stores that it finds then.
     unsafe {
         asm!("dsb ishst", "hvc #0", inout("x0") result, in("x1") cpu, in("x2") &raw const start, in("x3") 0, clobber_abi("C"))
     };

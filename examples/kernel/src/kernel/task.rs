@@ -165,8 +165,8 @@ fn schedule(state: u8) -> bool {
         this.state.store(state, Ordering::Relaxed);
         next.state.store(RUNNING, Ordering::Relaxed);
         next.probes.runs_on(cpu); // probes
-        // SAFETY: interrupts are masked, the lock is held, and the registers of `next` are saved: it was ready, or it is
-        // the idle task of this CPU.
+        // SAFETY: interrupts are masked, the lock is held, and the registers of `next` are saved: it was ready, or it
+        // is the idle task of this CPU.
         finish_switch(unsafe { task_switch(this, next) });
     } else {
         unlock();

@@ -102,8 +102,8 @@ pub(super) fn is_watchpoint_set(number: usize) -> bool {
     numbered!(number, read, "dbgwcr") & ENABLED != 0
 }
 
-/// Writes the registers of a watchpoint without enabling it, and clears them. Returns whether they have kept the values.
-/// The number is below [`watchpoints`].
+/// Writes the registers of a watchpoint without enabling it, and clears them. Returns whether they have kept the
+/// values. The number is below [`watchpoints`].
 pub(super) fn try_watchpoint(number: usize, value: u64, control: u64) -> bool {
     numbered!(number, write, "dbgwcr", 0_u64);
     numbered!(number, write, "dbgwvr", value);

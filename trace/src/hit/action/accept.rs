@@ -47,8 +47,8 @@ fn same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one == other)
 }
 
-/// Whether `pattern` matches the whole `text`. Both lengths are bounded, and so is the number of steps: for each place in
-/// the text those of one pass over the pattern, in which a `[` looks for its `]`.
+/// Whether `pattern` matches the whole `text`. Both lengths are bounded, and so is the number of steps: for each place
+/// in the text those of one pass over the pattern, in which a `[` looks for its `]`.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     glob_match_units::<true, u8>(pattern.iter().copied(), text.iter().copied())
 }

@@ -37,7 +37,8 @@ impl Ring {
     }
 
     /// Records `bytes`, at most [`RAW_MAX`](crate::recorder::RAW_MAX) of them: a number of four bytes, and data. As in
-    /// Linux, the length is rounded up to a multiple of 4, here with zeros. A record without room is counted as dropped.
+    /// Linux, the length is rounded up to a multiple of 4, here with zeros. A record without room is counted as
+    /// dropped.
     ///
     /// # Safety
     ///

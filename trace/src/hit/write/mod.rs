@@ -29,8 +29,8 @@ pub struct Moment<'a> {
     pub address: u64,
     /// The return address, if the event is one of returns.
     pub return_address: Option<u64>,
-    /// The values that were saved at the entry of the function; for an event on a synthetic one, the words of the record
-    /// of that.
+    /// The values that were saved at the entry of the function; for an event on a synthetic one, the words of the
+    /// record of that.
     pub entry: &'a [u64],
 }
 

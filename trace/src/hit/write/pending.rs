@@ -189,16 +189,16 @@ impl Recorder {
         if plan.attached.is_empty() {
             return;
         }
-        // SAFETY: the pointer and the length are those of `words`. Only this CPU writes them, and not while they are read:
-        // what the triggers of an attached event emit goes behind them.
+        // SAFETY: the pointer and the length are those of `words`. Only this CPU writes them, and not while they are
+        // read: what the triggers of an attached event emit goes behind them.
         let entry = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u64>(), words.len()) };
         // Field by field: a copy of the whole would be a call of `memcpy`, which is out of the region.
         let Context { cpu, task, name: [low, high], time } = moment.context;
         let context = Context { cpu, task, name: [low, high], time };
         let moment = Moment { context, address: moment.address, return_address: None, entry };
         for attached in &plan.attached {
-            // SAFETY: the caller upholds the contract of `record` (see # Safety); an event on a synthetic one is none of
-            // returns.
+            // SAFETY: the caller upholds the contract of `record` (see # Safety); an event on a synthetic one is none
+            // of returns.
             unsafe { attached.record_attached(registers, &moment) };
         }
     }

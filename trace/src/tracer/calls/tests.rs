@@ -143,8 +143,9 @@ impl Program {
     }
 
     /// Returns for each call the numbers of the records that it is shown around, from what the records that were `kept`
-    /// tell: nothing for a call without any. A call without an entry begins after the last record that cannot be in it. A
-    /// call without a return ends with the first record that cannot be in it, or with the beginning of a call that cannot.
+    /// tell: nothing for a call without any. A call without an entry begins after the last record that cannot be in it.
+    /// A call without a return ends with the first record that cannot be in it, or with the beginning of a call that
+    /// cannot.
     fn known(&self, kept: &[bool]) -> Vec<Range<usize>> {
         let has = |number: usize| kept.get(number).is_some_and(|kept| *kept);
         let of_task = |task: Key| {

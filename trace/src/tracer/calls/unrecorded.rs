@@ -1,12 +1,13 @@
 //! The calls that have a recorded return, but no recorded entry, and where they begin.
 //!
-//! All that a task does in a call has a lower stack pointer than the call. A call therefore begins after the last record of
-//! its task that is before the return and has no lower stack pointer. How long after is unknown; here it begins at once, before
-//! the next record of the task. Without such a record, it surrounds the first record of the task.
+//! All that a task does in a call has a lower stack pointer than the call. A call therefore begins after the last
+//! record of its task that is before the return and has no lower stack pointer. How long after is unknown; here it
+//! begins at once, before the next record of the task. Without such a record, it surrounds the first record of the
+//! task.
 //!
-//! Tail calls are the exception: they have the stack pointer of the call that they end. All these calls return at once, with
-//! interrupts masked: the CPU records their returns one after the other, innermost first, with the same return address. Such
-//! a row of returns tells which calls surround which others.
+//! Tail calls are the exception: they have the stack pointer of the call that they end. All these calls return at once,
+//! with interrupts masked: the CPU records their returns one after the other, innermost first, with the same return
+//! address. Such a row of returns tells which calls surround which others.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -30,8 +31,8 @@ pub(super) struct Unrecorded {
 /// What a task has done.
 #[derive(Clone, Debug, Default)]
 struct Task {
-    /// The records that bound calls without an entry, in the order of their times. No stack pointer is higher than the one
-    /// before it. If several are equal, all but the first belong to entries of tail calls.
+    /// The records that bound calls without an entry, in the order of their times. No stack pointer is higher than the
+    /// one before it. If several are equal, all but the first belong to entries of tail calls.
     bounds: Vec<Bound>,
     /// The last record, if it is a return, and calls with this stack pointer may return with it.
     row: Option<Row>,
@@ -75,7 +76,8 @@ pub(super) fn find<'a>(
             Kind::Return => task.leave(&record, &mut found)?,
         }
     }
-    // Of calls that begin together, the one with the highest stack pointer is the outermost. Of a row, the last to return is.
+    // Of calls that begin together, the one with the highest stack pointer is the outermost. Of a row, the last to
+    // return is.
     fallible::sort_by_key(&mut found, |call| (Reverse(call.before), call.identity.stack, call.returned));
     Ok(found)
 }

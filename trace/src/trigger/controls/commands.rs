@@ -1,6 +1,6 @@
 //! The commands of functions: what a function does to the trace when it is called (Linux:
-//! Documentation/trace/ftrace.rst, "Filter commands"). A command is a trigger of an event that stands for the commands of
-//! its function.
+//! Documentation/trace/ftrace.rst, "Filter commands"). A command is a trigger of an event that stands for the commands
+//! of its function.
 
 use super::triggers::target;
 use super::{Controls, name};
@@ -12,13 +12,14 @@ use crate::trigger::{Kind, Request, Trigger};
 
 impl Controls {
     /// Gives each of the functions at these virtual addresses the command `text`: `traceon`, `traceoff`, `snapshot`,
-    /// `stacktrace`, `enable_event:GROUP:EVENT` or `disable_event:GROUP:EVENT`, with `:COUNT` to carry it out at most COUNT
-    /// times. A function that has the command keeps it as it is. `refused` gets the reason of each function that cannot
-    /// be probed.
+    /// `stacktrace`, `enable_event:GROUP:EVENT` or `disable_event:GROUP:EVENT`, with `:COUNT` to carry it out at most
+    /// COUNT times. A function that has the command keeps it as it is. `refused` gets the reason of each function that
+    /// cannot be probed.
     ///
     /// # Errors
     ///
-    /// Fails if the text is no command, if no function can be probed, or if there is no memory. Then nothing has changed.
+    /// Fails if the text is no command, if no function can be probed, or if there is no memory. Then nothing has
+    /// changed.
     pub fn add_command<P: Armed>(
         &mut self,
         events: &mut Events<P>,

@@ -15,8 +15,8 @@ use crate::{conversation::PROMPT, setup, test::report::Outcome};
 /// The size of the terminal.
 const SIZE: [&str; 4] = ["-x", "80", "-y", "24"];
 
-/// Keys by their names in tmux, or text, and the row that they make. Each begins with an empty line. `|` shows where the
-/// cursor was. QEMU and `attach` take the first of two Ctrl-A.
+/// Keys by their names in tmux, or text, and the row that they make. Each begins with an empty line. `|` shows where
+/// the cursor was. QEMU and `attach` take the first of two Ctrl-A.
 const EDITED: [(&[&str], &str); 31] = [
     (&["ab", "Left", "|"], "a|b"),
     (&["ab", "C-b", "|"], "a|b"),

@@ -1,5 +1,5 @@
-//! Kernels that are derived from the example `minimal` by replacements in its text, and built in a workspace of their own
-//! in the target directory.
+//! Kernels that are derived from the example `minimal` by replacements in its text, and built in a workspace of their
+//! own in the target directory.
 
 use std::{
     fs,

@@ -1,5 +1,6 @@
-//! The memory that probes take, in kernels for one and for more CPUs: the example `minimal` with a heap that counts. The
-//! first probe takes memory for the text, so it is the example's own; in others, there are 100,000 instructions to probe.
+//! The memory that probes take, in kernels for one and for more CPUs: the example `minimal` with a heap that counts.
+//! The first probe takes memory for the text, so it is the example's own; in others, there are 100,000 instructions to
+//! probe.
 
 use super::{
     derived::{File, Package, Replacement},

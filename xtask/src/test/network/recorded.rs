@@ -1,5 +1,5 @@
-//! A machine that serves clients while a tracer records every function. Every byte that clients fetch must be right. What
-//! the machine shows of the last calls must nest for each task by `function_graph`, and be in order by `function`.
+//! A machine that serves clients while a tracer records every function. Every byte that clients fetch must be right.
+//! What the machine shows of the last calls must nest for each task by `function_graph`, and be in order by `function`.
 
 use std::{collections::HashMap, mem};
 
@@ -211,7 +211,8 @@ fn nesting(lines: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the lines ` TASK [CPU] FLAGS TIME: FUNCTION <-CALLER`: the times of each CPU ascend, and every call has a caller.
+/// Checks the lines ` TASK [CPU] FLAGS TIME: FUNCTION <-CALLER`: the times of each CPU ascend, and every call has a
+/// caller.
 fn order(lines: &[String]) -> Result<(), String> {
     let mut last: HashMap<&str, f64> = HashMap::new();
     let mut calls = 0;

@@ -275,8 +275,8 @@ pub fn accepted(printed: &Printed, captured: &[(String, Vec<Packet>)]) -> Result
     equals(printed, &Numbers::from([("@connections[80]".into(), connections)]))
 }
 
-/// Checks that every connection ended, and that the clients have sent the captured bytes. The requests of `curl` fit into
-/// a segment each, which has PSH and no options.
+/// Checks that every connection ended, and that the clients have sent the captured bytes. The requests of `curl` fit
+/// into a segment each, which has PSH and no options.
 pub fn lives(printed: &Printed, captured: &[(String, Vec<Packet>)]) -> Result<(), String> {
     /// The bytes of the headers of Ethernet, IPv4 and TCP.
     const HEADERS: u64 = 14 + 20 + 20;
