@@ -43,7 +43,7 @@ enum Command {
 struct Files {
     /// The linked kernel, whose linker script has `INCLUDE kprobes-tables.x`.
     elf: PathBuf,
-    /// The path of the result; that of the kernel if none is given.
+    /// Where to write the result. Without this, it replaces the kernel.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

@@ -14,7 +14,7 @@ use crate::{interrupts, platform, text};
 /// The smallest translation granule.
 const PAGE: usize = 4096;
 
-/// A probed instruction, or one that can be probed.
+/// An instruction that can be probed. It may have probes already.
 #[derive(Clone, Copy, Debug)]
 pub struct Site {
     /// The original instruction, even if a breakpoint or a branch has replaced it.

@@ -26,8 +26,8 @@ unsafe extern "C" {
 
 const FIBERS: usize = 3;
 
-/// A stack that the kernel does not know. It is the upper half of its alignment, as the vectors require for every
-/// stack.
+/// A stack that the kernel does not know. Its upper half is used, so that the bit of the stack pointer is set that the
+/// vectors test.
 #[repr(align(0x10000))]
 struct Unknown(UnsafeCell<[u64; 0x10000 / 8]>);
 // SAFETY: only one test uses it, in one task.

@@ -282,7 +282,7 @@ impl Program {
 }
 
 impl Program {
-    /// The same for the struct of a static event, which has no address of the probe before it.
+    /// Creates the program for the struct of a static event, which has no address of the probe in front.
     pub fn of_static(arguments: &[Fetch], fields: &[Field]) -> Result<Self, OutOfMemory> {
         Ok(match Self::new(arguments, fields.iter(), None)? {
             Self::Words(words) => Self::Block(words),

@@ -98,7 +98,7 @@ pub fn is_understood(print: &str, fields: &[Field]) -> bool {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(out: &mut dyn Write, format: &Format, record: &[u8], symbols: &dyn Symbols) -> fmt::Result {
     let Some(print) = format.print else { return write_fields(out, format, record) };
     match (Reader { rest: print, fields: &format.fields, record, depth: 0 }).print(out, symbols) {
@@ -127,7 +127,7 @@ fn write_fields(out: &mut dyn Write, format: &Format, record: &[u8]) -> fmt::Res
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write_default(out: &mut dyn Write, fields: &[Field]) -> fmt::Result {
     out.write_char('"')?;
     for (number, field) in fields.iter().enumerate() {

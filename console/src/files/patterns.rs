@@ -1,5 +1,6 @@
-//! What is written to the files that name functions: patterns, with white space between them, each with `!` in front if
-//! what it means is to be taken out. In `set_ftrace_filter` a command may follow, as in `FUNCTION:traceoff`.
+//! Reads the lines that are written to the files of functions. A line has patterns, with white space between them. A
+//! `!` in front of a pattern takes its functions out. In `set_ftrace_filter` a command may follow a pattern, as in
+//! `FUNCTION:traceoff`.
 //!
 //! A path of Rust may have blanks in it, between angle brackets: `<a::B as c::D>::f`. Those are no end of a pattern.
 

@@ -1,5 +1,5 @@
-//! Answers what is known while a program is checked: the types and sizes of values, and the assertions about them. An
-//! expression that is asked about is not evaluated.
+//! Evaluates `sizeof`, `offsetof`, the types in casts, and assertions, while a program is checked. Their operands are
+//! not compiled: only their types count.
 
 use kprobes_types::Kind;
 use kprobes_vm::code::Type;
@@ -143,7 +143,7 @@ impl Clause<'_, '_> {
     pub fn type_of(&mut self, to: &TypeForm) -> Result<TypeName, Error> {
         let (value, pointer) = match to {
             TypeForm::Named(name) => return Ok(*name),
-            // The size of what is cast to an array is that of a computed number.
+            // A number that is cast to an array has the size of a computed number.
             TypeForm::Array { .. } => return Ok(TypeName { signed: false, bits: 64, pointer: false }),
             TypeForm::Of { value, pointer } => (value, *pointer),
         };

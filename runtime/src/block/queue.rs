@@ -51,7 +51,7 @@ impl Queue {
         Ok(Self { number: 0, device, waiting: VecDeque::new(), flights: [ptr::null_mut(); DEPTH] })
     }
 
-    /// The same, of the disk with this number.
+    /// Returns the queue as that of the disk with this number.
     pub(super) fn numbered(self, number: u32) -> Self {
         Self { number, ..self }
     }

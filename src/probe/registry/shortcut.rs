@@ -7,8 +7,8 @@ use crate::insn::{self, Literal, Resolved};
 use crate::platform;
 use crate::probe::hit::point::Point;
 
-/// Returns the shortcut that does the rest of an instruction, its slot, and its operands, as in `Point`. The shortcut
-/// is 0 if there is none.
+/// Returns how the rest of an instruction is done, in the form of the fields of `Point`: the number of the shortcut,
+/// which is 0 if there is none, the address of the slot, and the operands.
 pub(super) fn to(resolved: Resolved) -> (u64, usize, [u64; 3]) {
     match resolved {
         Resolved::Jump { to } => (Point::SET, to as usize, [0, place(31), 0]),
@@ -47,8 +47,8 @@ fn is_readable(address: u64, size: u64) -> bool {
     address.is_multiple_of(size) && (text.start as u64..=text.end as u64 - size).contains(&address)
 }
 
-/// Returns the offset of register `number` in the frame. For the zero register, it is that of a word that is never read
-/// after this.
+/// Returns the offset of register `number` in the frame. The zero register has the offset of a word that nothing reads
+/// afterwards.
 fn place(number: u8) -> u64 {
     match number {
         31 => offset_of!(TrapFrame, watcher) as u64,

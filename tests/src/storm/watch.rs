@@ -13,7 +13,7 @@ use super::functions::{FUNCTIONS, Function, Group};
 
 /// The maximum number of probes at a time.
 const WATCHES: usize = 256;
-/// The handlers of some probes call a probed function at one hit of this many.
+/// The handlers of some probes call a probed function, each at one of this many hits.
 const SELDOM: u64 = 16;
 
 /// The records for one probe.

@@ -14,7 +14,7 @@ use crate::{
 /// How many bytes of the end of a UART's output are kept.
 const KEPT_OUTPUT: usize = 64 * 1024;
 
-/// A subject is told of silence after this time without output.
+/// After this time without output, a subject hears of the silence.
 const SILENCE: Duration = Duration::from_millis(500);
 
 /// What a subject does in reply to the machine.

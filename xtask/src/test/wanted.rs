@@ -1,4 +1,4 @@
-//! Decides by their names which tests the command line asks for.
+//! Decides which tests the command line asks for, by the names of the tests.
 //!
 //! A name begins with a prefix: a stage such as `host`, or a configuration such as `rpi3/smp1`.
 

@@ -248,7 +248,7 @@ fn a_synthetic_event_stays_while_another_is_on_it() {
     assert_eq!(define(&mut controlled.events, "e:on synthetic.sent $x").unwrap_err().problem, Problem::AttachedEvent);
 }
 
-/// A removed event is recorded no more, although the plan of the synthetic event knew it.
+/// An event that is removed is not recorded any more, although the plan of the synthetic event had it.
 #[test]
 fn a_synthetic_event_forgets_what_was_on_it() {
     let mut controlled = some(&[]);
