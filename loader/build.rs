@@ -7,6 +7,8 @@ use serde::Deserialize;
 /// The part of a board's description that the loader needs.
 #[derive(Deserialize)]
 struct Description {
+    /// The physical address of the console's PL011.
+    uart: u64,
     sd: Option<Sd>,
 }
 
@@ -22,8 +24,6 @@ struct Loader {
     name: String,
     /// The part number in MIDR_EL1.
     cpu_part: u16,
-    /// The physical address of the console's PL011.
-    uart: u64,
     /// The physical address of the pin controller, if the UART has to be given its pins.
     pins: Option<u64>,
     /// The physical address of the power manager.
@@ -62,12 +62,12 @@ fn table(boards: &Path) -> String {
     for file in files {
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let board: Description = toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        let Some(Sd { loader: Loader { name, cpu_part, uart, pins, power } }) = board.sd else { continue };
-        let devices = Devices { uart, pins, power };
+        let Some(Sd { loader: Loader { name, cpu_part, pins, power } }) = board.sd else { continue };
+        let devices = Devices { uart: board.uart, pins, power };
         let (names, others) = entries.entry(cpu_part).or_insert_with(|| (Vec::new(), devices));
         assert!(
             *others == devices,
-            "{}: [sd.loader] has other devices than another board with the CPU {cpu_part:#x}, which the loader cannot tell \
+            "{}: uart or [sd.loader] has other devices than another board with the CPU {cpu_part:#x}, which the loader cannot tell \
              from this one",
             file.display()
         );

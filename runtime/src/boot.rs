@@ -60,13 +60,8 @@ core::arch::global_asm!(
     CPU_ENTRY_EMERGENCY_STACK = const Entry::EMERGENCY_STACK,
 );
 
-/// The physical addresses where a UART may be, for reporting that there is no device tree.
-const UARTS: [u64; 4] = [
-    0x0900_0000,    // QEMU virt
-    0x3f20_1000,    // Raspberry Pi 3
-    0xfe20_1000,    // Raspberry Pi 4
-    0x10_7d00_1000, // Raspberry Pi 5
-];
+/// The physical addresses where a UART may be, for reporting that there is no device tree: those of all boards.
+const UARTS: &[u64] = include!(concat!(env!("OUT_DIR"), "/uarts.rs"));
 
 unsafe extern "Rust" {
     /// The first task, defined by [`entry!`](crate::entry).

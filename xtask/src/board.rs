@@ -27,6 +27,9 @@ pub const BASE: &str = "base";
 pub struct Board {
     #[serde(skip)]
     pub name: String,
+    /// The physical address of the console's PL011, for the build scripts of the kernel and the loader.
+    #[serde(rename = "uart")]
+    _uart: u64,
     /// The name of the machine's device tree at its source (see [`trees`](crate::setup::trees)). `None` if QEMU makes
     /// the tree.
     device_tree: Option<String>,
@@ -90,6 +93,9 @@ struct Qemu {
     /// Whether the machine always has `max-smp` CPUs. Fewer run if the boot arguments say so.
     #[serde(default)]
     fixed_smp: bool,
+    /// Whether it takes the device of QEMU by which a recording leaves the machine.
+    #[serde(default)]
+    has_virtio_serial: bool,
     /// More arguments for QEMU. `{disk}` stands for the path of the [disk](crate::disk).
     arguments: Vec<String>,
     /// The network cards that the machine has on request.
@@ -229,6 +235,11 @@ impl Board {
     /// Returns QEMU's name of the machine. An error says that QEMU has none for the board.
     pub fn machine(&self) -> Result<&str> {
         Ok(&self.qemu()?.machine)
+    }
+
+    /// Whether the machine takes the device of QEMU by which a recording leaves it.
+    pub fn has_virtio_serial(&self) -> bool {
+        self.qemu.as_ref().is_some_and(|qemu| qemu.has_virtio_serial)
     }
 
     /// The network cards that the machine has on request.

@@ -19,9 +19,6 @@ use crate::{
     setup, workspace,
 };
 
-/// QEMU's machine that has slots for virtio devices.
-pub const VIRT: &str = "virt";
-
 /// How the kernel is booted.
 #[derive(clap::Args)]
 pub struct Options {
@@ -119,7 +116,7 @@ impl Options {
             arguments.extend(plugged.arguments);
             plugged.lines.iter().for_each(|line| eprintln!("{line}"));
         }
-        Ok(Target::Qemu { arguments, image, elf, has_virtio: board.machine()? == VIRT })
+        Ok(Target::Qemu { arguments, image, elf, has_virtio: board.has_virtio_serial() })
     }
 
     /// Returns the path of the image that the options name, if they name one.

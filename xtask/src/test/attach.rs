@@ -35,7 +35,7 @@ use super::{
 use crate::{
     attach::{Detached, Files},
     board,
-    boot::{Target, VIRT},
+    boot::Target,
     machine::{Output, Start},
     record::{RecordOptions, Recorded, Settings},
     remote::Remote,
@@ -87,7 +87,7 @@ struct Machine {
 pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel: &Path) {
     let mut candidates = Vec::new();
     for (index, named) in targets.configurations.iter().enumerate() {
-        if !named.board.machine().is_ok_and(|machine| machine == VIRT) {
+        if !named.board.has_virtio_serial() {
             continue;
         }
         let arguments = match named.arguments(kernel) {

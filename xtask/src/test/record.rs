@@ -24,7 +24,6 @@ use super::{
     target::{Candidate, Order, Targets},
 };
 use crate::{
-    boot::VIRT,
     flamegraph::Stacks,
     record::{RecordOptions, Recorded, Refused, with_channel},
     remote::{Remote, Stopped},
@@ -72,7 +71,7 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel:
             Ok(arguments) => arguments,
             Err(error) => return context.results.step_failed("record::machine", format!("{error:#}")),
         };
-        let has_channel = named.board.machine().is_ok_and(|machine| machine == VIRT);
+        let has_channel = named.board.has_virtio_serial();
         for (name, traits, test) in TESTS {
             if name == "record::report" && !has_channel {
                 continue;
