@@ -110,10 +110,21 @@ fn add_test(context: &BuildContext<'_, '_>) -> Result<(), String> {
             (File::Source, "unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}", DEALLOC),
         ];
         let first: Replacement<'_> = (File::Source, "        let address = sum as *const () as usize;", FIRST);
-        let all: [Replacement<'_>; 4] = [
+        let all: [Replacement<'_>; 6] = [
             (first.0, first.1, ALL),
             (File::Source, "probed.contains(&address).then_some(probed)", OF_MANY),
             (File::Source, "const HEAP_SIZE: usize = 1 << 20;", "const HEAP_SIZE: usize = 600 << 20;"),
+            // The compiler would evaluate every word of the heap.
+            (
+                File::Source,
+                "Memory([AtomicUsize; HEAP_SIZE / 8]);",
+                "Memory(core::mem::MaybeUninit<[AtomicUsize; HEAP_SIZE / 8]>);",
+            ),
+            (
+                File::Source,
+                "Memory([const { AtomicUsize::new(0) }; HEAP_SIZE / 8])",
+                "Memory(core::mem::MaybeUninit::uninit())",
+            ),
             (File::Script, "SECTIONS\n", "__kprobes_pool_size = 0x1000000;\nSECTIONS\n"),
         ];
         let [name_of_first, name_of_all] = ["first", "all"].map(|what| format!("{what}{cpus}"));
