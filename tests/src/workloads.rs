@@ -3,25 +3,36 @@
 use alloc::string::ToString;
 use core::time::Duration;
 
-use runtime::workload::{self, Report, deflate, sha256, share};
+use aarch64_kprobes::{Hit, Kprobe};
+use kprobes_console::symbol;
+use runtime::workload::{self, Report, share};
 
 use crate::test;
 
-test!(
-    fn a_damaged_stream_is_not_unpacked() {
-        assert!(deflate::TEXT.starts_with(b"its registers was and to"));
-        let mut packed = deflate::pack(&deflate::TEXT).unwrap();
-        assert!(deflate::unpack(&packed, deflate::LENGTH).is_some_and(|text| text == deflate::TEXT));
-        let middle = packed.len() / 2;
-        packed[middle] ^= 1;
-        assert_eq!(deflate::unpack(&packed, deflate::LENGTH), None);
+/// Runs an iteration of a workload while a function is passed fewer elements of a slice than its caller has.
+fn iterate_with_less(name: &str, function: &str) -> Report {
+    /// The slice is in x1 and x2.
+    extern "C" fn take_one_away(hit: &mut Hit<'_>) {
+        // SAFETY: a part of a slice is a slice.
+        unsafe { hit.frame_mut() }.x[2] -= 1;
     }
-);
+    let function = symbol::find(function).next().unwrap();
+    let probe = Kprobe::at(function.address as usize).pre(take_one_away).register().unwrap();
+    let report = workload::run(workload::find(name).unwrap(), 1, 1, || false).unwrap();
+    drop(probe);
+    report
+}
 
 test!(
-    fn no_other_message_has_the_digest() {
-        assert_eq!(sha256::digest(&sha256::MESSAGE), sha256::ANSWER);
-        assert_ne!(sha256::digest(&sha256::MESSAGE[1..]), sha256::ANSWER);
+    fn wrong_answers_are_told() {
+        for (name, function) in
+            [("sha256", "sha2::sha256::compress256"), ("deflate", "miniz_oxide::inflate::core::decompress")]
+        {
+            let report = iterate_with_less(name, function);
+            assert_eq!((report.right, report.wrong), (0, 1), "{name}");
+            let report = workload::run(report.workload, 1, 1, || false).unwrap();
+            assert_eq!((report.right, report.wrong), (1, 0), "{name}");
+        }
     }
 );
 

@@ -15,7 +15,7 @@ use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 use super::random::Random;
 
 /// The length of the text in bytes.
-pub const LENGTH: usize = 32 * 1024;
+const LENGTH: usize = 32 * 1024;
 
 const WORDS: [&str; 32] = [
     "the",
@@ -68,7 +68,7 @@ const WORDS: [&str; 32] = [
 const ANSWER: u32 = 0x01f4_ad87;
 
 /// The text: lines of twelve words.
-pub static TEXT: [u8; LENGTH] = {
+static TEXT: [u8; LENGTH] = {
     let mut text = [0; LENGTH];
     let mut random = Random::new(1);
     let mut at = 0;
@@ -91,7 +91,6 @@ pub static TEXT: [u8; LENGTH] = {
 };
 
 /// Compresses the text and decompresses the result. Returns whether the text and its checksum come out again.
-#[must_use]
 pub fn iterate() -> bool {
     let Some(packed) = pack(&TEXT) else { return false };
     let Some(text) = unpack(&packed, LENGTH) else { return false };
@@ -124,8 +123,7 @@ extern "C" fn compressor() -> CompressorOxide {
 ///
 /// Not inlined, so that it can be probed. Called once in an iteration.
 #[inline(never)]
-#[must_use]
-pub fn pack(text: &[u8]) -> Option<Vec<u8>> {
+fn pack(text: &[u8]) -> Option<Vec<u8>> {
     let mut compressor = Box::new_uninit();
     make(&mut compressor);
     // SAFETY: `make` has just initialized it.
@@ -141,8 +139,7 @@ pub fn pack(text: &[u8]) -> Option<Vec<u8>> {
 ///
 /// Not inlined, so that it can be probed. Called once in an iteration.
 #[inline(never)]
-#[must_use]
-pub fn unpack(packed: &[u8], length: usize) -> Option<Vec<u8>> {
+fn unpack(packed: &[u8], length: usize) -> Option<Vec<u8>> {
     let mut decompressor = Box::<DecompressorOxide>::default();
     let mut text = vec![0; length];
     let flags = TINFL_FLAG_PARSE_ZLIB_HEADER | TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
