@@ -23,6 +23,9 @@ fn boxes_lists_and_text_are_had_or_not() {
     assert_eq!(*allocates(|| boxed_slice([1, 2, 3])), [1, 2, 3]);
     // The iterator does not know its length in advance.
     assert_eq!(*allocates(|| boxed_slice((0..9).filter(|number| number % 2 == 0))), [0, 2, 4, 6, 8]);
+    assert_eq!(*allocates(|| zeroed::<u16>(3)), [0; 3]);
+    assert!(with_memory(0, || zeroed::<u64>(0)).unwrap().is_empty());
+    assert_eq!(zeroed::<u64>(usize::MAX / 4), Err(OutOfMemory));
     assert_eq!(allocates(|| copy("text")), "text");
     assert_eq!(allocates(|| format(format_args!("{} is a number{:9}", 7, "!"))), "7 is a number!        ");
     let texts = Vec::from([Some(String::from("a")), None]);
