@@ -13,6 +13,7 @@
 //! | `text.push(character)` | [`push_char(&mut text, character)?`](push_char) |
 //! | `items.collect::<Vec<_>>()` | [`collect(items)?`](collect), [`collect_results(items)?`](collect_results) |
 //! | `items.collect::<Box<[_]>>()` | [`boxed_slice(items)?`](boxed_slice) |
+//! | `vec![0; count].into_boxed_slice()` | [`zeroed(count)?`](zeroed) |
 //! | `text.to_owned()`, `format!(…)` | [`copy(text)?`](copy), [`format(format_args!(…))?`](format()) |
 //! | `String` as a `fmt::Write` | [`Text`] |
 //! | `sort`, `sort_by` | `sort_unstable`, `sort_unstable_by`, as the stable ones allocate; or [`sort_by`], [`sort_by_key`] |
@@ -27,6 +28,7 @@ mod arc;
 #[cfg(any(test, feature = "failing"))]
 pub mod failing;
 mod sort;
+mod zeroed;
 
 /// Runs the examples of the README as tests.
 #[cfg(doctest)]
@@ -42,6 +44,7 @@ use core::fmt;
 
 pub use arc::Arc;
 pub use sort::{sort_by, sort_by_key};
+pub use zeroed::{Zeroed, zeroed};
 
 /// There is no memory for an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,6 +23,9 @@ fn boxes_lists_and_text_are_had_or_not() {
     assert_eq!(*allocates(|| boxed_slice([1, 2, 3])), [1, 2, 3]);
     // The iterator does not know its length in advance.
     assert_eq!(*allocates(|| boxed_slice((0..9).filter(|number| number % 2 == 0))), [0, 2, 4, 6, 8]);
+    assert_eq!(*allocates(|| zeroed::<u16>(3)), [0; 3]);
+    assert!(with_memory(0, || zeroed::<u64>(0)).unwrap().is_empty());
+    assert_eq!(zeroed::<u64>(usize::MAX / 4), Err(OutOfMemory));
     assert_eq!(allocates(|| copy("text")), "text");
     assert_eq!(allocates(|| format(format_args!("{} is a number{:9}", 7, "!"))), "7 is a number!        ");
     let texts = Vec::from([Some(String::from("a")), None]);
@@ -77,8 +80,9 @@ fn owners_on_several_threads_see_the_value() {
 
 #[test]
 fn a_list_grows_by_a_quarter() {
+    const COUNT: usize = if cfg!(miri) { 300 } else { 100_000 };
     let (mut list, mut allocations) = (Vec::new(), 0);
-    for number in 0..100_000_usize {
+    for number in 0..COUNT {
         let before = list.capacity();
         reserve(&mut list, 1).unwrap();
         allocations += usize::from(list.capacity() != before);
@@ -87,13 +91,13 @@ fn a_list_grows_by_a_quarter() {
     }
     assert!(allocations < 64, "{allocations}");
     reserve(&mut list, 1 << 20).unwrap();
-    assert_eq!(list.capacity(), 100_000 + (1 << 20));
+    assert_eq!(list.capacity(), COUNT + (1 << 20));
 }
 
 #[test]
 fn lists_are_sorted() {
     let mut state = 1_u32;
-    for count in 0..200_usize {
+    for count in (0..200_usize).step_by(if cfg!(miri) { 37 } else { 1 }) {
         let mut numbers: Vec<(u32, usize)> = Vec::new();
         for number in 0..count {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

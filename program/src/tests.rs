@@ -30,3 +30,8 @@ pub(crate) fn rounds(usual: u64) -> u64 {
     let factor = std::env::var("PROGRAM_ROUNDS").ok().and_then(|text| text.parse::<u64>().ok());
     if cfg!(miri) { usual / 500 } else { usual * factor.unwrap_or(1) }
 }
+
+/// Returns whether a test that tries many programs tries this one. In Miri one in four is tried.
+pub(crate) fn is_tried(program: &str) -> bool {
+    !cfg!(miri) || program.bytes().map(u32::from).sum::<u32>().is_multiple_of(4)
+}

@@ -4,6 +4,7 @@ use std::{format, vec};
 
 use kprobes_vm::code::{Builtin, Op, Operand, Register, Word};
 
+use super::is_tried;
 use super::machine::{Bed, Image, Task, once, printed, refused};
 
 #[test]
@@ -57,6 +58,9 @@ fn what_is_decided_is_not_compiled() {
         ("if (0) { print(@later); } @x = 2;", "@x: 2\n"),
         ("if (!@seen) { @seen = 1; print(5); } clear(@seen);", "5\n"),
     ] {
+        if !is_tried(body) {
+            continue;
+        }
         assert_eq!(once(body, &[1]), shown, "{body}");
     }
     let asserted = "assert(arg0 < 2, \"100% small\"); print(arg0);";
@@ -90,7 +94,7 @@ fn what_is_compiled_to_be_asked_about_is_bounded() {
         assert_eq!(refused_deep(before, after, 5), None, "{before}");
     }
     // The first operand is compiled once.
-    assert_eq!(refused_deep("memcmp(", ", 1, 8)", 14), None);
+    assert_eq!(refused_deep("memcmp(", ", 1, 8)", if cfg!(miri) { 7 } else { 14 }), None);
     // A type that is asked for is asked for again by each type around it.
     assert_eq!(refused_deep("(typeof(", "))1", 3), None);
     let error = refused_deep("(typeof(", "))1", 14).unwrap();
@@ -116,6 +120,9 @@ fn loops_have_turns() {
         ("unroll (2) { $i = 0; while ($i < 2) { $i++; } print($i); }", "2\n2\n"),
         ("while (0) { print(1); } while (arg0 == 1) { print(2); } print(3);", "3\n"),
     ] {
+        if !is_tried(body) {
+            continue;
+        }
         assert_eq!(once(body, &[10]), shown, "{body}");
     }
 }
@@ -180,6 +187,9 @@ fn loops_are_refused_where_they_are_wrong() {
         ),
         ("END { for ($i : 0..comm) { } }", "                   ^^^^", "this is a string, but an integer is expected"),
     ] {
+        if !is_tried(program) {
+            continue;
+        }
         assert_eq!(refused(program), format!("{program}\n{marks}\n{sentence}"));
     }
 }
@@ -198,6 +208,9 @@ fn a_block_is_a_value_with_statements_before_it() {
         ("$p = (typeof((u16)1) *)0x8000; print(sizeof(*$p)); $s = (s8)-1; print((typeof($s))200);", "2\n200\n"),
         ("if ({ let $t = arg0; $t > 2 }) { print(6); }", "6\n"),
     ] {
+        if !is_tried(body) {
+            continue;
+        }
         assert_eq!(once(&format!("$u = 0; {body}"), &[3]), shown, "{body}");
     }
     assert_eq!(
@@ -251,6 +264,9 @@ fn settings_hold_for_the_whole_program() {
         ("let @x = array(9); BEGIN { }", "a map is declared as let @x"),
         ("BEGIN { print(kstack(all, 3)); }", "a stack is shown as bpftrace, perf or raw"),
     ] {
+        if !is_tried(program) {
+            continue;
+        }
         assert!(refused(program).contains(why), "{program}: {}", refused(program));
     }
 }
@@ -289,6 +305,9 @@ fn an_exit_has_a_status() {
         // There is no room in the ring for the end of the output.
         ("kprobe:f { @n++; print(comm); if (@n == 5000) { exit(12); } }", &[0; 5000], 12),
     ] {
+        if !is_tried(program) {
+            continue;
+        }
         let bed = Bed::new(program);
         for &clause in clauses {
             bed.hit(clause, &Task::with(&[0]));
@@ -330,6 +349,9 @@ fn what_never_runs_tells_types_last() {
         ("if (0) { @x = 1; } print(@x);", ""),
         ("if (0) { @x[1] = \"a\"; } print(@x[1]);", "@x[1]: \n"),
     ] {
+        if !is_tried(body) {
+            continue;
+        }
         assert_eq!(once(body, &[]), shown, "{body}");
     }
 }

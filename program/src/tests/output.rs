@@ -6,6 +6,7 @@ use std::string::String;
 
 use kprobes_vm::store::Limits;
 
+use super::is_tried;
 use super::machine::{Bed, Image, Task, masked, once, printed, refused, value};
 use crate::report::{OutputFormat, drain};
 
@@ -33,6 +34,9 @@ fn arithmetic_is_that_of_64_bits() {
         ("0x1f", "31"),
         ("18446744073709551615", "18446744073709551615"),
     ] {
+        if !is_tried(expression) {
+            continue;
+        }
         assert_eq!(value(expression), shown, "{expression}");
     }
 }
@@ -52,6 +56,9 @@ fn comparisons_have_a_sign_where_both_sides_have() {
         ("arg0 > 50 ? \"big\" : \"small\"", "small"),
         ("arg0 >= 10 != arg1 <= 2", "1"),
     ] {
+        if !is_tried(expression) {
+            continue;
+        }
         assert_eq!(value(expression), shown, "{expression}");
     }
 }
@@ -71,6 +78,9 @@ fn memory_is_read_through_pointers() {
         ("str(arg3 + 2, arg1)", "str"),
         ("str(arg3 + 9, 100)", "of 63 bytes and \u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{1}\u{fffd}"),
     ] {
+        if !is_tried(expression) {
+            continue;
+        }
         assert_eq!(value(expression), shown, "{expression}");
     }
 }
@@ -109,6 +119,9 @@ fn a_hit_is_known_by_its_builtins() {
         ("kstack", "\n    blk::submit+4\n    blk::read+16\n    main+32"),
         ("kstack(2)", "\n    blk::submit+4\n    blk::read+16"),
     ] {
+        if !is_tried(expression) {
+            continue;
+        }
         assert_eq!(value(expression), shown, "{expression}");
     }
     assert_eq!(printed("kretprobe:f, return:g { print(retval); }", &[&[42]]), "42\n");
@@ -145,6 +158,9 @@ fn functions_of_one_path_match_together_and_are_told_apart() {
         ("ksym(0x1710) != \"net::twin#1\" && \"net::twin#1\" != ksym(arg0)", 4),
         ("ksym(0x1710) == \"net::check\"", 0),
     ] {
+        if !is_tried(condition) {
+            continue;
+        }
         let found = hits(&format!("kprobe:net::* /{condition}/ {{ @ = count(); }}"));
         assert_eq!(found, if count > 0 { format!("@: {count}\n") } else { String::new() }, "{condition}");
         let found = hits(&format!("kprobe:net::* {{ @ = sum({condition}); }}"));
@@ -405,6 +421,9 @@ fn printf_converts_as_c_does() {
         ("%s %s %s", "func, probe, \"text\"", "blk::submit kprobe:blk::submit text"),
         ("%s", "kstack(1)", "\n    blk::submit+4\n"),
     ] {
+        if !is_tried(format) {
+            continue;
+        }
         let printed = once(&format!("printf(\"{format}\", {arguments});"), &[10, 3, u64::MAX, 0x8000]);
         assert_eq!(printed, shown, "{format}");
     }

@@ -4,6 +4,7 @@ use std::format;
 use std::string::{String, ToString};
 use std::vec::Vec;
 
+use super::is_tried;
 use crate::error::Problem;
 use crate::syntax::{Parameters, parse_with};
 
@@ -36,6 +37,9 @@ fn words_stand_where_they_are_named() {
         ("print((str($1, 2), $1 + 1));", &["-65"], "print((\"-6\", -65 + 1));"),
         ("print((str($1, 2), str($2, 9), str($3, 4)));", &["a\u{e9}b", "cd"], "print((\"a\", \"cd\", \"\"));"),
     ] {
+        if !is_tried(body) {
+            continue;
+        }
         let body = if words.contains(&"--b") { format!("{body} getopt(\"b\");") } else { body.into() };
         let same = if words.contains(&"--b") { format!("{same} 1;") } else { same.into() };
         assert_eq!(tree(&body, words), tree(&same, &[]), "{body} {words:?}");
@@ -60,6 +64,9 @@ fn words_that_do_not_fit_are_refused_by_their_number() {
         ("$x = $0;", &["1"], Problem::PositionalParameter),
         ("$x = $1a;", &["1"], Problem::PositionalParameter),
     ] {
+        if !is_tried(body) {
+            continue;
+        }
         assert_eq!(tree(body, words), Err(problem), "{body} {words:?}");
     }
     let long = "x".repeat(256);

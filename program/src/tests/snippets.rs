@@ -11,6 +11,7 @@ use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::InstDecoder;
 
 use super::compiled::KERNEL;
+use super::is_tried;
 use super::machine::Bed;
 
 /// Words at no real address: the first is 256 bytes from the state of the CPU.
@@ -151,6 +152,9 @@ fn what_takes_a_call_or_a_table_has_no_snippet() {
         "kprobe:f { @x[comm] = 1; }",
         "kprobe:f { @x[arg0] = comm; }",
     ] {
+        if !is_tried(program) {
+            continue;
+        }
         assert_eq!(steps(program, true), None, "{program}");
     }
 }

@@ -8,8 +8,8 @@ use std::vec::Vec;
 use kprobes_types::write::{self, Argument, Contents, Function, Shape, Type};
 use kprobes_types::{Flavor, Form, Kind, Part, Row, Source, Tag, Types, Unknown, ValuePlace};
 
-use super::Task;
 use super::machine::{Bed, refused};
+use super::{Task, is_tried};
 
 /// The indices of the types in the table.
 const U32: usize = 0;
@@ -289,6 +289,9 @@ fn values_of_rust_have_the_sizes_and_the_classes_of_their_types() {
         ("args.name", 16, 0, 0, 1),
         ("args.message", 8, 0, 0, 0),
     ] {
+        if !is_tried(value) {
+            continue;
+        }
         let asked = std::format!("print((sizeof({value}), is_integer({value}), is_ptr({value}), is_str({value})));");
         assert_eq!(printed(&asked), std::format!("({size}, {is_integer}, {is_ptr}, {is_str})\n"), "{value}");
     }
@@ -378,6 +381,9 @@ fn variants_are_shown_and_compared_by_name() {
         ("args.header.next == Option::Some", 0),
         ("!(args.header.next is Some)", 1),
     ] {
+        if !is_tried(condition) {
+            continue;
+        }
         assert_eq!(printed(&std::format!("print({condition});")), std::format!("{holds}\n"), "{condition}");
     }
     let mut task = call();
@@ -518,6 +524,9 @@ fn what_is_not_known_is_refused_where_it_is_named() {
              kprobe: without an offset",
         ),
     ] {
+        if !is_tried(program) {
+            continue;
+        }
         let text = refused(program);
         let shown = text.split_once('\n').unwrap().1;
         assert_eq!(shown, said, "{program}");

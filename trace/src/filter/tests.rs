@@ -327,9 +327,9 @@ fn every_character_in_every_place_is_understood_or_refused() {
         |text: &str| text.replace(|c: char| c.is_whitespace() || c == '0', "").replace('"', "'").to_lowercase();
     let original = read(FILTER);
     assert!(original.is_some());
-    for (place, at) in FILTER.char_indices().step_by(if cfg!(miri) { 13 } else { 1 }) {
+    for (place, at) in FILTER.char_indices().step_by(if cfg!(miri) { 23 } else { 1 }) {
         let (before, rest) = FILTER.split_at(place);
-        for c in (0..=255_u8).step_by(if cfg!(miri) { 31 } else { 1 }).map(char::from).filter(|&c| c != at) {
+        for c in (0..=255_u8).step_by(if cfg!(miri) { 61 } else { 1 }).map(char::from).filter(|&c| c != at) {
             for text in [format!("{before}{c}{rest}"), format!("{before}{c}{}", &rest[at.len_utf8()..])] {
                 assert!(read(&text) != original || without(&text) == without(FILTER), "{text:?} is read as {FILTER:?}");
             }

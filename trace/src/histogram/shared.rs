@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use fallible::OutOfMemory;
 
-use crate::atomic::AtomicU64;
+use crate::atomic::{AtomicU64, zeroed};
 
 /// The room of a CPU when no entry is left for it.
 pub(crate) const NO_ROOM: u32 = u32::MAX;
@@ -46,8 +46,8 @@ impl Shared {
     /// `stride` words.
     pub(super) fn new(size: u32, parts: Box<[usize]>, stride: usize, cpus: usize) -> Result<Self, OutOfMemory> {
         let size = size as usize;
-        let words = fallible::boxed_slice((0..(size + cpus) * stride).map(|_| AtomicU64::new(0)))?;
-        let slots = fallible::boxed_slice((0..2 * size).map(|_| AtomicU32::new(0)))?;
+        let words = zeroed((size + cpus) * stride)?;
+        let slots = fallible::zeroed(2 * size)?;
         let rooms = fallible::boxed_slice((0..cpus as u32).map(AtomicU32::new))?;
         let (next, used, dropped) = (AtomicU32::new(cpus as u32), AtomicU32::new(0), AtomicU64::new(0));
         Ok(Self { slots, words, stride, parts, rooms, next, used, dropped })

@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use fallible::OutOfMemory;
 
 use super::VALUES_MAX;
-use crate::atomic::AtomicU64;
+use crate::atomic::{AtomicU64, zeroed};
 
 /// The number of exponents: 0 to 64.
 const EXPONENTS: u64 = 65;
@@ -106,11 +106,14 @@ impl Table {
                 let cell = |key| Cell { key: AtomicU64::new(key), ..Cell::default() };
                 Store::Exponents(fallible::boxed_slice((0..EXPONENTS).map(cell))?)
             }
-            Shape::Number => Store::Numbers(Numbers { cells: zeros(2 * size)?, used: AtomicU32::new(0) }),
+            Shape::Number => {
+                let cells = fallible::boxed_slice((0..2 * size).map(|_| Cell::default()))?;
+                Store::Numbers(Numbers { cells, used: AtomicU32::new(0) })
+            }
             Shape::Words { key, name } => {
                 let before = key + 1 + values;
                 let stride = before + name;
-                let (slots, words) = (zeros(2 * size)?, zeros((size + 1) * stride)?);
+                let (slots, words) = (fallible::zeroed(2 * size)?, zeroed((size + 1) * stride)?);
                 Store::Keys(Keys { slots, words, stride, key, name: before, used: AtomicU32::new(0) })
             }
         };
@@ -191,8 +194,4 @@ fn add<'a>(
     entry.push(hits);
     entry.extend(sums.map(|word| word.load(Relaxed)));
     fallible::push(entries, entry)
-}
-
-fn zeros<T: Default>(length: usize) -> Result<Box<[T]>, OutOfMemory> {
-    fallible::boxed_slice((0..length).map(|_| T::default()))
 }

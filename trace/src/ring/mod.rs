@@ -41,7 +41,7 @@ use aarch64_kprobes::probe::CpuWords;
 use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
 
-use crate::atomic::{AtomicU64, fence};
+use crate::atomic::{AtomicU64, fence, zeroed};
 use crate::recorder::{Bench, COMPOSED};
 use crate::trigger::Switch;
 
@@ -116,7 +116,7 @@ pub(crate) struct Pending {
 impl Pending {
     /// Makes a buffer for one record of the largest size, or for several smaller ones.
     fn new() -> Result<Self, OutOfMemory> {
-        let words = fallible::boxed_slice((0..2 * WORDS).map(|_| AtomicU64::new(0)))?;
+        let words = zeroed(2 * WORDS)?;
         Ok(Self { words, used: AtomicU64::new(0) })
     }
 }
@@ -277,8 +277,7 @@ fn page_count(bytes: usize) -> usize {
 }
 
 fn make_pages(bytes: usize) -> Result<Vec<Page>, OutOfMemory> {
-    let page = |_| fallible::boxed_slice((0..WORDS).map(|_| AtomicU64::new(0)));
-    fallible::collect_results((0..page_count(bytes)).map(page))
+    fallible::collect_results((0..page_count(bytes)).map(|_| zeroed(WORDS)))
 }
 
 #[cfg(all(test, loom))]

@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn rows_divide_the_ranges_between_powers_of_two() {
-        for bits in 0..=HISTOGRAM_BITS_MAX {
+        for bits in 0..=if cfg!(miri) { 2 } else { HISTOGRAM_BITS_MAX } {
             // The least numbers of the rows from 0 on.
             let mut starts: Vec<u64> = (0..1 << bits).collect();
             for exponent in 0..63 - u32::from(bits) {
@@ -223,7 +223,8 @@ mod tests {
             }
             assert_eq!(starts.len() + 2, histogram_words(bits), "a row for numbers below 0, and one that is not used");
             let near = |start: &u64| [start.saturating_sub(1), *start, *start + 1];
-            for value in starts.iter().flat_map(near).chain([u64::MAX >> 1]) {
+            let step = if cfg!(miri) { 17 } else { 1 };
+            for value in starts.iter().step_by(step).flat_map(near).chain([u64::MAX >> 1]) {
                 assert_eq!(power_row(value, bits), starts.partition_point(|&start| start <= value), "{value} {bits}");
             }
             assert_eq!([u64::MAX, 1 << 63].map(|value| power_row(value, bits)), [0, 0]);

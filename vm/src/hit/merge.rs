@@ -101,10 +101,10 @@ mod tests {
     #[test]
     fn a_quotient_is_that_of_128_bits() {
         let words = [0, 1, 2, 3, 7, 10, 1 << 31, 1 << 63, (1 << 63) + 1, u64::MAX - 1, u64::MAX];
-        for high in words {
+        for high in words.into_iter().step_by(if cfg!(miri) { 2 } else { 1 }) {
             for low in words {
                 let dividend = u128::from(high) << 64 | u128::from(low);
-                for divisor in words {
+                for divisor in words.into_iter().step_by(if cfg!(miri) { 3 } else { 1 }) {
                     let expected = dividend.checked_div(divisor.into()).unwrap_or(0) as u64;
                     assert_eq!(quotient(dividend, divisor), expected, "{dividend:#x} / {divisor:#x}");
                 }

@@ -123,7 +123,7 @@ mod tests {
     fn the_series_of_several_cpus_are_one_whatever_their_order() {
         for by in [Combine::Last, Combine::Sum, Combine::Average, Combine::Least, Combine::Greatest] {
             let alone = collected(by, &VALUES);
-            for mask in 0..64 {
+            for mask in (0..64).step_by(if cfg!(miri) { 9 } else { 1 }) {
                 let is_first = |number: &usize| mask >> number & 1 == 0;
                 let part = |first: bool| -> Vec<_> {
                     (0..6).filter(|number| is_first(number) == first).map(|number| VALUES[number]).collect()

@@ -39,7 +39,7 @@ pub(crate) type Cells = [AtomicU64];
 
 /// Allocates `count` words that are 0.
 pub(crate) fn cells(count: usize) -> Result<Box<Cells>, OutOfMemory> {
-    fallible::boxed_slice((0..count).map(|_| AtomicU64::new(0)))
+    crate::atomic::zeroed(count)
 }
 
 /// A table of keys with values.

@@ -13,8 +13,15 @@ use super::{
 use crate::workspace;
 
 /// The packages whose library is tested.
-const PACKAGES: [&str; 6] =
-    ["aarch64-kprobes", "kprobes-trace", "kprobes-vm", "kprobes-program", "kprobes-symbols", "kprobes-loader-protocol"];
+const PACKAGES: [&str; 7] = [
+    "aarch64-kprobes",
+    "kprobes-fallible",
+    "kprobes-trace",
+    "kprobes-vm",
+    "kprobes-program",
+    "kprobes-symbols",
+    "kprobes-loader-protocol",
+];
 /// The models of aliasing, with the flag of each.
 const MODELS: [(&str, &str); 2] = [("tree_borrows", "-Zmiri-tree-borrows"), ("stacked_borrows", "")];
 /// The engine converts addresses to pointers, and some of its memory is never freed.

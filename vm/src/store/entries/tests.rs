@@ -26,10 +26,12 @@ fn add(table: &Table, key: &[u64], value: &[u64]) {
 
 /// Tables of four CPUs that share keys of two words, and the expected merged values.
 fn tables() -> (Vec<Table>, BTreeMap<[u64; 2], u64>) {
-    let tables: Vec<_> = (0..4).map(|_| Table::new(2, 1, 256).unwrap()).collect();
+    // In Miri, a borrow of a table takes time for each of its words.
+    const KEYS: u64 = if cfg!(miri) { 7 } else { 97 };
+    let tables: Vec<_> = (0..4).map(|_| Table::new(2, 1, if cfg!(miri) { 16 } else { 256 }).unwrap()).collect();
     let mut expected = BTreeMap::new();
-    for number in 0..400_u64 {
-        let key = [number % 97, number % 3];
+    for number in 0..4 * KEYS {
+        let key = [number % KEYS, number % 3];
         add(&tables[(number % 4) as usize], &key, &[number]);
         *expected.entry(key).or_default() += number;
     }
@@ -76,10 +78,10 @@ fn entries_are_sorted_by_their_values_and_then_by_their_keys() {
     assert_eq!((allocations, keys(&entries)), (1, Vec::from([9, 1, 2, 5])));
 }
 
-/// Reading a map with the largest number of keys takes less memory than its tables.
+/// Reading a map with many keys takes less memory than its tables.
 #[test]
 fn a_large_map_is_read_in_less_memory_than_it_takes() {
-    let keys = 1 << 14;
+    let keys = if cfg!(miri) { 1 << 4 } else { 1 << 14 };
     let before = allocated();
     let tables: Vec<_> = (0..4).map(|_| Table::new(1, 1, keys as usize).unwrap()).collect();
     let taken = allocated() - before;
