@@ -301,10 +301,13 @@ impl ReturnProbe {
         }
     }
 
-    /// Makes calls in progress return without a handler and without code from now on.
+    /// Makes calls in progress return without a handler and without code from now on. Calls may still begin, and have
+    /// the trampoline that they had before: a caller may need the registers that `kretprobe_lean` uses.
     pub(crate) fn retire(&self) {
         self.handler.store(ptr::null_mut(), Relaxed);
-        self.code.store(trampoline::lean_leave_address(), Relaxed);
+        if self.code.load(Relaxed) != trampoline::lean_unusual_address() {
+            self.code.store(trampoline::lean_leave_address(), Relaxed);
+        }
     }
 
     /// Returns the handler that is called with a [`Return`](super::result::Return), if the probe has one.
@@ -612,4 +615,26 @@ pub(crate) unsafe fn task_exited(calls: &TaskCalls) {
 #[inline(never)]
 pub(crate) unsafe fn true_return_address(calls: &TaskCalls, floor: u64) -> Option<u64> {
     StackPosition::of(floor).true_return_address(&calls.0)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::probe::hit::result::Return;
+    use crate::probe::kretprobe::make_pool;
+
+    #[test]
+    fn calls_that_begin_while_a_probe_goes_have_the_trampoline_that_they_had() {
+        fn handle(_: &Return) {}
+        let probe = || ReturnProbe::new(0x1000, None, Returned::Result(handle), make_pool(1, 0).unwrap(), false);
+        // A caller needs registers that the lean one uses.
+        let full = probe();
+        assert_eq!(full.trampoline(), trampoline::kretprobe_address());
+        full.retire();
+        assert_eq!(full.trampoline(), trampoline::kretprobe_address());
+        let lean = probe();
+        lean.set_code(trampoline::result_address());
+        lean.retire();
+        assert_eq!(lean.trampoline(), trampoline::kretprobe_lean_address());
+    }
 }
