@@ -322,6 +322,7 @@ mod tests {
     use crate::workspace;
 
     pub(super) const TEXT: &str = r#"
+        uart = 0x0900_0000
         [qemu]
         machine = "virt"
         cpu = "max"
@@ -374,13 +375,13 @@ mod tests {
 
     #[test]
     fn a_board_without_a_machine_cannot_be_emulated() {
-        let board = Board::parse("test", "device-tree = \"bcm2712-rpi-5-b.dtb\"").unwrap();
+        let board = Board::parse("test", "uart = 1\ndevice-tree = \"bcm2712-rpi-5-b.dtb\"").unwrap();
         let sentence = "QEMU does not emulate the board test";
         assert_eq!(board.machine().unwrap_err().to_string(), sentence);
         assert_eq!(board.configuration(super::BASE).err().unwrap().to_string(), sentence);
         let sentence = "the board test has no card, and no loader";
         assert_eq!(board.sd().err().unwrap().to_string(), sentence);
-        assert!(Board::parse("test", "[[configuration]]\nname = \"base\"").is_err());
+        assert!(Board::parse("test", "uart = 1\n[[configuration]]\nname = \"base\"").is_err());
     }
 
     #[test]
