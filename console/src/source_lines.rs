@@ -36,17 +36,31 @@ pub(crate) fn places_in(
     wanted: u32,
 ) -> Result<(u32, impl Iterator<Item = u64> + Clone), LineError<'static>> {
     let start = function.address;
-    let (line, entry, places) = match wanted {
-        0 => (0, Some(start), None),
-        _ => {
-            let table = table()?;
-            let declaration = types::function(start).and_then(|function| function.declaration());
-            let declaration = declaration.ok_or(LineError::NoDeclaration)?;
-            let (line, places) = table.of_function(declaration, start..start + function.size, wanted)?;
-            (line, None, Some(places))
+    if wanted == 0 {
+        return Ok((0, Places::Entry(Some(start))));
+    }
+    let declaration = types::function(start).and_then(|function| function.declaration());
+    let declaration = declaration.ok_or(LineError::NoDeclaration)?;
+    let (line, places) = table()?.of_function(declaration, start..start + function.size, wanted)?;
+    Ok((line, Places::OfLine(places)))
+}
+
+/// The places of a line in a function. The adapters of iterators would have the state of several.
+#[derive(Clone)]
+enum Places<I> {
+    Entry(Option<u64>),
+    OfLine(I),
+}
+
+impl<I: Iterator<Item = u64>> Iterator for Places<I> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        match self {
+            Self::Entry(entry) => entry.take(),
+            Self::OfLine(places) => places.next(),
         }
-    };
-    Ok((line, entry.into_iter().chain(places.into_iter().flatten())))
+    }
 }
 
 /// Returns the source line of the instruction at the virtual address `address`.

@@ -197,8 +197,12 @@ impl<'a> Lines<'a> {
 
     /// Returns all rows, in ascending order of address.
     pub fn rows(&self) -> impl Iterator<Item = Row> + Clone + use<'a> {
-        let lines = *self;
-        (0..self.parts.blocks.len()).flat_map(move |number| lines.block(number).into_iter().flatten())
+        self.rows_from(0)
+    }
+
+    /// Returns the rows from block `next` on.
+    fn rows_from(&self, next: usize) -> RowsFrom<'a> {
+        RowsFrom { lines: *self, next, rows: None }
     }
 
     /// Returns the row of the instruction at the virtual address `address`; `None` if it comes from no line.
@@ -311,10 +315,8 @@ impl<'a> Lines<'a> {
     pub fn within(&self, within: Range<u64>) -> impl Iterator<Item = Row> + Clone + use<'a> {
         let offset = u32::try_from(within.start.saturating_sub(self.types.base())).unwrap_or(u32::MAX);
         let after = self.parts.blocks.partition_point(|[first, _]| u32::from_le(*first) <= offset);
-        let (lines, end) = (*self, within.end);
-        let rows = (after.saturating_sub(1)..self.parts.blocks.len())
-            .flat_map(move |number| lines.block(number).into_iter().flatten());
-        rows.take_while(move |row| row.address < end).filter(move |row| row.address >= within.start)
+        let rows = self.rows_from(after.saturating_sub(1));
+        rows.take_while(move |row| row.address < within.end).filter(move |row| row.address >= within.start)
     }
 
     /// Returns the nearest lines of a file that instructions begin: before `line`, and after it.
@@ -323,6 +325,33 @@ impl<'a> Lines<'a> {
         let lines = || self.rows().filter(move |row| row.file == file && row.is_statement).map(|row| row.line);
         let before = lines().filter(|&other| other > 0 && other < line).max();
         [before, lines().filter(|&other| other > line).min()]
+    }
+}
+
+/// The rows from a block on. The adapters of iterators would have the state of two blocks.
+#[derive(Clone, Debug)]
+struct RowsFrom<'a> {
+    lines: Lines<'a>,
+    /// The number of the block after the current one.
+    next: usize,
+    /// The rest of the current block.
+    rows: Option<Rows<'a>>,
+}
+
+impl Iterator for RowsFrom<'_> {
+    type Item = Row;
+
+    fn next(&mut self) -> Option<Row> {
+        loop {
+            if let Some(row) = self.rows.as_mut().and_then(Rows::next) {
+                return Some(row);
+            }
+            if self.next >= self.lines.parts.blocks.len() {
+                return None;
+            }
+            self.rows = self.lines.block(self.next);
+            self.next += 1;
+        }
     }
 }
 

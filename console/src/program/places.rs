@@ -235,45 +235,9 @@ impl Places {
                     (false, None) => Err(probe.span.error(Problem::NoEvent)),
                 };
             }
-            Probe::Line { file, line } => {
-                let places =
-                    source_lines::places(file, *line).map_err(|why| probe.span.error(Problem::Line { why }))?;
-                // Each copy of the line is a place of its own, whichever function it is in.
-                let functions = places.filter_map(|address| Some((address, symbol::lookup(address as usize)?)));
-                for (address, function) in functions {
-                    let name = self.name(Probe::Line { file: fallible::copy(file)?, line: *line })?;
-                    self.push(
-                        Way::Instruction,
-                        clause,
-                        name,
-                        &function,
-                        (address - function.address) as usize,
-                        &wants,
-                    )?;
-                }
-            }
+            Probe::Line { file, line } => self.add_line(clause, probe.span, file, *line, &wants)?,
             Probe::FunctionLine { function, line } => {
-                let mut failed = Vec::new();
-                let told = self.moved.len();
-                for function in symbol::functions(function) {
-                    match source_lines::places_in(&function, *line) {
-                        Ok((found, places)) => self.push_lines(clause, &function, *line, found, places, &wants)?,
-                        Err(why) => fallible::push(&mut failed, (symbol::path(&function)?, why))?,
-                    }
-                }
-                if let Some(&(_, why)) = failed.first().filter(|_| self.places.len() == before) {
-                    return Err(probe.span.error(Problem::Line { why }));
-                }
-                for (path, why) in failed {
-                    let warning = format_args!("kprobe:{path}:{line}: {why}");
-                    fallible::push(&mut self.moved, fallible::format(warning)?)?;
-                }
-                let more = self.moved.len().saturating_sub(told + MOVED_MAX);
-                if more > 0 {
-                    self.moved.truncate(told + MOVED_MAX);
-                    let rest = format_args!("kprobe:{function}:{line}: and {more} more");
-                    fallible::push(&mut self.moved, fallible::format(rest)?)?;
-                }
+                self.add_function_line(clause, probe.span, function, *line, &wants)?
             }
             Probe::Watch { symbol, offset, length, loads, stores } => {
                 let start = match symbol {
@@ -325,6 +289,56 @@ impl Places {
             Some(meant) => Problem::NoMatchBut { meant },
             None => Problem::NoMatch,
         }))
+    }
+
+    /// Adds the instructions that begin a line of a file. Not inlined, as [`add_function_line`](Self::add_function_line).
+    #[inline(never)]
+    fn add_line(&mut self, clause: usize, span: Span, file: &str, line: u32, wants: &Wants) -> Result<(), Error> {
+        let places = source_lines::places(file, line).map_err(|why| span.error(Problem::Line { why }))?;
+        // Each copy of the line is a place of its own, whichever function it is in.
+        let functions = places.filter_map(|address| Some((address, symbol::lookup(address as usize)?)));
+        for (address, function) in functions {
+            let name = self.name(Probe::Line { file: fallible::copy(file)?, line })?;
+            self.push(Way::Instruction, clause, name, &function, (address - function.address) as usize, wants)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the instructions that begin a line of the functions that match `function`, counted from their declarations.
+    ///
+    /// Not inlined, because the iterators of lines are large, and the stack is not.
+    #[inline(never)]
+    fn add_function_line(
+        &mut self,
+        clause: usize,
+        span: Span,
+        function: &str,
+        line: u32,
+        wants: &Wants,
+    ) -> Result<(), Error> {
+        let before = self.places.len();
+        let mut failed = Vec::new();
+        let told = self.moved.len();
+        for function in symbol::functions(function) {
+            match source_lines::places_in(&function, line) {
+                Ok((found, places)) => self.push_lines(clause, &function, line, found, places, wants)?,
+                Err(why) => fallible::push(&mut failed, (symbol::path(&function)?, why))?,
+            }
+        }
+        if let Some(&(_, why)) = failed.first().filter(|_| self.places.len() == before) {
+            return Err(span.error(Problem::Line { why }));
+        }
+        for (path, why) in failed {
+            let warning = format_args!("kprobe:{path}:{line}: {why}");
+            fallible::push(&mut self.moved, fallible::format(warning)?)?;
+        }
+        let more = self.moved.len().saturating_sub(told + MOVED_MAX);
+        if more > 0 {
+            self.moved.truncate(told + MOVED_MAX);
+            let rest = format_args!("kprobe:{function}:{line}: and {more} more");
+            fallible::push(&mut self.moved, fallible::format(rest)?)?;
+        }
+        Ok(())
     }
 
     /// Adds the instructions `places` of a function, which begin its line `found`. If that is another line than the
