@@ -215,6 +215,10 @@ fn detached(machine: &Machine) -> Result<Outcome> {
             }
         }))?;
         console.type_line(LEFT.0);
+        while read.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            ensure!(Instant::now() < deadline, "`{}` is not echoed", LEFT.0);
+            thread::sleep(TURN);
+        }
     }
     let log = machine.directory("qemu")?.join("log");
     while !String::from_utf8_lossy(&fs::read(&log)?).contains(LEFT.1) {
