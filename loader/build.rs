@@ -1,6 +1,9 @@
 //! Links the loader with its own layout, and makes its table of boards from `boards/*/board.toml`.
 
-use std::{collections::BTreeMap, env, fmt::Write, fs, path::Path};
+#[path = "../boards/descriptions.rs"]
+mod descriptions;
+
+use std::{collections::BTreeMap, env, fmt::Write};
 
 use serde::Deserialize;
 
@@ -43,25 +46,14 @@ fn main() {
     if env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "none") {
         println!("cargo::rustc-link-arg-bins=-Tloader/layout.ld");
     }
-    let directory = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("Cargo sets it")).join("../boards");
-    println!("cargo::rerun-if-changed={}", directory.display());
-    let out = Path::new(&env::var("OUT_DIR").expect("Cargo sets it")).join("boards.rs");
-    fs::write(out, table(&directory)).expect("the output directory can be written to");
+    descriptions::write("boards.rs", &table());
 }
 
 /// Returns the array of boards as Rust. Boards with the same CPU are one entry, which has the names of all of them: the
 /// loader cannot tell them apart, and must not need to.
-fn table(boards: &Path) -> String {
+fn table() -> String {
     let mut entries: BTreeMap<u16, (Vec<String>, Devices)> = BTreeMap::new();
-    let mut files: Vec<_> = fs::read_dir(boards)
-        .expect("the directory of boards can be read")
-        .map(|entry| entry.expect("the directory of boards can be read").path().join("board.toml"))
-        .filter(|file| file.is_file())
-        .collect();
-    files.sort();
-    for file in files {
-        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        let board: Description = toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    for (file, board) in descriptions::read::<Description>() {
         let Some(Sd { loader: Loader { name, cpu_part, pins, power } }) = board.sd else { continue };
         let devices = Devices { uart: board.uart, pins, power };
         let (names, others) = entries.entry(cpu_part).or_insert_with(|| (Vec::new(), devices));
