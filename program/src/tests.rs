@@ -31,7 +31,12 @@ pub(crate) fn rounds(usual: u64) -> u64 {
     if cfg!(miri) { usual / 500 } else { usual * factor.unwrap_or(1) }
 }
 
-/// Returns whether a test that tries many programs tries this one. In Miri one in four is tried.
+/// Returns the cases that a test tries: all of them, and in Miri the first and every fourth after it.
+pub(crate) fn tried<T>(cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+    cases.into_iter().step_by(if cfg!(miri) { 4 } else { 1 })
+}
+
+/// Returns whether an assertion that is called for many programs tries this one: in Miri, one in four.
 pub(crate) fn is_tried(program: &str) -> bool {
     !cfg!(miri) || program.bytes().map(u32::from).sum::<u32>().is_multiple_of(4)
 }

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use super::{Glob, HardwareEvent, Period, Probe, Unit, matches, numbered, parse, parse_probes, plain_path};
 use crate::error::Problem;
-use crate::tests::is_tried;
+use crate::tests::{is_tried, tried};
 
 /// Parses `program`, and returns the tree as text.
 fn read(program: &str) -> String {
@@ -26,7 +26,7 @@ fn refuses(program: &str, marks: &str, problem: Problem) {
 
 #[test]
 fn literals_are_written_as_in_c() {
-    for (text, shown) in [
+    for (text, shown) in tried([
         ("0", "0"),
         ("0123", "83"),
         ("0_17", "15"),
@@ -41,17 +41,14 @@ fn literals_are_written_as_in_c() {
         ("0ms", "0"),
         (r#""\033[1m\x41\x7f""#, r#""\x1b[1mA\x7f""#),
         (r#""\x4a1\1011\0102""#, r#""J1A1\x082""#),
-    ] {
-        if !is_tried(text) {
-            continue;
-        }
+    ]) {
         assert_eq!(read(&format!("BEGIN {{ print({text}); }}")), format!("BEGIN {{ print({shown}); }}"));
     }
 }
 
 #[test]
 fn operators_bind_as_in_c() {
-    for (text, shown) in [
+    for (text, shown) in tried([
         ("1+2*3", "1 + 2 * 3"),
         ("(1+2)*3", "(1 + 2) * 3"),
         ("1-2-3", "1 - 2 - 3"),
@@ -70,17 +67,14 @@ fn operators_bind_as_in_c() {
         ("(a)", "a"),
         ("@x[1,comm][2]", "@x[1, comm][2]"),
         ("((u8*)p)[1]", "((u8 *)p)[1]"),
-    ] {
-        if !is_tried(text) {
-            continue;
-        }
+    ]) {
         assert_eq!(read(&format!("BEGIN {{ print({text}); }}")), format!("BEGIN {{ print({shown}); }}"));
     }
 }
 
 #[test]
 fn statements_and_clauses() {
-    for (text, shown) in [
+    for (text, shown) in tried([
         ("BEGIN{}END{}", "BEGIN { } END { }"),
         ("kprobe:f,kprobe:g/x/{exit()}", "kprobe:f, kprobe:g /x/ { exit(); }"),
         ("interval:s:2 { @=1 ; ; $x+=2 }", "interval:s:2 { @ = 1; $x += 2; }"),
@@ -92,10 +86,7 @@ fn statements_and_clauses() {
         ("// first\nBEGIN /* a { } */ { exit(); // last\n}", "BEGIN { exit(); }"),
         ("BEGIN /a / 2 > 1/ {}", "BEGIN /a / 2 > 1/ { }"),
         ("BEGIN { print(\"\\n\\t\\\"\\\\ é\"); }", "BEGIN { print(\"\\n\\t\\\"\\\\ é\"); }"),
-    ] {
-        if !is_tried(text) {
-            continue;
-        }
+    ]) {
         assert_eq!(read(text), shown, "{text}");
     }
 }
@@ -148,7 +139,7 @@ fn names_of_probes_are_taken_as_they_stand() {
     assert_eq!(probe("w:a::B:1:r {}"), watch(Some("a::B"), 0, 1, "r"));
     assert_eq!(probe("w:<a::C<8> as D>::E+0x10:4:w {}"), watch(Some("<a::C<8> as D>::E"), 16, 4, "w"));
     assert_eq!(probe("w:\"a::B\"+8:4:w {}"), watch(Some("a::B"), 8, 4, "w"));
-    for (text, marks, problem) in [
+    for (text, marks, problem) in tried([
         ("w:0x1000:8 {}", "  ^^^^^^^^", Problem::WatchForm),
         ("w:a::B:8 {}", "  ^^^^^^", Problem::WatchForm),
         ("w:a::*:8:w {}", "  ^^^^", Problem::WatchForm),
@@ -160,10 +151,7 @@ fn names_of_probes_are_taken_as_they_stand() {
         ("w:0x1006:4:w {}", "  ^^^^^^^^", Problem::WatchRange),
         ("w:0x1008:16:w {}", "  ^^^^^^^^^", Problem::WatchRange),
         ("w:a::B:8:rwx {}", "         ^^^", crate::foreign::EXECUTION),
-    ] {
-        if !is_tried(text) {
-            continue;
-        }
+    ]) {
         let error = parse(text).unwrap_err();
         assert_eq!((error.problem, error.span.mark(text).to_string()), (problem, format!("{text}\n{marks}")), "{text}");
     }
@@ -368,7 +356,7 @@ fn copies_of_one_function_have_one_plain_path() {
 
 #[test]
 fn functions_of_one_path_have_numbers() {
-    for (text, path, number) in [
+    for (text, path, number) in tried([
         ("a::f#2", "a::f", Some(2)),
         ("a::f::<u8>#10", "a::f::<u8>", Some(10)),
         ("a::{closure#0}", "a::{closure#0}", None),
@@ -381,10 +369,7 @@ fn functions_of_one_path_have_numbers() {
         ("a::f#+2", "a::f#+2", None),
         ("a::f#99999999999999999999", "a::f#99999999999999999999", None),
         ("", "", None),
-    ] {
-        if !is_tried(text) {
-            continue;
-        }
+    ]) {
         assert_eq!(numbered(text), (path, number), "{text}");
     }
 }

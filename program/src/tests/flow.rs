@@ -4,8 +4,8 @@ use std::{format, vec};
 
 use kprobes_vm::code::{Builtin, Op, Operand, Register, Word};
 
-use super::is_tried;
 use super::machine::{Bed, Image, Task, once, printed, refused};
+use super::tried;
 
 #[test]
 fn if_else_unroll_and_return() {
@@ -43,7 +43,7 @@ fn a_variable_that_is_declared_is_of_the_block_and_zero_at_first() {
 
 #[test]
 fn what_is_decided_is_not_compiled() {
-    for (body, shown) in [
+    for (body, shown) in tried([
         ("if (sizeof(u8) == 1 || arg0) { print(1); } else { fail(\"a byte\"); }", "1\n"),
         ("if (0) { fail(\"no\"); } print(2);", "2\n"),
         ("if (is_str(arg0) && is_literal(1)) { print(strlen(arg0)); } else { print(3); }", "3\n"),
@@ -57,10 +57,7 @@ fn what_is_decided_is_not_compiled() {
         ("if (0) { @none = 1; print(@later); } @x = 2; print(@none);", "@x: 2\n"),
         ("if (0) { print(@later); } @x = 2;", "@x: 2\n"),
         ("if (!@seen) { @seen = 1; print(5); } clear(@seen);", "5\n"),
-    ] {
-        if !is_tried(body) {
-            continue;
-        }
+    ]) {
         assert_eq!(once(body, &[1]), shown, "{body}");
     }
     let asserted = "assert(arg0 < 2, \"100% small\"); print(arg0);";
@@ -103,7 +100,7 @@ fn what_is_compiled_to_be_asked_about_is_bounded() {
 
 #[test]
 fn loops_have_turns() {
-    for (body, shown) in [
+    for (body, shown) in tried([
         ("$i = 0; while ($i < 3) { print($i); $i++; }", "0\n1\n2\n"),
         ("$i = 0; while (1) { if ($i++ == 2) { continue; } if ($i > 4) { break; } print($i); }", "1\n2\n4\n"),
         ("for ($i : 2..5) { print($i); $i = 100; }", "2\n3\n4\n"),
@@ -119,10 +116,7 @@ fn loops_have_turns() {
         ("let $s; for ($i : 0..4) { $x = $i * $i; $s += $x; } print($s);", "14\n"),
         ("unroll (2) { $i = 0; while ($i < 2) { $i++; } print($i); }", "2\n2\n"),
         ("while (0) { print(1); } while (arg0 == 1) { print(2); } print(3);", "3\n"),
-    ] {
-        if !is_tried(body) {
-            continue;
-        }
+    ]) {
         assert_eq!(once(body, &[10]), shown, "{body}");
     }
 }
@@ -159,7 +153,7 @@ fn maps_are_gone_through_where_there_is_time() {
 
 #[test]
 fn loops_are_refused_where_they_are_wrong() {
-    for (program, marks, sentence) in [
+    for (program, marks, sentence) in tried([
         ("kprobe:f { break; }", "           ^^^^^", "this is not inside a loop"),
         ("kprobe:f { unroll (2) { continue; } }", "                        ^^^^^^^^", "this is not inside a loop"),
         (
@@ -186,17 +180,14 @@ fn loops_are_refused_where_they_are_wrong() {
             "this variable is not set yet in this block",
         ),
         ("END { for ($i : 0..comm) { } }", "                   ^^^^", "this is a string, but an integer is expected"),
-    ] {
-        if !is_tried(program) {
-            continue;
-        }
+    ]) {
         assert_eq!(refused(program), format!("{program}\n{marks}\n{sentence}"));
     }
 }
 
 #[test]
 fn a_block_is_a_value_with_statements_before_it() {
-    for (body, shown) in [
+    for (body, shown) in tried([
         ("$a = { let $b = 1; $b += 2; $b }; print($a);", "3\n"),
         ("$x = 5; print({ let $x = 1; $x + 1 } + $x); print($x);", "7\n5\n"),
         ("print(({ print(\"first\"); 20 }, { $y = \"pink\"; $y }));", "first\n(20, pink)\n"),
@@ -207,10 +198,7 @@ fn a_block_is_a_value_with_statements_before_it() {
         ("$w = (typeof(arg0))7; let $v: typeof((s8)1) = 255; print(($w, $v, sizeof(typeof((u16)1))));", "(7, -1, 2)\n"),
         ("$p = (typeof((u16)1) *)0x8000; print(sizeof(*$p)); $s = (s8)-1; print((typeof($s))200);", "2\n200\n"),
         ("if ({ let $t = arg0; $t > 2 }) { print(6); }", "6\n"),
-    ] {
-        if !is_tried(body) {
-            continue;
-        }
+    ]) {
         assert_eq!(once(&format!("$u = 0; {body}"), &[3]), shown, "{body}");
     }
     assert_eq!(
@@ -251,7 +239,7 @@ fn settings_hold_for_the_whole_program() {
     assert!((16..64).contains(&shown.matches("@few[").count()), "{shown}");
     assert_eq!(shown.matches("@many[").count(), 150, "{shown}");
     assert!(shown.contains("@few: "), "{shown}");
-    for (program, why) in [
+    for (program, why) in tried([
         ("config = { max_maps = 3 } BEGIN { }", "this setting is unknown"),
         ("config = { missing_probes = maybe } BEGIN { }", "the value of this setting is error, warn or ignore"),
         ("config = { max_strlen = 200 } BEGIN { }", "this has to be from 1 to 127"),
@@ -263,10 +251,7 @@ fn settings_hold_for_the_whole_program() {
         ("let @x = hash(0); BEGIN { }", "this has to be from 1 to 1048576"),
         ("let @x = array(9); BEGIN { }", "a map is declared as let @x"),
         ("BEGIN { print(kstack(all, 3)); }", "a stack is shown as bpftrace, perf or raw"),
-    ] {
-        if !is_tried(program) {
-            continue;
-        }
+    ]) {
         assert!(refused(program).contains(why), "{program}: {}", refused(program));
     }
 }
@@ -287,7 +272,7 @@ fn exit_ends_the_clause_and_all_others_but_end() {
 
 #[test]
 fn an_exit_has_a_status() {
-    for (program, clauses, status) in [
+    for (program, clauses, status) in tried([
         ("kprobe:f { @n++; if (@n == 2) { exit(12); } } END { exit(13); }", &[0, 0, 1][..], 12),
         ("kprobe:f { } END { exit(13); }", &[0, 1], 13),
         ("kprobe:f { exit(); } END { exit(13); }", &[0, 1], 0),
@@ -304,10 +289,7 @@ fn an_exit_has_a_status() {
         ("kprobe:f { @++; }", &[0], 0),
         // There is no room in the ring for the end of the output.
         ("kprobe:f { @n++; print(comm); if (@n == 5000) { exit(12); } }", &[0; 5000], 12),
-    ] {
-        if !is_tried(program) {
-            continue;
-        }
+    ]) {
         let bed = Bed::new(program);
         for &clause in clauses {
             bed.hit(clause, &Task::with(&[0]));
@@ -331,7 +313,7 @@ fn the_status_of_other_code_does_not_wrap() {
 
 #[test]
 fn what_never_runs_tells_types_last() {
-    for (body, shown) in [
+    for (body, shown) in tried([
         // The code that runs decides.
         ("if (0) { @x = \"text\"; } @x = 5; print(@x); clear(@x);", "@x: 5\n"),
         ("if (0) { @x = \"text\"; } else { @x = 5; } print(@x); clear(@x);", "@x: 5\n"),
@@ -348,10 +330,7 @@ fn what_never_runs_tells_types_last() {
         ("let $x; if (0) { $x = str(0x8000); } @[$x] = count();", "@[]: 1\n"),
         ("if (0) { @x = 1; } print(@x);", ""),
         ("if (0) { @x[1] = \"a\"; } print(@x[1]);", "@x[1]: \n"),
-    ] {
-        if !is_tried(body) {
-            continue;
-        }
+    ]) {
         assert_eq!(once(body, &[]), shown, "{body}");
     }
 }

@@ -3,12 +3,12 @@
 use std::format;
 use std::string::String;
 
-use super::is_tried;
 use super::machine::{Task, once, refused, value};
+use super::tried;
 
 #[test]
 fn strings_are_measured_and_looked_through() {
-    for (expression, shown) in [
+    for (expression, shown) in tried([
         ("strlen(\"\")", "0"),
         ("strlen(\"12345678\")", "8"),
         ("len(\"123456789\")", "9"),
@@ -22,17 +22,14 @@ fn strings_are_measured_and_looked_through() {
         ("probetype", "kprobe"),
         ("ncpus", "4"),
         ("rand <= 0xffffffff && rand != rand", "1"),
-    ] {
-        if !is_tried(expression) {
-            continue;
-        }
+    ]) {
         assert_eq!(value(expression), shown, "{expression}");
     }
 }
 
 #[test]
 fn questions_about_types_are_answered_without_a_hit() {
-    for (expression, shown) in [
+    for (expression, shown) in tried([
         ("is_integer(arg0)", "1"),
         ("is_integer(comm)", "0"),
         ("is_unsigned_integer(arg0)", "1"),
@@ -58,10 +55,7 @@ fn questions_about_types_are_answered_without_a_hit() {
         ("strcap(\"abc\")", "3"),
         ("strcap(comm)", "15"),
         ("default_str_length", "63"),
-    ] {
-        if !is_tried(expression) {
-            continue;
-        }
+    ]) {
         assert_eq!(value(expression), shown, "{expression}");
     }
     // Nothing of it is evaluated.
@@ -94,7 +88,7 @@ fn questions_about_types_are_answered_without_a_hit() {
 
 #[test]
 fn bytes_are_swapped_within_the_width_of_a_number() {
-    for (expression, shown) in [
+    for (expression, shown) in tried([
         ("bswap(0x0102030405060708) == 0x0807060504030201", "1"),
         ("bswap((u16)0x1234) == 0x3412", "1"),
         ("bswap((u32)arg1 + 0) == 0x300000000000000", "1"),
@@ -104,17 +98,14 @@ fn bytes_are_swapped_within_the_width_of_a_number() {
         ("bswap((u8)arg0)", "10"),
         ("bswap(arg3) == 0x80000000000000", "1"),
         ("bswap(bswap(arg3 * arg1 + 0x123456789abcdef)) - arg3 * arg1 == 0x123456789abcdef", "1"),
-    ] {
-        if !is_tried(expression) {
-            continue;
-        }
+    ]) {
         assert_eq!(value(expression), shown, "{expression}");
     }
 }
 
 #[test]
 fn bytes_are_shown_as_characters_or_numbers() {
-    for (body, shown) in [
+    for (body, shown) in tried([
         ("print(buf(0x8007, 3));", "g\\x00o\n"),
         (
             "printf(\"%r|%rx|%rh|\", buf(0x8018, 3), buf(0x8018, 3), buf(0x8018, 3));",
@@ -123,10 +114,7 @@ fn bytes_are_shown_as_characters_or_numbers() {
         ("printf(\"%-8r|%4rh\", buf(0x8000, arg0 - 8), buf(0x8000, 1));", "a       |  61"),
         ("print(len(buf(0x8000, 9))); print(buf(0x8000, 4) == buf(0x8000, arg1)); @ = buf(0x8000, 1);", "9\n1\n@: a\n"),
         ("print(buf(0x803e, 8));", ".?\n1 read of memory failed, and gave 0\n"),
-    ] {
-        if !is_tried(body) {
-            continue;
-        }
+    ]) {
         let shown = shown.replace(".?", &String::from_utf8_lossy(&Task::with(&[]).memory[62..]));
         assert_eq!(once(body, &[10, 4]), shown, "{body}");
     }
@@ -139,7 +127,7 @@ fn bytes_are_shown_as_characters_or_numbers() {
 
 #[test]
 fn tuples_are_values_keys_and_parts() {
-    for (expression, shown) in [
+    for (expression, shown) in tried([
         ("(1, 2)", "(1, 2)"),
         ("(1, \"a\", (func, comm))", "(1, a, (blk::submit, worker))"),
         ("(1, (2, 3)).1.0", "2"),
@@ -149,10 +137,7 @@ fn tuples_are_values_keys_and_parts() {
         ("(1, \"a\") == (arg0, comm)", "0"),
         ("(arg0, comm) == (10, \"worker\")", "1"),
         ("(arg0 ? (1, 2) : (3, 4)).1", "2"),
-    ] {
-        if !is_tried(expression) {
-            continue;
-        }
+    ]) {
         assert_eq!(value(expression), shown, "{expression}");
     }
     let body = "@x[1, 2] = 3; @x[(1, 2)]++; $k = (4, 5); @x[$k] = 9; @x[(4, 5)]++; print(@x[1, 2]); print(has_key(@x, (4, 5))); \
@@ -191,7 +176,7 @@ fn tuples_are_refused_where_they_are_wrong() {
 
 #[test]
 fn records_are_tuples_whose_parts_have_names() {
-    for (body, shown) in [
+    for (body, shown) in tried([
         (
             "$a = (color=\"green\", size=2); print($a); print($a.size); print($a.0);",
             "{ .color = green, .size = 2 }\n2\ngreen\n",
@@ -208,10 +193,7 @@ fn records_are_tuples_whose_parts_have_names() {
         ),
         ("print({ (k=7) }.k);", "7\n"),
         ("print((string=\"a\", long=2));", "{ .string = a, .long = 2 }\n"),
-    ] {
-        if !is_tried(body) {
-            continue;
-        }
+    ]) {
         assert_eq!(once(body, &[3]), shown, "{body}");
     }
     for (body, why) in [
@@ -229,7 +211,7 @@ fn records_are_tuples_whose_parts_have_names() {
 
 #[test]
 fn addresses_of_networks_are_shown_and_read() {
-    for (body, shown) in [
+    for (body, shown) in tried([
         (
             "print(ntop(0x0f02000a)); print(ntop(2, 0x0100007f)); @[ntop(pton(\"10.0.2.2\"))] = 1;",
             "10.0.2.15\n127.0.0.1\n@[10.0.2.2]: 1\n",
@@ -251,13 +233,10 @@ fn addresses_of_networks_are_shown_and_read() {
         ),
         ("@d[1] = 2; print((delete(@d, 1), delete(@d, 1), len(@d)));", "(1, 0, 0)\n"),
         ("print((reg(\"r0\"), reg(\"x0\")));", "(3, 3)\n"),
-    ] {
-        if !is_tried(body) {
-            continue;
-        }
+    ]) {
         assert_eq!(once(body, &[3]), shown, "{body}");
     }
-    for (body, why) in [
+    for (body, why) in tried([
         ("print(pton(\"10.0.2\"));", "an address is written as in pton"),
         ("print(ntop(3, 1));", "an address is a number of 4 bytes"),
         ("print(ntop(2, pton(\"::1\")));", "an address is a number of 4 bytes"),
@@ -266,10 +245,7 @@ fn addresses_of_networks_are_shown_and_read() {
         ("print(ntop(10, 1));", "an address is a number of 4 bytes"),
         ("print(offsetof(arg0, x));", "a struct is expected here"),
         ("print(macaddr(comm));", "expected"),
-    ] {
-        if !is_tried(body) {
-            continue;
-        }
+    ]) {
         let program = if body.starts_with("BEGIN") { format!("{body} }}") } else { format!("kprobe:f {{ {body} }}") };
         assert!(refused(&program).contains(why), "{program}: {}", refused(&program));
     }
@@ -286,7 +262,7 @@ fn addresses_of_networks_are_shown_and_read() {
 
 #[test]
 fn integers_are_cast_to_arrays_and_back() {
-    for (body, shown) in [
+    for (body, shown) in tried([
         ("$a = (int8[8])12345; printf(\"%x %x\\n\", $a[0], $a[1]); printf(\"%d\\n\", (uint64)$a);", "39 30\n12345\n"),
         (
             "print((u8[2])(u16)0x1234); print((s8[])(u32)0xff); @a = (u16[4])arg0;",
@@ -296,10 +272,7 @@ fn integers_are_cast_to_arrays_and_back() {
         ("print((sizeof(u32[10]), sizeof((u8[4])(u32)1), is_array((u8[8])1), is_array(1)));", "(40, 4, 1, 0)\n"),
         ("print((u8[4])(u32)pton(\"10.0.2.15\") == (u8[4])(u32)0x0f02000a); print(((u8[8])(u64)7)[0] + 1);", "1\n8\n"),
         ("let $x: u8[2] = (u16)513; print($x); $x = (u8[2])(u16)1; print($x[1]);", "[1, 2]\n0\n"),
-    ] {
-        if !is_tried(body) {
-            continue;
-        }
+    ]) {
         assert_eq!(once(body, &[3, 0x8877_6655_4433_2211]), shown, "{body}");
     }
     for (body, why) in [
@@ -336,7 +309,7 @@ fn times_are_nanoseconds_and_shown_by_a_format() {
 
 #[test]
 fn casts_cut_and_extend() {
-    for (expression, shown) in [
+    for (expression, shown) in tried([
         ("(u8)arg2", "255"),
         ("(s8)arg2", "-1"),
         ("(uint16_t)arg2", "65535"),
@@ -344,10 +317,7 @@ fn casts_cut_and_extend() {
         ("(u32)(arg2 << 4)", "4294967280"),
         ("(u8)300", "44"),
         ("(u64)-1", "18446744073709551615"),
-    ] {
-        if !is_tried(expression) {
-            continue;
-        }
+    ]) {
         assert_eq!(value(expression), shown, "{expression}");
     }
 }

@@ -6,13 +6,13 @@ use std::string::String;
 
 use kprobes_vm::store::Limits;
 
-use super::is_tried;
 use super::machine::{Bed, Image, Task, masked, once, printed, refused, value};
+use super::tried;
 use crate::report::{OutputFormat, drain};
 
 #[test]
 fn arithmetic_is_that_of_64_bits() {
-    for (expression, shown) in [
+    for (expression, shown) in tried([
         ("arg0 + arg1 * 2", "16"),
         ("(arg0 + arg1) * 2", "26"),
         ("arg0 - 11", "18446744073709551615"),
@@ -33,17 +33,14 @@ fn arithmetic_is_that_of_64_bits() {
         ("1e3 + 1_000", "2000"),
         ("0x1f", "31"),
         ("18446744073709551615", "18446744073709551615"),
-    ] {
-        if !is_tried(expression) {
-            continue;
-        }
+    ]) {
         assert_eq!(value(expression), shown, "{expression}");
     }
 }
 
 #[test]
 fn comparisons_have_a_sign_where_both_sides_have() {
-    for (expression, shown) in [
+    for (expression, shown) in tried([
         ("arg2 > 5", "1"),
         ("(s64)arg2 < 5", "1"),
         ("(s64)arg2 < arg0", "0"),
@@ -55,17 +52,14 @@ fn comparisons_have_a_sign_where_both_sides_have() {
         ("arg0 > 5 ? 1 + 1 : 3", "2"),
         ("arg0 > 50 ? \"big\" : \"small\"", "small"),
         ("arg0 >= 10 != arg1 <= 2", "1"),
-    ] {
-        if !is_tried(expression) {
-            continue;
-        }
+    ]) {
         assert_eq!(value(expression), shown, "{expression}");
     }
 }
 
 #[test]
 fn memory_is_read_through_pointers() {
-    for (expression, shown) in [
+    for (expression, shown) in tried([
         ("*(u8 *)arg3", "97"),
         ("*(u32 *)(arg3 + 2)", "1769108595"),
         ("*((u8 *)arg3 + 2)", "115"),
@@ -77,10 +71,7 @@ fn memory_is_read_through_pointers() {
         ("str(arg3 + 2, 3)", "str"),
         ("str(arg3 + 2, arg1)", "str"),
         ("str(arg3 + 9, 100)", "of 63 bytes and \u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{1}\u{fffd}"),
-    ] {
-        if !is_tried(expression) {
-            continue;
-        }
+    ]) {
         assert_eq!(value(expression), shown, "{expression}");
     }
 }
@@ -93,7 +84,7 @@ fn reads_that_fail_give_0_and_are_counted() {
 
 #[test]
 fn a_hit_is_known_by_its_builtins() {
-    for (expression, shown) in [
+    for (expression, shown) in tried([
         ("func", "blk::submit"),
         ("caller", "main"),
         ("probe", "kprobe:blk::submit"),
@@ -118,10 +109,7 @@ fn a_hit_is_known_by_its_builtins() {
         ("strncmp(comm, \"workshop\", 5)", "1"),
         ("kstack", "\n    blk::submit+4\n    blk::read+16\n    main+32"),
         ("kstack(2)", "\n    blk::submit+4\n    blk::read+16"),
-    ] {
-        if !is_tried(expression) {
-            continue;
-        }
+    ]) {
         assert_eq!(value(expression), shown, "{expression}");
     }
     assert_eq!(printed("kretprobe:f, return:g { print(retval); }", &[&[42]]), "42\n");
@@ -141,7 +129,7 @@ fn functions_of_one_path_match_together_and_are_told_apart() {
         "@[net::check::<u32>]: 1\n@[net::twin#1]: 1\n@[net::check::<u64>]: 1\n@[net::twin#2]: 1\n\
          @from[main]: 1\n@from[net::twin#1]: 1\n@from[net::check::<u64>]: 1\n@from[net::twin#2]: 1\n"
     );
-    for (condition, count) in [
+    for (condition, count) in tried([
         ("func == \"net::twin\"", 2),
         ("\"net::twin\" == func", 2),
         ("func != \"net::twin\"", 2),
@@ -157,10 +145,7 @@ fn functions_of_one_path_match_together_and_are_told_apart() {
         ("ksym(0x1710) == \"net::twin\"", 4),
         ("ksym(0x1710) != \"net::twin#1\" && \"net::twin#1\" != ksym(arg0)", 4),
         ("ksym(0x1710) == \"net::check\"", 0),
-    ] {
-        if !is_tried(condition) {
-            continue;
-        }
+    ]) {
         let found = hits(&format!("kprobe:net::* /{condition}/ {{ @ = count(); }}"));
         assert_eq!(found, if count > 0 { format!("@: {count}\n") } else { String::new() }, "{condition}");
         let found = hits(&format!("kprobe:net::* {{ @ = sum({condition}); }}"));
@@ -398,7 +383,7 @@ fn linear_histograms_have_equal_rows() {
 
 #[test]
 fn printf_converts_as_c_does() {
-    for (format, arguments, shown) in [
+    for (format, arguments, shown) in tried([
         ("%d %i %u", "arg0, -5, arg1", "10 -5 3"),
         ("%d|%u", "arg2, arg2", "-1|18446744073709551615"),
         ("%x %X %#x %lx %llx", "255, 255, 255, 255, arg2", "ff FF 0xff ff ffffffffffffffff"),
@@ -420,10 +405,7 @@ fn printf_converts_as_c_does() {
         ("[%s] [%8s] [%-8s] [%.3s]", "comm, comm, comm, comm", "[worker] [  worker] [worker  ] [wor]"),
         ("%s %s %s", "func, probe, \"text\"", "blk::submit kprobe:blk::submit text"),
         ("%s", "kstack(1)", "\n    blk::submit+4\n"),
-    ] {
-        if !is_tried(format) {
-            continue;
-        }
+    ]) {
         let printed = once(&format!("printf(\"{format}\", {arguments});"), &[10, 3, u64::MAX, 0x8000]);
         assert_eq!(printed, shown, "{format}");
     }

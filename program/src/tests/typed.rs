@@ -9,7 +9,7 @@ use kprobes_types::write::{self, Argument, Contents, Function, Shape, Type};
 use kprobes_types::{Flavor, Form, Kind, Part, Row, Source, Tag, Types, Unknown, ValuePlace};
 
 use super::machine::{Bed, refused};
-use super::{Task, is_tried};
+use super::{Task, tried};
 
 /// The indices of the types in the table.
 const U32: usize = 0;
@@ -280,7 +280,7 @@ fn arguments_are_numbers_of_their_width() {
 
 #[test]
 fn values_of_rust_have_the_sizes_and_the_classes_of_their_types() {
-    for (value, size, is_integer, is_ptr, is_str) in [
+    for (value, size, is_integer, is_ptr, is_str) in tried([
         ("args.level", 2, 1, 0, 0),
         ("args.header", 8, 0, 1, 0),
         ("args.header.len", 4, 1, 0, 0),
@@ -288,10 +288,7 @@ fn values_of_rust_have_the_sizes_and_the_classes_of_their_types() {
         ("args.boxed", 8, 0, 1, 0),
         ("args.name", 16, 0, 0, 1),
         ("args.message", 8, 0, 0, 0),
-    ] {
-        if !is_tried(value) {
-            continue;
-        }
+    ]) {
         let asked = std::format!("print((sizeof({value}), is_integer({value}), is_ptr({value}), is_str({value})));");
         assert_eq!(printed(&asked), std::format!("({size}, {is_integer}, {is_ptr}, {is_str})\n"), "{value}");
     }
@@ -369,7 +366,7 @@ fn variants_are_shown_and_compared_by_name() {
     assert_eq!(printed("@[args.header.state, args.last] = count();"), "@[Gone, true]: 1\n");
     assert_eq!(printed("printf(\"%s %r\", args.message, args.letter);"), "Quit 'A'");
     assert_eq!(printed("@[args.header.next] = count();"), "@[None]: 1\n");
-    for (condition, holds) in [
+    for (condition, holds) in tried([
         ("args.header.state == State::Gone", 1),
         ("args.header.state == blk::State::Gone", 1),
         ("args.header.state != State::Gone", 0),
@@ -380,10 +377,7 @@ fn variants_are_shown_and_compared_by_name() {
         ("args.header.next is None", 1),
         ("args.header.next == Option::Some", 0),
         ("!(args.header.next is Some)", 1),
-    ] {
-        if !is_tried(condition) {
-            continue;
-        }
+    ]) {
         assert_eq!(printed(&std::format!("print({condition});")), std::format!("{holds}\n"), "{condition}");
     }
     let mut task = call();
@@ -452,7 +446,7 @@ fn what_is_returned_has_its_type() {
 
 #[test]
 fn what_is_not_known_is_refused_where_it_is_named() {
-    for (program, said) in [
+    for (program, said) in tried([
         (
             "kprobe:blk::submit { print(args.nothing); }",
             "                           ^^^^^^^^^^^^\nthe function has no argument of this name; it has `header`, \
@@ -523,10 +517,7 @@ fn what_is_not_known_is_refused_where_it_is_named() {
             "                              ^^^^^^^^^^\narguments are available only on the entry of a function: by \
              kprobe: without an offset",
         ),
-    ] {
-        if !is_tried(program) {
-            continue;
-        }
+    ]) {
         let text = refused(program);
         let shown = text.split_once('\n').unwrap().1;
         assert_eq!(shown, said, "{program}");
