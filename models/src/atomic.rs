@@ -118,3 +118,12 @@ pub fn fence(order: Ordering) {
         order => loom::sync::atomic::fence(order),
     }
 }
+
+/// Makes a boxed slice of `count` words that are 0, as `fallible::zeroed` does of numbers, which these atomics are not.
+///
+/// # Errors
+///
+/// [`OutOfMemory`](fallible::OutOfMemory) if there is no memory for the slice.
+pub fn zeroed(count: usize) -> Result<Box<[AtomicU64]>, fallible::OutOfMemory> {
+    fallible::boxed_slice((0..count).map(|_| AtomicU64::new(0)))
+}

@@ -22,7 +22,7 @@ mod model;
 mod weaken;
 
 #[cfg(loom)]
-pub use atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
+pub use atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence, zeroed};
 #[cfg(loom)]
 pub use loom;
 #[cfg(loom)]

@@ -1,15 +1,9 @@
-//! The atomics of code that is model checked: those of `core`, or in model-checked tests those of the checker. Also lists of them.
+//! The atomics of code that is model checked, and lists of them: those of `core`, or in model-checked tests those of the
+//! checker.
 
 #[cfg(not(all(test, loom)))]
 pub(crate) use core::sync::atomic::{AtomicU64, fence};
-#[cfg(all(test, loom))]
-pub(crate) use kprobes_models::{AtomicU64, fence};
-
 #[cfg(not(all(test, loom)))]
 pub(crate) use fallible::zeroed;
-
-/// Makes a boxed slice of `count` words that are 0. The checker's atomics are more than numbers.
 #[cfg(all(test, loom))]
-pub(crate) fn zeroed(count: usize) -> Result<alloc::boxed::Box<[AtomicU64]>, fallible::OutOfMemory> {
-    fallible::boxed_slice((0..count).map(|_| AtomicU64::new(0)))
-}
+pub(crate) use kprobes_models::{AtomicU64, fence, zeroed};
