@@ -2,7 +2,7 @@
 //
 // Included after frame.S and hit.S. Constants: FRAME_* of frame.S, INSTANCE_* in `Instance`, RETURNS_* in
 // `ReturnProbe`, RETURN_* in `Return`, CPU_NUMBER in `Cpu`, LEAN_DISTANCE between the two trampolines, in which only
-// one bit is set, and those of hit.S.
+// one bit is set, TRAMPOLINES_SIZE, twice that, and those of hit.S.
 //
 // The hit at the entry has replaced the true return address by the address of one of the trampolines, so a RET arrives
 // here with the caller's stack pointer. `kretprobe_trampoline` saves the whole register file, finds the true return
@@ -27,9 +27,10 @@
 // return probe, x11 = the return address, x14 = the slots of the return probe, x15 = the instance, x16 = the address in
 // TPIDR_EL1, x17 = DAIF, interrupts masked. The snippet goes on at `kretprobe_lean_leave` or at
 // `kretprobe_lean_unusual`, with x9 and x17 unchanged, having changed only x10 to x16 and the flags. If it has not
-// changed x14 to x16 either, it goes on at `kretprobe_lean_leave_kept`.
+// changed x15 and x16 either, it goes on at `kretprobe_lean_leave_call`; and if it has not changed x14 to x16, at
+// `kretprobe_lean_leave_kept`.
 // Clobbers: x9 to x17, flags.
-    .balign 256
+    .balign {TRAMPOLINES_SIZE}
     .global kretprobe_lean
     .type   kretprobe_lean, %function
 kretprobe_lean:
@@ -53,6 +54,8 @@ kretprobe_lean_unusual:
 kretprobe_lean_leave:
     mrs     x16, tpidr_el1
     ldr     x15, [x16, #:lo12:kprobes_calls_offset]
+    .global kretprobe_lean_leave_call
+kretprobe_lean_leave_call:
     ldr     x14, [x15, #{INSTANCE_OWNER} + 8]
     .global kretprobe_lean_leave_kept
 kretprobe_lean_leave_kept:

@@ -73,6 +73,14 @@ impl core::error::Error for SnippetError {}
 /// | [`ONE`](Self::ONE) | 1, where [`has_atomics`](Self::has_atomics) |
 /// | [`MASKS`](Self::MASKS) | PSTATE.DAIF of the probed code, as MRS reads it, while interrupts are masked |
 /// | x11 to x16 | free for the steps, and so are the flags |
+///
+/// In a snippet [of returns](Self::of_returns), these stand in the place of `ONE` and of the registers that are free:
+///
+/// | register | |
+/// |---|---|
+/// | [`RETURN_ADDRESS`](Self::RETURN_ADDRESS) | at first, the virtual address that the function has returned to |
+/// | [`THREAD`](Self::THREAD) | the value of TPIDR_EL1 |
+/// | x10 to x14 | free for the steps, and so are the flags |
 #[derive(Debug)]
 pub struct Snippet {
     steps: Box<[Step]>,
@@ -165,6 +173,10 @@ impl Snippet {
     pub const ONE: u8 = 10;
     /// The register that holds PSTATE.DAIF of the probed code.
     pub const MASKS: u8 = 17;
+    /// The register that holds the return address when a snippet of returns begins.
+    pub const RETURN_ADDRESS: u8 = 11;
+    /// The register that holds the value of TPIDR_EL1 in a snippet of returns.
+    pub const THREAD: u8 = 16;
 
     /// Returns whether the CPUs can add to a word in memory by one instruction (FEAT_LSE).
     ///

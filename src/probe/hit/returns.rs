@@ -42,6 +42,7 @@ use super::stack_position::StackPosition;
 use super::{table, trampoline};
 use crate::atomic::{AtomicPtr, AtomicU64};
 use crate::exception::TrapFrame;
+use crate::insn::Registers;
 use crate::platform;
 use crate::probe::Fallback;
 use crate::probe::aliasable::AliasableBox;
@@ -306,7 +307,7 @@ impl ReturnProbe {
     pub(crate) fn retire(&self) {
         self.handler.store(ptr::null_mut(), Relaxed);
         if self.code.load(Relaxed) != trampoline::lean_unusual_address() {
-            self.code.store(trampoline::lean_leave_address(), Relaxed);
+            self.code.store(trampoline::lean_leave_address(Registers::NONE), Relaxed);
         }
     }
 

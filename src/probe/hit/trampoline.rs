@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use super::stub::Form;
+use crate::insn::Registers;
 
 #[cfg(target_os = "none")]
 mod routines {
@@ -50,6 +51,7 @@ mod routines {
         RETURN_RESULTS = const Return::RESULTS,
         RETURN_CPU = const Return::CPU,
         LEAN_DISTANCE = const super::LEAN_DISTANCE,
+        TRAMPOLINES_SIZE = const 1 << super::SHIFT,
         SLOT_SHIFT = const Pool::SLOT_SHIFT,
         FOLLOW_SIZE = const FOLLOW_SIZE,
         CPU_NUMBER = const Cpu::NUMBER,
@@ -68,6 +70,7 @@ mod routines {
     unsafe extern "C" {
         pub safe static kretprobe_lean_unusual: u8;
         pub safe static kretprobe_lean_leave: u8;
+        pub safe static kretprobe_lean_leave_call: u8;
         pub safe static kretprobe_lean_leave_kept: u8;
         pub safe static kretprobe_result: u8;
         pub safe static kretprobe_trampoline: u8;
@@ -91,6 +94,7 @@ mod routines {
 mod routines {
     pub static kretprobe_lean_unusual: u8 = 0;
     pub static kretprobe_lean_leave: u8 = 0;
+    pub static kretprobe_lean_leave_call: u8 = 0;
     pub static kretprobe_lean_leave_kept: u8 = 0;
     pub static kretprobe_result: u8 = 0;
     pub static kretprobe_trampoline: u8 = 0;
@@ -106,7 +110,11 @@ mod routines {
 }
 
 /// Bytes from [`kretprobe_lean_address`] to [`kretprobe_address`].
-pub(crate) const LEAN_DISTANCE: u64 = 256;
+const LEAN_DISTANCE: u64 = 256;
+/// log2 of twice that. The trampolines' addresses differ in no bit from here on, and no other address that a probed
+/// function returns to is the same in all of these.
+pub(crate) const SHIFT: u8 = 9;
+const _: () = assert!(1 << SHIFT == 2 * LEAN_DISTANCE);
 
 /// Returns the virtual address that return-probed functions return to.
 #[inline]
@@ -133,17 +141,17 @@ pub(crate) fn lean_unusual_address() -> u64 {
     &raw const routines::kretprobe_lean_unusual as u64
 }
 
-/// Returns the virtual address at which code of a return goes on when it has handled the call.
+/// Returns the virtual address at which code of a return goes on when it has handled the call, if it may have changed
+/// the registers `changed`.
 #[inline]
-pub(crate) fn lean_leave_address() -> u64 {
-    &raw const routines::kretprobe_lean_leave as u64
-}
-
-/// Returns the virtual address at which code of a return goes on when it has handled the call, if it has kept the
-/// values that the trampoline gave it in x14 to x16.
-#[inline]
-pub(crate) fn lean_leave_kept_address() -> u64 {
-    &raw const routines::kretprobe_lean_leave_kept as u64
+pub(crate) fn lean_leave_address(changed: Registers) -> u64 {
+    if !(changed & Registers::from_to(15, 16)).is_empty() {
+        &raw const routines::kretprobe_lean_leave as u64
+    } else if !(changed & Registers::x(14)).is_empty() {
+        &raw const routines::kretprobe_lean_leave_call as u64
+    } else {
+        &raw const routines::kretprobe_lean_leave_kept as u64
+    }
 }
 
 /// Returns the virtual address at which `kretprobe_lean` goes on for a handler that sees a

@@ -4,10 +4,9 @@ use super::step::one_word;
 use super::{COUNT, COUNTS, HEAD, Inserted, Snippet, Step};
 use crate::insn::encode::compute::{self, Binary, Branch};
 use crate::insn::encode::{self, MASK_INTERRUPTS};
-use crate::insn::{self, Guard, Literal, MAX_WORDS, NotRelocatable, OutOfRange, Registers, Relocation};
+use crate::insn::{self, Guard, Literal, MAX_WORDS, NotRelocatable, OutOfRange, Relocation};
 use crate::platform;
 use crate::probe::check::Site;
-use crate::probe::hit::instance::Instance;
 use crate::probe::hit::origin::Cell;
 use crate::probe::hit::trampoline;
 
@@ -152,9 +151,7 @@ impl Inserted {
         let end = start + self.masked_words();
         let call = end + 1;
         self.masked(&mut out, call);
-        let keeps = (snippet.used() & Registers::from_to(14, 16)).is_empty();
-        let leave = if keeps { trampoline::lean_leave_kept_address() } else { trampoline::lean_leave_address() };
-        out.push(encode::branch(at(end), leave)?);
+        out.push(encode::branch(at(end), trampoline::lean_leave_address(snippet.used()))?);
         out.push(encode::branch(at(call), trampoline::lean_unusual_address())?);
         if let Some(last) = out.words.last_mut() {
             *last = call as u32;
@@ -177,9 +174,15 @@ impl Inserted {
     /// Writes the steps and the count of the hit, in code that has masked interrupts and found the state of the CPU.
     /// The exit to the handler is the word `call`. [`numbers`](Self::numbers) has been called before.
     pub(in crate::probe) fn masked(&self, out: &mut Writer<'_>, call: usize) {
-        self.snippet().load_one(out);
+        let snippet = self.snippet();
+        if !snippet.is_of_returns {
+            snippet.load_one(out);
+        }
         self.steps(out, true, call, call);
-        self.snippet().count(out);
+        if snippet.is_of_returns {
+            snippet.load_one(out);
+        }
+        snippet.count(out);
     }
 
     /// Writes the numbers that are loaded: the distance to the counts, the operand, and the numbers of the steps.
@@ -189,7 +192,7 @@ impl Inserted {
         for step in &self.snippet().steps {
             match *step {
                 Step::Number(_, number) if step.has_number() => out.number(number),
-                Step::ReturnAddress(..) => out.number(trampoline::kretprobe_address()),
+                Step::ReturnAddress(_) => out.number(trampoline::kretprobe_address() >> trampoline::SHIFT),
                 _ => {}
             }
         }
@@ -219,9 +222,11 @@ impl Inserted {
                     Some(encode::write_daif(MASKS))
                 }
                 Step::Instruction(word) | Step::Load(word) => Some(word),
-                Step::ReturnAddress(rd, other) => {
+                Step::ReturnAddress(spare) => {
                     numbers += 2;
-                    out.return_address(rd, other, numbers - 2, call);
+                    out.push_to(Branch::Literal(spare), numbers - 2);
+                    out.push(compute::xor_shifted(spare, spare, Snippet::RETURN_ADDRESS, trampoline::SHIFT));
+                    out.push_to(Branch::Zero(spare), call);
                     continue;
                 }
                 Step::Operand(rd) => Branch::Literal(rd).word(to(2)),
@@ -266,20 +271,6 @@ impl Writer<'_> {
     fn find_cpu(&mut self) {
         self.push(compute::read_thread(Snippet::CPU));
         self.push(encode::load(Literal::Doubleword, Snippet::CPU, Snippet::CPU, platform::cpu_offset()));
-    }
-
-    /// Loads into `rd` the return address in the instance of the newest call. The exit, if it is the address of one of
-    /// the two trampolines, is the word `call`. The word `number` holds the address of one of them.
-    fn return_address(&mut self, rd: u8, other: u8, number: usize, call: usize) {
-        const OFFSET: u16 = Instance::RETURN_ADDRESS as u16;
-        self.push(compute::read_thread(rd));
-        self.push(encode::load(Literal::Doubleword, rd, rd, platform::calls_offset()));
-        self.push(encode::load(Literal::Doubleword, rd, rd, OFFSET));
-        self.push_to(Branch::Literal(other), number);
-        self.push(compute::compute(Binary::Subtract, other, other, rd));
-        self.push_to(Branch::Zero(other), call);
-        self.push(encode::subtract(other, other, trampoline::LEAN_DISTANCE as u16));
-        self.push_to(Branch::Zero(other), call);
     }
 
     pub(in crate::probe) fn push_to(&mut self, branch: Branch, word: usize) {

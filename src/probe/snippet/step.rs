@@ -18,10 +18,10 @@ pub enum Step {
     Operand(u8),
     /// Loads a number into this register.
     Number(u8, u64),
-    /// Loads into the first register the virtual address that the function has returned to, in a snippet [of
-    /// returns](Snippet::of_returns). If that is the address of a trampoline, the snippet goes on at the handler. Also
-    /// changes the second register.
-    ReturnAddress(u8, u8),
+    /// Goes on at the handler, if the function has returned to a trampoline: if that is the address in
+    /// [`Snippet::RETURN_ADDRESS`], which no earlier step has changed, in a snippet [of returns](Snippet::of_returns).
+    /// Changes this register.
+    ReturnAddress(u8),
     /// Goes on at the step of this number, which is a later one, if the condition of the branch holds. The number of
     /// steps stands for the end of the snippet.
     Branch(Branch, usize),
@@ -46,8 +46,10 @@ pub enum Step {
 
 /// The registers that a step may write.
 const SCRATCH: Registers = Registers::from_to(11, 16).with(Registers::FLAGS);
+/// The registers that a step may write in a snippet of returns.
+const SCRATCH_AT_RETURN: Registers = Registers::from_to(10, 14).with(Registers::FLAGS);
 /// The number of words of [`Step::ReturnAddress`].
-const RETURN_ADDRESS: usize = 8;
+const RETURN_ADDRESS: usize = 3;
 
 impl Step {
     /// Checks the rules for the step, as step `number` of `steps`.
@@ -58,11 +60,21 @@ impl Step {
         is_of_returns: bool,
         is_alone: bool,
     ) -> Result<(), &'static str> {
-        let is_scratch = |register: u8| (Registers::x(register) - SCRATCH).is_empty() && register < 31;
+        let scratch = if is_of_returns { SCRATCH_AT_RETURN } else { SCRATCH };
+        let is_scratch = |register: u8| (Registers::x(register) - scratch).is_empty() && register < 31;
         match self {
             Self::ReturnAddress(..) if !is_of_returns => Err("uses the return address, which only a return probe has"),
-            Self::ReturnAddress(rd, other) if is_scratch(rd) && is_scratch(other) && rd != other => Ok(()),
-            Self::ReturnAddress(..) => Err("writes a register that a snippet must preserve"),
+            Self::ReturnAddress(spare) => {
+                let address = Registers::x(Snippet::RETURN_ADDRESS);
+                let is_changed = |step: &Self| !(step.writes() & address).is_empty();
+                if !is_scratch(spare) {
+                    Err("writes a register that a snippet must preserve")
+                } else if steps.iter().take(number).any(is_changed) || spare == Snippet::RETURN_ADDRESS {
+                    Err("uses the return address, which has been changed")
+                } else {
+                    Ok(())
+                }
+            }
             Self::Load(_) if steps.contains(&Self::Mask) && !masks(steps, number) => {
                 Err("may fault with interrupts unmasked")
             }
@@ -74,7 +86,7 @@ impl Step {
                 if verdict != Verdict::Slot {
                     return Err("is not an instruction that runs unchanged anywhere");
                 }
-                if !(Access::of(word).writes - SCRATCH).is_empty() {
+                if !(Access::of(word).writes - scratch).is_empty() {
                     return Err("writes a register that a snippet must preserve");
                 }
                 if StackPointer::after(word) != StackPointer::Moved(0) {
@@ -83,6 +95,7 @@ impl Step {
                 Ok(())
             }
             Self::Hold(..) if !is_alone => Err("takes a lock with interrupts unmasked"),
+            Self::Hold(..) if is_of_returns => Err("takes a lock, in a snippet of returns"),
             Self::Hold(base, was) if is_scratch(base) && is_scratch(was) && base != was => Ok(()),
             Self::Hold(..) => Err("writes a register that a snippet must preserve"),
             Self::Turn(left, _) if !is_scratch(left) => Err("writes a register that a snippet must preserve"),
@@ -127,8 +140,7 @@ impl Step {
     pub(super) fn writes(self) -> Registers {
         match self {
             Self::Instruction(word) | Self::Load(word) => Access::of(word).writes,
-            Self::Operand(rd) | Self::Number(rd, _) => Registers::x(rd),
-            Self::ReturnAddress(rd, other) => Registers::x(rd).with(Registers::x(other)),
+            Self::Operand(rd) | Self::Number(rd, _) | Self::ReturnAddress(rd) => Registers::x(rd),
             Self::Hold(_, was) => Registers::x(was),
             Self::Turn(left, _) => Registers::x(left),
             Self::Mask => Registers::x(Snippet::MASKS),

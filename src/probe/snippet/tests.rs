@@ -12,6 +12,7 @@ use crate::insn::encode::{self, MASK_INTERRUPTS};
 use crate::insn::{Guard, Literal, Verdict};
 use crate::probe::check::Site;
 use crate::probe::hit::counters::Counters;
+use crate::probe::hit::trampoline;
 
 const NOP: u32 = 0xd503_201f;
 /// `add x0, x0, #1`: the probed instruction.
@@ -181,6 +182,51 @@ fn interrupts_are_masked_for_a_part_where_they_are_not_for_all() {
     let (words, _) = built(&Snippet::with(&[load], false, true, false).unwrap(), 0);
     let exit = crate::probe::hit::snippet_cell::exit(4 * words[words.len() - 1] as usize);
     assert_eq!(encode::branch_target(words[exit / 4], exit as u64), Some(4 * words.len() as u64));
+}
+
+#[test]
+fn a_snippet_of_returns_has_other_registers() {
+    let _alone = crate::probe::tests::computer::Computer::new();
+    let store = Step::Instruction(encode::store(Snippet::RETURN_ADDRESS, 14, 0));
+    let steps = [Step::Operand(14), Step::ReturnAddress(10), store];
+    let snippet = Snippet::with(&steps, true, true, true).unwrap();
+    let insertion = Insertion::new(&snippet, 0x1234);
+    let inserted =
+        Inserted { insertion: InsertionRef::new(&insertion), counters: Counters::SINK, live: None, code: None };
+    let mut words = vec![0; inserted.number_words() + inserted.masked_words()];
+    let mut out = Writer { words: &mut words, length: 0 };
+    inserted.numbers(&mut out);
+    let start = out.length;
+    inserted.masked(&mut out, start + 20);
+    assert_eq!(out.length, words.len());
+    let number = u64::from(words[start - 2]) | u64::from(words[start - 1]) << 32;
+    assert_eq!(number, trampoline::kretprobe_address() >> trampoline::SHIFT);
+    let expected = [
+        "ldr x14, $-0x10",
+        "ldr x10, $-0xc",
+        "eor x10, x10, x11, lsr #9",
+        "cbz x10, $+0x44",
+        "str x11, [x14]",
+        "mov x10, #0x1",
+        "ldr x11, $-0x30",
+        "add x11, x9, x11",
+        "stadd x10, [x11]",
+    ];
+    assert_eq!(lines(&words[start..]), expected);
+
+    let refused = |steps: &[Step]| Snippet::with(steps, true, true, true).unwrap_err();
+    let at = |step, what| SnippetError::Step { step, what };
+    let preserved = "writes a register that a snippet must preserve";
+    for register in [9, 15, Snippet::THREAD, Snippet::MASKS] {
+        assert_eq!(refused(&[Step::Operand(register)]), at(0, preserved));
+        assert_eq!(refused(&[Step::ReturnAddress(register)]), at(0, preserved));
+    }
+    let changed = "uses the return address, which has been changed";
+    assert_eq!(refused(&[Step::Operand(11), Step::ReturnAddress(10)]), at(1, changed));
+    assert_eq!(refused(&[Step::ReturnAddress(11)]), at(0, changed));
+    assert_eq!(refused(&[Step::Hold(12, 13)]), at(0, "takes a lock, in a snippet of returns"));
+    let elsewhere = Snippet::with(&[Step::ReturnAddress(11)], true, true, false).unwrap_err();
+    assert_eq!(elsewhere, at(0, "uses the return address, which only a return probe has"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::histogram::{CELL, Key, MULTIPLIER, Places, Source, Transform};
 use crate::trigger::{Action, Bound};
 
 /// The register with the address of the table, or of an entry in it.
-const TABLE: u8 = 11;
+const TABLE: u8 = 13;
 const HASH: u8 = 12;
 const FACTOR: u8 = 14;
 

@@ -127,7 +127,8 @@ pub(crate) fn code(
     }
     // Code at a return checks for a plan when it runs, so it is compiled without one.
     let plan = plan.filter(|_| !is_of_returns);
-    let mut steps = Steps { address, is_of_returns, offsets, list: Vec::new(), ends: Vec::new() };
+    let spare = if is_of_returns { SPARE_AT_RETURN } else { SPARE };
+    let mut steps = Steps { address, is_of_returns, spare, offsets, list: Vec::new(), ends: Vec::new() };
     let mut trigger = None;
     let done = match plan.map(Plan::task) {
         None => steps.record(recorder, true).map(|()| true),
@@ -158,10 +159,12 @@ impl From<OutOfMemory> for NoCode {
     }
 }
 
-/// Registers that all steps share.
-const THREAD: u8 = 13;
+/// Registers that all steps share. At a return, the second holds what the steps load into it elsewhere, the third the
+/// return address until it is recorded, and another one serves as the first.
 const SPARE: u8 = 15;
-const OTHER: u8 = 16;
+const THREAD: u8 = Snippet::THREAD;
+const OTHER: u8 = Snippet::RETURN_ADDRESS;
+const SPARE_AT_RETURN: u8 = 10;
 const LINK: u8 = 30;
 const ZERO: u8 = 31;
 
@@ -170,6 +173,8 @@ struct Steps {
     address: Option<u64>,
     /// Whether the steps run at the return of the function.
     is_of_returns: bool,
+    /// `SPARE` or `SPARE_AT_RETURN`.
+    spare: u8,
     offsets: Offsets,
     list: Vec<Step>,
     /// The branches that lead to the end.

@@ -6,13 +6,13 @@ use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self, Branch, Condition};
 use aarch64_kprobes::probe::{Snippet, Step};
 
-use super::{NoCode, OTHER, SPARE, Steps, THREAD, load};
+use super::{NoCode, OTHER, Steps, THREAD, load};
 use crate::fetch::{Program, Word};
 use crate::format::Shape;
 use crate::recorder::{Flags, Recorder};
 use crate::ring::{PAGE, RECORD_HEADER, Ring};
 
-const RING: u8 = 11;
+const RING: u8 = 13;
 const POSITION: u8 = 12;
 const PLACE: u8 = 14;
 
@@ -24,6 +24,7 @@ const fn last_place(size: usize) -> u16 {
 impl Steps {
     /// Records a hit, unless recording is off. Masks interrupts for it, unless they are masked already.
     pub(super) fn record(&mut self, recorder: &Recorder, is_masked: bool) -> Result<(), NoCode> {
+        let spare = self.spare;
         let words = match &recorder.program {
             Program::Words(words) | Program::Block(words) => words,
             Program::Ops(_) => return Err(NoCode::Stub),
@@ -32,20 +33,21 @@ impl Steps {
             self.push(Step::Mask)?;
         }
         if self.is_of_returns {
-            self.push(Step::Number(SPARE, recorder.plan().address()))?;
-            self.instructions([load(SPARE, SPARE, 0)])?;
-            self.push(Step::Call(Branch::NotZero(SPARE)))?;
+            self.push(Step::Number(spare, recorder.plan().address()))?;
+            self.instructions([load(spare, spare, 0)])?;
+            self.push(Step::Call(Branch::NotZero(spare)))?;
         }
-        self.push(Step::Number(SPARE, recorder.rings.switch_address()))?;
-        self.instructions([compute::load_byte(SPARE, SPARE)])?;
+        self.push(Step::Number(spare, recorder.rings.switch_address()))?;
+        self.instructions([compute::load_byte(spare, spare)])?;
         let is_off = self.list.len();
-        self.push(Step::Branch(Branch::Zero(SPARE), 0))?;
+        self.push(Step::Branch(Branch::Zero(spare), 0))?;
         self.room(recorder)?;
         // A load from here on may fault, and the return address may be known only to the handler. Then the handler
         // records the hit from the start: so far, only unpublished space was written.
         if self.is_of_returns {
-            self.push(Step::ReturnAddress(SPARE, OTHER))?;
-            self.instructions([encode::store(SPARE, PLACE, 8 + (RECORD_HEADER + Shape::Probe.size()) as u16)])?;
+            self.push(Step::ReturnAddress(spare))?;
+            let place = 8 + (RECORD_HEADER + Shape::Probe.size()) as u16;
+            self.instructions([encode::store(Snippet::RETURN_ADDRESS, PLACE, place)])?;
         }
         self.words(recorder, words)?;
         self.common(recorder)?;
@@ -59,17 +61,18 @@ impl Steps {
     fn room(&mut self, recorder: &Recorder) -> Result<(), NoCode> {
         const LOW: u8 = 3;
         const BITS: u8 = PAGE.trailing_zeros() as u8 - LOW;
+        let spare = self.spare;
         self.push(Step::Number(RING, recorder.rings.distance()))?;
         self.instructions([
             encode::load_at(RING, Snippet::CPU, RING),
             encode::load_pair(POSITION, PLACE, RING, offset_of!(Ring, position) as i16),
-            encode::subtract(SPARE, POSITION, 8),
-            compute::field(SPARE, SPARE, LOW, BITS),
-            compute::compare(SPARE, last_place(recorder.size)),
+            encode::subtract(spare, POSITION, 8),
+            compute::field(spare, spare, LOW, BITS),
+            compute::compare(spare, last_place(recorder.size)),
         ])?;
         self.push(Step::Call(Branch::If(Condition::Hi)))?;
         const { assert!(cfg!(loom) || offset_of!(Ring, page) == offset_of!(Ring, position) + 8) };
-        self.instructions([compute::add_shifted(PLACE, PLACE, SPARE, LOW)])
+        self.instructions([compute::add_shifted(PLACE, PLACE, spare, LOW)])
     }
 
     /// Writes the first words of the event, the common fields and the address, and counts the record.
@@ -78,41 +81,42 @@ impl Steps {
         const IRQ_MASKED: u8 = 7;
         const FLAGS: u8 = 16;
         const TASK: u8 = 32;
+        let spare = self.spare;
         const { assert!(Flags::IRQS_OFF == 1) };
         const { assert!(cfg!(loom) || offset_of!(Ring, interrupt) == offset_of!(Ring, number) + 8) };
         self.instructions([
-            encode::load_pair(OTHER, SPARE, RING, offset_of!(Ring, number) as i16),
+            encode::load_pair(OTHER, spare, RING, offset_of!(Ring, number) as i16),
             encode::add(OTHER, OTHER, 1),
             encode::store(OTHER, RING, offset_of!(Ring, number) as u16),
-            compute::load_byte(SPARE, SPARE),
+            compute::load_byte(spare, spare),
             compute::field(OTHER, Snippet::MASKS, IRQ_MASKED, 1),
-            compute::or_shifted(OTHER, OTHER, SPARE, Flags::INTERRUPT.trailing_zeros() as u8),
+            compute::or_shifted(OTHER, OTHER, spare, Flags::INTERRUPT.trailing_zeros() as u8),
         ])?;
-        self.push(Step::Number(SPARE, recorder.event.into()))?;
-        self.instructions([
-            compute::or_shifted(SPARE, SPARE, OTHER, FLAGS),
-            compute::read_thread(THREAD),
-            load(OTHER, THREAD, self.offsets.task),
-            compute::or_shifted(SPARE, SPARE, OTHER, TASK),
-        ])?;
+        self.push(Step::Number(spare, recorder.event.into()))?;
+        self.instructions([compute::or_shifted(spare, spare, OTHER, FLAGS)])?;
+        if !self.is_of_returns {
+            self.instructions([compute::read_thread(THREAD)])?;
+        }
+        self.instructions([load(OTHER, THREAD, self.offsets.task), compute::or_shifted(spare, spare, OTHER, TASK)])?;
         if let Program::Block(_) = recorder.program {
-            return self.instructions([encode::store(SPARE, PLACE, 8 + RECORD_HEADER as u16)]);
+            return self.instructions([encode::store(spare, PLACE, 8 + RECORD_HEADER as u16)]);
         }
         self.address(OTHER)?;
-        self.pair(SPARE, OTHER, RECORD_HEADER)
+        self.pair(spare, OTHER, RECORD_HEADER)
     }
 
     /// Writes the words of the arguments, in pairs.
     fn words(&mut self, recorder: &Recorder, words: &[Word]) -> Result<(), NoCode> {
+        let spare = self.spare;
         let mut place = RECORD_HEADER + recorder.shape().size();
         for pair in words.chunks(2) {
             match *pair {
                 [one, other] => {
-                    let (one, other) = (self.word(one, SPARE)?, self.word(other, OTHER)?);
+                    let (one, other) = (self.word(one, spare)?, self.word(other, OTHER)?);
                     self.pair(one, other, place)?;
                 }
                 [one] => {
-                    let one = self.word(one, SPARE)?;
+                    let one = self.word(one, spare)?;
                     self.instructions([encode::store(one, PLACE, 8 + place as u16)])?;
                 }
                 _ => {}
@@ -124,12 +128,12 @@ impl Steps {
 
     /// Writes the header of the record, and publishes the record.
     fn head(&mut self, recorder: &Recorder) -> Result<(), NoCode> {
-        let size = recorder.size as u16;
-        self.push(Step::Number(SPARE, size.into()))?;
+        let (size, spare) = (recorder.size as u16, self.spare);
+        self.push(Step::Number(spare, size.into()))?;
         self.instructions([compute::read_counter(OTHER)])?;
-        self.pair(SPARE, OTHER, 0)?;
-        self.instructions([encode::load_pair(SPARE, OTHER, THREAD, self.offsets.name as i16)])?;
-        self.pair(SPARE, OTHER, 16)?;
+        self.pair(spare, OTHER, 0)?;
+        self.instructions([encode::load_pair(spare, OTHER, THREAD, self.offsets.name as i16)])?;
+        self.pair(spare, OTHER, 16)?;
         const { assert!(cfg!(loom) || offset_of!(Ring, position) == 0) };
         self.instructions([encode::add(POSITION, POSITION, size), compute::store_release(POSITION, RING)])
     }
