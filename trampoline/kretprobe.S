@@ -63,10 +63,9 @@ kretprobe_lean_leave_kept:
     ldr     x10, [x9, #{CPU_NUMBER}]
     str     x12, [x16, #:lo12:kprobes_calls_offset]
     add     x14, x14, x10, lsl #{SLOT_SHIFT}
-    stlr    xzr, [x15]                      // as in `kretprobe_give_back`
     ldr     x12, [x14]
     cbnz    x12, kretprobe_lean_recycle
-    stlr    x15, [x14]
+    stlr    x15, [x14]                      // as in `kretprobe_give_back`
 kretprobe_lean_return:
     msr     daif, x17
     ret
@@ -142,10 +141,10 @@ kretprobe_entered:
 kretprobe_give_back:
     ldr     x9, [x24, #{CPU_NUMBER}]
     add     x23, x23, x9, lsl #{SLOT_SHIFT}
-    stlr    xzr, [x19]                      // its stack pointer, last: a reader of 0 sees what the handler has stored
     ldr     x9, [x23]
     cbnz    x9, kretprobe_recycle
-    stlr    x19, [x23]                      // the slot is still empty: other CPUs do not fill it
+    // The slot is still empty: other CPUs do not fill it. Who finds the instance there sees what the handler has stored.
+    stlr    x19, [x23]
 kretprobe_reported:
     ldr     x9, [sp, #{FRAME_WRITTEN}]
     cbnz    x9, kretprobe_written

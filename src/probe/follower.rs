@@ -58,7 +58,7 @@ const ZERO: u8 = 31;
 const LINK: u8 = 30;
 
 /// The number of words that take the call back.
-const UNDO: usize = 9;
+const UNDO: usize = 8;
 
 /// Returns the number of words that follow a call, without the two that go on at the copy.
 fn follow_words() -> usize {
@@ -140,7 +140,6 @@ pub(super) fn build(
         out.push(encode::load(Literal::Doubleword, OTHER, CPU, Cpu::NUMBER as u16));
         out.push(compute::add_shifted(SLOT, SLOT, OTHER, Pool::SLOT_SHIFT as u8));
         // As in `Pool::give_back`: back to the slot that it came from, which no other CPU fills.
-        out.push(compute::store_release(ZERO, INSTANCE));
         out.push(compute::store_release(INSTANCE, SLOT));
     }
     out.push(encode::write_daif(MASKS));

@@ -12,6 +12,7 @@
 
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
+use core::iter;
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -24,13 +25,11 @@ use crate::probe::aliasable::AliasableBox;
 /// A call in progress of a return-probed function.
 ///
 /// Between [`Pool::take`] and [`Pool::give_back`] it belongs to the hit path of the task that made the call. The fields
-/// are atomic because they are in shared memory; all accesses but one are relaxed. `trampoline/kretprobe.S` knows the
-/// layout.
+/// are atomic because they are in shared memory; all accesses are relaxed. `trampoline/kretprobe.S` knows the layout.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Instance {
-    /// The stack pointer at the entry of the function, and so at its return; 0 while the instance follows no call. The
-    /// 0 is stored with release order, after everything that the call has counted.
+    /// The stack pointer at the entry of the function, and so at its return.
     pub(super) stack_pointer: AtomicU64,
     /// The value of x30 at the entry: the true return address, or the address of a trampoline if an older instance with
     /// the same stack pointer has the true one.
@@ -213,7 +212,6 @@ impl Pool {
     /// The pool is not freed before this CPU has left the hit path, even if no instance is taken.
     #[inline]
     pub(super) fn give_back(&self, cpu: &Cpu, instance: &Instance) {
-        instance.stack_pointer.store(0, Release);
         if !self.slot(cpu).fill(instance) {
             self.push(instance);
         }
@@ -254,8 +252,19 @@ impl Pool {
     }
 
     /// Returns the number of calls in progress. Everything that the other calls have counted is visible after this.
+    ///
+    /// While calls begin on other CPUs, the number may be that of no moment. If none can begin any more, it is not less
+    /// than that of the calls in progress after this.
     pub(crate) fn taken(&self) -> u32 {
-        self.instances.iter().filter(|instance| instance.stack_pointer.load(Acquire) != 0).count() as u32
+        let in_slots = self.slots.iter().filter(|slot| !slot.0.load(Acquire).is_null()).count();
+        let mut free = self.free.load(Acquire) as u32;
+        let in_list = iter::from_fn(|| {
+            free = self.instances.get(free as usize)?.next_free.load(Relaxed);
+            Some(())
+        });
+        // The list has an end, but it may change under way.
+        let count = self.instances.len();
+        count.saturating_sub(in_slots + in_list.take(count).count()) as u32
     }
 }
 
@@ -298,14 +307,21 @@ mod tests {
     }
 
     #[test]
-    fn those_with_a_stack_pointer_are_in_progress() {
-        let pool = pool(2, 0);
-        let instance = pool.take(cpu(0)).unwrap();
-        assert_eq!(pool.taken(), 0);
-        instance.stack_pointer.store(0x1000, Relaxed);
-        assert_eq!(pool.taken(), 1);
-        pool.give_back(cpu(1), instance);
-        assert_eq!(pool.taken(), 0);
+    fn those_in_no_slot_and_not_in_the_list_are_in_progress() {
+        let cpus = crate::platform::cpus() as u32;
+        for count in [1, cpus, cpus + 3] {
+            let pool = pool(count, 0);
+            let mut taken = Vec::new();
+            while let Some(instance) = pool.take(cpu(0)) {
+                taken.push(instance);
+                assert_eq!(pool.taken(), taken.len() as u32);
+            }
+            assert_eq!(taken.len() as u32, count);
+            while let Some(instance) = taken.pop() {
+                pool.give_back(cpu(0), instance);
+                assert_eq!(pool.taken(), taken.len() as u32);
+            }
+        }
     }
 
     #[test]

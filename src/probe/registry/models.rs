@@ -260,7 +260,7 @@ fn calls_find_their_returns() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     // The models of the free list and of the count of calls in progress show that these orderings are needed.
     let elsewhere = [
-        "store: Release",
+        "load: Acquire",
         "load: Acquire",
         "load: Acquire",
         "compare_exchange_weak, success: Acquire",

@@ -81,11 +81,12 @@ fn share() -> Model {
     .preempted_at_most(3)
 }
 
-/// A thread that sees no call in progress also sees what the last call has written.
-fn end() -> Model {
-    Model::new(|| {
-        let watched = Watched::new(1);
-        watched.take(0).unwrap().stack_pointer.store(1, Relaxed);
+/// A thread that sees no call in progress also sees what the last call has written. Its instance, one of `count`, goes
+/// to the slot of CPU 1, or to the shared list if the slot is full.
+fn end(count: u32) -> Model {
+    Model::new(move || {
+        let watched = Watched::new(count);
+        watched.take(0).unwrap();
         let other = thread::spawn({
             let watched = watched.clone();
             move || watched.give_back(1, &watched.pool.instances[0])
@@ -102,7 +103,7 @@ fn instances_are_held_by_one() {
     // A tag value never repeats, so the swap succeeds only on the value that the load before it has acquired.
     verify(
         &["instance.rs"],
-        &[exchange(), share(), end()],
+        &[exchange(), share(), end(1), end(2)],
         &["src/probe/hit/instance.rs: compare_exchange_weak, success: Acquire to Relaxed"],
     );
 }
