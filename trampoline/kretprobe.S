@@ -38,7 +38,6 @@ kretprobe_lean:
     msr     daifset, #0b1111
     mrs     x16, tpidr_el1
     ldr     x15, [x16, #:lo12:kprobes_calls_offset]
-    cbz     x15, kretprobe_lean_unusual
     ldp     x12, x11, [x15, #{INSTANCE_STACK_POINTER}]
     cmp     sp, x12
     b.ne    kretprobe_lean_unusual
@@ -114,7 +113,6 @@ kretprobe_entered:
     ldr     x19, [x22, #:lo12:kprobes_calls_offset]
     add     x2, x2, #0b0101                 // M = EL1h (Arm ARM, C5.2.19); ORR has no such immediate
     adr     x3, kretprobe_trampoline
-    cbz     x19, kretprobe_unusual
     ldp     x4, x1, [x19, #{INSTANCE_STACK_POINTER}]
     cmp     x4, x0
     b.ne    kretprobe_unusual

@@ -13,16 +13,29 @@ use crate::atomic::AtomicPtr;
 /// One CPU at a time changes it, with interrupts masked: the CPU that runs the task that owns the list. The kernel
 /// orders what a task does on one CPU before what it does on the next, without which no task could migrate. So the
 /// accesses need no order of their own.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(transparent)]
 pub(super) struct List {
+    /// The newest call, or [`END`].
     first: AtomicPtr<Instance>,
+}
+
+/// In the place of the first two words of an instance after the last one of a list: its stack pointer is none at which
+/// a function returns, so the assembly need not look for the end.
+static NO_CALL: [u64; 2] = [1, 0];
+/// Ends a list.
+const END: *mut Instance = (&raw const NO_CALL).cast::<Instance>().cast_mut();
+
+impl Default for List {
+    fn default() -> Self {
+        Self { first: AtomicPtr::new(END) }
+    }
 }
 
 impl List {
     #[cfg(not(all(test, loom)))]
     pub(super) const fn new() -> Self {
-        Self { first: AtomicPtr::new(ptr::null_mut()) }
+        Self { first: AtomicPtr::new(END) }
     }
 
     /// Puts `instance`, which the caller holds, at the head.
@@ -54,7 +67,7 @@ impl List {
             }
         }
         end_of_kept.store(last.next.load(Relaxed), Relaxed);
-        end_of_taken.store(ptr::null_mut(), Relaxed);
+        end_of_taken.store(END, Relaxed);
         taken
     }
 
@@ -62,7 +75,7 @@ impl List {
     pub(super) fn take_all(&self) -> Self {
         let taken = Self::default();
         taken.first.store(self.first.load(Relaxed), Relaxed);
-        self.first.store(ptr::null_mut(), Relaxed);
+        self.first.store(END, Relaxed);
         taken
     }
 }
@@ -78,9 +91,12 @@ impl<'a> Iterator for Iter<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a Instance> {
-        // SAFETY: null, or an instance. An instance that was in a list after this CPU masked interrupts is not freed
-        // before this CPU unmasks them, and remains an instance, whatever list it is in by then.
-        let instance = unsafe { self.next.as_ref() }?;
+        if ptr::eq(self.next, END) {
+            return None;
+        }
+        // SAFETY: an instance, because it is not the end. An instance that was in a list after this CPU masked
+        // interrupts is not freed before this CPU unmasks them, and remains an instance, whatever list it is in by then.
+        let instance = unsafe { &*self.next };
         self.next = instance.next.load(Relaxed);
         Some(instance)
     }
