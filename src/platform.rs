@@ -54,7 +54,7 @@ pub unsafe trait Platform {
     const CPU_OFFSET: usize = Context::CPU;
 
     /// Offset, in bytes from the virtual address in TPIDR_EL1, of the [`TaskCalls`] of the task that runs on this
-    /// CPU. A multiple of 8, less than 4096.
+    /// CPU, made by [`TaskCalls::new`]. A multiple of 8, less than 4096.
     ///
     /// The kernel orders what a task does on one CPU before what it does on the next.
     ///

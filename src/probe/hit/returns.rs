@@ -360,7 +360,8 @@ called_by_assembly! {
     fn noop_handler(_: &mut Call<'_>) {}
 }
 
-/// The calls in progress of return-probed functions, for one task. The kernel keeps one in each task.
+/// The calls in progress of return-probed functions, for one task. The kernel keeps one in each task, made by
+/// [`new`](Self::new): memory of zeros is none.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct TaskCalls(List);

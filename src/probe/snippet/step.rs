@@ -36,7 +36,7 @@ pub enum Step {
     /// acquire order. If it is not 0, or if the store fails, the snippet goes on at the handler. Changes the second
     /// register.
     ///
-    /// It is allowed where interrupts are masked. The lock is released, by `stlr xzr`, before interrupts are unmasked
+    /// It is allowed where interrupts are masked, but not in a snippet of returns. The lock is released, by `stlr xzr`, before interrupts are unmasked
     /// or the handler is called.
     Hold(u8, u8),
     /// Shifts this register right by one bit and, if it is not 0 then, goes on at the step of this number, which is an
@@ -67,9 +67,12 @@ impl Step {
             Self::ReturnAddress(spare) => {
                 let address = Registers::x(Snippet::RETURN_ADDRESS);
                 let is_changed = |step: &Self| !(step.writes() & address).is_empty();
+                // A loop around the step runs what follows it before its next turn.
+                let is_around = |step: &Self| matches!(step, Self::Turn(_, first) if *first <= number);
+                let end = steps.iter().rposition(is_around).map_or(number, |turn| turn.max(number));
                 if !is_scratch(spare) {
                     Err("writes a register that a snippet must preserve")
-                } else if steps.iter().take(number).any(is_changed) || spare == Snippet::RETURN_ADDRESS {
+                } else if steps.iter().take(end).any(is_changed) || spare == Snippet::RETURN_ADDRESS {
                     Err("uses the return address, which has been changed")
                 } else {
                     Ok(())

@@ -224,6 +224,8 @@ fn a_snippet_of_returns_has_other_registers() {
     let changed = "uses the return address, which has been changed";
     assert_eq!(refused(&[Step::Operand(11), Step::ReturnAddress(10)]), at(1, changed));
     assert_eq!(refused(&[Step::ReturnAddress(11)]), at(0, changed));
+    let turns = [Step::Number(12, 2), Step::ReturnAddress(10), Step::Number(11, 0), Step::Turn(12, 1)];
+    assert_eq!(refused(&turns), at(1, changed));
     assert_eq!(refused(&[Step::Hold(12, 13)]), at(0, "takes a lock, in a snippet of returns"));
     let elsewhere = Snippet::with(&[Step::ReturnAddress(11)], true, true, false).unwrap_err();
     assert_eq!(elsewhere, at(0, "uses the return address, which only a return probe has"));
