@@ -13,7 +13,7 @@ use crate::recorder::{Flags, Recorder};
 use crate::ring::{PAGE, RECORD_HEADER, Ring};
 
 const RING: u8 = 13;
-const POSITION: u8 = 12;
+const LAST: u8 = 12;
 const PLACE: u8 = 14;
 
 /// Returns the last offset in a page at which a record of `size` bytes fits, in words after the page's first.
@@ -56,8 +56,8 @@ impl Steps {
         if is_masked { Ok(()) } else { self.push(Step::Unmask) }
     }
 
-    /// Loads the ring and its position into `RING` and `POSITION`, and sets `PLACE` to the address of the record, less
-    /// a word.
+    /// Loads the ring and the position of its last word into `RING` and `LAST`, and sets `PLACE` to the address of that
+    /// word, which is a word before the record.
     fn room(&mut self, recorder: &Recorder) -> Result<(), NoCode> {
         const LOW: u8 = 3;
         const BITS: u8 = PAGE.trailing_zeros() as u8 - LOW;
@@ -65,13 +65,12 @@ impl Steps {
         self.push(Step::Number(RING, recorder.rings.distance()))?;
         self.instructions([
             encode::load_at(RING, Snippet::CPU, RING),
-            encode::load_pair(POSITION, PLACE, RING, offset_of!(Ring, position) as i16),
-            encode::subtract(spare, POSITION, 8),
-            compute::field(spare, spare, LOW, BITS),
+            encode::load_pair(LAST, PLACE, RING, offset_of!(Ring, last) as i16),
+            compute::field(spare, LAST, LOW, BITS),
             compute::compare(spare, last_place(recorder.size)),
         ])?;
         self.push(Step::Call(Branch::If(Condition::Hi)))?;
-        const { assert!(cfg!(loom) || offset_of!(Ring, page) == offset_of!(Ring, position) + 8) };
+        const { assert!(cfg!(loom) || offset_of!(Ring, page) == offset_of!(Ring, last) + 8) };
         self.instructions([compute::add_shifted(PLACE, PLACE, spare, LOW)])
     }
 
@@ -134,8 +133,8 @@ impl Steps {
         self.pair(spare, OTHER, 0)?;
         self.instructions([encode::load_pair(spare, OTHER, THREAD, self.offsets.name as i16)])?;
         self.pair(spare, OTHER, 16)?;
-        const { assert!(cfg!(loom) || offset_of!(Ring, position) == 0) };
-        self.instructions([encode::add(POSITION, POSITION, size), compute::store_release(POSITION, RING)])
+        const { assert!(cfg!(loom) || offset_of!(Ring, last) == 0) };
+        self.instructions([encode::add(LAST, LAST, size), compute::store_release(LAST, RING)])
     }
 
     /// Stores two words at byte `at` of the record.

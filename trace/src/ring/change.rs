@@ -57,7 +57,7 @@ impl Rings {
     pub fn clear_of(&self, cpu: Option<usize>) {
         for (_, ring) in self.rings.iter().enumerate().filter(|(number, _)| cpu.is_none_or(|cpu| cpu == *number)) {
             let mut reader = ring.reader.lock();
-            let position = ring.position.load(Ordering::Acquire);
+            let position = ring.position(Ordering::Acquire);
             // A record written between the two loads is counted as cleared, but readers still find it.
             let (number, missing) = ring.next_number();
             *reader = Reader { position, number: number + missing, ..Reader::default() };

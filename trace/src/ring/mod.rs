@@ -65,10 +65,10 @@ pub(crate) type Page = Box<[AtomicU64]>;
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Ring {
-    /// The next position. Page 0 is never written, so that the first position is the end of a page, as it is for every
-    /// full page.
-    pub(crate) position: AtomicU64,
-    /// The page of the position.
+    /// The position of the last word that was written, from which stubs find the next record's place in the page by one
+    /// instruction less. Page 0 is never written, so that its last word stands for an end of a page.
+    pub(crate) last: AtomicU64,
+    /// The page of that word.
     pub(crate) page: UnsafeCell<*const AtomicU64>,
     /// The number of the next record that finds room.
     pub(crate) number: AtomicU64,
@@ -165,7 +165,7 @@ impl Ring {
     fn new(pages: Vec<Page>, interrupt: &'static AtomicBool) -> Result<Self, OutOfMemory> {
         let zero = || AtomicU64::new(0);
         Ok(Self {
-            position: AtomicU64::new(PAGE as u64),
+            last: AtomicU64::new(PAGE as u64 - 8),
             page: UnsafeCell::new(core::ptr::null()),
             number: zero(),
             interrupt,
@@ -185,6 +185,18 @@ impl Ring {
 }
 
 impl Ring {
+    /// Returns the next position. With `Acquire`, everything below it is complete.
+    #[inline(always)]
+    pub(crate) fn position(&self, order: Ordering) -> u64 {
+        self.last.load(order).wrapping_add(8)
+    }
+
+    /// Publishes everything below `position`, which becomes the next position.
+    #[inline(always)]
+    pub(crate) fn publish(&self, position: u64) {
+        self.last.store(position.wrapping_sub(8), Ordering::Release);
+    }
+
     /// Returns the number of the next record that finds room, and the number of records without room that are not added
     /// to it yet.
     fn next_number(&self) -> (u64, u64) {

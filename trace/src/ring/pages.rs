@@ -66,7 +66,7 @@ impl Rings {
         let count = unsafe { &*ring.pages.get() }.len() as u64;
         let oldest = (ring.begun.load(Ordering::Relaxed) + 1).saturating_sub(count);
         let end = ((reader.position / BYTES).max(oldest) + PAGES_PER_CALL) * BYTES;
-        let is_part = end < ring.position.load(Ordering::Acquire);
+        let is_part = end < ring.position(Ordering::Acquire);
         let (copied, next) = ring.copy_to(*reader, is_part.then_some(end))?;
         let mut pages = Draft::default();
         for record in copied.records(cpu) {

@@ -181,7 +181,7 @@ impl Ring {
         let (first, overwritten, read) = (reader.number, reader.overwritten, reader.read);
         let mut copied = Copied { counts, first, overwritten, read, ..Copied::default() };
         // Everything below this position is complete, whatever is written meanwhile.
-        let end = until.unwrap_or_else(|| self.position.load(Ordering::Acquire));
+        let end = until.unwrap_or_else(|| self.position(Ordering::Acquire));
         // SAFETY: only the holder of the reader's lock changes pages, and the caller holds it.
         let pages = unsafe { &*self.pages.get() };
         let count = pages.len() as u64;

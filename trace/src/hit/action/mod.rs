@@ -132,7 +132,7 @@ impl Rings {
         for ring in &self.rings {
             // A reader may load this position at once, because of an earlier hit. It then finds all records before the
             // position.
-            ring.split.store(ring.position.load(Acquire), Release);
+            ring.split.store(ring.position(Acquire), Release);
         }
         // Release: a reader that finds the word below finds these positions.
         fence(AcqRel);

@@ -45,7 +45,7 @@ impl Ring {
     /// between [`enter`](Self::enter) and [`leave`](Self::leave).
     #[inline(always)]
     pub(crate) fn reserve(&self, size: usize) -> Option<Room<'_>> {
-        let mut position = self.position.load(Ordering::Relaxed);
+        let mut position = self.position(Ordering::Relaxed);
         if place(position) + size > PAGE {
             position = self.turn(position)?;
         }
@@ -65,7 +65,7 @@ impl Ring {
         self.busy.store(1, Ordering::Relaxed);
         // Loaded after `busy` is set. A hit before that has moved the position already; a later one finds the ring
         // busy.
-        let position = self.position.load(Ordering::Relaxed);
+        let position = self.position(Ordering::Relaxed);
         if place(position) + size > PAGE {
             self.leave();
             return None;
@@ -94,7 +94,7 @@ impl Ring {
         if self.discard.load(Ordering::Relaxed) != 0 && number.wrapping_sub(oldest) >= count {
             // Move to the page's end, so that a smaller record that comes later finds no room either. All missing
             // records are then in one place.
-            self.position.store(start, Ordering::Release);
+            self.publish(start);
             self.refused.store(self.refused.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             return None;
         }
@@ -165,6 +165,6 @@ impl Room<'_> {
     pub(crate) fn commit(self) {
         let number = self.ring.number.load(Ordering::Relaxed).wrapping_add(1);
         self.ring.number.store(number, Ordering::Relaxed);
-        self.ring.position.store(self.end, Ordering::Release);
+        self.ring.publish(self.end);
     }
 }
