@@ -26,7 +26,7 @@
 // In: sp and all registers as the function returned them. Out: at the snippet, with x9 = this CPU's state, x10 = the
 // return probe, x11 = the return address, x14 = the slots of the return probe, x15 = the instance, x16 = the address in
 // TPIDR_EL1, x17 = DAIF, interrupts masked. The snippet goes on at `kretprobe_lean_leave` or at
-// `kretprobe_lean_unusual`, with x9 and x17 unchanged, having changed only x10 to x16 and the flags. If it has not
+// `kretprobe_lean_unusual`, with x9 and x17 unchanged, having changed only x10 to x16, x30 and the flags. If it has not
 // changed x15 and x16 either, it goes on at `kretprobe_lean_leave_call`; and if it has not changed x14 to x16, at
 // `kretprobe_lean_leave_kept`.
 // Clobbers: x9 to x17, flags.

@@ -58,6 +58,16 @@ impl Kretprobe {
         }
     }
 
+    /// Has the [snippet](KretprobeBuilder::snippet), if the probe has one, handle returns from now on; or, if not
+    /// `enabled`, the handler, also those of calls in progress. This changes neither the text nor the stub.
+    ///
+    /// A return on another CPU that has begun before may still be handled in the old way when this returns.
+    pub fn set_snippet_enabled(&self, enabled: bool) {
+        if let Kind::Return(probe) = &self.0.probe.kind {
+            probe.leave_to_handler(!enabled);
+        }
+    }
+
     /// Unregisters the probe: calls in progress return without a handler.
     ///
     /// # Panics

@@ -80,7 +80,7 @@ impl core::error::Error for SnippetError {}
 /// |---|---|
 /// | [`RETURN_ADDRESS`](Self::RETURN_ADDRESS) | at first, the virtual address that the function has returned to |
 /// | [`THREAD`](Self::THREAD) | the value of TPIDR_EL1 |
-/// | x10 to x14 | free for the steps, and so are the flags |
+/// | x10 to x14, x30 | free for the steps, and so are the flags |
 /// | x15 | not to be read or written |
 #[derive(Debug)]
 pub struct Snippet {

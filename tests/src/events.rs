@@ -293,6 +293,10 @@ unsafe impl Armed for Chosen {
         self.0.exchange(&after.0)
     }
 
+    fn set_snippet_enabled(&self, enabled: bool) {
+        self.0.set_snippet_enabled(enabled);
+    }
+
     fn offsets() -> Option<Offsets> {
         Probe::offsets().filter(|_| IN_STUBS.load(Relaxed))
     }

@@ -79,6 +79,12 @@ unsafe impl Armed for Probe {
         self.registration().exchange(after.registration())
     }
 
+    fn set_snippet_enabled(&self, enabled: bool) {
+        if let Self::Kretprobe(probe) = self {
+            probe.set_snippet_enabled(enabled);
+        }
+    }
+
     fn offsets() -> Option<Offsets> {
         Some(Offsets::of_host())
     }

@@ -221,9 +221,11 @@ pub(crate) struct ReturnProbe {
     is_given: bool,
     /// For listings: why the handler is not called with less saved, if it could be.
     obstacle: Option<Fallback>,
-    /// The virtual address at which `kretprobe_lean` goes on: code of the probe, or code that leaves the call to the
-    /// trampoline.
+    /// The virtual address at which `kretprobe_lean` goes on: `usual`, or code that leaves the call to the trampoline.
     code: AtomicU64,
+    /// The same unless [`leave_to_handler`](Self::leave_to_handler) has changed it: code of the probe, or code that
+    /// leaves the call to the trampoline.
+    usual: AtomicU64,
 }
 
 // The assembly loads these two as a pair.
@@ -253,9 +255,9 @@ impl ReturnProbe {
             Returned::Result(handler) => (result::call, Some(handler)),
         };
         let handler = AtomicPtr::new(handler as *mut ());
-        let code = AtomicU64::new(trampoline::lean_unusual_address());
+        let [code, usual] = [(); 2].map(|()| AtomicU64::new(trampoline::lean_unusual_address()));
         let (counters, data, obstacle) = (Counters::SINK, 0, None);
-        Self { pool, handler, counters, result, function, data, entry, is_given, obstacle, code }
+        Self { pool, handler, counters, result, function, data, entry, is_given, obstacle, code, usual }
     }
 
     /// Sets the counters of the returns, the word `data` that handlers get, and what listings show as the obstacle, and
@@ -275,6 +277,13 @@ impl ReturnProbe {
     /// Has the code at the virtual address `code` handle returns. `kretprobe_lean` defines how that code begins and
     /// ends.
     pub(crate) fn set_code(&self, code: u64) {
+        self.usual.store(code, Relaxed);
+        self.code.store(code, Relaxed);
+    }
+
+    /// Leaves all returns to the handler from now on; or, if not `is_left`, has the code handle them again.
+    pub(crate) fn leave_to_handler(&self, is_left: bool) {
+        let code = if is_left { trampoline::lean_unusual_address() } else { self.usual.load(Relaxed) };
         self.code.store(code, Relaxed);
     }
 
@@ -290,12 +299,12 @@ impl ReturnProbe {
 
     /// Returns whether `kretprobe_lean` leads to the handler, with less saved.
     pub(crate) fn leads_to_result(&self) -> bool {
-        self.result.is_some() && self.code.load(Relaxed) == trampoline::result_address()
+        self.result.is_some() && self.usual.load(Relaxed) == trampoline::result_address()
     }
 
     /// Returns the address of the trampoline for a call, if the only thing to do at the entry was to follow the call.
     pub(crate) fn trampoline(&self) -> u64 {
-        if self.code.load(Relaxed) == trampoline::lean_unusual_address() {
+        if self.usual.load(Relaxed) == trampoline::lean_unusual_address() {
             trampoline::kretprobe_address()
         } else {
             trampoline::kretprobe_lean_address()
@@ -306,7 +315,7 @@ impl ReturnProbe {
     /// the trampoline that they had before: a caller may need the registers that `kretprobe_lean` uses.
     pub(crate) fn retire(&self) {
         self.handler.store(ptr::null_mut(), Relaxed);
-        if self.code.load(Relaxed) != trampoline::lean_unusual_address() {
+        if self.usual.load(Relaxed) != trampoline::lean_unusual_address() {
             self.code.store(trampoline::lean_leave_address(Registers::NONE), Relaxed);
         }
     }
@@ -638,5 +647,24 @@ mod tests {
         lean.set_code(trampoline::result_address());
         lean.retire();
         assert_eq!(lean.trampoline(), trampoline::kretprobe_lean_address());
+    }
+
+    #[test]
+    fn returns_that_are_left_to_the_handler_keep_their_trampoline() {
+        let probe = ReturnProbe::new(0x1000, None, Returned::Nothing, make_pool(1, 0).unwrap(), false);
+        probe.leave_to_handler(false);
+        assert_eq!(probe.trampoline(), trampoline::kretprobe_address());
+        probe.set_code(0x2000);
+        let code = || probe.code.load(Relaxed);
+        assert_eq!((code(), probe.trampoline()), (0x2000, trampoline::kretprobe_lean_address()));
+        probe.leave_to_handler(true);
+        assert_eq!(code(), trampoline::lean_unusual_address());
+        // Calls that begin now may return when the code handles returns again.
+        assert_eq!(probe.trampoline(), trampoline::kretprobe_lean_address());
+        probe.leave_to_handler(false);
+        assert_eq!(code(), 0x2000);
+        probe.leave_to_handler(true);
+        probe.retire();
+        assert_eq!(code(), trampoline::lean_leave_address(Registers::NONE));
     }
 }

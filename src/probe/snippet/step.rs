@@ -47,7 +47,7 @@ pub enum Step {
 /// The registers that a step may write.
 const SCRATCH: Registers = Registers::from_to(11, 16).with(Registers::FLAGS);
 /// The registers that a step may write in a snippet of returns.
-const SCRATCH_AT_RETURN: Registers = Registers::from_to(10, 14).with(Registers::FLAGS);
+const SCRATCH_AT_RETURN: Registers = Registers::from_to(10, 14).with(Registers::x(30)).with(Registers::FLAGS);
 /// The number of words of [`Step::ReturnAddress`].
 const RETURN_ADDRESS: usize = 3;
 

@@ -7,8 +7,8 @@
 //! other events are left to their handlers entirely.
 //!
 //! A return is recorded in the same way, by code at the return. That code cannot be exchanged while calls are in
-//! progress, so it stays as long as the event exists. Whenever there is a plan (the event has a filter or a trigger, or
-//! is disabled), it leaves all hits to the handler.
+//! progress, so it stays as long as the event exists. While there is a plan (the event has a filter or a trigger, or is
+//! disabled), the probe leaves all returns to the handler instead.
 //!
 //! While a stub records or counts, nothing else writes the same words on the same CPU: interrupts are masked, and the
 //! handlers that write them cannot be probed. Words that only stubs change, each by one atomic instruction, need no
@@ -69,10 +69,9 @@ impl PartialEq for Code {
 impl Compiled {
     /// Makes a snippet of the code, ready to be inserted into a stub.
     pub(crate) fn new(code: Code) -> Result<Self, OutOfMemory> {
-        // SAFETY: the steps access four kinds of memory. The ring of this CPU is never freed. The histogram belongs to
-        // the trigger that `code` keeps. The recorder, whose plan they check, outlives the probe. The task data is
-        // where the implementation of `Host` promises it. They change words with interrupts masked, or by a single
-        // atomic instruction.
+        // SAFETY: the steps access three kinds of memory. The ring of this CPU is never freed. The histogram belongs to
+        // the trigger that `code` keeps. The task data is where the implementation of `Host` promises it. They change
+        // words with interrupts masked, or by a single atomic instruction.
         let snippet = unsafe {
             match code.is_of_returns {
                 true => Snippet::of_returns(&code.steps),
@@ -125,10 +124,10 @@ pub(crate) fn code(
     if is_of_returns && recorder.entry_words() > 0 {
         return Ok(None);
     }
-    // Code at a return checks for a plan when it runs, so it is compiled without one.
+    // Code at a return does not run while there is a plan.
     let plan = plan.filter(|_| !is_of_returns);
-    let spare = if is_of_returns { SPARE_AT_RETURN } else { SPARE };
-    let mut steps = Steps { address, is_of_returns, spare, offsets, list: Vec::new(), ends: Vec::new() };
+    let (spare, place) = if is_of_returns { (SPARE_AT_RETURN, PLACE_AT_RETURN) } else { (SPARE, PLACE) };
+    let mut steps = Steps { address, is_of_returns, spare, place, offsets, list: Vec::new(), ends: Vec::new() };
     let mut trigger = None;
     let done = match plan.map(Plan::task) {
         None => steps.record(recorder, true).map(|()| true),
@@ -159,14 +158,17 @@ impl From<OutOfMemory> for NoCode {
     }
 }
 
-/// Registers that all steps share. At a return, the second holds what the steps load into it elsewhere, the third the
-/// return address until it is recorded, and another one serves as the first.
+/// Registers that all steps share. At a return, `THREAD` holds what the steps load into it elsewhere, and `OTHER` the
+/// return address until it is recorded.
 const SPARE: u8 = 15;
 const THREAD: u8 = Snippet::THREAD;
 const OTHER: u8 = Snippet::RETURN_ADDRESS;
 const SPARE_AT_RETURN: u8 = 10;
 const LINK: u8 = 30;
 const ZERO: u8 = 31;
+/// The register with the address of the record. At a return, x14 is kept for the instructions that end the return.
+const PLACE: u8 = 14;
+const PLACE_AT_RETURN: u8 = LINK;
 
 struct Steps {
     /// The virtual address of the probed instruction; `None` if it is the operand of the insertion.
@@ -175,6 +177,8 @@ struct Steps {
     is_of_returns: bool,
     /// `SPARE` or `SPARE_AT_RETURN`.
     spare: u8,
+    /// `PLACE` or `PLACE_AT_RETURN`.
+    place: u8,
     offsets: Offsets,
     list: Vec<Step>,
     /// The branches that lead to the end.

@@ -14,7 +14,6 @@ use crate::ring::{PAGE, RECORD_HEADER, Ring};
 
 const RING: u8 = 13;
 const LAST: u8 = 12;
-const PLACE: u8 = 14;
 
 /// Returns the last offset in a page at which a record of `size` bytes fits, in words after the page's first.
 const fn last_place(size: usize) -> u16 {
@@ -32,11 +31,6 @@ impl Steps {
         if !is_masked {
             self.push(Step::Mask)?;
         }
-        if self.is_of_returns {
-            self.push(Step::Number(spare, recorder.plan().address()))?;
-            self.instructions([load(spare, spare, 0)])?;
-            self.push(Step::Call(Branch::NotZero(spare)))?;
-        }
         self.push(Step::Number(spare, recorder.rings.switch_address()))?;
         self.instructions([compute::load_byte(spare, spare)])?;
         let is_off = self.list.len();
@@ -47,7 +41,7 @@ impl Steps {
         if self.is_of_returns {
             self.push(Step::ReturnAddress(spare))?;
             let place = 8 + (RECORD_HEADER + Shape::Probe.size()) as u16;
-            self.instructions([encode::store(Snippet::RETURN_ADDRESS, PLACE, place)])?;
+            self.instructions([encode::store(Snippet::RETURN_ADDRESS, self.place, place)])?;
         }
         self.words(recorder, words)?;
         self.common(recorder)?;
@@ -56,8 +50,8 @@ impl Steps {
         if is_masked { Ok(()) } else { self.push(Step::Unmask) }
     }
 
-    /// Loads the ring and the position of its last word into `RING` and `LAST`, and sets `PLACE` to the address of that
-    /// word, which is a word before the record.
+    /// Loads the ring and the position of its last word into `RING` and `LAST`, and sets the register for the place to
+    /// the address of that word, which is a word before the record.
     fn room(&mut self, recorder: &Recorder) -> Result<(), NoCode> {
         const LOW: u8 = 3;
         const BITS: u8 = PAGE.trailing_zeros() as u8 - LOW;
@@ -65,13 +59,13 @@ impl Steps {
         self.push(Step::Number(RING, recorder.rings.distance()))?;
         self.instructions([
             encode::load_at(RING, Snippet::CPU, RING),
-            encode::load_pair(LAST, PLACE, RING, offset_of!(Ring, last) as i16),
+            encode::load_pair(LAST, self.place, RING, offset_of!(Ring, last) as i16),
             compute::field(spare, LAST, LOW, BITS),
             compute::compare(spare, last_place(recorder.size)),
         ])?;
         self.push(Step::Call(Branch::If(Condition::Hi)))?;
         const { assert!(cfg!(loom) || offset_of!(Ring, page) == offset_of!(Ring, last) + 8) };
-        self.instructions([compute::add_shifted(PLACE, PLACE, spare, LOW)])
+        self.instructions([compute::add_shifted(self.place, self.place, spare, LOW)])
     }
 
     /// Writes the first words of the event, the common fields and the address, and counts the record.
@@ -98,7 +92,7 @@ impl Steps {
         }
         self.instructions([load(OTHER, THREAD, self.offsets.task), compute::or_shifted(spare, spare, OTHER, TASK)])?;
         if let Program::Block(_) = recorder.program {
-            return self.instructions([encode::store(spare, PLACE, 8 + RECORD_HEADER as u16)]);
+            return self.instructions([encode::store(spare, self.place, 8 + RECORD_HEADER as u16)]);
         }
         self.address(OTHER)?;
         self.pair(spare, OTHER, RECORD_HEADER)
@@ -116,7 +110,7 @@ impl Steps {
                 }
                 [one] => {
                     let one = self.word(one, spare)?;
-                    self.instructions([encode::store(one, PLACE, 8 + place as u16)])?;
+                    self.instructions([encode::store(one, self.place, 8 + place as u16)])?;
                 }
                 _ => {}
             }
@@ -140,7 +134,7 @@ impl Steps {
     /// Stores two words at byte `at` of the record.
     fn pair(&mut self, one: u8, other: u8, at: usize) -> Result<(), NoCode> {
         match i16::try_from(8 + at) {
-            Ok(offset @ ..=504) => self.instructions([encode::store_pair(one, other, PLACE, offset)]),
+            Ok(offset @ ..=504) => self.instructions([encode::store_pair(one, other, self.place, offset)]),
             _ => Err(NoCode::Stub),
         }
     }

@@ -55,6 +55,10 @@ pub unsafe trait Armed: Sized {
     /// Returns why the engine could not. Then nothing has changed.
     fn exchange(&self, after: &Self) -> Result<(), Self::Error>;
 
+    /// Has the snippet of a probe on returns handle them from now on; or, if not `enabled`, the handler. A new probe
+    /// has its snippet enabled.
+    fn set_snippet_enabled(&self, enabled: bool);
+
     /// Returns where the kernel keeps the values that stubs record; `None` if there are no stubs.
     fn offsets() -> Option<Offsets> {
         None

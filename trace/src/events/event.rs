@@ -1,5 +1,6 @@
 //! An event: a definition with its probe, and what the probe has counted.
 
+use alloc::boxed::Box;
 use core::mem;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -76,6 +77,16 @@ impl<P> Event<P> {
 }
 
 impl<P: Armed> Event<P> {
+    /// Replaces the plan by `plan`, and returns the old one, which the caller must not drop while a hit may use it. While
+    /// there is a plan, the handler records returns.
+    #[must_use]
+    pub(crate) fn replace_plan(&self, plan: Option<Box<Plan>>) -> Option<Box<Plan>> {
+        if let Some(probe) = &self.probe {
+            probe.set_snippet_enabled(plan.is_none());
+        }
+        self.recorder.plan().replace(plan)
+    }
+
     /// Registers a probe to exchange with this one, not armed, if this `plan` needs other code in the stub. `None` if
     /// the code stays.
     pub(crate) fn other_probe(&self, plan: Option<&Plan>) -> Result<Option<OtherProbe<P>>, OutOfMemory> {

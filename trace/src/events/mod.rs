@@ -306,6 +306,7 @@ impl<P: Armed> Events<P> {
         // probe: `Event` declares them after it, and `take`, which takes all three out, keeps the order.
         let probe = unsafe { P::register(event.definition.kind, event.form, event.address, recorder, insertion) };
         let probe = probe.map_err(Unplaced::Refused)?;
+        probe.set_snippet_enabled(!recorder.plan().has_plan());
         if is_armed {
             probe.set_enabled(true).map_err(Unplaced::Refused)?;
         }

@@ -140,6 +140,8 @@ unsafe impl Armed for Counter {
         unreachable!("no stub does anything")
     }
 
+    fn set_snippet_enabled(&self, _: bool) {}
+
     fn set_enabled(&self, enabled: bool) -> Result<(), &'static str> {
         if enabled && !self.enabled.get() {
             ARMS_LEFT.set(ARMS_LEFT.get().checked_sub(1).ok_or("no memory")?);

@@ -105,8 +105,8 @@ impl Made {
         recording: &Recording<'_>,
     ) -> Result<Self, OutOfMemory> {
         let recorder = kind.recorder(rings, recording)?;
-        // Code for a call must not record what the plan leaves out. That for a return looks whether there is a plan.
-        let code = match kind != Kind::Return && recorder.plan().get().is_some() {
+        // The code must not record what the plan leaves out.
+        let code = match recorder.plan().has_plan() {
             true => None,
             false => compiled::code(&recorder, None, None, Offsets::of_host())?,
         };

@@ -371,11 +371,6 @@ impl fmt::Display for Trigger {
 pub struct PlanCell(pub(crate) AtomicPtr<Plan>);
 
 impl PlanCell {
-    /// Returns the virtual address of a word that is 0 while there is no plan.
-    pub(crate) fn address(&self) -> u64 {
-        (&raw const self.0).expose_provenance() as u64
-    }
-
     /// Returns whether there is a plan now. It does not look at the plan, which may be dropped at any moment outside of
     /// a hit.
     pub(crate) fn has_plan(&self) -> bool {

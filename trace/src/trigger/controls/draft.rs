@@ -194,7 +194,7 @@ impl Controls {
                 let Ok(attached) = attached(events, event, &self.controls) else { continue };
                 let (recorder, address) = (event.recorder(), event.address());
                 let plan = self.plan(&entry.settings, recorder, address, event.gate(), &attached);
-                if let Ok(Some(old)) = plan.map(|plan| event.recorder().plan().replace(plan)) {
+                if let Ok(Some(old)) = plan.map(|plan| event.replace_plan(plan)) {
                     (self.services.synchronize)();
                     drop(old);
                 }
@@ -221,7 +221,7 @@ struct Staged<P> {
 impl<P: Armed> Staged<P> {
     fn exchange_plan(&mut self, events: &Events<P>) {
         if let Some(event) = events.get(self.number) {
-            self.plan = event.recorder().plan().replace(self.plan.take());
+            self.plan = event.replace_plan(self.plan.take());
         }
     }
 
