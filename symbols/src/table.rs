@@ -354,13 +354,14 @@ impl<'a> List<'a> {
     fn containing(&self, address: u64, near: &mut usize) -> Option<&'a [Word; 3]> {
         let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
         let offset = |[offset, ..]: &[Word; 3]| u32::from_le(*offset);
-        let begins = |index: usize| self.entries.get(index).is_some_and(|words| offset(words) <= wanted);
-        let is_near = *near > 0 && begins(*near - 1);
-        match (is_near, is_near && begins(*near)) {
-            (true, false) => {}
-            (true, true) if !begins(*near + 1) => *near += 1,
-            _ => *near = self.entries.partition_point(|words| offset(words) <= wanted),
-        }
+        let begins = |words: &[Word; 3]| offset(words) <= wanted;
+        // The last symbol that begins there, by the guess, and the two after it.
+        let around = near.checked_sub(1).and_then(|last| self.entries.get(last..)?.first_chunk());
+        *near = match around {
+            Some([last, next, _]) if begins(last) && !begins(next) => *near,
+            Some([_, next, after]) if begins(next) && !begins(after) => *near + 1,
+            _ => self.entries.partition_point(begins),
+        };
         let (last, before) = self.entries.get(..*near)?.split_last()?;
         let start = offset(last);
         let contains = |[_, size, _]: &[Word; 3]| wanted - start < u32::from_le(*size);
