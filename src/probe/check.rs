@@ -182,27 +182,42 @@ impl Checker {
             has_reader |= insn::may_read_data(word);
             has_modifier |= insn::modifies_next(word);
         }
-        let (words, read) = (start as u64..end as u64, |at| self.flowing(at as usize));
-        let outside = |at| self.word(at);
-        let sequences = || Sequences::with_callees(words.clone(), read, outside).and_then(fallible::boxed);
-        let sequences = has_exclusive.then(sequences).transpose()?;
-        self.data = has_reader.then(|| Data::of(words, read).and_then(fallible::boxed)).transpose()?;
-        self.sequences = sequences;
-        self.has_marked_data = self.find_marked_data(&function);
+        if has_exclusive || has_reader || self.sequences.is_some() || self.data.is_some() {
+            self.find_sequences_and_data(&function, has_exclusive, has_reader)?;
+        }
+        let is_without_data = self.without_data.start <= start && end <= self.without_data.end;
+        self.has_marked_data = !is_without_data && self.find_marked_data(&function);
         self.has_modifier = has_modifier;
         self.handed = None;
         self.function = function;
         Ok(())
     }
 
+    /// Finds the exclusive sequences of the function, if it may have any, and the data in it, if it may read any.
+    #[cold]
+    #[inline(never)]
+    fn find_sequences_and_data(
+        &mut self,
+        function: &Range<usize>,
+        has_exclusive: bool,
+        has_reader: bool,
+    ) -> Result<(), OutOfMemory> {
+        let (words, read) = (function.start as u64..function.end as u64, |at| self.flowing(at as usize));
+        let outside = |at| self.word(at);
+        let sequences = || Sequences::with_callees(words.clone(), read, outside).and_then(fallible::boxed);
+        let sequences = has_exclusive.then(sequences).transpose()?;
+        self.data = has_reader.then(|| Data::of(words, read).and_then(fallible::boxed)).transpose()?;
+        self.sequences = sequences;
+        Ok(())
+    }
+
     /// Returns whether the kernel says that there is data in the function. It also asks about the addresses that
     /// follow, because the next function to be checked is usually there.
+    #[cold]
+    #[inline(never)]
     fn find_marked_data(&mut self, function: &Range<usize>) -> bool {
         const AHEAD: usize = 64 << 10;
         let Range { start, end } = *function;
-        if self.without_data.start <= start && end <= self.without_data.end {
-            return false;
-        }
         let ahead = start..end.max(start.saturating_add(AHEAD));
         if platform::has_data(ahead.clone()) {
             return platform::has_data(function.clone());
