@@ -30,7 +30,7 @@ pub(super) fn build(
     let relocation = Relocation { from, to: to(form.copy()), guard, text: text.start as u64..text.end as u64 };
     let call = |word| encode::branch_link(to(word), trampoline::stub_routine(form) as u64);
     // Copied with constant lengths, so that the words are stored one by one in place.
-    match form {
+    let place = match form {
         Form::Full => {
             const SIZE: i16 = TrapFrame::SIZE as i16;
             const X30: i16 = 8 * 30;
@@ -44,6 +44,7 @@ pub(super) fn build(
                 encode::write_daif(0),
                 encode::load_pair_after(0, 1, SP, SIZE),
             ]);
+            Form::Full.copy()
         }
         // x30 is restored before interrupts are unmasked, so that interrupted code has its own link again.
         Form::Lean => {
@@ -56,6 +57,7 @@ pub(super) fn build(
                 encode::load_pair_after(29, 30, SP, SIZE),
                 encode::write_daif(9),
             ]);
+            Form::Lean.copy()
         }
         Form::Follow => {
             const SIZE: i16 = FOLLOW_SIZE as i16;
@@ -68,13 +70,19 @@ pub(super) fn build(
                 encode::write_daif(9),
                 encode::load_after(9, SP, SIZE),
             ]);
+            Form::Follow.copy()
         }
+    };
+    // Matched in place, because `?` would copy the words once more.
+    match &insn::relocate(site.word, site.verdict, &relocation) {
+        Ok(copy) => {
+            // Copied in two parts: copying five words at once would call `memcpy` where loads have to be aligned.
+            let [first @ .., last] = copy.padded();
+            words[place..][..first.len()].copy_from_slice(first);
+            words[place + first.len()] = *last;
+        }
+        Err(reason) => return Err(*reason),
     }
-    let copy = insn::relocate(site.word, site.verdict, &relocation)?;
-    // Copied in two parts: copying five words at once would call `memcpy` where loads have to be aligned.
-    let [first @ .., last] = copy.padded();
-    words[form.copy()..][..first.len()].copy_from_slice(first);
-    words[form.copy() + first.len()] = *last;
     // The distance fits: both are within the reach of a branch, otherwise the stub could not lead back.
     words[DISTANCE] = from.wrapping_sub(stub) as u32;
     let cell = (&raw const *cell).addr() as u64;
