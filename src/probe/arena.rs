@@ -48,7 +48,7 @@ struct Unwritten<const N: usize> {
 }
 
 /// A cell in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Used {
     /// The virtual address of the cell.
     address: usize,
@@ -63,6 +63,11 @@ pub(super) struct Used {
 impl Used {
     pub(super) const fn new(address: usize, kind: Cell, guarded: bool) -> Self {
         Self { address, kind, guarded, length: kind.size(), is_occupied: false }
+    }
+
+    /// Returns the virtual address of the cell.
+    pub(super) fn address(&self) -> usize {
+        self.address
     }
 
     /// Returns the part of the cell in front of the stub, to be examined alone.

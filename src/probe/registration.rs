@@ -1,6 +1,7 @@
 //! The handle of a registered probe of any kind: reads its counts, arms it and disarms it.
 
 use alloc::vec::Vec;
+use core::mem::ManuallyDrop;
 use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -49,16 +50,16 @@ impl Registration {
         probe: impl Fn(Self) -> T,
     ) -> Result<Vec<Result<T, ProbeError>>, ProbeError> {
         let (mut listed, mut probes) = (Vec::new(), Vec::new());
-        let (mut first, least) = (0, requests.size_hint().0);
+        let least = requests.size_hint().0;
         for (address, request) in requests {
-            let more = if listed.is_empty() { least.max(1) } else { 1 };
-            listed.try_reserve(more).map_err(|_| ProbeError::OutOfMemory { address })?;
-            if listed.is_empty() {
-                first = address;
+            if listed.len() == listed.capacity() {
+                // Room for all that are certain to come, and for more and more others.
+                listed.try_reserve(least.max(1)).map_err(|_| ProbeError::OutOfMemory { address })?;
             }
             listed.push(request);
         }
-        probes.try_reserve_exact(listed.len()).map_err(|_| ProbeError::OutOfMemory { address: first })?;
+        let address = listed.iter().flatten().map(|request| request.address).next().unwrap_or(0);
+        probes.try_reserve_exact(listed.len()).map_err(|_| ProbeError::OutOfMemory { address })?;
         let results = registry::register(listed)?.into_iter();
         probes.extend(results.map(|result| result.map(&probe)));
         Ok(probes)
@@ -67,19 +68,19 @@ impl Registration {
     /// Unregisters many probes, all at once as far as there is memory for a list of them. Returns the total of the hits
     /// that they have missed, up to the last one.
     pub(super) fn unregister_all(registrations: impl IntoIterator<Item = Self>) -> u64 {
-        let mut registrations = registrations.into_iter().fuse();
+        let mut registrations = registrations.into_iter().map(ManuallyDrop::new).fuse();
         let (mut listed, mut missed) = (Vec::new(), 0);
         // All at once, if the number is known: until the probes are disarmed, each step here may be a hit.
         let _ = listed.try_reserve_exact(registrations.size_hint().0);
         disarm::collect(&mut registrations, &mut listed);
-        for mut registration in registrations {
+        for registration in registrations {
             if listed.try_reserve(1).is_ok() {
                 listed.push(registration);
             } else {
-                missed += registry::unregister(slice::from_mut(&mut registration));
+                missed += registry::unregister(slice::from_ref(&registration));
             }
         }
-        missed + registry::unregister(&mut listed)
+        missed + registry::unregister(&listed)
     }
 
     /// Returns the virtual address of the probed instruction; for a return probe, that of the function.
@@ -190,7 +191,8 @@ impl Drop for Registration {
     /// If interrupts are masked. The panic does not unwind, because the owner would then drop what the handlers use.
     fn drop(&mut self) {
         if self.state == State::Registered {
-            let _ = registry::unregister(slice::from_mut(self));
+            let Self { address, probe, state } = *self;
+            let _ = registry::unregister(&[ManuallyDrop::new(Self { address, probe, state })]);
         }
     }
 }

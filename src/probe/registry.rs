@@ -19,6 +19,8 @@ mod shown;
 mod sites;
 
 use alloc::vec::Vec;
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
 
 use fallible::OutOfMemory;
@@ -158,7 +160,9 @@ pub(super) fn register(
     let mut checker = Checker::locked();
     for request in requests {
         let result = request.and_then(|request| registry.add(request, &mut checker));
-        addresses.extend(result.as_ref().map(Registration::address));
+        if let Ok(registration) = &result {
+            addresses.push(registration.address);
+        }
         results.push(result);
     }
     if registry.change(&mut addresses).is_some() {
@@ -233,19 +237,18 @@ pub(super) fn exchange(before: &Registration, after: &Registration) -> Result<()
 /// # Panics
 ///
 /// If interrupts are masked. The panic does not unwind.
-pub(super) fn unregister(probes: &mut [Registration]) -> u64 {
+pub(super) fn unregister(probes: &[ManuallyDrop<Registration>]) -> u64 {
     let Some(first) = probes.first() else { return 0 };
-    let missed = match lock(first.address) {
+    let probes = probes.iter().map(Deref::deref);
+    match lock(first.address) {
         Ok(mut registry) => {
-            change::disarm(&mut registry, probes.iter());
-            let missed = registry.remove(probes.iter());
+            change::disarm(&mut registry, probes.clone());
+            let missed = registry.remove(probes);
             registry.sweep();
             missed
         }
         Err(error) => interrupts::refuse_drop(&format_args!("a probe must not be unregistered in a handler: {error}")),
-    };
-    probes.iter_mut().for_each(|registration| registration.state = State::Unregistered);
-    missed
+    }
 }
 
 impl Entry {
@@ -373,19 +376,14 @@ impl Registry {
         // SAFETY: only `free` frees a probe: below, before its reference has left this function, in `remove`, and in
         // `sweep`.
         let probe = unsafe { ProbeRef::new(place) };
-        match self.entries.get_mut(address) {
-            Some(entry) => {
-                if entry.probes.push(probe).is_none() {
-                    // SAFETY: the reference has not left this function, so no point and no CPU knows the probe.
-                    unsafe { self.free(probe) };
-                    return None;
-                }
-                entry.lean_obstacle = entry.lean_obstacle.or(lean_obstacle);
+        let new = || Entry::new(address, page, site, checker.is_guarded(address), probe, lean_obstacle);
+        if let Some(entry) = self.entries.get_or_add(address, new)? {
+            if entry.probes.push(probe).is_none() {
+                // SAFETY: the reference has not left this function, so no point and no CPU knows the probe.
+                unsafe { self.free(probe) };
+                return None;
             }
-            None => {
-                let guarded = checker.is_guarded(address);
-                self.entries.add(address, || Entry::new(address, page, site, guarded, probe, lean_obstacle))?;
-            }
+            entry.lean_obstacle = entry.lean_obstacle.or(lean_obstacle);
         }
         self.returns += usize::from(matches!(probe.kind, Kind::Return(_)));
         Some(Registration { address, probe, state: State::Registered })
@@ -394,8 +392,11 @@ impl Registry {
     /// Makes the changes to the probes at these addresses take effect. Sorts and deduplicates the addresses. Returns
     /// the first address for which there was no memory: there, nothing has changed, and the change is pending.
     fn change(&mut self, addresses: &mut Vec<usize>) -> Option<usize> {
-        addresses.sort_unstable();
-        addresses.dedup();
+        // Requests are mostly in order.
+        if !addresses.is_sorted_by(|one, next| one < next) {
+            addresses.sort_unstable();
+            addresses.dedup();
+        }
         let failed = change::apply(self, addresses);
         self.lead_sites(addresses);
         failed
@@ -449,9 +450,7 @@ impl Registry {
         let addresses = probes.clone().map(|registration| registration.address);
         self.reduce(addresses.clone());
         for address in addresses {
-            if self.entries.get_mut(address).is_some_and(|entry| entry.probes.is_empty()) {
-                self.entries.remove(address);
-            }
+            self.entries.remove_empty(address);
         }
         self.leave_snippets(probes.clone().map(|registration| registration.address));
         // No CPU counts hits for the probes any more. Misses of calls that are still in progress are not included in

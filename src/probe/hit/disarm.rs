@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::table::{self, TABLE};
+use super::table::TABLE;
 use crate::probe::Registration;
 use crate::text::Word;
 
@@ -51,11 +51,11 @@ pub(crate) unsafe fn disable<'a>(probes: impl Iterator<Item = &'a Registration> 
 /// # Safety
 ///
 /// The caller holds the registry's lock.
+#[inline(always)]
 unsafe fn original(address: usize) -> Option<Word> {
     let page = TABLE.page(address)?;
     // SAFETY: the pointer is null or a point, and only the holder of the registry's lock withdraws and frees points.
     let point = unsafe { page.point(address).load(Relaxed).as_ref() }?;
     let is_idle = point.watchers().iter().all(|watcher| !watcher.probe.enabled.load(Relaxed));
-    let word = is_idle.then(|| table::original(address)).flatten()?;
-    Some(Word { address, words: [word] })
+    is_idle.then(|| Word { address, words: [page.word(address)] })
 }

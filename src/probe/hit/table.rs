@@ -109,6 +109,12 @@ impl Page {
         &self.originals[(address >> 2) & (WORDS - 1)]
     }
 
+    /// Returns the original instruction of the point at the virtual address `address`, which there is.
+    #[inline]
+    pub(super) fn word(&self, address: usize) -> u32 {
+        self.original(address).load(Ordering::Relaxed)
+    }
+
     /// Makes `point` the point that is found at the virtual address `address`, for the instruction `word`. Returns the
     /// previous point, which hits that have already begun may still use.
     #[inline]
@@ -165,5 +171,5 @@ pub(super) unsafe fn stepped_in(slot: usize) -> Option<usize> {
 pub(crate) fn original(address: usize) -> Option<u32> {
     let page = TABLE.page(address)?;
     let is_probed = !page.point(address).load(Ordering::Acquire).is_null();
-    is_probed.then(|| page.original(address).load(Ordering::Relaxed))
+    is_probed.then(|| page.word(address))
 }

@@ -145,7 +145,7 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) -> bool {
     // SAFETY: `stage` made the point, and only the holder of the registry's lock frees it, or changes it below.
     let has_several = !unsafe { place.as_ref() }.several.is_empty();
     entry.leave_front();
-    if let Some((execution, first)) = entry.in_effect(has_several) {
+    if let Some((execution, first)) = entry.in_effect(entry.first_two(), has_several) {
         let mut point = ManuallyDrop::new(entry.point(execution, first, Vec::new(), has_several));
         // SAFETY: the other CPUs are held outside the hit path, this CPU is outside it as well, and nothing interrupts
         // it. `point` has no watchers in `several`, and is not dropped.
@@ -186,7 +186,7 @@ fn carry_out(registry: &mut Registry, staged: &mut [Staged], words: &[Word], cel
             replaces |= !replaced.is_null();
         }
     }
-    cells.sort_unstable();
+    cells.sort_unstable_by_key(Used::address);
     if !words.is_empty() || !withdraws {
         text::patch(words, cells);
     }
@@ -234,19 +234,22 @@ impl Entry {
     /// `replaced`. Returns `None`, with nothing changed, if there is no memory.
     #[inline]
     fn stage(&mut self, arena: &mut Arena, points: &mut Slab<Point>, replaced: &mut Vec<Used>) -> Option<*mut Point> {
-        let Some(wanted) = self.fastest_mode() else {
+        let front = self.first_two();
+        let Some(wanted) = self.fastest_mode(front) else {
             replaced.extend(self.cell());
             self.execution = None;
             return Some(ptr::null_mut());
         };
-        self.stage_armed(wanted, arena, points, replaced)
+        self.stage_armed(wanted, front, arena, points, replaced)
     }
 
-    /// Does what [`stage`](Self::stage) does if probes are enabled, which want the mode `wanted`.
+    /// Does what [`stage`](Self::stage) does if probes are enabled, which want the mode `wanted`, and the first two of
+    /// which are `front`.
     #[inline(never)]
     fn stage_armed(
         &mut self,
         wanted: Mode,
+        front: [Option<ProbeRef>; 2],
         arena: &mut Arena,
         points: &mut Slab<Point>,
         replaced: &mut Vec<Used>,
@@ -254,7 +257,6 @@ impl Entry {
         points.reserve()?;
         let several = self.several()?;
         // Code in front of a stub belongs to one probe, or to two.
-        let front = self.first_two();
         if self.execution.as_ref().is_none_or(|execution| !self.is_as_wanted(execution, wanted, front)) {
             let before = self.cell();
             match self.new_execution(wanted, arena) {
@@ -270,7 +272,7 @@ impl Entry {
             }
         }
         let has_several = !several.is_empty();
-        let (execution, first) = self.in_effect(has_several)?;
+        let (execution, first) = self.in_effect(front, has_several)?;
         let place = points.allocate()?;
         // SAFETY: the slab has returned a place for a point.
         unsafe { place.write(self.point(execution, first, several, has_several)) };
@@ -417,10 +419,12 @@ impl Entry {
         Watcher { handler, counters: probe.entered, address: self.address, post, probe }
     }
 
-    /// Returns how the instruction is executed, and the first of the enabled probes, if there is one.
+    /// Returns how the instruction is executed, and the first of the enabled probes, if there is one. `front` are the
+    /// first two, in the order of their registration.
     #[inline(always)]
-    fn in_effect(&self, has_several: bool) -> Option<(&Execution, ProbeRef)> {
-        let first = if has_several { self.in_order().next() } else { self.enabled().next() };
+    fn in_effect(&self, front: [Option<ProbeRef>; 2], has_several: bool) -> Option<(&Execution, ProbeRef)> {
+        let [first, _] = front;
+        let first = if has_several { self.in_order().next() } else { first };
         Some((self.execution.as_ref()?, first?))
     }
 
@@ -489,11 +493,16 @@ impl Entry {
 
     /// Returns the return probe for which calls are followed, if nothing else is to be done at the entry.
     fn only_follows(&self) -> Option<&AliasableBox<ReturnProbe>> {
-        let only = self.probes.iter().find(|probe| probe.enabled.load(Relaxed))?;
-        match &only.kind {
-            Kind::Return(return_probe) if return_probe.is_plain() && self.enabled().nth(1).is_none() => {
-                Some(return_probe)
+        let only = match &self.probes {
+            Probes::None => return None,
+            Probes::One(only) => Some(only).filter(|only| is_enabled(only))?,
+            Probes::Several(probes) => {
+                let mut enabled = probes.iter().filter(|probe| is_enabled(probe));
+                enabled.next().filter(|_| enabled.next().is_none())?
             }
+        };
+        match &only.kind {
+            Kind::Return(return_probe) if return_probe.is_plain() => Some(return_probe),
             _ => None,
         }
     }
@@ -529,9 +538,11 @@ impl Entry {
         }
     }
 
-    /// Returns the fastest mode that every enabled probe allows; `None` if no probe is enabled.
-    fn fastest_mode(&self) -> Option<Mode> {
-        let [first, second] = self.first_two();
+    /// Returns the fastest mode that every enabled probe allows; `None` if no probe is enabled. `front` are the first
+    /// two.
+    #[inline(always)]
+    fn fastest_mode(&self, front: [Option<ProbeRef>; 2]) -> Option<Mode> {
+        let [first, second] = front;
         let first = first?.allows;
         let allowed = match second {
             None => first,

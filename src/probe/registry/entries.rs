@@ -32,6 +32,8 @@ unsafe impl Send for Entries {}
 /// The probes on an instruction, in the order of their registration. Nearly always there is only one, which needs no
 /// memory of its own.
 pub(super) enum Probes {
+    /// All probes were removed, and the entry is about to be.
+    None,
     One(ProbeRef),
     Several(Vec<ProbeRef>),
 }
@@ -72,37 +74,50 @@ impl Entries {
     /// Returns the place for the pointer to the entry of the virtual address `address`.
     #[inline]
     fn word(&mut self, address: usize) -> Option<&mut Option<NonNull<Entry>>> {
-        let page = self.pages.get_mut(address.wrapping_sub(self.base) >> PAGE_SHIFT)?.as_mut()?;
+        Self::word_in(&mut self.pages, self.base, address)
+    }
+
+    #[inline]
+    fn word_in(pages: &mut [Option<Box<Page>>], base: usize, address: usize) -> Option<&mut Option<NonNull<Entry>>> {
+        let page = pages.get_mut(address.wrapping_sub(base) >> PAGE_SHIFT)?.as_mut()?;
         Some(&mut page[(address >> 2) % WORDS])
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, address: usize) -> Option<&mut Entry> {
         let mut entry = (*self.word(address)?)?;
         // SAFETY: the entry is in `entries` as long as its page points to it, and both are borrowed mutably.
         Some(unsafe { entry.as_mut() })
     }
 
-    /// Makes `new` the entry of the virtual address `address`, which has none, and for which [`reserve`](Self::reserve)
-    /// made room.
+    /// Returns the entry of the virtual address `address`, for which [`reserve`](Self::reserve) made room. If there was
+    /// none, makes `new` the entry, and returns `Some(None)`.
     ///
     /// Always inlined, so that the entry is made in place.
     #[inline(always)]
-    pub(super) fn add(&mut self, address: usize, new: impl FnOnce() -> Entry) -> Option<()> {
-        let entry = self.entries.allocate()?;
+    pub(super) fn get_or_add(&mut self, address: usize, new: impl FnOnce() -> Entry) -> Option<Option<&mut Entry>> {
+        let Self { pages, base, entries, count } = self;
+        let word = Self::word_in(pages, *base, address)?;
+        if let Some(entry) = word {
+            // SAFETY: the entry is in `entries` as long as its page points to it, and both are borrowed mutably.
+            return Some(Some(unsafe { entry.as_mut() }));
+        }
+        let entry = entries.allocate()?;
         // SAFETY: the slab has returned a place for an entry.
         unsafe { entry.write(new()) };
-        *self.word(address)? = Some(entry);
-        self.count += 1;
-        Some(())
+        *word = Some(entry);
+        *count += 1;
+        Some(None)
     }
 
-    /// Removes and frees the entry of the virtual address `address`.
-    pub(super) fn remove(&mut self, address: usize) {
-        if let Some(entry) = self.word(address).and_then(Option::take) {
-            self.count -= 1;
-            // SAFETY: `add` allocated the entry in `entries`, and its page no longer points to it.
-            unsafe { self.entries.remove(entry) };
-        }
+    /// Removes and frees the entry of the virtual address `address`, if it has no probes any more.
+    pub(super) fn remove_empty(&mut self, address: usize) {
+        let Some(word) = self.word(address) else { return };
+        // SAFETY: the entry is in `entries` as long as its page points to it, and both are borrowed mutably.
+        let Some(entry) = word.take_if(|entry| unsafe { entry.as_ref() }.probes.is_empty()) else { return };
+        self.count -= 1;
+        // SAFETY: `add` allocated the entry in `entries`, and its page no longer points to it.
+        unsafe { self.entries.remove(entry) };
     }
 
     /// Iterates over all entries, in the order of their addresses.
@@ -123,13 +138,11 @@ impl Entries {
 }
 
 impl Probes {
-    pub(super) const NONE: Self = Self::Several(Vec::new());
-
     /// Adds a probe; `None` if there is no memory. A single probe needs none.
     #[inline]
     pub(super) fn push(&mut self, probe: ProbeRef) -> Option<()> {
         match self {
-            Self::Several(probes) if probes.is_empty() => *self = Self::One(probe),
+            Self::None => *self = Self::One(probe),
             Self::Several(probes) => {
                 probes.try_reserve(1).ok()?;
                 probes.push(probe);
@@ -144,11 +157,17 @@ impl Probes {
         Some(())
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, probe: ProbeRef) {
         match self {
-            Self::One(only) if *only == probe => *self = Self::NONE,
-            Self::One(_) => {}
-            Self::Several(probes) => probes.retain(|&other| other != probe),
+            Self::One(only) if *only == probe => *self = Self::None,
+            Self::None | Self::One(_) => {}
+            Self::Several(probes) => {
+                probes.retain(|&other| other != probe);
+                if probes.is_empty() {
+                    *self = Self::None;
+                }
+            }
         }
     }
 }
@@ -158,6 +177,7 @@ impl Deref for Probes {
 
     fn deref(&self) -> &[ProbeRef] {
         match self {
+            Self::None => &[],
             Self::One(probe) => slice::from_ref(probe),
             Self::Several(probes) => probes,
         }
