@@ -115,7 +115,7 @@ impl Places {
             }
         }
         // For each word, the last op to which a jump carries a value of the word.
-        let mut until = [0; FRAME_WORDS];
+        let mut until = fallible::collect((0..FRAME_WORDS).map(|_| 0))?;
         for (number, op) in ops.iter().enumerate() {
             let Ok(touched) = code.touched(*op) else { continue };
             let (target, falls) = successors(*op);

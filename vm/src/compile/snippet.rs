@@ -166,7 +166,7 @@ pub fn in_stub(
         atomics,
         places: Places::new(code, &routine.ops, values.clone())?,
         values,
-        known: [None; FRAME_WORDS],
+        known: fallible::collect((0..FRAME_WORDS).map(|_| None))?,
         starts: Vec::new(),
         steps: Vec::new(),
         within: Vec::new(),
@@ -212,8 +212,8 @@ struct Lowering<'a> {
     /// The registers for values.
     values: RangeInclusive<u8>,
     places: Places,
-    /// What is known of each word, and the op that wrote it.
-    known: [Option<(KnownWord, usize)>; FRAME_WORDS],
+    /// What is known of each word, and the op that wrote it. A list, because the stack has no room for so many.
+    known: Vec<Option<(KnownWord, usize)>>,
     /// The step at which each op begins.
     starts: Vec<usize>,
     steps: Vec<Step>,
