@@ -58,13 +58,17 @@ impl Kretprobe {
         }
     }
 
-    /// Has the [snippet](KretprobeBuilder::snippet), if the probe has one, handle returns from now on; or, if not
-    /// `enabled`, the handler, also those of calls in progress. This changes neither the text nor the stub.
+    /// Enables or disables the [snippet](KretprobeBuilder::snippet) of the probe, if it has one. While the snippet is
+    /// disabled, all returns are left to the handler, and so are those of calls that have begun before. This changes
+    /// neither the text nor the stub.
     ///
-    /// A return on another CPU that has begun before may still be handled in the old way when this returns.
+    /// When this returns, another CPU may still be handling a return in the old way.
     pub fn set_snippet_enabled(&self, enabled: bool) {
-        if let Kind::Return(probe) = &self.0.probe.kind {
-            probe.leave_to_handler(!enabled);
+        let probe = &self.0.probe;
+        if let Kind::Return(return_probe) = &probe.kind
+            && probe.inserted.is_some()
+        {
+            return_probe.leave_to_handler(!enabled);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The handle of a registered probe of any kind: reads its counts, arms it and disarms it.
 
 use alloc::vec::Vec;
-use core::mem::ManuallyDrop;
+use core::mem;
 use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -26,7 +26,7 @@ pub struct Registration {
 #[repr(usize)]
 pub(super) enum State {
     Registered,
-    /// Unregistered already, together with others.
+    /// Not registered after all, because there was no memory to arm it.
     Unregistered,
 }
 
@@ -51,15 +51,16 @@ impl Registration {
     ) -> Result<Vec<Result<T, ProbeError>>, ProbeError> {
         let (mut listed, mut probes) = (Vec::new(), Vec::new());
         let least = requests.size_hint().0;
+        let mut requests = requests.peekable();
+        let first = requests.peek().map_or(0, |(address, _)| *address);
         for (address, request) in requests {
             if listed.len() == listed.capacity() {
-                // Room for all that are certain to come, and for more and more others.
+                // Room for the lower bound at first, then for at least as many again.
                 listed.try_reserve(least.max(1)).map_err(|_| ProbeError::OutOfMemory { address })?;
             }
             listed.push(request);
         }
-        let address = listed.iter().flatten().map(|request| request.address).next().unwrap_or(0);
-        probes.try_reserve_exact(listed.len()).map_err(|_| ProbeError::OutOfMemory { address })?;
+        probes.try_reserve_exact(listed.len()).map_err(|_| ProbeError::OutOfMemory { address: first })?;
         let results = registry::register(listed)?.into_iter();
         probes.extend(results.map(|result| result.map(&probe)));
         Ok(probes)
@@ -68,7 +69,7 @@ impl Registration {
     /// Unregisters many probes, all at once as far as there is memory for a list of them. Returns the total of the hits
     /// that they have missed, up to the last one.
     pub(super) fn unregister_all(registrations: impl IntoIterator<Item = Self>) -> u64 {
-        let mut registrations = registrations.into_iter().map(ManuallyDrop::new).fuse();
+        let mut registrations = registrations.into_iter().fuse();
         let (mut listed, mut missed) = (Vec::new(), 0);
         // All at once, if the number is known: until the probes are disarmed, each step here may be a hit.
         let _ = listed.try_reserve_exact(registrations.size_hint().0);
@@ -78,9 +79,13 @@ impl Registration {
                 listed.push(registration);
             } else {
                 missed += registry::unregister(slice::from_ref(&registration));
+                mem::forget(registration);
             }
         }
-        missed + registry::unregister(&listed)
+        missed += registry::unregister(&listed);
+        // They must not be unregistered again when they are dropped.
+        listed.drain(..).for_each(mem::forget);
+        missed
     }
 
     /// Returns the virtual address of the probed instruction; for a return probe, that of the function.
@@ -191,8 +196,7 @@ impl Drop for Registration {
     /// If interrupts are masked. The panic does not unwind, because the owner would then drop what the handlers use.
     fn drop(&mut self) {
         if self.state == State::Registered {
-            let Self { address, probe, state } = *self;
-            let _ = registry::unregister(&[ManuallyDrop::new(Self { address, probe, state })]);
+            let _ = registry::unregister(slice::from_ref(self));
         }
     }
 }

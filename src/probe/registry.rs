@@ -19,8 +19,6 @@ mod shown;
 mod sites;
 
 use alloc::vec::Vec;
-use core::mem::ManuallyDrop;
-use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
 
 use fallible::OutOfMemory;
@@ -237,13 +235,12 @@ pub(super) fn exchange(before: &Registration, after: &Registration) -> Result<()
 /// # Panics
 ///
 /// If interrupts are masked. The panic does not unwind.
-pub(super) fn unregister(probes: &[ManuallyDrop<Registration>]) -> u64 {
+pub(super) fn unregister(probes: &[Registration]) -> u64 {
     let Some(first) = probes.first() else { return 0 };
-    let probes = probes.iter().map(Deref::deref);
     match lock(first.address) {
         Ok(mut registry) => {
-            change::disarm(&mut registry, probes.clone());
-            let missed = registry.remove(probes);
+            change::disarm(&mut registry, probes.iter());
+            let missed = registry.remove(probes.iter());
             registry.sweep();
             missed
         }

@@ -355,7 +355,7 @@ impl<'a> List<'a> {
         let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
         let offset = |[offset, ..]: &[Word; 3]| u32::from_le(*offset);
         let begins = |words: &[Word; 3]| offset(words) <= wanted;
-        // The last symbol that begins there, by the guess, and the two after it.
+        // By the guess, the last symbol that begins at or below the address, and the two after it.
         let around = near.checked_sub(1).and_then(|last| self.entries.get(last..)?.first_chunk());
         *near = match around {
             Some([last, next, _]) if begins(last) && !begins(next) => *near,

@@ -140,9 +140,10 @@ fn compiled(at: usize, is_masked: bool) -> Kprobe {
 /// Registers a return probe with a snippet in the code at the return; or, if `is_left`, one whose snippet leaves
 /// everything to the handler.
 fn compiled_at_return(at: usize, is_left: bool) -> Kretprobe {
-    let steps = if is_left { [Step::Call(Branch::Always)] } else { [Step::Number(12, 2)] };
+    // x30 may be in use when a return is left to the handler, with interrupts unmasked again.
+    let steps = if is_left { &[Step::Number(30, 2), Step::Call(Branch::Always)][..] } else { &[Step::Number(12, 2)] };
     // SAFETY: the steps only compute a number.
-    let snippet = Box::leak(Box::new(unsafe { Snippet::new(&steps, false) }.unwrap()));
+    let snippet = Box::leak(Box::new(unsafe { Snippet::of_returns(steps) }.unwrap()));
     let insertion = Box::leak(Box::new(Insertion::new(snippet, 0)));
     // SAFETY: both are leaked, so they outlive the probe.
     unsafe { Kretprobe::at(at).snippet(insertion) }.register().unwrap()

@@ -95,7 +95,8 @@ impl<'a> Iterator for Iter<'a> {
             return None;
         }
         // SAFETY: an instance, because it is not the end. An instance that was in a list after this CPU masked
-        // interrupts is not freed before this CPU unmasks them, and remains an instance, whatever list it is in by then.
+        // interrupts is not freed before this CPU unmasks them, and remains an instance, whatever list it is in by
+        // then.
         let instance = unsafe { &*self.next };
         self.next = instance.next.load(Relaxed);
         Some(instance)

@@ -221,10 +221,11 @@ pub(crate) struct ReturnProbe {
     is_given: bool,
     /// For listings: why the handler is not called with less saved, if it could be.
     obstacle: Option<Fallback>,
-    /// The virtual address at which `kretprobe_lean` goes on: `usual`, or code that leaves the call to the trampoline.
+    /// The virtual address at which `kretprobe_lean` goes on: `usual`; code that leaves the call to the trampoline, if
+    /// [`leave_to_handler`](Self::leave_to_handler) has asked for that; or code that only returns, after
+    /// [`retire`](Self::retire).
     code: AtomicU64,
-    /// The same unless [`leave_to_handler`](Self::leave_to_handler) has changed it: code of the probe, or code that
-    /// leaves the call to the trampoline.
+    /// The virtual address of the probe's code, or of code that leaves the call to the trampoline.
     usual: AtomicU64,
 }
 

@@ -116,7 +116,7 @@ impl Entries {
         // SAFETY: the entry is in `entries` as long as its page points to it, and both are borrowed mutably.
         let Some(entry) = word.take_if(|entry| unsafe { entry.as_ref() }.probes.is_empty()) else { return };
         self.count -= 1;
-        // SAFETY: `add` allocated the entry in `entries`, and its page no longer points to it.
+        // SAFETY: `get_or_add` allocated the entry in `entries`, and its page no longer points to it.
         unsafe { self.entries.remove(entry) };
     }
 

@@ -36,8 +36,8 @@ pub enum Step {
     /// acquire order. If it is not 0, or if the store fails, the snippet goes on at the handler. Changes the second
     /// register.
     ///
-    /// It is allowed where interrupts are masked, but not in a snippet of returns. The lock is released, by `stlr xzr`, before interrupts are unmasked
-    /// or the handler is called.
+    /// It is allowed where interrupts are masked, but not in a snippet of returns. The lock is released, by `stlr xzr`,
+    /// before interrupts are unmasked or the handler is called.
     Hold(u8, u8),
     /// Shifts this register right by one bit and, if it is not 0 then, goes on at the step of this number, which is an
     /// earlier one. No step in between changes the register, so the loop has at most 64 turns.

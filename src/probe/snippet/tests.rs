@@ -221,6 +221,8 @@ fn a_snippet_of_returns_has_other_registers() {
         assert_eq!(refused(&[Step::Operand(register)]), at(0, preserved));
         assert_eq!(refused(&[Step::ReturnAddress(register)]), at(0, preserved));
     }
+    assert!(Snippet::with(&[Step::Operand(30)], true, true, true).is_ok());
+    assert_eq!(Snippet::with(&[Step::Operand(30)], true, true, false).unwrap_err(), at(0, preserved));
     let changed = "uses the return address, which has been changed";
     assert_eq!(refused(&[Step::Operand(11), Step::ReturnAddress(10)]), at(1, changed));
     assert_eq!(refused(&[Step::ReturnAddress(11)]), at(0, changed));

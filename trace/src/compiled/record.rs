@@ -50,8 +50,8 @@ impl Steps {
         if is_masked { Ok(()) } else { self.push(Step::Unmask) }
     }
 
-    /// Loads the ring and the position of its last word into `RING` and `LAST`, and sets the register for the place to
-    /// the address of that word, which is a word before the record.
+    /// Loads the ring, and the position of the word before the next record, into `RING` and `LAST`, and sets the
+    /// register for the place to the address of that word.
     fn room(&mut self, recorder: &Recorder) -> Result<(), NoCode> {
         const LOW: u8 = 3;
         const BITS: u8 = PAGE.trailing_zeros() as u8 - LOW;

@@ -77,8 +77,8 @@ impl<P> Event<P> {
 }
 
 impl<P: Armed> Event<P> {
-    /// Replaces the plan by `plan`, and returns the old one, which the caller must not drop while a hit may use it. While
-    /// there is a plan, the handler records returns.
+    /// Replaces the plan by `plan`, and returns the old one, which the caller must not drop while a hit may use it.
+    /// While there is a plan, the handler records returns.
     #[must_use]
     pub(crate) fn replace_plan(&self, plan: Option<Box<Plan>>) -> Option<Box<Plan>> {
         if let Some(probe) = &self.probe {
@@ -105,7 +105,9 @@ impl<P: Armed> Event<P> {
         let probe = unsafe { P::register(kind, self.form, self.address, &self.recorder, insertion) };
         // The place has a probe already, or is the function of a static event, so lack of memory is the only reason
         // left.
-        probe.map(|probe| Some(OtherProbe { probe: Some(probe), compiled })).map_err(|_| OutOfMemory)
+        let probe = probe.map_err(|_| OutOfMemory)?;
+        probe.set_snippet_enabled(plan.is_none());
+        Ok(Some(OtherProbe { probe: Some(probe), compiled }))
     }
 
     /// Exchanges the probe with `other`, and arms `other` if the probe was armed.

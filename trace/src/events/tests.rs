@@ -112,6 +112,7 @@ struct Counter {
     recorder: *const Recorder,
     form: Form,
     enabled: Cell<bool>,
+    is_snippet_enabled: Cell<bool>,
     hits: Rc<Cell<u64>>,
 }
 
@@ -132,7 +133,14 @@ unsafe impl Armed for Counter {
         // The engine's memory is not limited together with that of the event.
         with_memory(usize::MAX, || {
             REGISTERED.with_borrow_mut(|registered| registered.push((address, &raw const *recorder)));
-            Ok(Self { address, recorder, form, enabled: Cell::new(false), hits: Rc::default() })
+            Ok(Self {
+                address,
+                recorder,
+                form,
+                enabled: Cell::new(false),
+                is_snippet_enabled: Cell::new(true),
+                hits: Rc::default(),
+            })
         })
     }
 
@@ -140,7 +148,9 @@ unsafe impl Armed for Counter {
         unreachable!("no stub does anything")
     }
 
-    fn set_snippet_enabled(&self, _: bool) {}
+    fn set_snippet_enabled(&self, enabled: bool) {
+        self.is_snippet_enabled.set(enabled);
+    }
 
     fn set_enabled(&self, enabled: bool) -> Result<(), &'static str> {
         if enabled && !self.enabled.get() {
@@ -672,6 +682,47 @@ fn stacks_can_follow_all_records() {
         allocations += 1;
     }
     assert!(allocations > 3, "{allocations}");
+}
+
+/// Code at a return records every hit, so it must not run while there is a plan.
+#[test]
+fn returns_are_left_to_the_handler_exactly_while_there_is_a_plan() {
+    const ONE: (&str, &str) = ("kprobes", "one");
+    fn assert_left(controlled: &Controlled, expected: bool, when: &str) {
+        for event in controlled.events.iter() {
+            assert_eq!(event.recorder().plan().has_plan(), expected, "{when}");
+            assert_eq!(event.probe().unwrap().is_snippet_enabled.get(), !expected, "{when}");
+        }
+    }
+    let mut controlled = Controlled::new(&["r:one f x=%x0"]);
+    let set = |controlled: &mut Controlled, filter, allocations| {
+        let Controlled { events, controls } = controlled;
+        with_memory(allocations, || controls.set_filter(events, ONE, filter))
+    };
+    let enable = |controlled: &mut Controlled, enabled| {
+        let Controlled { events, controls } = controlled;
+        controls.set_enabled(events, None, None, enabled).unwrap();
+    };
+    enable(&mut controlled, true);
+    assert_left(&controlled, false, "enabled");
+    let mut allocations = 0;
+    while set(&mut controlled, "x < 5", allocations) == Err(Errno::NoMemory) {
+        assert_left(&controlled, false, "without memory for a filter");
+        allocations += 1;
+    }
+    assert!(allocations > 3, "{allocations}");
+    assert_left(&controlled, true, "with a filter");
+    controlled.define("r:one a::b<c, d> x=%x0");
+    assert_left(&controlled, true, "with a second probe");
+    set(&mut controlled, "0", usize::MAX).unwrap();
+    assert_left(&controlled, false, "without a filter again");
+    enable(&mut controlled, false);
+    assert_left(&controlled, true, "disabled");
+    enable(&mut controlled, true);
+    set(&mut controlled, "x < 5", usize::MAX).unwrap();
+    let Controlled { events, controls } = &mut controlled;
+    controls.reset(events, |_| true);
+    assert_left(&controlled, true, "reset");
 }
 
 /// A stack begins with the probed address, followed by its callers. A return is hit in the caller of the function.

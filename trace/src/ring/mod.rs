@@ -65,10 +65,10 @@ pub(crate) type Page = Box<[AtomicU64]>;
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Ring {
-    /// The position of the last word that was written, from which stubs find the next record's place in the page by one
-    /// instruction less. Page 0 is never written, so that its last word stands for an end of a page.
+    /// The position of the word before the next record. From that, stubs find the place of the record by one instruction
+    /// less than from the position of the record. Page 0 is never written, so its last word stands for an end of a page.
     pub(crate) last: AtomicU64,
-    /// The page of that word.
+    /// The page that contains that word.
     pub(crate) page: UnsafeCell<*const AtomicU64>,
     /// The number of the next record that finds room.
     pub(crate) number: AtomicU64,
