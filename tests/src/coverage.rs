@@ -3,7 +3,8 @@
 //!
 //! The expected counts are determined in other ways, too: by the CPU's own software step, which needs no probe; by
 //! probing half of the instructions at a time, so that no probe has a neighbour; and by the control flow, because all
-//! instructions between two branches are executed equally often.
+//! instructions between two branches are executed equally often. Millions of steps take long, so a usual run does not
+//! step through the larger program: there it does not see a wrong count that the other ways miss.
 //!
 //! Interrupts are masked during the counting, because interrupt handlers call functions of `core`, too.
 
@@ -24,7 +25,7 @@ use runtime::memory::layout;
 use runtime::sync::{IrqLock, IrqMask};
 use runtime::{println, workload};
 
-use crate::{step, test};
+use crate::{is_thorough, step, test};
 
 /// Returns the functions of `crates`, and the functions of `core` and `alloc` that these call directly or indirectly.
 fn functions_of(crates: &[&str]) -> Vec<Range<usize>> {
@@ -206,8 +207,8 @@ pub fn check_flow(function: &Range<usize>, hits: impl Fn(usize) -> Option<u64>) 
     pairs
 }
 
-/// Compares the counts of a workload.
-fn compare(name: &str, crates: &[&str]) {
+/// Compares the counts of a workload, with those of stepping through it if `is_stepped`.
+fn compare(name: &str, crates: &[&str], is_stepped: bool) {
     let program = workload::find(name).expect("there is such a workload").iterate;
     let functions = functions_of(crates);
     let mut addresses = Vec::new();
@@ -223,9 +224,11 @@ fn compare(name: &str, crates: &[&str]) {
     let all = hits_of(&addresses, program);
     println!("{} hits of {}", all.iter().sum::<u64>(), all.iter().filter(|&&hits| hits != 0).count());
 
-    let stepped = steps_of(&addresses, program);
-    for ((&address, hits), steps) in addresses.iter().zip(&all).zip(&stepped) {
-        assert_eq!(hits, steps, "hits and steps of {}", symbol::Symbolic(address));
+    if is_stepped {
+        let stepped = steps_of(&addresses, program);
+        for ((&address, hits), steps) in addresses.iter().zip(&all).zip(&stepped) {
+            assert_eq!(hits, steps, "hits and steps of {}", symbol::Symbolic(address));
+        }
     }
 
     let half = |parity: usize| -> Vec<usize> { addresses.iter().copied().skip(parity).step_by(2).collect() };
@@ -240,12 +243,12 @@ fn compare(name: &str, crates: &[&str]) {
 
 test!(
     fn every_instruction_of_sha256() {
-        compare("sha256", &["sha2", "digest", "block_buffer"]);
+        compare("sha256", &["sha2", "digest", "block_buffer"], true);
     }
 );
 
 test!(
     fn every_instruction_of_deflate() {
-        compare("deflate", &["miniz_oxide", "adler2"]);
+        compare("deflate", &["miniz_oxide", "adler2"], is_thorough());
     }
 );

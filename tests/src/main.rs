@@ -1,7 +1,7 @@
 //! The on-target tests: one image, which runs a test on command.
 //!
 //! The host types `list` and `run NAME` at the prompt, over the UART, and reads the results there, so that the same
-//! image serves an emulator and a board. A test that fails panics, which stops the machine. Every test therefore gets a
+//! image serves an emulator and a board. `thorough NAME` runs the long form of a test that has one ([`is_thorough`]). A test that fails panics, which stops the machine. Every test therefore gets a
 //! boot of its own, and need not clean up. On a board, `reboot` makes room for the next test.
 //!
 //! The linker collects the tests: [`test!`] puts a [`Test`] into the section `.tests`, which `linker.ld` gathers.
@@ -52,6 +52,7 @@ mod workloads;
 
 use alloc::string::String;
 use core::slice;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use kprobes_console::input;
 use need::Need;
@@ -135,6 +136,13 @@ impl Test {
     }
 }
 
+static IS_THOROUGH: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether the running test takes its long form, if it has one.
+fn is_thorough() -> bool {
+    IS_THOROUGH.load(Relaxed)
+}
+
 /// Returns all tests.
 fn tests() -> &'static [Test] {
     unsafe extern "C" {
@@ -158,18 +166,19 @@ fn main() {
             None if line.trim() == "list" => {
                 tests().iter().for_each(Test::list);
             }
-            Some(("run", name)) => match tests().iter().find(|test| test.name() == name) {
+            Some((command @ ("run" | "thorough"), name)) => match tests().iter().find(|test| test.name() == name) {
                 Some(Test { needs: Some(need), .. }) if !(need.is_met)() => {
                     println!("result {name} skipped: no {}", need.name);
                 }
                 Some(test) => {
+                    IS_THOROUGH.store(command == "thorough", Relaxed);
                     (test.run)();
                     println!("result {name} ok");
                 }
                 None => println!("result {name} failed: there is no such test"),
             },
             None if line.trim() == "reboot" => power::reset(),
-            _ => println!("error: say `list`, `run NAME` or `reboot`"),
+            _ => println!("error: say `list`, `run NAME`, `thorough NAME` or `reboot`"),
         }
     }
 }

@@ -128,7 +128,7 @@ pub fn test(options: &Options) -> Result<ExitCode> {
     if let Some(station) = Station::open(options.board.as_deref().unwrap_or(board::DEFAULT), &options.serial)? {
         setup::rust(&[])?;
         let wanted = Wanted::new(options.filter.clone(), options.exact, []);
-        serial::test(&mut report, &wanted, &station, options.timeout);
+        serial::test(&mut report, &wanted, &station, options.timeout, options.thorough);
         return Ok(report.finish(&wanted, options.durations));
     }
     let name = options.board.as_deref().or(options.configuration.as_deref().map(|_| board::DEFAULT));
@@ -177,7 +177,7 @@ pub fn test(options: &Options) -> Result<ExitCode> {
         examples::add(&pool, &wanted, options.list);
     }
     if is_stage("host") {
-        host::add_tests(&pool, &wanted, options.list);
+        host::add_tests(&pool, &wanted, options.thorough, options.list);
     }
     if is_stage("miri") {
         miri::add_tests(&pool, &wanted, options.thorough, options.list);

@@ -2,10 +2,11 @@
 //! replies must always be the written ones.
 //!
 //! The written session has one blank between words, begins with the greeting of a machine that was just started, and
-//! ends with [`POWER_OFF`]. Before that line, a line resets the machine. So all other lines can be typed in each of
-//! [`ROUNDS`] rounds, and each round begins with the same state. In the rounds together, each gap of a line has each
-//! number of blanks. Half of the blanks are typed as tabs, which the line editor takes for spaces where
-//! other input follows at once.
+//! ends with [`POWER_OFF`]. Before that line, a line resets the machine. So all other lines can be typed in several
+//! rounds, and each round begins with the same state. In [`ALL_ROUNDS`] together, which a thorough run types, each gap of
+//! a line has each number of blanks. In [`USUAL_ROUNDS`] each gap has two of these numbers, and different gaps have
+//! different ones. Half of the blanks are typed as tabs, which the line editor takes for spaces where other input
+//! follows at once.
 //!
 //! | blanks | meaning |
 //! |---|---|
@@ -28,8 +29,10 @@ use crate::{
     conversation::{POWER_OFF, PROMPT},
 };
 
-/// The number of times that the session is typed.
-const ROUNDS: usize = 6;
+/// The rounds in which each gap has each number of blanks.
+pub const ALL_ROUNDS: &[usize] = &[0, 1, 2, 3, 4, 5];
+/// The rounds of a usual run.
+pub const USUAL_ROUNDS: &[usize] = &[0, 3];
 
 /// The line whose reply lists all commands.
 const HELP: &str = "help";
@@ -53,12 +56,12 @@ pub struct Blanks {
     list: Option<Vec<String>>,
 }
 
-/// Parses the written session.
-pub fn parse(text: &str) -> Result<Blanks, String> {
+/// Parses the written session, to be typed in these rounds.
+pub fn parse(text: &str, rounds: &[usize]) -> Result<Blanks, String> {
     let (greeting, rest) = text.split_at(text.find(PROMPT).ok_or("nothing is typed")?);
     let body = rest.trim_end().strip_suffix(POWER_OFF).and_then(|rest| rest.strip_suffix(PROMPT));
     let body = body.ok_or_else(|| format!("its last line is not `{POWER_OFF}`"))?;
-    let rounds: String = (0..ROUNDS).map(|round| spaced(body, round)).collect();
+    let rounds: String = rounds.iter().map(|&round| spaced(body, round)).collect();
     let session = Session::parse(&format!("{greeting}{rounds}{}", spaced(&format!("{PROMPT}{POWER_OFF}"), 3)))?;
     let lines = rest.lines().filter_map(|line| line.strip_prefix(PROMPT)).map(String::from).collect();
     Ok(Blanks { player: Player::new(session), lines, list: None })
@@ -248,10 +251,10 @@ mod tests {
 
     #[test]
     fn tabs_are_typed() {
-        let mut test = parse("kprobes> help\nkprobes> poweroff\n").unwrap();
+        let mut test = parse("kprobes> help\nkprobes> poweroff\n", &[0, 1]).unwrap();
         assert_eq!(test.event(Event::Prompt), Reply::Type("help \t".into()));
         assert_eq!(test.event(Event::Line(format!("kprobes> help {QUESTION} "))), Reply::Wait);
         assert_eq!(test.event(Event::Prompt), Reply::Type(" help ".into()));
-        assert!(parse("kprobes> help\n").is_err());
+        assert!(parse("kprobes> help\n", &[0]).is_err());
     }
 }

@@ -11,8 +11,11 @@ use super::{
 };
 use crate::{console::Event, conversation::PROMPT};
 
-/// The number of bytes of garbage.
-const LENGTH: usize = 96 * 1024;
+/// The number of bytes of garbage in a thorough run.
+pub const WHOLE_LENGTH: usize = 96 * 1024;
+/// The number of bytes of garbage in a usual run: the first quarter. It has all kinds of fragments, but fewer successions
+/// of them.
+pub const USUAL_LENGTH: usize = WHOLE_LENGTH / 4;
 /// The length of the pieces that are sent the second time. A piece fits into the receive buffer of the kernel.
 const PIECE: usize = 3000;
 /// The seed of the random numbers. It is constant, so that a failure can be repeated.
@@ -38,11 +41,11 @@ const FRAGMENTS: [&[u8]; 16] = [
     b"cat trace ",
 ];
 
-/// Returns the garbage.
-fn garbage() -> Vec<u8> {
+/// Returns garbage of at least this length.
+fn garbage(length: usize) -> Vec<u8> {
     let mut random = Random::new(SEED);
-    let mut bytes = Vec::with_capacity(LENGTH);
-    while bytes.len() < LENGTH {
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
         match random.below(8) {
             0..=3 => bytes.extend((0..64).map(|_| random.next() as u8)),
             4 | 5 => bytes.extend((0..16).map(|_| random.below(32))),
@@ -81,9 +84,10 @@ pub struct Garbage {
 }
 
 impl Garbage {
-    /// Creates a test for a machine that was just started, with garbage between the sessions `before` and `after`.
-    pub fn new(before: Session, after: Session) -> Self {
-        let garbage = garbage();
+    /// Creates a test for a machine that was just started, with garbage of this length between the sessions `before` and
+    /// `after`.
+    pub fn new(before: Session, after: Session, length: usize) -> Self {
+        let garbage = garbage(length);
         // In reverse order, so that the next one is the last.
         let mut pieces: Vec<_> = garbage.chunks(PIECE).map(<[u8]>::to_vec).collect();
         pieces.push(garbage);
@@ -148,15 +152,15 @@ impl Subject<()> for Garbage {
     }
 }
 
-/// Parses the two sessions of a text with a line `GARBAGE` between them.
-pub fn parse(text: &str) -> Result<Garbage, String> {
+/// Parses the two sessions of a text with a line `GARBAGE` between them, which stands for garbage of this length.
+pub fn parse(text: &str, length: usize) -> Result<Garbage, String> {
     let (before, after) = text.split_once("\nGARBAGE\n").ok_or("it has no line GARBAGE")?;
-    Ok(Garbage::new(Session::parse(before)?, Session::parse(after)?))
+    Ok(Garbage::new(Session::parse(before)?, Session::parse(after)?, length))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LENGTH, PIECE, garbage, parse};
+    use super::{PIECE, USUAL_LENGTH, WHOLE_LENGTH, garbage, parse};
     use crate::{
         console::Event,
         serial::QUIT,
@@ -165,22 +169,24 @@ mod tests {
 
     #[test]
     fn garbage_is_always_the_same_and_everything() {
-        let bytes = garbage();
-        assert!(bytes == garbage() && bytes.len() >= LENGTH);
-        assert!((0..=255).all(|byte| bytes.contains(&byte)));
-        let longest = bytes.split(|byte| !matches!(byte, b' '..=b'~')).map(<[u8]>::len).max();
-        assert!(longest > Some(1024));
-        assert!(!bytes.windows(QUIT.len()).any(|piece| piece == QUIT), "it would stop the machine, as it is to");
+        for length in [USUAL_LENGTH, WHOLE_LENGTH] {
+            let bytes = garbage(length);
+            assert!(bytes == garbage(length) && bytes.len() >= length);
+            assert!((0..=255).all(|byte| bytes.contains(&byte)));
+            let longest = bytes.split(|byte| !matches!(byte, b' '..=b'~')).map(<[u8]>::len).max();
+            assert!(longest > Some(1024));
+            assert!(!bytes.windows(QUIT.len()).any(|piece| piece == QUIT), "it would stop the machine, as it is to");
+        }
     }
 
     #[test]
     fn the_console_must_take_it_and_go_on() {
-        let mut test = parse("kprobes> one\nGARBAGE\nkprobes> two\n2\n").unwrap();
+        let mut test = parse("kprobes> one\nGARBAGE\nkprobes> two\n2\n", USUAL_LENGTH).unwrap();
         let line = |text: &str| Event::Line(text.into());
         assert_eq!(test.event(Event::Prompt), Reply::Type("one".into()));
         assert_eq!(test.event(line("kprobes> one")), Reply::Wait);
         let Reply::Keys(first) = test.event(Event::Prompt) else { panic!() };
-        assert!(first.len() > LENGTH && first.ends_with(b"\x03\x03\n#1\n"));
+        assert!(first.len() > USUAL_LENGTH && first.ends_with(b"\x03\x03\n#1\n"));
         // The mark was lost.
         assert_eq!(test.silence(), Reply::Keys(b"\x03\x03\n#2\n".to_vec()));
         let mut mark = 2;
@@ -190,7 +196,7 @@ mod tests {
             assert_eq!(test.event(line("noise")), Reply::Wait);
             assert_eq!(test.event(Event::Prompt), Reply::Wait);
         }
-        assert!(mark > LENGTH / PIECE);
+        assert!(mark > USUAL_LENGTH / PIECE);
         assert_eq!(test.event(Event::Prompt), Reply::Type("two".into()));
         test.event(line("kprobes> two"));
         assert_eq!(test.silence(), Reply::Wait);

@@ -141,6 +141,9 @@ const PACKAGES: &str = "check::packages";
 const PACKAGES_OF_HOST: &str = "check::packages_of_the_host";
 const DOCUMENTATION: &str = "check::documentation";
 
+/// The environment variable that makes the tests of the pure parts take their long forms.
+const THOROUGH_FORMS: &str = "THOROUGH";
+
 /// Adds the checks of the sources, which run no program of the repository.
 pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
     let checks: [(&str, Vec<&str>); 12] = [
@@ -190,8 +193,8 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
     }
 }
 
-/// Adds the tests of the pure parts.
-pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
+/// Adds the tests of the pure parts, in their long forms if `is_thorough`.
+pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
     let build = ["test", "--no-run"];
     for (what, arguments, part) in [
         ("host::libraries", [&build, &PROGRAMS[..], &PURE, &UNOPTIMIZED, &HOST, &OF_HOST].concat(), ""),
@@ -209,7 +212,8 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
                         list(context.results, wanted, &executable, part);
                     } else {
                         let name = full_name(&executable, "end");
-                        context.add(name, 1, Box::new(move |results| run(results, wanted, &executable, part)));
+                        let run = move |results: &Results| run(results, wanted, &executable, part, is_thorough);
+                        context.add(name, 1, Box::new(run));
                     }
                 }),
                 Err(error) => context.results.step_failed(what, format!("{error:#}")),
@@ -246,7 +250,7 @@ fn list(results: &Results, wanted: &Wanted, executable: &Executable, part: &str)
 }
 
 /// Runs the wanted tests of one program, one at a time. A listed test without a result is an error.
-fn run(results: &Results, wanted: &Wanted, executable: &Executable, part: &str) {
+fn run(results: &Results, wanted: &Wanted, executable: &Executable, part: &str, is_thorough: bool) {
     let full = |name: &str| full_name(executable, name);
     let mut tests = match tests(executable, part) {
         Ok(tests) => tests,
@@ -258,6 +262,9 @@ fn run(results: &Results, wanted: &Wanted, executable: &Executable, part: &str) 
     }
     let mut command = executable.command();
     command.args(["--test-threads", "1", "--exact"]).args(&tests);
+    if is_thorough {
+        command.env(THOROUGH_FORMS, "1");
+    }
     let mut missing: BTreeSet<_> = tests.iter().map(String::as_str).collect();
     let mut failed = Vec::new();
     let mut last = Instant::now();

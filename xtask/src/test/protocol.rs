@@ -1,5 +1,5 @@
-//! The protocol on the UART between this command and the tests image: `list` and `run NAME` one way, tests and results
-//! the other. The image may be broken in any way, so all other output is skipped.
+//! The protocol on the UART between this command and the tests image: `list`, `run NAME` and, for the long form of a
+//! test, `thorough NAME` one way, tests and results the other. The image may be broken in any way, so all other output is skipped.
 
 use super::{
     dialogue::{Reply, Subject, stopped},
@@ -99,13 +99,19 @@ pub struct Trial {
     test: Test,
     /// Needs of tests that the machine may not meet.
     lacks: Vec<String>,
+    is_thorough: bool,
     state: State,
 }
 
 impl Trial {
     /// Creates a run of `test` on a machine that was just started, and that is known not to meet the needs `lacks`.
     pub fn new(test: Test, lacks: Vec<String>) -> Self {
-        Self { test, lacks, state: State::Booting }
+        Self { test, lacks, is_thorough: false, state: State::Booting }
+    }
+
+    /// Chooses the long form of the test, if it has one and `is_thorough`.
+    pub fn thorough(self, is_thorough: bool) -> Self {
+        Self { is_thorough, ..self }
     }
 
     /// Returns the result of this line. `None` if it is another line.
@@ -134,7 +140,8 @@ impl Subject<Outcome> for Trial {
         match (&self.state, event) {
             (State::Booting, Event::Prompt) => {
                 self.state = State::Running;
-                Reply::Type(format!("run {}", self.test.name))
+                let command = if self.is_thorough { "thorough" } else { "run" };
+                Reply::Type(format!("{command} {}", self.test.name))
             }
             (State::Running, Event::Prompt) => Reply::Done(Err("the image asks again without a result".into())),
             (State::Over(outcome), Event::Prompt) => Reply::Done(Ok(outcome.clone())),
@@ -246,6 +253,14 @@ mod tests {
         ] {
             assert_eq!(trial(None, stream), Err(sentence.into()), "{stream}");
         }
+    }
+
+    #[test]
+    fn a_thorough_run_asks_for_the_long_form() {
+        let mut trial = Trial::new(test("m::f", None), Vec::new()).thorough(true);
+        let stream = b"boot\ntests> thorough m::f\nresult m::f ok\ntests> ";
+        let expected = [Reply::Type("thorough m::f".into()), Reply::Done(Ok(Outcome::Passed))];
+        assert_eq!(replies(stream, |event| trial.hear(event)), expected);
     }
 
     #[test]

@@ -18,9 +18,9 @@ use crate::{board::Board, image, machine::Start, serial::Station, workspace};
 /// The number of CPUs of every supported board.
 const CPUS: u32 = 4;
 
-/// Runs the wanted tests. There may be `seconds` between one line and the next.
-pub fn test(report: &mut Report, wanted: &Wanted, station: &Station, seconds: u64) {
-    let mut run = SerialRun { report, wanted, station, seconds };
+/// Runs the wanted tests, in their long forms if `is_thorough`. There may be `seconds` between one line and the next.
+pub fn test(report: &mut Report, wanted: &Wanted, station: &Station, seconds: u64, is_thorough: bool) {
+    let mut run = SerialRun { report, wanted, station, seconds, is_thorough };
     for (what, tested) in [("list", run.listed()), ("console", run.console())] {
         if let Err(error) = tested {
             run.report.add(Finished::failed_step(run.name(what), format!("{error:#}")));
@@ -34,6 +34,7 @@ struct SerialRun<'a> {
     wanted: &'a Wanted,
     station: &'a Station,
     seconds: u64,
+    is_thorough: bool,
 }
 
 impl SerialRun<'_> {
@@ -49,7 +50,8 @@ impl SerialRun<'_> {
         let lacks = Board::load(&self.station.board)?.lacks(None);
         for test in tests {
             let name = self.name(&test.name);
-            self.try_one(name, &image, Ok(Dialogue::Trial(Trial::new(test, lacks.clone()))));
+            let trial = Trial::new(test, lacks.clone()).thorough(self.is_thorough);
+            self.try_one(name, &image, Ok(Dialogue::Trial(trial)));
         }
         Ok(())
     }
@@ -72,7 +74,7 @@ impl SerialRun<'_> {
             // No user is there to switch the board on again.
             self.try_one(name(&session.name), &image, session.subject_that_stays().map(Dialogue::Other));
         }
-        self.try_one(garbage, &image, sessions::garbage().map(Dialogue::Other));
+        self.try_one(garbage, &image, sessions::garbage(self.is_thorough).map(Dialogue::Other));
         Ok(())
     }
 

@@ -174,14 +174,16 @@ fn in_readme(path: &Path, mark: &str, name: &str, demands: &Demands) -> Result<V
     Ok(sessions.into_iter().enumerate().map(named).collect())
 }
 
-/// Returns the test that sends garbage between the two sessions of its file.
-pub fn garbage() -> Result<Box<dyn Subject<()> + Send>, String> {
-    Ok(Box::new(garbage::parse(&read_special("garbage")?)?))
+/// Returns the test that sends garbage between the two sessions of its file, and more of it if `is_thorough`.
+pub fn garbage(is_thorough: bool) -> Result<Box<dyn Subject<()> + Send>, String> {
+    let length = if is_thorough { garbage::WHOLE_LENGTH } else { garbage::USUAL_LENGTH };
+    Ok(Box::new(garbage::parse(&read_special("garbage")?, length)?))
 }
 
-/// Returns the test that types the session of its file in several spacings.
-pub fn blanks() -> Result<Box<dyn Subject<()> + Send>, String> {
-    Ok(Box::new(blanks::parse(&read_special("blanks")?)?))
+/// Returns the test that types the session of its file in several spacings, and in all of them if `is_thorough`.
+pub fn blanks(is_thorough: bool) -> Result<Box<dyn Subject<()> + Send>, String> {
+    let rounds = if is_thorough { blanks::ALL_ROUNDS } else { blanks::USUAL_ROUNDS };
+    Ok(Box::new(blanks::parse(&read_special("blanks")?, rounds)?))
 }
 
 /// Returns the session of `special/NAME.txt`.

@@ -171,7 +171,8 @@ impl<'a> Targets<'a> {
             let (arguments, of_one_cpu) =
                 (named.arguments(image)?, named.arguments_with(&Overrides::cpus(1, None), image)?);
             candidates.extend(tests.iter().map(|test| {
-                let trial = Dialogue::Trial(Trial::new(test.clone(), named.traits.lacks.clone()));
+                let trial = Trial::new(test.clone(), named.traits.lacks.clone()).thorough(self.is_thorough);
+                let trial = Dialogue::Trial(trial);
                 let (name, demands) = (test.name.clone(), test.demands.clone());
                 // On several CPUs, QEMU takes up to ten times as long for the same.
                 let is_for_one = !self.is_thorough && !demands.depends.contains(&Trait::Cpus);
@@ -224,11 +225,11 @@ impl<'a> Targets<'a> {
                 None => console(&session.name, &session.demands, session.subject()),
             }
         }
-        console("garbage", &Demands::on(&[Trait::Board]), sessions::garbage());
+        console("garbage", &Demands::on(&[Trait::Board]), sessions::garbage(self.is_thorough));
         console("keys", &Demands::default(), Ok(Box::new(Keys::default())));
         for (name, demands, subject) in [
             ("reboot", Demands::on(&[Trait::Board]), sessions::special("reboot")),
-            ("blanks", Demands::default(), sessions::blanks()),
+            ("blanks", Demands::default(), sessions::blanks(self.is_thorough)),
         ] {
             let (name, subject) = (format!("console::{name}"), subject.map(Dialogue::Other));
             let machine = board::with_reboot(arguments.clone());
