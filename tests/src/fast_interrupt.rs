@@ -26,7 +26,7 @@ use runtime::{backtrace, interrupt, println, smp, task, time};
 
 use crate::fixture::{self, Fixture};
 use crate::unwind::{Counted, DEPTH, KINDS, PROGRAMS, trampoline};
-use crate::{step, test};
+use crate::{is_thorough, step, test};
 
 /// Whether the handlers have stopped re-arming the timer.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
@@ -503,8 +503,8 @@ fn change_probes(round: usize) {
     tracing::resize_rings(8 << (10 + round % 3)).expect("there is memory");
 }
 
-/// The number of rounds of changes.
-const ROUNDS: usize = 14;
+/// The number of rounds of changes in a usual run: one for each target. A thorough run has two for each.
+const ROUNDS: usize = TARGETS.len();
 
 test!(
     depends(cpus, core, interrupts, interruption),
@@ -533,7 +533,8 @@ test!(
         // for their probes.
         let _owner = unsafe { fast::set_handler(interrupt) }.unwrap();
         let tasks = callers();
-        (0..ROUNDS).for_each(change_probes);
+        let rounds = if is_thorough() { 2 * ROUNDS } else { ROUNDS };
+        (0..rounds).for_each(change_probes);
         IS_OVER.store(true, Relaxed);
         tasks.into_iter().for_each(JoinHandle::join);
         // No handler arms the timer any more, but it may still be armed.

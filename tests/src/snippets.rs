@@ -1,5 +1,6 @@
 //! Snippets in the stubs of probes: they count correctly while tasks are preempted in them and moved, and while their
-//! probes come and go.
+//! probes come and go. A usual run has half or a third of the rounds of a thorough one in which probes come and go, so
+//! fewer tasks are interrupted at fewer instructions meanwhile.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -18,7 +19,7 @@ use runtime::sync::{IrqMask, WaitQueue};
 use runtime::task;
 use runtime::task::JoinHandle;
 
-use crate::{fixture, test};
+use crate::{fixture, is_thorough, test};
 
 /// The number of calling tasks: more than there are CPUs, so that they are preempted and moved.
 const CALLERS: u64 = 10;
@@ -176,12 +177,12 @@ test!(
 test!(
     depends(cpus, core, interruption),
     fn a_probe_that_goes_leaves_nobody_in_its_snippet() {
-        const ROUNDS: u64 = 8;
+        let rounds = if is_thorough() { 8 } else { 4 };
         let tasks = endless_callers();
         // A hit counts in both maps or in none.
         let texts = ["kprobe", "kretprobe"]
             .map(|probe| format!("{probe}:tests::snippets::target {{ @one = count(); @other = count(); }}"));
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             // To read and compile a program takes far longer than to arm its probe, and ten times as long beside
             // callers.
             MAY_CALL.store(false, Relaxed);
@@ -217,10 +218,10 @@ test!(
 test!(
     depends(cpus),
     fn a_return_probe_that_goes_follows_no_call_any_more() {
-        const ROUNDS: u64 = 16;
+        let rounds = if is_thorough() { 16 } else { 8 };
         let tasks = endless_callers();
         let function = target as *const () as usize;
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             let probe = Kretprobe::at(function).register().unwrap();
             while probe.hits() <= round % 8 {
                 task::yield_now();
@@ -358,7 +359,7 @@ test!(
 test!(
     depends(cpus, core),
     fn probes_of_a_pair_come_and_go_and_lose_nothing() {
-        const ROUNDS: u64 = 12;
+        let rounds = if is_thorough() { 12 } else { 4 };
         let words = CpuWords::new().unwrap();
         // SAFETY: the steps only add to words that outlive the snippet.
         let snippet = unsafe { Snippet::new(&count(), false) }.unwrap();
@@ -378,7 +379,7 @@ test!(
                 task::yield_now();
             }
         };
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             wait([true, true]);
             let probe: &Registration = if round % 2 == 0 { &kprobe } else { &kretprobe };
             probe.disable().unwrap();
@@ -401,7 +402,7 @@ test!(
         assert_eq!(kretprobe.missed(), 0);
         // Only a hit that is interrupted on its way into the stub of the return probe alone, and then finds only the
         // other probe, is missed.
-        assert!(kprobe.missed() <= ROUNDS * CALLERS, "{}", kprobe.missed());
+        assert!(kprobe.missed() <= rounds * CALLERS, "{}", kprobe.missed());
         IS_OVER.store(true, Relaxed);
         join(tasks);
     }
