@@ -258,7 +258,7 @@ impl<'a> Targets<'a> {
             let mut arguments = named.arguments_with(&Overrides::cpus(1, None), image)?;
             let subject = if named.is_base() && named.board.name == board::DEFAULT {
                 arguments.extend(bench::COUNT_INSTRUCTIONS.map(OsString::from));
-                bench::Rehearsal::of_page()?
+                bench::Rehearsal::of_page(self.is_thorough)?
             } else {
                 bench::Rehearsal::default()
             };
