@@ -2,7 +2,7 @@
 //! own in the target directory.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -60,50 +60,57 @@ impl Package {
             *text = text.replacen(from, to, 1);
         }
         for (path, text) in [(format!("src/bin/{name}.rs"), source + more), (format!("{name}.ld"), script)] {
-            let is_written = |old: String| old == text;
             let path = self.directory.join(path);
-            if !fs::read_to_string(&path).is_ok_and(is_written) {
-                fs::write(&path, text).map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
-            }
+            write_once(&path, &text).map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
         }
         Ok(())
     }
 
-    /// Returns the command that builds these kernels, with more arguments, to `below` in the directory.
-    fn command(&self, names: &[&str], arguments: &[&str], below: &str) -> Command {
+    /// Returns the command that builds these kernels, with more arguments, to the directory `target`.
+    fn command(&self, names: &[&str], arguments: &[&str], target: &Path) -> Command {
         let manifest = self.directory.join("Cargo.toml").display().to_string();
         let common = ["build", "--release", "--manifest-path", &manifest, "--jobs", &self.jobs];
         let names: Vec<&str> = names.iter().flat_map(|name| ["--bin", *name]).collect();
         let mut cargo = workspace::cargo(&[&common[..], &names, arguments].concat());
-        cargo.env("CARGO_TARGET_DIR", self.directory.join(below));
+        cargo.env("CARGO_TARGET_DIR", target);
         cargo
     }
 
     /// Builds these kernels, with more arguments for Cargo. Returns the directory of the programs.
     pub fn build(&self, names: &[&str], arguments: &[&str]) -> Result<PathBuf, String> {
-        let captured = capture(&mut self.command(names, arguments, "target"), |_| {});
+        let captured = capture(&mut self.command(names, arguments, &shared()), |_| {});
         captured.result.map_err(|sentence| captured.text + &sentence)?;
-        Ok(self.directory.join("target").join(setup::TARGET).join("release"))
+        Ok(shared().join(setup::TARGET).join("release"))
     }
 
     /// Builds a kernel with these flags for the compiler, and no others. Returns its path.
     pub fn build_with_flags(&self, name: &str, flags: &str) -> Result<PathBuf, String> {
-        let captured = capture(self.command(&[name], &[], name).env("RUSTFLAGS", flags), |_| {});
+        let target = shared().join(name);
+        let captured = capture(self.command(&[name], &[], &target).env("RUSTFLAGS", flags), |_| {});
         captured.result.map_err(|sentence| captured.text + &sentence)?;
-        Ok(self.directory.join(name).join(setup::TARGET).join("release").join(name))
+        Ok(target.join(setup::TARGET).join("release").join(name))
     }
 
     /// Tries to build a kernel. Returns what the compiler and the linker say.
     pub fn fail_to_build(&self, name: &str) -> Result<String, String> {
-        let captured = capture(&mut self.command(&[name], &[], "target"), |_| {});
+        let captured = capture(&mut self.command(&[name], &[], &shared()), |_| {});
         if captured.result.is_ok() { Err(format!("{name} is built")) } else { Ok(captured.text) }
     }
 }
 
+/// Returns the directory that all packages are built to, so that the engine is compiled once for all of them.
+fn shared() -> PathBuf {
+    workspace::root().join("target/derived")
+}
+
+/// Writes a file, unless it has this text: Cargo builds anew what is written anew.
+fn write_once(path: &Path, text: &str) -> io::Result<()> {
+    let is_written = |old: String| old == text;
+    if fs::read_to_string(path).is_ok_and(is_written) { Ok(()) } else { fs::write(path, text) }
+}
+
 /// Writes the package, without its programs.
-fn write(directory: &Path) -> std::io::Result<()> {
-    // Programs that an earlier version of this command has written would be built, too.
-    let _ = fs::remove_dir_all(directory.join("src/bin"));
+fn write(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory.join("src/bin"))?;
     let manifest = format!(
         "[package]\nname = \"derived\"\nedition = \"2024\"\n[workspace]\n[profile.release]\nopt-level = 2\n[features]\n\
@@ -112,7 +119,7 @@ fn write(directory: &Path) -> std::io::Result<()> {
          [dependencies]\naarch64-kprobes = {{ path = {:?}, default-features = false }}\n",
         workspace::root()
     );
-    fs::write(directory.join("Cargo.toml"), manifest)?;
-    fs::write(directory.join("build.rs"), BUILD)?;
+    write_once(&directory.join("Cargo.toml"), &manifest)?;
+    write_once(&directory.join("build.rs"), BUILD)?;
     fs::copy(workspace::root().join("Cargo.lock"), directory.join("Cargo.lock")).map(drop)
 }

@@ -52,9 +52,9 @@ fn add_one(
     name: &str,
     features: &str,
 ) -> Result<(), String> {
-    let package = Package::new(&format!("features/{name}"), context.cargo_jobs())?;
-    package.put("minimal", &[], "")?;
-    let elf = package.build(&["minimal"], &["--no-default-features", "--features", features])?.join("minimal");
+    let package = Package::new("features", context.cargo_jobs())?;
+    package.put(name, &[], "")?;
+    let elf = package.build(&[name], &["--no-default-features", "--features", features])?.join(name);
     let name = test.clone();
     let job: Job<'_> = Box::new(move |results| results.time(name, || prints_and_takes(&elf, row)));
     context.add(test, 1, job);
