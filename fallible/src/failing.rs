@@ -14,33 +14,41 @@ use std::ptr;
 #[derive(Debug)]
 pub struct Heap;
 
+/// The memory of a thread.
+struct Memory {
+    /// The number of allocations that will still succeed.
+    left: Cell<usize>,
+    /// The number of bytes that the thread may have allocated, minus those that it has freed.
+    most: Cell<isize>,
+    /// Bytes that the thread has allocated, minus those that it has freed.
+    allocated: Cell<isize>,
+}
+
 std::thread_local! {
-    /// The number of allocations of this thread that will still succeed.
-    static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// The number of bytes that this thread may have allocated, minus those that it has freed.
-    static MOST: Cell<isize> = const { Cell::new(isize::MAX) };
-    /// Bytes that this thread has allocated, minus those that it has freed.
-    static ALLOCATED: Cell<isize> = const { Cell::new(0) };
+    static MEMORY: Memory =
+        const { Memory { left: Cell::new(usize::MAX), most: Cell::new(isize::MAX), allocated: Cell::new(0) } };
 }
 
 // SAFETY: every allocation comes from the system's heap, which fulfils the contract, or fails.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let Some(left) = LEFT.get().checked_sub(1) else { return ptr::null_mut() };
-        if ALLOCATED.get().saturating_add_unsigned(layout.size()) > MOST.get() {
-            return ptr::null_mut();
-        }
-        LEFT.set(left);
-        // SAFETY: the caller guarantees that the size of the layout is not zero, as `GlobalAlloc` demands.
-        let memory = unsafe { System.alloc(layout) };
-        if !memory.is_null() {
-            ALLOCATED.set(ALLOCATED.get() + layout.size() as isize);
-        }
-        memory
+        MEMORY.with(|Memory { left, most, allocated }| {
+            let Some(rest) = left.get().checked_sub(1) else { return ptr::null_mut() };
+            if allocated.get().saturating_add_unsigned(layout.size()) > most.get() {
+                return ptr::null_mut();
+            }
+            left.set(rest);
+            // SAFETY: the caller guarantees that the size of the layout is not zero, as `GlobalAlloc` demands.
+            let memory = unsafe { System.alloc(layout) };
+            if !memory.is_null() {
+                allocated.set(allocated.get() + layout.size() as isize);
+            }
+            memory
+        })
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        ALLOCATED.set(ALLOCATED.get() - layout.size() as isize);
+        MEMORY.with(|Memory { allocated, .. }| allocated.set(allocated.get() - layout.size() as isize));
         // SAFETY: the caller guarantees that the memory was allocated here with this layout, so it is from the system's
         // heap.
         unsafe { System.dealloc(memory, layout) }
@@ -55,29 +63,33 @@ struct Limits {
 
 impl Drop for Limits {
     fn drop(&mut self) {
-        LEFT.set(self.left);
-        MOST.set(self.most);
+        MEMORY.with(|Memory { left, most, .. }| {
+            left.set(self.left);
+            most.set(self.most);
+        });
     }
 }
 
 /// Runs `action`, in which the first `allocations` allocations succeed and all others fail. May be nested: the
 /// allocations of the inner `action` do not count for the outer one.
 pub fn with_memory<T>(allocations: usize, action: impl FnOnce() -> T) -> T {
-    let _limits = Limits { left: LEFT.replace(allocations), most: MOST.get() };
+    let _limits = MEMORY.with(|Memory { left, most, .. }| Limits { left: left.replace(allocations), most: most.get() });
     action()
 }
 
 /// Runs `action`, in which an allocation fails if this thread would then have more than `bytes` bytes more than now.
 pub fn with_bytes<T>(bytes: usize, action: impl FnOnce() -> T) -> T {
-    let most = ALLOCATED.get().saturating_add_unsigned(bytes);
-    let _limits = Limits { left: LEFT.get(), most: MOST.replace(most) };
+    let _limits = MEMORY.with(|Memory { left, most, allocated }| {
+        let bound = allocated.get().saturating_add_unsigned(bytes);
+        Limits { left: left.get(), most: most.replace(bound) }
+    });
     action()
 }
 
 /// Returns the bytes that this thread has allocated, minus those that it has freed.
 #[must_use]
 pub fn allocated() -> isize {
-    ALLOCATED.get()
+    MEMORY.with(|memory| memory.allocated.get())
 }
 
 /// Runs `operation` without memory for its first allocation, then for its second, and so on, until it succeeds. After
