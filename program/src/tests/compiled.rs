@@ -54,18 +54,15 @@ fn decoded(compiled: &Compiled) -> Vec<String> {
 
 /// Returns the instructions of a program up to its last RET. The rare paths follow that RET.
 fn usual(program: &str) -> String {
-    let mut others = Vec::new();
-    loop {
-        let bed = Bed::new(program);
-        let lines = decoded(&compiled(&bed.program.code, &bed.store));
-        let end = lines.iter().rposition(|line| line == "ret").unwrap();
-        // The address of a directory takes two instructions if it ends in 16 zero bits. Another bed has another
-        // address.
-        if !lines.iter().any(|line| line.starts_with("movk x9,")) {
-            return lines[..=end].join("\n");
-        }
-        others.push(bed);
-    }
+    let bed = Bed::new(program);
+    let mut lines = decoded(&compiled(&bed.program.code, &bed.store));
+    let end = lines.iter().rposition(|line| line == "ret").unwrap();
+    lines.truncate(end + 1);
+    // An address takes two instructions instead of a literal if it ends in 16 zero bits, or is as small as in Miri.
+    lines.retain(|line| !line.starts_with("movk x9,"));
+    let moves = lines.iter_mut().filter(|line| line.starts_with("mov x9,"));
+    moves.for_each(|line| *line = "ldr x9, $+0x0".into());
+    lines.join("\n")
 }
 
 /// Finds the table of this CPU for the first map of the program.
@@ -133,7 +130,9 @@ fn what_is_usual_is_short() {
 fn a_predicate_that_is_false_finds_no_cpu() {
     let listing = usual("kprobe:f /arg0 > 5/ { @ = count(); }");
     let start: Vec<&str> = listing.lines().take(4).collect();
-    assert_eq!(start, ["ldr x3, [x0]", "cmp x3, #0x5", "b.ls $+0x40", "mrs x1, s3_0_c13_c0_4"]);
+    assert_eq!((&start[..2], start[3]), (&["ldr x3, [x0]", "cmp x3, #0x5"][..], "mrs x1, s3_0_c13_c0_4"));
+    // The address of the directory takes one instruction or two.
+    assert!(["b.ls $+0x40", "b.ls $+0x44"].contains(&start[2]), "{start:?}");
     assert_eq!(listing.lines().nth(2 + 0x40 / 4), Some("ret"));
 }
 
@@ -183,6 +182,7 @@ fn exit_is_looked_for_where_it_is_said() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "its programs take minutes there; the other tests compile shorter ones")]
 fn random_programs_become_instructions_that_keep_the_rules() {
     let mut random = Random::new(4);
     let limits = Limits { entries: 16, table_bytes: 1 << 10, stacks: 16, output_bytes: 1 << 10, ..Limits::usual(4) };
