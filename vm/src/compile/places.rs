@@ -9,6 +9,7 @@
 //! Strings are in the frame. A value in a register also has its word in the frame, where it is stored for a call.
 
 use alloc::vec::Vec;
+use core::iter;
 use core::ops::RangeInclusive;
 
 use fallible::OutOfMemory;
@@ -66,7 +67,11 @@ impl Words {
     }
 
     fn iter(self) -> impl Iterator<Item = usize> {
-        (0..FRAME_WORDS).filter(move |word| self.0.get(word / 64).is_some_and(|bits| bits >> (word % 64) & 1 == 1))
+        self.0.into_iter().enumerate().flat_map(|(index, bits)| {
+            // Each step removes the lowest bit.
+            let rests = iter::successors(Some(bits), |bits| Some(bits & bits.wrapping_sub(1)));
+            rests.take_while(|bits| *bits != 0).map(move |bits| 64 * index + bits.trailing_zeros() as usize)
+        })
     }
 }
 
@@ -114,8 +119,8 @@ impl Places {
                 *place = words;
             }
         }
-        // For each word, the last op to which a jump carries a value of the word.
-        let mut until = fallible::collect((0..FRAME_WORDS).map(|_| 0))?;
+        // For each word, the last op to which a jump carries a value of the word; and the last of all words.
+        let (mut until, mut last) = (fallible::collect((0..FRAME_WORDS).map(|_| 0))?, 0);
         for (number, op) in ops.iter().enumerate() {
             let Ok(touched) = code.touched(*op) else { continue };
             let (target, falls) = successors(*op);
@@ -123,10 +128,14 @@ impl Places {
             for word in target.into_iter().flat_map(|target| of(target).iter()) {
                 if let Some(until) = until.get_mut(word) {
                     *until = target.unwrap_or(0).max(*until);
+                    last = last.max(*until);
                 }
             }
             let mut behind = if falls { of(number + 1) } else { Words::default() };
-            until.iter().enumerate().filter(|(_, until)| **until > number).for_each(|(word, _)| behind.insert(word));
+            if last > number {
+                let carried = until.iter().enumerate().filter(|(_, until)| **until > number);
+                carried.for_each(|(word, _)| behind.insert(word));
+            }
             let text = touched.written().any(|(_, words)| words > 1);
             for word in behind.iter() {
                 self.extend(word, number, text && each(touched.written()).any(|written| written == word))?;
