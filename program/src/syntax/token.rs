@@ -114,7 +114,8 @@ impl<'a> Cursor<'a> {
             }
             _ if first.is_ascii_alphabetic() || first == '_' => Token::Word(self.word()),
             _ => {
-                let Some(sign) = SIGNS.iter().copied().find(|sign| rest.starts_with(sign)) else {
+                let begins = |sign: &&str| rest.as_bytes().first() == sign.as_bytes().first() && rest.starts_with(sign);
+                let Some(sign) = SIGNS.iter().copied().find(begins) else {
                     self.position += first.len_utf8();
                     return Err(self.since(start).error(Problem::Character));
                 };
