@@ -71,7 +71,10 @@ mod tests {
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(distance("list", "lsit"), 2);
         let long = "x".repeat(LONGEST);
-        assert_eq!((distance(&long, "x"), distance(&long[1..], &long)), (LONGEST - 1, 1));
+        assert_eq!(distance(&long, "x"), LONGEST - 1);
+        // The time is the product of the lengths.
+        let shorter = if cfg!(miri) { &long[LONGEST - 8..] } else { &long[1..] };
+        assert_eq!(distance(shorter, &long), LONGEST - shorter.len());
         assert_eq!((distance(&long, &long), nearest(&long, [&*long].into_iter(), 2)), (usize::MAX, None));
     }
 

@@ -34,7 +34,7 @@ fn error(program: &str) -> Option<Error> {
 
 #[test]
 fn every_value_and_function_of_the_guide_is_known_or_refused_by_name() {
-    for name in VALUES.split_whitespace() {
+    for name in tried(VALUES.split_whitespace()) {
         let refused = [format!("kretprobe:f {{ print({name}); }}"), format!("kretprobe:f {{ $x = {name}(1); }}")]
             .map(|program| error(&program).map(|error| error.problem));
         let is_known = !refused.iter().all(|problem| matches!(problem, Some(Problem::Word | Problem::Function)));
@@ -45,7 +45,7 @@ fn every_value_and_function_of_the_guide_is_known_or_refused_by_name() {
 /// The words that are completed are words of the language, and the kinds kinds of probes.
 #[test]
 fn every_word_that_is_completed_is_known() {
-    for (name, end) in crate::builtins::words() {
+    for (name, end) in tried(crate::builtins::words()) {
         let statements = match (name, end) {
             ("if" | "unroll" | "while", _) => vec![format!("{name} (1) {{ }}")],
             ("else", _) => vec!["if (1) { } else { }".into()],
@@ -66,7 +66,7 @@ fn every_word_that_is_completed_is_known() {
         };
         assert!(!problems.iter().all(is_unknown), "{name}: {problems:?}");
     }
-    for name in KINDS.iter().flat_map(|(names, _)| *names) {
+    for name in tried(KINDS.iter().flat_map(|(names, _)| *names)) {
         let problem = parse(&format!("{name}:no {{ }}")).err().map(|error| error.problem);
         assert!(!matches!(problem, Some(Problem::ProbeKind | Problem::Meant { .. })), "{name}: {problem:?}");
     }
@@ -76,7 +76,7 @@ fn every_word_that_is_completed_is_known() {
 fn a_function_without_its_parentheses_is_said_to_be_one() {
     let problem = |program: &str| error(program).map(|error| error.problem);
     let mut functions = 0;
-    for name in VALUES.split_whitespace().filter(|name| *name != "typeof") {
+    for name in tried(VALUES.split_whitespace().filter(|name| *name != "typeof")) {
         let called = problem(&format!("kretprobe:f {{ $x = {name}(1, 1, 1, 1, 1); }}"));
         if matches!(called, Some(Problem::Word | Problem::Function | Problem::Foreign { .. })) {
             continue;
@@ -85,19 +85,19 @@ fn a_function_without_its_parentheses_is_said_to_be_one() {
         assert!(matches!(alone, None | Some(Problem::Parentheses)), "{name}: {alone:?} {called:?}");
         functions += usize::from(alone.is_some());
     }
-    assert!(functions > 40, "{functions}");
+    assert!(cfg!(miri) || functions > 40, "{functions}");
 }
 
 #[test]
 fn every_keyword_of_the_guide_is_known_or_refused_by_name() {
-    for name in KEYWORDS.split_whitespace().filter(|name| !name.starts_with('#')) {
+    for name in tried(KEYWORDS.split_whitespace().filter(|name| !name.starts_with('#'))) {
         let problem = error(&format!("kprobe:f {{ {name} (1) {{ }} }}")).map(|error| error.problem);
         assert!(
             problem != Some(Problem::Expected { sign: ";" }) || ["return", "break", "continue"].contains(&name),
             "{name}: {problem:?}"
         );
     }
-    for before in ["let @m = lruhash(3);", "import \"a\";", "#include <a.h>\n", "struct a { int b; }"] {
+    for before in tried(["let @m = lruhash(3);", "import \"a\";", "#include <a.h>\n", "struct a { int b; }"]) {
         let problem = error(&format!("{before} BEGIN {{ }}")).map(|error| error.problem);
         assert!(matches!(problem, Some(Problem::Foreign { .. })), "{before}: {problem:?}");
     }
@@ -105,7 +105,7 @@ fn every_keyword_of_the_guide_is_known_or_refused_by_name() {
 
 #[test]
 fn every_kind_of_probe_of_the_guide_is_known_or_refused_by_name() {
-    for name in PROBES.split_whitespace() {
+    for name in tried(PROBES.split_whitespace()) {
         for probe in [format!("{name}:main {{ }}"), format!("{name} {{ }}")] {
             let problem = error(&probe).map(|error| error.problem);
             // For these, the sentence about kinds of probes says enough.
@@ -129,7 +129,7 @@ const EVENTS: &str = "software:cpu-clock software:cpu software:task-clock softwa
 
 #[test]
 fn every_event_of_the_guide_is_known_or_refused_by_name() {
-    for event in EVENTS.split_whitespace() {
+    for event in tried(EVENTS.split_whitespace()) {
         for written in [format!("{event} {{ }}"), format!("{event}: {{ }}"), format!("{event}:10000 {{ }}")] {
             match error(&written).map(|error| error.problem) {
                 None => {

@@ -106,7 +106,7 @@ fn each_object_is_that_of_bpftrace() {
 
 #[test]
 fn what_does_not_fit_is_an_object_of_its_own() {
-    let count = if cfg!(miri) { 200 } else { 2_000 };
+    let count = if cfg!(miri) { 40 } else { 2_000 };
     let hits: Vec<&[u64]> = core::iter::repeat_n(&[0_u64][..], count).collect();
     let lost = json(r#"kprobe:f { printf("%64s", "x"); }"#, &hits);
     let last = parsed(&lost).pop().unwrap();
@@ -119,8 +119,7 @@ fn what_does_not_fit_is_an_object_of_its_own() {
 #[test]
 fn it_says_what_the_text_says() {
     let program = "kprobe:f { @n[arg0, func] = count(); @s[arg0] = sum(arg1); }";
-    let hits: Vec<[u64; 2]> =
-        (0..if cfg!(miri) { 50 } else { 500_u64 }).map(|hit| [hit * hit % 37, hit % 11]).collect();
+    let hits: Vec<[u64; 2]> = (0..if cfg!(miri) { 6 } else { 500_u64 }).map(|hit| [hit * hit % 37, hit % 11]).collect();
     let hits: Vec<&[u64]> = hits.iter().map(|arguments| &arguments[..]).collect();
     let objects = parsed(&json(program, &hits));
     let bed = Bed::new(program);

@@ -62,7 +62,7 @@ fn macros_see_nothing_of_their_callers_but_their_parameters() {
     }
     // A use of an argument counts once, also where it might be a type.
     let casts = format!("macro m(x){{{}x}}BEGIN{{print(m(1));}}", "$a=(x);".repeat(505));
-    assert_eq!(printed(&casts, &[&[]]), "1\n");
+    assert_tried!(printed(&casts, &[&[]]), "1\n");
     let many = "macro m(x) { (x, x, x, x, x, x, x, x, x, x) } BEGIN { print(m(m(m(1)))); }";
     assert!(refused(many).contains("macros are called, and their arguments used, at most 1000 times"));
 }

@@ -18,7 +18,7 @@ use kprobes_vm::store::{Limits, WORDS, Words};
 
 use super::compiled::KERNEL;
 use super::machine::{Bed, Task};
-use crate::tests::rounds;
+use crate::tests::{rounds, tried};
 use kprobes_random::Random;
 
 /// Words that follow the state of the CPU.
@@ -375,13 +375,12 @@ impl Both {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "it loads and stores at numbers")]
 fn snippets_leave_in_maps_what_the_interpreter_does() {
     let mut random = Random::new(7);
     // The number of programs whose snippet has an op of each kind, and the number of hits that snippets completed or
     // left to the handler.
     let (mut seen, mut hits) = ([0; 5], [0, 0]);
-    for round in 0..rounds(6_000) {
+    for round in tried(0..rounds(6_000)) {
         let mut body = format!("$a = 5; $b = arg{}; ", random.below(3));
         let predicate = match random.below(4) {
             0 => format!("/{}/ ", entry(&mut random).replace("$b", "arg2")),
@@ -397,7 +396,7 @@ fn snippets_leave_in_maps_what_the_interpreter_does() {
         for (seen, is_there) in seen.iter_mut().zip(kinds(&both.bed.program.code.routines[0].ops)) {
             *seen += u64::from(is_there);
         }
-        for _ in 0..80 {
+        for _ in 0..if cfg!(miri) { 8 } else { 80 } {
             let arguments: Vec<u64> = (0..8).map(|_| random.below(24) as u64).collect();
             let time = random.value();
             let hit = Task { time, task: random.below(9) as u64, cpu: random.below(4), ..Task::with(&arguments) };
@@ -410,23 +409,23 @@ fn snippets_leave_in_maps_what_the_interpreter_does() {
         let [expected, found] = both.finish();
         assert_eq!(found, expected, "{program}");
     }
+    if cfg!(miri) {
+        return;
+    }
     assert!(seen.iter().all(|&seen| seen > rounds(6_000) / 60), "{seen:?}");
     assert!(hits[0] > hits[1] && hits[1] > rounds(6_000), "{hits:?}");
 }
 
 /// A key that found no room in its home bucket stays in a later one, even when its home is empty again.
 #[test]
-#[cfg_attr(miri, ignore = "it loads and stores at numbers")]
 fn a_key_behind_its_home_is_found_there() {
-    const KEYS: u64 = 40;
+    const KEYS: u64 = if cfg!(miri) { 10 } else { 40 };
     let others = "kprobe:g { @one[arg0] = arg1; } kprobe:g { delete(@one[arg0]); }";
     let mut left = [0; 4];
-    for (kind, body) in
-        ["@one[arg0] = arg1;", "@h = hist(@one[arg0]);", "@h = hist(has_key(@one, arg0));", "delete(@one[arg0]);"]
-            .into_iter()
-            .enumerate()
-    {
-        for only in 0..KEYS {
+    let bodies =
+        ["@one[arg0] = arg1;", "@h = hist(@one[arg0]);", "@h = hist(has_key(@one, arg0));", "delete(@one[arg0]);"];
+    for (kind, body) in tried(bodies.into_iter().enumerate()) {
+        for only in tried(0..KEYS) {
             let both =
                 Both::new(&format!("kprobe:f {{ {body} }} {others}"), true, CLOCKS[0]).expect("it has a snippet");
             (0..KEYS).for_each(|key| both.interpret(1, &Task::with(&[key, 5])));
@@ -436,5 +435,5 @@ fn a_key_behind_its_home_is_found_there() {
             assert_eq!(found, expected, "{body} for {only}");
         }
     }
-    assert!(left.iter().all(|&left| (1..KEYS / 2).contains(&left)), "{left:?}");
+    assert!(cfg!(miri) || left.iter().all(|&left| (1..KEYS / 2).contains(&left)), "{left:?}");
 }
