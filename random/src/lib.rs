@@ -1,8 +1,9 @@
 //! Pseudo-random numbers for tests, on the host and on the target. A seed gives the same numbers in every run and in
-//! every version, so that a failure can be repeated.
+//! every version, so that a failure can be repeated. Also [which cases](tried) a test tries in Miri.
 
-#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(any(test, miri)), no_std)]
 
+pub mod tried;
 pub mod words;
 
 /// A generator of pseudo-random numbers: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number

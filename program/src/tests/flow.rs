@@ -6,6 +6,7 @@ use kprobes_vm::code::{Builtin, Op, Operand, Register, Word};
 
 use super::machine::{Bed, Image, Task, once, printed, refused};
 use super::tried;
+use kprobes_random::assert_tried;
 
 #[test]
 fn if_else_unroll_and_return() {

@@ -5,6 +5,7 @@ use std::string::String;
 
 use super::machine::{Task, once, refused, value};
 use super::tried;
+use kprobes_random::assert_tried;
 
 #[test]
 fn strings_are_measured_and_looked_through() {

@@ -4,6 +4,7 @@ use std::format;
 
 use super::machine::{printed, refused};
 use super::tried;
+use kprobes_random::assert_tried;
 
 #[test]
 fn macros_see_nothing_of_their_callers_but_their_parameters() {

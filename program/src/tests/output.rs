@@ -9,6 +9,7 @@ use kprobes_vm::store::Limits;
 use super::machine::{Bed, Image, Task, masked, once, printed, refused, value};
 use super::tried;
 use crate::report::{OutputFormat, drain};
+use kprobes_random::assert_tried;
 
 #[test]
 fn arithmetic_is_that_of_64_bits() {

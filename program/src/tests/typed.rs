@@ -10,6 +10,7 @@ use kprobes_types::{Flavor, Form, Kind, Part, Row, Source, Tag, Types, Unknown, 
 
 use super::machine::{Bed, refused};
 use super::{Task, tried};
+use kprobes_random::assert_tried;
 
 /// The indices of the types in the table.
 const U32: usize = 0;

@@ -1,0 +1,43 @@
+//! The cases of a test: all of them, and few in Miri, which is a thousand times as slow.
+//!
+//! In Miri, a test tries cases for a tenth of a second after it asked for the first. Its clock counts what it executes,
+//! so each run tries the same cases.
+
+/// Returns whether a test tries its next case.
+///
+/// # Panics
+///
+/// In Miri, panics on the main thread: tests that share a thread would share their time.
+#[must_use]
+pub fn is_tried() -> bool {
+    #[cfg(miri)]
+    {
+        use std::time::{Duration, Instant};
+
+        const TIME: Duration = Duration::from_millis(100);
+        std::thread_local! {
+            static FIRST: Instant = {
+                assert_ne!(std::thread::current().name(), Some("main"), "a test has a thread of its own");
+                Instant::now()
+            };
+        }
+        FIRST.with(Instant::elapsed) < TIME
+    }
+    #[cfg(not(miri))]
+    true
+}
+
+/// Returns the cases that a test [tries](is_tried). The first is always among them.
+pub fn tried<T>(cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+    cases.into_iter().enumerate().take_while(|(number, _)| is_tried() || *number == 0).map(|(_, case)| case)
+}
+
+/// Asserts that two values are equal, if the test [tries](is_tried) this case.
+#[macro_export]
+macro_rules! assert_tried {
+    ($found:expr, $expected:expr $(,)?) => {
+        if $crate::tried::is_tried() {
+            assert_eq!($found, $expected);
+        }
+    };
+}
