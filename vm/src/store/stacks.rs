@@ -65,7 +65,10 @@ mod tests {
 
     #[test]
     fn a_stack_has_one_number() {
-        let stacks = Stacks::new(4, &Limits::usual(1)).unwrap();
+        let usual = Limits::usual(1);
+        // In Miri, a borrow of the places takes time for each of their words.
+        let limits = if cfg!(miri) { Limits { stacks: 16, ..usual } } else { usual };
+        let stacks = Stacks::new(4, &limits).unwrap();
         let first = stacks.number(&stack(&[1, 2, 3]));
         let second = stacks.number(&stack(&[1, 2]));
         assert_ne!(first, second);
@@ -80,10 +83,11 @@ mod tests {
     #[test]
     fn what_has_no_place_is_counted() {
         let stacks = Stacks::new(2, &Limits { stack_bytes: 0, ..Limits::usual(1) }).unwrap();
-        let numbers: Vec<u64> = (1..=40).map(|frame| stacks.number(&stack(&[frame]))).collect();
+        let many = if cfg!(miri) { 20 } else { 40 };
+        let numbers: Vec<u64> = (1..=many).map(|frame| stacks.number(&stack(&[frame]))).collect();
         let lost = numbers.iter().filter(|&&number| number == NO_STACK).count();
-        assert_eq!(lost, 24);
-        assert_eq!(stacks.dropped.load(Ordering::Relaxed), 24);
+        assert_eq!(lost as u64, many - 16);
+        assert_eq!(stacks.dropped.load(Ordering::Relaxed), many - 16);
         for (frame, number) in (1..).zip(numbers).filter(|&(_, number)| number != NO_STACK) {
             assert!(stacks.frames(number).eq([frame]));
         }

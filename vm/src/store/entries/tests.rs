@@ -27,7 +27,7 @@ fn add(table: &Table, key: &[u64], value: &[u64]) {
 /// Tables of four CPUs that share keys of two words, and the expected merged values.
 fn tables() -> (Vec<Table>, BTreeMap<[u64; 2], u64>) {
     // In Miri, a borrow of a table takes time for each of its words.
-    const KEYS: u64 = if cfg!(miri) { 7 } else { 97 };
+    const KEYS: u64 = if cfg!(miri) { 4 } else { 97 };
     let tables: Vec<_> = (0..4).map(|_| Table::new(2, 1, if cfg!(miri) { 16 } else { 256 }).unwrap()).collect();
     let mut expected = BTreeMap::new();
     for number in 0..4 * KEYS {

@@ -68,7 +68,7 @@ fn as_many_keys_find_a_place_as_are_promised() {
     let patterns: [fn(u64) -> u64; 5] =
         [|n| n, |n| 0xffff_ffc0_0000_0000 + 4 * n, |n| 64 * n, |n| n << 40, |n| n.reverse_bits()];
     for &entries in if cfg!(miri) { &[16][..] } else { &[16, 32, 64, 128, 1024] } {
-        for pattern in patterns {
+        for pattern in patterns.into_iter().take(if cfg!(miri) { 2 } else { 5 }) {
             let table = Table::new(1, 1, entries).unwrap();
             for number in 0..entries as u64 {
                 add(&table, &[pattern(number)], number);
@@ -166,7 +166,7 @@ fn step(table: &Table, word: u64) {
 
 #[test]
 fn threads_lose_nothing_and_readers_see_whole_values() {
-    const ROUNDS: u64 = if cfg!(miri) { 30 } else { 30_000 };
+    const ROUNDS: u64 = if cfg!(miri) { 15 } else { 30_000 };
     let table = Table::new(1, 2, 64).unwrap();
     // Enough keys with one home that some are in later buckets.
     let words: Vec<u64> = keys_at(&table, 3).take(11).collect();
