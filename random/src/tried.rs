@@ -32,12 +32,12 @@ pub fn tried<T>(cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
     cases.into_iter().enumerate().take_while(|(number, _)| is_tried() || *number == 0).map(|(_, case)| case)
 }
 
-/// Asserts that two values are equal, if the test [tries](is_tried) this case.
+/// Asserts as [`assert_eq!`] does, if the test [tries](crate::tried::is_tried) this case.
 #[macro_export]
 macro_rules! assert_tried {
-    ($found:expr, $expected:expr $(,)?) => {
+    ($($arguments:tt)+) => {
         if $crate::tried::is_tried() {
-            assert_eq!($found, $expected);
+            assert_eq!($($arguments)+);
         }
     };
 }
