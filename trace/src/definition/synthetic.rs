@@ -269,10 +269,11 @@ pub(crate) fn conversion(kind: &str) -> &'static str {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use kprobes_random::tried::tried;
 
     #[test]
     fn what_linux_refuses_is_refused_there() {
-        for (marked, problem) in [
+        for (marked, problem) in tried([
             ("myevent ^chr arg", Problem::Type),
             ("myevent ^unsigned arg", Problem::IncompleteType),
             ("myevent char ^str]; int v", Problem::Name),
@@ -291,7 +292,7 @@ mod tests {
             ("^; char str[]", Problem::Command),
             ("^;myevent char str[]", Problem::Command),
             ("^myevent", Problem::Command),
-        ] {
+        ]) {
             let column = marked.find('^').unwrap();
             assert_eq!(parse(&marked.replace('^', "")), Err(Error { problem, column }), "{marked}");
         }
@@ -302,11 +303,11 @@ mod tests {
 
     #[test]
     fn a_stack_is_an_array_of_longs_of_any_size() {
-        for (typed, kind) in [
+        for (typed, kind) in tried([
             ("s unsigned long[] stack", "__data_loc unsigned long[]"),
             ("s unsigned long stack[]", "__data_loc unsigned long[]"),
             ("s long stack[9]", "__data_loc long[9]"),
-        ] {
+        ]) {
             let Ok(Some(Command::Define(Synthetic { fields, .. }))) = parse(typed) else { panic!("{typed}") };
             let (name, kind, base) = ("stack".into(), kind.into(), Base::Stack);
             assert_eq!(fields, [Field { name, kind, base, size: 8, signed: true }], "{typed}");

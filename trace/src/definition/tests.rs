@@ -1,5 +1,7 @@
 //! The grammar, rule by rule, and every refusal with its column.
 
+use kprobes_random::{assert_tried, tried::tried};
+
 use super::*;
 use crate::errno::Errno;
 use crate::fetch::Register;
@@ -27,22 +29,22 @@ fn refused(line: &str, caret: &str) -> Problem {
 
 #[test]
 fn definitions_are_listed_as_linux_lists_them() {
-    assert_eq!(
+    assert_tried!(
         listed("r:blk_update blk_update_request $retval"),
         "r:kprobes/blk_update blk_update_request arg1=$retval"
     );
-    for line in [
+    for line in tried([
         "p:kprobes/blk_start blk_update_request req=%x0 error=%x1:u8 bytes=%x2:u32",
         "r10:kpb/read_out vfs_read ret=$retval:s64",
         "p:kprobes/read_in vfs_read count=%x2:u64 file=+0(+0($arg1)):x64",
-    ] {
+    ]) {
         assert_eq!(listed(line), line);
     }
-    assert_eq!(listed("p:kpb.x f"), "p:kpb/x f");
-    assert_eq!(listed("r f"), "r:kprobes/r_f_0 f");
-    assert_eq!(listed("p:x f%return $retval"), "r:kprobes/x f arg1=$retval");
-    assert_eq!(listed("p:x f+0x10"), "p:kprobes/x f+16");
-    assert_eq!(listed("p:g/ 0x1000"), "p:g/p_0x0000000000001000 0x0000000000001000");
+    assert_tried!(listed("p:kpb.x f"), "p:kpb/x f");
+    assert_tried!(listed("r f"), "r:kprobes/r_f_0 f");
+    assert_tried!(listed("p:x f%return $retval"), "r:kprobes/x f arg1=$retval");
+    assert_tried!(listed("p:x f+0x10"), "p:kprobes/x f+16");
+    assert_tried!(listed("p:g/ 0x1000"), "p:g/p_0x0000000000001000 0x0000000000001000");
 }
 
 /// Returns the definition without positions, which depend on the spelling of the line.
@@ -53,12 +55,12 @@ fn meaning(definition: &Definition) -> (Kind, &str, &str, &Base, u64, &[Argument
 
 #[test]
 fn what_is_listed_defines_the_same() {
-    for line in [
+    for line in tried([
         "p:a/b <a::T as b::U<c, d>>::f+0x10 %sp:x32 n=%pc s=%pstate",
         "r4096:b f::{closure#0} $arg12 a=$retval:char",
         "p f $arg1:s8 $arg8 $comm \\-7 t=\\\"a:b=c\" $stack $stack7:symbol",
         "p 0xffffffc000001000 +0x8(-u4(@a::b-8)):b3@2/16[5] +0(@0x1000):string[64]",
-    ] {
+    ]) {
         let definition = define(line);
         let again = define(&definition.to_string());
         assert_eq!(meaning(&again), meaning(&definition));
@@ -75,9 +77,9 @@ fn places_are_symbols_offsets_and_addresses() {
     assert_eq!(place("p <dyn A + B>::f+4").base, symbol("<dyn A + B>::f"));
     assert_eq!(place("p 0x1000").base, Base::Address(0x1000));
     assert_eq!(place("p net/tcp.rs:12 %x0").base, Base::Line("net/tcp.rs".to_string(), 12));
-    assert_eq!(listed("p tcp.rs:12"), "p:kprobes/p_tcp_rs_12 tcp.rs:12");
-    assert_eq!(refused("r tcp.rs:12", "  ^"), Problem::ReturnOffset);
-    assert_eq!(refused("p tcp.rs:12 $arg1", "            ^"), Problem::ArgumentsInside);
+    assert_tried!(listed("p tcp.rs:12"), "p:kprobes/p_tcp_rs_12 tcp.rs:12");
+    assert_tried!(refused("r tcp.rs:12", "  ^"), Problem::ReturnOffset);
+    assert_tried!(refused("p tcp.rs:12 $arg1", "            ^"), Problem::ArgumentsInside);
     assert_eq!(parse_place(" f::<A, B>+8 ").unwrap().offset, 8);
     assert_eq!(parse_place(" f+8").unwrap(), Place { base: symbol("f"), offset: 8, column: 1, offset_column: 3 });
     for wrong in ["f g", "", "f%return", "f+"] {
@@ -96,19 +98,19 @@ fn expressions() {
         assert_eq!(reads, []);
         origin
     };
-    assert_eq!(plain("p f %x30"), Origin::Register(Register::x(30).unwrap()));
-    assert_eq!(plain("p f %sp"), Origin::Register(Register::SP));
-    assert_eq!(plain("p f %pc"), Origin::Register(Register::PC));
-    assert_eq!(plain("p f %pstate"), Origin::Register(Register::PSTATE));
-    assert_eq!(plain("p f $stack"), Origin::Register(Register::SP));
-    assert_eq!(plain("p f $stack3"), Origin::Stack(3));
-    assert_eq!(plain("p f $arg3"), Origin::Argument(2));
-    assert_eq!(plain("r f $arg3"), Origin::Argument(2));
-    assert_eq!(plain("r f $retval"), Origin::ReturnValue);
-    assert_eq!(plain("p f $comm"), Origin::TaskName);
-    assert_eq!(plain("p f \\0x10"), Origin::Immediate(16));
-    assert_eq!(plain("p f \\-1"), Origin::Immediate(u64::MAX));
-    assert_eq!(plain("p f \\\"x\""), Origin::Text(b"x"[..].into()));
+    assert_tried!(plain("p f %x30"), Origin::Register(Register::x(30).unwrap()));
+    assert_tried!(plain("p f %sp"), Origin::Register(Register::SP));
+    assert_tried!(plain("p f %pc"), Origin::Register(Register::PC));
+    assert_tried!(plain("p f %pstate"), Origin::Register(Register::PSTATE));
+    assert_tried!(plain("p f $stack"), Origin::Register(Register::SP));
+    assert_tried!(plain("p f $stack3"), Origin::Stack(3));
+    assert_tried!(plain("p f $arg3"), Origin::Argument(2));
+    assert_tried!(plain("r f $arg3"), Origin::Argument(2));
+    assert_tried!(plain("r f $retval"), Origin::ReturnValue);
+    assert_tried!(plain("p f $comm"), Origin::TaskName);
+    assert_tried!(plain("p f \\0x10"), Origin::Immediate(16));
+    assert_tried!(plain("p f \\-1"), Origin::Immediate(u64::MAX));
+    assert_tried!(plain("p f \\\"x\""), Origin::Text(b"x"[..].into()));
     assert_eq!(expression("p f @0x20"), (Origin::Immediate(0x20), [0].into()));
     assert_eq!(expression("p f @a::b+4:u8"), (Origin::Symbol("a::b".into(), 4), [0].into()));
     assert_eq!(expression("p f +8(-4(%x0))"), (Origin::Register(Register::x(0).unwrap()), [-4, 8].into()));
@@ -119,12 +121,12 @@ fn expressions() {
 fn types() {
     let kind = |text: &str| define(&format!("p f +0(%x0):{text}")).arguments[0].kind;
     assert_eq!(define("p f %x1").arguments[0].kind, Type::DEFAULT);
-    assert_eq!(kind("s16"), Type::one(BaseType::Signed(Width::W16)));
-    assert_eq!(kind("string"), Type::one(BaseType::String));
+    assert_tried!(kind("s16"), Type::one(BaseType::Signed(Width::W16)));
+    assert_tried!(kind("string"), Type::one(BaseType::String));
     let bits = Type { bits: Some(Bits { width: 4, offset: 28 }), ..Type::one(BaseType::Unsigned(Width::W32)) };
-    assert_eq!(kind("b4@28/32"), bits);
-    assert_eq!(kind("b0x4@0x1c/0x20[7]"), Type { count: 7, ..bits });
-    assert_eq!(kind("ustring[2]"), Type { count: 2, ..Type::one(BaseType::String) });
+    assert_tried!(kind("b4@28/32"), bits);
+    assert_tried!(kind("b0x4@0x1c/0x20[7]"), Type { count: 7, ..bits });
+    assert_tried!(kind("ustring[2]"), Type { count: 2, ..Type::one(BaseType::String) });
     assert_eq!(define("p f $comm").arguments[0].kind.base, BaseType::String);
     assert_eq!(define("p f %x1:symstr %x2").arguments[1].name, "arg2");
 }
@@ -132,13 +134,13 @@ fn types() {
 #[test]
 fn automatic_names_are_identifiers_of_the_longest_length_at_most() {
     let name = |line| define(line).event;
-    assert_eq!(name("p vfs_read"), "p_vfs_read_0");
-    assert_eq!(name("p __vfs_read+0x10"), "p___vfs_read_16");
-    assert_eq!(name("p 0x1000"), "p_0x0000000000001000");
-    assert_eq!(name("r sha2::sha256::compress256"), "r_sha2__sha256__compress256_0");
-    assert_eq!(name("p adler2::adler32_slice"), "p_adler2__adler32_slice_0");
-    assert_eq!(name("p f.llvm.1+4"), "p_f_llvm_1_4");
-    assert_eq!(name("p <a::T as b::U>::\u{e9}"), "p__a__T_as_b__U_____0");
+    assert_tried!(name("p vfs_read"), "p_vfs_read_0");
+    assert_tried!(name("p __vfs_read+0x10"), "p___vfs_read_16");
+    assert_tried!(name("p 0x1000"), "p_0x0000000000001000");
+    assert_tried!(name("r sha2::sha256::compress256"), "r_sha2__sha256__compress256_0");
+    assert_tried!(name("p adler2::adler32_slice"), "p_adler2__adler32_slice_0");
+    assert_tried!(name("p f.llvm.1+4"), "p_f_llvm_1_4");
+    assert_tried!(name("p <a::T as b::U>::\u{e9}"), "p__a__T_as_b__U_____0");
     let long = name("p core::ptr::drop_in_place::<alloc::vec::Vec<alloc::boxed::Box<dyn core::any::Any>>>");
     assert_eq!(long, "p_core__ptr__drop_in_place___alloc__vec__Vec_alloc__boxed__Box_");
     assert_eq!(long.len(), NAME_MAX);
@@ -175,9 +177,9 @@ fn removals() {
     for line in ["-:x sched_switch", "-:x sched/sched_wakeup", "-:x sched:sched_switch", "-:x sched/"] {
         assert!(!removal(line).matches(&definition), "{line}");
     }
-    assert_eq!(refused("- x", " ^"), Problem::NotADefinition);
-    assert_eq!(refused("-x", " ^"), Problem::NotADefinition);
-    assert_eq!(refused("-:", "  ^"), Problem::NoEvent);
+    assert_tried!(refused("- x", " ^"), Problem::NotADefinition);
+    assert_tried!(refused("-x", " ^"), Problem::NotADefinition);
+    assert_tried!(refused("-:", "  ^"), Problem::NoEvent);
 }
 
 #[test]
@@ -212,66 +214,66 @@ fn commands_are_told_from_definitions() {
 /// `eprobes_syntax_errors.tc`.
 #[test]
 fn probes_on_functions_and_events_are_refused_as_linux_refuses_them() {
-    assert_eq!(refused("f100 vfs", " ^"), Problem::MaxactiveOnProbe);
-    assert_eq!(refused("t100 kfree", " ^"), Problem::MaxactiveOnProbe);
-    assert_eq!(refused("f vfs+10", "  ^"), Problem::FunctionOnly);
-    assert_eq!(refused("f 0x1000", "  ^"), Problem::FunctionOnly);
-    assert_eq!(refused("f a.rs:7", "  ^"), Problem::FunctionOnly);
-    assert_eq!(refused("f vfs%hoge", "     ^"), Problem::PlaceSuffix);
-    assert_eq!(refused("f vfs %x0", "      ^"), Problem::Variable);
-    assert_eq!(refused("t kfree a=+0(%x0)", "             ^"), Problem::Variable);
-    assert_eq!(refused("t kfree $retval", "        ^"), Problem::ReturnValueOnProbe);
-    assert_eq!(refused("t kfree $arg* $arg*", "              ^"), Problem::ArgumentsTwice);
-    assert_eq!(refused("t kfree+1", "       ^"), Problem::TracepointName);
-    assert_eq!(refused("t:/bar kfree", "  ^"), Problem::NoGroup);
-    assert_eq!(refused("t: kfree", "  ^"), Problem::NoEvent);
-    assert_eq!(refused("e a.", "  ^"), Problem::NoEventInfo);
-    assert_eq!(refused("e .b", "  ^"), Problem::NoEventInfo);
-    assert_eq!(refused("e ab", "  ^"), Problem::NoEventInfo);
-    assert_eq!(refused("e:foo.1/bar a/b", "  ^"), Problem::Group);
-    assert_eq!(refused("e a/b foo", "      ^"), Problem::Argument);
-    assert_eq!(refused("e:foo/bar a/b arg=dfd", "                  ^"), Problem::Argument);
-    assert_eq!(refused("e a/b $", "      ^"), Problem::Variable);
-    assert_eq!(refused("e:foo/bar a/b if", "                 ^"), Problem::NoFilter);
-    assert_eq!(refused("e:foo/bar a/b x=$y if  # none", "                      ^"), Problem::NoFilter);
-    assert_eq!(refused("t kfree if x == 1", "             ^"), Problem::NoArgumentName);
+    assert_tried!(refused("f100 vfs", " ^"), Problem::MaxactiveOnProbe);
+    assert_tried!(refused("t100 kfree", " ^"), Problem::MaxactiveOnProbe);
+    assert_tried!(refused("f vfs+10", "  ^"), Problem::FunctionOnly);
+    assert_tried!(refused("f 0x1000", "  ^"), Problem::FunctionOnly);
+    assert_tried!(refused("f a.rs:7", "  ^"), Problem::FunctionOnly);
+    assert_tried!(refused("f vfs%hoge", "     ^"), Problem::PlaceSuffix);
+    assert_tried!(refused("f vfs %x0", "      ^"), Problem::Variable);
+    assert_tried!(refused("t kfree a=+0(%x0)", "             ^"), Problem::Variable);
+    assert_tried!(refused("t kfree $retval", "        ^"), Problem::ReturnValueOnProbe);
+    assert_tried!(refused("t kfree $arg* $arg*", "              ^"), Problem::ArgumentsTwice);
+    assert_tried!(refused("t kfree+1", "       ^"), Problem::TracepointName);
+    assert_tried!(refused("t:/bar kfree", "  ^"), Problem::NoGroup);
+    assert_tried!(refused("t: kfree", "  ^"), Problem::NoEvent);
+    assert_tried!(refused("e a.", "  ^"), Problem::NoEventInfo);
+    assert_tried!(refused("e .b", "  ^"), Problem::NoEventInfo);
+    assert_tried!(refused("e ab", "  ^"), Problem::NoEventInfo);
+    assert_tried!(refused("e:foo.1/bar a/b", "  ^"), Problem::Group);
+    assert_tried!(refused("e a/b foo", "      ^"), Problem::Argument);
+    assert_tried!(refused("e:foo/bar a/b arg=dfd", "                  ^"), Problem::Argument);
+    assert_tried!(refused("e a/b $", "      ^"), Problem::Variable);
+    assert_tried!(refused("e:foo/bar a/b if", "                 ^"), Problem::NoFilter);
+    assert_tried!(refused("e:foo/bar a/b x=$y if  # none", "                      ^"), Problem::NoFilter);
+    assert_tried!(refused("t kfree if x == 1", "             ^"), Problem::NoArgumentName);
 }
 
 #[test]
 fn a_function_probe_on_a_result_is_one_on_the_return() {
     let kind = |line| define(line).kind;
-    assert_eq!(kind("f f"), Kind::Probe);
+    assert_tried!(kind("f f"), Kind::Probe);
     for line in ["f f $retval", "f f a=$retval:u8", "f f%return", "f f +8($retval)"] {
         assert_eq!(kind(line), Kind::Return { maxactive: None }, "{line}");
     }
-    assert_eq!(kind("f7 f%return"), Kind::Return { maxactive: Some(7) });
+    assert_tried!(kind("f7 f%return"), Kind::Return { maxactive: Some(7) });
     let long = ["a"; 80].concat();
     assert_eq!(define(&format!("f {long}")).event, format!("{}__entry", &long[..56]));
-    assert_eq!(listed("t 9lives"), "t:tracepoints/_9lives 9lives");
-    assert_eq!(listed("e a/b x=$c:u8"), "e:eprobes/b a.b x=$c:u8");
+    assert_tried!(listed("t 9lives"), "t:tracepoints/_9lives 9lives");
+    assert_tried!(listed("e a/b x=$c:u8"), "e:eprobes/b a.b x=$c:u8");
 }
 
 #[test]
 fn names_are_refused_as_linux_refuses_them() {
-    assert_eq!(refused("q:x f", "^"), Problem::NotADefinition);
+    assert_tried!(refused("q:x f", "^"), Problem::NotADefinition);
     for line in ["s:x int a", "u:x /bin/sh:0"] {
         assert_eq!(refused(line, "^"), Problem::UnsupportedKind);
     }
-    assert_eq!(refused("foo f", " ^"), Problem::NotADefinition);
-    assert_eq!(refused("go f", "^"), Problem::NotADefinition);
-    assert_eq!(refused("px f", " ^"), Problem::NotADefinition);
-    assert_eq!(refused("p:x", "   ^"), Problem::NotADefinition);
-    assert_eq!(refused("p100:x f", " ^"), Problem::MaxactiveOnProbe);
-    assert_eq!(refused("r0:x f", " ^"), Problem::Maxactive);
-    assert_eq!(refused("r4097:x f", " ^"), Problem::MaxactiveTooBig);
-    assert_eq!(refused("r99999999999 f", " ^"), Problem::Maxactive);
-    assert_eq!(refused("r1x f", " ^"), Problem::Maxactive);
+    assert_tried!(refused("foo f", " ^"), Problem::NotADefinition);
+    assert_tried!(refused("go f", "^"), Problem::NotADefinition);
+    assert_tried!(refused("px f", " ^"), Problem::NotADefinition);
+    assert_tried!(refused("p:x", "   ^"), Problem::NotADefinition);
+    assert_tried!(refused("p100:x f", " ^"), Problem::MaxactiveOnProbe);
+    assert_tried!(refused("r0:x f", " ^"), Problem::Maxactive);
+    assert_tried!(refused("r4097:x f", " ^"), Problem::MaxactiveTooBig);
+    assert_tried!(refused("r99999999999 f", " ^"), Problem::Maxactive);
+    assert_tried!(refused("r1x f", " ^"), Problem::Maxactive);
     assert_eq!(define("r0x10 f").kind, Kind::Return { maxactive: Some(16) });
-    assert_eq!(refused("p: f", "  ^"), Problem::NoEvent);
-    assert_eq!(refused("p:/x f", "  ^"), Problem::NoGroup);
-    assert_eq!(refused("p:g-h/x f", "  ^"), Problem::Group);
-    assert_eq!(refused("p:g/x-y f", "    ^"), Problem::Event);
-    assert_eq!(refused("p:1x f", "  ^"), Problem::Event);
+    assert_tried!(refused("p: f", "  ^"), Problem::NoEvent);
+    assert_tried!(refused("p:/x f", "  ^"), Problem::NoGroup);
+    assert_tried!(refused("p:g-h/x f", "  ^"), Problem::Group);
+    assert_tried!(refused("p:g/x-y f", "    ^"), Problem::Event);
+    assert_tried!(refused("p:1x f", "  ^"), Problem::Event);
     for name in ["enable", "filter", "format", "hist", "id", "trigger"] {
         assert_eq!(refused(&format!("p:{name} f"), "  ^"), Problem::ReservedName);
         assert_eq!(refused(&format!("p:g/{name} f"), "    ^"), Problem::ReservedName);
@@ -279,8 +281,8 @@ fn names_are_refused_as_linux_refuses_them() {
     }
     assert_eq!(define("p:filters/enabled f").event, "enabled");
     let name = "n".repeat(64);
-    assert_eq!(refused(&format!("p:{name} f"), "  ^"), Problem::EventTooLong);
-    assert_eq!(refused(&format!("p:{name}/x f"), "  ^"), Problem::GroupTooLong);
+    assert_tried!(refused(&format!("p:{name} f"), "  ^"), Problem::EventTooLong);
+    assert_tried!(refused(&format!("p:{name}/x f"), "  ^"), Problem::GroupTooLong);
     assert_eq!(define(&format!("p:{} f", &name[1..])).event.len(), NAME_MAX);
 }
 
@@ -289,80 +291,84 @@ fn places_are_refused_with_their_column() {
     for line in ["p hoge-fuga", "p hoge+1000-1000"] {
         assert_eq!(refused(line, "  ^").errno(), Errno::Invalid);
     }
-    assert_eq!(refused("p:x +4x", "    ^"), Problem::Place);
-    assert_eq!(refused("p:x f+", "    ^"), Problem::Place);
-    assert_eq!(refused("p:x f-4", "    ^"), Problem::Place);
-    assert_eq!(refused("p:x 0x10+0", "    ^"), Problem::Place);
-    assert_eq!(refused("p:x f+0x+4", "    ^"), Problem::Place);
-    assert_eq!(refused("p:x f+4294967296", "    ^"), Problem::Place);
-    assert_eq!(refused("r:x f+4", "    ^"), Problem::ReturnOffset);
-    assert_eq!(refused("p:x f+4%return", "    ^"), Problem::ReturnOffset);
-    assert_eq!(refused("p:x f%ret", "     ^"), Problem::PlaceSuffix);
+    assert_tried!(refused("p:x +4x", "    ^"), Problem::Place);
+    assert_tried!(refused("p:x f+", "    ^"), Problem::Place);
+    assert_tried!(refused("p:x f-4", "    ^"), Problem::Place);
+    assert_tried!(refused("p:x 0x10+0", "    ^"), Problem::Place);
+    assert_tried!(refused("p:x f+0x+4", "    ^"), Problem::Place);
+    assert_tried!(refused("p:x f+4294967296", "    ^"), Problem::Place);
+    assert_tried!(refused("r:x f+4", "    ^"), Problem::ReturnOffset);
+    assert_tried!(refused("p:x f+4%return", "    ^"), Problem::ReturnOffset);
+    assert_tried!(refused("p:x f%ret", "     ^"), Problem::PlaceSuffix);
     assert_eq!(define("r:x f+0").place.offset, 0);
-    assert_eq!(refused("p:x a<b %x0", "    ^"), Problem::Place);
+    assert_tried!(refused("p:x a<b %x0", "    ^"), Problem::Place);
 }
 
 #[test]
 fn arguments_are_refused_with_their_column() {
-    assert_eq!(refused("p:x f %x31", "      ^"), Problem::Register);
-    assert_eq!(refused("p:x f a=%x99", "        ^"), Problem::Register);
-    assert_eq!(refused("p:x f %x", "      ^"), Problem::Register);
-    assert_eq!(refused("p:x f %x+1", "      ^"), Problem::Register);
-    assert_eq!(refused("p:x f %x01", "      ^"), Problem::Register);
-    assert_eq!(refused("p:x f %w0", "      ^"), Problem::Register);
-    assert_eq!(refused("p:x f $comn", "      ^"), Problem::Variable);
-    assert_eq!(refused("p:x f $arg0", "      ^"), Problem::ArgumentNumber);
-    assert_eq!(refused("p:x f $arg2049", "      ^"), Problem::ArgumentNumber);
-    assert_eq!(refused("p:x f $argx", "      ^"), Problem::Variable);
-    assert_eq!(refused("p:x f+4 $arg*", "        ^"), Problem::ArgumentsInside);
-    assert_eq!(refused("p:x f a=$arg*", "        ^"), Problem::ArgumentsAlone);
-    assert_eq!(refused("p:x f +0($arg*)", "         ^"), Problem::ArgumentsAlone);
-    assert_eq!(refused("p:x f $arg* $arg*", "            ^"), Problem::ArgumentsTwice);
-    assert_eq!(refused("p:x f+4 name", "        ^"), Problem::NoTypes);
-    assert_eq!(refused("p:x f name-.foo", "          ^"), Problem::Hyphen);
-    assert_eq!(refused("r:x f $retvals->a", "      ^"), Problem::Variable);
-    assert_eq!(refused("p:x f+4 $arg1", "        ^"), Problem::ArgumentsInside);
-    assert_eq!(refused("p:x f $stack2049", "      ^"), Problem::StackNumber);
-    assert_eq!(refused("p:x f $stackx", "      ^"), Problem::Variable);
-    assert_eq!(refused("p:x f $retval", "      ^"), Problem::ReturnValueOnProbe);
-    assert_eq!(refused("p:x f &1", "      ^"), Problem::Argument);
-    assert_eq!(refused("p:x f =%x0", "      ^"), Problem::NoArgumentName);
-    assert_eq!(refused("p:x f a=", "        ^"), Problem::NoArgument);
-    assert_eq!(refused("p:x f 1a=%x0", "      ^"), Problem::ArgumentName);
-    assert_eq!(refused("p:x f common_pid=%x0", "      ^"), Problem::UsedArgumentName);
-    assert_eq!(refused("p:x f a=%x0 a=%x1", "            ^"), Problem::UsedArgumentName);
-    assert_eq!(refused("p:x f arg2=%x0 %x1", "               ^"), Problem::UsedArgumentName);
-    assert_eq!(refused(&format!("p:x f {}=%x0", "n".repeat(33)), "      ^"), Problem::ArgumentNameTooLong);
-    assert_eq!(refused(&format!("p:x f a=+{}(%x0)", "0".repeat(63)), "        ^"), Problem::ArgumentTooLong);
+    assert_tried!(refused("p:x f %x31", "      ^"), Problem::Register);
+    assert_tried!(refused("p:x f a=%x99", "        ^"), Problem::Register);
+    assert_tried!(refused("p:x f %x", "      ^"), Problem::Register);
+    assert_tried!(refused("p:x f %x+1", "      ^"), Problem::Register);
+    assert_tried!(refused("p:x f %x01", "      ^"), Problem::Register);
+    assert_tried!(refused("p:x f %w0", "      ^"), Problem::Register);
+    assert_tried!(refused("p:x f $comn", "      ^"), Problem::Variable);
+    assert_tried!(refused("p:x f $arg0", "      ^"), Problem::ArgumentNumber);
+    assert_tried!(refused("p:x f $arg2049", "      ^"), Problem::ArgumentNumber);
+    assert_tried!(refused("p:x f $argx", "      ^"), Problem::Variable);
+    assert_tried!(refused("p:x f+4 $arg*", "        ^"), Problem::ArgumentsInside);
+    assert_tried!(refused("p:x f a=$arg*", "        ^"), Problem::ArgumentsAlone);
+    assert_tried!(refused("p:x f +0($arg*)", "         ^"), Problem::ArgumentsAlone);
+    assert_tried!(refused("p:x f $arg* $arg*", "            ^"), Problem::ArgumentsTwice);
+    assert_tried!(refused("p:x f+4 name", "        ^"), Problem::NoTypes);
+    assert_tried!(refused("p:x f name-.foo", "          ^"), Problem::Hyphen);
+    assert_tried!(refused("r:x f $retvals->a", "      ^"), Problem::Variable);
+    assert_tried!(refused("p:x f+4 $arg1", "        ^"), Problem::ArgumentsInside);
+    assert_tried!(refused("p:x f $stack2049", "      ^"), Problem::StackNumber);
+    assert_tried!(refused("p:x f $stackx", "      ^"), Problem::Variable);
+    assert_tried!(refused("p:x f $retval", "      ^"), Problem::ReturnValueOnProbe);
+    assert_tried!(refused("p:x f &1", "      ^"), Problem::Argument);
+    assert_tried!(refused("p:x f =%x0", "      ^"), Problem::NoArgumentName);
+    assert_tried!(refused("p:x f a=", "        ^"), Problem::NoArgument);
+    assert_tried!(refused("p:x f 1a=%x0", "      ^"), Problem::ArgumentName);
+    assert_tried!(refused("p:x f common_pid=%x0", "      ^"), Problem::UsedArgumentName);
+    assert_tried!(refused("p:x f a=%x0 a=%x1", "            ^"), Problem::UsedArgumentName);
+    assert_tried!(refused("p:x f arg2=%x0 %x1", "               ^"), Problem::UsedArgumentName);
+    assert_tried!(refused(&format!("p:x f {}=%x0", "n".repeat(33)), "      ^"), Problem::ArgumentNameTooLong);
+    assert_tried!(refused(&format!("p:x f a=+{}(%x0)", "0".repeat(63)), "        ^"), Problem::ArgumentTooLong);
+    if cfg!(miri) {
+        // A line with so many arguments takes half a minute.
+        return;
+    }
     let many = format!("p f{}", " %x0".repeat(129));
-    assert_eq!(refused(&many, "    ^"), Problem::TooManyArguments);
+    assert_tried!(refused(&many, "    ^"), Problem::TooManyArguments);
     assert_eq!(define(&many[..many.len() - 4]).arguments.len(), ARGUMENTS_MAX);
 }
 
 #[test]
 fn memory_is_refused_with_its_column() {
-    assert_eq!(refused("p:x f @", "      ^"), Problem::Address);
-    assert_eq!(refused("p:x f @0xg", "      ^"), Problem::Address);
-    assert_eq!(refused("p:x f @+8", "      ^"), Problem::FileOffset);
-    assert_eq!(refused("p:x f \\x", "       ^"), Problem::Immediate);
-    assert_eq!(refused("p:x f \\\"x", "         ^"), Problem::UnclosedText);
-    assert_eq!(refused("p:x f \\\"", "        ^"), Problem::UnclosedText);
-    assert_eq!(refused("p:x f +0", "      ^"), Problem::NoParenthesis);
-    assert_eq!(refused("p:x f +x(%x0)", "      ^"), Problem::Offset);
-    assert_eq!(refused("p:x f +(%x0)", "      ^"), Problem::Offset);
-    assert_eq!(refused("p:x f +0(%x0", "            ^"), Problem::Unclosed);
-    assert_eq!(refused("p:x f +0(+0(%x0)", "               ^"), Problem::Unclosed);
-    assert_eq!(refused("p:x f +0(+0(%y0))", "            ^"), Problem::Register);
-    assert_eq!(refused("p:x f +0(%x0)x", "             ^"), Problem::Argument);
-    assert_eq!(refused("p:x f +0($comm)", "         ^"), Problem::TaskNameRead);
-    assert_eq!(refused("p:x f +0(\\\"x\")", "         ^"), Problem::TaskNameRead);
+    assert_tried!(refused("p:x f @", "      ^"), Problem::Address);
+    assert_tried!(refused("p:x f @0xg", "      ^"), Problem::Address);
+    assert_tried!(refused("p:x f @+8", "      ^"), Problem::FileOffset);
+    assert_tried!(refused("p:x f \\x", "       ^"), Problem::Immediate);
+    assert_tried!(refused("p:x f \\\"x", "         ^"), Problem::UnclosedText);
+    assert_tried!(refused("p:x f \\\"", "        ^"), Problem::UnclosedText);
+    assert_tried!(refused("p:x f +0", "      ^"), Problem::NoParenthesis);
+    assert_tried!(refused("p:x f +x(%x0)", "      ^"), Problem::Offset);
+    assert_tried!(refused("p:x f +(%x0)", "      ^"), Problem::Offset);
+    assert_tried!(refused("p:x f +0(%x0", "            ^"), Problem::Unclosed);
+    assert_tried!(refused("p:x f +0(+0(%x0)", "               ^"), Problem::Unclosed);
+    assert_tried!(refused("p:x f +0(+0(%y0))", "            ^"), Problem::Register);
+    assert_tried!(refused("p:x f +0(%x0)x", "             ^"), Problem::Argument);
+    assert_tried!(refused("p:x f +0($comm)", "         ^"), Problem::TaskNameRead);
+    assert_tried!(refused("p:x f +0(\\\"x\")", "         ^"), Problem::TaskNameRead);
     let nested = |depth: usize, rest: &str| format!("p:x f {}%x0{}{rest}", "+0(".repeat(depth), ")".repeat(depth));
-    assert_eq!(refused(&nested(15, ""), "         ^"), Problem::TooDeep);
+    assert_tried!(refused(&nested(15, ""), "         ^"), Problem::TooDeep);
     let inner = nested(15, "").replace("%x0", "@0");
-    assert_eq!(refused(&inner, "            ^"), Problem::TooDeep, "the innermost level that is too deep");
+    assert_tried!(refused(&inner, "            ^"), Problem::TooDeep, "the innermost level that is too deep");
     assert_eq!(define(&nested(14, "")).arguments[0].expression.reads.len(), 14);
     let array = nested(13, ":u8[2]").replace("%x0", "@0");
-    assert_eq!(refused(&array, "         ^"), Problem::TooDeep);
+    assert_tried!(refused(&array, "         ^"), Problem::TooDeep);
 }
 
 /// Linux's own test of carets, kprobe_syntax_errors.tc, with the registers of this architecture: `^` precedes the
@@ -372,7 +378,7 @@ fn carets_stand_where_the_test_of_linux_has_them() {
     let long = "1".repeat(64);
     let long_group = format!("p:^g{long}/bar vfs_read");
     let long_event = format!("p:foo/^e{long} vfs_read");
-    for marked in [
+    for marked in tried([
         "p^100 vfs_read",
         "r^1a111 vfs_read",
         "r^100000 vfs_read",
@@ -410,7 +416,7 @@ fn carets_stand_where_the_test_of_linux_has_them() {
         "p vfs_read var1=@11 ^var1=@12",
         "p vfs_read ^+1234567(+1234567(+1234567(+1234567(+1234567(+1234567(@1234))))))",
         "p vfs_read arg1=^",
-    ] {
+    ]) {
         let line = marked.replace('^', "");
         let error = parse(&line).expect_err(marked);
         assert_eq!(Some(error.position), marked.find('^'), "{marked}: {error}");
@@ -419,24 +425,24 @@ fn carets_stand_where_the_test_of_linux_has_them() {
 
 #[test]
 fn types_are_refused_with_their_column() {
-    assert_eq!(refused("p:x f %x0:u9", "          ^"), Problem::Type);
-    assert_eq!(refused("p:x f %x0:", "          ^"), Problem::Type);
-    assert_eq!(refused("p:x f %x0:é", "          ^"), Problem::Type);
-    assert_eq!(refused("p:x f %x0:b4@0", "          ^"), Problem::Type);
-    assert_eq!(refused("p:x f %x0:b4@0/7", "          ^"), Problem::Type);
-    assert_eq!(refused("p:x f %x0:b0@0/8", "          ^"), Problem::Bits);
-    assert_eq!(refused("p:x f %x0:b4@5/8", "          ^"), Problem::Bits);
-    assert_eq!(refused("p:x f %x0:b4@/8", "          ^"), Problem::Bits);
-    assert_eq!(refused("p:x f %x0:string", "          ^"), Problem::Text);
-    assert_eq!(refused("p:x f \\1:symstr", "         ^"), Problem::SymbolText);
-    assert_eq!(refused("p:x f $comm:u8", "            ^"), Problem::TextType);
-    assert_eq!(refused("p:x f $comm:string[2]", "            ^"), Problem::TextType);
-    assert_eq!(refused("p:x f %x0:u8[2]", "          ^"), Problem::Text);
-    assert_eq!(refused("p:x f +0(%x0):u8[2", "                  ^"), Problem::UnclosedArray);
-    assert_eq!(refused("p:x f +0(%x0):u8[2]x", "                   ^"), Problem::ArraySuffix);
-    assert_eq!(refused("p:x f +0(%x0):u8[0]", "                 ^"), Problem::ArraySize);
-    assert_eq!(refused("p:x f +0(%x0):u8[]", "                 ^"), Problem::ArraySize);
-    assert_eq!(refused("p:x f +0(%x0):u8[65]", "                 ^"), Problem::ArrayTooBig);
+    assert_tried!(refused("p:x f %x0:u9", "          ^"), Problem::Type);
+    assert_tried!(refused("p:x f %x0:", "          ^"), Problem::Type);
+    assert_tried!(refused("p:x f %x0:é", "          ^"), Problem::Type);
+    assert_tried!(refused("p:x f %x0:b4@0", "          ^"), Problem::Type);
+    assert_tried!(refused("p:x f %x0:b4@0/7", "          ^"), Problem::Type);
+    assert_tried!(refused("p:x f %x0:b0@0/8", "          ^"), Problem::Bits);
+    assert_tried!(refused("p:x f %x0:b4@5/8", "          ^"), Problem::Bits);
+    assert_tried!(refused("p:x f %x0:b4@/8", "          ^"), Problem::Bits);
+    assert_tried!(refused("p:x f %x0:string", "          ^"), Problem::Text);
+    assert_tried!(refused("p:x f \\1:symstr", "         ^"), Problem::SymbolText);
+    assert_tried!(refused("p:x f $comm:u8", "            ^"), Problem::TextType);
+    assert_tried!(refused("p:x f $comm:string[2]", "            ^"), Problem::TextType);
+    assert_tried!(refused("p:x f %x0:u8[2]", "          ^"), Problem::Text);
+    assert_tried!(refused("p:x f +0(%x0):u8[2", "                  ^"), Problem::UnclosedArray);
+    assert_tried!(refused("p:x f +0(%x0):u8[2]x", "                   ^"), Problem::ArraySuffix);
+    assert_tried!(refused("p:x f +0(%x0):u8[0]", "                 ^"), Problem::ArraySize);
+    assert_tried!(refused("p:x f +0(%x0):u8[]", "                 ^"), Problem::ArraySize);
+    assert_tried!(refused("p:x f +0(%x0):u8[65]", "                 ^"), Problem::ArrayTooBig);
     assert_eq!(define("p f \\1:string").arguments[0].kind.base, BaseType::String);
 }
 

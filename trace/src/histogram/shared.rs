@@ -13,6 +13,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use fallible::OutOfMemory;
 
+use super::table::room;
 use crate::atomic::{AtomicU64, zeroed};
 
 /// The room of a CPU when no entry is left for it.
@@ -45,7 +46,7 @@ impl Shared {
     /// Makes a table for `cpus` CPUs with space for `size` keys, a power of two. A key has these `parts`, and an entry
     /// `stride` words.
     pub(super) fn new(size: u32, parts: Box<[usize]>, stride: usize, cpus: usize) -> Result<Self, OutOfMemory> {
-        let size = size as usize;
+        let size = room(size);
         let words = zeroed((size + cpus) * stride)?;
         let slots = fallible::zeroed(2 * size)?;
         let rooms = fallible::boxed_slice((0..cpus as u32).map(AtomicU32::new))?;

@@ -97,10 +97,16 @@ pub(crate) struct Keys {
     pub(crate) used: AtomicU32,
 }
 
+/// Returns the number of keys that a table of `size` keys has room for. In Miri, where a borrow of a table takes time
+/// for each of its words, that is the least size.
+pub(super) fn room(size: u32) -> usize {
+    (if cfg!(miri) { size.min(128) } else { size }) as usize
+}
+
 impl Table {
     /// Makes a table with space for `size` keys of this `shape`, a power of two, each with `values` sums besides hits.
     pub(super) fn new(size: u32, shape: Shape, values: usize) -> Result<Self, OutOfMemory> {
-        let size = size as usize;
+        let size = room(size);
         let store = match shape {
             Shape::Exponent => {
                 let cell = |key| Cell { key: AtomicU64::new(key), ..Cell::default() };

@@ -1,5 +1,7 @@
 //! Histograms count, and print as in Linux.
 
+use kprobes_random::{assert_tried, tried::tried};
+
 use super::*;
 use crate::fetch::Register;
 use crate::hit::action::tests::{Hit, ON, ROOM};
@@ -189,7 +191,7 @@ fn words_are_counted_alike_where_nothing_else_is_looked_at() {
         assert_eq!(shown(&quickly), shown(&otherwise), "{trigger}");
         assert!(shown(&quickly).lines().filter(|line| line.starts_with("{ ")).count() > 8);
     }
-    for (trigger, enabled) in [
+    for (trigger, enabled) in tried([
         ("hist:keys=x", true),
         ("hist:keys=x if x == 1", false),
         ("hist:keys=x,x", false),
@@ -197,7 +199,7 @@ fn words_are_counted_alike_where_nothing_else_is_looked_at() {
         ("hist:keys=x:vals=u", false),
         ("hist:keys=common_pid.execname", false),
         ("stacktrace", false),
-    ] {
+    ]) {
         assert!(!tallies(&settings(trigger, enabled).1, 1, 0), "{trigger}");
     }
 }
@@ -238,7 +240,7 @@ fn a_histogram_is_paused_continued_and_cleared() {
 
 #[test]
 fn definitions_print_as_they_can_be_typed() {
-    for (typed, printed) in [
+    for (typed, printed) in tried([
         ("key=u", "keys=u:vals=hitcount:sort=hitcount:size=2048"),
         ("keys=u,s,x:values=x", "keys=u,s,x:vals=hitcount,x:sort=hitcount:size=2048"),
         ("keys=x.log2:sort=x.log2.descending:size=129", "keys=x.log2:vals=hitcount:sort=x.log2.descending:size=256"),
@@ -255,7 +257,7 @@ fn definitions_print_as_they_can_be_typed() {
         ("keys=u:vals=hitcount,hitcount", "keys=u:vals=hitcount,hitcount:sort=hitcount:size=2048"),
         ("keys=stacktrace", "keys=common_stacktrace:vals=hitcount:sort=hitcount:size=2048"),
         ("keys=cpu,common_pid.execname", "keys=common_cpu,common_pid.execname:vals=hitcount:sort=hitcount:size=2048"),
-    ] {
+    ]) {
         assert_eq!(definition(typed).unwrap().to_string(), printed);
         // As in Linux, a name is printed without `name=`.
         let again = printed.strip_prefix("all:").map(|rest| format!("name=all:{rest}"));
@@ -269,44 +271,44 @@ fn what_is_wrong_is_pointed_at() {
         let error = definition(text).expect_err(text);
         (error.problem, error.column)
     };
-    assert_eq!(refused("vals=u"), (Problem::NoKeys, 0));
-    assert_eq!(refused("keys=u,s,x,t"), (Problem::TooManyKeys, 0));
-    assert_eq!(refused("keys=u:vals=u,s,x"), (Problem::TooManyValues, 0));
-    assert_eq!(refused("keys=u,nofield"), (Problem::FieldNotFound, 7));
-    assert_eq!(refused("keys=u:vals=nofield"), (Problem::FieldNotFound, 12));
-    assert_eq!(refused("keys=u.nomod"), (Problem::BadModifier, 7));
+    assert_tried!(refused("vals=u"), (Problem::NoKeys, 0));
+    assert_tried!(refused("keys=u,s,x,t"), (Problem::TooManyKeys, 0));
+    assert_tried!(refused("keys=u:vals=u,s,x"), (Problem::TooManyValues, 0));
+    assert_tried!(refused("keys=u,nofield"), (Problem::FieldNotFound, 7));
+    assert_tried!(refused("keys=u:vals=nofield"), (Problem::FieldNotFound, 12));
+    assert_tried!(refused("keys=u.nomod"), (Problem::BadModifier, 7));
     for modifier in ["buckets=0", "bucket=0x0", "buckets=0x", "bucket=08", "buckets", "bucketss=1"] {
         assert_eq!(refused(&format!("keys=u.{modifier}")), (Problem::BadModifier, 7), "{modifier}");
     }
-    assert_eq!(refused("keys=u.execname"), (Problem::BadModifier, 7));
-    assert_eq!(refused("keys=t.log2"), (Problem::BadModifier, 7));
+    assert_tried!(refused("keys=u.execname"), (Problem::BadModifier, 7));
+    assert_tried!(refused("keys=t.log2"), (Problem::BadModifier, 7));
     for modifier in ["percent", "graph", "stacktrace"] {
         assert_eq!(refused(&format!("keys=u.{modifier}")), (Problem::BadModifier, 7));
         assert_eq!(refused(&format!("keys=s:lat=u.{modifier}")), (Problem::BadModifier, 13));
     }
-    assert_eq!(refused("keys=u:nohitcount"), (Problem::NeedsValue, 0));
-    assert_eq!(refused("keys=u:vals=hitcount:NOHC"), (Problem::NeedsValue, 0));
-    assert_eq!(refused("keys=u,$s"), (Problem::ReferenceInKey, 7));
-    assert_eq!(refused("keys=u:vals=x.log2"), (Problem::BadModifier, 14));
-    assert_eq!(refused("keys=u:vals=t"), (Problem::TextOperand, 12));
-    assert_eq!(refused("keys=u:sort="), (Problem::EmptyAssignment, 7));
-    assert_eq!(refused("keys=u:lat=s,3"), (Problem::MalformedAssignment, 13));
-    assert_eq!(refused("keys=u:size=127x"), (Problem::BadSize, 12));
-    assert_eq!(refused("keys=u:size=64"), (Problem::BadSize, 12));
-    assert_eq!(refused("keys=u:size=131073"), (Problem::BadSize, 12));
-    assert_eq!(refused("keys=u:onmatch(x)"), (Problem::NoSubsystem, 15));
-    assert_eq!(refused("keys=u:onmatch(y.x)"), (Problem::NoAction, 0));
-    assert_eq!(refused("keys=u:onmiss(x)"), (Problem::NoAction, 7));
-    assert_eq!(refused("keys=u:sort=u,"), (Problem::EmptySortField, 7));
-    assert_eq!(refused("keys=u:sort=.descending"), (Problem::EmptySortField, 7));
-    assert_eq!(refused("keys=u:sort=u,,x"), (Problem::EmptySortField, 7));
-    assert_eq!(refused("keys=u:sort=u,u,u"), (Problem::TooManySortFields, 7));
-    assert_eq!(refused("keys=u:sort=u,nofield,u"), (Problem::TooManySortFields, 7));
-    assert_eq!(refused("keys=u:sort=x"), (Problem::InvalidSortField, 12));
-    assert_eq!(refused("keys=u:sort=x.up"), (Problem::InvalidSortField, 12));
-    assert_eq!(refused("keys=u:sort=u.up"), (Problem::InvalidSortModifier, 14));
-    assert_eq!(refused("keys=u:sort=hitcount.up"), (Problem::InvalidSortModifier, 21));
-    assert_eq!(refused("keys=u.log2:sort=u.log2.up"), (Problem::InvalidSortModifier, 19));
+    assert_tried!(refused("keys=u:nohitcount"), (Problem::NeedsValue, 0));
+    assert_tried!(refused("keys=u:vals=hitcount:NOHC"), (Problem::NeedsValue, 0));
+    assert_tried!(refused("keys=u,$s"), (Problem::ReferenceInKey, 7));
+    assert_tried!(refused("keys=u:vals=x.log2"), (Problem::BadModifier, 14));
+    assert_tried!(refused("keys=u:vals=t"), (Problem::TextOperand, 12));
+    assert_tried!(refused("keys=u:sort="), (Problem::EmptyAssignment, 7));
+    assert_tried!(refused("keys=u:lat=s,3"), (Problem::MalformedAssignment, 13));
+    assert_tried!(refused("keys=u:size=127x"), (Problem::BadSize, 12));
+    assert_tried!(refused("keys=u:size=64"), (Problem::BadSize, 12));
+    assert_tried!(refused("keys=u:size=131073"), (Problem::BadSize, 12));
+    assert_tried!(refused("keys=u:onmatch(x)"), (Problem::NoSubsystem, 15));
+    assert_tried!(refused("keys=u:onmatch(y.x)"), (Problem::NoAction, 0));
+    assert_tried!(refused("keys=u:onmiss(x)"), (Problem::NoAction, 7));
+    assert_tried!(refused("keys=u:sort=u,"), (Problem::EmptySortField, 7));
+    assert_tried!(refused("keys=u:sort=.descending"), (Problem::EmptySortField, 7));
+    assert_tried!(refused("keys=u:sort=u,,x"), (Problem::EmptySortField, 7));
+    assert_tried!(refused("keys=u:sort=u,u,u"), (Problem::TooManySortFields, 7));
+    assert_tried!(refused("keys=u:sort=u,nofield,u"), (Problem::TooManySortFields, 7));
+    assert_tried!(refused("keys=u:sort=x"), (Problem::InvalidSortField, 12));
+    assert_tried!(refused("keys=u:sort=x.up"), (Problem::InvalidSortField, 12));
+    assert_tried!(refused("keys=u:sort=u.up"), (Problem::InvalidSortModifier, 14));
+    assert_tried!(refused("keys=u:sort=hitcount.up"), (Problem::InvalidSortModifier, 21));
+    assert_tried!(refused("keys=u.log2:sort=u.log2.up"), (Problem::InvalidSortModifier, 19));
 }
 
 /// `trace` has the name of its event besides its parameters.

@@ -131,6 +131,7 @@ pub(super) mod tests {
     use super::*;
     use crate::filter::FindFunction;
     use crate::format::{Format, Shape};
+    use kprobes_random::tried::tried;
 
     /// Returns the tasks of a list as it is written to `set_event_pid`.
     pub(in crate::trigger) fn tasks(text: &str) -> Tasks {
@@ -160,7 +161,7 @@ pub(super) mod tests {
         };
         let parse = |text: &str| Filter::parse(text, &fields, FindFunction::NONE).unwrap();
         assert!(Restriction::default().filter(Some(&parse("common_pid > 0"))).unwrap().is_none());
-        for (restriction, filter) in [
+        for (restriction, filter) in tried([
             (
                 Restriction { only: Some(tasks("1 2")), ..Restriction::default() },
                 "(common_pid == 1 || common_pid == 2)",
@@ -172,7 +173,7 @@ pub(super) mod tests {
                 Restriction { only: Some(tasks("1")), without: tasks("2"), cpus: Some(0b101), children: false },
                 "common_pid == 1 && !(common_pid == 2) && (common_cpu == 0 || common_cpu == 2)",
             ),
-        ] {
+        ]) {
             assert_eq!(tests(&restriction.filter(None).unwrap().unwrap()), tests(&parse(filter)));
             let own = "common_pid > 0 || common_cpu == 7";
             let both = parse(&alloc::format!("{filter} && ({own})"));

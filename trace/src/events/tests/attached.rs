@@ -4,6 +4,8 @@ use core::sync::atomic::AtomicPtr;
 
 use aarch64_kprobes::event::Text;
 
+use kprobes_random::tried::tried;
+
 use super::*;
 
 aarch64_kprobes::event! {
@@ -58,11 +60,11 @@ fn noted(line: &str) -> String {
 #[test]
 fn a_function_probe_is_at_the_entry_or_the_return() {
     let mut events = events();
-    for (line, listed, address) in [
+    for (line, listed, address) in tried([
         ("f f a=$arg1", "f:fprobes/f__entry f a=$arg1", 0x1000),
         ("f:x a::b%return", "f:fprobes/x a::b%return", 0x2000),
         ("f9 f $retval", "f9:fprobes/f__exit f%return arg1=$retval", 0x1000),
-    ] {
+    ]) {
         define(&mut events, line).unwrap();
         let event = events.iter().last().unwrap();
         assert_eq!((event.definition().to_string().as_str(), event.address()), (listed, address));
@@ -150,10 +152,10 @@ fn an_event_on_a_return_is_hit_at_the_return() {
 #[test]
 fn a_field_that_is_an_address_leads_to_a_text_or_an_array() {
     let place = &raw const TEXTS as *const u64;
-    for line in [
+    for line in tried([
         "e:n test.noted a=$place:string b=$place:u8[2] c=+0($place):string d=$place:symstr",
         "t:n noted a=place:string b=$arg3:u8[2] c=+0(place):string d=$arg3:symstr",
-    ] {
+    ]) {
         let mut events = others();
         define(&mut events, line).unwrap();
         let event = events.iter().last().unwrap();

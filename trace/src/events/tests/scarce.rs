@@ -1,5 +1,7 @@
 //! Scarce memory: whichever allocation fails, the error is "no memory", and nothing has changed.
 
+use kprobes_random::tried::tried;
+
 use super::*;
 use crate::errno::Errno;
 use core::sync::atomic::Ordering::Relaxed;
@@ -99,22 +101,21 @@ fn change(Controlled { events, controls }: &mut Controlled, file: &str, text: &s
 #[test]
 fn what_there_is_no_memory_for_is_not_defined() {
     let (mut controlled, mut allocations) = (Controlled::new(&[]), 0);
-    for line in LINES {
+    for line in tried(LINES) {
         allocations += each(&mut controlled, line, |controlled| define_line(controlled, line));
     }
-    assert!(allocations > 100, "{allocations}");
-    assert_eq!(controlled.events.iter().count(), 7);
+    assert!(cfg!(miri) || allocations > 100 && controlled.events.iter().count() == 7, "{allocations}");
 }
 
 #[test]
 fn what_there_is_no_memory_for_is_not_set() {
     let mut controlled = controlled();
     let mut allocations = 0;
-    for (file, text) in CHANGES {
+    for (file, text) in tried(CHANGES) {
         allocations += each(&mut controlled, text, |controlled| change(controlled, file, text));
     }
     allocations += each(&mut controlled, "disarm", |Controlled { events, controls }| controls.set_armed(events, false));
-    assert!(allocations > 200, "{allocations}");
+    assert!(cfg!(miri) || allocations > 200, "{allocations}");
 }
 
 /// If the engine cannot arm one of several probes, none is armed, and each keeps its plan.
@@ -185,9 +186,8 @@ fn events_are_removed_without_memory() {
 /// A refusal without memory for its reason is still a refusal.
 #[test]
 fn what_is_refused_is_refused_without_memory() {
-    const STEP: usize = if cfg!(miri) { 13 } else { 1 };
     let mut controlled = controlled();
-    for line in [
+    for line in tried([
         "p:x f %x99",
         "p:x no_such_function",
         "p:x f+6",
@@ -200,23 +200,23 @@ fn what_is_refused_is_refused_without_memory() {
         "e:x g.none",
         "e:x g.one $none",
         "-:g/one f",
-    ] {
+    ]) {
         let outcome = |allocations, controlled: &mut Controlled| {
             with_memory(allocations, || define_line(controlled, line)).unwrap_err()
         };
         let refused = outcome(usize::MAX, &mut controlled);
         let before = state(&controlled);
-        for allocations in (0..40).step_by(STEP) {
+        for allocations in tried(0..40) {
             let error = outcome(allocations, &mut controlled);
             assert!(error == refused || error == Errno::NoMemory, "{line}: {error}");
             assert_eq!(state(&controlled), before, "{line}");
         }
     }
     for (file, text) in
-        [("filter", "x == nothing"), ("filter", "(x == 1"), ("trigger", "hist:keys=none"), ("trigger", "x")]
+        tried([("filter", "x == nothing"), ("filter", "(x == 1"), ("trigger", "hist:keys=none"), ("trigger", "x")])
     {
         let refused = change(&mut controlled, file, text).unwrap_err();
-        for allocations in (0..40).step_by(STEP) {
+        for allocations in tried(0..40) {
             let error = with_memory(allocations, || change(&mut controlled, file, text)).unwrap_err();
             assert!(error == refused || error == Errno::NoMemory, "{text}: {error}");
         }
@@ -248,7 +248,7 @@ fn files_are_written_with_little_memory() {
     };
     whole(&|out| events.write_trace(out, usize::MAX, 1, &Names, clock));
     whole(&|out| Ok(controls.get(("g", "one")).unwrap().write_triggers(out)?));
-    for trigger in controls.get(("g", "one")).unwrap().triggers() {
+    for trigger in tried(controls.get(("g", "one")).unwrap().triggers()) {
         let Some(histogram) = trigger.histogram() else { continue };
         whole(&|out| histogram.write(out, trigger, &Names));
     }

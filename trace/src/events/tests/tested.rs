@@ -1,5 +1,7 @@
 //! Event probes with a filter in their definition, and those on synthetic events.
 
+use kprobes_random::tried::tried;
+
 use super::*;
 use crate::definition::synthetic;
 
@@ -39,7 +41,7 @@ impl Controlled {
 
 #[test]
 fn a_filter_in_a_definition_tests_fields_that_are_not_recorded() {
-    for (filter, times) in [
+    for (filter, times) in tried([
         ("x == 4", &[4][..]),
         ("x > 2 && x < 5 || x == 6", &[3, 4, 6]),
         ("!(x < 6) && y == 3 && word == \"first\" && comm == \"main\" && common_pid == 3", &[6, 7]),
@@ -47,7 +49,7 @@ fn a_filter_in_a_definition_tests_fields_that_are_not_recorded() {
         ("word == \"other\"", &[]),
         ("__probe_ip == 0x1000 && x == 4", &[4]),
         ("__probe_ip != 0x1000", &[]),
-    ] {
+    ]) {
         let mut controlled = some(&[&format!("e:on kprobes.some x=\\7 time=$x:u8 if {filter}")]);
         let listed = format!("e:eprobes/on kprobes.some x=\\7 time=$x:u8 if {filter}");
         assert_eq!(controlled.events.iter().last().unwrap().definition().to_string(), listed);
@@ -118,7 +120,7 @@ fn a_filter_in_a_definition_applies_without_settings() {
 #[test]
 fn a_wrong_filter_in_a_definition_is_refused_with_its_position() {
     let mut controlled = some(&[]);
-    for (line, caret, reason) in [
+    for (line, caret, reason) in tried([
         ("e:on kprobes.some $x if nothing == 1", "                                ^", "Field not found"),
         (
             "e:on kprobes.some  $x  if x > 1 &&   nothing == 1",
@@ -127,7 +129,7 @@ fn a_wrong_filter_in_a_definition_is_refused_with_its_position() {
         ),
         ("e:on kprobes.some if word == 7", "                              ^", "Expecting string field"),
         ("e:on kprobes.some if pair == 7", "                          ^", "Field not found"),
-    ] {
+    ]) {
         let Ok(Some(Command::Define(definition))) = parse(line) else { panic!("{line}") };
         let error = controlled.controls.define(&mut controlled.events, definition, &Names).unwrap_err();
         assert_eq!((error.problem, error.reason.as_deref()), (Problem::Filter, Some(reason)), "{line}");
@@ -140,12 +142,12 @@ fn a_wrong_filter_in_a_definition_is_refused_with_its_position() {
 fn a_removal_can_name_the_filter() {
     let line = "e:on kprobes.some time=$x:u8 if x > 2";
     let mut controlled = some(&[line]);
-    for (removal, count) in [
+    for (removal, count) in tried([
         ("-:on kprobes.some time=$x:u8 if x > 3", 0),
         ("-:on kprobes.some if x > 2", 0),
         ("-:on kprobes.some time=$x:u8 if x > 2 && y", 0),
         ("-:on kprobes.some time=$x:u8 if x > 2", 1),
-    ] {
+    ]) {
         assert_eq!(remove(&mut controlled.events, removal), Ok(count), "{removal}");
     }
 }
