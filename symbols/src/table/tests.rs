@@ -6,6 +6,7 @@ use std::{format, string::ToString, vec, vec::Vec};
 use fallible::OutOfMemory;
 use fallible::failing::{Heap, each_allocation};
 use kprobes_random::Random;
+use kprobes_random::tried::tried;
 
 use super::{Symbol, SymbolError, SymbolTable};
 use crate::inlined::{InlinedCopies, InlinedError};
@@ -270,7 +271,7 @@ fn works_where_words_are_aligned_and_with_bytes_behind_it() {
 #[test]
 fn every_truncation_is_refused() {
     let bytes = table(&symbols(), &statics(), &copies()).unwrap();
-    for present in (0..bytes.len()).step_by(if cfg!(miri) { 10 } else { 1 }) {
+    for present in tried(0..bytes.len()) {
         let needed = if present < HEADER_BYTES { HEADER_BYTES } else { bytes.len() };
         let error = SymbolTable::parse(&bytes[..present]).unwrap_err();
         assert_eq!(error, SymbolError::Truncated { needed, present });
@@ -280,7 +281,7 @@ fn every_truncation_is_refused() {
 #[test]
 fn every_flipped_bit_is_noticed() {
     let bytes = table(&symbols(), &statics(), &copies()).unwrap();
-    for bit in (0..8 * bytes.len()).step_by(if cfg!(miri) { 101 } else { 1 }) {
+    for bit in tried(0..8 * bytes.len()) {
         let mut damaged = bytes.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
         assert!(SymbolTable::parse(&damaged).is_err(), "bit {bit}");
@@ -380,7 +381,7 @@ fn no_copies_make_it_panic() {
     let mut random = Random::new(1);
     let (_, original) = encode(BASE, &copies()).unwrap();
     let mut accepted = 0;
-    for _ in 0..if cfg!(miri) { 20 } else { 10_000 } {
+    for _ in tried(0..10_000) {
         let mut part = original.clone();
         for _ in 0..=random.below(3) {
             let at = random.below(part.len());
@@ -399,7 +400,7 @@ fn no_bytes_make_it_panic() {
     let mut random = Random::new(1);
     let original = table(&symbols(), &statics(), &copies()).unwrap();
     let mut accepted = 0;
-    for _ in 0..if cfg!(miri) { 20 } else { 200_000 } {
+    for _ in tried(0..200_000) {
         let mut bytes = original.clone();
         for _ in 0..=random.below(4) {
             let at = 12 + random.below(bytes.len() - 12);
@@ -416,7 +417,7 @@ fn no_bytes_make_it_panic() {
         }
     }
     assert!(cfg!(miri) || accepted > 1000, "only {accepted} of the mutations reached the readers");
-    for _ in 0..if cfg!(miri) { 20 } else { 10_000 } {
+    for _ in tried(0..10_000) {
         let length = random.below(200);
         let noise: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
         assert!(SymbolTable::parse(&noise).is_err());
