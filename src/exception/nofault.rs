@@ -241,10 +241,17 @@ fn load(address: usize, size: usize) -> Outcome {
     if address == 0 {
         return Outcome { value: 0, syndrome: 1 };
     }
-    // SAFETY: the tests read only memory of their own, of at least 8 bytes.
-    let value = unsafe { core::ptr::read_unaligned(address as *const u64) };
-    let bits = 8 * size as u32;
-    Outcome { value: if bits == 64 { value } else { value & ((1 << bits) - 1) }, syndrome: 0 }
+    // SAFETY: the tests read only integers in memory of their own. The bytes after one may have no value, as between the
+    // fields of a structure.
+    let value = unsafe {
+        match size {
+            1 => core::ptr::read(address as *const u8).into(),
+            2 => core::ptr::read_unaligned(address as *const u16).into(),
+            4 => core::ptr::read_unaligned(address as *const u32).into(),
+            _ => core::ptr::read_unaligned(address as *const u64),
+        }
+    };
+    Outcome { value, syndrome: 0 }
 }
 
 /// Returns the pointer unchanged: the host has no keys.
