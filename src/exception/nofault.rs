@@ -248,7 +248,8 @@ fn load(address: usize, size: usize) -> Outcome {
             1 => core::ptr::read(address as *const u8).into(),
             2 => core::ptr::read_unaligned(address as *const u16).into(),
             4 => core::ptr::read_unaligned(address as *const u32).into(),
-            _ => core::ptr::read_unaligned(address as *const u64),
+            // The number may be a pointer, which the caller reads from next.
+            _ => core::ptr::read_unaligned(address as *const *const u8).expose_provenance() as u64,
         }
     };
     Outcome { value, syndrome: 0 }
