@@ -72,24 +72,24 @@ fn a_histogram_as_linux_prints_it() {
 fn keys_are_shown_as_their_modifiers_say() {
     let line = |key: &str, x: u64| entries(&format!("hist:keys={key}"), [hit(x)]).concat();
     let name = |name: &str, width: usize| format!("{name:<width$}");
-    assert_eq!(line("x", 300), "{ x:        300 } hitcount:          1");
-    assert_eq!(line("x.hex", 300), "{ x: 12c } hitcount:          1");
-    assert_eq!(line("x.sym", 0x1004), format!("{{ x: [1004] {} }} hitcount:          1", name("f", 45)));
-    assert_eq!(
+    assert_tried!(line("x", 300), "{ x:        300 } hitcount:          1");
+    assert_tried!(line("x.hex", 300), "{ x: 12c } hitcount:          1");
+    assert_tried!(line("x.sym", 0x1004), format!("{{ x: [1004] {} }} hitcount:          1", name("f", 45)));
+    assert_tried!(
         line("x.sym-offset", 0x1004),
         format!("{{ x: [1004] {} }} hitcount:          1", name("f+0x4/0x40", 55))
     );
-    assert_eq!(line("x.log2", 1000), "{ x: ~ 2^10 } hitcount:          1");
-    assert_eq!(line("x.log2", 0), "{ x: ~ 2^0  } hitcount:          1");
-    assert_eq!(line("x.log2", u64::MAX), "{ x: ~ 2^64 } hitcount:          1");
-    assert_eq!(line("x.buckets=100", 1234), "{ x: ~ 1200-1299 } hitcount:          1");
-    assert_eq!(
+    assert_tried!(line("x.log2", 1000), "{ x: ~ 2^10 } hitcount:          1");
+    assert_tried!(line("x.log2", 0), "{ x: ~ 2^0  } hitcount:          1");
+    assert_tried!(line("x.log2", u64::MAX), "{ x: ~ 2^64 } hitcount:          1");
+    assert_tried!(line("x.buckets=100", 1234), "{ x: ~ 1200-1299 } hitcount:          1");
+    assert_tried!(
         line("common_pid.execname", 0),
         format!("{{ common_pid: {}[         7] }} hitcount:          1", name("main", 16))
     );
-    assert_eq!(line("t", 0), format!("{{ t: {} }} hitcount:          1", name("t", 50)));
-    assert_eq!(line("comm", 0), format!("{{ comm: {} }} hitcount:          1", name("main", 50)));
-    assert_eq!(line("u,common_cpu", 0), "{ u:          1, common_cpu:          2 } hitcount:          1");
+    assert_tried!(line("t", 0), format!("{{ t: {} }} hitcount:          1", name("t", 50)));
+    assert_tried!(line("comm", 0), format!("{{ comm: {} }} hitcount:          1", name("main", 50)));
+    assert_tried!(line("u,common_cpu", 0), "{ u:          1, common_cpu:          2 } hitcount:          1");
     let text = shown(&settings("hist:keys=stacktrace,u", [hit(0)]));
     assert!(
         text.contains("{ common_stacktrace:\n         f+0x0/0x40\n, u:          1} hitcount:          1\n"),
@@ -100,21 +100,21 @@ fn keys_are_shown_as_their_modifiers_say() {
 #[test]
 fn values_are_shown_as_parts_and_bars() {
     let hits = || [1, 1, 1, 2].map(hit);
-    assert_eq!(
+    assert_tried!(
         entries("hist:keys=x:vals=hitcount.percent,x.graph", hits()),
         [
             "{ x:          2 } hitcount:          1  hitcount (%):  25.00  x: #############       ",
             "{ x:          1 } hitcount:          3  hitcount (%):  75.00  x: ####################",
         ]
     );
-    assert_eq!(
+    assert_tried!(
         entries("hist:keys=x:vals=hitcount,x.percent,hitcount:sort=x:nohitcount", hits()),
         [
             "{ x:          2 }  x (%):  40.00  hitcount:          1",
             "{ x:          1 }  x (%):  60.00  hitcount:          3"
         ]
     );
-    assert_eq!(
+    assert_tried!(
         entries("hist:keys=x:vals=x.graph,x.percent", [hit(0)]),
         [format!("{{ x:          0 }} hitcount:          1  x: {:20}  x (%):   0.00", "")]
     );
@@ -127,12 +127,12 @@ fn entries_are_sorted_by_hits_and_by_what_is_asked_for() {
         let lines = entries(&format!("hist:keys=x:vals=u{sort}"), hits());
         lines.iter().map(|line| line.trim_start_matches("{ x:").trim_start()[..1].to_string()).collect::<String>()
     };
-    assert_eq!(order(""), "789");
-    assert_eq!(order(":sort=hitcount.descending"), "978");
-    assert_eq!(order(":sort=x.descending"), "987");
-    assert_eq!(order(":sort=u.ascending"), "897");
-    assert_eq!(order(":sort=u.descending,x"), "798");
-    assert_eq!(entries("hist:keys=s:sort=s", [3, -1].map(|s| Hit::with(0, s, 0, ""))).len(), 2);
+    assert_tried!(order(""), "789");
+    assert_tried!(order(":sort=hitcount.descending"), "978");
+    assert_tried!(order(":sort=x.descending"), "987");
+    assert_tried!(order(":sort=u.ascending"), "897");
+    assert_tried!(order(":sort=u.descending,x"), "798");
+    assert_tried!(entries("hist:keys=s:sort=s", [3, -1].map(|s| Hit::with(0, s, 0, ""))).len(), 2);
     assert!(entries("hist:keys=s:sort=s", [3, -1].map(|s| Hit::with(0, s, 0, "")))[0].contains("18446744073709551615"));
 }
 
@@ -140,7 +140,7 @@ fn entries_are_sorted_by_hits_and_by_what_is_asked_for() {
 #[test]
 fn long_texts_are_keys_of_their_own() {
     let hits = ["b", "c"].map(|end| Hit::with(1, 0, 0, &("a".repeat(crate::filter::STRING_LIMIT - 2) + end)));
-    assert_eq!(entries("hist:keys=t", hits).len(), 2);
+    assert_tried!(entries("hist:keys=t", hits).len(), 2);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn the_tables_of_cpus_are_merged_and_what_has_no_room_is_counted() {
         hit.context.cpu = cpu;
         hit
     });
-    assert_eq!(entries("hist:keys=x", hits), ["{ x:          5 } hitcount:          4"]);
+    assert_tried!(entries("hist:keys=x", hits), ["{ x:          5 } hitcount:          4"]);
     let text = shown(&settings("hist:keys=x:size=128", (0..130).chain(0..130).map(hit)));
     assert!(text.ends_with("\nTotals:\n    Hits: 256\n    Entries: 128\n    Dropped: 4\n"), "{text}");
     let mut elsewhere = hit(5);
@@ -181,7 +181,7 @@ fn words_are_counted_alike_where_nothing_else_is_looked_at() {
     {
         let (quickly, quick) = settings(trigger, false);
         let (otherwise, plan) = settings(trigger, false);
-        for x in (0..200).chain(50..150).step_by(if cfg!(miri) { 11 } else { 1 }).chain([u64::MAX]) {
+        for x in (0..200).chain(50..150).step_by(if cfg!(miri) { 23 } else { 1 }).chain([u64::MAX]) {
             let cpu = x as usize % 6;
             assert!(tallies(&quick, x, cpu));
             let mut hit = hit(x);
@@ -216,15 +216,15 @@ fn a_histogram_is_paused_continued_and_cleared() {
         settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None)
     };
     assert!(shown(&settings).contains("if u == 1 [paused]\n"));
-    assert_eq!(entries(&settings), 0);
+    assert_tried!(entries(&settings), 0);
     set(&mut settings, "hist:keys=x:cont if u == 1").unwrap();
     count(&settings, 1);
-    assert_eq!(entries(&settings), 1);
+    assert_tried!(entries(&settings), 1);
     set(&mut settings, "hist:keys=x:clear if u == 1").unwrap();
-    assert_eq!(entries(&settings), 0);
+    assert_tried!(entries(&settings), 0);
     count(&settings, 1);
     count(&settings, 2);
-    assert_eq!(entries(&settings), 2);
+    assert_tried!(entries(&settings), 2);
     let problem = |result| match result {
         Err(crate::trigger::settings::SetError::Histogram(problem)) => Some(problem),
         _ => None,
