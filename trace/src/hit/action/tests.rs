@@ -73,7 +73,7 @@ fn a_stack_is_followed_along_its_records() {
     #[repr(align(16))]
     struct Stack([u64; 8]);
     let mut stack = Stack([0; 8]);
-    let at = |stack: &Stack, word: usize| &raw const stack.0[word] as u64;
+    let at = |stack: &Stack, word: usize| (stack.0.as_ptr().expose_provenance() + 8 * word) as u64;
     stack.0[0] = at(&stack, 2);
     stack.0[1] = 0x2004;
     stack.0[2] = at(&stack, 6);
