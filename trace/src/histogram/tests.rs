@@ -189,7 +189,8 @@ fn words_are_counted_alike_where_nothing_else_is_looked_at() {
             plan.run(&[], &hit.moment(), &ON);
         }
         assert_eq!(shown(&quickly), shown(&otherwise), "{trigger}");
-        assert!(shown(&quickly).lines().filter(|line| line.starts_with("{ ")).count() > 8);
+        let least = if cfg!(miri) { 3 } else { 8 };
+        assert!(shown(&quickly).lines().filter(|line| line.starts_with("{ ")).count() > least);
     }
     for (trigger, enabled) in tried([
         ("hist:keys=x", true),
