@@ -141,8 +141,8 @@ kretprobe_give_back:
     add     x23, x23, x9, lsl #{SLOT_SHIFT}
     ldr     x9, [x23]
     cbnz    x9, kretprobe_recycle
-    // The slot is still empty: other CPUs do not fill it. Release: a CPU that finds the instance there also sees what the
-    // handler has stored.
+    // The slot is still empty: other CPUs do not fill it. Release: a CPU that finds the instance there also sees what
+    // the handler has stored.
     stlr    x19, [x23]
 kretprobe_reported:
     ldr     x9, [sp, #{FRAME_WRITTEN}]

@@ -1,8 +1,9 @@
 //! The on-target tests: one image, which runs a test on command.
 //!
 //! The host types `list` and `run NAME` at the prompt, over the UART, and reads the results there, so that the same
-//! image serves an emulator and a board. `thorough NAME` runs the long form of a test that has one ([`is_thorough`]). A test that fails panics, which stops the machine. Every test therefore gets a
-//! boot of its own, and need not clean up. On a board, `reboot` makes room for the next test.
+//! image serves an emulator and a board. `thorough NAME` runs the long form of a test that has one ([`is_thorough`]). A
+//! test that fails panics, which stops the machine. Every test therefore gets a boot of its own, and need not clean up.
+//! On a board, `reboot` makes room for the next test.
 //!
 //! The linker collects the tests: [`test!`] puts a [`Test`] into the section `.tests`, which `linker.ld` gathers.
 

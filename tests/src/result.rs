@@ -252,7 +252,8 @@ test!(
 test!(
     depends(cpus, core),
     fn probes_come_and_go_while_their_functions_return_on_every_cpu() {
-        /// The number of rounds of a thorough run. A usual run has a fifth, so the probe goes at fewer moments of calls.
+        /// The number of rounds of a thorough run. A usual run has a fifth, so the probe goes at fewer moments of
+        /// calls.
         const ROUNDS: usize = 50;
         static IS_OVER: AtomicBool = AtomicBool::new(false);
         /// Whether the probe of a round is registered.

@@ -79,9 +79,9 @@ fn with_memory<T>(allocations: usize, action: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs `operation` with its allocations failing in turn, as this module says, and then with none failing. A failed attempt may
-/// leave memory to the next attempt, which may free it. Each is therefore repeated until the number of allocated bytes
-/// is one that occurred before.
+/// Runs `operation` with its allocations failing in turn, as this module says, and then with none failing. A failed
+/// attempt may leave memory to the next attempt, which may free it. Each is therefore repeated until the number of
+/// allocated bytes is one that occurred before.
 fn each_allocation<T, E: Debug>(
     what: &str,
     mut operation: impl FnMut() -> Result<T, E>,

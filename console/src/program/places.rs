@@ -291,7 +291,8 @@ impl Places {
         }))
     }
 
-    /// Adds the instructions that begin a line of a file. Not inlined, as [`add_function_line`](Self::add_function_line).
+    /// Adds the instructions that begin a line of a file. Not inlined, as
+    /// [`add_function_line`](Self::add_function_line).
     #[inline(never)]
     fn add_line(&mut self, clause: usize, span: Span, file: &str, line: u32, wants: &Wants) -> Result<(), Error> {
         let places = source_lines::places(file, line).map_err(|why| span.error(Problem::Line { why }))?;

@@ -13,8 +13,8 @@
 //!
 //! The sample has the words with [`SAMPLED`] in bits 4 to 0 and [`SOURCES`] in bits 9 to 5. In nearly all classes
 //! these are numbers of registers. Where they select the instruction, the sample has all values: bits 4 to 0 of what
-//! generates exceptions, and bits 9 to 5 of system instructions. A usual run does not see a verdict that is wrong only for
-//! other numbers of registers, nor an offset that is wrong only with other values there.
+//! generates exceptions, and bits 9 to 5 of system instructions. A usual run does not see a verdict that is wrong only
+//! for other numbers of registers, nor an offset that is wrong only with other values there.
 //!
 //! The quarter has one in eight of the offsets from the program counter (those whose bits 7 to 5 of the word equal its
 //! bits 15 to 13, so that each bit takes both values); and in the other groups, where only the destination register

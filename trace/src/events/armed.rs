@@ -55,8 +55,8 @@ pub unsafe trait Armed: Sized {
     /// Returns why the engine could not. Then nothing has changed.
     fn exchange(&self, after: &Self) -> Result<(), Self::Error>;
 
-    /// Enables or disables the snippet of a probe on returns. While it is disabled, all returns are left to the handler.
-    /// In a new probe it is enabled.
+    /// Enables or disables the snippet of a probe on returns. While it is disabled, all returns are left to the
+    /// handler. In a new probe it is enabled.
     fn set_snippet_enabled(&self, enabled: bool);
 
     /// Returns where the kernel keeps the values that stubs record; `None` if there are no stubs.

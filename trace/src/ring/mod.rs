@@ -65,8 +65,9 @@ pub(crate) type Page = Box<[AtomicU64]>;
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Ring {
-    /// The position of the word before the next record. From that, stubs find the place of the record by one instruction
-    /// less than from the position of the record. Page 0 is never written, so its last word stands for an end of a page.
+    /// The position of the word before the next record. From that, stubs find the place of the record by one
+    /// instruction less than from the position of the record. Page 0 is never written, so its last word stands for an
+    /// end of a page.
     pub(crate) last: AtomicU64,
     /// The page that contains that word.
     pub(crate) page: UnsafeCell<*const AtomicU64>,

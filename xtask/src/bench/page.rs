@@ -51,8 +51,8 @@ impl Page {
         })
     }
 
-    /// Compares the page with these figures, which are of all cases but those that are `left_out`. The error has a sentence
-    /// for each difference.
+    /// Compares the page with these figures, which are of all cases but those that are `left_out`. The error has a
+    /// sentence for each difference.
     pub fn compare(&self, figures: &[Measured], comparison: &Comparison, left_out: &[&str]) -> Result<(), String> {
         let doubts = self.doubts(figures, comparison, left_out);
         if doubts.is_empty() {

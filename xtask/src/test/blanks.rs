@@ -3,8 +3,8 @@
 //!
 //! The written session has one blank between words, begins with the greeting of a machine that was just started, and
 //! ends with [`POWER_OFF`]. Before that line, a line resets the machine. So all other lines can be typed in several
-//! rounds, and each round begins with the same state. In [`ALL_ROUNDS`] together, which a thorough run types, each gap of
-//! a line has each number of blanks. In [`USUAL_ROUNDS`] each gap has two of these numbers, and different gaps have
+//! rounds, and each round begins with the same state. In [`ALL_ROUNDS`] together, which a thorough run types, each gap
+//! of a line has each number of blanks. In [`USUAL_ROUNDS`] each gap has two of these numbers, and different gaps have
 //! different ones. Half of the blanks are typed as tabs, which the line editor takes for spaces where other input
 //! follows at once.
 //!

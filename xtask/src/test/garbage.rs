@@ -13,8 +13,8 @@ use crate::{console::Event, conversation::PROMPT};
 
 /// The number of bytes of garbage in a thorough run.
 pub const WHOLE_LENGTH: usize = 96 * 1024;
-/// The number of bytes of garbage in a usual run: the first quarter. It has all kinds of fragments, but fewer successions
-/// of them.
+/// The number of bytes of garbage in a usual run: the first quarter. It has all kinds of fragments, but fewer
+/// successions of them.
 pub const USUAL_LENGTH: usize = WHOLE_LENGTH / 4;
 /// The length of the pieces that are sent the second time. A piece fits into the receive buffer of the kernel.
 const PIECE: usize = 3000;
@@ -84,8 +84,8 @@ pub struct Garbage {
 }
 
 impl Garbage {
-    /// Creates a test for a machine that was just started, with garbage of this length between the sessions `before` and
-    /// `after`.
+    /// Creates a test for a machine that was just started, with garbage of this length between the sessions `before`
+    /// and `after`.
     pub fn new(before: Session, after: Session, length: usize) -> Self {
         let garbage = garbage(length);
         // In reverse order, so that the next one is the last.

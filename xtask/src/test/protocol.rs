@@ -1,5 +1,6 @@
 //! The protocol on the UART between this command and the tests image: `list`, `run NAME` and, for the long form of a
-//! test, `thorough NAME` one way, tests and results the other. The image may be broken in any way, so all other output is skipped.
+//! test, `thorough NAME` one way, tests and results the other. The image may be broken in any way, so all other output
+//! is skipped.
 
 use super::{
     dialogue::{Reply, Subject, stopped},
