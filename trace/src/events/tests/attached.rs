@@ -60,11 +60,11 @@ fn noted(line: &str) -> String {
 #[test]
 fn a_function_probe_is_at_the_entry_or_the_return() {
     let mut events = events();
-    for (line, listed, address) in tried([
+    for (line, listed, address) in [
         ("f f a=$arg1", "f:fprobes/f__entry f a=$arg1", 0x1000),
         ("f:x a::b%return", "f:fprobes/x a::b%return", 0x2000),
         ("f9 f $retval", "f9:fprobes/f__exit f%return arg1=$retval", 0x1000),
-    ]) {
+    ] {
         define(&mut events, line).unwrap();
         let event = events.iter().last().unwrap();
         assert_eq!((event.definition().to_string().as_str(), event.address()), (listed, address));
