@@ -1,17 +1,25 @@
-//! Queues input until it is read, and lets ^C interrupt the running command.
+//! Queues input until it is read, lets ^C interrupt the running command, and answers ^T with what runs.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use core::time::Duration;
 
 use aarch64_kprobes::platform;
-use heapless::Deque;
+use heapless::{Deque, String};
+use kprobes_trace::host::Context;
 use spin::Mutex;
 
 use crate::host::host;
+use crate::lock::Lock;
+use crate::time;
 
 /// The size of the queue, in bytes.
 const ROOM: usize = 4096;
 /// The byte that a terminal sends for ^C.
 const INTERRUPT_KEY: u8 = 0x03;
+/// The byte that a terminal sends for ^T. While a command runs, it asks what runs, as in BSD (termios(4), VSTATUS).
+const STATUS_KEY: u8 = 0x14;
+/// The number of bytes of a line that the answer shows.
+const SHOWN: usize = 120;
 
 /// Input that has not been read.
 static TYPED: Mutex<Deque<u8, ROOM>> = Mutex::new(Deque::new());
@@ -24,11 +32,54 @@ const IDLE: u8 = 0;
 const RUNNING: u8 = 1;
 /// A command runs, and ^C has interrupted it.
 const INTERRUPTED: u8 = 2;
+/// Whether [`STATUS_KEY`] was pressed and not answered yet.
+static IS_ASKED: AtomicBool = AtomicBool::new(false);
+/// The line that runs.
+static RUNNING_LINE: Lock<Option<RunningLine>> = Lock::new(None);
 
-/// Takes a byte of input. An interrupt handler may call this. Returns whether the byte is for a reader of the input: a
-/// ^C while a command runs interrupts the command instead.
+/// A line that runs.
+#[derive(Clone, Debug)]
+struct RunningLine {
+    /// The beginning of its text.
+    text: String<SHOWN>,
+    is_cut: bool,
+    /// When it began.
+    begin: Duration,
+    /// The name and the number of the task of the console.
+    name: [u8; 16],
+    task: u64,
+}
+
+impl RunningLine {
+    fn new(line: &str) -> Self {
+        let mut text = String::new();
+        let is_cut =
+            line.chars().any(|character| text.push(if character.is_control() { ' ' } else { character }).is_err());
+        let here = platform::with_masked(Context::here);
+        Self { text, is_cut, begin: time::now(), name: *here.name_bytes(), task: here.task }
+    }
+
+    /// Shows it on a line of its own.
+    fn show(&self) {
+        let Self { text, is_cut, begin, name, task } = self;
+        let time = time::now().saturating_sub(*begin);
+        let name = core::str::from_utf8(name).unwrap_or_default().trim_end_matches('\0');
+        if !host().is_line_done() {
+            println!();
+        }
+        let more = if *is_cut { "..." } else { "" };
+        println!("running for {}.{:03} s in {name}-{task}: {text}{more}", time.as_secs(), time.subsec_millis());
+    }
+}
+
+/// Takes a byte of input. An interrupt handler may call this. Returns whether the byte is for a reader of the input:
+/// while a command runs, ^C interrupts the command, and ^T asks what runs.
 pub fn take(byte: u8) -> bool {
     with_typed(|typed| {
+        if byte == STATUS_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {
+            IS_ASKED.store(true, Ordering::Relaxed);
+            return false;
+        }
         if byte == INTERRUPT_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {
             // ^C also discards input that was typed ahead.
             typed.clear();
@@ -90,17 +141,22 @@ pub fn read_byte() -> u8 {
     }
 }
 
-/// A guard for the time in which a command runs: while it lives, ^C interrupts the command and is not passed to the
-/// reader.
+/// A guard for the time in which a command runs: while it lives, ^C interrupts the command and ^T shows its line. Neither
+/// is passed to the reader.
 #[derive(Debug)]
-pub struct Foreground(());
+pub struct Foreground {
+    /// The line whose command reads this one.
+    outer: Option<RunningLine>,
+}
 
 impl Foreground {
-    /// Begins a command.
+    /// Begins the command of `line`.
     #[must_use]
-    pub fn begin() -> Self {
+    pub fn begin(line: &str) -> Self {
+        let outer = RUNNING_LINE.lock().replace(RunningLine::new(line));
+        IS_ASKED.store(false, Ordering::Relaxed);
         FOREGROUND.store(RUNNING, Ordering::Relaxed);
-        Self(())
+        Self { outer }
     }
 
     /// Runs `reader`, which reads the input within a running command. Meanwhile ^C belongs to the commands that
@@ -121,14 +177,19 @@ impl Foreground {
 impl Drop for Foreground {
     fn drop(&mut self) {
         FOREGROUND.store(IDLE, Ordering::Relaxed);
+        *RUNNING_LINE.lock() = self.outer.take();
     }
 }
 
-/// Returns whether the running command should end because ^C was pressed.
+/// Returns whether the running command should end because ^C was pressed. Shows what runs if ^T was pressed.
 #[must_use]
 pub fn is_interrupted() -> bool {
     if FOREGROUND.load(Ordering::Relaxed) == RUNNING {
         poll();
+        if IS_ASKED.load(Ordering::Relaxed) && IS_ASKED.swap(false, Ordering::Relaxed) {
+            let running = RUNNING_LINE.lock().clone();
+            running.iter().for_each(RunningLine::show);
+        }
     }
     FOREGROUND.load(Ordering::Relaxed) == INTERRUPTED
 }

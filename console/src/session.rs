@@ -162,7 +162,7 @@ impl Session {
 
     /// Runs a line, and shows its error.
     fn answer(&mut self, line: &str) {
-        let foreground = Foreground::begin();
+        let foreground = Foreground::begin(line);
         let outcome = self.execute(line);
         let is_refused = mem::take(&mut self.is_refused) || outcome.is_err();
         // As in a shell, a line without a command does not change `$?`.
