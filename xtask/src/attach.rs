@@ -25,7 +25,7 @@ use crate::{
     counted::counted,
     machine::{Output, QEMU, Start, Uart, cannot_start, option_value},
     record, run, serial,
-    terminal::{HOW_TO_LEAVE, REDRAW_KEY, Terminal, Typed},
+    terminal::{HOW_TO_LEAVE, Menu, REDRAW_KEY, Terminal, Typed},
     trace::catch_interrupts,
     workspace,
 };
@@ -75,7 +75,7 @@ fn interact(start: &dyn Start) -> Result<()> {
     // The receiver is gone once the person has left.
     let machine = start.start(Box::new(move |output| drop(sender.send(output))))?;
     eprintln!("{HOW_TO_LEAVE}");
-    let mut terminal = Terminal::open()?;
+    let mut terminal = Terminal::open(Menu::Own)?;
     machine.type_keys(vec![REDRAW_KEY]);
     let is_left = loop {
         match outputs.recv_timeout(TURN) {
@@ -86,7 +86,10 @@ fn interact(start: &dyn Start) -> Result<()> {
         match terminal.typed() {
             Typed::Nothing => {}
             Typed::Keys(keys) => machine.type_keys(keys),
-            Typed::Leave => break true,
+            Typed::Leave(keys) => {
+                machine.type_keys(keys);
+                break true;
+            }
         }
     };
     drop(terminal);

@@ -1,14 +1,14 @@
-//! Boots the kernel: for a person, with QEMU itself on the terminal; or for a script, with the conversation printed as
+//! Boots the kernel: for a person, as the terminal of QEMU; or for a script, with the conversation printed as
 //! a person would see it.
 
 use std::{
     ffi::OsString,
     fs,
     io::{self, Cursor, IsTerminal, Read, Write},
-    os::unix::process::{CommandExt, ExitStatusExt},
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
     thread,
     time::{Duration, Instant},
 };
@@ -25,9 +25,12 @@ use crate::{
     network,
     remote::{PULSE_PERIOD, TURN, end_command, pulse_period},
     script,
-    terminal::{self, Painter},
-    trace::{catch_endings, ended_by, is_interrupted},
+    terminal::{Menu, Terminal, Typed},
+    trace::is_interrupted,
 };
+
+/// The longest time until a key is passed on.
+const KEY_TURN: Duration = Duration::from_millis(5);
 
 /// What is booted, and whether a person or a script talks to it.
 #[derive(clap::Args)]
@@ -114,8 +117,7 @@ impl ScriptOptions {
     }
 }
 
-/// Lets QEMU have the terminal: its keys, its signals, and QEMU's exit status. If the terminal has colors, the output
-/// passes through this process, which paints it. Otherwise QEMU replaces this process.
+/// Is the terminal of QEMU, whose exit status it returns: all keys go to QEMU, which has its menu at Ctrl-A.
 fn interact(arguments: Vec<OsString>) -> Result<ExitCode> {
     // A person wants the machine back after `reboot`. For a script, a machine that resets has failed.
     let mut arguments = board::with_reboot(arguments);
@@ -123,31 +125,44 @@ fn interact(arguments: Vec<OsString>) -> Result<ExitCode> {
     eprintln!("{}", shell_line(&arguments));
     eprintln!("To quit: `poweroff`, or Ctrl-A X at any time.");
     let mut command = Command::new(machine::QEMU);
-    command.args(arguments);
-    let mut painter = Painter::for_stdout();
-    if painter.is_none() {
-        return Err(machine::cannot_start(command.exec()));
-    }
-    catch_endings();
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
     machine::die_with_parent(&mut command);
-    let mut qemu = command.stdout(Stdio::piped()).spawn().map_err(machine::cannot_start)?;
+    let mut terminal = Terminal::open(Menu::Qemu)?;
+    let mut qemu = command.spawn().map_err(machine::cannot_start)?;
+    let keys = type_keys(qemu.stdin.take());
     let outputs = read_output(qemu.stdout.take());
     let mut is_told = false;
     loop {
-        match outputs.recv_timeout(TURN) {
-            Ok(bytes) => terminal::show(&mut painter, &bytes)?,
+        match outputs.recv_timeout(KEY_TURN) {
+            Ok(bytes) => terminal.show(&bytes)?,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        if ended_by().is_some() && !is_told {
-            // QEMU gives the terminal back. If it has ended already, there is no such process.
-            let _ = Command::new("kill").arg(qemu.id().to_string()).stderr(Stdio::null()).status();
-            is_told = true;
+        match terminal.typed() {
+            Typed::Nothing => {}
+            // The receiver is gone if QEMU is.
+            Typed::Keys(typed) => drop(keys.send(typed)),
+            Typed::Leave(_) if is_told => {}
+            Typed::Leave(_) => {
+                // If QEMU has ended already, there is no such process.
+                let _ = Command::new("kill").arg(qemu.id().to_string()).stderr(Stdio::null()).status();
+                is_told = true;
+            }
         }
     }
     let status = qemu.wait()?;
     let code = status.code().or_else(|| Some(128 + status.signal()?)).and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// Starts a thread that types keys to a process.
+fn type_keys(input: Option<impl Write + Send + 'static>) -> Sender<Vec<u8>> {
+    let (sender, keys) = mpsc::channel::<Vec<u8>>();
+    thread::spawn(move || {
+        let mut input = input?;
+        keys.iter().try_for_each(|keys| input.write_all(&keys).and_then(|()| input.flush())).ok()
+    });
+    sender
 }
 
 /// Starts a thread that reads the output of a process.

@@ -16,10 +16,10 @@ use rustix::{
     termios::{OptionalActions, Termios, tcgetattr, tcsetattr},
 };
 
-use crate::trace::{catch_endings, check_signals, ended_by, release_endings};
-pub use paint::Painter;
+use crate::trace::{catch_interrupts, check_signals, is_noted, release_interrupts, restore_on_exit};
+use paint::{PLAIN, Painter};
 
-/// Ctrl-A: the next key is for this command.
+/// Ctrl-A: the next key is for this command, or for QEMU.
 const ESCAPE: u8 = 1;
 
 /// Redraws the line at the prompt, on a blank screen. A command that runs does not notice.
@@ -32,24 +32,35 @@ pub enum Typed {
     Nothing,
     /// Keys for the machine.
     Keys(Vec<u8>),
-    /// The person leaves, or a signal asks this process to end.
-    Leave,
+    /// The person leaves, or a signal asks this process to end. These are the last keys for the machine.
+    Leave(Vec<u8>),
+}
+
+/// What Ctrl-A begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Menu {
+    /// A command for this process, which knows only X.
+    Own,
+    /// A command for QEMU, which gets all keys.
+    Qemu,
 }
 
 /// The terminal, without line discipline until this is dropped.
 pub struct Terminal {
     raw: Raw,
     keys: Receiver<Vec<u8>>,
-    filter: Filter,
+    /// `None` if QEMU has the menu.
+    filter: Option<Filter>,
     painter: Option<Painter>,
 }
 
 impl Terminal {
     /// Takes the terminal for a machine.
-    pub fn open() -> Result<Self> {
-        catch_endings();
+    pub fn open(menu: Menu) -> Result<Self> {
+        catch_interrupts();
         let raw = Raw::set()?;
-        Ok(Self { raw, keys: keys(), filter: Filter::default(), painter: Painter::for_stdout() })
+        let filter = (menu == Menu::Own).then(Filter::default);
+        Ok(Self { raw, keys: keys(), filter, painter: Painter::for_stdout() })
     }
 
     /// Shows output of the machine.
@@ -59,38 +70,44 @@ impl Terminal {
 
     /// Returns what was typed since the last call.
     pub fn typed(&mut self) -> Typed {
-        if ended_by().is_some() {
-            return Typed::Leave;
-        }
-        match self.keys.try_recv() {
-            Ok(typed) => self.filter.pass(&typed).map_or(Typed::Leave, Typed::Keys),
-            Err(TryRecvError::Empty) => Typed::Nothing,
-            Err(TryRecvError::Disconnected) => Typed::Leave,
+        let typed = match self.keys.try_recv() {
+            _ if is_noted() => None,
+            Ok(typed) => match &mut self.filter {
+                Some(filter) => filter.pass(&typed),
+                None => Some(typed),
+            },
+            Err(TryRecvError::Empty) => Some(Vec::new()),
+            Err(TryRecvError::Disconnected) => None,
+        };
+        match typed {
+            None => Typed::Leave(Vec::new()),
+            Some(keys) if keys.is_empty() => Typed::Nothing,
+            Some(keys) => Typed::Keys(keys),
         }
     }
 
     /// Gives the terminal its line discipline back while `work` is done, which a signal ends.
     pub fn lend(&mut self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         self.raw = Raw(None);
-        release_endings();
+        release_interrupts();
         // A signal may have come just before.
         check_signals()?;
         work()?;
-        catch_endings();
+        catch_interrupts();
         self.raw = Raw::set()?;
         Ok(())
     }
 }
 
 /// Writes output of a machine to the standard output at once, painted if there is a painter.
-pub fn show(painter: &mut Option<Painter>, bytes: &[u8]) -> Result<()> {
+fn show(painter: &mut Option<Painter>, bytes: &[u8]) -> Result<()> {
     let painted = painter.as_mut().map(|painter| painter.paint(bytes));
     let mut rest = painted.as_deref().unwrap_or(bytes);
     let out = io::stdout();
     while !rest.is_empty() {
         match write(&out, rest) {
             Ok(length) => rest = &rest[length..],
-            // QEMU makes its standard input non-blocking, which may be the same terminal.
+            // Another process on the terminal may have made it non-blocking.
             Err(Errno::AGAIN) => drop(poll(&mut [PollFd::new(&out, PollFlags::OUT)], None)),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error).context("the terminal cannot be written"),
@@ -144,6 +161,7 @@ impl Raw {
         if !stdin.is_terminal() {
             return Ok(Self(None));
         }
+        restore_on_exit(PLAIN.as_bytes());
         let before = tcgetattr(&stdin).context("the terminal cannot be set up")?;
         let mut settings = before.clone();
         settings.make_raw();

@@ -22,6 +22,7 @@ mod network;
 mod normal;
 mod pool;
 pub mod protocol;
+mod pty;
 mod record;
 mod report;
 pub mod select;

@@ -30,7 +30,8 @@ use crate::{
     record::check_directory,
     remote::{Heard, Remote, Stopped, TURN},
     trace::{
-        Outcome, ProgramOptions, REFUSED, STOPPED, Stream, catch_interrupts, is_interrupted, restore_on_exit, run_text,
+        LEAVE_SCREEN, Outcome, ProgramOptions, REFUSED, STOPPED, Stream, catch_interrupts, is_interrupted,
+        restore_on_exit, run_text,
     },
 };
 use model::Model;
@@ -104,7 +105,7 @@ pub fn top(options: &Options) -> Result<ExitCode> {
     if let boot::Target::Qemu { elf, .. } = &target {
         top.elf.clone_from(elf);
     }
-    restore_on_exit();
+    restore_on_exit(LEAVE_SCREEN);
     catch_interrupts();
     let mut remote = Remote::start(&target, options.machine.boot.timeout)?;
     let outcome = match &options.svg {

@@ -366,8 +366,15 @@ const GRACE: u64 = 1_000;
 static INTERRUPTED: AtomicU64 = AtomicU64::new(0);
 /// The number of the first signal that has asked this process to end. 0 if none has.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
-/// The settings of the terminal to go back to if a signal ends this process.
-static TERMINAL: OnceLock<libc::termios> = OnceLock::new();
+/// The settings of the terminal to go back to if a signal ends this process, and the text to write then.
+static TERMINAL: OnceLock<(libc::termios, &[u8])> = OnceLock::new();
+/// Leaves the alternate screen, and shows the cursor.
+pub const LEAVE_SCREEN: &[u8] = b"\x1b[?1049l\x1b[?25h";
+
+/// Whether ^C was pressed, or another signal has asked this process to end, and that was not passed on.
+pub fn is_noted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed) > 0
+}
 
 /// Whether ^C was pressed since the last call.
 pub fn is_interrupted() -> bool {
@@ -426,12 +433,13 @@ pub fn catch_interrupts() {
 }
 
 /// Keeps the signals that end processes for [`ended_by`]. The second one ends this process.
-pub fn catch_endings() {
+fn catch_endings() {
     ENDINGS.iter().for_each(|signal| handle(signal.number(), note as extern "C" fn(libc::c_int) as libc::sighandler_t));
 }
 
-/// Lets the signals that end processes do so again.
-pub fn release_endings() {
+/// Lets ^C and the signals that end processes do so again.
+pub fn release_interrupts() {
+    handle(libc::SIGINT, libc::SIG_DFL);
     ENDINGS.iter().for_each(|signal| handle(signal.number(), libc::SIG_DFL));
 }
 
@@ -447,18 +455,18 @@ fn handle(signal: libc::c_int, handler: libc::sighandler_t) {
     }
 }
 
-/// Gives the terminal its present settings back, and leaves its alternate screen, if a signal ends this process.
-pub fn restore_on_exit() {
+/// Gives the terminal its present settings back, and writes `text` to it, if a signal ends this process. Later calls have
+/// no effect.
+pub fn restore_on_exit(text: &'static [u8]) {
     let mut settings = mem::MaybeUninit::uninit();
     // SAFETY: tcgetattr writes all of the settings if it returns 0.
     if unsafe { libc::tcgetattr(libc::STDIN_FILENO, settings.as_mut_ptr()) } == 0 {
         // SAFETY: tcgetattr has returned 0, so that all of the settings are written.
-        let _ = TERMINAL.set(unsafe { settings.assume_init() });
+        let _ = TERMINAL.set((unsafe { settings.assume_init() }, text));
     }
 }
 
 extern "C" fn note(signal: libc::c_int) {
-    const LEAVE: &[u8] = b"\x1b[?1049l\x1b[?25h";
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: clock_gettime is async-signal-safe, and writes to `time` only.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
@@ -472,11 +480,11 @@ extern "C" fn note(signal: libc::c_int) {
         Err(first) if now - first >= GRACE => {}
         _ => return,
     }
-    if let Some(settings) = TERMINAL.get() {
+    if let Some((settings, text)) = TERMINAL.get() {
         // SAFETY: both functions are async-signal-safe, and only read what they are given.
         unsafe {
             libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, settings);
-            libc::write(libc::STDOUT_FILENO, LEAVE.as_ptr().cast(), LEAVE.len());
+            libc::write(libc::STDOUT_FILENO, text.as_ptr().cast(), text.len());
         }
     }
     // SAFETY: `_exit` is async-signal-safe.

@@ -8,14 +8,14 @@ use super::{
     line::{Heard, Line},
     load::Load,
 };
-use crate::terminal::{HOW_TO_LEAVE, REDRAW_KEY, Terminal, Typed};
+use crate::terminal::{HOW_TO_LEAVE, Menu, REDRAW_KEY, Terminal, Typed};
 
 /// Loads the image whenever the loader comes back, and is its console in between. Without an image, it is the console
 /// of the kernel that runs already. Returns when the person leaves.
 pub fn interact(line: &mut Line, load: Option<&Load>) -> Result<()> {
     load.map_or(Ok(()), |load| load.run(line))?;
     eprintln!("{}", if load.is_some() { "To quit: Ctrl-A X." } else { HOW_TO_LEAVE });
-    let mut terminal = Terminal::open()?;
+    let mut terminal = Terminal::open(Menu::Own)?;
     if load.is_none() {
         line.send(&[REDRAW_KEY]);
     }
@@ -37,7 +37,10 @@ pub fn interact(line: &mut Line, load: Option<&Load>) -> Result<()> {
         match terminal.typed() {
             Typed::Nothing => {}
             Typed::Keys(keys) => line.send(&keys),
-            Typed::Leave => break,
+            Typed::Leave(keys) => {
+                line.send(&keys);
+                break;
+            }
         }
     }
     eprint!("\r\n");

@@ -16,7 +16,7 @@ use crate::conversation::PROMPT;
 const BOLD_GREEN: &str = "\x1b[1;32m";
 const BOLD_RED: &str = "\x1b[1;31m";
 const BOLD_YELLOW: &str = "\x1b[1;33m";
-const PLAIN: &str = "\x1b[m";
+pub const PLAIN: &str = "\x1b[m";
 
 /// The words that are painted at the start of a line.
 const WORDS: [(&str, &str); 4] =

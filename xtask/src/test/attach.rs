@@ -1,10 +1,11 @@
 //! Tests machines that run already: a QEMU that goes on without the command that started it, one that a debugger talks
-//! to, and one at the end of a line that is pulled, or whose user presses every key. They also run the commands of the
+//! to, and one at the end of a line that is pulled, or whose user presses every key. Signals end commands. They also run the commands of the
 //! README that make its pictures.
 //! To make these pictures anew: `PICTURES=1 cargo xtask test attach::pictures`.
 
 mod ended;
 mod keys;
+mod terminal;
 
 use std::{
     env,
@@ -49,7 +50,7 @@ use crate::{
 type Test = fn(&Machine) -> Result<Outcome>;
 
 /// The tests.
-const TESTS: [(&str, Test); 7] = [
+const TESTS: [(&str, Test); 8] = [
     ("attach::detached", detached),
     ("attach::ended", ended::ended),
     ("attach::gdb", gdb),
@@ -57,6 +58,7 @@ const TESTS: [(&str, Test); 7] = [
     ("attach::line", line),
     ("attach::pictures", pictures),
     ("attach::programs", programs),
+    ("attach::terminal", terminal::terminal),
 ];
 
 /// How long to wait before looking again.

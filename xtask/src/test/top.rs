@@ -4,31 +4,22 @@
 use std::{
     env,
     ffi::OsString,
-    fs::File,
-    io::Read,
-    os::unix::process::CommandExt,
     path::Path,
     process::{Command, Stdio},
-    sync::mpsc::{self, RecvTimeoutError},
-    thread,
+    sync::mpsc::RecvTimeoutError,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use ratatui::{
     Terminal,
     backend::TestBackend,
     crossterm::event::{KeyCode, KeyEvent},
 };
-use rustix::{
-    fs::{Mode, OFlags, open},
-    io::write,
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Termios, Winsize, tcgetattr, tcsetwinsize},
-};
 
 use super::{
     pool::BuildContext,
+    pty::Pty,
     report::Outcome,
     select::{Demands, Trait},
     target::{Candidate, Order, Targets},
@@ -131,32 +122,9 @@ fn ends(ending: Ending, board: &str, kernel: &Path, seconds: u64) -> Result<()> 
     let sentence = String::from_utf8_lossy(&refused.stderr).into_owned();
     ensure!(refused.status.code() == Some(1) && sentence.contains("a live view needs a terminal"), "{sentence}");
 
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).context("there is no pseudo-terminal")?;
-    grantpt(&master).and_then(|()| unlockpt(&master)).context("the pseudo-terminal cannot be used")?;
-    let slave = open(ptsname(&master, Vec::new())?, OFlags::RDWR | OFlags::NOCTTY, Mode::empty())?;
-    tcsetwinsize(&slave, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 })?;
-    let before = tcgetattr(&slave)?;
-    command.stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave.try_clone()?);
-    // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe functions may be
-    // called. Both are bare system calls, and making an error from errno allocates nothing.
-    unsafe {
-        // With the terminal of whoever runs the tests, the child would ask that for its size.
-        command.pre_exec(|| match libc::setsid() >= 0 && libc::ioctl(0, libc::TIOCSCTTY, 0) >= 0 {
-            true => Ok(()),
-            false => Err(std::io::Error::last_os_error()),
-        });
-    }
-    let mut child = command.spawn()?;
-    let (sender, pieces) = mpsc::channel();
-    let mut reader = File::from(master.try_clone()?);
-    thread::spawn(move || {
-        let mut buffer = [0; 4096];
-        while let Ok(length @ 1..) = reader.read(&mut buffer) {
-            if sender.send(buffer[..length].to_vec()).is_err() {
-                return;
-            }
-        }
-    });
+    let pty = Pty::new()?;
+    let before = pty.modes()?;
+    let (mut child, pieces) = pty.spawn(&mut command)?;
     let deadline = Instant::now() + Duration::from_secs(seconds);
     let (mut shown, mut is_ended) = (String::new(), false);
     let status = loop {
@@ -171,7 +139,7 @@ fn ends(ending: Ending, board: &str, kernel: &Path, seconds: u64) -> Result<()> 
         }
         if !is_ended && shown.contains(FUNCTIONS[0]) && shown.contains("hits/s") {
             match ending {
-                Ending::Key => drop(write(&master, b"\x03")?),
+                Ending::Key => pty.type_keys(b"\x03")?,
                 Ending::Signals => {
                     for signal in ["-TERM", "-HUP"] {
                         Command::new("kill").args([signal, &child.id().to_string()]).status()?;
@@ -185,12 +153,10 @@ fn ends(ending: Ending, board: &str, kernel: &Path, seconds: u64) -> Result<()> 
             child.kill()?;
         }
     };
-    let after = tcgetattr(&slave)?;
-    let modes = |modes: &Termios| (modes.input_modes, modes.output_modes, modes.control_modes, modes.local_modes);
     // The first signal counts.
     let expected = if ending == Ending::Key { 0 } else { 143 };
     ensure!(status.code() == Some(expected), "{status}: {shown:?}");
-    ensure!(modes(&before) == modes(&after), "the terminal has other modes than before");
+    ensure!(before == pty.modes()?, "the terminal has other modes than before");
     let (enter, leave) = (shown.find("\x1b[?1049h"), shown.rfind("\x1b[?1049l"));
     ensure!(enter.is_some() && enter < leave, "the screen is not restored: {shown:?}");
     Ok(())
