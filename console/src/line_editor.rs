@@ -35,6 +35,9 @@
 //! too, if nothing can be completed there. A peer that sends lines without tabs is never asked. It ends each line with
 //! a line feed, which never goes on in a next row, also after a carriage return: only a carriage return alone is the
 //! enter key. Each row of a line is edited, and recalled, by itself.
+//!
+//! A program on the host can keep the history when the machine ends: see [`kprobes_wire::history`]. Its keys show
+//! nothing and leave the line as it is. Only lines that the enter key ends are in the history.
 
 mod candidates;
 mod keys;
@@ -49,6 +52,7 @@ use core::mem;
 pub use candidates::Candidates;
 use fallible::{OutOfMemory, TryClone};
 use keys::{Key, Keys, Noise};
+use kprobes_wire::history::Report;
 use rows::{Cell, width};
 
 /// The maximum length of a line, in bytes: the limit of Linux for one write to `kprobe_events`.
@@ -133,6 +137,17 @@ struct Search {
     shown: usize,
 }
 
+/// The program on the host that keeps the history, if there is one.
+#[derive(Debug, Default)]
+struct Host {
+    /// Whether lines are reported to it.
+    is_present: bool,
+    /// Whether it was asked for its lines.
+    is_asked: bool,
+    /// The earlier line that it is sending, and whether there was room for all of it.
+    earlier: Option<(String, bool)>,
+}
+
 /// The state of the line that is being typed.
 #[derive(Debug)]
 pub struct LineEditor {
@@ -156,6 +171,7 @@ pub struct LineEditor {
     /// The text that was removed last.
     removed: String,
     history: VecDeque<String>,
+    host: Host,
     /// The index of the history line that is shown. The index after the last one is the line that is being typed.
     shown: usize,
     /// The line that is being typed, while a line of the history is shown.
@@ -179,6 +195,7 @@ impl LineEditor {
             search: None,
             removed: String::new(),
             history: VecDeque::new(),
+            host: Host::default(),
             shown: 0,
             draft: Line::default(),
         }
@@ -221,6 +238,9 @@ impl LineEditor {
             None => {}
         }
         let Some(key) = key else { return Ok(None) };
+        if self.is_from_host(key, out)? {
+            return Ok(None);
+        }
         let was_known = self.columns.is_some();
         let mut held = self.held.take();
         match (key, self.asked) {
@@ -248,6 +268,51 @@ impl LineEditor {
             return Ok(None);
         }
         self.press(key, completer, out)
+    }
+
+    /// Handles a key that the program on the host sends about the history. Returns `false` for other keys.
+    fn is_from_host(&mut self, key: Key, out: &mut dyn Write) -> Result<bool, fmt::Error> {
+        match (key, &mut self.host.earlier) {
+            (Key::KeepHistory, _) => {
+                self.host.is_present = true;
+                if !mem::replace(&mut self.host.is_asked, true) {
+                    write!(out, "{}", Report::<&str>::First)?;
+                }
+            }
+            (Key::LeaveHistory, _) => self.host.is_present = false,
+            (Key::EarlierBegin, earlier) => *earlier = Some((String::new(), true)),
+            (Key::Character(character), Some((text, is_whole))) => {
+                *is_whole &=
+                    text.len() + character.len_utf8() <= LINE_MAX && fallible::push_char(text, character).is_ok();
+            }
+            (Key::EarlierEnd, Some(_)) => {
+                if self.remember_earlier() {
+                    write!(out, "{}", Report::<&str>::Next)?;
+                }
+            }
+            // Noise has cut the line off, or made its end.
+            (Key::EarlierEnd, None) => self.refuse(Refusal::NoKey, out)?,
+            (_, earlier) => {
+                *earlier = None;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Adds the line from the host before all others. Returns whether there is room for more.
+    fn remember_earlier(&mut self) -> bool {
+        let is_new = |text: &String| !text.is_empty() && self.history.front() != Some(text);
+        let text = self.host.earlier.take().and_then(|(text, is_whole)| (is_whole && is_new(&text)).then_some(text));
+        if self.history.len() == HISTORY_MAX || self.history.try_reserve(1).is_err() {
+            return false;
+        }
+        if let Some(text) = text {
+            self.history.push_front(text);
+            self.shown += 1;
+            self.search.iter_mut().for_each(|search| search.shown += 1);
+        }
+        self.history.len() < HISTORY_MAX
     }
 
     /// Marks the line as refused, and rings the bell. The first reason is kept.
@@ -291,7 +356,7 @@ impl LineEditor {
             // A line that is refused does not go on.
             Key::Enter if self.line.refusal.is_none() && self.is_open(completer) => self.begin_row(out)?,
             Key::LineEndAfterEnter if self.rows.is_empty() || end > 0 => {}
-            Key::Enter | Key::LineEnd | Key::LineEndAfterEnter => return self.finish(out).map(Some),
+            Key::Enter | Key::LineEnd | Key::LineEndAfterEnter => return self.finish(key, out).map(Some),
             Key::Interrupt => {
                 self.move_to(end, out)?;
                 out.write_str("^C\n")?;
@@ -341,16 +406,22 @@ impl LineEditor {
                 }
                 Err(OutOfMemory) => out.write_str(BELL)?,
             },
-            Key::Abort | Key::Column(_) => out.write_str(BELL)?,
+            // `feed` has handled all but the first.
+            Key::Abort
+            | Key::Column(_)
+            | Key::EarlierBegin
+            | Key::EarlierEnd
+            | Key::KeepHistory
+            | Key::LeaveHistory => out.write_str(BELL)?,
         }
         Ok(None)
     }
 
-    /// Ends the line.
-    fn finish(&mut self, out: &mut dyn Write) -> Result<Result<String, Refusal>, fmt::Error> {
+    /// Ends the line by `key`.
+    fn finish(&mut self, key: Key, out: &mut dyn Write) -> Result<Result<String, Refusal>, fmt::Error> {
         self.move_to(self.line.text.len(), out)?;
+        self.remember(key, out)?;
         out.write_char('\n')?;
-        self.remember();
         let Line { text: last, refusal } = mem::take(&mut self.line);
         let mut line = mem::take(&mut self.rows);
         self.clear();
@@ -365,11 +436,13 @@ impl LineEditor {
         })
     }
 
-    /// Adds the row to the history unless it is empty or equal to the newest one there. If there is no memory, the row
-    /// cannot be recalled.
-    fn remember(&mut self) {
+    /// Adds the row that `key` ends to the history if it is of a person, and neither empty nor equal to the newest one
+    /// there. Reports it to the program on the host that keeps the history. If there is no memory, the row cannot be
+    /// recalled.
+    fn remember(&mut self, key: Key, out: &mut dyn Write) -> fmt::Result {
         let text = &self.line.text;
-        if !text.trim().is_empty()
+        if key == Key::Enter
+            && !text.trim().is_empty()
             && self.history.back() != Some(text)
             && let Ok(kept) = fallible::copy(text)
             && self.history.try_reserve(1).is_ok()
@@ -378,7 +451,11 @@ impl LineEditor {
                 self.history.pop_front();
             }
             self.history.push_back(kept);
+            if self.host.is_present {
+                write!(out, "{}", Report::Line(text))?;
+            }
         }
+        Ok(())
     }
 
     /// Returns the line up to byte `end` of the row.
@@ -407,8 +484,8 @@ impl LineEditor {
             return self.refuse(Refusal::OutOfMemory, out);
         }
         self.move_to(self.line.text.len(), out)?;
+        self.remember(Key::Enter, out)?;
         out.write_char('\n')?;
-        self.remember();
         self.rows.push_str(&self.line.text);
         self.rows.push('\n');
         self.line.text.clear();

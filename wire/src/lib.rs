@@ -3,5 +3,6 @@
 
 #![cfg_attr(not(any(test, feature = "host")), no_std)]
 
+pub mod history;
 pub mod mark;
 pub mod record;

@@ -1,6 +1,8 @@
 //! The terminal of a person at a machine's console. Typed keys go to the machine unchanged, except that Ctrl-A X
-//! leaves, as in QEMU. If the terminal has colors, parts of the output are painted.
+//! leaves, as in QEMU. If the terminal has colors, parts of the output are painted. Typed lines are kept for the next
+//! machine.
 
+mod history;
 mod paint;
 
 use std::{
@@ -17,6 +19,7 @@ use rustix::{
 };
 
 use crate::trace::{catch_interrupts, check_signals, is_noted, release_interrupts, restore_on_exit};
+use history::History;
 use paint::{PLAIN, Painter};
 
 /// Ctrl-A: the next key is for this command, or for QEMU.
@@ -51,6 +54,7 @@ pub struct Terminal {
     keys: Receiver<Vec<u8>>,
     /// `None` if QEMU has the menu.
     filter: Option<Filter>,
+    history: History,
     painter: Option<Painter>,
 }
 
@@ -60,12 +64,14 @@ impl Terminal {
         catch_interrupts();
         let raw = Raw::set()?;
         let filter = (menu == Menu::Own).then(Filter::default);
-        Ok(Self { raw, keys: keys(), filter, painter: Painter::for_stdout() })
+        let history = History::open(menu == Menu::Qemu);
+        Ok(Self { raw, keys: keys(), filter, history, painter: Painter::for_stdout() })
     }
 
     /// Shows output of the machine.
     pub fn show(&mut self, bytes: &[u8]) -> Result<()> {
-        show(&mut self.painter, bytes)
+        let shown = self.history.hear(bytes);
+        show(&mut self.painter, &shown)
     }
 
     /// Returns what was typed since the last call.
@@ -79,8 +85,8 @@ impl Terminal {
             Err(TryRecvError::Empty) => Some(Vec::new()),
             Err(TryRecvError::Disconnected) => None,
         };
-        match typed {
-            None => Typed::Leave(Vec::new()),
+        match typed.map(|typed| self.history.pass(typed)) {
+            None => Typed::Leave(self.history.leave()),
             Some(keys) if keys.is_empty() => Typed::Nothing,
             Some(keys) => Typed::Keys(keys),
         }

@@ -35,7 +35,7 @@ pub const STOPPED: u8 = 4;
 /// The exit status if the command is refused.
 pub const FAILED: u8 = 5;
 /// The longest line in bytes that the console takes.
-const LINE_MAX: usize = 4094;
+pub const LINE_MAX: usize = 4094;
 
 /// The program to run, and how.
 #[derive(clap::Args)]

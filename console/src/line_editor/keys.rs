@@ -2,6 +2,8 @@
 
 use core::str;
 
+use kprobes_wire::history;
+
 /// A key, or a report of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
@@ -51,6 +53,14 @@ pub(super) enum Key {
     Next,
     /// The column of the cursor, in the answer to a request (DSR, ECMA-48, section 8.3.35).
     Column(u16),
+    /// The beginning of an earlier line, from the host.
+    EarlierBegin,
+    /// The end of an earlier line.
+    EarlierEnd,
+    /// The host keeps the history.
+    KeepHistory,
+    /// The host leaves.
+    LeaveHistory,
 }
 
 /// The parameter of a sequence for a key that is pressed with Alt.
@@ -119,6 +129,10 @@ impl Keys {
                     1 | 7 => Some(Key::Home),
                     4 | 8 => Some(Key::End),
                     3 => Some(Key::Delete),
+                    history::BEGIN => Some(Key::EarlierBegin),
+                    history::END => Some(Key::EarlierEnd),
+                    history::KEEP => Some(Key::KeepHistory),
+                    history::LEAVE => Some(Key::LeaveHistory),
                     _ => None,
                 }),
                 b'R' if !is_first => known(Some(Key::Column(last))),

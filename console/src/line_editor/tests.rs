@@ -2,8 +2,10 @@
 
 use super::*;
 use alloc::format;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use kprobes_random::Random;
+use kprobes_wire::history;
 
 const PROMPT: &str = "$ ";
 
@@ -22,6 +24,8 @@ struct Terminal {
     /// The pending answers; `None` if the terminal does not answer.
     answers: Option<Vec<u8>>,
     bells: usize,
+    /// The reports to a program on the host, which a terminal does not show.
+    reports: Vec<String>,
 }
 
 impl Write for Terminal {
@@ -35,10 +39,14 @@ impl Terminal {
     fn new(columns: usize, answers: bool) -> Self {
         let cursor = Cell { row: 0, column: 0 };
         let answers = answers.then(Vec::new);
-        Self { columns, rows: Vec::new(), cursor, is_full: false, escape: None, answers, bells: 0 }
+        Self { columns, rows: Vec::new(), cursor, is_full: false, escape: None, answers, bells: 0, reports: Vec::new() }
     }
 
     fn control(&mut self, sequence: &str) -> bool {
+        if let Some(report) = sequence.strip_prefix('_') {
+            self.reports.extend(report.strip_suffix("\x1b\\").map(String::from));
+            return report.ends_with("\x1b\\");
+        }
         self.is_full = false;
         let count = sequence[1..].trim_end_matches(char::is_alphabetic).parse::<usize>().unwrap_or(1);
         match (sequence, sequence.chars().last()) {
@@ -384,6 +392,50 @@ fn earlier_lines_come_back() {
     assert_eq!(lines("a\r\x10\x10\x0e\x10\r"), ["a", "a"]);
     let many: String = (0..HISTORY_MAX + 5).map(|number| format!("{number}\r")).collect();
     assert_eq!(lines(&format!("{many}{}\r", up.repeat(99))).pop().unwrap(), "5");
+}
+
+/// The keys by which a host keeps the history, and hands over `line`.
+fn keep() -> String {
+    history::key(history::KEEP)
+}
+
+/// The host hands lines over while a line is typed, searched or recalled, and none of that changes.
+#[test]
+fn a_host_hands_earlier_lines_over() {
+    let earlier = history::earlier;
+    let (one, two) = (earlier("one \u{e9}"), earlier("two"));
+    for (keys, line, reports) in [
+        (format!("{}{two}{one}\x10\x10\r", keep()), "one \u{e9}", &["f", "n", "n", "lone \u{e9}"][..]),
+        (format!("x\r{}{two}{two}\x10{one}\x10!\r", keep()), "two!", &["f", "n", "n", "n", "ltwo!"]),
+        (format!("dr{}aft{two}\x10\x0e\r", keep()), "draft", &["f", "n", "ldraft"]),
+        (format!("{}x\r\x12x{two}\x07y\x10\x10\r", keep()), "two", &["f", "lx", "n", "ltwo"]),
+        // It asks once. A line of a program is not kept, and none is reported after the host has left.
+        (format!("{0}{0}a\nb\r\rb\rc\n\x10\x10\r", keep()), "b", &["f", "lb"]),
+        (format!("{}{}a\r", keep(), history::key(history::LEAVE)), "a", &["f"]),
+        (format!("{}a {{\r}}\r", keep()), "a {\n}", &["f", "la {", "l}"]),
+        // A line that is cut off, or too long, is left out.
+        (format!("{}{}\x15{two}\x10\x10\r", keep(), &one[..9]), "two", &["f", "n"]),
+        (format!("{}{}{two}\x10\x10\r", keep(), earlier(&"x".repeat(LINE_MAX + 1))), "two", &["f", "n", "n"]),
+    ] {
+        let session = Session::new().typed(keys.as_bytes());
+        assert_eq!(session.lines.last().unwrap().as_deref(), Ok(line), "{keys:?}");
+        assert_eq!(session.terminal.reports, reports, "{keys:?}");
+    }
+    assert_eq!(line(format!("ab{}", history::key(history::END)).as_bytes()), Err(Refusal::NoKey));
+    // The terminal is asked for its columns, and the host speaks before it answers.
+    let mut session = Session::with(Terminal::new(COLUMNS, false));
+    for &byte in format!("{}\x1b[A{}{two}\x1b[24;{COLUMNS}R!\r", "x".repeat(60), keep()).as_bytes() {
+        session.feed(byte);
+    }
+    assert_eq!(session.lines, [Ok("two!".into())]);
+    // There is room for no more lines than are kept, and then no more are asked for.
+    let all: String = (0..HISTORY_MAX + 5).map(|number| earlier(&number.to_string())).collect();
+    let session = Session::new().typed(format!("a\r{}{all}{}\r", keep(), "\x10".repeat(99)).as_bytes());
+    assert_eq!(session.lines.last().unwrap().as_deref(), Ok((HISTORY_MAX - 2).to_string().as_str()));
+    assert_eq!(
+        session.terminal.reports.iter().filter(|report| matches!(report.as_str(), "f" | "n")).count(),
+        HISTORY_MAX - 1
+    );
 }
 
 /// Edits lines of every length around the length of a row, and of some others, in several rows.

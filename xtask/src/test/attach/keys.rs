@@ -1,7 +1,9 @@
 //! Types every key of the console's line editor in `tmux`, which is a terminal as a person has one: on QEMU, by `run`,
-//! and on a serial line, by `attach`. The screen must show what the table says.
+//! and on a serial line, by `attach`. The screen must show what the table says. Lines go over from one to the next.
 
 use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
     process::{self, Command, Stdio},
     thread,
     time::Instant,
@@ -62,24 +64,56 @@ pub(super) fn keys(machine: &Machine) -> Result<Outcome> {
     let image = machine.image.display().to_string();
     let options = machine.options.join(" ");
     let exe = own(&[])?.get_program().display().to_string();
+    let state = machine.directory("keys/state")?;
+    let history = state.join("aarch64-kprobes/history");
+    // The history of a test before.
+    let _ = fs::remove_file(&history);
+    let run = |name: &str| {
+        let state = state.display();
+        format!("env {name} XDG_STATE_HOME='{state}' '{exe}' run --no-network {options} --image '{image}'")
+    };
     {
-        let command = format!("env -u NO_COLOR '{exe}' run --no-network {options} --image '{image}'");
-        let terminal = Tmux::new(machine, "qemu", &command)?;
+        let terminal = Tmux::new(machine, "qemu", &run("-u NO_COLOR"))?;
         terminal.type_all()?;
         let painted = terminal.capture(&["-e", "-S", "-"])?;
         for (word, color) in [("kprobes>", "32m"), ("error:", "31m"), ("^", "31m")] {
             let has_color = painted.lines().any(|line| line.contains(&format!("{color}{word}")));
             ensure!(has_color, "`{word}` has no color: {painted:?}");
         }
-        terminal.send(&["poweroff", "Enter"])?;
+        terminal.edit(&["poweroff"], "poweroff")?;
+        terminal.send(&["Enter"])?;
         terminal.wait("the end", |screen| screen.contains("status 0"))?;
     }
+    let typed = fs::read_to_string(&history)?;
+    ensure!(typed.starts_with("echo one\necho two\n") && typed.ends_with("\nlisst\npoweroff\n"), "{typed:?}");
+    ensure!(fs::metadata(&history)?.permissions().mode() & 0o777 == 0o600, "others may read the history");
     let cable = machine.cable("keys")?;
-    let command = format!("env NO_COLOR=1 '{exe}' attach --serial '{}'", cable.port.display());
-    let terminal = Tmux::new(machine, "line", &command)?;
-    terminal.type_all()?;
-    let plain = terminal.capture(&["-e", "-S", "-"])?;
-    ensure!(!plain.contains('\x1b'), "there are colors with NO_COLOR: {plain:?}");
+    let port = cable.port.display().to_string();
+    {
+        let attach = format!("env XDG_STATE_HOME='{}' NO_COLOR=1 '{exe}' attach --serial '{port}'", state.display());
+        let terminal = Tmux::new(machine, "line", &attach)?;
+        // The lines that were typed on QEMU.
+        terminal.edit(&["Up", "|"], "poweroff|")?;
+        terminal.edit(&["Up", "Up", "|"], "lisst|")?;
+        terminal.edit(&["C-r", "o tw", "C-e", "|"], "echo two|")?;
+        terminal.type_all()?;
+        let plain = terminal.capture(&["-e", "-S", "-"])?;
+        ensure!(!plain.contains('\x1b'), "there are colors with NO_COLOR: {plain:?}");
+        terminal.send(&["C-c", "C-a", "x"])?;
+        terminal.wait("the end", |screen| screen.contains("status 0"))?;
+    }
+    // A script sees nothing of the history, and is not in it.
+    let typed = fs::read_to_string(&history)?;
+    let script = machine.directory("keys")?.join("script");
+    fs::write(&script, "echo scripted\n")?;
+    let mut scripted = own(&["attach", "--serial", &port, "--script"])?;
+    let done = scripted.arg(&script).env("XDG_STATE_HOME", &state).output()?;
+    let output = String::from_utf8_lossy(&done.stdout).into_owned();
+    ensure!(output == format!("{PROMPT}echo scripted\nscripted\n{PROMPT}\n"), "{output:?}");
+    ensure!(fs::read_to_string(&history)? == typed, "a script is in the history");
+    // Without colors, QEMU has the lines as well.
+    let terminal = Tmux::new(machine, "again", &run("TERM=dumb"))?;
+    terminal.edit(&["Up", "|"], "lisst|")?;
     terminal.send(&["C-a", "x"])?;
     terminal.wait("the end", |screen| screen.contains("status 0"))?;
     Ok(Outcome::Passed)
@@ -170,6 +204,15 @@ impl<'a> Tmux<'a> {
         // A blank screen has the line at its top.
         self.edit(&["ab", "C-l", "|"], "ab|")?;
         self.wait("a blank screen", |screen| screen.starts_with(&format!("{PROMPT}ab|\n")))?;
+        // While a command runs, a key tells what runs.
+        let program = "trace 'BEGIN { printf(\"begun\\n\"); }'";
+        self.edit(&[program], program)?;
+        self.send(&["Enter"])?;
+        self.wait("the program", |screen| screen.contains("\nbegun\n"))?;
+        self.send(&["C-t"])?;
+        self.wait("what runs", |screen| {
+            last(screen).starts_with("running for ") && last(screen).ends_with(&format!(": {program}"))
+        })?;
         self.edit(&["lisst"], "lisst")?;
         self.send(&["Enter"])?;
         self.wait("an error", |screen| screen.contains("did you mean `list`?") && last(screen) == PROMPT.trim_end())

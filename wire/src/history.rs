@@ -1,0 +1,167 @@
+//! The history of typed lines, which a program on the host keeps when the machine ends.
+//!
+//! The host sends keys, which the console's line editor does not show. The editor answers with a [`Report`], which
+//! terminals ignore: an application program command, which is ESC `_`, a text, and ESC `\` (ECMA-48, section 8.3.2).
+//!
+//! 1. At each prompt, the host sends [`KEEP`]. From then on, the editor reports each line that a person ends.
+//! 2. To the first one after boot, the editor answers [`Report::First`], and the host replies with its newest line, from
+//!    [`BEGIN`] to [`END`]. While there is room for more, the editor answers [`Report::Next`], for the line before that
+//!    one. So lines come one by one, and input is never sent faster than it is read.
+//! 3. When the host leaves, it sends [`LEAVE`], and the reports end.
+
+use core::fmt;
+
+/// Begins an earlier line.
+pub const BEGIN: u16 = 900;
+/// Ends an earlier line.
+pub const END: u16 = 901;
+/// Asks for reports.
+pub const KEEP: u16 = 902;
+/// Ends the reports.
+pub const LEAVE: u16 = 903;
+
+/// What the editor tells the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report<T> {
+    /// Asks for the newest line that the host has kept.
+    First,
+    /// Asks for the line before the one that has come.
+    Next,
+    /// A person has ended this line, which has no control characters.
+    Line(T),
+}
+
+impl<T: fmt::Display> fmt::Display for Report<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::First => f.write_str("\x1b_f\x1b\\"),
+            Self::Next => f.write_str("\x1b_n\x1b\\"),
+            Self::Line(line) => write!(f, "\x1b_l{line}\x1b\\"),
+        }
+    }
+}
+
+#[cfg(any(test, feature = "host"))]
+pub use host::{Filter, earlier, key};
+
+#[cfg(any(test, feature = "host"))]
+mod host {
+    use std::mem;
+
+    use super::{BEGIN, END, Report};
+
+    /// The longest report in bytes: a letter, and the longest line of the console.
+    const REPORT_MAX: usize = 1 + 4094;
+    const ESC: u8 = 0x1b;
+
+    /// Returns the bytes of a key of the host.
+    #[must_use]
+    pub fn key(number: u16) -> String {
+        format!("\x1b[{number}~")
+    }
+
+    /// Returns the keys for an earlier line, which has no control characters.
+    #[must_use]
+    pub fn earlier(line: &str) -> String {
+        [&key(BEGIN), line, &key(END)].concat()
+    }
+
+    /// Returns the report with this text. `None` if it is of another kind.
+    fn parse(text: &[u8]) -> Option<Report<String>> {
+        match text.split_first()? {
+            (b'f', []) => Some(Report::First),
+            (b'n', []) => Some(Report::Next),
+            (b'l', line) => Some(Report::Line(String::from_utf8_lossy(line).into_owned())),
+            _ => None,
+        }
+    }
+
+    /// Where the stream is.
+    #[derive(Debug, Default)]
+    enum State {
+        #[default]
+        Text,
+        /// After ESC.
+        Escape,
+        /// In a report, of which these bytes have come.
+        Report(Vec<u8>),
+        /// After an ESC in a report.
+        End(Vec<u8>),
+    }
+
+    /// Takes the reports out of what a machine prints.
+    #[derive(Debug, Default)]
+    pub struct Filter(State);
+
+    impl Filter {
+        /// Returns these next bytes without reports, and the reports that they complete.
+        pub fn feed(&mut self, bytes: &[u8]) -> (Vec<u8>, Vec<Report<String>>) {
+            let (mut text, mut reports) = (Vec::with_capacity(bytes.len()), Vec::new());
+            for &byte in bytes {
+                self.0 = match (mem::take(&mut self.0), byte) {
+                    (State::Text, ESC) => State::Escape,
+                    (State::Escape, b'_') => State::Report(Vec::new()),
+                    (State::Escape, ESC) => {
+                        text.push(ESC);
+                        State::Escape
+                    }
+                    (State::Escape, _) => {
+                        text.extend([ESC, byte]);
+                        State::Text
+                    }
+                    (State::Text, _) => {
+                        text.push(byte);
+                        State::Text
+                    }
+                    (State::Report(report), ESC) => State::End(report),
+                    (State::End(report), b'\\') => {
+                        reports.extend(parse(&report));
+                        State::Text
+                    }
+                    (State::Report(mut report), b' '..) if report.len() < REPORT_MAX => {
+                        report.push(byte);
+                        State::Report(report)
+                    }
+                    // The answer to a host that asks whether the kernel is alive.
+                    (State::Report(report), 0) => State::Report(report),
+                    // It was cut off, and the text that follows is about the machine, such as that it stops.
+                    (State::Report(_) | State::End(_), _) => {
+                        text.push(byte);
+                        State::Text
+                    }
+                };
+            }
+            (text, reports)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_taken_out_wherever_the_stream_is_cut() {
+        let next: Report<&str> = Report::Next;
+        let first: Report<&str> = Report::First;
+        let line = Report::Line("é {");
+        let stream = format!("a\x1b[2J{first}b{next}{line}\r\n\x1b_lcut\r\nc\x1b_l\0x\x1b\\\x1b_z\x1b\\\x1b\x1b[J");
+        let text = b"a\x1b[2Jb\r\n\r\nc\x1b\x1b[J".to_vec();
+        let reports = [Report::First, Report::Next, Report::Line("é {".to_string()), Report::Line("x".to_string())];
+        for cut in 0..=stream.len() {
+            let mut filter = Filter::default();
+            let (mut shown, mut heard) = filter.feed(&stream.as_bytes()[..cut]);
+            let (rest, more) = filter.feed(&stream.as_bytes()[cut..]);
+            shown.extend(rest);
+            heard.extend(more);
+            assert_eq!((&shown, &heard[..]), (&text, &reports[..]), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn an_endless_report_hides_little() {
+        let mut filter = Filter::default();
+        let (text, reports) = filter.feed(&[b"\x1b_l", [b'x'; 9000].as_slice()].concat());
+        assert!(text.len() > 4000 && reports.is_empty());
+    }
+}
