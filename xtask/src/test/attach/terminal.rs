@@ -35,8 +35,11 @@ fn ends(machine: &Machine, signal: &str, status: i32, name: &str) -> Result<()> 
     let (child, pieces) = pty.spawn(&mut command)?;
     let mut child = Process(child);
     let id = child.0.id().to_string();
-    let send =
-        |signal: &str, id: &str| anyhow::Ok(ensure!(Command::new("kill").args([signal, id]).status()?.success()));
+    let send = |signal: &str, id: &str| -> Result<()> {
+        let is_sent = Command::new("kill").args([signal, id]).status()?.success();
+        ensure!(is_sent, "{signal} cannot be sent to {id}");
+        Ok(())
+    };
     let deadline = machine.deadline();
     let (mut shown, mut is_prompted) = (String::new(), false);
     let ended = loop {
