@@ -14,8 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use rustix::fs::{FlockOperation, flock};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::{
     board,
@@ -23,6 +22,7 @@ use crate::{
     console::{Console, Event, stop_reason},
     conversation::{Conversation, PROMPT},
     counted::counted,
+    lock::Locked,
     machine::{Output, QEMU, Start, Uart, cannot_start, option_value},
     record, run, serial,
     terminal::{HOW_TO_LEAVE, Menu, REDRAW_KEY, Terminal, Typed},
@@ -204,15 +204,13 @@ impl Files {
 
     /// Locks the files until the returned value is dropped. The locked file is beside the directory, which is made anew
     /// for each machine.
-    fn lock(&self) -> Result<File> {
+    fn lock(&self) -> Result<Locked<File>> {
         let path = self.0.with_extension("lock");
         let directory = path.parent().map_or(Ok(()), fs::create_dir_all);
         let lock = directory.and_then(|()| File::options().create(true).append(true).open(&path));
         let lock = lock.with_context(|| format!("{} cannot be opened", path.display()))?;
         // A second connection to the console would wait until the first is closed.
-        let is_alone = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        ensure!(is_alone, "another command uses the detached machine");
-        Ok(lock)
+        Locked::new(lock).ok().context("another command uses the detached machine")
     }
 
     /// Starts a QEMU with these files. Returns how to reach it, at the first prompt of the machine, which may be silent
@@ -293,8 +291,7 @@ pub struct Detached {
     socket: UnixStream,
     /// The number of bytes that the machine had printed while no command used it, since the last one told of them.
     pub missed: u64,
-    /// Locked as long as it is open.
-    _lock: File,
+    _lock: Locked<File>,
 }
 
 impl Detached {

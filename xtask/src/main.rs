@@ -11,6 +11,7 @@ mod disk;
 mod flamegraph;
 mod flash;
 mod lines;
+mod lock;
 mod machine;
 mod network;
 mod record;

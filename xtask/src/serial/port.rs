@@ -5,16 +5,18 @@ use std::{os::fd::OwnedFd, path::Path, time::Duration};
 use anyhow::{Context, Result, ensure};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::{FlockOperation, Mode, OFlags, flock, open},
+    fs::{Mode, OFlags, open},
     io::{Errno, read, write},
     termios::{ControlModes, OptionalActions, QueueSelector, isatty, tcflush, tcgetattr, tcsetattr},
 };
+
+use crate::lock::Locked;
 
 /// How long the port may accept no byte.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An open port.
-pub struct Port(OwnedFd);
+pub struct Port(Locked<OwnedFd>);
 
 /// The port no longer exists, for example because its plug was pulled.
 pub struct Unplugged;
@@ -26,8 +28,7 @@ impl Port {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let port = open(path, flags, Mode::empty()).with_context(|| format!("the port {name} cannot be opened"))?;
         ensure!(isatty(&port), "{name} is not a serial port");
-        flock(&port, FlockOperation::NonBlockingLockExclusive)
-            .with_context(|| format!("another program uses the port {name}"))?;
+        let port = Locked::new(port).with_context(|| format!("another program uses the port {name}"))?;
         let mut settings = tcgetattr(&port).with_context(|| format!("the port {name} cannot be set up"))?;
         settings.make_raw();
         settings.control_modes |= ControlModes::CLOCAL | ControlModes::CREAD;
