@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
+use kprobes_random::tried::is_thorough;
 use loom::model::Builder;
 
 use crate::weaken::{self, Run, Weakening};
@@ -53,24 +54,21 @@ impl Model {
     }
 }
 
-/// The most preemptions of a model, unless the environment has [`THOROUGH`]. Every weakened ordering is noticed with
+/// The most preemptions of a model, unless the run is [thorough](is_thorough). Every weakened ordering is noticed with
 /// these. A mistake in the algorithm itself that takes more goes unseen.
 const USUAL_PREEMPTIONS: usize = 2;
-/// The environment variable that permits each model as many preemptions as it says.
-const THOROUGH: &str = "THOROUGH";
 
 /// Checks that no model ever fails, and that one of them fails in some interleaving as soon as any ordering that they
 /// use in `files` is weakened, except for the orderings that are `unnoticed`.
 ///
-/// Models are preempted at most [`USUAL_PREEMPTIONS`] times, and as often as they permit if the environment has
-/// [`THOROUGH`].
+/// Models are preempted at most [`USUAL_PREEMPTIONS`] times, and as often as they permit if the run is
+/// [thorough](is_thorough).
 ///
 /// # Panics
 ///
 /// If one of the checks fails.
 pub fn verify(files: &[&str], models: &[Model], unnoticed: &[&str]) {
-    let is_thorough = std::env::var_os(THOROUGH).is_some();
-    let usual = |model: &Model| model.with_fewer_preemptions(USUAL_PREEMPTIONS).filter(|_| !is_thorough);
+    let usual = |model: &Model| model.with_fewer_preemptions(USUAL_PREEMPTIONS).filter(|_| !is_thorough());
     let models: Vec<Model> = models.iter().map(|model| usual(model).unwrap_or_else(|| model.clone())).collect();
     let mut possible: Vec<Weakening> = Vec::new();
     for model in &models {

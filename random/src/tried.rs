@@ -1,7 +1,15 @@
-//! The cases of a test: all of them, and few in Miri, which is a thousand times as slow.
+//! The cases of a test: fewer in a usual run than in a thorough one, and few in Miri, which is a thousand times as slow.
 //!
 //! In Miri, a test tries cases for a tenth of a second after it asked for the first. Its clock counts what it executes,
 //! so each run tries the same cases.
+
+/// Returns whether the tests of the host take their long forms: `cargo xtask test --thorough` sets `THOROUGH` in their
+/// environment.
+#[cfg(not(target_os = "none"))]
+#[must_use]
+pub fn is_thorough() -> bool {
+    std::env::var_os("THOROUGH").is_some()
+}
 
 /// Returns whether a test tries its next case.
 ///

@@ -2,12 +2,7 @@
 
 use super::builder::{Tree, cells, text};
 use super::*;
-use kprobes_random::Random;
-
-/// Returns whether this is a thorough run: `cargo xtask test --thorough` sets the variable.
-fn is_thorough() -> bool {
-    std::env::var_os("THOROUGH").is_some()
-}
+use kprobes_random::{Random, tried::is_thorough};
 
 /// Returns the error for `blob`, as the text that a user sees.
 fn error(blob: &[u8]) -> String {

@@ -34,6 +34,7 @@ use std::{println, string::String, thread, vec::Vec};
 
 use differences::DIFFERENCES;
 use expected::{Decoder, Expected};
+use kprobes_random::tried::is_thorough;
 
 use super::exclusive::may_be_load;
 use super::{Reason, Verdict, classify, may_branch};
@@ -97,7 +98,7 @@ impl Scope {
         if std::env::var("ORACLE_WORDS").is_ok_and(|words| words == "all") {
             return Self::EveryWithDecoder;
         }
-        if std::env::var_os("THOROUGH").is_some() { Self::Every } else { Self::Sample }
+        if is_thorough() { Self::Every } else { Self::Sample }
     }
 
     fn has(self, word: u32) -> bool {

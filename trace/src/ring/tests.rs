@@ -1,6 +1,6 @@
 //! Records are read back in order, and never torn.
 
-use kprobes_random::tried::tried;
+use kprobes_random::tried::{is_thorough, tried};
 
 use super::*;
 use crate::fetch::{Fetch, Register, Source, Taken};
@@ -366,10 +366,10 @@ fn a_refusal_counts_its_rings() {
 /// meets fewer interleavings; `models` tries them all.
 #[test]
 fn records_are_never_torn() {
-    let count = match std::env::var_os("THOROUGH") {
+    let count = match is_thorough() {
         _ if cfg!(miri) => 100,
-        Some(_) => 300_000,
-        None => 30_000,
+        true => 300_000,
+        false => 30_000,
     };
     let rings = rings(1, 2);
     let done = AtomicBool::new(false);
