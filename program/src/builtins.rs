@@ -176,7 +176,7 @@ pub(crate) fn not_a_value(name: &str) -> Option<Problem> {
 }
 
 /// The other builtins that are a word.
-const WORDS: [&str; 2] = ["kstack", "args"];
+const WORDS: [&str; 3] = ["kstack", "args", "locals"];
 
 /// The words that begin a statement.
 const KEYWORDS: [&str; 9] = ["if", "else", "unroll", "while", "for", "break", "continue", "let", "return"];

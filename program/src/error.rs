@@ -193,6 +193,8 @@ pub enum Listed {
     Names(&'static [&'static str]),
     /// The names of the arguments of the function at this virtual address.
     Arguments(&'static Types<'static>, u64),
+    /// The names of the locals of the function at this virtual address.
+    Locals(&'static Types<'static>, u64),
     /// The names of the fields of this struct.
     Fields(&'static Types<'static>, TypeId),
     /// The names of the variants of this enum.
@@ -223,6 +225,11 @@ impl Listed {
             Self::Arguments(types, address) => {
                 let mut names = types.function(address)?.arguments().map(|argument| argument.name);
                 names.by_ref().filter(|name| !name.is_empty()).nth(number)
+            }
+            Self::Locals(types, function) => {
+                let all = types.variables(function)?.filter(|one| !one.is_argument);
+                let is_first = |&(at, name): &(usize, &str)| !all.clone().take(at).any(|one| one.name == name);
+                all.clone().map(|one| one.name).enumerate().filter(is_first).nth(number).map(|(_, name)| name)
             }
             Self::Fields(types, of) | Self::Variants(types, of) => match types.get(of)?.kind {
                 Kind::Struct { mut members, .. } => members.nth(number).map(|member| member.name),
@@ -402,6 +409,8 @@ pub enum Problem {
     ArgumentNumber,
     /// An argument at a probe where the registers no longer hold the arguments.
     ArgumentAway,
+    /// A variable of a function at a probe that is neither at an entry nor at an instruction.
+    VariableAway,
     /// A return value at a probe that is not at a return.
     NoReturnValue,
     /// A value that exists only at a hit.
@@ -544,6 +553,11 @@ pub enum Problem {
     /// An argument that the function does not have.
     NoArgument {
         /// The arguments that the function has.
+        names: Listed,
+    },
+    /// A local variable that the function does not have.
+    NoLocal {
+        /// The locals that the function has.
         names: Listed,
     },
     /// A name that is no field of the static event.
@@ -738,6 +752,7 @@ impl fmt::Display for Problem {
             Self::Foreign { name, why } => return write!(f, "bpftrace's `{name}` is not supported: {why}"),
             Self::ArgumentNumber => "the arguments that registers hold are arg0 to arg7",
             Self::ArgumentAway => "arguments are available only on the entry of a function: by kprobe: without an offset",
+            Self::VariableAway => "args and locals are available at entries and instructions: by kprobe: and insn:",
             Self::NoReturnValue => "retval is available only where a function returns: by kretprobe: and return:",
             Self::NoHit => "this is available only where code is probed, not in BEGIN, END and interval:",
             Self::ProbeKinds => "this clause has probes of several kinds: write a clause for each kind",
@@ -813,6 +828,10 @@ impl fmt::Display for Problem {
             Self::NoArgument { names } if names.nth(0).is_none() => "the function has no named arguments",
             Self::NoArgument { names } => {
                 return write!(f, "the function has no argument of this name; it has {}", names);
+            }
+            Self::NoLocal { names } if names.nth(0).is_none() => "the function has no local variables of its own",
+            Self::NoLocal { names } => {
+                return write!(f, "the function has no local variable of this name here; it has {}", names);
             }
             Self::NoEventField { names } => return write!(f, "the event has no field of this name, but {names}"),
             Self::NoEvent => "no static event matches this; `list-probes tracepoint:*` shows them",

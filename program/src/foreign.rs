@@ -28,8 +28,9 @@ static KEYWORDS: [Refused; 6] = [
 ];
 
 /// Builtin values and functions; several names are both.
-static VALUES: [Refused; 23] = [
+static VALUES: [Refused; 24] = [
     refused("args", "print(args) prints them all; one is args.NAME, or arg0 to arg7 by register"),
+    refused("locals", "print(locals) prints all that are there; one is locals.NAME"),
     refused("ctx", "use reg(\"x0\") to reg(\"x30\")"),
     refused("uaddr usym ustack dw_ustack uptr usermode write_user", "there is no user space; use kaddr, ksym, kstack"),
     refused("curtask pcomm leader_comm leader_tid ppid", "use tid and comm"),

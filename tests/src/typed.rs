@@ -16,6 +16,8 @@ use core::pin::Pin;
 use core::sync::atomic::AtomicU32;
 
 use kprobes_console::program::Program;
+use kprobes_console::symbol;
+use runtime::println;
 
 use crate::test;
 
@@ -293,3 +295,75 @@ values! {
     no_object: Option<&'static dyn Debug> = None;
     objects: [&'static dyn Debug; 2] = [&NUMBER, &HEADER];
 }
+
+/// The values that the variables of [`folded`] have, one after another.
+struct Trajectory {
+    numbers: Vec<u64>,
+    totals: Vec<u64>,
+    sums: Vec<u64>,
+}
+
+const SEED: u64 = 0x1234_5678_9abc_def0;
+
+impl Trajectory {
+    fn new() -> Self {
+        let numbers: Vec<u64> = (1..=5).map(|number| number * 0x1_0001).collect();
+        let (mut totals, mut sums) = (vec![SEED], vec![0]);
+        for number in &numbers {
+            totals.push(totals.last().map_or(0, |total| total.rotate_left(7) ^ number));
+            sums.push(sums.last().map_or(0, |sum| sum + number));
+        }
+        Self { numbers, totals, sums }
+    }
+}
+
+/// A function with a local in a register, one in memory, and an argument that is needed until the end.
+#[inline(never)]
+fn folded(numbers: &[u64], seed: u64) -> u64 {
+    let mut sum = Small { a: 0, b: 0 };
+    let mut total = seed;
+    for number in numbers {
+        total = total.rotate_left(7) ^ number;
+        add(&mut sum, *number);
+    }
+    let sum = sum.b;
+    black_box(total) ^ sum ^ black_box(seed)
+}
+
+#[inline(never)]
+fn add(sum: &mut Small, number: u64) {
+    sum.b += number;
+    black_box(sum);
+}
+
+test!(
+    depends(core),
+    fn variables_have_their_values_at_every_instruction() {
+        let Trajectory { numbers, totals, sums } = Trajectory::new();
+        let counts = [numbers.len() as u64];
+        let variables: [(&str, &[u64]); 5] = [
+            ("args.seed", &[SEED]),
+            ("len(args.numbers)", &counts),
+            ("locals.total", &totals),
+            ("locals.sum.b", &sums),
+            ("locals.number", &numbers),
+        ];
+        let function = symbol::find("tests::typed::folded").next().expect("the function is not inlined");
+        for (variable, values) in variables {
+            let mut places = 0;
+            for offset in (0..function.size).step_by(4) {
+                let text = format!("kprobe:tests::typed::folded+{offset} {{ printf(\"%lu\\n\", {variable}); }}");
+                // The variable is nowhere at this instruction, or the instruction cannot be probed.
+                let Ok(program) = Program::start(&text) else { continue };
+                black_box(folded(black_box(&numbers), black_box(SEED)));
+                let mut out = String::new();
+                program.finish(&mut out).expect("a string can be written to");
+                let wrong = out.lines().find(|line| !line.parse().is_ok_and(|value| values.contains(&value)));
+                assert_eq!(wrong, None, "{variable} at +{offset:#x} is one of {values:?}: {out}");
+                places += usize::from(!out.is_empty());
+            }
+            assert!(places > 0, "{variable} is nowhere");
+            println!("{variable}: known at {places} of {} instructions", function.size / 4);
+        }
+    }
+);

@@ -1,9 +1,9 @@
 //! The table of types of an image: written on the host, read on the target.
 //!
-//! A program that uses `args.packet.len` must know where the call passes `packet`, and where `len` is inside it. The
-//! compiler knows, and writes it down as DWARF, which is more than twenty times as large as the kernel. The host reads
-//! the DWARF once, keeps only what leads from an argument to a value, and appends that to the image. The kernel reads
-//! the table in place: nothing is copied, allocated or relocated.
+//! A program that uses `args.packet.len` must know where `packet` is, at the entry or at another instruction, and where
+//! `len` is inside it. The compiler knows, and writes it down as DWARF, which is more than twenty times as large as the
+//! kernel. The host reads the DWARF once, keeps only what leads from a name to a value, and appends that to the image.
+//! The kernel reads the table in place: nothing is copied, allocated or relocated.
 //!
 //! # Format
 //!
@@ -13,14 +13,14 @@
 //! |---|---|---|
 //! | 0 | 8 | magic, `kprobtyp` |
 //! | 8 | 4 | CRC-32 (IEEE) of the bytes from 12 to the total length |
-//! | 12 | 4 | version, 3 |
+//! | 12 | 4 | version, 4 |
 //! | 16 | 4 | total length in bytes |
 //! | 20 | 4 | number of parts, *p* |
 //! | 24 | 8 | base: the link address that the offsets of functions count from |
 //! | 32 | 12 *p* | the parts: kind, offset, length in bytes |
 //!
 //! A reader ignores parts of unknown kinds, so a table can contain more than is described here. There is exactly one
-//! part of each of the kinds 1 to 7, and at most one of each of the kinds 8 to 11:
+//! part of each of the kinds 1 to 7, and at most one of each of the kinds 8 to 13:
 //!
 //! | kind | what |
 //! |---|---|
@@ -35,6 +35,8 @@
 //! | 9 | rows, each for the instructions from its address up to that of the next row |
 //! | 10 | source files: name of each, in 4 bytes; a file is identified by its number in this part |
 //! | 11 | vtables, in ascending order: offset from the base, type whose methods are in it, in 4 bytes each |
+//! | 12 | for each function of part 1, in its order: offset of its variables in part 13, in 4 bytes |
+//! | 13 | variables |
 //!
 //! In records and places, a number is in unsigned LEB128 (DWARF 4, section 7.6): seven bits a byte, the lowest first.
 //! The writer gives the lowest numbers to the names and places that are used most.
@@ -46,9 +48,13 @@
 //! | place | 0: the value has no bytes |
 //! | | 1: number of words, 1 or 2, each: its offset in the value, its size in bytes, source |
 //! | | 2: source of the address of the value |
+//! | | 5: number of the register that the value is in memory from, and the offset there |
 //! | | 3: the value itself, at most 8 bytes |
 //! | | 4: unknown; the reason as a number of [`Unknown`], for [`Unknown::Elsewhere`] followed by its two offsets |
-//! | source | 0: lost; 1 to 31: register x0 to x30; from 32: 32 plus the bytes from the stack pointer at the entry |
+//! | source | 0: lost; 1 to 31: register x0 to x30; 32: in memory, followed by the number of a register, where 31 is the stack pointer, and the offset from the address there; 33: the sum of a register and an offset, which follow in the same way |
+//! | variables | number of variables, each: name, type, scope; number of stretches with a place, each: stretch, place |
+//! | scope | a number: its bit 0 is set for an argument, the bits above are the number of stretches that follow, where 0 means the whole function |
+//! | stretch | of instructions: the distance in words from the end of the stretch before, or from the entry; number of words |
 //! | row | see below |
 //! | type | name, module, size, number of the kind, then the fields of the [`Kind`] in their order |
 //!
@@ -64,6 +70,8 @@
 //! - For another file, the number of the file follows.
 //!
 //! Before the first row of a block, everything is 0. Line 0 means that there is no line.
+//!
+//! An offset from a register has its sign in the lowest bit. Variables of a block follow those of the blocks around it.
 //!
 //! A list is preceded by the number of its items. A member is its name, offset and type. A variant is its name, then 0
 //! if it has no value of its own or 1 and its value, and its type. An enumerator is its name and its value, of the size
@@ -81,6 +89,7 @@ mod model;
 mod pool;
 mod record;
 mod table;
+mod variables;
 #[cfg(any(test, feature = "write"))]
 pub mod write;
 
@@ -89,11 +98,12 @@ pub use model::{Declaration, Flavor, Form, Kind, Part, Source, Tag, TypeId, Unkn
 pub use table::{
     Argument, Enumerator, Enumerators, Function, Member, Members, Type, Types, TypesError, Variant, Variants,
 };
+pub use variables::{Variable, Variables};
 
 /// The first bytes of a table.
 const MAGIC: [u8; 8] = *b"kprobtyp";
 /// The version of the format that this crate writes and reads.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// The alignment of a table, in bytes.
 const ALIGNMENT: usize = 4;
 /// The size of the header before the parts, in words of four bytes.
@@ -106,6 +116,8 @@ const PARTS: [u32; 7] = [1, 2, 3, 4, 5, 6, 7];
 const LINES: [u32; 3] = [8, 9, 10];
 /// The kind of the part about vtables, which a table may have.
 const VTABLES: u32 = 11;
+/// The kinds of the parts about variables, which a table has both or none of: where those of a function are, variables.
+const VARIABLES: [u32; 2] = [12, 13];
 /// The number of bits of a name's entry that hold its offset in the text. The bits above hold its length.
 const NAME_OFFSET_BITS: u32 = 22;
 

@@ -26,29 +26,53 @@ impl Declaration {
     }
 }
 
-/// Where a call passes a word of 8 bytes.
+/// Where a word of 8 bytes is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// Nowhere: the compiler has found that nothing uses it.
     Lost,
     /// In a general register, 0 to 30.
     Register(u8),
-    /// On the stack, this many bytes above the stack pointer at the entry.
-    Stack(u32),
+    /// In memory.
+    Memory {
+        /// The general register with an address, 0 to 30, or [`STACK_POINTER`](Self::STACK_POINTER).
+        register: u8,
+        /// The offset of the word from that address, in bytes.
+        offset: i32,
+    },
+    /// Nowhere: the word is the sum of a register, as of [`Memory`](Self::Memory), and this number.
+    Sum {
+        /// The register.
+        register: u8,
+        /// The number.
+        offset: i32,
+    },
 }
 
-/// A part of a value that is passed in a word of its own. Bits of the word above the part are undefined.
+impl Source {
+    /// The number of the stack pointer among registers with an address.
+    pub const STACK_POINTER: u8 = 31;
+
+    /// The word this many bytes above the stack pointer, which is where a call passes what has no register.
+    #[must_use]
+    pub const fn stack(offset: i32) -> Self {
+        Self::Memory { register: Self::STACK_POINTER, offset }
+    }
+}
+
+/// A part of a value that is in a word of its own. Bits of the word above the part are undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     /// The offset in the value, in bytes.
     pub offset: u32,
     /// The size in bytes, 1 to 8.
     pub bytes: u8,
-    /// Where the call passes it.
+    /// Where the word is.
     pub source: Source,
 }
 
-/// The location of a value at the entry of a function, or at its return.
+/// The location of a value: of an argument at the entry of a function, of a result at its return, of a variable at an
+/// instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValuePlace {
     /// The value has no bytes.
@@ -60,9 +84,16 @@ pub enum ValuePlace {
         /// The second word, if there is one.
         second: Option<Part>,
     },
-    /// Memory, at an address that the call passes. For a result, this is the address passed at the entry.
+    /// Memory, at an address that is in a word. For a result, this is the address passed at the entry.
     At(Source),
-    /// No location: the value is this constant at every call.
+    /// Memory, at this offset from the address in a register, as of [`Source::Memory`].
+    Memory {
+        /// The register.
+        register: u8,
+        /// The offset, in bytes.
+        offset: i32,
+    },
+    /// No location: the value is this constant, always.
     Constant(u64),
     /// An unknown location.
     Unknown(Unknown),
@@ -73,7 +104,7 @@ pub enum ValuePlace {
 pub enum Unknown {
     /// The compiler has optimized the value out of the whole function.
     OptimizedOut,
-    /// The debugging information locates the value not at the entry, but in this range of offsets in the function.
+    /// The debugging information locates the value elsewhere: in this range of offsets in the function.
     Elsewhere {
         /// The start of the range, in bytes.
         from: u32,
@@ -84,8 +115,10 @@ pub enum Unknown {
     Contradiction,
     /// The debugging information lacks what the calling convention depends on.
     Layout,
-    /// The debugging information locates the value only in the frame, which is made after the entry.
+    /// The debugging information locates the value only in the frame, which is not there.
     Unsaid,
+    /// The debugging information locates the value in a form that the table cannot describe.
+    Form,
 }
 
 /// The reason as a clause about `this`.
@@ -98,7 +131,8 @@ impl fmt::Display for Unknown {
             }
             Self::Contradiction => "the debugging information contradicts the calling convention about this",
             Self::Layout => "the debugging information does not say how this is passed",
-            Self::Unsaid => "the debugging information does not locate this before the function has set up its frame",
+            Self::Unsaid => "the debugging information locates this in the frame of the function, which is not there",
+            Self::Form => "the debugging information locates this in a form that is not supported",
         })
     }
 }

@@ -41,8 +41,23 @@ impl<'a> Cursor<'a> {
         Some(match self.word()? {
             0 => Source::Lost,
             number @ 1..32 => Source::Register(number as u8 - 1),
-            number => Source::Stack(number - 32),
+            32 => {
+                let (register, offset) = self.memory()?;
+                Source::Memory { register, offset }
+            }
+            33 => {
+                let (register, offset) = self.memory()?;
+                Source::Sum { register, offset }
+            }
+            _ => return None,
         })
+    }
+
+    /// Reads a register and an offset from the address in it.
+    fn memory(&mut self) -> Option<(u8, i32)> {
+        let (register, offset) = (self.number()?, self.word()?);
+        let register = u8::try_from(register).ok().filter(|&register| register <= Source::STACK_POINTER)?;
+        Some((register, (offset >> 1).cast_signed() ^ -(offset & 1).cast_signed()))
     }
 
     fn part(&mut self) -> Option<Part> {
@@ -73,8 +88,13 @@ impl<'a> Cursor<'a> {
                 2 => Unknown::Contradiction,
                 3 => Unknown::Layout,
                 4 => Unknown::Unsaid,
+                5 => Unknown::Form,
                 _ => return None,
             }),
+            5 => {
+                let (register, offset) = self.memory()?;
+                ValuePlace::Memory { register, offset }
+            }
             _ => return None,
         })
     }

@@ -9,7 +9,10 @@ use zerocopy::FromBytes;
 use crate::lines::{self, Lines};
 use crate::model::{Declaration, Flavor, Form, Kind, Tag, TypeId, Unknown, ValuePlace};
 use crate::record::Cursor;
-use crate::{ALIGNMENT, CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VERSION, VTABLES};
+use crate::variables::Variables;
+use crate::{
+    ALIGNMENT, CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VARIABLES, VERSION, VTABLES,
+};
 
 /// Why bytes are not a table of types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +90,9 @@ pub struct Types<'a> {
     lines: lines::Parts<'a>,
     /// The offset of each vtable, and the number of the type whose methods are in it, in ascending order.
     vtables: &'a [[u32; 2]],
+    /// The offset of the variables of each function.
+    variables: &'a [u32],
+    variable_records: &'a [u8],
 }
 
 /// The signature of a function.
@@ -105,7 +111,7 @@ pub struct Argument<'a> {
     pub name: &'a str,
     /// The type.
     pub of: TypeId,
-    /// The location at the entry of the function; for a result, at the return.
+    /// The location: at the entry of the function; for a result, at the return; for a variable, at an instruction.
     pub place: ValuePlace,
 }
 
@@ -307,7 +313,7 @@ impl<'a> Types<'a> {
             table.get(start as usize..)?.get(..length as usize)
         };
         let base = u64::from(base_low) | u64::from(base_high) << 32;
-        let types = Self::of_parts(base, PARTS.map(part), LINES.map(part), part(VTABLES));
+        let types = Self::of_parts(base, PARTS.map(part), LINES.map(part), part(VTABLES), VARIABLES.map(part));
         let types = types.ok_or(TypesError::Inconsistent { part: "its parts" })?;
         types.check()?;
         Ok(types)
@@ -318,7 +324,9 @@ impl<'a> Types<'a> {
         parts: [Option<&'a [u8]>; 7],
         lines: [Option<&'a [u8]>; 3],
         vtables: Option<&'a [u8]>,
+        variables: [Option<&'a [u8]>; 2],
     ) -> Option<Self> {
+        let [variables, variable_records] = variables.map(Option::unwrap_or_default);
         let [functions, function_records, types, type_records, places, names, text] = parts;
         let lines = match lines {
             [Some(blocks), Some(rows), Some(files)] => lines::Parts {
@@ -339,6 +347,8 @@ impl<'a> Types<'a> {
             text: text?,
             lines,
             vtables: FromBytes::ref_from_bytes(vtables.unwrap_or_default()).ok()?,
+            variables: FromBytes::ref_from_bytes(variables).ok()?,
+            variable_records,
         })
     }
 
@@ -362,6 +372,12 @@ impl<'a> Types<'a> {
         let are_ordered = self.vtables.is_sorted_by(is_before) && is_in_memory(self.vtables);
         if !are_ordered || !self.vtables.iter().all(is_known) {
             return Err(part("its vtables"));
+        }
+        if !self.variables.is_empty() && self.variables.len() != self.functions.len() {
+            return Err(part("the number of its lists of variables"));
+        }
+        for number in 0..self.variables.len() {
+            self.variables_of(number).and_then(Variables::check).ok_or(part("a variable"))?;
         }
         if let Some(lines) = self.lines() {
             lines.check().ok_or(part("its lines"))?;
@@ -404,6 +420,18 @@ impl<'a> Types<'a> {
         self.record(self.at(self.functions, address)?)
     }
 
+    /// Returns the variables of the function that begins at the virtual address `function`; `None` if the table does not
+    /// have them.
+    #[must_use]
+    pub fn variables(&self, function: u64) -> Option<Variables<'a>> {
+        self.variables_of(self.position(self.functions, function)?)
+    }
+
+    fn variables_of(&self, number: usize) -> Option<Variables<'a>> {
+        let at = u32::from_le(*self.variables.get(number)?);
+        Variables::take(*self, Cursor(self.variable_records.get(at as usize..)?))
+    }
+
     /// Returns the type whose methods are in the vtable at the virtual address `vtable`.
     #[must_use]
     pub fn implementor(&self, vtable: u64) -> Option<TypeId> {
@@ -413,9 +441,12 @@ impl<'a> Types<'a> {
 
     /// Returns the item of a list of functions or vtables for the virtual address `address`.
     fn at(&self, items: &'a [[u32; 2]], address: u64) -> Option<&'a [u32; 2]> {
+        items.get(self.position(items, address)?)
+    }
+
+    fn position(&self, items: &[[u32; 2]], address: u64) -> Option<usize> {
         let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
-        let found = items.binary_search_by_key(&wanted, |[offset, _]| u32::from_le(*offset)).ok()?;
-        items.get(found)
+        items.binary_search_by_key(&wanted, |[offset, _]| u32::from_le(*offset)).ok()
     }
 
     fn record(&self, [_, at]: &[u32; 2]) -> Option<Function<'a>> {
@@ -441,7 +472,7 @@ impl<'a> Types<'a> {
     }
 
     /// Reads a reference to a place, and returns the place.
-    fn place(&self, rest: &mut Cursor<'a>) -> Option<ValuePlace> {
+    pub(crate) fn place(&self, rest: &mut Cursor<'a>) -> Option<ValuePlace> {
         Cursor(self.places.get(rest.word()? as usize..)?).place()
     }
 
@@ -453,7 +484,7 @@ impl<'a> Types<'a> {
     }
 
     /// Checks that a type with this number exists.
-    fn id(&self, number: u32) -> Option<TypeId> {
+    pub(crate) fn id(&self, number: u32) -> Option<TypeId> {
         ((number as usize) < self.types.len()).then_some(TypeId(number))
     }
 

@@ -1,5 +1,6 @@
 //! The writer of tables of types, for the host tool and the tests.
 
+use std::ops::Range;
 use std::string::String;
 use std::{array, fmt, vec, vec::Vec};
 
@@ -8,7 +9,7 @@ use kprobes_symbols::CHECKSUM;
 use crate::lines::{BLOCK, Row, write_block};
 use crate::model::{Declaration, Flavor, Form, Kind, Part, Source, Tag, Unknown, ValuePlace};
 use crate::pool::{Pool, shared_text};
-use crate::{CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VERSION, VTABLES};
+use crate::{CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VARIABLES, VERSION, VTABLES};
 
 /// A member: its name, offset and type.
 pub type MemberText = (String, u32, usize);
@@ -68,6 +69,22 @@ pub struct Argument {
     pub place: ValuePlace,
 }
 
+/// A variable of a function, to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// The name.
+    pub name: String,
+    /// The index of its type in [`Contents::types`].
+    pub of: usize,
+    /// Whether it is an argument.
+    pub is_argument: bool,
+    /// The instructions of its scope, as ascending ranges of offsets in the function, in bytes; empty for the whole
+    /// function.
+    pub scope: Vec<Range<u32>>,
+    /// The locations, with the instructions at which they hold, in the same way.
+    pub places: Vec<(Range<u32>, ValuePlace)>,
+}
+
 /// A function, to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
@@ -79,6 +96,8 @@ pub struct Function {
     pub arguments: Vec<Argument>,
     /// The result.
     pub returned: Argument,
+    /// The variables. Those of a block come after those of the blocks around it.
+    pub variables: Vec<Variable>,
 }
 
 /// The contents of a table. Functions and vtables may be in any order; each vtable is there once.
@@ -183,7 +202,8 @@ pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
     let mut pools = Pools::default();
     put_records(base, contents, &mut pools)?;
     let ([places, names, text], mut pools) = pools.parts()?;
-    let Records { functions, function_records, types, type_records, files } = put_records(base, contents, &mut pools)?;
+    let Records { functions, function_records, types, type_records, files, variables, variable_records } =
+        put_records(base, contents, &mut pools)?;
     let [mut blocks, mut rows] = [const { Vec::new() }; 2];
     put_rows(base, &contents.rows, &mut blocks, &mut rows)?;
     let mut vtables = Vec::new();
@@ -192,10 +212,24 @@ pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
     for (address, of) in all {
         vtables.extend([offset(base, address)?, word(of)?].concat());
     }
-    let parts: [Vec<u8>; PART_COUNT] =
-        [functions, function_records, types, type_records, places, names, text, blocks, rows, files, vtables];
+    let parts: [Vec<u8>; PART_COUNT] = [
+        functions,
+        function_records,
+        types,
+        type_records,
+        places,
+        names,
+        text,
+        blocks,
+        rows,
+        files,
+        vtables,
+        variables,
+        variable_records,
+    ];
     let mut table = vec![0; 4 * HEADER_WORDS + 12 * parts.len()];
-    for (number, (kind, part)) in PARTS.iter().chain(&LINES).chain(&[VTABLES]).zip(&parts).enumerate() {
+    for (number, (kind, part)) in PARTS.iter().chain(&LINES).chain(&[VTABLES]).chain(&VARIABLES).zip(&parts).enumerate()
+    {
         table.resize(table.len().next_multiple_of(4), 0);
         let entry = [kind.to_le_bytes(), word(table.len())?, word(part.len())?].concat();
         table[4 * HEADER_WORDS + 12 * number..][..12].copy_from_slice(&entry);
@@ -209,7 +243,7 @@ pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
 }
 
 /// The number of parts that the writer makes.
-const PART_COUNT: usize = PARTS.len() + LINES.len() + 1;
+const PART_COUNT: usize = PARTS.len() + LINES.len() + 1 + VARIABLES.len();
 
 /// The parts that refer to items of pools.
 #[derive(Default)]
@@ -219,6 +253,8 @@ struct Records {
     types: Vec<u8>,
     type_records: Vec<u8>,
     files: Vec<u8>,
+    variables: Vec<u8>,
+    variable_records: Vec<u8>,
 }
 
 /// Writes the types, functions and files.
@@ -247,11 +283,34 @@ fn put_records(base: u64, contents: &Contents, pools: &mut Pools) -> Result<Reco
         }
         put(record, function.returned.of as u64);
         pools.put_place(record, &function.returned.place);
+        out.variables.extend(word(out.variable_records.len())?);
+        put_variables(&mut out.variable_records, &function.variables, pools);
     }
     for file in &contents.files {
         out.files.extend(word(pools.name(file) as usize)?);
     }
     Ok(out)
+}
+
+fn put_variables(out: &mut Vec<u8>, all: &[Variable], pools: &mut Pools) {
+    let put_stretch = |out: &mut Vec<u8>, end: &mut u32, of: &Range<u32>| {
+        put_all(out, &[of.start.saturating_sub(*end) / 4, of.end.saturating_sub(of.start) / 4].map(u64::from));
+        *end = of.end;
+    };
+    put(out, all.len() as u64);
+    for variable in all {
+        pools.put_name(out, &variable.name);
+        put(out, variable.of as u64);
+        put(out, (variable.scope.len() as u64) << 1 | u64::from(variable.is_argument));
+        let mut end = 0;
+        variable.scope.iter().for_each(|stretch| put_stretch(out, &mut end, stretch));
+        put(out, variable.places.len() as u64);
+        end = 0;
+        for (stretch, place) in &variable.places {
+            put_stretch(out, &mut end, stretch);
+            pools.put_place(out, place);
+        }
+    }
 }
 
 /// Writes the rows `all` in blocks.
@@ -265,7 +324,8 @@ fn put_rows(base: u64, all: &[Row], blocks: &mut Vec<u8>, rows: &mut Vec<u8>) ->
 }
 
 /// Returns the length in bytes of each part of a table that [`write`] made: functions, their records, types, their
-/// records, places, names, their text, blocks of rows, rows, files, vtables.
+/// records, places, names, their text, blocks of rows, rows, files, vtables, offsets of variables,
+/// variables.
 #[must_use]
 pub fn lengths(table: &[u8]) -> [usize; PART_COUNT] {
     let length = |number: usize| {
@@ -304,12 +364,18 @@ fn put_all(out: &mut Vec<u8>, numbers: &[u64]) {
     numbers.iter().for_each(|&number| put(out, number));
 }
 
-fn source(source: Source) -> u64 {
+fn put_source(out: &mut Vec<u8>, source: Source) {
     match source {
-        Source::Lost => 0,
-        Source::Register(number) => 1 + u64::from(number),
-        Source::Stack(distance) => 32 + u64::from(distance),
+        Source::Lost => put(out, 0),
+        Source::Register(number) => put(out, 1 + u64::from(number)),
+        Source::Memory { register, offset } => put_all(out, &[32, register.into(), folded(offset)]),
+        Source::Sum { register, offset } => put_all(out, &[33, register.into(), folded(offset)]),
     }
+}
+
+/// Returns a number with its sign in the lowest bit: 0, -1, 1, -2, …
+fn folded(number: i32) -> u64 {
+    u64::from((number << 1 ^ number >> 31).cast_unsigned())
 }
 
 fn put_place(out: &mut Vec<u8>, place: &ValuePlace) {
@@ -318,10 +384,15 @@ fn put_place(out: &mut Vec<u8>, place: &ValuePlace) {
         ValuePlace::Words { first, second } => {
             put_all(out, &[1, 1 + u64::from(second.is_some())]);
             for Part { offset, bytes, source: from } in [Some(first), second].into_iter().flatten() {
-                put_all(out, &[offset.into(), bytes.into(), source(from)]);
+                put_all(out, &[offset.into(), bytes.into()]);
+                put_source(out, from);
             }
         }
-        ValuePlace::At(from) => put_all(out, &[2, source(from)]),
+        ValuePlace::At(from) => {
+            put(out, 2);
+            put_source(out, from);
+        }
+        ValuePlace::Memory { register, offset } => put_all(out, &[5, register.into(), folded(offset)]),
         ValuePlace::Constant(value) => put_all(out, &[3, value]),
         ValuePlace::Unknown(why) => match why {
             Unknown::OptimizedOut => put_all(out, &[4, 0]),
@@ -329,6 +400,7 @@ fn put_place(out: &mut Vec<u8>, place: &ValuePlace) {
             Unknown::Contradiction => put_all(out, &[4, 2]),
             Unknown::Layout => put_all(out, &[4, 3]),
             Unknown::Unsaid => put_all(out, &[4, 4]),
+            Unknown::Form => put_all(out, &[4, 5]),
         },
     }
 }

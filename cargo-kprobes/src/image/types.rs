@@ -7,12 +7,13 @@ mod entries;
 mod layout;
 mod lines;
 mod location;
+mod variables;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use anyhow::{Result, anyhow};
-use kprobes_types::write::{Argument, Contents, Function, Type, lengths, write};
+use kprobes_types::write::{Argument, Contents, Function, Type, Variable, lengths, write};
 use kprobes_types::{Declaration, Kind, Row, Source, Unknown, ValuePlace};
 use object::{Object, ObjectSection, read::elf::ElfFile64};
 
@@ -39,9 +40,11 @@ pub fn read_with_sources(file: &ElfFile64<'_>) -> Result<Option<(Contents, Vec<S
     let program = Program::parse(file.data())?;
     // Equal functions that were merged may have different types, and the debugging information has those of one of
     // them. So nothing is said of merged functions.
-    let is_alone =
-        |address| program.function(address).is_some_and(|of| of.range.start == address && of.names.len() == 1);
-    let mut contents = contents(&entries, &is_alone);
+    let alone = |address| {
+        let found = program.function(address).filter(|of| of.range.start == address && of.names.len() == 1);
+        found.map(|of| of.range.clone())
+    };
+    let mut contents = contents(&entries, &alone);
     let says_types = contents.types.iter().any(|of| of.shape != Kind::Unit);
     contents.rows = lines::read(section, &program, &mut files)?;
     contents.files = files.paths;
@@ -61,7 +64,7 @@ pub fn table(contents: &Contents, base: u64) -> Result<Vec<u8>> {
 }
 
 /// The parts of a table.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 13] = [
     "functions",
     "arguments",
     "types",
@@ -73,6 +76,8 @@ const PARTS: [&str; 11] = [
     "lines",
     "files",
     "vtables",
+    "lists of variables",
+    "variables",
 ];
 
 /// Describes the length of the table, part by part, and the number of its arguments, by what is known of their places.
@@ -97,13 +102,14 @@ pub fn describe(contents: &Contents, table: &[u8]) -> String {
                 "known in part"
             }
             ValuePlace::Words { .. } => "in registers, or on the stack",
-            ValuePlace::At(_) => "in memory, by their address",
+            ValuePlace::At(_) | ValuePlace::Memory { .. } => "in memory, by their address",
             ValuePlace::Constant(_) => "the same at every call",
             ValuePlace::Unknown(Unknown::OptimizedOut) => "optimised out",
             ValuePlace::Unknown(Unknown::Elsewhere { .. }) => "not known at the entry, but further on",
             ValuePlace::Unknown(Unknown::Contradiction) => "not known: contradictory",
             ValuePlace::Unknown(Unknown::Unsaid) => "not known: in the frame only",
             ValuePlace::Unknown(Unknown::Layout) => "not known: no layout",
+            ValuePlace::Unknown(Unknown::Form) => "not known: in another form",
         };
         *places.entry(what).or_insert(0) += 1;
     }
@@ -111,14 +117,15 @@ pub fn describe(contents: &Contents, table: &[u8]) -> String {
     lines.join("\n")
 }
 
-/// Returns what the entries say about the functions at the addresses that are `wanted`.
-fn contents(entries: &Entries<'_>, wanted: &dyn Fn(u64) -> bool) -> Contents {
+/// Returns what the entries say about the functions. `wanted` tells the addresses of the instructions of the wanted one
+/// at an address.
+fn contents(entries: &Entries<'_>, wanted: &dyn Fn(u64) -> Option<Range<u64>>) -> Contents {
     let mut layouts = Layouts::new(entries);
     // If the linker has merged equal functions, only one has the address.
     let mut functions = BTreeMap::new();
     for function in entries.functions() {
-        let Some(address) = entries[function].start.filter(|&address| wanted(address)) else { continue };
-        functions.entry(address).or_insert_with(|| self::function(&mut layouts, function, address));
+        let Some(within) = entries[function].start.and_then(wanted) else { continue };
+        functions.entry(within.start).or_insert_with(|| self::function(&mut layouts, function, &within));
     }
     let vtables = entries.vtables().map(|(address, of)| (address, layouts.of(Some(of)))).collect();
     unique(layouts.types, functions.into_values().collect(), vtables)
@@ -133,8 +140,9 @@ fn extent(entries: &Entries<'_>, declaration: Declaration, within: Range<u64>, r
     own.filter_map(|row| row.line.checked_sub(declaration.line)).max().unwrap_or(0)
 }
 
-/// Returns a function with the places of its arguments.
-fn function(layouts: &mut Layouts<'_>, function: Index, address: u64) -> Function {
+/// Returns a function with the places of its arguments and variables. Its instructions are at the addresses `within`.
+fn function(layouts: &mut Layouts<'_>, function: Index, within: &Range<u64>) -> Function {
+    let address = within.start;
     let parameters = layouts.entries.parameters(function);
     let convention = Convention::of(layouts, function, &parameters);
     let places = convention.places(layouts, address, &parameters);
@@ -152,7 +160,8 @@ fn function(layouts: &mut Layouts<'_>, function: Index, address: u64) -> Functio
     let returned = Argument { name: String::new(), of: layouts.of(result), place };
     let declaration = layouts.entries.inherited(function, |entry| entry.declared);
     let declaration = declaration.map(|(file, line)| Declaration { file, line, more: 0 });
-    Function { address, declaration, arguments, returned }
+    let variables = variables::of(layouts, function, within);
+    Function { address, declaration, arguments, returned, variables }
 }
 
 /// Merges equal types, and returns the functions and vtables with the merged types. Compilation units do not share
@@ -186,6 +195,11 @@ fn unique(types: Vec<Type>, functions: Vec<Function>, vtables: Vec<(u64, usize)>
     let functions = functions.into_iter().map(|function| Function {
         arguments: function.arguments.into_iter().map(argument).collect(),
         returned: argument(function.returned),
+        variables: function
+            .variables
+            .into_iter()
+            .map(|variable| Variable { of: classes[variable.of], ..variable })
+            .collect(),
         ..function
     });
     // A vtable that several types share tells none of them.

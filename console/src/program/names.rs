@@ -6,16 +6,18 @@ use core::fmt::{self, Write};
 use core::ops::Range;
 
 use aarch64_kprobes::event::{self, Event};
-use kprobes_program::check::Symbols;
-use kprobes_program::error::Problem;
+use kprobes_program::check::{Instruction, Symbols};
+use kprobes_program::error::{Error, Problem};
 use kprobes_program::report::Names;
-use kprobes_program::syntax::Probe;
+use kprobes_program::syntax::{Probe, Spanned};
 use kprobes_symbols::Symbol;
 use kprobes_types::{Types, TypesError};
+use kprobes_vm::code::Routine;
 
 use super::inlined;
+use super::places::Places;
 use super::watch::Watchpoints;
-use crate::{symbol, types};
+use crate::{prologue, symbol, types};
 
 /// The functions and statics of the image, for the checker.
 pub(super) struct Image<'a>(pub &'a inlined::Table);
@@ -32,6 +34,19 @@ impl Symbols for Image<'_> {
             fallible::extend(&mut all, self.0.find(path)?.into_iter().map(|copies| copies..copies + 1))?;
         }
         Ok(all)
+    }
+
+    fn instructions(&self, probe: &Spanned<Probe>) -> Result<Vec<Instruction>, Error> {
+        let routine = Routine { ops: Vec::new(), runs_after_exit: false };
+        let mut all = Places::default();
+        all.add(0, &routine, probe, self.0)?;
+        let instructions = all.places.iter().map(|place| Instruction {
+            function: place.function.start as u64,
+            address: place.address as u64,
+            has_frame: !prologue::is_caller_in_link(place.address),
+            may_leave_frame: prologue::may_leave_frame(place.address),
+        });
+        Ok(fallible::collect(instructions)?)
     }
 
     fn each_event(&self, each: &mut dyn FnMut(&'static Event)) {

@@ -1,11 +1,14 @@
-//! `print(args)`: all arguments of a function, or all fields of a static event, by their names.
+//! `print(args)` and `print(locals)`: all arguments of a function, all its locals that are somewhere, or all fields of a
+//! static event, by their names.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use kprobes_types::{Argument, Unknown, ValuePlace};
 use kprobes_vm::code::{FRAME_WORDS, Type, Word};
 
 use super::clause::Clause;
+use super::typed::Group;
 use super::value::Value;
 use crate::checked::{Action, PrintKind};
 use crate::error::{Error, Listed, Problem, Span};
@@ -13,16 +16,20 @@ use crate::report::{Conversion, Piece, Shown};
 use crate::syntax::{Expression, ExpressionForm};
 
 impl Clause<'_, '_> {
-    /// Compiles `print(args)`, which prints a record. An argument that cannot be shown, or for which the frame has no
+    /// Compiles the print of a group, which prints a record. A value that cannot be shown, or for which the frame has no
     /// room left, is replaced by the reason or by `…`.
-    pub fn print_arguments(&mut self, span: Span) -> Result<(), Error> {
-        let names = if self.is_at_events() { self.field_names(span)? } else { self.argument_names(span)? };
+    pub fn print_group(&mut self, group: Group, span: Span) -> Result<(), Error> {
+        let names = match group {
+            Group::Arguments if self.is_at_events() => self.field_names(span)?,
+            Group::Arguments => self.argument_names(span)?,
+            Group::Locals => self.local_names(span)?,
+        };
         let first = self.free;
         let (mut pieces, mut text, mut separator) = (Vec::new(), String::new(), "{ ");
         for name in names {
             text = fallible::format(format_args!("{text}{separator}.{name} = "))?;
             separator = ", ";
-            let argument = ExpressionForm::Builtin(fallible::copy("args")?);
+            let argument = ExpressionForm::Builtin(fallible::copy(group.builtin())?);
             let argument = ExpressionForm::Field { of: Expression::new(argument, span)?, name: fallible::copy(name)? };
             let argument = Expression::new(argument, span)?;
             let reason = match self.unrun(|clause| clause.packed(&argument)) {
@@ -58,9 +65,9 @@ impl Clause<'_, '_> {
     /// Returns the names of the arguments of the first function of the probes. The others are compared with it where
     /// each argument is looked up.
     fn argument_names(&self, span: Span) -> Result<Vec<&'static str>, Error> {
-        self.allow(self.allowed.arguments, Problem::ArgumentAway, span)?;
+        self.allow(self.allowed.variables, Problem::VariableAway, span)?;
         let mut first = None;
-        self.each_function(span, |function, _| {
+        self.each_place(span, |function, _| {
             first.get_or_insert(function);
             Ok(())
         })?;
@@ -68,6 +75,29 @@ impl Clause<'_, '_> {
         let names = function.arguments().map(|argument| argument.name).filter(|name| !name.is_empty());
         let names = fallible::collect(names)?;
         if names.is_empty() { Err(span.error(Problem::NoArgument { names: Listed::Names(&[]) })) } else { Ok(names) }
+    }
+
+    /// Returns the names of the locals that are somewhere at the first instruction of the probes, each once.
+    fn local_names(&self, span: Span) -> Result<Vec<&'static str>, Error> {
+        self.allow(self.allowed.variables, Problem::VariableAway, span)?;
+        let types = self.types(span)?;
+        let mut first = None;
+        self.each_place(span, |_, at| {
+            first.get_or_insert(at);
+            Ok(())
+        })?;
+        let at = first.ok_or(span.error(Problem::NoSignature))?;
+        let all = types.variables(at.function).ok_or(span.error(Problem::NoTypes))?;
+        let offset = u32::try_from(at.address.wrapping_sub(at.function)).unwrap_or(u32::MAX);
+        let mut names = Vec::new();
+        for local in all.clone().filter(|one| !one.is_argument && one.at(offset).is_some()) {
+            let is_somewhere = |found: Argument<'_>| !matches!(found.place, ValuePlace::Unknown(_));
+            if !names.contains(&local.name) && all.clone().find(local.name, false, offset).is_some_and(is_somewhere) {
+                fallible::push(&mut names, local.name)?;
+            }
+        }
+        let none = Problem::Unknown { why: Unknown::OptimizedOut };
+        if names.is_empty() { Err(span.error(none)) } else { Ok(names) }
     }
 
     /// Returns the names of the fields of the first event of the probes.

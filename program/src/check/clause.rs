@@ -67,8 +67,10 @@ struct Turns {
 pub(super) struct Allowed {
     /// Registers, functions and stacks, which exist only at a hit.
     pub hit: bool,
-    /// Arguments.
+    /// Arguments in registers.
     pub arguments: bool,
+    /// Arguments and locals by their names.
+    pub variables: bool,
     /// A return value.
     pub result: bool,
     /// Loops over maps, which take too long at a hit.
@@ -82,9 +84,15 @@ impl Allowed {
             time: all(|probe| matches!(probe, Probe::Begin | Probe::End | Probe::Interval { .. })),
             hit: all(|probe| !matches!(probe, Probe::Begin | Probe::End | Probe::Interval { .. })),
             arguments: all(|probe| matches!(probe, Probe::Entry { .. })),
+            variables: all(|probe| matches!(probe, Probe::Entry { .. }) || is_on_instructions(probe)),
             result: all(|probe| matches!(probe, Probe::Return { .. } | Probe::Exit { .. })),
         }
     }
+}
+
+/// Whether a probe is on instructions that [`Symbols::instructions`](super::Symbols::instructions) tells.
+pub(super) fn is_on_instructions(probe: &Probe) -> bool {
+    matches!(probe, Probe::Offset { .. } | Probe::Line { .. } | Probe::FunctionLine { .. } | Probe::Instruction { .. })
 }
 
 fn copy(probe: &Spanned<Probe>) -> Result<Spanned<Probe>, OutOfMemory> {

@@ -283,16 +283,12 @@ impl Clause<'_, '_> {
     fn read_own(&mut self, value: Typed, bytes: u32, first: Word, span: Span) -> Result<(), Error> {
         let words = 1 + bytes.div_ceil(8) as u8;
         let to = |number: u8| Word(first.0.saturating_add(number));
-        let (base, offset) = match value.spot {
-            Spot::Memory(base, offset) => (base, offset),
-            Spot::Passed(ValuePlace::At(source), offset) => (self.source(source, span)?.at, offset),
-            Spot::Passed(..) => {
-                self.push(Op::Set { to: first, from: Operand::Constant(bytes.into()) }, span)?;
-                for number in 1..words {
-                    self.push(Op::Set { to: to(number), from: Operand::Constant(0) }, span)?;
-                }
-                return self.gather(value.spot, bytes, first, span);
+        let Some((base, offset)) = self.in_memory(value.spot, span)? else {
+            self.push(Op::Set { to: first, from: Operand::Constant(bytes.into()) }, span)?;
+            for number in 1..words {
+                self.push(Op::Set { to: to(number), from: Operand::Constant(0) }, span)?;
             }
+            return self.gather(value.spot, bytes, first, span);
         };
         if bytes == 0 {
             return self.push(Op::Set { to: first, from: Operand::Constant(0) }, span);
@@ -308,7 +304,7 @@ impl Clause<'_, '_> {
             ValuePlace::Words { first, second } => [Some(first), second],
             ValuePlace::Constant(_) => [Some(Part { offset: 0, bytes: 8, source: Source::Lost }), None],
             ValuePlace::Unknown(why) => return Err(span.error(Problem::Unknown { why })),
-            ValuePlace::Nothing | ValuePlace::At(_) => [None; 2],
+            ValuePlace::Nothing | ValuePlace::At(_) | ValuePlace::Memory { .. } => [None; 2],
         };
         let end = from + u64::from(bytes);
         for part in parts.into_iter().flatten() {

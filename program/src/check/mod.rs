@@ -35,7 +35,7 @@ use kprobes_vm::store::KEYS_MAX;
 use crate::checked::{Action, Block, Checked, RustValue};
 use crate::config::Config;
 use crate::error::{Error, Problem, Span};
-use crate::syntax::{Probe, Program};
+use crate::syntax::{Probe, Program, Spanned};
 use clause::Clause;
 use map::PartialMap;
 use shapes::Shapes;
@@ -56,6 +56,15 @@ pub trait Symbols {
     /// The functions cannot be determined, or there is no memory for the list.
     fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem>;
 
+    /// Returns the instructions that a probe on instructions means: by an offset or a line.
+    ///
+    /// # Errors
+    ///
+    /// The probe means none, they cannot be determined, or there is no memory for the list.
+    fn instructions(&self, _probe: &Spanned<Probe>) -> Result<Vec<Instruction>, Error> {
+        Ok(Vec::new())
+    }
+
     /// Returns the table of function arguments and Rust types; `None` if the image has no such table.
     ///
     /// # Errors
@@ -67,6 +76,19 @@ pub trait Symbols {
 
     /// Calls `each` for every static event of the image.
     fn each_event(&self, _each: &mut dyn FnMut(&'static Event)) {}
+}
+
+/// An instruction of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// The virtual address of the function.
+    pub function: u64,
+    /// The virtual address of the instruction.
+    pub address: u64,
+    /// Whether the frame pointer is that of the function there.
+    pub has_frame: bool,
+    /// Whether the stack pointer may have left the frame already.
+    pub may_leave_frame: bool,
 }
 
 /// Checks a program, and lowers it to code.

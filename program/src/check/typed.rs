@@ -4,10 +4,11 @@
 //! or a variant is needed. Then it is loaded in the same way as `*(u32 *)(arg0 + 8)`. A field access dereferences
 //! references automatically, as in Rust.
 
-use kprobes_types::{Argument, Flavor, Kind, Part, Source, Type as RustType, TypeId, Types, ValuePlace};
+use kprobes_types::{Argument, Flavor, Kind, Part, Source, Type as RustType, TypeId, Types, Unknown, ValuePlace};
 use kprobes_vm::code::{Arithmetic, Builtin, Comparison, Op, Operand, Register, Type};
 
-use super::clause::Clause;
+use super::Instruction;
+use super::clause::{Clause, is_on_instructions};
 use super::value::{SIGNED, UNSIGNED, Value};
 use crate::checked::RustValue;
 use crate::error::{Error, Listed, Problem, Span};
@@ -15,6 +16,37 @@ use crate::syntax::{Expression, ExpressionForm, Operator, Probe};
 
 /// The maximum number of references and wrappers that are followed to reach a field. Types may be recursive.
 pub(super) const STEPS_MAX: usize = 16;
+
+/// The register with the base of a function's frame (AAPCS64, section 6.4.6).
+const FRAME_POINTER: u8 = 29;
+
+/// The names of a function's variables: there is an argument and a local of the same name in some functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    /// `args`.
+    Arguments,
+    /// `locals`.
+    Locals,
+}
+
+impl Group {
+    /// Returns the group that a builtin stands for.
+    pub fn of(builtin: &str) -> Option<Self> {
+        match builtin {
+            "args" => Some(Self::Arguments),
+            "locals" => Some(Self::Locals),
+            _ => None,
+        }
+    }
+
+    /// Returns the builtin.
+    pub fn builtin(self) -> &'static str {
+        match self {
+            Self::Arguments => "args",
+            Self::Locals => "locals",
+        }
+    }
+}
 
 /// A Rust value that is not read yet.
 #[derive(Clone, Copy, Debug)]
@@ -53,15 +85,15 @@ impl Clause<'_, '_> {
         self.types(span)?.get(of).ok_or(span.error(Problem::DamagedTypes))
     }
 
-    /// Applies `find` to every function of the probes, and returns the result if it is the same for all.
-    fn of_functions(
+    /// Applies `find` to every place of the probes, and returns the result if it is the same for all.
+    fn of_places(
         &self,
-        find: impl Fn(&kprobes_types::Function<'static>, u64) -> Result<Argument<'static>, Problem>,
+        find: impl Fn(&kprobes_types::Function<'static>, Instruction) -> Result<Argument<'static>, Problem>,
         span: Span,
     ) -> Result<Argument<'static>, Error> {
         let mut found: Option<Argument<'static>> = None;
-        self.each_function(span, |function, address| {
-            let one = find(&function, address)?;
+        self.each_place(span, |function, at| {
+            let one = find(&function, at)?;
             match found {
                 Some(other) if (other.of, other.place) != (one.of, one.place) => Err(Problem::Differs),
                 _ => {
@@ -73,37 +105,67 @@ impl Clause<'_, '_> {
         found.ok_or(span.error(Problem::NoSignature))
     }
 
-    /// Calls `each` with every function of the probes and its address, until there is an error.
-    pub fn each_function(
+    /// Calls `each` with every instruction of the probes and its function, until there is an error. Of functions, it is
+    /// the entry.
+    pub fn each_place(
         &self,
         span: Span,
-        mut each: impl FnMut(kprobes_types::Function<'static>, u64) -> Result<(), Problem>,
+        mut each: impl FnMut(kprobes_types::Function<'static>, Instruction) -> Result<(), Problem>,
     ) -> Result<(), Error> {
         let types = self.types(span)?;
+        let mut visit = |at: Instruction| {
+            let described = types.function(at.function).ok_or(span.error(Problem::NoSignature))?;
+            each(described, at).map_err(|problem| span.error(problem))
+        };
         for probe in &self.probes {
-            let (Probe::Entry { glob } | Probe::Return { glob } | Probe::Exit { glob }) = &probe.node else { continue };
-            let functions = self.checker.symbols.functions(glob).map_err(|problem| span.error(problem))?;
-            if functions.is_empty() {
-                return Err(probe.span.error(Problem::NoMatch));
-            }
-            for function in functions {
-                let described = types.function(function.start).ok_or(span.error(Problem::NoSignature))?;
-                each(described, function.start).map_err(|problem| span.error(problem))?;
+            match &probe.node {
+                Probe::Entry { glob } | Probe::Return { glob } | Probe::Exit { glob } => {
+                    let functions = self.checker.symbols.functions(glob).map_err(|problem| span.error(problem))?;
+                    if functions.is_empty() {
+                        return Err(probe.span.error(Problem::NoMatch));
+                    }
+                    let entry =
+                        |address| Instruction { function: address, address, has_frame: false, may_leave_frame: false };
+                    functions.into_iter().try_for_each(|function| visit(entry(function.start)))?;
+                }
+                node if is_on_instructions(node) => {
+                    self.checker.symbols.instructions(probe)?.into_iter().try_for_each(&mut visit)?;
+                }
+                _ => {}
             }
         }
         Ok(())
     }
 
-    /// Returns an argument by its name.
+    /// Returns an argument or a local by its name.
     #[inline(never)]
-    fn argument(&self, name: &str, span: Span) -> Result<Typed, Error> {
-        self.allow(self.allowed.arguments, Problem::ArgumentAway, span)?;
+    fn variable_of_function(&self, group: Group, name: &str, span: Span) -> Result<Typed, Error> {
+        self.allow(self.allowed.variables, Problem::VariableAway, span)?;
         let types = self.types(span)?;
-        let find = |function: &kprobes_types::Function<'static>, address: u64| {
-            let no_argument = Problem::NoArgument { names: Listed::Arguments(types, address) };
-            function.arguments().find(|one| one.name == name).ok_or(no_argument)
+        let find = |function: &kprobes_types::Function<'static>, at: Instruction| {
+            let none = match group {
+                Group::Arguments => Problem::NoArgument { names: Listed::Arguments(types, at.function) },
+                Group::Locals => Problem::NoLocal { names: Listed::Locals(types, at.function) },
+            };
+            // At the entry, the calling convention tells more than the debugging information.
+            if (group, at.address) == (Group::Arguments, at.function) {
+                return function.arguments().find(|one| one.name == name).ok_or(none);
+            }
+            let variables = types.variables(at.function).ok_or(Problem::NoTypes)?;
+            let offset = u32::try_from(at.address.wrapping_sub(at.function)).unwrap_or(u32::MAX);
+            let found = variables.find(name, group == Group::Arguments, offset).ok_or(none)?;
+            let is_there = |register| match register {
+                FRAME_POINTER => at.has_frame,
+                Source::STACK_POINTER => at.has_frame && !at.may_leave_frame,
+                _ => true,
+            };
+            Ok(if !bases(&found.place).all(is_there) {
+                Argument { place: ValuePlace::Unknown(Unknown::Unsaid), ..found }
+            } else {
+                found
+            })
         };
-        let found = self.of_functions(find, span)?;
+        let found = self.of_places(find, span)?;
         Ok(Typed { of: found.of, spot: Spot::Passed(found.place, 0) })
     }
 
@@ -116,7 +178,7 @@ impl Clause<'_, '_> {
     /// Returns the return value of the functions, if it is the same for all.
     fn returned(&mut self, span: Span) -> Result<Typed, Error> {
         self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
-        let found = self.of_functions(|function, _| function.returned().ok_or(Problem::DamagedTypes), span)?;
+        let found = self.of_places(|function, _| function.returned().ok_or(Problem::DamagedTypes), span)?;
         if found.place == ValuePlace::Nothing {
             return Err(span.error(Problem::NothingReturned));
         }
@@ -137,9 +199,11 @@ impl Clause<'_, '_> {
             ExpressionForm::Field { of, name } => match &*of.form {
                 // A field of a static event is no Rust value: see `event`.
                 ExpressionForm::Builtin(root) if root == "args" && self.is_at_events() => Ok(None),
-                ExpressionForm::Builtin(root) if root == "args" => self.argument(name, span).map(Some),
                 ExpressionForm::Builtin(root) if root == "retval" => {
                     self.field_of_result(name, of.span, span).map(Some)
+                }
+                ExpressionForm::Builtin(root) if let Some(group) = Group::of(root) => {
+                    self.variable_of_function(group, name, span).map(Some)
                 }
                 _ => {
                     let Some(of) = self.typed(of)? else { return Ok(None) };
@@ -266,42 +330,57 @@ impl Clause<'_, '_> {
         Err(span.error(Problem::Deep))
     }
 
-    /// Returns a word that a call passes.
-    pub fn source(&mut self, source: Source, span: Span) -> Result<Value, Error> {
+    /// Returns a word of a value.
+    fn source(&mut self, source: Source, span: Span) -> Result<Value, Error> {
         match source {
             Source::Lost => Err(span.error(Problem::Lost)),
-            Source::Register(number) => {
-                let what = Builtin::Register(Register::X(number));
-                self.give(UNSIGNED, |to| Op::Load { to, what }, span)
+            Source::Register(number) => self.register(number, span),
+            Source::Memory { register, offset } => {
+                let base = self.register(register, span)?;
+                self.load(Spot::Memory(base.at, i64::from(offset).cast_unsigned()), 8, UNSIGNED, span)
             }
-            Source::Stack(distance) => self.on_stack(distance.into(), 8, UNSIGNED, span),
+            Source::Sum { register, offset } => {
+                let base = self.register(register, span)?;
+                let offset = Operand::Constant(i64::from(offset).cast_unsigned());
+                self.compute(Arithmetic::Add, base.at, offset, UNSIGNED, span)
+            }
         }
     }
 
-    fn on_stack(&mut self, distance: u64, bytes: u8, of: Type, span: Span) -> Result<Value, Error> {
-        let stack = self.give(UNSIGNED, |to| Op::Load { to, what: Builtin::Register(Register::Sp) }, span)?;
-        self.load(Spot::Memory(stack.at, distance), bytes, of, span)
+    /// Returns the general register with this number, or the stack pointer.
+    fn register(&mut self, number: u8, span: Span) -> Result<Value, Error> {
+        let register = if number == Source::STACK_POINTER { Register::Sp } else { Register::X(number) };
+        self.give(UNSIGNED, |to| Op::Load { to, what: Builtin::Register(register) }, span)
+    }
+
+    /// Returns the address and the offset of a value in memory; `None` for other values.
+    pub fn in_memory(&mut self, spot: Spot, span: Span) -> Result<Option<(Operand, u64)>, Error> {
+        Ok(match spot {
+            Spot::Memory(base, offset) => Some((base, offset)),
+            Spot::Passed(ValuePlace::At(source), offset) => Some((self.source(source, span)?.at, offset)),
+            Spot::Passed(ValuePlace::Memory { register, offset: distance }, offset) => {
+                let base = self.register(register, span)?;
+                Some((base.at, offset.wrapping_add_signed(distance.into())))
+            }
+            Spot::Passed(..) => None,
+        })
     }
 
     /// Loads a number of `bytes` bytes, with the signedness of `of`.
     pub fn load(&mut self, spot: Spot, bytes: u8, of: Type, span: Span) -> Result<Value, Error> {
         let signed = of == SIGNED;
-        let (place, offset) = match spot {
-            Spot::Memory(base, 0) => return self.give(of, |to| Op::Read { to, address: base, bytes, signed }, span),
-            Spot::Memory(base, offset) => {
-                let address = self.compute(Arithmetic::Add, base, Operand::Constant(offset), UNSIGNED, span)?.at;
-                return self.give(of, |to| Op::Read { to, address, bytes, signed }, span);
-            }
-            Spot::Passed(place, offset) => (place, offset),
-        };
+        if let Some((base, offset)) = self.in_memory(spot, span)? {
+            let address = match offset {
+                0 => base,
+                _ => self.compute(Arithmetic::Add, base, Operand::Constant(offset), UNSIGNED, span)?.at,
+            };
+            return self.give(of, |to| Op::Read { to, address, bytes, signed }, span);
+        }
+        let Spot::Passed(place, offset) = spot else { return Err(span.error(Problem::Lost)) };
         let word = match place {
-            ValuePlace::At(source) => {
-                let address = self.source(source, span)?;
-                return self.load(Spot::Memory(address.at, offset), bytes, of, span);
-            }
             ValuePlace::Constant(value) => Value::constant(value.checked_shr(8 * offset as u32).unwrap_or(0), false),
             ValuePlace::Unknown(why) => return Err(span.error(Problem::Unknown { why })),
-            ValuePlace::Nothing => Value::constant(0, false),
+            ValuePlace::Nothing | ValuePlace::At(_) | ValuePlace::Memory { .. } => Value::constant(0, false),
             ValuePlace::Words { first, second } => {
                 let end = offset.saturating_add(bytes.into());
                 let has = |part: &Part| {
@@ -311,8 +390,10 @@ impl Clause<'_, '_> {
                 // Bytes that span two parts cannot be loaded.
                 let part = part.ok_or(span.error(Problem::Lost))?;
                 let distance = offset - u64::from(part.offset);
-                if let Source::Stack(stack) = part.source {
-                    return self.on_stack(u64::from(stack) + distance, bytes, of, span);
+                if let Source::Memory { register, offset } = part.source {
+                    let base = self.register(register, span)?;
+                    let offset = distance.wrapping_add_signed(offset.into());
+                    return self.load(Spot::Memory(base.at, offset), bytes, of, span);
                 }
                 let word = self.source(part.source, span)?;
                 if distance == 0 {
@@ -420,13 +501,8 @@ impl Clause<'_, '_> {
             Kind::Array { element, count } => {
                 let is_bytes =
                     matches!(self.rust(element, span)?, RustType { size: 1, kind: Kind::Integer { .. }, .. });
-                match value.spot {
-                    Spot::Memory(base, offset) if is_bytes => {
-                        let at = self.compute(Arithmetic::Add, base, Operand::Constant(offset), UNSIGNED, span)?.at;
-                        Some((at, Operand::Constant(count)))
-                    }
-                    Spot::Passed(ValuePlace::At(source), offset) if is_bytes => {
-                        let base = self.source(source, span)?.at;
+                match self.in_memory(value.spot, span)? {
+                    Some((base, offset)) if is_bytes => {
                         let at = self.compute(Arithmetic::Add, base, Operand::Constant(offset), UNSIGNED, span)?.at;
                         Some((at, Operand::Constant(count)))
                     }
@@ -565,6 +641,21 @@ impl Clause<'_, '_> {
             _ => Ok(None),
         }
     }
+}
+
+/// Returns the registers that a value, or its address, is found by, because it is in memory or a sum.
+fn bases(place: &ValuePlace) -> impl Iterator<Item = u8> {
+    let base = |source: Source| match source {
+        Source::Memory { register, .. } | Source::Sum { register, .. } => Some(register),
+        _ => None,
+    };
+    let all = match *place {
+        ValuePlace::Words { first, second } => [base(first.source), second.and_then(|second| base(second.source))],
+        ValuePlace::At(source) => [base(source), None],
+        ValuePlace::Memory { register, .. } => [Some(register), None],
+        _ => [None; 2],
+    };
+    all.into_iter().flatten()
 }
 
 /// Returns whether a reference to a value of this kind denotes the value, and not its address, where a number or a

@@ -12,11 +12,11 @@ use kprobes_vm::code::Register;
 use kprobes_vm::hit::{Machine, run};
 use kprobes_vm::store::{Limits, Store};
 
-use crate::check::{Symbols, check};
+use crate::check::{Instruction, Symbols, check};
 use crate::checked::Checked;
-use crate::error::Problem;
+use crate::error::{Error, Problem};
 use crate::report::{Names, OutputFormat, drain, write_maps};
-use crate::syntax::{matches, numbered, parse};
+use crate::syntax::{Probe, Spanned, matches, numbered, parse};
 
 /// The functions of the image, with their addresses; each is 0x100 bytes long.
 pub(crate) const IMAGE: [(&str, u64); 8] = [
@@ -51,6 +51,23 @@ impl Symbols for Image {
             let meant = IMAGE.iter().filter(|(name, _)| matches(path, name));
             let meant = meant.filter(|&&(_, start)| wanted.is_none_or(|wanted| self.number(start).max(1) == wanted));
             Ok(meant.map(|&(_, start)| start..start + 0x100).collect())
+        })
+    }
+
+    fn instructions(&self, probe: &Spanned<Probe>) -> Result<Vec<Instruction>, Error> {
+        let (Probe::Offset { function, offset } | Probe::Instruction { function, offset: Some(offset) }) = &probe.node
+        else {
+            return Err(probe.span.error(Problem::NoMatch));
+        };
+        let found = self.functions(function).map_err(|problem| probe.span.error(problem))?;
+        with_memory(usize::MAX, || {
+            let at = |start| Instruction {
+                function: start,
+                address: start + offset,
+                has_frame: *offset >= 8,
+                may_leave_frame: *offset >= 0xf0,
+            };
+            Ok(found.into_iter().map(|function| at(function.start)).collect())
         })
     }
 

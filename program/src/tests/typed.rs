@@ -1,11 +1,12 @@
 //! Arguments by name, fields, variants, and the errors about them.
 
+use std::ops::Range;
 use std::string::{String, ToString};
 use std::sync::OnceLock;
 use std::vec;
 use std::vec::Vec;
 
-use kprobes_types::write::{self, Argument, Contents, Function, Shape, Type};
+use kprobes_types::write::{self, Argument, Contents, Function, Shape, Type, Variable};
 use kprobes_types::{Flavor, Form, Kind, Part, Row, Source, Tag, Types, Unknown, ValuePlace};
 
 use super::machine::{Bed, refused};
@@ -125,6 +126,10 @@ fn pair(number: u8) -> ValuePlace {
     ValuePlace::Words { first: part(0, number), second: Some(part(8, number + 1)) }
 }
 
+fn memory(register: u8, offset: i32) -> ValuePlace {
+    ValuePlace::Memory { register, offset }
+}
+
 /// The lines of `blk::submit`.
 fn lines() -> Contents {
     let row = |address, line| Row { address, file: 0, line, is_statement: true };
@@ -167,6 +172,13 @@ pub(super) fn table() -> &'static Types<'static> {
     static TABLE: OnceLock<Types<'static>> = OnceLock::new();
     TABLE.get_or_init(|| {
         let argument = |name: &str, of, place| Argument { name: name.to_string(), of, place };
+        let variable = |name: &str, of, is_argument, scope: &[Range<u32>], places: &[(Range<u32>, ValuePlace)]| {
+            Variable { name: name.to_string(), of, is_argument, scope: scope.to_vec(), places: places.to_vec() }
+        };
+        let framed = |offset, at| Part { offset, bytes: 8, source: Source::Memory { register: 29, offset: at } };
+        let sum = Part { source: Source::Sum { register: 20, offset: 8 }, ..framed(0, 0) };
+        let sum = ValuePlace::Words { first: sum, second: None };
+        let halves = ValuePlace::Words { first: framed(0, 0x20), second: Some(framed(8, 0x28)) };
         let submit = Function {
             address: 0x1000,
             declaration: None,
@@ -181,12 +193,24 @@ pub(super) fn table() -> &'static Types<'static> {
                 argument(
                     "deep",
                     U32,
-                    ValuePlace::Words { first: Part { offset: 0, bytes: 4, source: Source::Stack(8) }, second: None },
+                    ValuePlace::Words { first: Part { offset: 0, bytes: 4, source: Source::stack(8) }, second: None },
                 ),
                 argument("gone", U32, ValuePlace::Unknown(Unknown::OptimizedOut)),
                 argument("moved", U32, ValuePlace::Unknown(Unknown::Elsewhere { from: 16, to: 60 })),
             ],
             returned: argument("", OPTION, register(0, 8)),
+            variables: vec![
+                variable("level", I16, true, &[], &[(0..0x20, register(3, 2)), (0x20..0x100, memory(29, -4))]),
+                variable("header", HEADER_REFERENCE, true, &[], &[(0..0x10, register(0, 8))]),
+                variable("sum", U32, false, &[8..0x100], &[(0x10..0x40, register(19, 4))]),
+                variable("sum", I16, false, &[0x40..0x80], &[(0x40..0x80, memory(20, 6))]),
+                variable("whole", HEADER, false, &[], &[(8..0x100, memory(29, 16))]),
+                variable("far", HEADER, false, &[], &[(8..0x100, ValuePlace::At(framed(0, 0x20).source))]),
+                variable("text", TEXT, false, &[], &[(8..0x100, halves)]),
+                variable("spilled", U32, false, &[], &[(4..0x100, memory(31, 8))]),
+                variable("inner", POINTER, false, &[], &[(8..0x100, sum)]),
+                variable("lost", U32, false, &[], &[]),
+            ],
         };
         let read = Function {
             address: 0x1100,
@@ -207,9 +231,10 @@ pub(super) fn table() -> &'static Types<'static> {
                 argument("object", OBJECT, pair(6)),
             ],
             returned: argument("", WIDE, ValuePlace::At(Source::Register(8))),
+            variables: vec![],
         };
         let returned = argument("", STATE, register(0, 1));
-        let send = Function { address: 0x1200, declaration: None, arguments: vec![], returned };
+        let send = Function { address: 0x1200, declaration: None, arguments: vec![], returned, variables: vec![] };
         let contents = Contents {
             functions: vec![submit, read, send],
             types: types(),
@@ -268,6 +293,57 @@ fn all_arguments_are_printed_with_their_names() {
          .deep = …, .gone = (optimised out), .moved = (optimised out) }\n14 reads of memory failed, and gave 0\n"
     );
     assert!(refused("kprobe:net::send { print(args); }").contains("the function has no named arguments"));
+}
+
+#[test]
+fn variables_are_where_they_are_at_the_instruction() {
+    let mut task = call();
+    task.registers[19] = 0xaaaa_0000_0007;
+    task.registers[20] = 0x8000 - 4;
+    // The frame: a header, and after it the address and the length of a text.
+    task.registers[29] = 0x8000;
+    task.memory[..16].copy_from_slice(&[0, 0, 0xfe, 0xff, 44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    task.memory[16..32].copy_from_slice(&[0, 1, 5, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    task.memory[0x20..0x28].copy_from_slice(&0x8030_u64.to_le_bytes());
+    task.memory[0x28..0x30].copy_from_slice(&3_u64.to_le_bytes());
+    let at = |offset: u32, body: &str| printed_at(&std::format!("kprobe:blk::submit+{offset}"), body, &task);
+    assert_eq!(at(0, "print(args.level);"), "-2\n");
+    assert_eq!(at(16, "print(args.level); print(locals.sum);"), "-2\n7\n");
+    let header = "Header { len: 9, level: 5, state: Idle, last: true, next: None }";
+    assert_eq!(at(64, "print(locals.whole.len); print(locals.whole);"), std::format!("9\n{header}\n"));
+    assert_eq!(at(64, "printf(\"%s %d\", locals.text, len(locals.text));"), "net 3");
+    assert_eq!(at(64, "print(locals.sum);"), "-2\n", "the inner one");
+    assert_tried!(at(64, "if (locals.whole.state == State::Idle) { print(1); }"), "1\n");
+    assert_tried!(at(64, "print(locals.spilled);"), "300\n");
+    assert_tried!(at(64, "printf(\"%x %d\", locals.inner, *locals.inner);"), "8004 300");
+    assert_tried!(printed_at("insn:blk::submit:16", "@[locals.sum] = count();", &task), "@[7]: 1\n");
+    assert_tried!(at(64, "printf(\"%x\", locals.far.len);"), "21707520");
+    let all = at(16, "print(locals);");
+    assert!(all.starts_with(&std::format!("{{ .sum = 7, .whole = {header}, .far = Header {{ len: ")), "{all}");
+    assert!(all.contains(", .text = \"net\", .spilled = 300, .inner = 0x8004 }\n"), "{all}");
+}
+
+#[test]
+fn variables_that_are_away_are_refused_with_where_they_are() {
+    let body = |probe: &str, value: &str| refused(&std::format!("{probe} {{ print({value}); }}"));
+    for (probe, value, why) in tried([
+        ("kprobe:blk::submit+16", "args.header", "this is optimised out here; it is there from +0x0 to +0x10"),
+        ("kprobe:blk::submit+128", "locals.sum", "this is optimised out here; it is there from +0x10 to +0x40"),
+        ("kprobe:blk::submit+64", "locals.lost", "this is optimised out"),
+        ("kprobe:blk::submit+4", "locals.whole", "this is optimised out here; it is there from +0x8 to +0x100"),
+        ("kprobe:blk::submit+4", "locals.sum", "no local variable of this name here; it has `sum`, `whole`, `far`"),
+        ("kprobe:blk::submit+4", "locals.spilled", "locates this in the frame of the function, which is not there"),
+        ("kprobe:blk::submit+240", "locals.spilled", "locates this in the frame of the function, which is not there"),
+        ("kprobe:blk::submit+64", "locals.size", "no local variable of this name here; it has `sum`, `whole`, `far`"),
+        ("kprobe:blk::submit+64", "args.size", "the function has no argument of this name; it has `header`"),
+        ("kprobe:blk::read+64", "locals.sum", "the function has no local variables of its own"),
+        ("kretprobe:blk::submit", "locals.sum", "args and locals are available at entries and instructions"),
+        ("kprobe:blk::submit+64", "arg0", "arguments are available only on the entry"),
+        ("kprobe:blk::submit+64", "locals + 1", "print(locals) prints all that are there"),
+    ]) {
+        let shown = body(probe, value);
+        assert!(shown.contains(why), "{probe} {value}: {shown}");
+    }
 }
 
 #[test]
@@ -515,8 +591,8 @@ fn what_is_not_known_is_refused_where_it_is_named() {
         ),
         (
             "kretprobe:blk::submit { print(args.level); }",
-            "                              ^^^^^^^^^^\narguments are available only on the entry of a function: by \
-             kprobe: without an offset",
+            "                              ^^^^^^^^^^\nargs and locals are available at entries and instructions: by \
+             kprobe: and insn:",
         ),
     ]) {
         let text = refused(program);

@@ -334,7 +334,13 @@ impl<'a> Signature<'a> {
             kprobes_types::Source::Register(number) => {
                 EntryValue::Register(Register::x(number).ok_or_else(|| Fault::bare(Problem::TypeInfo, at))?)
             }
-            kprobes_types::Source::Stack(offset) => EntryValue::Stack(offset),
+            kprobes_types::Source::Memory { register: kprobes_types::Source::STACK_POINTER, offset: offset @ 0.. } => {
+                EntryValue::Stack(offset.cast_unsigned())
+            }
+            // No call passes anything there.
+            kprobes_types::Source::Memory { .. } | kprobes_types::Source::Sum { .. } => {
+                return Err(Fault::bare(Problem::TypeInfo, at));
+            }
         };
         Ok(match place {
             _ if self.is_return && at_entry => keep(place, kept)?,
@@ -369,7 +375,7 @@ impl<'a> Signature<'a> {
                 Ok((Source::Immediate(value.checked_shr(8 * offset as u32).unwrap_or(0)), 0))
             }
             ValuePlace::Unknown(why) => Err(no(&why)),
-            ValuePlace::Nothing | ValuePlace::At(_) => Err(no(&"it has no bytes")),
+            ValuePlace::Nothing | ValuePlace::At(_) | ValuePlace::Memory { .. } => Err(no(&"it has no bytes")),
         }
     }
 

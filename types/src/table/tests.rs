@@ -1,5 +1,6 @@
 //! Tables that are built here, read back, and damaged.
 
+use std::ops::Range;
 use std::string::ToString;
 use std::{vec, vec::Vec};
 
@@ -37,6 +38,15 @@ fn of(name: &str, size: u64, shape: write::Shape) -> Type {
     Type { name: name.to_string(), module: "kernel::net".to_string(), size, shape }
 }
 
+fn memory(register: u8, offset: i32) -> ValuePlace {
+    ValuePlace::Memory { register, offset }
+}
+
+fn sum(register: u8, offset: i32) -> ValuePlace {
+    let source = Source::Sum { register, offset };
+    ValuePlace::Words { first: Part { offset: 0, bytes: 4, source }, second: None }
+}
+
 /// A type of every kind, and functions with places of every kind.
 fn contents() -> Contents {
     let text = |text: &str| text.to_string();
@@ -72,7 +82,10 @@ fn contents() -> Contents {
     let argument = |name: &str, of: usize, place| write::Argument { name: text(name), of, place };
     let part = |offset, bytes, source| Part { offset, bytes, source };
     let nothing = argument("", 2, ValuePlace::Nothing);
-    let second = Some(part(8, 8, Source::Stack(0)));
+    let variable = |name: &str, of: usize, is_argument, scope: &[Range<u32>], places: &[(Range<u32>, ValuePlace)]| {
+        write::Variable { name: text(name), of, is_argument, scope: scope.to_vec(), places: places.to_vec() }
+    };
+    let second = Some(part(8, 8, Source::stack(0)));
     let functions = vec![
         Function {
             address: BASE + 0x2000,
@@ -84,6 +97,13 @@ fn contents() -> Contents {
                 argument("gone", 0, ValuePlace::Unknown(Unknown::OptimizedOut)),
             ],
             returned: argument("", 12, ValuePlace::At(Source::Register(8))),
+            variables: vec![
+                variable("name", 10, true, &[], &[(0x8..0x20, memory(29, -16)), (0x20..0x40, ValuePlace::Nothing)]),
+                // A block, and another in it where the name is that of another variable.
+                variable("count", 0, false, &[0x10..0x80], &[(0x10..0x80, sum(3, -24))]),
+                variable("count", 5, false, &[0x20..0x30, 0x40..0x50], &[(0x24..0x30, memory(31, 8))]),
+                variable("count", 0, true, &[], &[]),
+            ],
         },
         Function {
             address: BASE + 0x1000,
@@ -93,6 +113,7 @@ fn contents() -> Contents {
                 argument("flag", 3, ValuePlace::Words { first: part(0, 1, Source::Lost), second: None }),
             ],
             returned: nothing,
+            variables: vec![],
         },
     ];
     let row = |offset, file, line, is_statement| Row { address: BASE + offset, file, line, is_statement };
@@ -104,6 +125,37 @@ fn contents() -> Contents {
     let rows = rows.into_iter().chain(many).chain(last).collect();
     let files = vec![text("net/src/lib.rs"), text("net/src/tcp/mod.rs")];
     Contents { functions, types, rows, files, vtables: vec![(BASE + 0x3020, 12), (BASE + 0x3000, 0)] }
+}
+
+#[test]
+fn a_name_means_the_variable_of_the_innermost_block() {
+    let table = Aligned::new(&write::write(BASE, &contents()).unwrap());
+    let types = Types::parse(table.bytes()).unwrap();
+    let all = types.variables(BASE + 0x2000).unwrap();
+    let find = |name: &str, is_argument, offset| {
+        all.clone().find(name, is_argument, offset).map(|found| (found.of.0, found.place))
+    };
+    let elsewhere = |of, from, to| Some((of, ValuePlace::Unknown(Unknown::Elsewhere { from, to })));
+    // The argument has no scope: it is known to be elsewhere, in the next place or the last.
+    assert_eq!(find("name", true, 0x4), elsewhere(10, 0x8, 0x20));
+    assert_eq!(find("name", true, 0x1c), Some((10, memory(29, -16))));
+    assert_eq!(find("name", true, 0x20), Some((10, ValuePlace::Nothing)));
+    assert_eq!(find("name", true, 0x40), elsewhere(10, 0x20, 0x40));
+    assert_eq!(find("name", false, 0x1c), None, "it is no local");
+    // The locals: outside of both blocks, in the outer, in the inner without a place, with it, and between its parts.
+    assert_eq!(find("count", false, 0xc), None);
+    assert_eq!(find("count", false, 0x1c), Some((0, sum(3, -24))));
+    assert_eq!(find("count", false, 0x20), elsewhere(5, 0x24, 0x30));
+    assert_eq!(find("count", false, 0x2c), Some((5, memory(31, 8))));
+    assert_eq!(find("count", false, 0x3c), Some((0, sum(3, -24))));
+    assert_eq!(find("count", false, 0x4c), elsewhere(5, 0x24, 0x30));
+    assert_eq!(find("count", false, 0x80), None);
+    assert_eq!(find("count", true, 0x2c), Some((0, ValuePlace::Unknown(Unknown::OptimizedOut))));
+    assert_eq!(find("size", false, 0x2c), None);
+    assert_eq!(types.variables(BASE + 0x1000).map(Iterator::count), Some(0));
+    assert!(types.variables(BASE + 0x1004).is_none(), "no function begins there");
+    let names: Vec<_> = all.map(|one| (one.name, one.is_argument)).collect();
+    assert_eq!(names, [("name", true), ("count", false), ("count", false), ("count", true)]);
 }
 
 #[test]

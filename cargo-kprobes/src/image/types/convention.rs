@@ -67,7 +67,7 @@ pub struct Convention {
 #[derive(Default)]
 struct Words {
     registers: u32,
-    stack: u32,
+    stack: i32,
 }
 
 impl Words {
@@ -77,7 +77,7 @@ impl Words {
             return Source::Register(self.registers as u8 - 1);
         }
         self.stack += 8;
-        Source::Stack(self.stack - 8)
+        Source::stack(self.stack - 8)
     }
 
     /// Allocates two words for a number of 128 bits: a register of an even number and the next, or an aligned place on
@@ -85,7 +85,7 @@ impl Words {
     fn two(&mut self) -> [Source; 2] {
         self.registers = self.registers.next_multiple_of(2);
         if self.registers >= REGISTERS {
-            self.stack = self.stack.next_multiple_of(16);
+            self.stack += self.stack % 16;
         }
         [self.next(), self.next()]
     }
@@ -210,7 +210,8 @@ impl Convention {
             ValuePlace::Words { first: Part { source, .. }, .. } | ValuePlace::At(source) => match source {
                 Source::Lost => None,
                 Source::Register(number) => Some(u32::from(number)),
-                Source::Stack(distance) => Some(REGISTERS + distance / 8),
+                Source::Memory { offset, .. } => Some(REGISTERS + offset.cast_unsigned() / 8),
+                Source::Sum { .. } => None,
             },
             _ => None,
         };
@@ -310,7 +311,7 @@ fn is_of_entry(location: &Location) -> bool {
 /// Whether the value is in the frame of the function: it was stored there, so callers must have passed it.
 fn is_framed(location: &Location) -> bool {
     let Location::Parts(parts) = location else { return false };
-    parts.iter().all(|(piece, _)| *piece == Piece::Frame)
+    parts.iter().all(|(piece, _)| matches!(piece, Piece::Frame(_) | Piece::Stack(_)))
 }
 
 /// Returns the reason that a value is not known at the entry, but in this range of addresses.

@@ -12,7 +12,7 @@ use gimli::{
 use kprobes_types::VTABLE_SIZE;
 
 use super::lines::{Files, UnitFiles};
-use super::location::{self, Location};
+use super::location::{self, Location, Piece};
 
 pub type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -40,12 +40,17 @@ pub struct Entry<'a> {
     pub start: Option<u64>,
     /// Whether the compiler has changed how the function is called.
     pub is_changed: bool,
-    /// The locations of a parameter, each with the range of addresses where it holds. Empty if it has none.
+    /// The locations of a parameter or a local variable, each with the range of addresses where it holds. Empty if it has
+    /// none.
     pub locations: Vec<(ops::Range<u64>, Location)>,
     /// The file and the line of the declaration of a function.
     pub declared: Option<(u32, u32)>,
-    /// The address of a variable.
-    address: Option<u64>,
+    /// The address of a variable at a fixed place.
+    pub address: Option<u64>,
+    /// The addresses of the instructions of a block.
+    pub ranges: Vec<ops::Range<u64>>,
+    /// The general register with the base of a function's frame.
+    pub frame: Option<u8>,
     /// References, by offset in `.debug_info`: the type; the entry that has the missing parts; the member that is the
     /// tag; and the type that a vtable is of.
     of: Option<usize>,
@@ -91,6 +96,7 @@ fn is_needed(tag: DwTag) -> bool {
             | gimli::DW_TAG_variant
             | gimli::DW_TAG_template_type_parameter
             | gimli::DW_TAG_variable
+            | gimli::DW_TAG_lexical_block
     )
 }
 
@@ -116,25 +122,26 @@ impl<'a> Entries<'a> {
         let mut cursor = unit.entries();
         // The needed entries around this one, with their depths. `None` for entries around which nothing is needed.
         let mut around: Vec<(isize, Option<Index>)> = Vec::new();
+        // The depth of the outermost copy of an inlined function that is around this one.
+        let mut copy = None;
         while let Some(entry) = cursor.next_dfs()? {
             while around.last().is_some_and(|&(depth, _)| depth >= entry.depth()) {
                 around.pop();
             }
             let parent = around.last().copied();
+            if copy.is_some_and(|depth| depth >= entry.depth()) {
+                copy = None;
+            }
             if entry.tag() == gimli::DW_TAG_inlined_subroutine {
+                copy = copy.or(Some(entry.depth()));
                 let mut ranges = dwarf.die_ranges(unit, entry)?;
                 while let Some(range) = ranges.next()? {
                     self.inlined.push(range.begin..range.end);
                 }
             }
-            // A parameter in a block or in a copy of a function is not an argument. Types may be in blocks.
-            let is_argument = entry.tag() == gimli::DW_TAG_formal_parameter;
-            // Vtables are outside of everything.
-            let is_other_variable = entry.tag() == gimli::DW_TAG_variable && entry.depth() > 1;
-            if is_other_variable
-                || !is_needed(entry.tag())
-                || is_argument && parent.is_some_and(|(depth, _)| depth + 1 != entry.depth())
-            {
+            // Types may be in copies, and in blocks there. Variables of copies are not variables of the function.
+            let is_variable = matches!(entry.tag(), gimli::DW_TAG_formal_parameter | gimli::DW_TAG_variable);
+            if !is_needed(entry.tag()) || is_variable && copy.is_some() {
                 continue;
             }
             let parent = parent.and_then(|(_, parent)| parent);
@@ -318,11 +325,17 @@ fn read_entry<'a>(
             gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => read.origin = refers(value),
             gimli::DW_AT_discr => read.tag_member = refers(value),
             gimli::DW_AT_containing_type => read.implementor = refers(value),
-            gimli::DW_AT_location if entry.tag() == gimli::DW_TAG_variable => {
-                read.address = value.exprloc_value().and_then(|place| address(dwarf, unit, place));
+            gimli::DW_AT_frame_base => {
+                let place = value.exprloc_value().map(|place| location::decode(place, unit.encoding()));
+                if let Some(Location::Parts(parts)) = place
+                    && let &[(Piece::Register(register), 0)] = parts.as_slice()
+                {
+                    read.frame = Some(register);
+                }
             }
-            gimli::DW_AT_location if entry.tag() == gimli::DW_TAG_formal_parameter => {
+            gimli::DW_AT_location => {
                 if let Some(expression) = value.exprloc_value() {
+                    read.address = address(dwarf, unit, expression);
                     read.locations.push((0..u64::MAX, location::decode(expression, unit.encoding())));
                 } else if let Some(mut list) = dwarf.attr_locations(unit, value)? {
                     while let Some(item) = list.next()? {
@@ -332,6 +345,12 @@ fn read_entry<'a>(
                 }
             }
             _ => {}
+        }
+    }
+    if entry.tag() == gimli::DW_TAG_lexical_block {
+        let mut ranges = dwarf.die_ranges(unit, entry)?;
+        while let Some(range) = ranges.next()? {
+            read.ranges.push(range.begin..range.end);
         }
     }
     Ok(read)

@@ -1,13 +1,14 @@
 //! The location of a value, decoded from DWARF expressions (DWARF 4, section 2.6).
 
 use gimli::{Encoding, Expression, Operation};
+use kprobes_types::Source;
 
 use super::entries::Bytes;
 
 /// The AAPCS64 registers that DWARF numbers x0 to x30, and sp (DWARF for the Arm 64-bit Architecture, section 4.1).
-const STACK_POINTER: u16 = 31;
+const STACK_POINTER: u16 = Source::STACK_POINTER as u16;
 
-/// The location of a value, in the forms that can be of use at the entry of a function.
+/// The location of a value, in the forms that can be of use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// In parts, each with its size in bytes. One part of size 0 is the whole value.
@@ -31,8 +32,14 @@ pub enum Piece {
     Masked(u8),
     /// In memory, at this offset from the address that was in a register at the entry.
     EntryMemory(u8, i64),
-    /// In the frame of the function, which is made after the entry.
-    Frame,
+    /// In the frame of the function, at this offset from its base. The frame is made after the entry.
+    Frame(i64),
+    /// In memory, at the address that is in the frame at this offset from its base.
+    FrameAddress(i64),
+    /// In the frame of the function, at this offset from the stack pointer, which moves.
+    Stack(i64),
+    /// Nowhere: the value is the sum of a register, or of the base of the frame, and this number.
+    Sum(Option<u8>, i64),
     /// This number.
     Constant(u64),
     /// In another form.
@@ -51,11 +58,14 @@ pub fn decode(expression: Expression<Bytes<'_>>, encoding: Encoding) -> Location
         };
         piece = Some(match (operation, piece) {
             (Operation::Register { register }, None) => register_of(register.0).map_or(Piece::Other, Piece::Register),
-            (Operation::RegisterOffset { register, .. }, None) if register.0 == STACK_POINTER => Piece::Frame,
+            (Operation::RegisterOffset { register, offset, .. }, None) if register.0 == STACK_POINTER => {
+                Piece::Stack(offset)
+            }
             (Operation::RegisterOffset { register, offset, .. }, None) => {
                 register_of(register.0).map_or(Piece::Other, |register| Piece::Memory(register, offset))
             }
-            (Operation::FrameOffset { .. }, None) => Piece::Frame,
+            (Operation::FrameOffset { offset }, None) => Piece::Frame(offset),
+            (Operation::Deref { size: 8, space: false, .. }, Some(Piece::Frame(offset))) => Piece::FrameAddress(offset),
             (Operation::UnsignedConstant { value }, None) => Piece::Constant(value),
             (Operation::SignedConstant { value }, None) => Piece::Constant(value.cast_unsigned()),
             (Operation::EntryValue { expression }, None) => match decode(Expression(expression), encoding) {
@@ -71,6 +81,9 @@ pub fn decode(expression: Expression<Bytes<'_>>, encoding: Encoding) -> Location
             }
             (Operation::StackValue, Some(Piece::EntryMemory(register, 0))) => Piece::Entry(register),
             (Operation::StackValue, Some(Piece::Memory(register, 0))) => Piece::Register(register),
+            (Operation::StackValue, Some(Piece::Memory(register, offset))) => Piece::Sum(Some(register), offset),
+            (Operation::StackValue, Some(Piece::Stack(offset))) => Piece::Sum(Some(Source::STACK_POINTER), offset),
+            (Operation::StackValue, Some(Piece::Frame(offset))) => Piece::Sum(None, offset),
             // A bool is one bit to LLVM, and a byte here.
             (Operation::UnsignedConstant { value: 1 | 0xff }, Some(Piece::Memory(register, 0))) => {
                 Piece::Masked(register)
@@ -114,8 +127,13 @@ mod tests {
         let one = |piece| Location::Parts(vec![(piece, 0)]);
         assert_eq!(decoded(&[0x53]), one(Piece::Register(3)));
         assert_eq!(decoded(&[0x71, 0x08]), one(Piece::Memory(1, 8)));
-        assert_eq!(decoded(&[0x91, 0x70]), one(Piece::Frame));
-        assert_eq!(decoded(&[0x8f, 0x10]), one(Piece::Frame), "the stack pointer moves");
+        assert_eq!(decoded(&[0x91, 0x70]), one(Piece::Frame(-16)));
+        assert_eq!(decoded(&[0x91, 0x70, 0x06]), one(Piece::FrameAddress(-16)));
+        // Pointers into memory that a register, the frame and the stack pointer lead to.
+        assert_eq!(decoded(&[0x71, 0x08, 0x9f]), one(Piece::Sum(Some(1), 8)));
+        assert_eq!(decoded(&[0x91, 0x70, 0x9f]), one(Piece::Sum(None, -16)));
+        assert_eq!(decoded(&[0x8f, 0x10, 0x9f]), one(Piece::Sum(Some(31), 16)));
+        assert_eq!(decoded(&[0x8f, 0x10]), one(Piece::Stack(16)));
         assert_eq!(decoded(&[0x10, 0x07, 0x9f]), one(Piece::Constant(7)));
         // A bool: the lowest bit of w1. Another mask is another value.
         assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x01, 0x1a, 0x9f]), one(Piece::Register(1)));

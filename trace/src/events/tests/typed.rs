@@ -92,7 +92,7 @@ fn contents() -> Contents {
         argument(
             "on_stack",
             U64,
-            ValuePlace::Words { first: Part { source: Source::Stack(16), ..part(0, 8, 0) }, second: None },
+            ValuePlace::Words { first: Part { source: Source::stack(16), ..part(0, 8, 0) }, second: None },
         ),
     ];
     let function = |address, arguments, of, place| write::Function {
@@ -100,6 +100,7 @@ fn contents() -> Contents {
         declaration: None,
         arguments,
         returned: Argument { name: String::new(), of, place },
+        variables: Vec::new(),
     };
     Contents {
         functions: vec![
