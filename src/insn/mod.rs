@@ -38,6 +38,8 @@
 
 mod classify;
 mod data;
+// For the crates that compile programs.
+#[doc(hidden)]
 pub mod encode;
 mod exclusive;
 mod liveness;
@@ -49,22 +51,33 @@ mod resolve;
 mod results;
 mod verdict;
 
-pub use classify::{classify, may_branch, modifies_next};
-pub use data::{Data, may_read_data};
-pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
-pub use exclusive::{Sequences, may_be_load};
-pub use liveness::{
-    Live, SCRATCH, ScratchPreservers, handed, live_at, overwrites_link, scratch_at_entry, stack_at_return,
-};
-pub use memory::{Exclusive, MemoryAccess, exclusive};
+pub use classify::classify;
+pub use data::Data;
+pub use encode::OutOfRange;
+pub use exclusive::Sequences;
+pub use liveness::Live;
 pub use op::{Indirect, Key, Literal, Modifier, Op};
-pub use registers::{Access, Registers, StackPointer};
-pub use relocate::{MAX_WORDS, NotRelocatable, Relocation, boost, origin, relocate};
-pub use resolve::Resolved;
-pub use results::ScratchResults;
+pub use registers::Registers;
+pub use relocate::{NotRelocatable, Relocation, relocate};
 pub use verdict::{Reason, Verdict};
 
-pub use crate::exception::simulate::{Fault, Guard, Machine, holds};
+pub use crate::exception::simulate::Guard;
+
+// Parts of the engine and of the crates that list, audit and compile: a kernel that embeds the engine needs none.
+#[doc(hidden)]
+pub use {
+    crate::exception::simulate::{Fault, Machine, holds},
+    classify::{may_branch, modifies_next},
+    data::may_read_data,
+    encode::{BRK_KPROBE, BRK_STEP, branch, brk},
+    exclusive::may_be_load,
+    liveness::{SCRATCH, ScratchPreservers, handed, live_at, overwrites_link, scratch_at_entry, stack_at_return},
+    memory::{Exclusive, MemoryAccess, exclusive},
+    registers::{Access, StackPointer},
+    relocate::{MAX_WORDS, boost, origin},
+    resolve::Resolved,
+    results::ScratchResults,
+};
 
 #[cfg(test)]
 mod oracle;

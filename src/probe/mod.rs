@@ -33,26 +33,34 @@ mod watchpoint;
 mod words;
 
 pub use aliasable::AliasableBox;
-pub use check::{Checker, Site, blacklist, check, instruction};
+pub use check::{blacklist, check, instruction};
 pub use error::ProbeError;
 pub use fallback::{Fallback, NotEntry};
 pub use hit::cpu::{Cpu as CpuState, CpuStates};
 pub use hit::entry::{ArgumentHandler, Entry};
 pub use hit::result::{ResultHandler, Return};
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler, TaskCalls};
-pub use hit::stack_position::stack_around;
 #[cfg(feature = "watchpoints")]
 pub use hit::watch::{WatchHandler, WatchHit};
 pub use hit::{Hit, PostHandler, PreHandler};
 pub use kprobe::{Kprobe, KprobeBuilder};
 pub use kretprobe::{Kretprobe, KretprobeBuilder};
-pub use recovery::{address_here, origin, recover};
+pub use recovery::{origin, recover};
 pub use registration::Registration;
-pub use registry::{list, memory, survey};
+pub use registry::{list, memory};
 pub use snippet::{Insertion, Snippet, SnippetError, Step};
 #[cfg(feature = "watchpoints")]
 pub use watchpoint::{WatchError, Watchpoint, WatchpointBuilder, initialize_cpu, watchpoints};
-pub use words::CpuWords;
+
+// For the crates that build on the engine and run in the same kernel: a kernel that embeds the engine needs none.
+#[doc(hidden)]
+pub use {
+    check::{Checker, Site},
+    hit::stack_position::stack_around,
+    recovery::address_here,
+    registry::survey,
+    words::CpuWords,
+};
 
 use core::fmt;
 
@@ -184,6 +192,7 @@ pub fn synchronize() {
 /// `address` is a multiple of 4, in memory that
 /// [`Platform::allocate_executable`](crate::platform::Platform::allocate_executable) has mapped. The memory has room
 /// for all words and belongs to the caller, and no CPU executes it until this returns.
+#[doc(hidden)]
 pub unsafe fn write_instructions(address: usize, words: &[u32]) {
     let mut addresses = (address..).step_by(size_of::<u32>());
     for words in words.chunks(text::WORDS_PER_RENDEZVOUS) {
