@@ -1,5 +1,5 @@
 //! A kernel with only a UART and a heap that has the whole console: one CPU, identity-mapped, without tasks and
-//! interrupts, on QEMU's `virt` machine.
+//! interrupts, on QEMU's `virt` machine, or on a Raspberry Pi 3.
 //!
 //! The code for the console is in the module `probes`, in the lines of this file that end in `// probes`, and in the
 //! lines of `console.ld` that end in a comment `probes`.
@@ -29,7 +29,7 @@ mod kernel {
         "adrp x0, vectors",
         "add x0, x0, :lo12:vectors",
         "msr vbar_el1, x0",
-        // Maps the devices in the first GiB, and the memory in the second.
+        // Maps the devices and the memory.
         "adrp x0, tables",
         "add x0, x0, :lo12:tables",
         "msr ttbr0_el1, x0",
@@ -60,11 +60,42 @@ mod kernel {
         ".balign 128",
         "b unexpected",
         ".endr",
+    );
+
+    // The devices are in the first GiB, the memory in the second.
+    #[cfg(not(feature = "raspi3b"))]
+    global_asm!(
+        ".section .rodata.tables, \"a\"",
         ".balign 4096",
+        ".global tables",
         "tables:",
         ".quad 0x0060000000000401, 0x0000000040000705",
         ".balign 4096, 0",
     );
+
+    // The devices are in the last 16 MiB of the first GiB, the memory before them.
+    #[cfg(feature = "raspi3b")]
+    global_asm!(
+        ".section .rodata.tables, \"a\"",
+        ".balign 4096",
+        ".global tables",
+        "tables:",
+        ".quad level_2 + 0b11",
+        ".balign 4096, 0",
+        "level_2:",
+        ".set address, 0",
+        ".rept 504",
+        ".quad 0x0000000000000705 + address",
+        ".set address, address + 0x200000",
+        ".endr",
+        ".rept 8",
+        ".quad 0x0060000000000401 + address",
+        ".set address, address + 0x200000",
+        ".endr",
+    );
+
+    #[cfg(feature = "raspi3b")]
+    global_asm!(include_str!("../../raspi3b.S"));
 
     #[unsafe(no_mangle)]
     extern "C" fn main() -> ! {
@@ -105,7 +136,7 @@ mod kernel {
     }
 
     /// The PL011's registers, as an array of words.
-    const UART: *mut u32 = 0x900_0000 as *mut u32;
+    const UART: *mut u32 = if cfg!(feature = "raspi3b") { 0x3f20_1000 } else { 0x900_0000 } as *mut u32;
     const FLAGS: usize = 6;
     const RECEIVE_EMPTY: u32 = 1 << 4;
 
@@ -147,6 +178,14 @@ mod kernel {
     }
 
     pub fn power_off() -> ! {
+        if cfg!(feature = "raspi3b") {
+            // SAFETY: registers of the watchdog, which are mapped as device memory: a reset, with the boot partition
+            // that means to stay off.
+            unsafe {
+                (0x3f10_0020 as *mut u32).write_volatile(0x5a00_0555);
+                (0x3f10_001c as *mut u32).write_volatile(0x5a00_0020);
+            }
+        }
         // SAFETY: the hypervisor call is SYSTEM_OFF of PSCI, which does not return.
         unsafe { asm!("hvc #0", in("x0") 0x8400_0008_u64, options(noreturn)) }
     }

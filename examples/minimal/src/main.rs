@@ -1,5 +1,5 @@
 //! The smallest kernel that can be probed: one CPU, the MMU off, without tasks and interrupts, on QEMU's `virt`
-//! machine.
+//! machine, or on a Raspberry Pi 3.
 //!
 //! The code for probes is in the module `probes`, in the lines of this file that end in `// probes`, and in the lines
 //! of `minimal.ld` that end in a comment `probes`.
@@ -49,6 +49,9 @@ mod kernel {
         ".endr",
     );
 
+    #[cfg(feature = "raspi3b")]
+    global_asm!(include_str!("../../raspi3b.S"));
+
     #[unsafe(no_mangle)]
     extern "C" fn main() -> ! {
         probes::run(); // probes
@@ -71,12 +74,15 @@ mod kernel {
         panic!("exception {esr:#x} at {elr:#x}")
     }
 
+    /// The address of the PL011's data register.
+    const UART: usize = if cfg!(feature = "raspi3b") { 0x3f20_1000 } else { 0x900_0000 };
+
     struct Uart;
 
     impl Write for Uart {
         fn write_str(&mut self, text: &str) -> fmt::Result {
-            // SAFETY: writes the data register of the PL011 of QEMU's virt machine, which is always ready for a byte.
-            text.bytes().for_each(|byte| unsafe { (0x900_0000 as *mut u32).write_volatile(byte.into()) });
+            // SAFETY: writes the data register of the PL011, which is always ready for a byte in QEMU.
+            text.bytes().for_each(|byte| unsafe { (UART as *mut u32).write_volatile(byte.into()) });
             Ok(())
         }
     }
@@ -86,6 +92,13 @@ mod kernel {
     }
 
     fn power_off() -> ! {
+        if cfg!(feature = "raspi3b") {
+            // SAFETY: registers of the watchdog: a reset, with the boot partition that means to stay off.
+            unsafe {
+                (0x3f10_0020 as *mut u32).write_volatile(0x5a00_0555);
+                (0x3f10_001c as *mut u32).write_volatile(0x5a00_0020);
+            }
+        }
         // SAFETY: the hypervisor call is SYSTEM_OFF of PSCI, which does not return.
         unsafe { asm!("hvc #0", in("x0") 0x8400_0008_u64, options(noreturn)) }
     }

@@ -3,6 +3,7 @@
 
 mod derived;
 pub mod features;
+mod gnu;
 mod kernel;
 mod memory;
 mod mistakes;
@@ -33,17 +34,48 @@ struct Example {
     package: &'static str,
     /// The marks of lines, and the most lines that have each.
     lines: &'static [(&'static str, usize)],
-    /// Runs the image on a core.
-    run: fn(&Path, &str) -> Result<Outcome, String>,
+    /// Runs the image on a machine.
+    run: fn(&Path, Machine) -> Result<Outcome, String>,
+    /// Whether it can be built for a Raspberry Pi 3.
+    is_for_raspi3b: bool,
+}
+
+/// A machine of QEMU, with its core and the number of its CPUs for a kernel of one.
+#[derive(Clone, Copy)]
+struct Machine {
+    machine: &'static str,
+    core: &'static str,
+    cpus: usize,
 }
 
 const EXAMPLES: [Example; 3] = [
-    Example { name: "minimal", package: "kprobes-minimal", lines: &[("probes", 50)], run: prints },
-    Example { name: "console", package: "kprobes-console-example", lines: &[("probes", 150)], run: answers },
-    Example { name: "kernel", package: kernel::PACKAGE, lines: kernel::LINES, run: kernel::counts },
+    Example {
+        name: "minimal",
+        package: "kprobes-minimal",
+        lines: &[("probes", 50)],
+        run: prints,
+        is_for_raspi3b: true,
+    },
+    Example {
+        name: "console",
+        package: "kprobes-console-example",
+        lines: &[("probes", 150)],
+        run: answers,
+        is_for_raspi3b: true,
+    },
+    Example {
+        name: "kernel",
+        package: kernel::PACKAGE,
+        lines: kernel::LINES,
+        run: kernel::counts,
+        is_for_raspi3b: false,
+    },
 ];
-/// The cores that an example runs on: one with LSE and pointer authentication, and one without.
-const CORES: [&str; 2] = ["max", "cortex-a72"];
+/// The machines that an example runs on: a core with LSE and pointer authentication, and one without.
+const MACHINES: [Machine; 2] =
+    [Machine { machine: "virt", core: "max", cpus: 1 }, Machine { machine: "virt", core: "cortex-a72", cpus: 1 }];
+/// The machine for the feature `raspi3b`. It has all its CPUs.
+const RASPI3B: Machine = Machine { machine: "raspi3b", core: "cortex-a53", cpus: 4 };
 /// The time limit, far more than an example takes.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -52,36 +84,63 @@ pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
     mistakes::add(pool, wanted, is_listing);
     pages::add(pool, wanted, is_listing);
     memory::add(pool, wanted, is_listing);
+    gnu::add(pool, wanted, is_listing);
     for example in &EXAMPLES {
         pool.add("the examples", move |context| add_example(context, wanted, is_listing, example));
     }
 }
 
 fn add_example(context: &BuildContext<'_, '_>, wanted: &Wanted, is_listing: bool, example: &'static Example) {
-    let Example { name, package, run, .. } = example;
+    let Example { name, package, run, is_for_raspi3b, .. } = example;
     add_one(context, wanted, is_listing, format!("examples::{name}_is_short"), || is_short(example));
     if *package == kernel::PACKAGE {
-        let closed = || build(example).map_err(|error| format!("{error:#}")).and_then(|elf| kernel::is_closed(&elf));
+        let closed =
+            || build(example, &[]).map_err(|error| format!("{error:#}")).and_then(|elf| kernel::is_closed(&elf));
         add_one(context, wanted, is_listing, kernel::IS_CLOSED.test_name().into(), closed);
     }
-    let names = CORES.map(|core| (core, format!("examples::{name}_on_{}", core.replace('-', "_"))));
+    let on_raspi3b = format!("examples::{name}_on_raspi3b");
+    if *is_for_raspi3b && wanted.has(&on_raspi3b) {
+        if is_listing {
+            context.results.list(on_raspi3b, 1);
+        } else {
+            // Built first and copied, because the build for the other machine has the same path.
+            match build_for_raspi3b(example) {
+                Ok(elf) => context.add(
+                    on_raspi3b.clone(),
+                    1,
+                    Box::new(move |results| results.time(on_raspi3b, || run(&elf, RASPI3B))),
+                ),
+                Err(error) => context.results.step_failed(format!("build::{package}/raspi3b"), format!("{error:#}")),
+            }
+        }
+    }
+    let names = MACHINES.map(|machine| (machine, format!("examples::{name}_on_{}", machine.core.replace('-', "_"))));
     let names: Vec<_> = names.into_iter().filter(|(_, name)| wanted.has(name)).collect();
     if is_listing || names.is_empty() {
         return names.into_iter().for_each(|(_, name)| context.results.list(name, 1));
     }
-    match build(example) {
-        Ok(elf) => names.into_iter().for_each(|(core, name)| {
+    match build(example, &[]) {
+        Ok(elf) => names.into_iter().for_each(|(machine, name)| {
             let elf = elf.clone();
-            context.add(name.clone(), 1, Box::new(move |results| results.time(name, || run(&elf, core))));
+            context.add(name.clone(), 1, Box::new(move |results| results.time(name, || run(&elf, machine))));
         }),
         Err(error) => context.results.step_failed(format!("build::{package}"), format!("{error:#}")),
     }
 }
 
-/// Builds an example. The kernel is built with it, so that crates that both use have the features of both, and are
+/// Builds an example for a Raspberry Pi 3, and returns the path of a copy.
+fn build_for_raspi3b(example: &Example) -> Result<PathBuf> {
+    let elf = build(example, &["--features", &format!("{}/raspi3b", example.package)])?;
+    let copy = elf.with_extension("raspi3b");
+    fs::copy(&elf, &copy)?;
+    Ok(copy)
+}
+
+/// Builds an example, with more arguments. The kernel is built with it, so that crates that both use have the features of both, and are
 /// compiled once.
-fn build(Example { name, package, .. }: &Example) -> Result<PathBuf> {
-    let built = workspace::build(&["build", "--release", "--package", package, "--package", "runtime"])?;
+fn build(Example { name, package, .. }: &Example, more: &[&str]) -> Result<PathBuf> {
+    let built =
+        workspace::build(&[&["build", "--release", "--package", package, "--package", "runtime"], more].concat())?;
     let directory = workspace::root().join("examples").join(name);
     let example = built.into_iter().find(|executable| executable.manifest.starts_with(&directory));
     Ok(example.context("the example has no program")?.path)
@@ -114,9 +173,9 @@ fn shown(name: &str) -> Result<String, String> {
 }
 
 /// Compares the output of an example with the block of its page.
-fn prints(elf: &Path, core: &str) -> Result<Outcome, String> {
+fn prints(elf: &Path, Machine { machine, core, cpus }: Machine) -> Result<Outcome, String> {
     let expected = shown("minimal")?;
-    let printed = run(elf, "virt", core, 1)?;
+    let printed = run(elf, machine, core, cpus)?;
     match printed == expected {
         true => Ok(Outcome::Passed),
         false => Err(format!("it prints\n{printed}\nand its page shows\n{expected}")),
@@ -133,11 +192,12 @@ fn fill_in(elf: &Path, core: &str) -> Result<PathBuf, String> {
 }
 
 /// Plays the session of the example's page.
-fn answers(elf: &Path, core: &str) -> Result<Outcome, String> {
+fn answers(elf: &Path, Machine { machine, core, cpus }: Machine) -> Result<Outcome, String> {
     let out = fill_in(elf, core)?;
     let page = read("examples/console/README.md")?;
     let session = Session::in_markdown(&page, "console").into_iter().next().ok_or("the page shows no session")??;
-    let arguments = ["-machine", "virt", "-cpu", core, "-nic", "none", "-kernel"].map(OsString::from);
+    let cpus = cpus.to_string();
+    let arguments = ["-machine", machine, "-cpu", core, "-smp", &cpus, "-nic", "none", "-kernel"].map(OsString::from);
     let arguments: Vec<_> = arguments.into_iter().chain([out.into()]).collect();
     dialogue::converse(&arguments, TIMEOUT.as_secs(), &mut Player::new(session)).map(|()| Outcome::Passed)
 }

@@ -91,6 +91,12 @@ impl Package {
         Ok(target.join(setup::TARGET).join("release").join(name))
     }
 
+    /// Builds a kernel with this linker. Returns its path.
+    pub fn build_with_linker(&self, name: &str, linker: &str) -> Result<PathBuf, String> {
+        let linker_of = format!("target.{}.linker={linker:?}", setup::TARGET);
+        Ok(self.build(&[name], &["--config", &linker_of])?.join(name))
+    }
+
     /// Tries to build a kernel. Returns what the compiler and the linker say.
     pub fn fail_to_build(&self, name: &str) -> Result<String, String> {
         let captured = capture(&mut self.command(&[name], &[], &shared()), |_| {});

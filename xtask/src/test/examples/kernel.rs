@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{fill_in, run, shown};
+use super::{Machine, fill_in, run, shown};
 use crate::{audit, test::report::Outcome};
 
 pub const PACKAGE: &str = "kprobes-kernel-example";
@@ -18,8 +18,8 @@ pub fn is_closed(elf: &Path) -> Result<(), String> {
 }
 
 /// Runs the example on several CPUs. It must print what its page shows, with other numbers that agree with each other.
-pub fn counts(elf: &Path, core: &str) -> Result<Outcome, String> {
-    let printed = run(&fill_in(elf, core)?, "virt", core, CPUS)?;
+pub fn counts(elf: &Path, Machine { machine, core, .. }: Machine) -> Result<Outcome, String> {
+    let printed = run(&fill_in(elf, core)?, machine, core, CPUS)?;
     let page = shown("kernel")?;
     if words(&printed) != words(&page) {
         return Err(format!("it prints\n{printed}\nand its page shows\n{page}"));
