@@ -202,8 +202,8 @@ pub(super) fn table() -> &'static Types<'static> {
             variables: vec![
                 variable("level", I16, true, &[], &[(0..0x20, register(3, 2)), (0x20..0x100, memory(29, -4))]),
                 variable("header", HEADER_REFERENCE, true, &[], &[(0..0x10, register(0, 8))]),
-                variable("sum", U32, false, &[8..0x100], &[(0x10..0x40, register(19, 4))]),
-                variable("sum", I16, false, &[0x40..0x80], &[(0x40..0x80, memory(20, 6))]),
+                variable("sum", U32, false, &[8..0x40, 0x40..0x100], &[(0x10..0x40, register(19, 4))]),
+                variable("sum", I16, false, &[0x40..0x50, 0x50..0x80], &[(0x40..0x80, memory(20, 6))]),
                 variable("whole", HEADER, false, &[], &[(8..0x100, memory(29, 16))]),
                 variable("far", HEADER, false, &[], &[(8..0x100, ValuePlace::At(framed(0, 0x20).source))]),
                 variable("text", TEXT, false, &[], &[(8..0x100, halves)]),

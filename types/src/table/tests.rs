@@ -100,7 +100,7 @@ fn contents() -> Contents {
             variables: vec![
                 variable("name", 10, true, &[], &[(0x8..0x20, memory(29, -16)), (0x20..0x40, ValuePlace::Nothing)]),
                 // A block, and another in it where the name is that of another variable.
-                variable("count", 0, false, &[0x10..0x80], &[(0x10..0x80, sum(3, -24))]),
+                variable("count", 0, false, &[0x10..0x40, 0x40..0x80], &[(0x10..0x80, sum(3, -24))]),
                 variable("count", 5, false, &[0x20..0x30, 0x40..0x50], &[(0x24..0x30, memory(31, 8))]),
                 variable("count", 0, true, &[], &[]),
             ],
