@@ -41,6 +41,7 @@ mod coverage;
 pub mod disassembly;
 pub mod everything;
 pub mod files;
+mod frame;
 mod help;
 pub mod host;
 pub mod input;

@@ -19,13 +19,6 @@ fn return_address_is_in_link(length: usize, at: usize, word: impl Fn(usize) -> u
     leaves_link_alone || is_exit(length, at, word)
 }
 
-/// Returns whether the code from instruction `at` up to the next branch loads x30 from the frame record, so that the
-/// stack pointer may have left the frame already.
-fn is_before_restore(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
-    let straight = (at..length).map(word).take_while(|&word| !ends_straight_line(word));
-    straight.into_iter().any(restores_link)
-}
-
 /// Returns whether control flow from instruction `at` leaves the function without a load of x30 and without a branch
 /// within the function.
 fn is_exit(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
@@ -106,19 +99,8 @@ pub(crate) fn ends_link(word: u32, at: u64, function: core::ops::Range<u64>) -> 
 pub fn is_caller_in_link(pc: usize) -> bool {
     let Some(function) = crate::symbol::lookup(pc) else { return false };
     let (start, size) = (function.address as usize, function.size as usize);
-    return_address_is_in_link(size / 4, (pc - start) / 4, words(start))
-}
-
-/// Returns whether a function that is interrupted at the virtual address `pc` may be about to leave its frame.
-pub(crate) fn may_leave_frame(pc: usize) -> bool {
-    let Some(function) = crate::symbol::lookup(pc) else { return true };
-    let (start, size) = (function.address as usize, function.size as usize);
-    is_before_restore(size / 4, (pc - start) / 4, words(start))
-}
-
-/// Returns the instructions of the function at the virtual address `start`, each by its index.
-fn words(start: usize) -> impl Fn(usize) -> u32 {
-    move |number| aarch64_kprobes::probe::instruction(start + 4 * number).unwrap_or(0)
+    let word = |number| aarch64_kprobes::probe::instruction(start + 4 * number).unwrap_or(0);
+    return_address_is_in_link(size / 4, (pc - start) / 4, word)
 }
 
 #[cfg(test)]
@@ -169,17 +151,6 @@ mod tests {
         assert_eq!(answers(&[STP, SET, ADD, LDP, BRK]), "xx...");
         assert_eq!(answers(&[BRK, SET, ADD, LDP, RET]), "xx..x");
         assert_eq!(answers(&[STP, SET, ADD, BRK, RET]), "xx..x");
-    }
-
-    #[test]
-    fn the_frame_may_be_left_from_the_last_branch_before_its_record_is_loaded() {
-        let answers = |words: &[u32]| -> String {
-            let is_leaving = |at| is_before_restore(words.len(), at, |number| words[number]);
-            (0..words.len()).map(|at| if is_leaving(at) { 'x' } else { '.' }).collect()
-        };
-        assert_eq!(answers(&[STP, SET, ADD, BL, ADD, LDP, RET, ADD, CBZ, LDP, NOP, RET]), "....xx...x..");
-        assert_eq!(answers(&[ADD, LDP]), "xx");
-        assert_eq!(answers(&[STP, ADD]), "..");
     }
 
     #[test]

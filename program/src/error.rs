@@ -555,6 +555,8 @@ pub enum Problem {
         /// The arguments that the function has.
         names: Listed,
     },
+    /// A variable where a line of source is in a copy of its function.
+    InCopy,
     /// A local variable that the function does not have.
     NoLocal {
         /// The locals that the function has.
@@ -829,9 +831,10 @@ impl fmt::Display for Problem {
             Self::NoArgument { names } => {
                 return write!(f, "the function has no argument of this name; it has {}", names);
             }
+            Self::InCopy => "the line is also in inlined copies of its function, whose variables are unknown: probe the function",
             Self::NoLocal { names } if names.nth(0).is_none() => "the function has no local variables of its own",
             Self::NoLocal { names } => {
-                return write!(f, "the function has no local variable of this name here; it has {}", names);
+                return write!(f, "no local variable of this name is in scope here; the function has {}", names);
             }
             Self::NoEventField { names } => return write!(f, "the event has no field of this name, but {names}"),
             Self::NoEvent => "no static event matches this; `list-probes tracepoint:*` shows them",

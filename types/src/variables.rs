@@ -57,9 +57,10 @@ impl<'a> Variables<'a> {
         Some(Self { types, count, rest })
     }
 
-    /// Checks that every variable can be read.
-    pub(crate) fn check(mut self) -> Option<()> {
-        (0..self.count).try_for_each(|_| self.variable().map(drop))
+    /// Checks that every variable can be read. Returns the number of bytes that follow the last.
+    pub(crate) fn check(mut self) -> Option<usize> {
+        (0..self.count).try_for_each(|_| self.variable().map(drop))?;
+        Some(self.rest.0.len())
     }
 
     fn variable(&mut self) -> Option<Variable<'a>> {

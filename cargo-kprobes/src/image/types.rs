@@ -9,7 +9,7 @@ mod lines;
 mod location;
 mod variables;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use anyhow::{Result, anyhow};
@@ -44,9 +44,10 @@ pub fn read_with_sources(file: &ElfFile64<'_>) -> Result<Option<(Contents, Vec<S
         let found = program.function(address).filter(|of| of.range.start == address && of.names.len() == 1);
         found.map(|of| of.range.clone())
     };
-    let mut contents = contents(&entries, &alone);
+    let (rows, prologues) = lines::read(section, &program, &mut files)?;
+    let mut contents = contents(&entries, &alone, &prologues);
     let says_types = contents.types.iter().any(|of| of.shape != Kind::Unit);
-    contents.rows = lines::read(section, &program, &mut files)?;
+    contents.rows = rows;
     contents.files = files.paths;
     for function in &mut contents.functions {
         let within = program.function(function.address).map(|of| of.range.clone()).unwrap_or_default();
@@ -118,14 +119,14 @@ pub fn describe(contents: &Contents, table: &[u8]) -> String {
 }
 
 /// Returns what the entries say about the functions. `wanted` tells the addresses of the instructions of the wanted one
-/// at an address.
-fn contents(entries: &Entries<'_>, wanted: &dyn Fn(u64) -> Option<Range<u64>>) -> Contents {
+/// at an address, and `prologues` has the addresses at which prologues end.
+fn contents(entries: &Entries<'_>, wanted: &dyn Fn(u64) -> Option<Range<u64>>, prologues: &BTreeSet<u64>) -> Contents {
     let mut layouts = Layouts::new(entries);
     // If the linker has merged equal functions, only one has the address.
     let mut functions = BTreeMap::new();
     for function in entries.functions() {
         let Some(within) = entries[function].start.and_then(wanted) else { continue };
-        functions.entry(within.start).or_insert_with(|| self::function(&mut layouts, function, &within));
+        functions.entry(within.start).or_insert_with(|| self::function(&mut layouts, function, &within, prologues));
     }
     let vtables = entries.vtables().map(|(address, of)| (address, layouts.of(Some(of)))).collect();
     unique(layouts.types, functions.into_values().collect(), vtables)
@@ -141,7 +142,7 @@ fn extent(entries: &Entries<'_>, declaration: Declaration, within: Range<u64>, r
 }
 
 /// Returns a function with the places of its arguments and variables. Its instructions are at the addresses `within`.
-fn function(layouts: &mut Layouts<'_>, function: Index, within: &Range<u64>) -> Function {
+fn function(layouts: &mut Layouts<'_>, function: Index, within: &Range<u64>, prologues: &BTreeSet<u64>) -> Function {
     let address = within.start;
     let parameters = layouts.entries.parameters(function);
     let convention = Convention::of(layouts, function, &parameters);
@@ -160,7 +161,7 @@ fn function(layouts: &mut Layouts<'_>, function: Index, within: &Range<u64>) -> 
     let returned = Argument { name: String::new(), of: layouts.of(result), place };
     let declaration = layouts.entries.inherited(function, |entry| entry.declared);
     let declaration = declaration.map(|(file, line)| Declaration { file, line, more: 0 });
-    let variables = variables::of(layouts, function, within);
+    let variables = variables::of(layouts, function, within, prologues);
     Function { address, declaration, arguments, returned, variables }
 }
 

@@ -6,6 +6,7 @@ use core::fmt::{self, Write};
 use core::ops::Range;
 
 use aarch64_kprobes::event::{self, Event};
+use aarch64_kprobes::probe;
 use kprobes_program::check::{Instruction, Symbols};
 use kprobes_program::error::{Error, Problem};
 use kprobes_program::report::Names;
@@ -17,7 +18,8 @@ use kprobes_vm::code::Routine;
 use super::inlined;
 use super::places::Places;
 use super::watch::Watchpoints;
-use crate::{prologue, symbol, types};
+use crate::frame::Frames;
+use crate::{source_lines, symbol, types};
 
 /// The functions and statics of the image, for the checker.
 pub(super) struct Image<'a>(pub &'a inlined::Table);
@@ -36,17 +38,28 @@ impl Symbols for Image<'_> {
         Ok(all)
     }
 
-    fn instructions(&self, probe: &Spanned<Probe>) -> Result<Vec<Instruction>, Error> {
+    fn instructions(&self, of: &Spanned<Probe>) -> Result<Vec<Instruction>, Error> {
         let routine = Routine { ops: Vec::new(), runs_after_exit: false };
         let mut all = Places::default();
-        all.add(0, &routine, probe, self.0)?;
-        let instructions = all.places.iter().map(|place| Instruction {
-            function: place.function.start as u64,
-            address: place.address as u64,
-            has_frame: !prologue::is_caller_in_link(place.address),
-            may_leave_frame: prologue::may_leave_frame(place.address),
-        });
-        Ok(fallible::collect(instructions)?)
+        all.add(0, &routine, of, self.0)?;
+        let mut instructions = Vec::new();
+        let mut last: Option<(usize, Frames)> = None;
+        for place in &all.places {
+            let Range { start, end } = place.function;
+            if last.as_ref().is_none_or(|(function, _)| *function != start) {
+                let word = |number| probe::instruction(start + 4 * number).unwrap_or(0);
+                last = Some((start, Frames::of((end - start) / 4, word)?));
+            }
+            let Some((_, frames)) = &last else { continue };
+            let (at, address) = ((place.address - start) / 4, place.address as u64);
+            let (has_frame, has_stack) = (frames.has_pointer(at), frames.has_stack(at));
+            let function = start as u64;
+            // A line of a file is also in the copies of its function.
+            let is_of_function = !matches!(of.node, Probe::Line { .. }) || source_lines::is_of(function, address);
+            let instruction = Instruction { function, address, has_frame, has_stack, is_of_function };
+            fallible::push(&mut instructions, instruction)?;
+        }
+        Ok(instructions)
     }
 
     fn each_event(&self, each: &mut dyn FnMut(&'static Event)) {

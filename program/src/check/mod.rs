@@ -24,6 +24,7 @@ mod value;
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::ops::Range;
 
 use aarch64_kprobes::event::Event;
@@ -87,8 +88,10 @@ pub struct Instruction {
     pub address: u64,
     /// Whether the frame pointer is that of the function there.
     pub has_frame: bool,
-    /// Whether the stack pointer may have left the frame already.
-    pub may_leave_frame: bool,
+    /// Whether the stack pointer is at the lower end of the frame there.
+    pub has_stack: bool,
+    /// Whether the names there are those of the function, and not of another one that is inlined.
+    pub is_of_function: bool,
 }
 
 /// Checks a program, and lowers it to code.
@@ -109,6 +112,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
         images: Vec::new(),
         declared: Vec::new(),
         stack_frames: 0,
+        instructions: Cell::new(None),
         stage: Stage::Certain,
         changed: true,
         is_left: false,
@@ -174,6 +178,8 @@ struct Checker<'a> {
     /// The variables that are declared without a value.
     declared: Vec<Declared>,
     stack_frames: usize,
+    /// The instructions of the probe at this place in the text, which was asked for last.
+    instructions: Cell<Option<(Span, Vec<Instruction>)>>,
     stage: Stage,
     /// Whether this pass has learned something new.
     changed: bool,

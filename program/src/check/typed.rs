@@ -124,12 +124,24 @@ impl Clause<'_, '_> {
                     if functions.is_empty() {
                         return Err(probe.span.error(Problem::NoMatch));
                     }
-                    let entry =
-                        |address| Instruction { function: address, address, has_frame: false, may_leave_frame: false };
+                    let entry = |address| Instruction {
+                        function: address,
+                        address,
+                        has_frame: false,
+                        has_stack: false,
+                        is_of_function: true,
+                    };
                     functions.into_iter().try_for_each(|function| visit(entry(function.start)))?;
                 }
                 node if is_on_instructions(node) => {
-                    self.checker.symbols.instructions(probe)?.into_iter().try_for_each(&mut visit)?;
+                    let known = self.checker.instructions.take().filter(|(of, _)| *of == probe.span);
+                    let found = match known {
+                        Some((_, found)) => found,
+                        None => self.checker.symbols.instructions(probe)?,
+                    };
+                    let outcome = found.iter().copied().try_for_each(&mut visit);
+                    self.checker.instructions.set(Some((probe.span, found)));
+                    outcome?;
                 }
                 _ => {}
             }
@@ -147,6 +159,9 @@ impl Clause<'_, '_> {
                 Group::Arguments => Problem::NoArgument { names: Listed::Arguments(types, at.function) },
                 Group::Locals => Problem::NoLocal { names: Listed::Locals(types, at.function) },
             };
+            if !at.is_of_function {
+                return Err(Problem::InCopy);
+            }
             // At the entry, the calling convention tells more than the debugging information.
             if (group, at.address) == (Group::Arguments, at.function) {
                 return function.arguments().find(|one| one.name == name).ok_or(none);
@@ -156,7 +171,7 @@ impl Clause<'_, '_> {
             let found = variables.find(name, group == Group::Arguments, offset).ok_or(none)?;
             let is_there = |register| match register {
                 FRAME_POINTER => at.has_frame,
-                Source::STACK_POINTER => at.has_frame && !at.may_leave_frame,
+                Source::STACK_POINTER => at.has_stack,
                 _ => true,
             };
             Ok(if !bases(&found.place).all(is_there) {

@@ -150,6 +150,7 @@ fn every_error_is_shown() {
         NoTypes,
         NoSignature,
         NoArgument { names: Listed::Names(&["state", "blocks"]) },
+        InCopy,
         NoLocal { names: Listed::Names(&["p", "blocks"]) },
         NoEventField { names: Listed::Names(&["comm", "pid", "prio"]) },
         NoEvent,
@@ -226,6 +227,7 @@ fn every_error_is_shown() {
                 | Problem::InlinedDamaged
                 | Problem::NoTypes
                 | Problem::DamagedTypes
+                | Problem::InCopy
                 | Problem::Lost
                 | Problem::NotShown { .. }
         );

@@ -65,7 +65,8 @@ impl Symbols for Image {
                 function: start,
                 address: start + offset,
                 has_frame: *offset >= 8,
-                may_leave_frame: *offset >= 0xf0,
+                has_stack: (8..0xf0).contains(offset),
+                is_of_function: *offset != 0x60,
             };
             Ok(found.into_iter().map(|function| at(function.start)).collect())
         })

@@ -312,6 +312,15 @@ fn read_all(types: &Types<'_>) {
             }
         }
     }
+    for number in 0..types.variables.len() {
+        let Some(all) = types.variables_of(number) else { continue };
+        for variable in all.clone() {
+            for offset in [0, 0x2c, u32::MAX] {
+                let found = all.clone().find(variable.name, variable.is_argument, offset);
+                assert!(found.is_some() || variable.at(offset).is_none(), "a variable in its scope is found");
+            }
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! Directories of the machine that built the program are left out. A file has its path from the workspace, from the
 //! directory of its crate in the registry, or from the source of the standard library.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use anyhow::{Result, anyhow};
 use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId, Unit};
@@ -32,11 +32,17 @@ struct Sequence {
     end: u64,
 }
 
-/// Reads the lines of `program`, in ascending order of address, and adds their files to `files`. `section` returns the
-/// debugging information.
-pub fn read<'a>(section: impl Fn(&str) -> &'a [u8], program: &Program, files: &mut Files) -> Result<Vec<Row>> {
-    let mut sequences = Vec::new();
-    files.read(section, program, &mut sequences).map_err(|error| anyhow!("its line tables are not valid: {error}"))?;
+/// Reads the lines of `program`, in ascending order of address, and adds their files to `files`. Also returns the
+/// addresses at which prologues have ended. `section` returns the debugging information.
+pub fn read<'a>(
+    section: impl Fn(&str) -> &'a [u8],
+    program: &Program,
+    files: &mut Files,
+) -> Result<(Vec<Row>, BTreeSet<u64>)> {
+    let (mut sequences, mut prologues) = (Vec::new(), BTreeSet::new());
+    files
+        .read(section, program, &mut sequences, &mut prologues)
+        .map_err(|error| anyhow!("its line tables are not valid: {error}"))?;
     sequences.sort_by_key(|sequence| sequence.rows.first().map_or(0, |row| row.address));
     let (mut rows, mut end) = (Vec::new(), 0);
     for sequence in sequences {
@@ -47,7 +53,7 @@ pub fn read<'a>(section: impl Fn(&str) -> &'a [u8], program: &Program, files: &m
         end = sequence.end;
         push(&mut rows, sequence, |address| program.function(address).is_some_and(|of| of.range.start == address));
     }
-    Ok(rows)
+    Ok((rows, prologues))
 }
 
 /// Adds the rows of a sequence, and a row without a line for its end. Consecutive instructions of one line are one row.
@@ -76,6 +82,7 @@ impl Files {
         section: impl Fn(&str) -> &'a [u8],
         program: &Program,
         sequences: &mut Vec<Sequence>,
+        prologues: &mut BTreeSet<u64>,
     ) -> gimli::Result<()> {
         let load = |id: SectionId| Ok::<_, gimli::Error>(EndianSlice::new(section(id.name()), LittleEndian));
         let dwarf = Dwarf::load(load)?;
@@ -96,6 +103,9 @@ impl Files {
                         sequences.push(Sequence { rows, end: address });
                     }
                     continue;
+                }
+                if row.prologue_end() {
+                    prologues.insert(address);
                 }
                 let file = self.number(&mut numbers, &dwarf, &unit, header, row.file_index())?;
                 let line = row.line().map_or(0, |line| u32::try_from(line.get()).unwrap_or(0));

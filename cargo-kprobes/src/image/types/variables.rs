@@ -1,6 +1,7 @@
 //! The variables of a function: arguments and locals, with the instructions at which each has a place. Those of inlined
 //! copies are not among them.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use kprobes_types::write::Variable;
@@ -11,16 +12,17 @@ use super::layout::Layouts;
 use super::location::{Location, Piece};
 
 /// Returns the variables of the function whose instructions are at the virtual addresses `within`. Those of a block
-/// come after those of the blocks around it.
-pub fn of(layouts: &mut Layouts<'_>, function: Index, within: &Range<u64>) -> Vec<Variable> {
+/// come after those of the blocks around it. `prologues` has the addresses at which prologues end.
+pub fn of(layouts: &mut Layouts<'_>, function: Index, within: &Range<u64>, prologues: &BTreeSet<u64>) -> Vec<Variable> {
     let frame = layouts.entries[function].frame;
-    let mut function_variables = FunctionVariables { within, frame, found: Vec::new() };
+    let prologue_end = prologues.range(within.clone()).next().copied();
+    let mut function_variables = FunctionVariables { within, prologue_end, frame, found: Vec::new() };
     for parameter in layouts.entries.parameters(function) {
         function_variables.add(layouts, parameter, true, &[]);
     }
     function_variables.add_block(layouts, function, &[]);
     let mut found = function_variables.found;
-    // A scope tells apart variables of one name. Elsewhere, a variable is where it has a place.
+    // A scope tells apart variables of one name. A variable has no place outside of it.
     let is_same = |one: &Variable, other: &Variable| (&one.name, one.is_argument) == (&other.name, other.is_argument);
     let are_alone: Vec<bool> =
         found.iter().map(|one| found.iter().filter(|other| is_same(one, other)).count() == 1).collect();
@@ -28,8 +30,13 @@ pub fn of(layouts: &mut Layouts<'_>, function: Index, within: &Range<u64>) -> Ve
     found
 }
 
+/// The range of a location that is not one of a list.
+const WHOLE: Range<u64> = 0..u64::MAX;
+
 struct FunctionVariables<'f> {
     within: &'f Range<u64>,
+    /// The address at which the prologue has ended, if the line table tells it.
+    prologue_end: Option<u64>,
     /// The register with the base of the frame.
     frame: Option<u8>,
     found: Vec<Variable>,
@@ -60,16 +67,27 @@ impl FunctionVariables<'_> {
             return;
         }
         let size = of.and_then(|of| layouts.size(of));
+        let whole = |place| (WHOLE, place);
         let places = match size {
-            Some(0) => self.offsets([(self.within.clone(), ValuePlace::Nothing)]),
-            Some(1..=8) if let Some(value) = entries[entry].value => {
-                self.offsets([(self.within.clone(), ValuePlace::Constant(value))])
+            Some(0) => vec![whole(ValuePlace::Nothing)],
+            Some(1..=8) if let Some(value) = entries[entry].value => vec![whole(ValuePlace::Constant(value))],
+            _ => {
+                let place =
+                    |location| size.map_or(Some(ValuePlace::Unknown(Unknown::Layout)), |of| self.place(location, of));
+                let all = entries[entry].locations.iter();
+                all.filter_map(|(range, location)| Some((range.clone(), place(location)?))).collect()
             }
-            _ => self.offsets(entries[entry].locations.iter().filter_map(|(range, location)| {
-                let place = size.map_or(Some(ValuePlace::Unknown(Unknown::Layout)), |size| self.place(location, size));
-                Some((range.clone(), place?))
-            })),
         };
+        // A single place is that of the whole scope. An argument is stored in its place in memory by the prologue.
+        let from = |place: &ValuePlace| match (is_argument, place) {
+            (true, ValuePlace::Memory { .. }) => self.prologue_end,
+            _ => Some(self.within.start),
+        };
+        let places = places.into_iter().filter_map(|(range, place)| match range == WHOLE {
+            true => from(&place).map(|start| (start..self.within.end, place)),
+            false => Some((range, place)),
+        });
+        let places = in_scope(self.offsets(places), scope);
         let scope = scope.to_vec();
         self.found.push(Variable { name, of: layouts.of(of), is_argument, scope, places });
     }
@@ -86,25 +104,34 @@ impl FunctionVariables<'_> {
                     let first = Part { offset: 0, bytes: size as u8, source };
                     Some(ValuePlace::Words { first, second: None })
                 }),
-                Piece::FrameAddress(_) => self.source(piece).map_or(unknown, |source| Some(ValuePlace::At(source))),
+                Piece::FrameAddress(at) => {
+                    self.source(Piece::Frame(at)).map_or(unknown, |source| Some(ValuePlace::At(source)))
+                }
                 _ => match self.source(piece) {
                     Ok(Source::Memory { register, offset }) => Some(ValuePlace::Memory { register, offset }),
                     _ => unknown,
                 },
             };
         }
+        // Every byte is in a part, so that a part that is lost is not taken for zeros.
         let mut at = 0;
-        let mut found = Vec::new();
-        for &(piece, bytes) in parts {
-            match self.source(piece) {
-                Ok(Source::Lost) => {}
-                Ok(source) if bytes <= 8 => found.push(Part { offset: at, bytes: bytes as u8, source }),
+        let mut found: Vec<Part> = Vec::new();
+        let length = parts.iter().map(|&(_, bytes)| bytes).sum::<u64>();
+        let rest = (Piece::Lost, size.saturating_sub(length));
+        for (piece, bytes) in parts.iter().copied().chain([rest]).filter(|&(_, bytes)| bytes > 0) {
+            match (self.source(piece), found.last_mut()) {
+                (Ok(Source::Lost), Some(last)) if last.source == Source::Lost && u64::from(last.bytes) + bytes <= 8 => {
+                    last.bytes += bytes as u8;
+                }
+                (Ok(source), _) if bytes <= 8 => found.push(Part { offset: at, bytes: bytes as u8, source }),
                 _ => return unknown,
             }
             at += bytes as u32;
         }
+        if found.iter().all(|part| part.source == Source::Lost) {
+            return None;
+        }
         match *found.as_slice() {
-            [] => None,
             [first] => Some(ValuePlace::Words { first, second: None }),
             [first, second] => Some(ValuePlace::Words { first, second: Some(second) }),
             _ => unknown,
@@ -119,14 +146,14 @@ impl FunctionVariables<'_> {
             Piece::Lost | Piece::Constant(_) | Piece::Entry(_) => Ok(Source::Lost),
             Piece::Register(register) => Ok(Source::Register(register)),
             Piece::Memory(register, offset) => memory(register, offset).map_err(drop),
-            Piece::Frame(offset) | Piece::FrameAddress(offset) => memory(self.frame.ok_or(())?, offset).map_err(drop),
+            Piece::Frame(offset) => memory(self.frame.ok_or(())?, offset).map_err(drop),
             Piece::Sum(register, offset) => {
                 let (register, offset) = (register.or(self.frame).ok_or(())?, i32::try_from(offset).map_err(drop)?);
                 Ok(Source::Sum { register, offset })
             }
             // The reader knows where the stack pointer is that of the frame.
             Piece::Stack(offset) => memory(Source::STACK_POINTER, offset).map_err(drop),
-            Piece::EntryMemory(..) | Piece::Masked(_) | Piece::Other => Err(()),
+            Piece::FrameAddress(_) | Piece::EntryMemory(..) | Piece::Masked(_) | Piece::Other => Err(()),
         }
     }
 
@@ -151,4 +178,14 @@ impl FunctionVariables<'_> {
         }
         merged
     }
+}
+
+/// Returns the parts of ranges that are in a scope, of which an empty one is everything. Both are in ascending order.
+fn in_scope<T: Copy>(ranges: Vec<(Range<u32>, T)>, scope: &[Range<u32>]) -> Vec<(Range<u32>, T)> {
+    if scope.is_empty() {
+        return ranges;
+    }
+    let part = |range: &Range<u32>, of: &Range<u32>| range.start.max(of.start)..range.end.min(of.end);
+    let parts = ranges.iter().flat_map(|(range, value)| scope.iter().map(move |of| (part(range, of), *value)));
+    parts.filter(|(range, _)| !range.is_empty()).collect()
 }

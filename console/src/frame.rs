@@ -1,0 +1,192 @@
+//! Where the frame of a function is at each of its instructions: whether the frame pointer is the function's own, and how
+//! far the stack pointer is from its value at the entry. A pure computation on the instructions.
+//!
+//! Nothing is guessed: where paths disagree, or where no path that is followed leads, there is no frame. Paths are not
+//! followed through jumps to an address in a register, nor past an instruction that sets the stack pointer from a
+//! register other than x29.
+
+use alloc::vec::Vec;
+
+use aarch64_kprobes::insn::{Access, Indirect, Op, Registers, StackPointer, Verdict, classify};
+use fallible::OutOfMemory;
+
+/// x29, the frame pointer (AAPCS64, section 6.4.6).
+const FRAME_POINTER: Registers = Registers::x(29);
+
+/// The state before an instruction. Heights are in bytes, from the stack pointer at the entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    /// The height of the stack pointer.
+    stack: i64,
+    /// The height of the frame pointer; `None` if it is the caller's, or another value.
+    frame: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// No path has led to the instruction.
+    Nothing,
+    /// All paths so far agree.
+    State(State),
+    /// Paths disagree.
+    Conflict,
+}
+
+/// The frame of a function, instruction by instruction.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    known: Vec<Known>,
+    /// The lowest height of the stack pointer.
+    lowest: i64,
+}
+
+impl Frames {
+    /// Follows the paths through a function of `length` instructions, of which `word` returns each by its index.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the states.
+    pub(crate) fn of(length: usize, word: impl Fn(usize) -> u32) -> Result<Self, OutOfMemory> {
+        let known = fallible::collect((0..length).map(|_| Known::Nothing))?;
+        let mut frames = Self { known, lowest: 0 };
+        let mut pending = Vec::new();
+        frames.lead(0, Known::State(State { stack: 0, frame: None }), &mut pending)?;
+        while let Some(at) = pending.pop() {
+            let word = word(at);
+            let verdict = classify(word);
+            let after = frames.known.get(at).map_or(Known::Nothing, |&before| after(word, before));
+            let op = if let Verdict::Simulate(op) = verdict { Some(op) } else { None };
+            if let Some(offset) = op.and_then(Op::branch_offset) {
+                let target = at.wrapping_add_signed(offset as isize / 4);
+                frames.lead(target, after, &mut pending)?;
+            }
+            let leaves = match op {
+                Some(Op::Branch { .. }) => true,
+                Some(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => kind != Indirect::Call,
+                _ => is_trap(word),
+            };
+            if !leaves {
+                frames.lead(at + 1, after, &mut pending)?;
+            }
+        }
+        let heights = frames.known.iter().filter_map(|known| match known {
+            Known::State(state) => Some(state.stack),
+            _ => None,
+        });
+        frames.lowest = heights.min().unwrap_or(0);
+        Ok(frames)
+    }
+
+    /// Adds a path that leads to instruction `at` with this state. If that is new, the paths from there are pending.
+    fn lead(&mut self, at: usize, state: Known, pending: &mut Vec<usize>) -> Result<(), OutOfMemory> {
+        let Some(known) = self.known.get_mut(at) else { return Ok(()) };
+        let joined = match (*known, state) {
+            (Known::Nothing, state) => state,
+            (known, state) if known == state => known,
+            _ => Known::Conflict,
+        };
+        if *known != joined {
+            *known = joined;
+            fallible::push(pending, at)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether x29 is the function's own frame pointer at instruction `at`.
+    pub(crate) fn has_pointer(&self, at: usize) -> bool {
+        matches!(self.known.get(at), Some(Known::State(State { frame: Some(_), .. })))
+    }
+
+    /// Returns whether the stack pointer is at the lower end of the frame at instruction `at`.
+    pub(crate) fn has_stack(&self, at: usize) -> bool {
+        matches!(self.known.get(at), Some(Known::State(state)) if state.stack == self.lowest && self.lowest < 0)
+    }
+}
+
+/// Returns the state after the instruction `word`.
+fn after(word: u32, before: Known) -> Known {
+    /// ADD x29, sp, without its immediate (Arm ARM, C6.2.5).
+    const SET_FRAME: u32 = 0x9100_03fd;
+    let Known::State(State { stack, frame }) = before else { return before };
+    let stack_after = match StackPointer::after(word) {
+        StackPointer::Moved(distance) => stack + distance,
+        StackPointer::FromFrame(distance) => match frame {
+            Some(frame) => frame + distance,
+            None => return Known::Conflict,
+        },
+        StackPointer::Unknown => return Known::Conflict,
+    };
+    let frame = if word & !(0xfff << 10) == SET_FRAME {
+        Some(stack + i64::from(word >> 10 & 0xfff))
+    } else {
+        frame.filter(|_| (Access::of(word).writes & FRAME_POINTER).is_empty())
+    };
+    Known::State(State { stack: stack_after, frame })
+}
+
+/// Returns whether the instruction is BRK or UDF, which the compiler writes where nothing returns (Arm ARM, C6.2.41 and
+/// C6.2.441).
+fn is_trap(word: u32) -> bool {
+    word & 0xffe0_001f == 0xd420_0000 || word >> 16 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STP: u32 = 0xa9be_7bfd; // stp x29, x30, [sp, #-32]!
+    const SET: u32 = 0x9100_03fd; // mov x29, sp
+    const SUB: u32 = 0xd100_83ff; // sub sp, sp, #32
+    const ADD: u32 = 0x9100_83ff; // add sp, sp, #32
+    const LDP: u32 = 0xa8c2_7bfd; // ldp x29, x30, [sp], #32
+    const RET: u32 = 0xd65f_03c0;
+    const BR: u32 = 0xd61f_0060; // br x3
+    const BL: u32 = 0x9400_0100;
+    const NOP: u32 = 0xd503_201f;
+    const CBZ: u32 = 0xb400_0080; // cbz x0, +4 words
+
+    /// For each instruction: `f` if the frame pointer is there, `s` the stack pointer, `b` both.
+    fn answers(words: &[u32]) -> String {
+        let frames = Frames::of(words.len(), |number| words[number]).unwrap();
+        let answer = |at| match (frames.has_pointer(at), frames.has_stack(at)) {
+            (true, true) => 'b',
+            (true, false) => 'f',
+            (false, true) => 's',
+            (false, false) => '.',
+        };
+        (0..words.len()).map(answer).collect()
+    }
+
+    #[test]
+    fn the_frame_is_there_from_the_prologue_to_the_epilogue() {
+        assert_eq!(answers(&[STP, SET, NOP, BL, LDP, RET]), ".sbbb.");
+        // The stack pointer moves on after the frame pointer is set, and back before it is loaded.
+        assert_eq!(answers(&[STP, SET, SUB, NOP, ADD, LDP, RET]), "..fbbf.");
+        // A leaf without a frame record.
+        assert_eq!(answers(&[SUB, NOP, ADD, RET]), ".ss.");
+        assert_eq!(answers(&[NOP, RET]), "..");
+    }
+
+    #[test]
+    fn a_tail_call_through_a_register_has_no_frame() {
+        assert_eq!(answers(&[STP, SET, LDP, NOP, BR]), ".sb..");
+        assert_eq!(answers(&[STP, SET, LDP, CBZ, NOP, RET, NOP, RET]), ".sb.....");
+    }
+
+    #[test]
+    fn blocks_without_a_frame_are_known_by_the_branches_to_them() {
+        // A branch past the frame, to what follows its return.
+        assert_eq!(answers(&[0xb400_00c0, STP, SET, NOP, LDP, RET, NOP, RET]), "..sbb...");
+        // What follows a call that never returns is reached by a branch from before the frame.
+        assert_eq!(answers(&[0xb400_00a0, STP, SET, NOP, BL, NOP, RET]), "..sbb..");
+        // Nothing is known of what only a jump table leads to.
+        assert_eq!(answers(&[STP, SET, BR, NOP, LDP, RET]), ".sb...");
+    }
+
+    #[test]
+    fn a_stack_pointer_from_another_register_is_unknown() {
+        assert_eq!(answers(&[STP, SET, 0x9100_013f, NOP, RET]), ".sb..", "mov sp, x9");
+        // mov sp, x29
+        assert_eq!(answers(&[STP, SET, SUB, NOP, 0x9100_03bf, LDP, RET]), "..fbbf.");
+    }
+}
