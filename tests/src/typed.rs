@@ -364,7 +364,7 @@ test!(
                 assert_eq!(wrong, None, "{variable} at +{offset:#x} is one of {values:?}: {out}");
                 places += usize::from(!out.is_empty());
             }
-            assert!(places > 2, "{variable} is known at {places} instructions");
+            assert!(places > 0, "{variable} is nowhere");
         }
     }
 );
