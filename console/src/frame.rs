@@ -1,5 +1,5 @@
-//! Where the frame of a function is at each of its instructions: whether the frame pointer is the function's own, and how
-//! far the stack pointer is from its value at the entry. A pure computation on the instructions.
+//! Where the frame of a function is at each of its instructions: whether the frame pointer is the function's own, and
+//! how far the stack pointer is from its value at the entry. A pure computation on the instructions.
 //!
 //! Nothing is guessed: where paths disagree, or where no path that is followed leads, there is no frame. Paths are not
 //! followed through jumps to an address in a register, nor past an instruction that sets the stack pointer from a

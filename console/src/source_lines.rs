@@ -45,8 +45,8 @@ pub(crate) fn places_in(
     Ok((line, Places::OfLine(places)))
 }
 
-/// Returns whether the instruction at the virtual address `address`, in the function at `function`, comes from a line of
-/// that function, and not from one of a function that is inlined there. False if the table does not tell.
+/// Returns whether the instruction at the virtual address `address`, in the function at `function`, comes from a line
+/// of that function, and not from one of a function that is inlined there. False if the table does not tell.
 pub(crate) fn is_of(function: u64, address: u64) -> bool {
     let declaration = types::function(function).and_then(|function| function.declaration());
     let row = table().ok().and_then(|lines| lines.row(address));

@@ -1,4 +1,5 @@
-//! The cases of a test: fewer in a usual run than in a thorough one, and few in Miri, which is a thousand times as slow.
+//! The cases of a test: fewer in a usual run than in a thorough one, and few in Miri, which is a thousand times as
+//! slow.
 //!
 //! In Miri, a test tries cases for a tenth of a second after it asked for the first. Its clock counts what it executes,
 //! so each run tries the same cases.

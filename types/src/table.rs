@@ -424,8 +424,8 @@ impl<'a> Types<'a> {
         self.record(self.at(self.functions, address)?)
     }
 
-    /// Returns the variables of the function that begins at the virtual address `function`; `None` if the table does not
-    /// have them.
+    /// Returns the variables of the function that begins at the virtual address `function`; `None` if the table does
+    /// not have them.
     #[must_use]
     pub fn variables(&self, function: u64) -> Option<Variables<'a>> {
         self.variables_of(self.position(self.functions, function)?)

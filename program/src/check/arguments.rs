@@ -1,5 +1,5 @@
-//! `print(args)` and `print(locals)`: all arguments of a function, all its locals that are somewhere, or all fields of a
-//! static event, by their names.
+//! `print(args)` and `print(locals)`: all arguments of a function, all its locals that have a place there, or all fields of
+//! a static event, by their names.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,8 +16,8 @@ use crate::report::{Conversion, Piece, Shown};
 use crate::syntax::{Expression, ExpressionForm};
 
 impl Clause<'_, '_> {
-    /// Compiles the print of a group, which prints a record. A value that cannot be shown, or for which the frame has no
-    /// room left, is replaced by the reason or by `…`.
+    /// Compiles the print of a group, which prints a record. A value that cannot be shown, or for which the frame has
+    /// no room left, is replaced by the reason or by `…`.
     pub fn print_group(&mut self, group: Group, span: Span) -> Result<(), Error> {
         let names = match group {
             Group::Arguments if self.is_at_events() => self.field_names(span)?,

@@ -136,8 +136,8 @@ fn build_for_raspi3b(example: &Example) -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// Builds an example, with more arguments. The kernel is built with it, so that crates that both use have the features of both, and are
-/// compiled once.
+/// Builds an example, with more arguments. The kernel is built with it, so that crates that both use have the features
+/// of both, and are compiled once.
 fn build(Example { name, package, .. }: &Example, more: &[&str]) -> Result<PathBuf> {
     let built =
         workspace::build(&[&["build", "--release", "--package", package, "--package", "runtime"], more].concat())?;

@@ -40,8 +40,8 @@ pub struct Entry<'a> {
     pub start: Option<u64>,
     /// Whether the compiler has changed how the function is called.
     pub is_changed: bool,
-    /// The locations of a parameter or a local variable, each with the range of addresses where it holds. Empty if it has
-    /// none.
+    /// The locations of a parameter or a local variable, each with the range of addresses where it holds. Empty if it
+    /// has none.
     pub locations: Vec<(ops::Range<u64>, Location)>,
     /// The file and the line of the declaration of a function.
     pub declared: Option<(u32, u32)>,
