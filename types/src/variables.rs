@@ -1,7 +1,7 @@
-//! The variables of a function: its arguments and locals, each with the instructions at which it is somewhere.
+//! The variables of a function: its arguments and locals, each with its places.
 //!
 //! A variable has a scope, outside of which its name means another variable or nothing. Within the scope, the compiler
-//! keeps the value in one place after another, or nowhere.
+//! keeps the value in one place after another, or does not keep it.
 
 use crate::model::{TypeId, Unknown, ValuePlace};
 use crate::record::Cursor;
@@ -82,7 +82,7 @@ impl<'a> Variables<'a> {
     }
 
     /// Returns the variable that `name` means at the instruction `offset` bytes after the entry, among arguments or
-    /// among locals: that of the innermost block. Its place is [`Unknown`] where it is nowhere.
+    /// among locals: that of the innermost block. Its place is [`Unknown`] where the compiler does not keep it.
     #[must_use]
     pub fn find(self, name: &str, is_argument: bool, offset: u32) -> Option<Argument<'a>> {
         let is_meant = |one: &Variable<'a>| one.is_argument == is_argument && one.name == name;

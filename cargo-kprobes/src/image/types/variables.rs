@@ -92,7 +92,7 @@ impl FunctionVariables<'_> {
         self.found.push(Variable { name, of: layouts.of(of), is_argument, scope, places });
     }
 
-    /// Returns where a value of `size` bytes is. `None` if it is nowhere.
+    /// Returns where a value of `size` bytes is. `None` if it has no place.
     fn place(&self, location: &Location, size: u64) -> Option<ValuePlace> {
         let unknown = Some(ValuePlace::Unknown(Unknown::Form));
         let Location::Parts(parts) = location else { return unknown };
@@ -188,4 +188,65 @@ fn in_scope<T: Copy>(ranges: Vec<(Range<u32>, T)>, scope: &[Range<u32>]) -> Vec<
     let part = |range: &Range<u32>, of: &Range<u32>| range.start.max(of.start)..range.end.min(of.end);
     let parts = ranges.iter().flat_map(|(range, value)| scope.iter().map(move |of| (part(range, of), *value)));
     parts.filter(|(range, _)| !range.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobes_types::{Part, Source, Unknown, ValuePlace};
+
+    use super::{FunctionVariables, Location, Piece, in_scope};
+
+    const OF_FUNCTION: FunctionVariables<'static> =
+        FunctionVariables { within: &(0x1000..0x1100), prologue_end: None, frame: Some(29), found: Vec::new() };
+
+    fn place(parts: &[(Piece, u64)], size: u64) -> Option<ValuePlace> {
+        OF_FUNCTION.place(&Location::Parts(parts.to_vec()), size)
+    }
+
+    fn words(first: (u32, u8, Source), second: Option<(u32, u8, Source)>) -> Option<ValuePlace> {
+        let part = |(offset, bytes, source)| Part { offset, bytes, source };
+        Some(ValuePlace::Words { first: part(first), second: second.map(part) })
+    }
+
+    #[test]
+    fn every_byte_of_a_value_is_in_a_part() {
+        let (x3, x4) = (Source::Register(3), Source::Register(4));
+        assert_eq!(place(&[(Piece::Register(3), 0)], 4), words((0, 4, x3), None));
+        let pair = [(Piece::Register(3), 8), (Piece::Register(4), 8)];
+        assert_eq!(place(&pair, 16), words((0, 8, x3), Some((8, 8, x4))));
+        // A part that is lost, or that the location does not mention, is no zero.
+        let lost = Some((8, 8, Source::Lost));
+        assert_eq!(place(&[(Piece::Register(3), 8), (Piece::Lost, 8)], 16), words((0, 8, x3), lost));
+        assert_eq!(place(&[(Piece::Register(3), 8), (Piece::Constant(5), 8)], 16), words((0, 8, x3), lost));
+        assert_eq!(place(&[(Piece::Register(3), 8)], 16), words((0, 8, x3), lost));
+        assert_eq!(place(&[(Piece::Lost, 4), (Piece::Lost, 4)], 8), None);
+        let form = Some(ValuePlace::Unknown(Unknown::Form));
+        assert_eq!(place(&[(Piece::Register(3), 4), (Piece::Lost, 4), (Piece::Register(4), 8)], 16), form);
+        assert_eq!(place(&[(Piece::Register(3), 0)], 16), form, "it does not fit");
+        assert_eq!(place(&[(Piece::FrameAddress(8), 8), (Piece::Register(3), 8)], 16), form);
+    }
+
+    #[test]
+    fn memory_counts_from_the_frame_and_from_registers() {
+        let memory = |register, offset| Some(ValuePlace::Memory { register, offset });
+        assert_eq!(place(&[(Piece::Frame(-24), 0)], 64), memory(29, -24));
+        assert_eq!(place(&[(Piece::Stack(16), 0)], 64), memory(31, 16));
+        assert_eq!(place(&[(Piece::Memory(8, 4), 0)], 64), memory(8, 4));
+        let address = Source::Memory { register: 29, offset: -8 };
+        assert_eq!(place(&[(Piece::FrameAddress(-8), 0)], 64), Some(ValuePlace::At(address)));
+        let sum = Source::Sum { register: 29, offset: -8 };
+        assert_eq!(place(&[(Piece::Sum(None, -8), 0)], 8), words((0, 8, sum), None));
+        // What a register held at the entry is not there any more.
+        assert_eq!(place(&[(Piece::Entry(2), 0)], 8), None);
+    }
+
+    #[test]
+    fn ranges_are_offsets_in_the_scope() {
+        let ranges = [(0x1010..0x1020, 'a'), (0x1020..0x1030, 'a'), (0xf00..0x1004, 'b'), (0x1028..0x1200, 'c')];
+        let offsets = OF_FUNCTION.offsets(ranges);
+        assert_eq!(offsets, [(0..4, 'b'), (0x10..0x30, 'a'), (0x30..0x100, 'c')]);
+        let scope = [0x20..0x28, 0x80..0x88];
+        assert_eq!(in_scope(offsets.clone(), &scope), [(0x20..0x28, 'a'), (0x80..0x88, 'c')]);
+        assert_eq!(in_scope(offsets.clone(), &[]), offsets);
+    }
 }
