@@ -77,7 +77,7 @@ pub(crate) fn help(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure
         println!("{name} {arguments:<space$}{help}");
     }
     println!("`help p` explains PLACE and ARGS; `help NAME` also explains files.");
-    println!("While a command runs, ^C ends it, and ^T tells what runs.");
+    println!("While a command runs, ^C ends it, and ^T shows its line.");
     let example = host().example();
     if !example.is_empty() {
         println!("An example:\n{example}");

@@ -1,4 +1,4 @@
-//! Queues input until it is read, lets ^C interrupt the running command, and answers ^T with what runs.
+//! Queues input until it is read, lets ^C interrupt the running command, and shows its line at ^T.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use core::time::Duration;
@@ -16,7 +16,7 @@ use crate::time;
 const ROOM: usize = 4096;
 /// The byte that a terminal sends for ^C.
 const INTERRUPT_KEY: u8 = 0x03;
-/// The byte that a terminal sends for ^T. While a command runs, it asks what runs, as in BSD (termios(4), VSTATUS).
+/// The byte that a terminal sends for ^T. While a command runs, it asks for its line, as in BSD (termios(4), VSTATUS).
 const STATUS_KEY: u8 = 0x14;
 /// The number of bytes of a line that the answer shows.
 const SHOWN: usize = 120;
@@ -73,7 +73,7 @@ impl RunningLine {
 }
 
 /// Takes a byte of input. An interrupt handler may call this. Returns whether the byte is for a reader of the input:
-/// while a command runs, ^C interrupts the command, and ^T asks what runs.
+/// while a command runs, ^C interrupts the command, and ^T asks for its line.
 pub fn take(byte: u8) -> bool {
     with_typed(|typed| {
         if byte == STATUS_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {
@@ -141,8 +141,8 @@ pub fn read_byte() -> u8 {
     }
 }
 
-/// A guard for the time in which a command runs: while it lives, ^C interrupts the command and ^T shows its line. Neither
-/// is passed to the reader.
+/// A guard for the time in which a command runs: while it lives, ^C interrupts the command and ^T shows its line.
+/// Neither is passed to the reader.
 #[derive(Debug)]
 pub struct Foreground {
     /// The line whose command reads this one.
@@ -181,7 +181,7 @@ impl Drop for Foreground {
     }
 }
 
-/// Returns whether the running command should end because ^C was pressed. Shows what runs if ^T was pressed.
+/// Returns whether the running command should end because ^C was pressed. Shows its line if ^T was pressed.
 #[must_use]
 pub fn is_interrupted() -> bool {
     if FOREGROUND.load(Ordering::Relaxed) == RUNNING {

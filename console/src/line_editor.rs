@@ -52,11 +52,9 @@ use core::mem;
 pub use candidates::Candidates;
 use fallible::{OutOfMemory, TryClone};
 use keys::{Key, Keys, Noise};
+pub use kprobes_wire::history::LINE_MAX;
 use kprobes_wire::history::Report;
 use rows::{Cell, width};
-
-/// The maximum length of a line, in bytes: the limit of Linux for one write to `kprobe_events`.
-pub const LINE_MAX: usize = 4094;
 
 /// The number of lines in the history.
 const HISTORY_MAX: usize = 50;
@@ -276,7 +274,7 @@ impl LineEditor {
             (Key::KeepHistory, _) => {
                 self.host.is_present = true;
                 if !mem::replace(&mut self.host.is_asked, true) {
-                    write!(out, "{}", Report::<&str>::First)?;
+                    tell(Report::<&str>::First, out)?;
                 }
             }
             (Key::LeaveHistory, _) => self.host.is_present = false,
@@ -287,7 +285,7 @@ impl LineEditor {
             }
             (Key::EarlierEnd, Some(_)) => {
                 if self.remember_earlier() {
-                    write!(out, "{}", Report::<&str>::Next)?;
+                    tell(Report::<&str>::Next, out)?;
                 }
             }
             // Noise has cut the line off, or made its end.
@@ -452,7 +450,7 @@ impl LineEditor {
             }
             self.history.push_back(kept);
             if self.host.is_present {
-                write!(out, "{}", Report::Line(text))?;
+                tell(Report::Line(text), out)?;
             }
         }
         Ok(())
@@ -764,6 +762,11 @@ impl LineEditor {
         self.line = line;
         self.redraw(place, 0, self.line.text.len(), out)
     }
+}
+
+/// Writes a report at once, so that it is whole if other tasks write meanwhile. Without memory, there is no report.
+fn tell<T: fmt::Display>(report: Report<T>, out: &mut dyn Write) -> fmt::Result {
+    fallible::format(format_args!("{report}")).map_or(Ok(()), |report| out.write_str(&report))
 }
 
 #[cfg(test)]

@@ -1,15 +1,23 @@
 //! The history of typed lines, which a program on the host keeps when the machine ends.
 //!
-//! The host sends keys, which the console's line editor does not show. The editor answers with a [`Report`], which
-//! terminals ignore: an application program command, which is ESC `_`, a text, and ESC `\` (ECMA-48, section 8.3.2).
+//! The host sends keys, which the console's line editor does not show: ESC `[8;N~`, where N is one of the numbers
+//! below. An editor that does not know N takes this as the end key, and leaves the line as it is. The editor answers
+//! with a [`Report`], which terminals ignore: an application program command, which is ESC `_`, a text, and ESC `\`
+//! (ECMA-48, section 8.3.2).
 //!
 //! 1. At each prompt, the host sends [`KEEP`]. From then on, the editor reports each line that a person ends.
-//! 2. To the first one after boot, the editor answers [`Report::First`], and the host replies with its newest line, from
-//!    [`BEGIN`] to [`END`]. While there is room for more, the editor answers [`Report::Next`], for the line before that
-//!    one. So lines come one by one, and input is never sent faster than it is read.
+//! 2. To the first one after boot, the editor answers [`Report::First`], and the host replies with its newest line,
+//!    from [`BEGIN`] to [`END`]. While there is room for more, the editor answers [`Report::Next`], for the line before
+//!    that one. So lines come one by one, and input is never sent faster than it is read.
 //! 3. When the host leaves, it sends [`LEAVE`], and the reports end.
 
 use core::fmt;
+
+/// The maximum length of a line of the console, in bytes: the limit of Linux for one write to `kprobe_events`.
+pub const LINE_MAX: usize = 4094;
+
+/// The number of the end key, which comes before the number of a key of the host.
+pub const END_KEY: u16 = 8;
 
 /// Begins an earlier line.
 pub const BEGIN: u16 = 900;
@@ -48,16 +56,18 @@ pub use host::{Filter, earlier, key};
 mod host {
     use std::mem;
 
-    use super::{BEGIN, END, Report};
+    use super::{BEGIN, END, END_KEY, LINE_MAX, Report};
 
     /// The longest report in bytes: a letter, and the longest line of the console.
-    const REPORT_MAX: usize = 1 + 4094;
+    const REPORT_MAX: usize = 1 + LINE_MAX;
     const ESC: u8 = 0x1b;
+    /// The answer of `kprobes_pl011` to a host that asks whether the kernel is alive. It may come anywhere.
+    const PULSE: u8 = 0;
 
     /// Returns the bytes of a key of the host.
     #[must_use]
     pub fn key(number: u16) -> String {
-        format!("\x1b[{number}~")
+        format!("\x1b[{END_KEY};{number}~")
     }
 
     /// Returns the keys for an earlier line, which has no control characters.
@@ -89,7 +99,8 @@ mod host {
         End(Vec<u8>),
     }
 
-    /// Takes the reports out of what a machine prints.
+    /// Takes the reports out of what a machine prints. Of a report that is cut off, the text stays. Its beginning does
+    /// not: a terminal would wait for the end, and hide everything until then.
     #[derive(Debug, Default)]
     pub struct Filter(State);
 
@@ -98,9 +109,18 @@ mod host {
         pub fn feed(&mut self, bytes: &[u8]) -> (Vec<u8>, Vec<Report<String>>) {
             let (mut text, mut reports) = (Vec::with_capacity(bytes.len()), Vec::new());
             for &byte in bytes {
-                self.0 = match (mem::take(&mut self.0), byte) {
+                let mut state = mem::take(&mut self.0);
+                if !matches!(byte, b'\\' | PULSE)
+                    && let State::End(report) = state
+                {
+                    // It was cut off, and ESC begins another sequence.
+                    text.extend(report);
+                    state = State::Escape;
+                }
+                self.0 = match (state, byte) {
                     (State::Text, ESC) => State::Escape,
                     (State::Escape, b'_') => State::Report(Vec::new()),
+                    (State::Escape, PULSE) => State::Escape,
                     (State::Escape, ESC) => {
                         text.push(ESC);
                         State::Escape
@@ -122,10 +142,10 @@ mod host {
                         report.push(byte);
                         State::Report(report)
                     }
-                    // The answer to a host that asks whether the kernel is alive.
-                    (State::Report(report), 0) => State::Report(report),
+                    (state @ (State::Report(_) | State::End(_)), _) if byte == PULSE => state,
                     // It was cut off, and the text that follows is about the machine, such as that it stops.
-                    (State::Report(_) | State::End(_), _) => {
+                    (State::Report(report) | State::End(report), _) => {
+                        text.extend(report);
                         text.push(byte);
                         State::Text
                     }
@@ -146,7 +166,7 @@ mod tests {
         let first: Report<&str> = Report::First;
         let line = Report::Line("é {");
         let stream = format!("a\x1b[2J{first}b{next}{line}\r\n\x1b_lcut\r\nc\x1b_l\0x\x1b\\\x1b_z\x1b\\\x1b\x1b[J");
-        let text = b"a\x1b[2Jb\r\n\r\nc\x1b\x1b[J".to_vec();
+        let text = b"a\x1b[2Jb\r\nlcut\r\nc\x1b\x1b[J".to_vec();
         let reports = [Report::First, Report::Next, Report::Line("é {".to_string()), Report::Line("x".to_string())];
         for cut in 0..=stream.len() {
             let mut filter = Filter::default();
@@ -159,9 +179,24 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_report_hides_little() {
-        let mut filter = Filter::default();
-        let (text, reports) = filter.feed(&[b"\x1b_l", [b'x'; 9000].as_slice()].concat());
-        assert!(text.len() > 4000 && reports.is_empty());
+    fn a_report_that_is_cut_off_hides_nothing() {
+        let endless = [b"\x1b_l", [b'x'; 9000].as_slice()].concat();
+        for (stream, text, reports) in [
+            (&endless[..], &endless[2..], &[][..]),
+            // Another sequence or report follows.
+            (b"\x1b_lab\x1b[2J", b"lab\x1b[2J", &[]),
+            (b"\x1b_lab\x1b_n\x1b\\c", b"labc", &[Report::Next]),
+            (b"\x1b_lab\x1b\x1b_n\x1b\\c", b"lab\x1bc", &[Report::Next]),
+            // The answer to a host comes within it.
+            (b"\x1b\0_la\x1b\0\\b", b"b", &[Report::Line("a".to_string())]),
+        ] {
+            assert_eq!(Filter::default().feed(stream), (text.to_vec(), reports.to_vec()), "{stream:x?}");
+        }
+    }
+
+    #[test]
+    fn keys_are_those_that_an_editor_without_history_takes_as_end() {
+        assert_eq!([KEEP, LEAVE].map(key), ["\x1b[8;902~", "\x1b[8;903~"]);
+        assert_eq!(earlier("a"), "\x1b[8;900~a\x1b[8;901~");
     }
 }

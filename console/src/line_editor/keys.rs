@@ -125,14 +125,14 @@ impl Keys {
                 b';' => self.continue_with(State::Control { first, last: 0, is_first: false }),
                 // Other parameters and intermediate bytes have no effect.
                 b' '..=b'?' => self.continue_with(state),
-                b'~' => known(match first {
-                    1 | 7 => Some(Key::Home),
-                    4 | 8 => Some(Key::End),
-                    3 => Some(Key::Delete),
-                    history::BEGIN => Some(Key::EarlierBegin),
-                    history::END => Some(Key::EarlierEnd),
-                    history::KEEP => Some(Key::KeepHistory),
-                    history::LEAVE => Some(Key::LeaveHistory),
+                b'~' => known(match (first, last) {
+                    (history::END_KEY, history::BEGIN) => Some(Key::EarlierBegin),
+                    (history::END_KEY, history::END) => Some(Key::EarlierEnd),
+                    (history::END_KEY, history::KEEP) => Some(Key::KeepHistory),
+                    (history::END_KEY, history::LEAVE) => Some(Key::LeaveHistory),
+                    (1 | 7, _) => Some(Key::Home),
+                    (4 | 8, _) => Some(Key::End),
+                    (3, _) => Some(Key::Delete),
                     _ => None,
                 }),
                 b'R' if !is_first => known(Some(Key::Column(last))),

@@ -30,6 +30,7 @@ struct Terminal {
 
 impl Write for Terminal {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        assert_eq!(text.contains("\x1b_"), text.ends_with("\x1b\\"), "a report is written in pieces: {text:?}");
         text.chars().for_each(|character| self.put(character));
         Ok(())
     }
@@ -414,7 +415,7 @@ fn a_host_hands_earlier_lines_over() {
         (format!("{}{}a\r", keep(), history::key(history::LEAVE)), "a", &["f"]),
         (format!("{}a {{\r}}\r", keep()), "a {\n}", &["f", "la {", "l}"]),
         // A line that is cut off, or too long, is left out.
-        (format!("{}{}\x15{two}\x10\x10\r", keep(), &one[..9]), "two", &["f", "n"]),
+        (format!("{}{}\x15{two}\x10\x10\r", keep(), &one[..11]), "two", &["f", "n"]),
         (format!("{}{}{two}\x10\x10\r", keep(), earlier(&"x".repeat(LINE_MAX + 1))), "two", &["f", "n", "n"]),
     ] {
         let session = Session::new().typed(keys.as_bytes());
@@ -422,6 +423,8 @@ fn a_host_hands_earlier_lines_over() {
         assert_eq!(session.terminal.reports, reports, "{keys:?}");
     }
     assert_eq!(line(format!("ab{}", history::key(history::END)).as_bytes()), Err(Refusal::NoKey));
+    // A number that the editor does not know.
+    assert_eq!(line(format!("ac\x1b[D{}b", history::key(999)).as_bytes()).as_deref(), Ok("acb"));
     // The terminal is asked for its columns, and the host speaks before it answers.
     let mut session = Session::with(Terminal::new(COLUMNS, false));
     for &byte in format!("{}\x1b[A{}{two}\x1b[24;{COLUMNS}R!\r", "x".repeat(60), keep()).as_bytes() {
