@@ -19,7 +19,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use kprobes_wire::mark::{Kind, Refusal};
+use kprobes_wire::{
+    history::LINE_MAX,
+    mark::{Kind, Refusal},
+};
 
 use crate::{
     boot,
@@ -34,8 +37,6 @@ pub const REFUSED: u8 = 3;
 pub const STOPPED: u8 = 4;
 /// The exit status if the command is refused.
 pub const FAILED: u8 = 5;
-/// The longest line in bytes that the console takes.
-pub const LINE_MAX: usize = 4094;
 
 /// The program to run, and how.
 #[derive(clap::Args)]
@@ -381,6 +382,9 @@ pub fn is_interrupted() -> bool {
     INTERRUPTED.swap(0, Ordering::Relaxed) > 0
 }
 
+/// The exit status of a process that ^C has ended.
+pub const INTERRUPTED_STATUS: u8 = 128 + libc::SIGINT as u8;
+
 /// The signals that ask this process to end.
 const ENDINGS: [Signal; 2] = [Signal::Terminate, Signal::HangUp];
 
@@ -455,8 +459,8 @@ fn handle(signal: libc::c_int, handler: libc::sighandler_t) {
     }
 }
 
-/// Gives the terminal its present settings back, and writes `text` to it, if a signal ends this process. Later calls have
-/// no effect.
+/// Gives the terminal its present settings back, and writes `text` to it, if a signal ends this process. Later calls
+/// have no effect.
 pub fn restore_on_exit(text: &'static [u8]) {
     let mut settings = mem::MaybeUninit::uninit();
     // SAFETY: tcgetattr writes all of the settings if it returns 0.

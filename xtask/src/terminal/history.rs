@@ -4,31 +4,39 @@
 
 use std::{
     env,
-    fs::{self, DirBuilder, File},
-    io::Write,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    io::{self, Write},
+    mem,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
-use kprobes_wire::history::{Filter, KEEP, LEAVE, Report, earlier, key};
+use kprobes_wire::history::{Filter, KEEP, LEAVE, LINE_MAX, Report, earlier, key};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::{
     console::{Console, Event},
     conversation::PROMPT,
-    trace::LINE_MAX,
+    lock::Locked,
 };
 
-/// The number of lines that the file keeps. It may have up to as many more before it is cut.
+/// The number of lines that the file keeps when it is cut, which is done when a session finds twice as many.
 const KEPT: usize = 1_000;
 
 /// The history of one terminal.
 pub struct History {
     /// The file to add lines to, if there is one.
-    file: Option<File>,
+    path: Option<PathBuf>,
     /// The lines in the order in which they were typed.
     lines: Vec<String>,
     /// The number of lines that the machine has not got, which are the first of `lines`.
     left: usize,
+    /// Whether the machine may ask for the newest line, once for each [`KEEP`].
+    is_first_due: bool,
+    /// Whether the machine may ask for the next line, once for each line that was sent.
+    is_next_due: bool,
+    /// Whether a line is in `waiting`.
+    is_line_waiting: bool,
     filter: Filter,
     console: Console,
     control: Control,
@@ -46,14 +54,17 @@ impl History {
     }
 
     fn at(path: Option<&Path>, has_menu: bool) -> Self {
-        let lines = path.map(read).unwrap_or_default();
-        let file = path.and_then(|path| open(path, lines.len()).ok());
+        // A file that only can be read is not cut.
+        let lines = path.map(|path| open(path).unwrap_or_else(|_| read(path))).unwrap_or_default();
         let skipped = lines.len().saturating_sub(KEPT);
         let lines: Vec<String> = lines.into_iter().skip(skipped).collect();
         Self {
-            file,
+            path: path.map(Path::to_path_buf),
             left: lines.len(),
             lines,
+            is_first_due: false,
+            is_next_due: false,
+            is_line_waiting: false,
             filter: Filter::default(),
             console: Console::new(PROMPT),
             control: Control::None,
@@ -62,16 +73,18 @@ impl History {
         }
     }
 
-    /// Takes output of the machine, and returns what of it is for the terminal.
+    /// Takes output of the machine, and returns what of it is for the terminal. The output of a program may have the
+    /// form of reports. So requests that are not due are ignored.
     pub fn hear(&mut self, bytes: &[u8]) -> Vec<u8> {
         let (text, reports) = self.filter.feed(bytes);
         for report in reports {
             match report {
-                Report::First => {
+                Report::First if mem::take(&mut self.is_first_due) => {
                     self.left = self.lines.len();
                     self.hand_over();
                 }
-                Report::Next => self.hand_over(),
+                Report::Next if mem::take(&mut self.is_next_due) => self.hand_over(),
+                Report::First | Report::Next => {}
                 Report::Line(line) => self.add(line),
             }
         }
@@ -79,6 +92,7 @@ impl History {
         let plain: Vec<u8> = text.iter().copied().filter(|byte| self.control.is_outside(*byte)).collect();
         if self.console.feed(&plain).contains(&Event::Prompt) {
             self.waiting.extend(key(KEEP).bytes());
+            self.is_first_due = true;
         }
         text
     }
@@ -87,6 +101,7 @@ impl History {
     fn hand_over(&mut self) {
         if let Some(left) = self.left.checked_sub(1) {
             self.left = left;
+            self.is_line_waiting = true;
             self.waiting.extend(earlier(&self.lines[left]).bytes());
         }
     }
@@ -96,9 +111,9 @@ impl History {
         if !is_line(&line) || self.lines.last() == Some(&line) {
             return;
         }
-        if let Some(file) = &mut self.file {
-            // A full disk must not end the session. One write adds the whole line, also if others add theirs.
-            let _ = file.write_all(format!("{line}\n").as_bytes());
+        if let Some(path) = &self.path {
+            // A full disk must not end the session.
+            let _ = with_file(path, |mut file| file.write_all(format!("{line}\n").as_bytes()));
         }
         self.lines.push(line);
     }
@@ -109,14 +124,15 @@ impl History {
         keys.iter().for_each(|&byte| self.keys.take(byte));
         if self.keys.is_whole() {
             keys.append(&mut self.waiting);
+            self.is_next_due |= mem::take(&mut self.is_line_waiting);
         }
         keys
     }
 
-    /// Returns the last keys for the machine.
+    /// Returns the last keys for the machine. They end a key of which only the beginning was typed.
     pub fn leave(&mut self) -> Vec<u8> {
-        self.waiting = key(LEAVE).into_bytes();
-        self.pass(Vec::new())
+        self.waiting.clear();
+        key(LEAVE).into_bytes()
     }
 }
 
@@ -137,18 +153,50 @@ fn read(path: &Path) -> Vec<String> {
     String::from_utf8_lossy(&text).lines().filter(|line| is_line(line)).map(String::from).collect()
 }
 
-/// Opens the file to add lines, for its owner alone. If it has twice the lines that are kept, the oldest are removed.
-fn open(path: &Path, lines: usize) -> std::io::Result<File> {
+/// Makes the file if there is none, and returns its lines. If it has twice the lines that are kept, the oldest are
+/// removed.
+fn open(path: &Path) -> io::Result<Vec<String>> {
     if let Some(directory) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
-    if lines >= 2 * KEPT {
-        let kept: String = read(path).iter().skip(lines - KEPT).map(|line| format!("{line}\n")).collect();
-        let new = path.with_extension("new");
-        File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?.write_all(kept.as_bytes())?;
-        fs::rename(new, path)?;
+    with_file(path, |_| {
+        let lines = read(path);
+        if lines.len() >= 2 * KEPT {
+            let kept: String = lines[lines.len() - KEPT..].iter().map(|line| format!("{line}\n")).collect();
+            let new = path.with_extension("new");
+            let mut file = open_own(&new, File::options().write(true).truncate(true))?;
+            file.write_all(kept.as_bytes())?;
+            fs::rename(new, path)?;
+        }
+        Ok(lines)
+    })
+}
+
+/// Opens a file, or makes it, for its owner alone.
+fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let file = options.create(true).mode(0o600).open(path)?;
+    // Nothing is private in a device such as /dev/null.
+    if file.metadata()?.is_file() {
+        file.set_permissions(Permissions::from_mode(0o600))?;
     }
-    File::options().create(true).append(true).mode(0o600).open(path)
+    Ok(file)
+}
+
+/// Does `work` with the file at its end, while other sessions neither add lines nor replace the file.
+fn with_file<T>(path: &Path, work: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+    loop {
+        let file = open_own(path, File::options().append(true))?;
+        flock(&file, FlockOperation::LockExclusive)?;
+        // Takes over the lock, which is this file's already.
+        let locked = Locked::new(&file)?;
+        let (own, present) = (file.metadata()?, fs::metadata(path)?);
+        // Otherwise another session has replaced it before it was locked.
+        if (own.dev(), own.ino()) == (present.dev(), present.ino()) {
+            let outcome = work(&file);
+            drop(locked);
+            return outcome;
+        }
+    }
 }
 
 /// Where a stream is in a control sequence (ECMA-48, section 5.4).
@@ -195,8 +243,8 @@ struct Keys {
 
 impl Keys {
     fn take(&mut self, byte: u8) {
-        if std::mem::take(&mut self.is_menu_open) {
-            self.is_in_monitor ^= matches!(byte, b'c' | b'C');
+        if mem::take(&mut self.is_menu_open) {
+            self.is_in_monitor ^= byte == b'c';
             return;
         }
         if self.has_menu && byte == super::ESCAPE {
@@ -218,7 +266,12 @@ impl Keys {
 
 #[cfg(test)]
 mod tests {
-    use std::{env, fs, os::unix::fs::PermissionsExt, path::Path, process};
+    use std::{
+        env, fs,
+        os::unix::fs::PermissionsExt,
+        path::{Path, PathBuf},
+        process,
+    };
 
     use kprobes_wire::history::{KEEP, LEAVE, Report, earlier, key};
 
@@ -236,9 +289,18 @@ mod tests {
         String::from_utf8(history.pass(Vec::new())).unwrap()
     }
 
+    /// Returns the directory for the files of a test.
+    fn directory(name: &str) -> PathBuf {
+        env::temp_dir().join(format!("kprobes-{}-{name}", process::id()))
+    }
+
+    fn mode(file: &Path) -> u32 {
+        fs::metadata(file).unwrap().permissions().mode() & 0o777
+    }
+
     #[test]
     fn lines_survive_the_machine() {
-        let directory = env::temp_dir().join(format!("kprobes-{}-history", process::id()));
+        let directory = directory("history");
         let file = directory.join("a/history");
         let mut history = History::at(Some(&file), false);
         assert_eq!(heard(&mut history, PROMPT), key(KEEP));
@@ -246,27 +308,56 @@ mod tests {
         for line in ["one", "two", "two", " ", "bad\u{7f}", "é"] {
             assert_eq!(history.hear(&[b"x", report(Report::Line(line)).as_slice(), b"y"].concat()), b"xy");
         }
-        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(mode(&file), 0o600);
         // The next machine, which resets after two lines.
         let mut history = History::at(Some(&file), false);
-        for (report_heard, keys) in [
-            (Report::First, earlier("é")),
-            (Report::Next, earlier("two")),
-            (Report::First, earlier("é")),
-            (Report::Next, earlier("two")),
-            (Report::Next, earlier("one")),
-            (Report::Next, String::new()),
+        for (output, keys) in [
+            // The output of a program.
+            (report(Report::First), String::new()),
+            (report(Report::Next), String::new()),
+            (PROMPT.to_vec(), key(KEEP)),
+            ([report(Report::First), report(Report::First)].concat(), earlier("é")),
+            ([report(Report::Next), report(Report::Next)].concat(), earlier("two")),
+            ([b"\r\n", PROMPT].concat(), key(KEEP)),
+            (report(Report::First), earlier("é")),
+            (report(Report::Next), earlier("two")),
+            (report(Report::Next), earlier("one")),
+            (report(Report::Next), String::new()),
         ] {
-            assert_eq!(heard(&mut history, &report(report_heard)), keys);
+            assert_eq!(heard(&mut history, &output), keys, "{output:x?}");
         }
+        history.pass(vec![0x1b]);
         assert_eq!(String::from_utf8(history.leave()).unwrap(), key(LEAVE));
         // A file that has grown is cut, and a damaged one is read as far as it has lines.
         let long: String = (0..2 * KEPT).map(|number| format!("{number}\n")).collect();
         fs::write(&file, [b"\xff\x1b[2J\n".as_slice(), long.as_bytes()].concat()).unwrap();
+        let new = file.with_extension("new");
+        fs::write(&new, "left by a session that was killed").unwrap();
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o644)).unwrap();
         History::at(Some(&file), false);
         let kept = fs::read_to_string(&file).unwrap();
         assert!(kept.starts_with(&format!("{KEPT}\n")) && kept.lines().count() == KEPT, "{kept}");
-        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(mode(&file), 0o600);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn no_session_loses_lines_of_another() {
+        let directory = directory("sessions");
+        let file = directory.join("history");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(&file, "old\n".repeat(2 * KEPT - 1)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        let mut first = History::at(Some(&file), false);
+        assert_eq!(mode(&file), 0o600);
+        first.hear(&report(Report::Line("1")));
+        // It replaces the file.
+        let mut second = History::at(Some(&file), false);
+        first.hear(&report(Report::Line("2")));
+        second.hear(&report(Report::Line("3")));
+        first.hear(&report(Report::Line("4")));
+        let kept = fs::read_to_string(&file).unwrap();
+        assert!(kept.ends_with("old\n1\n2\n3\n4\n") && kept.lines().count() == KEPT + 3, "{kept}");
         fs::remove_dir_all(directory).unwrap();
     }
 
@@ -292,6 +383,7 @@ mod tests {
             (false, b"\x1bb"),
             (false, "💥".as_bytes()),
             (true, b"\x01x"),
+            (true, b"\x01C"),
             (true, b"\x01c\x1b\x01c[A"),
         ] {
             let mut history = History::at(None, has_menu);
