@@ -26,7 +26,7 @@ use crate::{
     remote::{PULSE_PERIOD, TURN, end_command, pulse_period},
     script,
     terminal::{Menu, Terminal, Typed},
-    trace::is_interrupted,
+    trace::{INTERRUPTED_STATUS, is_interrupted, is_noted},
 };
 
 /// The longest time until a key is passed on.
@@ -117,7 +117,7 @@ impl ScriptOptions {
     }
 }
 
-/// Is the terminal of QEMU, whose exit status it returns: all keys go to QEMU, which has its menu at Ctrl-A.
+/// Connects the terminal to QEMU, and returns its exit status. All keys go to QEMU, whose menu is at Ctrl-A.
 fn interact(arguments: Vec<OsString>) -> Result<ExitCode> {
     // A person wants the machine back after `reboot`. For a script, a machine that resets has failed.
     let mut arguments = board::with_reboot(arguments);
@@ -151,6 +151,10 @@ fn interact(arguments: Vec<OsString>) -> Result<ExitCode> {
         }
     }
     let status = qemu.wait()?;
+    if is_noted() {
+        // QEMU ends with 0 when this process tells it to end. For other signals, `main` has the status.
+        return Ok(ExitCode::from(INTERRUPTED_STATUS));
+    }
     let code = status.code().or_else(|| Some(128 + status.signal()?)).and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }

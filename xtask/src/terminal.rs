@@ -62,10 +62,11 @@ impl Terminal {
     /// Takes the terminal for a machine.
     pub fn open(menu: Menu) -> Result<Self> {
         catch_interrupts();
-        let raw = Raw::set()?;
+        let painter = Painter::for_stdout();
+        let raw = Raw::set(painter.is_some())?;
         let filter = (menu == Menu::Own).then(Filter::default);
         let history = History::open(menu == Menu::Qemu);
-        Ok(Self { raw, keys: keys(), filter, history, painter: Painter::for_stdout() })
+        Ok(Self { raw, keys: keys(), filter, history, painter })
     }
 
     /// Shows output of the machine.
@@ -100,7 +101,7 @@ impl Terminal {
         check_signals()?;
         work()?;
         catch_interrupts();
-        self.raw = Raw::set()?;
+        self.raw = Raw::set(self.painter.is_some())?;
         Ok(())
     }
 }
@@ -127,9 +128,20 @@ fn keys() -> Receiver<Vec<u8>> {
     let (sender, keys) = mpsc::channel();
     thread::spawn(move || {
         let mut buffer = [0; 256];
-        while let Ok(length @ 1..) = io::stdin().lock().read(&mut buffer) {
-            if sender.send(buffer[..length].to_vec()).is_err() {
-                return;
+        let mut stdin = io::stdin().lock();
+        loop {
+            match stdin.read(&mut buffer) {
+                Ok(length @ 1..) => {
+                    if sender.send(buffer[..length].to_vec()).is_err() {
+                        return;
+                    }
+                }
+                // Another process on the terminal may have made it non-blocking.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let _ = poll(&mut [PollFd::new(&stdin, PollFlags::IN)], None);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => return,
             }
         }
     });
@@ -161,13 +173,14 @@ impl Filter {
 struct Raw(Option<Termios>);
 
 impl Raw {
-    /// Takes the line discipline off, if standard input is a terminal.
-    fn set() -> Result<Self> {
+    /// Takes the line discipline off, if standard input is a terminal. If the output `is_painted`, a signal that ends
+    /// this process ends the color as well.
+    fn set(is_painted: bool) -> Result<Self> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
             return Ok(Self(None));
         }
-        restore_on_exit(PLAIN.as_bytes());
+        restore_on_exit(if is_painted { PLAIN.as_bytes() } else { b"" });
         let before = tcgetattr(&stdin).context("the terminal cannot be set up")?;
         let mut settings = before.clone();
         settings.make_raw();

@@ -1,6 +1,6 @@
 //! Tests machines that run already: a QEMU that goes on without the command that started it, one that a debugger talks
-//! to, and one at the end of a line that is pulled, or whose user presses every key. Signals end commands. They also run the commands of the
-//! README that make its pictures.
+//! to, and one at the end of a line that is pulled, or whose user presses every key. Signals end commands. The commands
+//! of the README that make its pictures are run, too.
 //! To make these pictures anew: `PICTURES=1 cargo xtask test attach::pictures`.
 
 mod ended;

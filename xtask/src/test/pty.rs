@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, Result};
 use rustix::{
     fd::OwnedFd,
-    fs::{Mode, OFlags, open},
+    fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open},
     io::write,
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{ControlModes, InputModes, LocalModes, OutputModes, Winsize, tcgetattr, tcsetwinsize},
@@ -62,6 +62,17 @@ impl Pty {
     /// Types keys.
     pub fn type_keys(&self, keys: &[u8]) -> Result<()> {
         write(&self.master, keys)?;
+        Ok(())
+    }
+
+    /// Makes the terminal non-blocking for the processes that read it, as another program on it may.
+    pub fn set_non_blocking(&self) -> Result<()> {
+        Ok(fcntl_setfl(&self.slave, fcntl_getfl(&self.slave)? | OFlags::NONBLOCK)?)
+    }
+
+    /// Shows `text` after all that commands have shown.
+    pub fn show(&self, text: &str) -> Result<()> {
+        write(&self.slave, text.as_bytes())?;
         Ok(())
     }
 

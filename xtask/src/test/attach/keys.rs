@@ -204,7 +204,7 @@ impl<'a> Tmux<'a> {
         // A blank screen has the line at its top.
         self.edit(&["ab", "C-l", "|"], "ab|")?;
         self.wait("a blank screen", |screen| screen.starts_with(&format!("{PROMPT}ab|\n")))?;
-        // While a command runs, a key tells what runs.
+        // While a command runs, a key shows its line.
         let program = "trace 'BEGIN { printf(\"begun\\n\"); }'";
         self.edit(&[program], program)?;
         self.send(&["Enter"])?;
