@@ -105,7 +105,8 @@ impl Subject<()> for Visited {
             State::Resting(..) => {}
         }
         match mem::take(&mut self.is_pending) {
-            true => Reply::Keys(format!("{COMMAND}\r").into_bytes()),
+            // A line that the enter key ends would be kept in the history, on the heap.
+            true => Reply::Keys(format!("{COMMAND}\n").into_bytes()),
             false => Reply::Wait,
         }
     }
