@@ -134,10 +134,7 @@ impl<'a> Entries<'a> {
             }
             if entry.tag() == gimli::DW_TAG_inlined_subroutine {
                 copy = copy.or(Some(entry.depth()));
-                let mut ranges = dwarf.die_ranges(unit, entry)?;
-                while let Some(range) = ranges.next()? {
-                    self.inlined.push(range.begin..range.end);
-                }
+                self.inlined.extend(ranges(dwarf, unit, entry)?);
             }
             // Types may be in copies, and in blocks there. Variables of copies are not variables of the function.
             let is_variable = matches!(entry.tag(), gimli::DW_TAG_formal_parameter | gimli::DW_TAG_variable);
@@ -284,6 +281,19 @@ fn address<'a>(dwarf: &Dwarf<Bytes<'a>>, unit: &Unit<Bytes<'a>>, place: Expressi
     (address != 0).then_some(address)
 }
 
+/// Returns the addresses of the instructions of an entry.
+fn ranges<'a>(
+    dwarf: &Dwarf<Bytes<'a>>,
+    unit: &Unit<Bytes<'a>>,
+    entry: &DebuggingInformationEntry<Bytes<'a>>,
+) -> gimli::Result<Vec<ops::Range<u64>>> {
+    let (mut all, mut ranges) = (Vec::new(), dwarf.die_ranges(unit, entry)?);
+    while let Some(range) = ranges.next()? {
+        all.push(range.begin..range.end);
+    }
+    Ok(all)
+}
+
 fn read_entry<'a>(
     dwarf: &Dwarf<Bytes<'a>>,
     unit: &Unit<Bytes<'a>>,
@@ -348,10 +358,7 @@ fn read_entry<'a>(
         }
     }
     if entry.tag() == gimli::DW_TAG_lexical_block {
-        let mut ranges = dwarf.die_ranges(unit, entry)?;
-        while let Some(range) = ranges.next()? {
-            read.ranges.push(range.begin..range.end);
-        }
+        read.ranges = ranges(dwarf, unit, entry)?;
     }
     Ok(read)
 }
