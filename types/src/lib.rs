@@ -116,7 +116,7 @@ const PARTS: [u32; 7] = [1, 2, 3, 4, 5, 6, 7];
 const LINES: [u32; 3] = [8, 9, 10];
 /// The kind of the part about vtables, which a table may have.
 const VTABLES: u32 = 11;
-/// The kinds of the parts about variables, which a table has both or none of: where those of a function are, variables.
+/// The kinds of the parts about variables, which a table has both or none of: the offset of each list, the lists.
 const VARIABLES: [u32; 2] = [12, 13];
 /// The number of bits of a name's entry that hold its offset in the text. The bits above hold its length.
 const NAME_OFFSET_BITS: u32 = 22;

@@ -4,9 +4,10 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use kprobes_types::{Argument, Unknown, ValuePlace};
+use kprobes_types::{Argument, Function, Unknown, ValuePlace};
 use kprobes_vm::code::{FRAME_WORDS, Type, Word};
 
+use super::Instruction;
 use super::clause::Clause;
 use super::typed::Group;
 use super::value::Value;
@@ -65,30 +66,28 @@ impl Clause<'_, '_> {
     /// Returns the names of the arguments of the first function of the probes. The others are compared with it where
     /// each argument is looked up.
     fn argument_names(&self, span: Span) -> Result<Vec<&'static str>, Error> {
-        self.allow(self.allowed.variables, Problem::VariableAway, span)?;
-        let mut first = None;
-        self.each_place(span, |function, _| {
-            first.get_or_insert(function);
-            Ok(())
-        })?;
-        let function = first.ok_or(span.error(Problem::NoSignature))?;
+        let (function, _) = self.first_place(span)?;
         let names = function.arguments().map(|argument| argument.name).filter(|name| !name.is_empty());
         let names = fallible::collect(names)?;
         if names.is_empty() { Err(span.error(Problem::NoArgument { names: Listed::Names(&[]) })) } else { Ok(names) }
     }
 
-    /// Returns the names of the locals that are somewhere at the first instruction of the probes, each once.
-    fn local_names(&self, span: Span) -> Result<Vec<&'static str>, Error> {
+    /// Returns the first instruction of the probes, and its function.
+    fn first_place(&self, span: Span) -> Result<(Function<'static>, Instruction), Error> {
         self.allow(self.allowed.variables, Problem::VariableAway, span)?;
-        let types = self.types(span)?;
         let mut first = None;
-        self.each_place(span, |_, at| {
-            first.get_or_insert(at);
+        self.each_place(span, |function, at| {
+            first.get_or_insert((function, at));
             Ok(())
         })?;
-        let at = first.ok_or(span.error(Problem::NoSignature))?;
-        let all = types.variables(at.function).ok_or(span.error(Problem::NoTypes))?;
-        let offset = u32::try_from(at.address.wrapping_sub(at.function)).unwrap_or(u32::MAX);
+        first.ok_or(span.error(Problem::NoSignature))
+    }
+
+    /// Returns the names of the locals that have a place at the first instruction of the probes, each once.
+    fn local_names(&self, span: Span) -> Result<Vec<&'static str>, Error> {
+        let (_, at) = self.first_place(span)?;
+        let all = self.types(span)?.variables(at.function).ok_or(span.error(Problem::NoTypes))?;
+        let offset = at.offset();
         let mut names = Vec::new();
         for local in all.clone().filter(|one| !one.is_argument && one.at(offset).is_some()) {
             let is_somewhere = |found: Argument<'_>| !matches!(found.place, ValuePlace::Unknown(_));

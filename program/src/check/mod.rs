@@ -90,8 +90,15 @@ pub struct Instruction {
     pub has_frame: bool,
     /// Whether the stack pointer is at the lower end of the frame there.
     pub has_stack: bool,
-    /// Whether the names there are those of the function, and not of another one that is inlined.
+    /// Whether the instruction comes from the function itself, and not from one that is inlined there.
     pub is_of_function: bool,
+}
+
+impl Instruction {
+    /// Returns the offset from the entry of the function, in bytes.
+    fn offset(&self) -> u32 {
+        u32::try_from(self.address.wrapping_sub(self.function)).unwrap_or(u32::MAX)
+    }
 }
 
 /// Checks a program, and lowers it to code.

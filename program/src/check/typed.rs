@@ -167,8 +167,7 @@ impl Clause<'_, '_> {
                 return function.arguments().find(|one| one.name == name).ok_or(none);
             }
             let variables = types.variables(at.function).ok_or(Problem::NoTypes)?;
-            let offset = u32::try_from(at.address.wrapping_sub(at.function)).unwrap_or(u32::MAX);
-            let found = variables.find(name, group == Group::Arguments, offset).ok_or(none)?;
+            let found = variables.find(name, group == Group::Arguments, at.offset()).ok_or(none)?;
             let is_there = |register| match register {
                 FRAME_POINTER => at.has_frame,
                 Source::STACK_POINTER => at.has_stack,
@@ -351,8 +350,7 @@ impl Clause<'_, '_> {
             Source::Lost => Err(span.error(Problem::Lost)),
             Source::Register(number) => self.register(number, span),
             Source::Memory { register, offset } => {
-                let base = self.register(register, span)?;
-                self.load(Spot::Memory(base.at, i64::from(offset).cast_unsigned()), 8, UNSIGNED, span)
+                self.load(Spot::Passed(ValuePlace::Memory { register, offset }, 0), 8, UNSIGNED, span)
             }
             Source::Sum { register, offset } => {
                 let base = self.register(register, span)?;
@@ -406,9 +404,7 @@ impl Clause<'_, '_> {
                 let part = part.ok_or(span.error(Problem::Lost))?;
                 let distance = offset - u64::from(part.offset);
                 if let Source::Memory { register, offset } = part.source {
-                    let base = self.register(register, span)?;
-                    let offset = distance.wrapping_add_signed(offset.into());
-                    return self.load(Spot::Memory(base.at, offset), bytes, of, span);
+                    return self.load(Spot::Passed(ValuePlace::Memory { register, offset }, distance), bytes, of, span);
                 }
                 let word = self.source(part.source, span)?;
                 if distance == 0 {
