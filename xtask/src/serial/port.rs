@@ -1,6 +1,10 @@
 //! A serial port of the host as a stream of bytes: no line discipline, no flow control. Pseudo-terminals work, too.
 
-use std::{os::fd::OwnedFd, path::Path, time::Duration};
+use std::{
+    os::fd::OwnedFd,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use rustix::{
@@ -56,10 +60,17 @@ impl Port {
 
     /// Writes all bytes.
     pub fn write(&self, mut bytes: &[u8]) -> Result<(), Unplugged> {
+        let mut deadline = Instant::now() + PATIENCE;
         while !bytes.is_empty() {
-            if !self.wait(PollFlags::OUT, PATIENCE)? {
-                return Err(Unplugged);
+            // A signal may end the wait early.
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !self.wait(PollFlags::OUT, left)? {
+                if left.is_zero() {
+                    return Err(Unplugged);
+                }
+                continue;
             }
+            deadline = Instant::now() + PATIENCE;
             match write(&self.0, bytes) {
                 Ok(length) => bytes = &bytes[length..],
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -69,7 +80,7 @@ impl Port {
         Ok(())
     }
 
-    /// Returns whether the port becomes ready within `timeout`.
+    /// Returns whether the port becomes ready within `timeout`, which a signal ends early.
     fn wait(&self, what: PollFlags, timeout: Duration) -> Result<bool, Unplugged> {
         let timeout = Timespec::try_from(timeout).map_err(|_| Unplugged)?;
         match poll(&mut [PollFd::new(&self.0, what)], Some(&timeout)) {
