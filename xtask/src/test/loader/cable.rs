@@ -20,7 +20,7 @@ use kprobes_random::Random;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
-    io::{Errno, read, write},
+    io::{Errno, ioctl_fionbio, read, write},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{OptionalActions, tcgetattr, tcsetattr},
 };
@@ -29,6 +29,13 @@ use crate::machine::{Machine, Output, Uart};
 
 /// How long a pulled cable stays out.
 const PULLED: Duration = Duration::from_millis(700);
+/// How long bytes wait for a process that has the port open and does not read. On a busy host, Linux takes more than a
+/// second now and then until a pseudo-terminal that is full and is read has room again.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest time to wait before looking again.
+const TURN: Duration = Duration::from_millis(1);
+/// The most pieces of output that are carried before the bytes from the host have their turn.
+const PIECES: usize = 64;
 
 /// The faults of a cable.
 #[derive(Clone, Default)]
@@ -70,9 +77,9 @@ impl Cable {
             carried: Arc::clone(&carried),
             random: Random::new(1),
             pulled: None,
+            is_over: Arc::clone(&is_over),
         };
-        let told = Arc::clone(&is_over);
-        let thread = thread::spawn(move || while !told.load(Ordering::Relaxed) && carrier.carry() {});
+        let thread = thread::spawn(move || while !carrier.is_over() && carrier.carry() {});
         Ok(Self { port, is_over, sent: carried, thread: Some(thread) })
     }
 
@@ -101,12 +108,22 @@ fn plug(port: &Path) -> Result<OwnedFd> {
     let mut settings = tcgetattr(&end)?;
     settings.make_raw();
     tcsetattr(&end, OptionalActions::Now, &settings)?;
+    ioctl_fionbio(&end, true)?;
     let name = ptsname(&end, Vec::new())?;
     match fs::remove_file(port) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
         _ => symlink(name.to_string_lossy().as_ref(), port)?,
     }
     Ok(end)
+}
+
+/// Waits for one of these events, for [`TURN`] at most, and returns what has come.
+fn wait(end: &OwnedFd, events: PollFlags) -> PollFlags {
+    let mut events = [PollFd::new(end, events)];
+    match poll(&mut events, Timespec::try_from(TURN).ok().as_ref()) {
+        Ok(_) => events[0].revents(),
+        Err(_) => PollFlags::empty(),
+    }
 }
 
 struct Carrier {
@@ -120,10 +137,16 @@ struct Carrier {
     carried: Arc<AtomicU64>,
     random: Random,
     pulled: Option<Instant>,
+    is_over: Arc<AtomicBool>,
 }
 
 impl Carrier {
-    /// Carries all waiting bytes. Returns false if the board is gone.
+    /// Whether the cable has ended.
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Carries waiting bytes in both directions. Returns false if the board is gone.
     fn carry(&mut self) -> bool {
         if self.pulled.is_some_and(|pulled| pulled.elapsed() > PULLED) {
             self.pulled = None;
@@ -141,54 +164,51 @@ impl Carrier {
                 self.end = None;
             }
         }
-        while let Ok(output) = self.sent.try_recv() {
-            match output {
-                Output::Bytes(bytes) => {
+        for _ in 0..PIECES {
+            match self.sent.try_recv() {
+                Ok(Output::Bytes(bytes)) => {
                     let bytes = self.spoil(bytes);
                     self.write(&bytes);
                 }
-                Output::End => return false,
+                Ok(Output::End) => return false,
+                Err(_) => break,
             }
         }
         true
     }
 
     fn read(&self) -> Vec<u8> {
-        const TURN: Duration = Duration::from_millis(1);
-        let Some(end) = &self.end else {
-            thread::sleep(TURN);
-            return Vec::new();
-        };
         let mut buffer = [0; 1024];
-        let mut events = [PollFd::new(end, PollFlags::IN)];
-        let timeout = Timespec::try_from(TURN).ok();
-        let is_ready = poll(&mut events, timeout.as_ref()).is_ok_and(|ready| ready != 0);
-        if is_ready && !events[0].revents().contains(PollFlags::IN) {
-            // No process has the port open. `poll` reports this at once, again and again.
-            thread::sleep(TURN);
-            return Vec::new();
-        }
-        match is_ready.then(|| read(end, &mut buffer)) {
-            Some(Ok(length)) => buffer[..length].to_vec(),
-            _ => Vec::new(),
+        let ready = self.end.as_ref().map(|end| (end, wait(end, PollFlags::IN)));
+        match ready {
+            Some((end, ready)) if ready.contains(PollFlags::IN) => {
+                read(end, &mut buffer).map_or(Vec::new(), |length| buffer[..length].to_vec())
+            }
+            Some((_, ready)) if ready.is_empty() => Vec::new(),
+            // No process has the port open, which `poll` reports at once, or the cable is out.
+            _ => {
+                thread::sleep(TURN);
+                Vec::new()
+            }
         }
     }
 
     /// Writes to the host. Bytes are lost while no process has the port open. Otherwise the board waits for the reader:
     /// it is no faster than a cable.
     fn write(&self, mut bytes: &[u8]) {
-        const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
         let Some(end) = &self.end else { return };
-        while !bytes.is_empty() {
-            let mut events = [PollFd::new(end, PollFlags::OUT)];
-            let is_ready = poll(&mut events, Some(&PATIENCE)).is_ok_and(|ready| ready != 0);
-            if !is_ready || events[0].revents().contains(PollFlags::HUP) {
+        let deadline = Instant::now() + PATIENCE;
+        while !bytes.is_empty() && !self.is_over() && Instant::now() < deadline {
+            let ready = wait(end, PollFlags::OUT);
+            if ready.contains(PollFlags::HUP) {
                 return;
             }
-            match write(end, bytes) {
-                Ok(length) => bytes = &bytes[length..],
-                Err(Errno::INTR) => {}
-                Err(_) => return,
+            if ready.contains(PollFlags::OUT) {
+                match write(end, bytes) {
+                    Ok(length) => bytes = &bytes[length..],
+                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    Err(_) => return,
+                }
             }
         }
     }
