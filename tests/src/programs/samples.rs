@@ -500,24 +500,28 @@ test!(
     depends(cpus, interrupts, board),
     fn code_that_has_interrupts_masked_is_sampled_by_fast_interrupts_only() {
         const LENGTH: Duration = Duration::from_millis(60);
+        // A busy host answers late for as long as some of these take.
+        const ROUNDS: u64 = 5;
         let program = start("p:hz:1000 /comm == \"masks\"/ { @[func] = count(); }");
         let is_ordinary = program.unmasked_only().is_some();
         assert_eq!(is_ordinary, fast::check() == Err(FastError::Secure));
         let last = smp::running().last().unwrap_or(0);
         let busy = || {
-            let mask = IrqMask::new();
-            spin(masked, LENGTH);
-            drop(mask);
-            spin(first, LENGTH);
+            for _ in 0..ROUNDS {
+                let mask = IrqMask::new();
+                spin(masked, LENGTH);
+                drop(mask);
+                spin(first, LENGTH);
+            }
         };
         task::spawn_on(last, "masks", busy).join();
         let out = finished(program);
         let (counts, missed) = (map(&out, ""), number(&out, "Missed "));
         let count = |name: &str| counts.get(&format!("tests::programs::samples::{name}")).copied().unwrap_or(0);
-        let due = LENGTH.as_millis() as u64 - 1;
+        let due = ROUNDS * (LENGTH.as_millis() as u64 - 1);
         assert!(count("first") >= 10 && count("first") + missed >= due, "{out}");
         if is_ordinary {
-            assert!(count("masked") == 0 && missed >= due - 1, "{out}");
+            assert!(count("masked") == 0 && missed >= due - ROUNDS, "{out}");
         } else {
             assert!(count("masked") >= 10 && count("masked") + missed >= due, "{out}");
         }
