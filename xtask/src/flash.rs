@@ -113,12 +113,7 @@ fn kernel(options: &Options) -> Result<Vec<u8>> {
 
 /// Builds the loader, and returns the path of its image.
 pub fn loader() -> Result<PathBuf> {
-    loader_with(&[])
-}
-
-/// Builds the loader with more arguments for Cargo, and returns the path of its image.
-pub fn loader_with(arguments: &[&str]) -> Result<PathBuf> {
-    let elf = workspace::build_kernel_with("kprobes-loader", arguments)?;
+    let elf = workspace::build_kernel("kprobes-loader")?;
     let out = elf.with_extension("img");
     image::write_plain(&elf, &out)?;
     Ok(out)

@@ -261,8 +261,7 @@ fn add_audit(context: &BuildContext<'_, '_>, is_listing: bool, image: audit::Ima
 
 /// Builds a package for the target, and calls `then` with the program and its image.
 fn build(context: &BuildContext<'_, '_>, package: &str, then: impl FnOnce(&Path, &Path) -> Result<()>) {
-    let jobs = context.cargo_jobs().to_string();
-    let built = workspace::build_kernel_with(package, &["--jobs", &jobs])
+    let built = workspace::build_kernel(package)
         .and_then(|elf| Ok((image::write_image_next_to(&elf)?, elf)))
         .and_then(|(image, elf)| then(&elf, &image));
     if let Err(error) = built {

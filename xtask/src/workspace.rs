@@ -78,12 +78,7 @@ pub fn build(arguments: &[&str]) -> Result<Vec<Executable>> {
 
 /// Builds the one bare-metal binary of `package`.
 pub fn build_kernel(package: &str) -> Result<PathBuf> {
-    build_kernel_with(package, &[])
-}
-
-/// Builds the one bare-metal binary of `package`, with more arguments for Cargo.
-pub fn build_kernel_with(package: &str, arguments: &[&str]) -> Result<PathBuf> {
-    let mut executables = build(&[&["build", "--release", "--package", package], arguments].concat())?;
+    let mut executables = build(&["build", "--release", "--package", package])?;
     match (executables.pop(), executables.pop()) {
         (Some(executable), None) => Ok(executable.path),
         (None, _) => bail!("the package {package} has no binary"),

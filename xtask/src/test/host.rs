@@ -183,10 +183,8 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
             if is_listing {
                 return context.results.list(name.into(), 1);
             }
-            let mut cargo = workspace::cargo(&arguments);
-            cargo.env("CARGO_BUILD_JOBS", context.cargo_jobs().to_string());
             context.results.time(name.into(), || {
-                let captured = capture(&mut cargo, |_| {});
+                let captured = capture(&mut workspace::cargo(&arguments), |_| {});
                 captured.result.map(|()| Outcome::Passed).map_err(|sentence| captured.text + &sentence)
             });
         });
@@ -205,8 +203,7 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_
             if let Err(error) = setup::trees::get() {
                 return context.results.step_failed("host::setup", format!("{error:#}"));
             }
-            let jobs = context.cargo_jobs().to_string();
-            match workspace::build(&[&arguments[..], &["--jobs", &jobs]].concat()) {
+            match workspace::build(&arguments) {
                 Ok(executables) => executables.into_iter().for_each(|executable| {
                     if is_listing {
                         list(context.results, wanted, &executable, part);

@@ -67,7 +67,7 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>) {
         if !named.is_base() || !named.board.has_card() {
             continue;
         }
-        let fixture = Fixture::new(named.board, context.cargo_jobs(), targets).map(Arc::new);
+        let fixture = Fixture::new(named.board, targets).map(Arc::new);
         let fixture = fixture.map_err(|error| format!("{error:#}"));
         candidates.extend(tests.into_iter().map(|(name, depends, try_it)| {
             let fixture = fixture.clone();
@@ -94,9 +94,8 @@ struct Fixture<'a> {
 }
 
 impl<'a> Fixture<'a> {
-    fn new(board: &'a Board, cargo_jobs: usize, targets: &Targets<'_>) -> Result<Self> {
-        let jobs = cargo_jobs.to_string();
-        let file = flash::loader_with(&["--jobs", &jobs])?;
+    fn new(board: &'a Board, targets: &Targets<'_>) -> Result<Self> {
+        let file = flash::loader()?;
         let loader = fs::read(&file).with_context(|| format!("{} cannot be read", file.display()))?;
         let arguments = board.arguments(board.configuration(BASE)?, &Overrides::default(), &file)?;
         // After a reset, the loader must come back.
@@ -104,7 +103,7 @@ impl<'a> Fixture<'a> {
         // CPUs that wait for a kernel would otherwise take time from the CPU that loads it, and from QEMU's UART.
         arguments.extend(["-accel".into(), "tcg,thread=single".into()]);
         let built = |package: &str| -> Result<Vec<u8>> {
-            let elf = workspace::build_kernel_with(package, &["--jobs", &jobs])?;
+            let elf = workspace::build_kernel(package)?;
             if targets.is_thorough { image::whole(&elf) } else { image::without_copies(&elf) }
         };
         let (kernel, tests) = (built("runtime")?, built("kprobes-tests")?);

@@ -5,10 +5,10 @@
 //! and begin in the order in which they were added. So machines run while Cargo still compiles.
 //!
 //! A job takes a core for each CPU of its machine, up to half of the cores but at least two: CPUs that wait for each
-//! other spin, so several machines on the same cores hold each other up. One core more is given away than there is, for
-//! what waits for a line or a clock. A build takes half of the cores, and at its beginning Cargo gets all that no job
-//! uses. Patient jobs, which wait for clients most of the time, take no core. One of them for two cores runs beside the
-//! others.
+//! other spin, so several machines on the same cores hold each other up. Patient jobs, which wait for clients most of
+//! the time, take no core. One of them for two cores runs beside the others. Builds use what the jobs leave: Cargo may
+//! use every core, with a lower priority. Jobs take one core more than there is while nothing is built, for what waits
+//! for a line or a clock.
 
 use std::{
     any::Any,
@@ -21,6 +21,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+
+use rustix::process::nice;
 
 use super::report::{Finished, Outcome};
 
@@ -79,13 +81,6 @@ pub struct BuildContext<'p, 'a> {
 }
 
 impl<'a> BuildContext<'_, 'a> {
-    /// Returns how many processes Cargo may run at once.
-    pub fn cargo_jobs(&self) -> usize {
-        let work = self.pool.lock();
-        let others = work.used + work.jobs.iter().map(|waiting| waiting.cores).sum::<usize>();
-        self.pool.cores.saturating_sub(others).max(self.pool.cores_of_build())
-    }
-
     /// Adds a job for `cpus` CPUs. A panic of the job becomes the result of the test `name`.
     pub fn add(&self, name: String, cpus: usize, job: Job<'a>) {
         let cores = self.pool.cores_for(cpus);
@@ -144,11 +139,9 @@ struct Waiting<'a> {
     job: Job<'a>,
 }
 
-/// The next thing for a worker to do.
-enum Next<'a> {
-    Build(&'static str, Build<'a>),
-    Job(Waiting<'a>),
-}
+/// How much less urgent builds are than jobs, as for `nice`: beside two jobs on two cores, a build gets a quarter of the
+/// time.
+const NICE: i32 = 5;
 
 impl<'a> Pool<'a> {
     /// Creates a pool for a host with this number of cores.
@@ -162,10 +155,6 @@ impl<'a> Pool<'a> {
 
     /// Returns the number of patient jobs that may run at once.
     fn patient_max(&self) -> usize {
-        (self.cores / 2).max(1)
-    }
-
-    fn cores_of_build(&self) -> usize {
         (self.cores / 2).max(1)
     }
 
@@ -183,10 +172,12 @@ impl<'a> Pool<'a> {
     pub fn run(self, mut hear: impl FnMut(WorkerMessage)) {
         let (sender, message) = mpsc::channel();
         thread::scope(|scope| {
+            let pool = &self;
+            let results = Results(sender.clone());
+            scope.spawn(move || pool.build(&results));
             // One for each core that is given away, and for each patient job.
             for _ in 0..self.cores + 1 + self.patient_max() {
                 let results = Results(sender.clone());
-                let pool = &self;
                 scope.spawn(move || pool.work(&results));
             }
             drop(sender);
@@ -194,63 +185,69 @@ impl<'a> Pool<'a> {
         });
     }
 
-    fn work(&self, results: &Results) {
-        while let Some(next) = self.next() {
-            match next {
-                Next::Job(Waiting { name, cores, job }) => {
-                    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(results))) {
-                        results.step_failed(name, sentence_of(&*panic));
-                    }
-                    self.lock().end(cores);
-                    self.changed.notify_all();
-                }
-                Next::Build(name, build) => {
-                    let start = Instant::now();
-                    let context = BuildContext { pool: self, results };
-                    match catch_unwind(AssertUnwindSafe(|| build(&context))) {
-                        Ok(()) => results.send(WorkerMessage::Built(name.into(), start.elapsed())),
-                        Err(panic) => results.step_failed(name, sentence_of(&*panic)),
-                    }
-                    self.lock().is_building = false;
-                    self.changed.notify_all();
-                }
+    /// Runs the builds.
+    fn build(&self, results: &Results) {
+        // Linux does this for the thread alone, and the processes that it starts. Where it fails, builds are as urgent
+        // as jobs.
+        let _ = nice(NICE);
+        while let Some((name, build)) = self.next_build() {
+            let start = Instant::now();
+            let context = BuildContext { pool: self, results };
+            match catch_unwind(AssertUnwindSafe(|| build(&context))) {
+                Ok(()) => results.send(WorkerMessage::Built(name.into(), start.elapsed())),
+                Err(panic) => results.step_failed(name, sentence_of(&*panic)),
             }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Takes the next build. `None` if there is none: builds add only jobs.
+    fn next_build(&self) -> Option<(&'static str, Build<'a>)> {
+        let mut work = self.lock();
+        let next = work.builds.pop_front();
+        work.is_building = next.is_some();
+        next
+    }
+
+    /// Runs jobs.
+    fn work(&self, results: &Results) {
+        while let Some(Waiting { name, cores, job }) = self.next() {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(results))) {
+                results.step_failed(name, sentence_of(&*panic));
+            }
+            self.lock().end(cores);
+            self.changed.notify_all();
         }
     }
 
-    /// Waits for something to do. `None` if nothing is left, and no running build could add to it.
-    fn next(&self) -> Option<Next<'a>> {
+    /// Waits for a job. `None` if none is left, and no build could add one.
+    fn next(&self) -> Option<Waiting<'a>> {
         let mut work = self.lock();
         loop {
             if let Some(next) = self.take(&mut work) {
                 return Some(next);
             }
-            if !work.is_building && work.jobs.is_empty() && work.patient_jobs.is_empty() {
+            let is_building = work.is_building || !work.builds.is_empty();
+            if !is_building && work.jobs.is_empty() && work.patient_jobs.is_empty() {
                 return None;
             }
             work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Takes the next thing that may begin now.
-    fn take(&self, work: &mut Work<'a>) -> Option<Next<'a>> {
-        if !work.is_building
-            && let Some((name, build)) = work.builds.pop_front()
-        {
-            work.is_building = true;
-            return Some(Next::Build(name, build));
-        }
+    /// Takes the next job that may begin now.
+    fn take(&self, work: &mut Work<'a>) -> Option<Waiting<'a>> {
         if work.patient < self.patient_max()
             && let Some(job) = work.patient_jobs.pop_front()
         {
             work.patient += 1;
-            return Some(Next::Job(job));
+            return Some(job);
         }
-        let building = if work.is_building { self.cores_of_build() } else { 0 };
-        let room = (self.cores + 1).saturating_sub(work.used + building);
+        let cores = if work.is_building { self.cores } else { self.cores + 1 };
+        let room = cores.saturating_sub(work.used);
         let job = work.jobs.pop_front_if(|first| first.cores <= room)?;
         work.used += job.cores;
-        Some(Next::Job(job))
+        Some(job)
     }
 }
 
@@ -270,7 +267,7 @@ mod tests {
         time::Duration,
     };
 
-    use super::{BuildContext, Next, Outcome, Pool, Results, WorkerMessage};
+    use super::{BuildContext, Outcome, Pool, Results, WorkerMessage};
     use crate::test::report::Finished;
 
     fn passed(results: &Results, name: &str) {
@@ -311,16 +308,11 @@ mod tests {
         let together = &Barrier::new(2);
         let pool = Pool::new(2);
         pool.add("build", move |context| {
-            assert_eq!(context.cargo_jobs(), 2);
             let job = move |results: &Results| {
-                together.wait();
                 together.wait();
                 passed(results, "job");
             };
             context.add("job".into(), 1, Box::new(job));
-            assert_eq!(context.cargo_jobs(), 1);
-            together.wait();
-            assert_eq!(context.cargo_jobs(), 1);
             together.wait();
         });
         assert_eq!(run(pool), ["build", "job"]);
@@ -338,7 +330,7 @@ mod tests {
         let mut taken = |end: usize| {
             work.used -= end;
             let mut names = Vec::new();
-            while let Some(Next::Job(job)) = pool.take(&mut work) {
+            while let Some(job) = pool.take(&mut work) {
                 names.push(job.name);
             }
             names
@@ -364,7 +356,7 @@ mod tests {
         let mut taken = |ends: Option<usize>| {
             ends.into_iter().for_each(|cores| work.end(cores));
             let mut names = Vec::new();
-            while let Some(Next::Job(job)) = pool.take(&mut work) {
+            while let Some(job) = pool.take(&mut work) {
                 names.push(job.name);
             }
             names

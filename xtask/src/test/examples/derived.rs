@@ -35,18 +35,17 @@ fn main() {
 #[derive(Clone)]
 pub struct Package {
     directory: PathBuf,
-    jobs: String,
     source: String,
     script: String,
 }
 
 impl Package {
     /// Creates the package, without kernels. `name` is the name of its directory.
-    pub fn new(name: &str, jobs: usize) -> Result<Self, String> {
+    pub fn new(name: &str) -> Result<Self, String> {
         let directory = workspace::root().join("target").join(name);
         write(&directory).map_err(|error| format!("{} cannot be written: {error}", directory.display()))?;
         let (source, script) = (read("examples/minimal/src/main.rs")?, read("examples/minimal/minimal.ld")?);
-        Ok(Self { directory, jobs: jobs.to_string(), source, script })
+        Ok(Self { directory, source, script })
     }
 
     /// Writes a kernel: the example with these replacements, and `more` at the end of its source.
@@ -69,7 +68,7 @@ impl Package {
     /// Returns the command that builds these kernels, with more arguments, to the directory `target`.
     fn command(&self, names: &[&str], arguments: &[&str], target: &Path) -> Command {
         let manifest = self.directory.join("Cargo.toml").display().to_string();
-        let common = ["build", "--release", "--manifest-path", &manifest, "--jobs", &self.jobs];
+        let common = ["build", "--release", "--manifest-path", &manifest];
         let names: Vec<&str> = names.iter().flat_map(|name| ["--bin", *name]).collect();
         let mut cargo = workspace::cargo(&[&common[..], &names, arguments].concat());
         cargo.env("CARGO_TARGET_DIR", target);

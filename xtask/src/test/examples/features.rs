@@ -52,7 +52,7 @@ fn add_one(
     name: &str,
     features: &str,
 ) -> Result<(), String> {
-    let package = Package::new("features", context.cargo_jobs())?;
+    let package = Package::new("features")?;
     package.put(name, &[], "")?;
     let elf = package.build(&[name], &["--no-default-features", "--features", features])?.join(name);
     let name = test.clone();

@@ -36,7 +36,7 @@ fn add_test(context: &BuildContext<'_, '_>) -> Result<(), String> {
             Box::new(move |results| results.time(TEST.into(), || Ok(Outcome::Skipped(reason))))
         }
         Ok(_) => {
-            let package = Package::new("gnu_ld", context.cargo_jobs())?;
+            let package = Package::new("gnu_ld")?;
             package.put("gnu_ld", &[], "")?;
             let elf = package.build_with_linker("gnu_ld", LINKER)?;
             let check = move || match (run(&elf, "virt", "max", 1)?, shown("minimal")?) {

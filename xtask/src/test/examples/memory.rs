@@ -87,7 +87,7 @@ pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
 }
 
 fn add_test(context: &BuildContext<'_, '_>) -> Result<(), String> {
-    let package = Package::new("memory", context.cargo_jobs())?;
+    let package = Package::new("memory")?;
     let mut names = Vec::new();
     for cpus in CPUS {
         let platform = format!(

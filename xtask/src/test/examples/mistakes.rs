@@ -205,7 +205,7 @@ fn test_name(name: &str) -> String {
 
 /// Builds the wanted kernels, and adds their tests.
 fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String> {
-    let package = Package::new("mistakes", context.cargo_jobs())?;
+    let package = Package::new("mistakes")?;
     let is_wanted = |name: &str| wanted.has(&test_name(name));
     // All are written before one is built, because Cargo looks at the whole package each time.
     let (mut built, mut faults) = (Vec::new(), Vec::new());

@@ -182,7 +182,7 @@ fn test_name(variant: &Variant) -> String {
 }
 
 fn add_all(context: &BuildContext<'_, '_>, variants: &[&'static Variant]) -> Result<(), String> {
-    let package = Package::new("pages", context.cargo_jobs())?;
+    let package = Package::new("pages")?;
     for Variant { name, granule, is_at_el2, .. } in variants {
         let pages = replacements(*granule);
         let mut all = pages.each();
