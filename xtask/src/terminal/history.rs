@@ -37,6 +37,8 @@ pub struct History {
     is_next_due: bool,
     /// Whether a line is in `waiting`.
     is_line_waiting: bool,
+    /// The number of lines that the machine may report: the person has ended as many.
+    lines_due: usize,
     filter: Filter,
     console: Console,
     control: Control,
@@ -65,6 +67,7 @@ impl History {
             is_first_due: false,
             is_next_due: false,
             is_line_waiting: false,
+            lines_due: 0,
             filter: Filter::default(),
             console: Console::new(PROMPT),
             control: Control::None,
@@ -74,7 +77,7 @@ impl History {
     }
 
     /// Takes output of the machine, and returns what of it is for the terminal. The output of a program may have the
-    /// form of reports. So requests that are not due are ignored.
+    /// form of reports. So those that are not due are ignored.
     pub fn hear(&mut self, bytes: &[u8]) -> Vec<u8> {
         let (text, reports) = self.filter.feed(bytes);
         for report in reports {
@@ -84,8 +87,11 @@ impl History {
                     self.hand_over();
                 }
                 Report::Next if mem::take(&mut self.is_next_due) => self.hand_over(),
-                Report::First | Report::Next => {}
-                Report::Line(line) => self.add(line),
+                Report::Line(line) if self.lines_due > 0 => {
+                    self.lines_due -= 1;
+                    self.add(line);
+                }
+                Report::First | Report::Next | Report::Line(_) => {}
             }
         }
         // The prompt may follow a sequence that clears the screen.
@@ -122,6 +128,7 @@ impl History {
     pub fn pass(&mut self, typed: Vec<u8>) -> Vec<u8> {
         let mut keys = typed;
         keys.iter().for_each(|&byte| self.keys.take(byte));
+        self.lines_due += keys.iter().filter(|byte| matches!(byte, b'\r' | b'\n')).count();
         if self.keys.is_whole() {
             keys.append(&mut self.waiting);
             self.is_next_due |= mem::take(&mut self.is_line_waiting);
@@ -305,7 +312,9 @@ mod tests {
         let mut history = History::at(Some(&file), false);
         assert_eq!(heard(&mut history, PROMPT), key(KEEP));
         assert_eq!(heard(&mut history, &report(Report::First)), "");
+        history.hear(&report(Report::Line("by a program")));
         for line in ["one", "two", "two", " ", "bad\u{7f}", "é"] {
+            history.pass(vec![b'\r']);
             assert_eq!(history.hear(&[b"x", report(Report::Line(line)).as_slice(), b"y"].concat()), b"xy");
         }
         assert_eq!(mode(&file), 0o600);
@@ -350,12 +359,16 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
         let mut first = History::at(Some(&file), false);
         assert_eq!(mode(&file), 0o600);
-        first.hear(&report(Report::Line("1")));
+        let add = |history: &mut History, line: &str| {
+            history.pass(vec![b'\r']);
+            history.hear(&report(Report::Line(line)));
+        };
+        add(&mut first, "1");
         // It replaces the file.
         let mut second = History::at(Some(&file), false);
-        first.hear(&report(Report::Line("2")));
-        second.hear(&report(Report::Line("3")));
-        first.hear(&report(Report::Line("4")));
+        add(&mut first, "2");
+        add(&mut second, "3");
+        add(&mut first, "4");
         let kept = fs::read_to_string(&file).unwrap();
         assert!(kept.ends_with("old\n1\n2\n3\n4\n") && kept.lines().count() == KEPT + 3, "{kept}");
         fs::remove_dir_all(directory).unwrap();
