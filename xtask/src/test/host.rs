@@ -16,85 +16,48 @@ use crate::{
 
 /// All packages that build for the host, at least in part. They are always selected together, so that the crates that
 /// they use have the features of all, and are compiled once.
-const OF_HOST: [&str; 36] = [
-    "-p",
+const OF_HOST: [&str; 18] = [
     "xtask",
-    "-p",
     "aarch64-kprobes",
-    "-p",
     "kprobes-fallible",
-    "-p",
     "kprobes-trace",
-    "-p",
     "kprobes-vm",
-    "-p",
     "kprobes-program",
-    "-p",
     "kprobes-symbols",
-    "-p",
     "kprobes-types",
-    "-p",
     "kprobes-loader-protocol",
-    "-p",
     "kprobes-pl011",
-    "-p",
     "kprobes-device-tree",
-    "-p",
     "kprobes-random",
-    "-p",
     "kprobes-wire",
-    "-p",
     "kprobes-console",
-    "-p",
     "cargo-kprobes",
-    "-p",
     "kprobes-servers",
-    "-p",
     "kprobes-smp",
-    "-p",
     "kprobes-syndrome",
 ];
 /// The packages that are published for the target.
-const PUBLISHED: [&str; 18] = [
-    "-p",
+const PUBLISHED: [&str; 9] = [
     "aarch64-kprobes",
-    "-p",
     "kprobes-fallible",
-    "-p",
     "kprobes-symbols",
-    "-p",
     "kprobes-types",
-    "-p",
     "kprobes-vm",
-    "-p",
     "kprobes-trace",
-    "-p",
     "kprobes-program",
-    "-p",
     "kprobes-wire",
-    "-p",
     "kprobes-console",
 ];
 /// The published command, which runs on the host, with the packages that it is made of.
-const OF_COMMAND: [&str; 10] = [
-    "-p",
-    "cargo-kprobes",
-    "-p",
-    "aarch64-kprobes",
-    "-p",
-    "kprobes-fallible",
-    "-p",
-    "kprobes-symbols",
-    "-p",
-    "kprobes-types",
-];
+const OF_COMMAND: [&str; 5] =
+    ["cargo-kprobes", "aarch64-kprobes", "kprobes-fallible", "kprobes-symbols", "kprobes-types"];
 /// Packages that are not compiled for the target.
 const HOST_ONLY: [&str; 6] = ["--exclude", "xtask", "--exclude", "cargo-kprobes", "--exclude", "kprobes-no-libtest"];
 const HOST: [&str; 2] = ["--target", "host-tuple"];
 /// The programs and libraries of these packages. The kernel is a program that does not build for the host.
 const PROGRAMS: [&str; 5] = ["--lib", "--bin", "xtask", "--bin", "cargo-kprobes"];
 /// The packages with model-checked tests, and the flags to build these: see `models/`.
-const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-vm", "-p", "kprobes-smp"];
+const MODELS: [&str; 4] = ["aarch64-kprobes", "kprobes-trace", "kprobes-vm", "kprobes-smp"];
 const LOOM: [&str; 2] = ["--config", r#"target."cfg(all())".rustflags=["--cfg=loom"]"#];
 /// Optimizes only what the models repeat, and the crate whose models would need a larger stack without it.
 const REPEATED: [&str; 12] = [
@@ -144,6 +107,11 @@ const DOCUMENTATION: &str = "check::documentation";
 /// The environment variable that makes the tests of the pure parts take their long forms.
 const THOROUGH_FORMS: &str = "THOROUGH";
 
+/// Returns the arguments that select these packages.
+fn selected(packages: &[&'static str]) -> Vec<&'static str> {
+    packages.iter().flat_map(|package| ["-p", package]).collect()
+}
+
 /// Adds the checks of the sources, which run no program of the repository.
 pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
     let checks: [(&str, Vec<&str>); 12] = [
@@ -157,10 +125,14 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
         ),
         // The loader has no heap. Checked together with the others, it would need one.
         ("check::clippy::loader", [&["clippy", "--release", "-p", "kprobes-loader"], &DENY[..]].concat()),
-        ("check::clippy::host", [&["clippy", "--tests"], &PROGRAMS[..], &PURE, &HOST, &OF_HOST, &DENY].concat()),
+        (
+            "check::clippy::host",
+            [&["clippy", "--tests"], &PROGRAMS[..], &PURE, &HOST, &selected(&OF_HOST), &DENY].concat(),
+        ),
         (
             CLIPPY_OF_MODELS,
-            [&["clippy", "--tests"], &PURE[..], &HOST, &MODELS, &["-p", "kprobes-models"], &LOOM, &DENY].concat(),
+            [&["clippy", "--tests"], &PURE[..], &HOST, &selected(&MODELS), &["-p", "kprobes-models"], &LOOM, &DENY]
+                .concat(),
         ),
         // Alone, without the features that other packages ask for.
         (EXAMPLE, vec!["check", "--release", "-p", "kprobes-console-example"]),
@@ -168,12 +140,12 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
         (HABIT, vec!["check", "--tests"]),
         // Compiles each published crate from what its package contains.
         (PACKAGES, vec!["publish", "--workspace", "--exclude", "cargo-kprobes", "--dry-run", "--allow-dirty"]),
-        (PACKAGES_OF_HOST, [&["publish", "--dry-run", "--allow-dirty"], &OF_COMMAND[..], &HOST].concat()),
+        (PACKAGES_OF_HOST, [&["publish", "--dry-run", "--allow-dirty"], &selected(&OF_COMMAND)[..], &HOST].concat()),
         // As docs.rs makes it.
-        (DOCUMENTATION, [&["doc", "--release", "--no-deps"], &PUBLISHED[..], &WARNINGS_OF_RUSTDOC].concat()),
+        (DOCUMENTATION, [&["doc", "--release", "--no-deps"], &selected(&PUBLISHED)[..], &WARNINGS_OF_RUSTDOC].concat()),
         (
             "check::examples_of_the_documentation",
-            [&["test", "--doc"], &PURE[..], &UNOPTIMIZED, &HOST, &OF_HOST].concat(),
+            [&["test", "--doc"], &PURE[..], &UNOPTIMIZED, &HOST, &selected(&OF_HOST)].concat(),
         ),
     ];
     let is_asked_for =
@@ -195,9 +167,13 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
 pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
     let build = ["test", "--no-run"];
     for (what, arguments, part) in [
-        ("host::libraries", [&build, &PROGRAMS[..], &PURE, &UNOPTIMIZED, &HOST, &OF_HOST].concat(), ""),
+        ("host::libraries", [&build, &PROGRAMS[..], &PURE, &UNOPTIMIZED, &HOST, &selected(&OF_HOST)].concat(), ""),
         // The other tests are in these programs, too, but they would use the atomics of the models outside a model.
-        ("host::models", [&build, &PURE[..], &REPEATED, &HOST, &["--lib"], &MODELS, &LOOM].concat(), "::models::"),
+        (
+            "host::models",
+            [&build, &PURE[..], &REPEATED, &HOST, &["--lib"], &selected(&MODELS), &LOOM].concat(),
+            "::models::",
+        ),
     ] {
         pool.add(what, move |context| {
             if let Err(error) = setup::trees::get() {
