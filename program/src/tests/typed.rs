@@ -211,6 +211,7 @@ pub(super) fn table() -> &'static Types<'static> {
                 variable("inner", POINTER, false, &[], &[(8..0x100, sum)]),
                 variable("lost", U32, false, &[], &[]),
             ],
+            copies: vec![],
         };
         let read = Function {
             address: 0x1100,
@@ -232,9 +233,17 @@ pub(super) fn table() -> &'static Types<'static> {
             ],
             returned: argument("", WIDE, ValuePlace::At(Source::Register(8))),
             variables: vec![],
+            copies: vec![],
         };
         let returned = argument("", STATE, register(0, 1));
-        let send = Function { address: 0x1200, declaration: None, arguments: vec![], returned, variables: vec![] };
+        let send = Function {
+            address: 0x1200,
+            declaration: None,
+            arguments: vec![],
+            returned,
+            variables: vec![],
+            copies: vec![],
+        };
         let contents = Contents {
             functions: vec![submit, read, send],
             types: types(),
