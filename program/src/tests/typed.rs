@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::vec;
 use std::vec::Vec;
 
-use kprobes_types::write::{self, Argument, Contents, Function, Shape, Type, Variable};
+use kprobes_types::write::{self, Argument, Contents, Copy, CopyVariable, Function, Inlined, Shape, Type, Variable};
 use kprobes_types::{Flavor, Form, Kind, Part, Row, Source, Tag, Types, Unknown, ValuePlace};
 
 use super::machine::{Bed, refused};
@@ -130,6 +130,106 @@ fn memory(register: u8, offset: i32) -> ValuePlace {
     ValuePlace::Memory { register, offset }
 }
 
+/// The copies of `net::step`: the function that contains each, and the first instruction.
+pub(super) const COPIES: [(u64, u64); 2] = [(0x1100, 0x1120), (0x1200, 0x1210)];
+
+/// `net::step`, and `net::inner`, which is also inlined into it.
+fn inlined() -> Vec<Inlined> {
+    let function = |name, variables: &[(&str, Option<usize>, bool)]| Inlined {
+        hash: kprobes_types::hash(name),
+        variables: variables.iter().map(|&(name, of, is_argument)| (name.to_string(), of, is_argument)).collect(),
+    };
+    vec![
+        function(
+            "net::step",
+            &[
+                ("level", Some(I16), true),
+                ("header", Some(HEADER_REFERENCE), true),
+                ("gone", None, true),
+                ("whole", Some(HEADER), false),
+            ],
+        ),
+        function("net::inner", &[("level", Some(I16), true)]),
+    ]
+}
+
+/// A copy of `net::step`, where its variables are in these places.
+fn step(instructions: Range<u32>, places: [ValuePlace; 3]) -> Copy {
+    let all = [0, 1, 3].into_iter().zip(places);
+    let variable =
+        |(number, place)| CopyVariable { number, scope: vec![], places: vec![(instructions.clone(), place)] };
+    Copy { of: 0, instructions: vec![instructions.clone()], variables: all.map(variable).collect() }
+}
+
+fn copies_of_send() -> Vec<Copy> {
+    let mut outer = step(0x10..0x40, [register(3, 2), register(0, 8), memory(29, 0)]);
+    outer.variables[0].places = vec![(0x10..0x20, register(3, 2)), (0x30..0x40, memory(20, 6))];
+    let level = CopyVariable { number: 0, scope: vec![], places: vec![(0x28..0x30, register(5, 2))] };
+    vec![outer, Copy { of: 1, instructions: vec![0x28..0x30], variables: vec![level] }]
+}
+
+/// The state at a copy of `net::step`, of which `address` is an instruction.
+fn in_copy(address: u64) -> Task {
+    let mut task = call();
+    (task.function, task.registers[20], task.registers[29]) = (address, 0x8000 - 4, 0x8000);
+    (task.registers[1], task.registers[3], task.registers[5]) = (0x8000, 0xaaaa_fffd, 9);
+    task.registers[4] = u64::from_le_bytes([2, 0, 4, 0, 7, 0, 0, 0]);
+    task
+}
+
+#[test]
+fn variables_of_an_inlined_copy_are_those_of_its_function() {
+    let at = |probe: &str, address, body: &str| printed_at(probe, body, &in_copy(address));
+    // The innermost copy that has a variable of the name, in the place that it has there.
+    assert_eq!(at("kprobe:net::send+16", 0x1210, "print(args.level);"), "-3\n");
+    assert_eq!(at("kprobe:net::send+48", 0x1230, "print(args.level);"), "-2\n");
+    assert_eq!(at("kprobe:net::send+40", 0x1228, "print(args.level);"), "9\n");
+    assert_eq!(at("kprobe:net::send+40", 0x1228, "print(args.header.len); print(locals.whole.len);"), "300\n300\n");
+    assert_eq!(at("kprobe:net::send+40", 0x1228, "print(args);"), "{ .level = 9 }\n");
+    // Copies that have it in different places: a register and memory, two registers, and memory and a pair.
+    let entry = "inline:net::step:entry";
+    for (address, level) in [(0x1210, -3), (0x1120, -2)] {
+        let header = "Header { len: 300, level: -2, state: Gone, last: true, next: None }";
+        let all = std::format!("{{ .level = {level}, .header = {header}, .gone = (optimised out) }}\n");
+        assert_eq!(at(entry, address, "print(args);"), all);
+        assert_tried!(at(entry, address, "@[args.level] = count();"), std::format!("@[{level}]: 1\n"));
+        assert_tried!(at(entry, address, "if (args.level == -3) { print(1); }"), ["", "1\n"][usize::from(level == -3)]);
+        assert_eq!(at(entry, address, "print(args.header.len);"), "300\n");
+        assert_eq!(at(entry, address, "print(args.header == 0x8000);"), "1\n");
+    }
+    assert_tried!(at(entry, 0x1210, "print(locals.whole.len); print(locals.whole.level);"), "300\n-2\n");
+    assert_tried!(at(entry, 0x1120, "print(locals.whole.len); print(locals.whole.level);"), "7\n4\n");
+    let whole = "Header { len: 7, level: 4, state: <invalid discriminant 2>, last: false, next: ";
+    assert!(at(entry, 0x1120, "print(locals.whole);").starts_with(whole));
+    let whole = "{ .whole = Header { len: 300, level: -2, state: Gone, last: true, next: None } }\n";
+    assert_eq!(at(entry, 0x1210, "print(locals);"), whole);
+}
+
+#[test]
+fn variables_of_an_inlined_copy_that_are_away_are_refused() {
+    let body = |probe: &str, value: &str| refused(&std::format!("{probe} {{ print({value}); }}"));
+    let entry = "inline:net::step:entry";
+    for (probe, value, why) in tried([
+        ("kprobe:net::send+36", "args.level", "in the inlined copy at 0x1224, this is optimised out here; it is there"),
+        (entry, "args.gone", "in the inlined copy at 0x1120, this is optimised out"),
+        (entry, "args.size", "the function has no argument of this name; it has `level`, `header` and `gone`"),
+        (entry, "locals.level", "no local variable of this name is in scope here; the function has `whole`"),
+        (entry, "arg0", "arguments are available only on the entry"),
+        ("inline:net::inner:entry", "args.level", "does not describe the variables of an inlined copy here"),
+        (
+            "inline:net::step:return",
+            "args.level",
+            "at entries and instructions: by kprobe:, insn: and inline:FUNC:entry",
+        ),
+        ("kprobe:net::send+64", "args.level", "the function has no named arguments"),
+        ("kprobe:net::send", "args.level", "the function has no named arguments"),
+        ("kprobe:net::send+16, kprobe:blk::submit", "args.message", "the function has no named arguments"),
+    ]) {
+        let shown = body(probe, value);
+        assert!(shown.contains(why), "{probe} {value}: {shown}");
+    }
+}
+
 /// The lines of `blk::submit`.
 fn lines() -> Contents {
     let row = |address, line| Row { address, file: 0, line, is_statement: true };
@@ -233,7 +333,7 @@ pub(super) fn table() -> &'static Types<'static> {
             ],
             returned: argument("", WIDE, ValuePlace::At(Source::Register(8))),
             variables: vec![],
-            copies: vec![],
+            copies: vec![step(0x20..0x30, [memory(20, 6), register(1, 8), pair(4)])],
         };
         let returned = argument("", STATE, register(0, 1));
         let send = Function {
@@ -242,12 +342,13 @@ pub(super) fn table() -> &'static Types<'static> {
             arguments: vec![],
             returned,
             variables: vec![],
-            copies: vec![],
+            copies: copies_of_send(),
         };
         let contents = Contents {
             functions: vec![submit, read, send],
             types: types(),
             vtables: vec![(0x8010, HEADER), (0x8020, QUIT)],
+            inlined: inlined(),
             ..lines()
         };
         let bytes = write::write(0, &contents).unwrap();
@@ -343,7 +444,6 @@ fn variables_that_are_away_are_refused_with_where_they_are() {
         ("kprobe:blk::submit+4", "locals.sum", "in scope here; the function has `sum`, `whole`, `far`"),
         ("kprobe:blk::submit+4", "locals.spilled", "locates this in the frame of the function, which is not there"),
         ("kprobe:blk::submit+240", "locals.spilled", "locates this in the frame of the function, which is not there"),
-        ("kprobe:blk::submit+96", "locals.spilled", "the line is also in inlined copies of its function"),
         ("kprobe:blk::submit+64", "locals.size", "in scope here; the function has `sum`, `whole`, `far`"),
         ("kprobe:blk::submit+64", "args.size", "the function has no argument of this name; it has `header`"),
         ("kprobe:blk::read+64", "locals.sum", "the function has no local variables of its own"),
@@ -602,7 +702,7 @@ fn what_is_not_known_is_refused_where_it_is_named() {
         (
             "kretprobe:blk::submit { print(args.level); }",
             "                              ^^^^^^^^^^\nargs and locals are available at entries and instructions: by \
-             kprobe: and insn:",
+             kprobe:, insn: and inline:FUNC:entry",
         ),
     ]) {
         let text = refused(program);
