@@ -870,7 +870,7 @@ impl fmt::Display for Problem {
                 return write!(f, "this is `{of}`, which has no field of this name; it has {}", names);
             }
             Self::FieldOfEnum { of } => {
-                return write!(f, "this is `{of}`, whose fields depend on its variant");
+                return write!(f, "this is `{of}`, whose fields depend on its variant: name it, as in x.Some.0");
             }
             Self::NotANumber { of } => return write!(f, "this is `{of}`, not a number; print it, or name a field"),
             Self::NotShown { of } => return write!(f, "this is `{of}`, whose layout is unknown, or which is too large"),

@@ -64,8 +64,7 @@ pub(super) struct Place {
 pub(super) struct Inlined {
     pub function: u64,
     pub caller: u64,
-    /// The virtual address of the first instruction of the copy, and the hash of the name of the copied function.
-    pub start: u64,
+    /// The hash of the name of the copied function in the table of types.
     pub hash: u16,
 }
 
@@ -395,7 +394,7 @@ impl Places {
                 _ => self.name(Probe::Inline { function: copy.name, exit })?,
             };
             last = Some((copy.function, name));
-            let (start, hash) = (copy.address as u64, copy.hash);
+            let hash = copy.hash;
             for Site { way, address } in sites {
                 let is_certain = address == copy.host.start;
                 let place = Place {
@@ -406,7 +405,7 @@ impl Places {
                     name,
                     function: copy.host.clone(),
                     is_caller_in_link: wants.caller && (is_certain || prologue::is_caller_in_link(address)),
-                    inlined: Some(Inlined { function: copy.function, caller: copy.caller, start, hash }),
+                    inlined: Some(Inlined { function: copy.function, caller: copy.caller, hash }),
                 };
                 fallible::push(&mut self.places, place)?;
             }

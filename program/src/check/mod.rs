@@ -106,10 +106,8 @@ pub enum Whose {
     All,
     /// Those of the innermost copy at the instruction, or those of the function outside of copies.
     Innermost,
-    /// Those of the copy that begins at this virtual address, of the function with this [`hash`](kprobes_types::hash).
+    /// Those of the copy at the instruction of the function with this [`hash`](kprobes_types::hash).
     Copy {
-        /// The virtual address.
-        start: u64,
         /// The hash of the demangled name.
         hash: u16,
     },

@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use kprobes_types::{
-    Argument, Flavor, InlinedCopy, Kind, Part, Source, Type as RustType, TypeId, Types, Unknown, ValuePlace,
+    Argument, Flavor, InlinedCopy, Kind, Part, Source, Tag, Type as RustType, TypeId, Types, Unknown, ValuePlace,
 };
 use kprobes_vm::code::{Arithmetic, Builtin, Comparison, Op, Operand, Register, Type};
 
@@ -303,7 +303,11 @@ impl Clause<'_, '_> {
                     // In a struct with one field that has bytes, fields are looked up in that field, too. A field that
                     // has no fields itself is reported for the struct.
                     let inner = self.rust(only.of, span)?;
-                    if !matches!(inner.kind, Kind::Struct { .. } | Kind::Pointer { .. } | Kind::Wrapper { .. }) {
+                    let has_fields = matches!(
+                        inner.kind,
+                        Kind::Struct { .. } | Kind::Pointer { .. } | Kind::Wrapper { .. } | Kind::Variants { .. }
+                    );
+                    if !has_fields {
                         return Err(problem);
                     }
                     value = Typed { of: only.of, spot: value.spot.at(only.offset.into()) };
@@ -311,8 +315,28 @@ impl Clause<'_, '_> {
                 Kind::Variants { tag: None, mut variants } => {
                     let only = variants.next().ok_or(span.error(Problem::FieldOfEnum { of: of.name }))?;
                     value = Typed { of: only.of, ..value };
+                    if only.name == name {
+                        return Ok(value);
+                    }
                 }
-                Kind::Variants { .. } => return Err(span.error(Problem::FieldOfEnum { of: of.name })),
+                Kind::Variants { tag: Some(tag), mut variants } => {
+                    let all = variants.clone();
+                    let problem = match name.starts_with(|c: char| c.is_ascii_uppercase()) {
+                        true => {
+                            Problem::NoVariant { of: of.name, names: Listed::Variants(self.types(span)?, value.of) }
+                        }
+                        false => Problem::FieldOfEnum { of: of.name },
+                    };
+                    let found = variants.find(|variant| variant.name == name).ok_or(span.error(problem))?;
+                    let values = all.filter_map(|variant| variant.value);
+                    let (how, left, right) = self.has_tag(Operator::Unequal, value, tag, found.value, values, span)?;
+                    // As `let Some(x) = value else { return };`: the clause ends at values of other variants.
+                    let mut ends = core::mem::take(&mut self.ends);
+                    let outcome = self.branch_if(how, left, right, &mut ends, span);
+                    self.ends = ends;
+                    outcome?;
+                    return Ok(Typed { of: found.of, ..value });
+                }
                 Kind::Pointer { .. } | Kind::Wrapper { .. } => {
                     value = self.inner(value, span)?.ok_or(span.error(Problem::DamagedTypes))?;
                 }
@@ -654,6 +678,30 @@ impl Clause<'_, '_> {
         }
     }
 
+    /// Returns the comparison of the tag of an enum with that of a variant: it holds exactly if they are equal, or
+    /// unequal if `operator` is [`Operator::Unequal`]. `wanted` is the tag of the variant, and `values` are those of all
+    /// variants that have one.
+    fn has_tag(
+        &mut self,
+        operator: Operator,
+        value: Typed,
+        tag: Tag,
+        wanted: Option<u64>,
+        values: impl Iterator<Item = u64> + Clone,
+        span: Span,
+    ) -> Result<(Comparison, Operand, Operand), Error> {
+        let is_unequal = operator == Operator::Unequal;
+        let number = self.load(value.spot.at(tag.offset.into()), tag.bytes, UNSIGNED, span)?;
+        if let Some(wanted) = wanted {
+            let how = if is_unequal { Comparison::Unequal } else { Comparison::Equal };
+            return Ok((how, number.at, Operand::Constant(wanted)));
+        }
+        let tags = Tags::of(tag.bytes, values);
+        let distance = self.distance(number, tag.bytes, tags.first, span)?;
+        let how = if is_unequal { Comparison::Below } else { Comparison::AboveEqual };
+        Ok((how, distance.at, Operand::Constant(tags.span)))
+    }
+
     /// Returns the comparison with a variant, if `path` names one and `value` is a Rust value. The result is a
     /// comparison of two numbers that holds exactly if `value operator path` does.
     pub fn is_variant(
@@ -702,14 +750,8 @@ impl Clause<'_, '_> {
                 let Some(tag) = tag else {
                     return Ok(Some((how, Operand::Constant(0), Operand::Constant(0))));
                 };
-                let number = self.load(value.spot.at(tag.offset.into()), tag.bytes, UNSIGNED, span)?;
-                if let Some(wanted) = found.value {
-                    return Ok(Some((how, number.at, Operand::Constant(wanted))));
-                }
-                let tags = Tags::of(tag.bytes, all.filter_map(|one| one.value));
-                let distance = self.distance(number, tag.bytes, tags.first, span)?;
-                let how = if equal { Comparison::AboveEqual } else { Comparison::Below };
-                Ok(Some((how, distance.at, Operand::Constant(tags.span))))
+                let values = all.filter_map(|one| one.value);
+                self.has_tag(operator, value, tag, found.value, values, span).map(Some)
             }
             _ if is_path => Err(path.span.error(Problem::NotAnEnum { of: of.name })),
             _ => Ok(None),
@@ -770,7 +812,7 @@ pub(super) fn copies_at(
     let copies = types.copies(at.function).ok_or(Problem::NoTypes)?;
     for (number, copy) in (0..).zip(copies).filter(|(_, copy)| copy.has(at.offset())) {
         let is_meant = match at.whose {
-            Whose::Copy { start, hash } => (start, hash) == (at.function.wrapping_add(copy.start.into()), copy.hash),
+            Whose::Copy { hash } => copy.hash == hash,
             _ => true,
         };
         if is_meant {
@@ -781,7 +823,7 @@ pub(super) fn copies_at(
     all.reverse();
     match at.whose {
         Whose::Unknown => Err(Problem::InCopy),
-        // Two copies of one function that begin together cannot be told apart.
+        // Copies of one function, one within another, cannot be told apart.
         Whose::Copy { .. } if all.len() != 1 => Err(Problem::InCopy),
         Whose::Innermost => {
             all.truncate(1);

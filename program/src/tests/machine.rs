@@ -63,7 +63,7 @@ impl Symbols for Image {
                 looked_up: *start,
                 has_frame: true,
                 has_stack: true,
-                whose: Whose::Copy { start: *start, hash },
+                whose: Whose::Copy { hash },
             };
             return Ok(with_memory(usize::MAX, || super::typed::COPIES.iter().map(at).collect()));
         }

@@ -580,6 +580,63 @@ fn variants_are_shown_and_compared_by_name() {
 }
 
 #[test]
+fn fields_of_a_variant_are_there_in_values_of_that_variant() {
+    let mut task = call();
+    // The message is `Move { x: 300 }`, and the next header is the one at 0x8000.
+    task.registers[5] = 300 << 32 | 4;
+    task.memory[8..16].copy_from_slice(&0x8000_u64.to_le_bytes());
+    let at = |body: &str, task: &Task| printed_at("kprobe:blk::submit", body, task);
+    assert_tried!(at("print(args.message.Move.x);", &task), "300\n");
+    assert_tried!(at("@[args.message.Move.x] = sum(args.message.Move.x + 1);", &task), "@[300]: 301\n");
+    assert_tried!(
+        at("print(args.message.Move); printf(\"%r\", args.message.Move);", &task),
+        "Move { x: 300 }\nMove { x: 300 }"
+    );
+    assert_tried!(at("print(args.header.next.Some.0.len);", &task), "300\n");
+    assert_tried!(at("print(args.header.next.Some.0 == 0x8000);", &task), "1\n");
+    assert_tried!(at("print(args.header.next.Some.0.next.Some.0.level);", &task), "-2\n");
+    assert_tried!(at("print((sizeof(args.message.Move.x), sizeof(args.message.Quit)));", &call()), "(4, 8)\n");
+    // Another variant ends the clause, where the field is named. Other clauses run.
+    for body in tried(["print(args.message.Move.x)", "@a = count(); @b[args.message.Move.x] = count()"]) {
+        let shown = at(&std::format!("print(1); if (1) {{ {body}; }} print(2);"), &call());
+        assert!(shown.starts_with("1\n") && !shown.contains('2'), "{body}: {shown}");
+    }
+    let both = "kprobe:blk::submit /args.message.Move.x == 300/ { print(1); } kprobe:blk::submit { print(2); }";
+    let run = |task: &Task| {
+        let bed = Bed::new(both);
+        bed.hit(0, task).hit(1, task);
+        bed.finish()
+    };
+    assert_eq!((run(&task), run(&call())), ("1\n2\n".to_string(), "2\n".to_string()));
+    // It is not read where an operator has decided already, nor in a branch that is not taken.
+    for condition in
+        tried(["args.message is Move && args.message.Move.x", "!(args.message is Quit || args.message.Move.x)"])
+    {
+        assert_eq!(at(&std::format!("print(({condition}) == 0); print(3);"), &call()), "1\n3\n", "{condition}");
+    }
+    assert_tried!(at("if (args.message is Move) { print(args.message.Move.x); } print(3);", &call()), "3\n");
+    // A tag that no variant has is none of them, unless all other tags stand for one.
+    task.registers[5] = 9;
+    assert_eq!(at("print(1); print(args.message.Move.x);", &task), "1\n");
+    assert_eq!(at("print(1); print(args.message.Quit);", &task), "1\n");
+    let returned = |registers: u64| {
+        let mut task = call();
+        task.registers[0] = registers;
+        printed_at("kretprobe:blk::submit", "print(1); print(retval.Some.0.len);", &task)
+    };
+    assert_eq!((returned(0x8000).as_str(), returned(0).as_str()), ("1\n300\n", "1\n"));
+    for (value, why) in tried([
+        ("args.message.Stop", "`Message` has no variant of this name; it has `Quit` and `Move`"),
+        ("args.message.x", "this is `Message`, whose fields depend on its variant: name it, as in x.Some.0"),
+        ("args.message.Move.y", "this is `Move`, which has no field of this name; it has `x`"),
+        ("args.header.state.Gone", "this is `State`, which has no fields"),
+    ]) {
+        let shown = refused(&std::format!("kprobe:blk::submit {{ print({value}); }}"));
+        assert!(shown.contains(why), "{value}: {shown}");
+    }
+}
+
+#[test]
 fn values_are_printed_as_debug_does() {
     let header = "Header { len: 300, level: -2, state: Gone, last: true, next: None }";
     assert_tried!(printed("print(args.header);"), std::format!("{header}\n"));
@@ -658,7 +715,7 @@ fn what_is_not_known_is_refused_where_it_is_named() {
         (
             "kprobe:blk::submit { print(args.header.next.len); }",
             "                           ^^^^^^^^^^^^^^^^^^^^\nthis is `Option<&Header>`, whose fields depend on its \
-             variant",
+             variant: name it, as in x.Some.0",
         ),
         (
             "kprobe:blk::submit { @ = sum(args.header.next); }",
