@@ -1,5 +1,6 @@
 //! Arguments by name, fields, variants, and the errors about them.
 
+use std::iter::once;
 use std::ops::Range;
 use std::string::{String, ToString};
 use std::sync::OnceLock;
@@ -165,7 +166,7 @@ fn copies_of_send() -> Vec<Copy> {
     let mut outer = step(0x10..0x40, [register(3, 2), register(0, 8), memory(29, 0)]);
     outer.variables[0].places = vec![(0x10..0x20, register(3, 2)), (0x30..0x40, memory(20, 6))];
     let level = CopyVariable { number: 0, scope: vec![], places: vec![(0x28..0x30, register(5, 2))] };
-    vec![outer, Copy { of: 1, instructions: vec![0x28..0x30], variables: vec![level] }]
+    vec![outer, Copy { of: 1, instructions: once(0x28..0x30).collect(), variables: vec![level] }]
 }
 
 /// The state at a copy of `net::step`, of which `address` is an instruction.

@@ -1,5 +1,6 @@
 //! Tables that are built here, read back, and damaged.
 
+use std::iter::once;
 use std::ops::Range;
 use std::string::ToString;
 use std::{vec, vec::Vec};
@@ -148,13 +149,13 @@ fn copies() -> Vec<Copy> {
     let outer = vec![
         variable(0, &[], &[(0x10..0x60, memory(19, 8))]),
         variable(1, &[0x10..0x20, 0x40..0x50], &[(0x14..0x48, sum(3, -24))]),
-        variable(2, &[0x18..0x20], &[(0x18..0x1c, memory(20, 0)), (0x1c..0x20, memory(21, 0))]),
+        variable(2, &[0x18..0x1c, 0x1c..0x20], &[(0x18..0x1c, memory(20, 0)), (0x1c..0x20, memory(21, 0))]),
     ];
     let inner = vec![variable(0, &[], &[(0x14..0x18, memory(22, 0))])];
     vec![
         Copy { of: 0, instructions: vec![0x10..0x20, 0x40..0x60], variables: outer },
-        Copy { of: 0, instructions: vec![0x10..0x18], variables: inner },
-        Copy { of: 1, instructions: vec![0x40..0x44], variables: vec![] },
+        Copy { of: 0, instructions: once(0x10..0x18).collect(), variables: inner },
+        Copy { of: 1, instructions: once(0x40..0x44).collect(), variables: vec![] },
     ]
 }
 

@@ -275,8 +275,9 @@ mod tests {
         let [step, last] = main.copies.as_slice() else { panic!("that of core is left out: {:?}", main.copies) };
         let all = [("level", true, true), ("spilled", true, true), ("gone", false, true), ("sum", true, false)];
         assert_eq!((names(step), names(last)), (all.to_vec(), vec![("item", true, true)]));
+        let alone = |range: Range<u32>| std::iter::once(range).collect::<Vec<_>>();
         assert_eq!(contents.inlined[step.of].hash, hash("step"));
-        assert_eq!((&step.instructions, &last.instructions), (&vec![0x8..0x28], &vec![0x10..0x1c]));
+        assert_eq!((&step.instructions, &last.instructions), (&alone(0x8..0x28), &alone(0x10..0x1c)));
         let register = |number| {
             let first = Part { offset: 0, bytes: 8, source: Source::Register(number) };
             ValuePlace::Words { first, second: None }
