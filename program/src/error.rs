@@ -564,7 +564,7 @@ pub enum Problem {
         /// The arguments that the function has.
         names: Listed,
     },
-    /// A variable of an inlined copy that the table of types does not describe.
+    /// A variable of an inlined copy that the table of types does not describe at the instruction.
     InCopy,
     /// A variable that is not available in an inlined copy.
     UnknownInCopy {
@@ -847,7 +847,7 @@ impl fmt::Display for Problem {
             Self::NoArgument { names } => {
                 return write!(f, "the function has no argument of this name; it has {}", names);
             }
-            Self::InCopy => "the table of types does not describe the variables of an inlined copy here: probe a function",
+            Self::InCopy => "the variables of the inlined copy are not known at this instruction: probe another by kprobe:FUNC+OFF",
             Self::UnknownInCopy { address, why } => return write!(f, "in the inlined copy at {address:#x}, {why}"),
             Self::NoLocal { names } if names.nth(0).is_none() => "the function has no local variables of its own",
             Self::NoLocal { names } => {

@@ -216,7 +216,11 @@ fn variables_of_an_inlined_copy_that_are_away_are_refused() {
         (entry, "args.size", "the function has no argument of this name; it has `level`, `header` and `gone`"),
         (entry, "locals.level", "no local variable of this name is in scope here; the function has `whole`"),
         (entry, "arg0", "arguments are available only on the entry"),
-        ("inline:net::inner:entry", "args.level", "does not describe the variables of an inlined copy here"),
+        (
+            "inline:net::inner:entry",
+            "args.level",
+            "the variables of the inlined copy are not known at this instruction",
+        ),
         (
             "inline:net::step:return",
             "args.level",
