@@ -1,5 +1,6 @@
 //! Source lines, from the table that is appended to this image.
 
+use kprobes_program::check::Whose;
 use kprobes_symbols::Symbol;
 use kprobes_types::{Line, LineError, Lines};
 
@@ -45,12 +46,26 @@ pub(crate) fn places_in(
     Ok((line, Places::OfLine(places)))
 }
 
-/// Returns whether the instruction at the virtual address `address`, in the function at `function`, comes from a line
-/// of that function, and not from one of a function that is inlined there. False if the table does not tell.
-pub(crate) fn is_of(function: u64, address: u64) -> bool {
+/// Returns whose variables a probe on a line of a file means at the virtual address `address`, in the function at
+/// `function`: those of the function that the line is of, which may be inlined there.
+pub(crate) fn whose(function: u64, address: u64) -> Whose {
+    /// The beginning of the path of a file of Rust's own crates. The table of types does not describe their copies.
+    const OF_RUST: &str = "library/";
+    let Some(row) = table().ok().and_then(|lines| lines.row(address)) else { return Whose::Unknown };
     let declaration = types::function(function).and_then(|function| function.declaration());
-    let row = table().ok().and_then(|lines| lines.row(address));
-    declaration.zip(row).is_some_and(|(of, row)| row.file == of.file && of.count(row.line).is_some())
+    let is_of_function = declaration.is_some_and(|of| row.file == of.file && of.count(row.line).is_some());
+    let is_of_rust = at(address as usize).is_none_or(|line| line.file.starts_with(OF_RUST));
+    let offset = u32::try_from(address.wrapping_sub(function)).unwrap_or(u32::MAX);
+    let is_in_copy = || {
+        let copies = types::table().ok().and_then(|types| types.copies(function));
+        copies.is_some_and(|mut all| all.any(|copy| copy.has(offset)))
+    };
+    match (is_of_function, is_of_rust) {
+        (true, true) => Whose::Function,
+        (true, false) => Whose::Innermost,
+        (false, false) if is_in_copy() => Whose::Innermost,
+        (false, _) => Whose::Unknown,
+    }
 }
 
 /// The places of a line in a function. The adapters of iterators would have the state of several.

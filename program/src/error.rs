@@ -195,6 +195,9 @@ pub enum Listed {
     Arguments(&'static Types<'static>, u64),
     /// The names of the locals of the function at this virtual address.
     Locals(&'static Types<'static>, u64),
+    /// The names of the arguments, or of the locals if the last is false, of the copy with this number in the function
+    /// at this virtual address.
+    OfCopy(&'static Types<'static>, u64, u32, bool),
     /// The names of the fields of this struct.
     Fields(&'static Types<'static>, TypeId),
     /// The names of the variants of this enum.
@@ -228,6 +231,12 @@ impl Listed {
             }
             Self::Locals(types, function) => {
                 let all = types.variables(function)?.filter(|one| !one.is_argument);
+                let is_first = |&(at, name): &(usize, &str)| !all.clone().take(at).any(|one| one.name == name);
+                all.clone().map(|one| one.name).enumerate().filter(is_first).nth(number).map(|(_, name)| name)
+            }
+            Self::OfCopy(types, function, copy, is_argument) => {
+                let all = types.copies(function)?.nth(copy as usize)?.variables();
+                let all = all.filter(|one| one.is_argument == is_argument);
                 let is_first = |&(at, name): &(usize, &str)| !all.clone().take(at).any(|one| one.name == name);
                 all.clone().map(|one| one.name).enumerate().filter(is_first).nth(number).map(|(_, name)| name)
             }
@@ -555,8 +564,15 @@ pub enum Problem {
         /// The arguments that the function has.
         names: Listed,
     },
-    /// A variable where a line of source is in a copy of its function.
+    /// A variable of an inlined copy that the table of types does not describe at the instruction.
     InCopy,
+    /// A variable that is not available in an inlined copy.
+    UnknownInCopy {
+        /// The virtual address of the instruction in the copy.
+        address: u64,
+        /// The reason.
+        why: Unknown,
+    },
     /// A local variable that the function does not have.
     NoLocal {
         /// The locals that the function has.
@@ -754,7 +770,7 @@ impl fmt::Display for Problem {
             Self::Foreign { name, why } => return write!(f, "bpftrace's `{name}` is not supported: {why}"),
             Self::ArgumentNumber => "the arguments that registers hold are arg0 to arg7",
             Self::ArgumentAway => "arguments are available only on the entry of a function: by kprobe: without an offset",
-            Self::VariableAway => "args and locals are available at entries and instructions: by kprobe: and insn:",
+            Self::VariableAway => "args and locals are available at entries and instructions: by kprobe:, insn: and inline:FUNC:entry",
             Self::NoReturnValue => "retval is available only where a function returns: by kretprobe: and return:",
             Self::NoHit => "this is available only where code is probed, not in BEGIN, END and interval:",
             Self::ProbeKinds => "this clause has probes of several kinds: write a clause for each kind",
@@ -831,7 +847,8 @@ impl fmt::Display for Problem {
             Self::NoArgument { names } => {
                 return write!(f, "the function has no argument of this name; it has {}", names);
             }
-            Self::InCopy => "the line is also in inlined copies of its function, whose variables are unknown: probe the function",
+            Self::InCopy => "the variables of the inlined copy are not known at this instruction: probe another by kprobe:FUNC+OFF",
+            Self::UnknownInCopy { address, why } => return write!(f, "in the inlined copy at {address:#x}, {why}"),
             Self::NoLocal { names } if names.nth(0).is_none() => "the function has no local variables of its own",
             Self::NoLocal { names } => {
                 return write!(f, "no local variable of this name is in scope here; the function has {}", names);
@@ -853,7 +870,7 @@ impl fmt::Display for Problem {
                 return write!(f, "this is `{of}`, which has no field of this name; it has {}", names);
             }
             Self::FieldOfEnum { of } => {
-                return write!(f, "this is `{of}`, whose fields depend on its variant");
+                return write!(f, "this is `{of}`, whose fields depend on its variant: name it, as in x.Some.0");
             }
             Self::NotANumber { of } => return write!(f, "this is `{of}`, not a number; print it, or name a field"),
             Self::NotShown { of } => return write!(f, "this is `{of}`, whose layout is unknown, or which is too large"),

@@ -368,3 +368,87 @@ test!(
         }
     }
 );
+
+/// A function that is inlined into two others, and one that is inlined into it.
+#[inline(always)]
+fn mixed(sum: &mut Small, total: u64, number: u64) -> u64 {
+    let turned = total.rotate_left(7);
+    add(sum, doubled(number));
+    let next = black_box(turned) ^ number;
+    black_box(total);
+    next
+}
+
+/// The line of [`mixed`] that computes the next total.
+const LINE: u32 = line!() - 6;
+
+#[inline(always)]
+fn doubled(value: u64) -> u64 {
+    black_box(value) + black_box(value)
+}
+
+#[inline(never)]
+fn mixed_once(numbers: &[u64], seed: u64) -> u64 {
+    let mut sum = Small { a: 0, b: 0 };
+    numbers.iter().fold(seed, |total, number| mixed(&mut sum, total, *number))
+}
+
+#[inline(never)]
+fn mixed_again(name: &str, seed: u64, numbers: &[u64]) -> u64 {
+    let (mut sum, mut total, mut rest) = (Small { a: 0, b: 0 }, seed, numbers);
+    while let [number, others @ ..] = rest {
+        total = mixed(&mut sum, total, *number);
+        rest = others;
+    }
+    black_box(name);
+    total ^ sum.b
+}
+
+/// Runs a program during one call of each function that has a copy of [`mixed`], and returns what it prints; `None` if
+/// it is refused.
+fn during_both(text: &str, numbers: &[u64]) -> Option<String> {
+    let program = Program::start(text).ok()?;
+    black_box(mixed_once(black_box(numbers), black_box(SEED)));
+    black_box(mixed_again(black_box("again"), black_box(SEED), black_box(numbers)));
+    let mut out = String::new();
+    program.finish(&mut out).expect("a string can be written to");
+    Some(out)
+}
+
+test!(
+    depends(core),
+    fn variables_of_inlined_copies_have_their_values_at_every_instruction() {
+        let Trajectory { numbers, totals, .. } = Trajectory::new();
+        let turned: Vec<u64> = totals.iter().map(|total| total.rotate_left(7)).collect();
+        // The third is that of the inner copy.
+        let variables: [(&str, &[u64]); 4] =
+            [("args.number", &numbers), ("locals.turned", &turned), ("args.value", &numbers), ("args.total", &totals)];
+        // In the second copy, the compiler does not say where the total is.
+        for (function, known) in [("mixed_once", 4), ("mixed_again", 3)] {
+            let path = format!("tests::typed::{function}");
+            let size = symbol::find(&path).next().expect("the function is not inlined").size;
+            for (variable, values) in &variables[..known] {
+                let mut places = 0;
+                for offset in (0..size).step_by(4) {
+                    let text = format!("kprobe:{path}+{offset} {{ printf(\"%lu\\n\", {variable}); }}");
+                    let Some(out) = during_both(&text, &numbers) else { continue };
+                    let mut rest = values.iter().copied();
+                    let mut is_next = |value: u64| rest.any(|next| next == value);
+                    let wrong = out.lines().find(|line| !line.parse().is_ok_and(&mut is_next));
+                    assert_eq!(wrong, None, "{variable} at {path}+{offset:#x} is one of {values:?}: {out}");
+                    places += usize::from(!out.is_empty());
+                }
+                assert!(places > 0, "{variable} is nowhere in {path}");
+            }
+        }
+        // At the entry of both copies, and at an instruction of a line in both.
+        let expected: String = numbers.iter().chain(&numbers).map(|number| format!("{number}\n")).collect();
+        let body = "{ printf(\"%lu\\n\", args.number); }";
+        assert_eq!(during_both(&format!("inline:tests::typed::mixed:entry {body}"), &numbers), Some(expected));
+        let expected: Vec<String> = numbers.iter().map(|number| format!("{number}")).collect();
+        let text = format!("kprobe:tests/src/typed.rs:{LINE} {{ @[args.number] = count(); }}");
+        let out = during_both(&text, &numbers).expect("the line has the argument");
+        let is_key = |number: &String| out.contains(&format!("@[{number}]: "));
+        assert!(expected.iter().all(is_key) && out.lines().count() == numbers.len(), "{out}");
+    }
+);

@@ -13,14 +13,14 @@
 //! |---|---|---|
 //! | 0 | 8 | magic, `kprobtyp` |
 //! | 8 | 4 | CRC-32 (IEEE) of the bytes from 12 to the total length |
-//! | 12 | 4 | version, 4 |
+//! | 12 | 4 | version, 5 |
 //! | 16 | 4 | total length in bytes |
 //! | 20 | 4 | number of parts, *p* |
 //! | 24 | 8 | base: the link address that the offsets of functions count from |
 //! | 32 | 12 *p* | the parts: kind, offset, length in bytes |
 //!
 //! A reader ignores parts of unknown kinds, so a table can contain more than is described here. There is exactly one
-//! part of each of the kinds 1 to 7, and at most one of each of the kinds 8 to 13:
+//! part of each of the kinds 1 to 7, and at most one of each of the kinds 8 to 14:
 //!
 //! | kind | what |
 //! |---|---|
@@ -37,6 +37,7 @@
 //! | 11 | vtables, in ascending order: offset from the base, type whose methods are in it, in 4 bytes each |
 //! | 12 | for each function of part 1, in its order: offset of its variables in part 13, in 4 bytes |
 //! | 13 | variables |
+//! | 14 | functions that are inlined; each is identified by its offset |
 //!
 //! In records and places, a number is in unsigned LEB128 (DWARF 4, section 7.6): seven bits a byte, the lowest first.
 //! The writer gives the lowest numbers to the names and places that are used most.
@@ -52,9 +53,12 @@
 //! | | 3: the value itself, at most 8 bytes |
 //! | | 4: unknown; the reason as a number of [`Unknown`], for [`Unknown::Elsewhere`] followed by its two offsets |
 //! | source | 0: lost; 1 to 31: register x0 to x30; 32: in memory, followed by the number of a register, where 31 is the stack pointer, and the offset from the address there; 33: the sum of a register and an offset, which follow in the same way |
-//! | variables | number of variables, each: name, type, scope; number of stretches with a place, each: stretch, place |
+//! | variables | number of variables, each: name, type, scope; number of stretches with a place, each: stretch, place; then number of inlined copies, each: copy |
 //! | scope | a number: its bit 0 is set for an argument, the bits above are the number of stretches that follow, where 0 means the whole function |
-//! | stretch | of instructions: the distance in words from the end of the stretch before, or from the entry; number of words |
+//! | stretch | of instructions: a number: its bit 0 is set if a distance follows, the bits above are the number of words; the distance is in words, from the end of the stretch before, or from the entry |
+//! | inlined function | [`hash`] of its demangled name, in 2 bytes; number of variables, at most 255, each: name, then a number: its bit 0 is set for an argument, the bits above are the type plus 1, or 0 if no copy has the variable |
+//! | copy | a number: its bit 0 is set if the number of stretches of its instructions follows, which is 1 otherwise, the bits above are the distance in words from the start of the copy before, or from the entry; then these stretches; inlined function; for each of its variables that a copy has: variable of a copy |
+//! | variable of a copy | 0 if the copy does not have it; otherwise 1 plus a number: its bit 0 is set if the scope follows, as number of stretches, each: stretch; the bits above are 0 if the place follows, which holds in the whole scope, or 1 plus the number of stretches with a place, each: stretch, place |
 //! | row | see below |
 //! | type | name, module, size, number of the kind, then the fields of the [`Kind`] in their order |
 //!
@@ -71,7 +75,9 @@
 //!
 //! Before the first row of a block, everything is 0. Line 0 means that there is no line.
 //!
-//! An offset from a register has its sign in the lowest bit. Variables of a block follow those of the blocks around it.
+//! An offset from a register has its sign in the lowest bit. Variables of a block follow those of the blocks around it,
+//! and copies follow those that contain them. In a copy, the first stretch of a list counts from the start of the copy.
+//! A variable of a copy has the whole copy as its scope if none follows.
 //!
 //! A list is preceded by the number of its items. A member is its name, offset and type. A variant is its name, then 0
 //! if it has no value of its own or 1 and its value, and its type. An enumerator is its name and its value, of the size
@@ -98,12 +104,12 @@ pub use model::{Declaration, Flavor, Form, Kind, Part, Source, Tag, TypeId, Unkn
 pub use table::{
     Argument, Enumerator, Enumerators, Function, Member, Members, Type, Types, TypesError, Variant, Variants,
 };
-pub use variables::{Variable, Variables};
+pub use variables::{Copies, CopyVariable, InlinedCopy, Variable, Variables};
 
 /// The first bytes of a table.
 const MAGIC: [u8; 8] = *b"kprobtyp";
 /// The version of the format that this crate writes and reads.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// The alignment of a table, in bytes.
 const ALIGNMENT: usize = 4;
 /// The size of the header before the parts, in words of four bytes.
@@ -118,8 +124,20 @@ const LINES: [u32; 3] = [8, 9, 10];
 const VTABLES: u32 = 11;
 /// The kinds of the parts about variables, which a table has both or none of: the offset of each list, the lists.
 const VARIABLES: [u32; 2] = [12, 13];
+/// The kind of the part about inlined functions, which a table has if it has variables of copies.
+const INLINED: u32 = 14;
 /// The number of bits of a name's entry that hold its offset in the text. The bits above hold its length.
 const NAME_OFFSET_BITS: u32 = 22;
 
+/// The maximum number of variables of an inlined function. It bounds the time to check a table, as copies are checked
+/// with the variables of their function.
+pub const COPY_VARIABLES_MAX: usize = 255;
 /// The offset in a vtable of the size of the object, in bytes. A table has no vtables of another form.
 pub const VTABLE_SIZE: u64 = 8;
+
+/// Returns a number that tells a function from others that are inlined at the same instruction, by its demangled name.
+#[must_use]
+pub fn hash(name: &str) -> u16 {
+    let sum = kprobes_symbols::CHECKSUM.checksum(name.as_bytes());
+    (sum ^ sum >> 16) as u16
+}

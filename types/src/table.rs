@@ -9,9 +9,9 @@ use zerocopy::FromBytes;
 use crate::lines::{self, Lines};
 use crate::model::{Declaration, Flavor, Form, Kind, Tag, TypeId, Unknown, ValuePlace};
 use crate::record::Cursor;
-use crate::variables::Variables;
+use crate::variables::{Copies, Variables};
 use crate::{
-    ALIGNMENT, CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VARIABLES, VERSION, VTABLES,
+    ALIGNMENT, CHECKED_FROM, HEADER_WORDS, INLINED, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VARIABLES, VERSION, VTABLES,
 };
 
 /// Why bytes are not a table of types.
@@ -93,6 +93,7 @@ pub struct Types<'a> {
     /// The offset of the variables of each function.
     variables: &'a [u32],
     variable_records: &'a [u8],
+    inlined: &'a [u8],
 }
 
 /// The signature of a function.
@@ -314,6 +315,7 @@ impl<'a> Types<'a> {
         };
         let base = u64::from(base_low) | u64::from(base_high) << 32;
         let types = Self::of_parts(base, PARTS.map(part), LINES.map(part), part(VTABLES), VARIABLES.map(part));
+        let types = types.map(|types| Self { inlined: part(INLINED).unwrap_or_default(), ..types });
         let types = types.ok_or(TypesError::Inconsistent { part: "its parts" })?;
         types.check()?;
         Ok(types)
@@ -349,6 +351,7 @@ impl<'a> Types<'a> {
             vtables: FromBytes::ref_from_bytes(vtables.unwrap_or_default()).ok()?,
             variables: FromBytes::ref_from_bytes(variables).ok()?,
             variable_records,
+            inlined: &[],
         })
     }
 
@@ -429,6 +432,18 @@ impl<'a> Types<'a> {
     #[must_use]
     pub fn variables(&self, function: u64) -> Option<Variables<'a>> {
         self.variables_of(self.position(self.functions, function)?)
+    }
+
+    /// Returns the copies of other functions in the function that begins at the virtual address `function`; `None` if
+    /// the table does not have its variables.
+    #[must_use]
+    pub fn copies(&self, function: u64) -> Option<Copies<'a>> {
+        self.variables(function)?.copies()
+    }
+
+    /// Returns the record of an inlined function.
+    pub(crate) fn inlined(&self, at: u32) -> Option<Cursor<'a>> {
+        Some(Cursor(self.inlined.get(at as usize..)?))
     }
 
     fn variables_of(&self, number: usize) -> Option<Variables<'a>> {

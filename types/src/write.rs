@@ -9,7 +9,7 @@ use kprobes_symbols::CHECKSUM;
 use crate::lines::{BLOCK, Row, write_block};
 use crate::model::{Declaration, Flavor, Form, Kind, Part, Source, Tag, Unknown, ValuePlace};
 use crate::pool::{Pool, shared_text};
-use crate::{CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VARIABLES, VERSION, VTABLES};
+use crate::{CHECKED_FROM, HEADER_WORDS, INLINED, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VARIABLES, VERSION, VTABLES};
 
 /// A member: its name, offset and type.
 pub type MemberText = (String, u32, usize);
@@ -85,6 +85,39 @@ pub struct Variable {
     pub places: Vec<(Range<u32>, ValuePlace)>,
 }
 
+/// A function that is inlined somewhere, to be written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Inlined {
+    /// Tells the function from others that are inlined at the same instruction.
+    pub hash: u16,
+    /// The named variables: name, index of the type in [`Contents::types`], and whether it is an argument. Those of a
+    /// block come after those of the blocks around it. A variable that no copy has has no type.
+    pub variables: Vec<(String, Option<usize>, bool)>,
+}
+
+/// An inlined copy, to be written. Ranges are offsets in the function that contains the copy, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// The index of the copied function in [`Contents::inlined`].
+    pub of: usize,
+    /// The instructions, as ascending ranges.
+    pub instructions: Vec<Range<u32>>,
+    /// The variables that the copy has, in ascending order. They have a type.
+    pub variables: Vec<CopyVariable>,
+}
+
+/// A variable of an inlined copy, to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyVariable {
+    /// The index in [`Inlined::variables`].
+    pub number: usize,
+    /// The instructions of its scope, as ascending ranges; empty for the whole copy.
+    pub scope: Vec<Range<u32>>,
+    /// The locations, with the instructions at which they hold, as ascending ranges, which may have other instructions
+    /// than those of the copy.
+    pub places: Vec<(Range<u32>, ValuePlace)>,
+}
+
 /// A function, to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
@@ -98,6 +131,8 @@ pub struct Function {
     pub returned: Argument,
     /// The variables. Those of a block come after those of the blocks around it.
     pub variables: Vec<Variable>,
+    /// The inlined copies in it: a copy comes after those that contain it.
+    pub copies: Vec<Copy>,
 }
 
 /// The contents of a table. Functions and vtables may be in any order; each vtable is there once.
@@ -113,6 +148,8 @@ pub struct Contents {
     pub files: Vec<String>,
     /// The virtual (link) address of each vtable, and the index in `types` of the type whose methods are in it.
     pub vtables: Vec<(u64, usize)>,
+    /// The functions that are inlined.
+    pub inlined: Vec<Inlined>,
 }
 
 /// Why a table cannot be written.
@@ -150,6 +187,8 @@ const CUT: &str = "…";
 struct Pools {
     names: Pool<String>,
     places: Pool<ValuePlace>,
+    /// The inlined functions, by their index.
+    inlined: Pool<usize>,
 }
 
 impl Pools {
@@ -169,10 +208,15 @@ impl Pools {
         put(out, self.places.number(place));
     }
 
-    /// Returns the parts with the items: places, names, and their text; and the pools with the numbers that the items
-    /// have there.
-    fn parts(&self) -> Result<([Vec<u8>; 3], Self), WriteError> {
-        let [mut places, mut entries] = [const { Vec::new() }; 2];
+    /// Returns the parts with the items: places, names, and their text, and inlined functions; and the pools with the
+    /// numbers that the items have there. `all` are the inlined functions.
+    fn parts(mut self, all: &[Inlined]) -> Result<([Vec<u8>; 4], Self), WriteError> {
+        let [mut places, mut entries, mut inlined] = [const { Vec::new() }; 3];
+        // The names of their variables are names like others.
+        let of_inlined: Vec<usize> = self.inlined.ranked();
+        of_inlined.iter().filter_map(|&one| all.get(one)).flat_map(|one| &one.variables).for_each(|(name, ..)| {
+            self.name(name);
+        });
         let of_place = self.places.ranked().into_iter().map(|place| {
             let at = places.len() as u64;
             put_place(&mut places, &place);
@@ -188,7 +232,20 @@ impl Pools {
             entries.extend(word(name.len() << NAME_OFFSET_BITS | offset)?);
         }
         let of_name = Pool::of(names.into_iter().zip(0..));
-        Ok(([places, entries, text.into_bytes()], Self { names: of_name, places: of_place }))
+        let mut pools = Self { names: of_name, places: of_place, inlined: Pool::default() };
+        let mut offsets = Vec::new();
+        for number in of_inlined {
+            offsets.push((number, inlined.len() as u64));
+            let Some(one) = all.get(number) else { continue };
+            inlined.extend(one.hash.to_le_bytes());
+            put(&mut inlined, one.variables.len() as u64);
+            for (name, of, is_argument) in &one.variables {
+                pools.put_name(&mut inlined, name);
+                put(&mut inlined, of.map_or(0, |of| of as u64 + 1) << 1 | u64::from(*is_argument));
+            }
+        }
+        pools.inlined = Pool::of(offsets);
+        Ok(([places, entries, text.into_bytes(), inlined], pools))
     }
 }
 
@@ -201,7 +258,7 @@ pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
     // The first records only tell how often each name and place is used, on which their numbers depend.
     let mut pools = Pools::default();
     put_records(base, contents, &mut pools)?;
-    let ([places, names, text], mut pools) = pools.parts()?;
+    let ([places, names, text, inlined], mut pools) = pools.parts(&contents.inlined)?;
     let Records { functions, function_records, types, type_records, files, variables, variable_records } =
         put_records(base, contents, &mut pools)?;
     let [mut blocks, mut rows] = [const { Vec::new() }; 2];
@@ -226,10 +283,11 @@ pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
         vtables,
         variables,
         variable_records,
+        inlined,
     ];
     let mut table = vec![0; 4 * HEADER_WORDS + 12 * parts.len()];
-    for (number, (kind, part)) in PARTS.iter().chain(&LINES).chain(&[VTABLES]).chain(&VARIABLES).zip(&parts).enumerate()
-    {
+    let kinds = PARTS.iter().chain(&LINES).chain(&[VTABLES]).chain(&VARIABLES).chain(&[INLINED]);
+    for (number, (kind, part)) in kinds.zip(&parts).enumerate() {
         table.resize(table.len().next_multiple_of(4), 0);
         let entry = [kind.to_le_bytes(), word(table.len())?, word(part.len())?].concat();
         table[4 * HEADER_WORDS + 12 * number..][..12].copy_from_slice(&entry);
@@ -243,7 +301,7 @@ pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
 }
 
 /// The number of parts that the writer makes.
-const PART_COUNT: usize = PARTS.len() + LINES.len() + 1 + VARIABLES.len();
+const PART_COUNT: usize = PARTS.len() + LINES.len() + 1 + VARIABLES.len() + 1;
 
 /// The parts that refer to items of pools.
 #[derive(Default)]
@@ -285,6 +343,7 @@ fn put_records(base: u64, contents: &Contents, pools: &mut Pools) -> Result<Reco
         pools.put_place(record, &function.returned.place);
         out.variables.extend(word(out.variable_records.len())?);
         put_variables(&mut out.variable_records, &function.variables, pools);
+        put_copies(&mut out.variable_records, &function.copies, &contents.inlined, pools);
     }
     for file in &contents.files {
         out.files.extend(word(pools.name(file) as usize)?);
@@ -292,11 +351,69 @@ fn put_records(base: u64, contents: &Contents, pools: &mut Pools) -> Result<Reco
     Ok(out)
 }
 
-fn put_variables(out: &mut Vec<u8>, all: &[Variable], pools: &mut Pools) {
-    let put_stretch = |out: &mut Vec<u8>, end: &mut u32, of: &Range<u32>| {
-        put_all(out, &[of.start.saturating_sub(*end) / 4, of.end.saturating_sub(of.start) / 4].map(u64::from));
-        *end = of.end;
+/// Writes instructions after those that end at `end`.
+fn put_stretch(out: &mut Vec<u8>, end: &mut u32, of: &Range<u32>) {
+    let distance = of.start.saturating_sub(*end) / 4;
+    put(out, u64::from(of.end.saturating_sub(of.start) / 4) << 1 | u64::from(distance > 0));
+    if distance > 0 {
+        put(out, distance.into());
+    }
+    *end = of.end;
+}
+
+fn put_copies(out: &mut Vec<u8>, all: &[Copy], inlined: &[Inlined], pools: &mut Pools) {
+    put(out, all.len() as u64);
+    let mut last = 0;
+    for copy in all {
+        let start = copy.instructions.first().map_or(last, |range| range.start);
+        let count = copy.instructions.len();
+        put(out, u64::from(start.saturating_sub(last) / 4) << 1 | u64::from(count != 1));
+        last = start;
+        if count != 1 {
+            put(out, count as u64);
+        }
+        let mut end = start;
+        copy.instructions.iter().for_each(|stretch| put_stretch(out, &mut end, stretch));
+        put(out, pools.inlined.number(&copy.of));
+        let variables = inlined.get(copy.of).into_iter().flat_map(|of| &of.variables).enumerate();
+        for (number, _) in variables.filter(|(_, (_, of, _))| of.is_some()) {
+            let Some(variable) = copy.variables.iter().find(|one| one.number == number) else {
+                put(out, 0);
+                continue;
+            };
+            put_copy_variable(out, variable, copy, start, pools);
+        }
+    }
+}
+
+fn put_copy_variable(out: &mut Vec<u8>, variable: &CopyVariable, copy: &Copy, start: u32, pools: &mut Pools) {
+    let CopyVariable { scope, places, .. } = variable;
+    // An argument is often in one place for as long as the copy runs.
+    let whole = match places.as_slice() {
+        [(range, place)] => {
+            let has = |stretch: &Range<u32>| range.start <= stretch.start && stretch.end <= range.end;
+            Some(place).filter(|_| copy.instructions.iter().all(has))
+        }
+        _ => None,
     };
+    let count = if whole.is_some() { 0 } else { 1 + places.len() as u64 };
+    put(out, 1 + (count << 1 | u64::from(!scope.is_empty())));
+    let mut end = start;
+    if !scope.is_empty() {
+        put(out, scope.len() as u64);
+        scope.iter().for_each(|stretch| put_stretch(out, &mut end, stretch));
+    }
+    if let Some(place) = whole {
+        return pools.put_place(out, place);
+    }
+    end = start;
+    for (stretch, place) in places {
+        put_stretch(out, &mut end, stretch);
+        pools.put_place(out, place);
+    }
+}
+
+fn put_variables(out: &mut Vec<u8>, all: &[Variable], pools: &mut Pools) {
     put(out, all.len() as u64);
     for variable in all {
         pools.put_name(out, &variable.name);
@@ -325,7 +442,7 @@ fn put_rows(base: u64, all: &[Row], blocks: &mut Vec<u8>, rows: &mut Vec<u8>) ->
 
 /// Returns the length in bytes of each part of a table that [`write`] made: functions, their records, types, their
 /// records, places, names, their text, blocks of rows, rows, files, vtables, offsets of variables,
-/// variables.
+/// variables, inlined functions.
 #[must_use]
 pub fn lengths(table: &[u8]) -> [usize; PART_COUNT] {
     let length = |number: usize| {

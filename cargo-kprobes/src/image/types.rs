@@ -3,6 +3,7 @@
 //! table says that it is unknown, and why.
 
 mod convention;
+mod copies;
 mod entries;
 mod layout;
 mod lines;
@@ -13,12 +14,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use anyhow::{Result, anyhow};
-use kprobes_types::write::{Argument, Contents, Function, Type, Variable, lengths, write};
+use kprobes_types::write::{Argument, Contents, Copy, Function, Inlined, Type, Variable, lengths, write};
 use kprobes_types::{Declaration, Kind, Row, Source, Unknown, ValuePlace};
 use object::{Object, ObjectSection, read::elf::ElfFile64};
 
 use crate::audit::Program;
 use convention::Convention;
+use copies::InlinedFunctions;
 use entries::{Entries, Index};
 use layout::Layouts;
 use lines::Files;
@@ -65,7 +67,7 @@ pub fn table(contents: &Contents, base: u64) -> Result<Vec<u8>> {
 }
 
 /// The parts of a table.
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 14] = [
     "functions",
     "arguments",
     "types",
@@ -79,6 +81,7 @@ const PARTS: [&str; 13] = [
     "vtables",
     "lists of variables",
     "variables",
+    "inlined functions",
 ];
 
 /// Describes the length of the table, part by part, and the number of its arguments, by what is known of their places.
@@ -123,13 +126,14 @@ pub fn describe(contents: &Contents, table: &[u8]) -> String {
 fn contents(entries: &Entries<'_>, wanted: &dyn Fn(u64) -> Option<Range<u64>>, prologues: &BTreeSet<u64>) -> Contents {
     let mut layouts = Layouts::new(entries);
     // If the linker has merged equal functions, only one has the address.
-    let mut functions = BTreeMap::new();
+    let (mut functions, mut inlined) = (BTreeMap::new(), InlinedFunctions::default());
     for function in entries.functions() {
         let Some(within) = entries[function].start.and_then(wanted) else { continue };
-        functions.entry(within.start).or_insert_with(|| self::function(&mut layouts, function, &within, prologues));
+        let described = || self::function(&mut layouts, function, &within, prologues, &mut inlined);
+        functions.entry(within.start).or_insert_with(described);
     }
     let vtables = entries.vtables().map(|(address, of)| (address, layouts.of(Some(of)))).collect();
-    unique(layouts.types, functions.into_values().collect(), vtables)
+    unique(layouts.types, functions.into_values().collect(), vtables, inlined.all)
 }
 
 /// Returns the number of lines from a declaration to the last that instructions of the function itself, which are at
@@ -142,7 +146,13 @@ fn extent(entries: &Entries<'_>, declaration: Declaration, within: Range<u64>, r
 }
 
 /// Returns a function with the places of its arguments and variables. Its instructions are at the addresses `within`.
-fn function(layouts: &mut Layouts<'_>, function: Index, within: &Range<u64>, prologues: &BTreeSet<u64>) -> Function {
+fn function(
+    layouts: &mut Layouts<'_>,
+    function: Index,
+    within: &Range<u64>,
+    prologues: &BTreeSet<u64>,
+    inlined: &mut InlinedFunctions,
+) -> Function {
     let address = within.start;
     let parameters = layouts.entries.parameters(function);
     let convention = Convention::of(layouts, function, &parameters);
@@ -161,14 +171,15 @@ fn function(layouts: &mut Layouts<'_>, function: Index, within: &Range<u64>, pro
     let returned = Argument { name: String::new(), of: layouts.of(result), place };
     let declaration = layouts.entries.inherited(function, |entry| entry.declared);
     let declaration = declaration.map(|(file, line)| Declaration { file, line, more: 0 });
-    let variables = variables::of(layouts, function, within, prologues);
-    Function { address, declaration, arguments, returned, variables }
+    let (variables, copies) = variables::of(layouts, function, within, prologues, inlined);
+    Function { address, declaration, arguments, returned, variables, copies }
 }
 
-/// Merges equal types, and returns the functions and vtables with the merged types. Compilation units do not share
+/// Merges equal types, and returns the functions and vtables with the merged types. Merges inlined functions that tell
+/// the same then. Compilation units do not share
 /// descriptions of types, and a type may refer to itself. So two types are equal unless something distinguishes them,
 /// in themselves or in the types that they refer to.
-fn unique(types: Vec<Type>, functions: Vec<Function>, vtables: Vec<(u64, usize)>) -> Contents {
+fn unique(types: Vec<Type>, functions: Vec<Function>, vtables: Vec<(u64, usize)>, inlined: Vec<Inlined>) -> Contents {
     let mut classes = vec![0; types.len()];
     let mut count = 1;
     loop {
@@ -192,6 +203,15 @@ fn unique(types: Vec<Type>, functions: Vec<Function>, vtables: Vec<(u64, usize)>
     for (of, &class) in types.iter().zip(&classes) {
         result[class].get_or_insert_with(|| of.referring(|other| classes[other]));
     }
+    let (mut merged, mut known) = (Vec::new(), HashMap::new());
+    let mut number = |mut one: Inlined| {
+        one.variables.iter_mut().for_each(|(_, of, _)| *of = of.map(|of| classes[of]));
+        *known.entry(one).or_insert_with_key(|one| {
+            merged.push(one.clone());
+            merged.len() - 1
+        })
+    };
+    let numbers: Vec<usize> = inlined.into_iter().map(&mut number).collect();
     let argument = |argument: Argument| Argument { of: classes[argument.of], ..argument };
     let functions = functions.into_iter().map(|function| Function {
         arguments: function.arguments.into_iter().map(argument).collect(),
@@ -201,6 +221,7 @@ fn unique(types: Vec<Type>, functions: Vec<Function>, vtables: Vec<(u64, usize)>
             .into_iter()
             .map(|variable| Variable { of: classes[variable.of], ..variable })
             .collect(),
+        copies: function.copies.into_iter().map(|copy| Copy { of: numbers[copy.of], ..copy }).collect(),
         ..function
     });
     // A vtable that several types share tells none of them.
@@ -213,6 +234,7 @@ fn unique(types: Vec<Type>, functions: Vec<Function>, vtables: Vec<(u64, usize)>
         functions: functions.collect(),
         types: result.into_iter().flatten().collect(),
         vtables: implementors.into_iter().filter_map(|(address, of)| Some((address, of?))).collect(),
+        inlined: merged,
         ..Contents::default()
     }
 }

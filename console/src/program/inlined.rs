@@ -40,6 +40,8 @@ pub(super) struct Copy {
     pub host: Range<usize>,
     /// The virtual address of the first instruction of the copy.
     address: usize,
+    /// The hash of the name in the table of types.
+    pub hash: u16,
     is_in_pieces: bool,
     /// The instructions at which control passes; `None` if no instructions mark this.
     pub sites: Option<Vec<Site>>,
@@ -138,6 +140,7 @@ impl Table {
                     caller: host.start as u64,
                     name: fallible::copy(&function.name)?,
                     address: stored.address as usize,
+                    hash: kprobes_types::hash(&function.name),
                     is_in_pieces: stored.is_in_pieces,
                     sites: sites(&stored, exit, &host)?,
                     host,

@@ -7,7 +7,7 @@ use core::ops::Range;
 
 use aarch64_kprobes::event::{self, Event};
 use aarch64_kprobes::probe;
-use kprobes_program::check::{Instruction, Symbols};
+use kprobes_program::check::{Instruction, Symbols, Whose};
 use kprobes_program::error::{Error, Problem};
 use kprobes_program::report::Names;
 use kprobes_program::syntax::{Probe, Spanned};
@@ -51,12 +51,16 @@ impl Symbols for Image<'_> {
                 last = Some((start, Frames::of((end - start) / 4, word)?));
             }
             let Some((_, frames)) = &last else { continue };
-            let (at, address) = ((place.address - start) / 4, place.address as u64);
+            let (function, address, reported) = (start as u64, place.address as u64, place.reported());
+            let at = reported.wrapping_sub(start) / 4;
             let (has_frame, has_stack) = (frames.has_pointer(at), frames.has_stack(at));
-            let function = start as u64;
-            // A line of a file is also in the copies of its function.
-            let is_of_function = !matches!(of.node, Probe::Line { .. }) || source_lines::is_of(function, address);
-            let instruction = Instruction { function, address, has_frame, has_stack, is_of_function };
+            let whose = match (place.inlined, &of.node) {
+                (Some(inlined), _) => Whose::Copy { hash: inlined.hash },
+                (None, Probe::Line { .. }) => source_lines::whose(function, address),
+                (None, _) => Whose::All,
+            };
+            let looked_up = reported as u64;
+            let instruction = Instruction { function, address, looked_up, has_frame, has_stack, whose };
             fallible::push(&mut instructions, instruction)?;
         }
         Ok(instructions)

@@ -64,12 +64,25 @@ pub(super) struct Place {
 pub(super) struct Inlined {
     pub function: u64,
     pub caller: u64,
+    /// The hash of the name of the copied function in the table of types.
+    pub hash: u16,
 }
 
 impl Place {
     /// Returns the value of the probed function: its virtual address, or the value of the copied function.
     pub fn meant(&self) -> u64 {
         self.inlined.map_or(self.function.start as u64, |inlined| inlined.function)
+    }
+
+    /// Returns the virtual address of the instruction that control passes to when the probe is reported.
+    pub fn reported(&self) -> usize {
+        match self.way {
+            Way::Exit(Exit::Conditional(op)) => {
+                self.address.wrapping_add_signed(op.branch_offset().unwrap_or(4) as isize)
+            }
+            Way::Exit(Exit::Unless(_)) => self.address + 4,
+            _ => self.address,
+        }
     }
 
     /// Returns about the most memory that the probe takes, in bytes.
@@ -381,6 +394,7 @@ impl Places {
                 _ => self.name(Probe::Inline { function: copy.name, exit })?,
             };
             last = Some((copy.function, name));
+            let hash = copy.hash;
             for Site { way, address } in sites {
                 let is_certain = address == copy.host.start;
                 let place = Place {
@@ -391,7 +405,7 @@ impl Places {
                     name,
                     function: copy.host.clone(),
                     is_caller_in_link: wants.caller && (is_certain || prologue::is_caller_in_link(address)),
-                    inlined: Some(Inlined { function: copy.function, caller: copy.caller }),
+                    inlined: Some(Inlined { function: copy.function, caller: copy.caller, hash }),
                 };
                 fallible::push(&mut self.places, place)?;
             }

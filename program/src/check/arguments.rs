@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 use kprobes_types::{Argument, Function, Unknown, ValuePlace};
 use kprobes_vm::code::{FRAME_WORDS, Type, Word};
 
-use super::Instruction;
 use super::clause::Clause;
-use super::typed::Group;
+use super::typed::{Group, copies_at};
 use super::value::Value;
+use super::{Instruction, Whose};
 use crate::checked::{Action, PrintKind};
 use crate::error::{Error, Listed, Problem, Span};
 use crate::report::{Conversion, Piece, Shown};
@@ -41,7 +41,9 @@ impl Clause<'_, '_> {
                     continue;
                 }
                 Err(Error { problem: Problem::Room { .. } | Problem::NotShown { .. }, .. }) => "…",
-                Err(Error { problem: Problem::Lost | Problem::Unknown { .. }, .. }) => "(optimised out)",
+                Err(Error {
+                    problem: Problem::Lost | Problem::Unknown { .. } | Problem::UnknownInCopy { .. }, ..
+                }) => "(optimised out)",
                 Err(error) => return Err(error),
             };
             text = fallible::format(format_args!("{text}{reason}"))?;
@@ -66,9 +68,14 @@ impl Clause<'_, '_> {
     /// Returns the names of the arguments of the first function of the probes. The others are compared with it where
     /// each argument is looked up.
     fn argument_names(&self, span: Span) -> Result<Vec<&'static str>, Error> {
-        let (function, _) = self.first_place(span)?;
-        let names = function.arguments().map(|argument| argument.name).filter(|name| !name.is_empty());
-        let names = fallible::collect(names)?;
+        let (function, at) = self.first_place(span)?;
+        let names = match self.copy_names(Group::Arguments, at, span)? {
+            Some(names) => names,
+            None => {
+                let names = function.arguments().map(|argument| argument.name).filter(|name| !name.is_empty());
+                fallible::collect(names)?
+            }
+        };
         if names.is_empty() { Err(span.error(Problem::NoArgument { names: Listed::Names(&[]) })) } else { Ok(names) }
     }
 
@@ -83,9 +90,34 @@ impl Clause<'_, '_> {
         first.ok_or(span.error(Problem::NoSignature))
     }
 
+    /// Returns the names of a group in the innermost copy at an instruction that has any there, each once. `None` if no
+    /// copy has.
+    fn copy_names(&self, group: Group, at: Instruction, span: Span) -> Result<Option<Vec<&'static str>>, Error> {
+        let (is_argument, offset) = (group == Group::Arguments, at.offset());
+        let copies = copies_at(self.types(span)?, at).map_err(|problem| span.error(problem))?;
+        let is_last = at.whose != Whose::All;
+        for (_, copy) in copies {
+            let mut names = Vec::new();
+            for one in copy.variables().filter(|one| one.is_argument == is_argument) {
+                let found = copy.find(one.name, is_argument, offset);
+                if !names.contains(&one.name) && found.is_some_and(|found| is_argument || found.is_ok()) {
+                    fallible::push(&mut names, one.name)?;
+                }
+            }
+            if is_last || !names.is_empty() {
+                return Ok(Some(names));
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the names of the locals that have a place at the first instruction of the probes, each once.
     fn local_names(&self, span: Span) -> Result<Vec<&'static str>, Error> {
         let (_, at) = self.first_place(span)?;
+        let none = span.error(Problem::Unknown { why: Unknown::OptimizedOut });
+        if let Some(names) = self.copy_names(Group::Locals, at, span)? {
+            return if names.is_empty() { Err(none) } else { Ok(names) };
+        }
         let all = self.types(span)?.variables(at.function).ok_or(span.error(Problem::NoTypes))?;
         let offset = at.offset();
         let mut names = Vec::new();
@@ -95,8 +127,7 @@ impl Clause<'_, '_> {
                 fallible::push(&mut names, local.name)?;
             }
         }
-        let none = Problem::Unknown { why: Unknown::OptimizedOut };
-        if names.is_empty() { Err(span.error(none)) } else { Ok(names) }
+        if names.is_empty() { Err(none) } else { Ok(names) }
     }
 
     /// Returns the names of the fields of the first event of the probes.

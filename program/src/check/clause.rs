@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use fallible::{OutOfMemory, TryClone};
+use kprobes_types::ValuePlace;
 use kprobes_vm::code::{Arithmetic, Comparison, MapValue, OPS_MAX, Op, Operand, Type, Word};
 
 use super::shapes::Shapes;
@@ -35,6 +36,9 @@ pub(super) struct Clause<'c, 's> {
     pub unevaluated: usize,
     /// Whether this code never runs, and is compiled only because it tells types.
     is_unreached: bool,
+    /// The places of values that depend on the probed instruction: the virtual address of each instruction, and the
+    /// place there.
+    pub places: Vec<Vec<(u64, ValuePlace)>>,
     /// The jumps to the end of the clause.
     pub ends: Vec<usize>,
     /// The enclosing loops, the innermost last.
@@ -92,7 +96,14 @@ impl Allowed {
 
 /// Whether a probe is on instructions that [`Symbols::instructions`](super::Symbols::instructions) tells.
 pub(super) fn is_on_instructions(probe: &Probe) -> bool {
-    matches!(probe, Probe::Offset { .. } | Probe::Line { .. } | Probe::FunctionLine { .. } | Probe::Instruction { .. })
+    matches!(
+        probe,
+        Probe::Offset { .. }
+            | Probe::Line { .. }
+            | Probe::FunctionLine { .. }
+            | Probe::Instruction { .. }
+            | Probe::Inline { exit: false, .. }
+    )
 }
 
 fn copy(probe: &Spanned<Probe>) -> Result<Spanned<Probe>, OutOfMemory> {
@@ -118,6 +129,7 @@ impl<'c, 's> Clause<'c, 's> {
             asked: false,
             unevaluated: 0,
             is_unreached: false,
+            places: Vec::new(),
             ends: Vec::new(),
             loops: Vec::new(),
             allowed: Allowed::by(&clause.probes),

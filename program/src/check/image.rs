@@ -284,6 +284,12 @@ impl Clause<'_, '_> {
         let words = 1 + bytes.div_ceil(8) as u8;
         let to = |number: u8| Word(first.0.saturating_add(number));
         let Some((base, offset)) = self.in_memory(value.spot, span)? else {
+            if let Spot::Places(number, at) = value.spot {
+                let read = |clause: &mut Self, place| {
+                    clause.read_own(Typed { spot: Spot::Passed(place, at), ..value }, bytes, first, span)
+                };
+                return self.by_place(number, span, read);
+            }
             self.push(Op::Set { to: first, from: Operand::Constant(bytes.into()) }, span)?;
             for number in 1..words {
                 self.push(Op::Set { to: to(number), from: Operand::Constant(0) }, span)?;

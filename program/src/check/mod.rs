@@ -79,25 +79,52 @@ pub trait Symbols {
     fn each_event(&self, _each: &mut dyn FnMut(&'static Event)) {}
 }
 
-/// An instruction of a function.
+/// A probed instruction of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
     /// The virtual address of the function.
     pub function: u64,
     /// The virtual address of the instruction.
     pub address: u64,
+    /// The virtual address of the instruction at which variables are looked up. It is another one only where a copy is
+    /// entered by a conditional branch: the one that control passes to.
+    pub looked_up: u64,
     /// Whether the frame pointer is that of the function there.
     pub has_frame: bool,
     /// Whether the stack pointer is at the lower end of the frame there.
     pub has_stack: bool,
-    /// Whether the instruction comes from the function itself, and not from one that is inlined there.
-    pub is_of_function: bool,
+    /// Whose variables the probe means.
+    pub whose: Whose,
+}
+
+/// Whose variables a probe on an instruction means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Those of the function.
+    Function,
+    /// Those of the innermost copy at the instruction that has a variable of the name, or those of the function.
+    All,
+    /// Those of the innermost copy at the instruction, or those of the function outside of copies.
+    Innermost,
+    /// Those of the copy at the instruction of the function with this [`hash`](kprobes_types::hash).
+    Copy {
+        /// The hash of the demangled name.
+        hash: u16,
+    },
+    /// Those of a copy that the table of types does not describe.
+    Unknown,
 }
 
 impl Instruction {
-    /// Returns the offset from the entry of the function, in bytes.
+    /// Creates the entry of the function at the virtual address `function`.
+    fn entry(function: u64) -> Self {
+        let whose = Whose::Function;
+        Self { function, address: function, looked_up: function, has_frame: false, has_stack: false, whose }
+    }
+
+    /// Returns the offset from the entry of the function at which variables are looked up, in bytes.
     fn offset(&self) -> u32 {
-        u32::try_from(self.address.wrapping_sub(self.function)).unwrap_or(u32::MAX)
+        u32::try_from(self.looked_up.wrapping_sub(self.function)).unwrap_or(u32::MAX)
     }
 }
 

@@ -4,18 +4,25 @@
 //! or a variant is needed. Then it is loaded in the same way as `*(u32 *)(arg0 + 8)`. A field access dereferences
 //! references automatically, as in Rust.
 
-use kprobes_types::{Argument, Flavor, Kind, Part, Source, Type as RustType, TypeId, Types, Unknown, ValuePlace};
+use alloc::vec::Vec;
+
+use kprobes_types::{
+    Argument, Flavor, InlinedCopy, Kind, Part, Source, Tag, Type as RustType, TypeId, Types, Unknown, ValuePlace,
+};
 use kprobes_vm::code::{Arithmetic, Builtin, Comparison, Op, Operand, Register, Type};
 
-use super::Instruction;
 use super::clause::{Clause, is_on_instructions};
 use super::value::{SIGNED, UNSIGNED, Value};
+use super::{Instruction, Whose};
 use crate::checked::RustValue;
 use crate::error::{Error, Listed, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Operator, Probe};
 
 /// The maximum number of references and wrappers that are followed to reach a field. Types may be recursive.
 pub(super) const STEPS_MAX: usize = 16;
+
+/// The maximum number of instructions at which a value is in different places.
+const PLACES_MAX: usize = 64;
 
 /// The register with the base of a function's frame (AAPCS64, section 6.4.6).
 const FRAME_POINTER: u8 = 29;
@@ -36,6 +43,14 @@ impl Group {
             "args" => Some(Self::Arguments),
             "locals" => Some(Self::Locals),
             _ => None,
+        }
+    }
+
+    /// Returns the problem that there is no variable of a name, but there are these.
+    fn none(self, names: Listed) -> Problem {
+        match self {
+            Self::Arguments => Problem::NoArgument { names },
+            Self::Locals => Problem::NoLocal { names },
         }
     }
 
@@ -60,6 +75,9 @@ pub(super) struct Typed {
 pub(super) enum Spot {
     /// A value that a call passes or returns, with an offset in bytes.
     Passed(ValuePlace, u64),
+    /// A value whose place depends on the probed instruction, by the number of its places in the clause, with an offset
+    /// in bytes.
+    Places(usize, u64),
     /// A value in memory: an address, with an offset in bytes.
     Memory(Operand, u64),
 }
@@ -68,6 +86,7 @@ impl Spot {
     pub fn at(self, offset: u64) -> Self {
         match self {
             Self::Passed(place, at) => Self::Passed(place, at.wrapping_add(offset)),
+            Self::Places(number, at) => Self::Places(number, at.wrapping_add(offset)),
             Self::Memory(base, at) => Self::Memory(base, at.wrapping_add(offset)),
         }
     }
@@ -85,24 +104,38 @@ impl Clause<'_, '_> {
         self.types(span)?.get(of).ok_or(span.error(Problem::DamagedTypes))
     }
 
-    /// Applies `find` to every place of the probes, and returns the result if it is the same for all.
+    /// Applies `find` to every place of the probes, and returns the result. The type is the same at all places. Where
+    /// the location is not, it depends on the probed instruction.
     fn of_places(
-        &self,
+        &mut self,
         find: impl Fn(&kprobes_types::Function<'static>, Instruction) -> Result<Argument<'static>, Problem>,
         span: Span,
-    ) -> Result<Argument<'static>, Error> {
-        let mut found: Option<Argument<'static>> = None;
+    ) -> Result<(TypeId, Spot), Error> {
+        let mut found: Vec<(u64, ValuePlace)> = Vec::new();
+        let mut of = None;
         self.each_place(span, |function, at| {
             let one = find(&function, at)?;
-            match found {
-                Some(other) if (other.of, other.place) != (one.of, one.place) => Err(Problem::Differs),
-                _ => {
-                    found = Some(one);
-                    Ok(())
-                }
+            let is_of_type = *of.get_or_insert(one.of) == one.of;
+            match found.iter().find(|(address, _)| *address == at.address) {
+                Some((_, place)) if is_of_type && *place == one.place => Ok(()),
+                None if is_of_type => Ok(fallible::push(&mut found, (at.address, one.place))?),
+                _ => Err(Problem::Differs),
             }
         })?;
-        found.ok_or(span.error(Problem::NoSignature))
+        let (Some(of), Some(&(_, first))) = (of, found.first()) else { return Err(span.error(Problem::NoSignature)) };
+        if found.iter().all(|(_, place)| *place == first) {
+            return Ok((of, Spot::Passed(first, 0)));
+        }
+        // The functions of a glob may be thousands.
+        if found.len() > PLACES_MAX {
+            return Err(span.error(Problem::Differs));
+        }
+        let known = self.places.iter().position(|other| *other == found);
+        let number = known.unwrap_or(self.places.len());
+        if known.is_none() {
+            fallible::push(&mut self.places, found)?;
+        }
+        Ok((of, Spot::Places(number, 0)))
     }
 
     /// Calls `each` with every instruction of the probes and its function, until there is an error. Of functions, it is
@@ -124,14 +157,7 @@ impl Clause<'_, '_> {
                     if functions.is_empty() {
                         return Err(probe.span.error(Problem::NoMatch));
                     }
-                    let entry = |address| Instruction {
-                        function: address,
-                        address,
-                        has_frame: false,
-                        has_stack: false,
-                        is_of_function: true,
-                    };
-                    functions.into_iter().try_for_each(|function| visit(entry(function.start)))?;
+                    functions.into_iter().try_for_each(|function| visit(Instruction::entry(function.start)))?;
                 }
                 node if is_on_instructions(node) => {
                     let known = self.checker.instructions.take().filter(|(of, _)| *of == probe.span);
@@ -151,36 +177,12 @@ impl Clause<'_, '_> {
 
     /// Returns an argument or a local by its name.
     #[inline(never)]
-    fn variable_of_function(&self, group: Group, name: &str, span: Span) -> Result<Typed, Error> {
+    fn variable_of_function(&mut self, group: Group, name: &str, span: Span) -> Result<Typed, Error> {
         self.allow(self.allowed.variables, Problem::VariableAway, span)?;
         let types = self.types(span)?;
-        let find = |function: &kprobes_types::Function<'static>, at: Instruction| {
-            let none = match group {
-                Group::Arguments => Problem::NoArgument { names: Listed::Arguments(types, at.function) },
-                Group::Locals => Problem::NoLocal { names: Listed::Locals(types, at.function) },
-            };
-            if !at.is_of_function {
-                return Err(Problem::InCopy);
-            }
-            // At the entry, the calling convention tells more than the debugging information.
-            if (group, at.address) == (Group::Arguments, at.function) {
-                return function.arguments().find(|one| one.name == name).ok_or(none);
-            }
-            let variables = types.variables(at.function).ok_or(Problem::NoTypes)?;
-            let found = variables.find(name, group == Group::Arguments, at.offset()).ok_or(none)?;
-            let is_there = |register| match register {
-                FRAME_POINTER => at.has_frame,
-                Source::STACK_POINTER => at.has_stack,
-                _ => true,
-            };
-            Ok(if !bases(&found.place).all(is_there) {
-                Argument { place: ValuePlace::Unknown(Unknown::Unsaid), ..found }
-            } else {
-                found
-            })
-        };
-        let found = self.of_places(find, span)?;
-        Ok(Typed { of: found.of, spot: Spot::Passed(found.place, 0) })
+        let find = |function: &_, at| variable_at(types, function, at, group, name);
+        let (of, spot) = self.of_places(find, span)?;
+        Ok(Typed { of, spot })
     }
 
     /// Returns whether all probes are at completed returns. At `return:` the function may continue in another one by a
@@ -192,16 +194,18 @@ impl Clause<'_, '_> {
     /// Returns the return value of the functions, if it is the same for all.
     fn returned(&mut self, span: Span) -> Result<Typed, Error> {
         self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
-        let found = self.of_places(|function, _| function.returned().ok_or(Problem::DamagedTypes), span)?;
-        if found.place == ValuePlace::Nothing {
-            return Err(span.error(Problem::NothingReturned));
+        let (of, spot) = self.of_places(|function, _| function.returned().ok_or(Problem::DamagedTypes), span)?;
+        match spot {
+            Spot::Passed(ValuePlace::Nothing, _) => Err(span.error(Problem::NothingReturned)),
+            Spot::Passed(ValuePlace::At(_), _) => {
+                self.allow(self.is_at_returns(), Problem::KnownAtReturns, span)?;
+                let address = self.give(UNSIGNED, |to| Op::Load { to, what: Builtin::Result }, span)?;
+                Ok(Typed { of, spot: Spot::Memory(address.at, 0) })
+            }
+            // The functions return it in different ways.
+            Spot::Places(..) => Err(span.error(Problem::Differs)),
+            _ => Ok(Typed { of, spot }),
         }
-        if let ValuePlace::At(_) = found.place {
-            self.allow(self.is_at_returns(), Problem::KnownAtReturns, span)?;
-            let address = self.give(UNSIGNED, |to| Op::Load { to, what: Builtin::Result }, span)?;
-            return Ok(Typed { of: found.of, spot: Spot::Memory(address.at, 0) });
-        }
-        Ok(Typed { of: found.of, spot: Spot::Passed(found.place, 0) })
     }
 
     /// Returns the Rust value that an expression denotes; `None` if it denotes no Rust value.
@@ -299,7 +303,11 @@ impl Clause<'_, '_> {
                     // In a struct with one field that has bytes, fields are looked up in that field, too. A field that
                     // has no fields itself is reported for the struct.
                     let inner = self.rust(only.of, span)?;
-                    if !matches!(inner.kind, Kind::Struct { .. } | Kind::Pointer { .. } | Kind::Wrapper { .. }) {
+                    let has_fields = matches!(
+                        inner.kind,
+                        Kind::Struct { .. } | Kind::Pointer { .. } | Kind::Wrapper { .. } | Kind::Variants { .. }
+                    );
+                    if !has_fields {
                         return Err(problem);
                     }
                     value = Typed { of: only.of, spot: value.spot.at(only.offset.into()) };
@@ -307,8 +315,28 @@ impl Clause<'_, '_> {
                 Kind::Variants { tag: None, mut variants } => {
                     let only = variants.next().ok_or(span.error(Problem::FieldOfEnum { of: of.name }))?;
                     value = Typed { of: only.of, ..value };
+                    if only.name == name {
+                        return Ok(value);
+                    }
                 }
-                Kind::Variants { .. } => return Err(span.error(Problem::FieldOfEnum { of: of.name })),
+                Kind::Variants { tag: Some(tag), mut variants } => {
+                    let all = variants.clone();
+                    let problem = match name.starts_with(|c: char| c.is_ascii_uppercase()) {
+                        true => {
+                            Problem::NoVariant { of: of.name, names: Listed::Variants(self.types(span)?, value.of) }
+                        }
+                        false => Problem::FieldOfEnum { of: of.name },
+                    };
+                    let found = variants.find(|variant| variant.name == name).ok_or(span.error(problem))?;
+                    let values = all.filter_map(|variant| variant.value);
+                    let (how, left, right) = self.has_tag(Operator::Unequal, value, tag, found.value, values, span)?;
+                    // As `let Some(x) = value else { return };`: the clause ends at values of other variants.
+                    let mut ends = core::mem::take(&mut self.ends);
+                    let outcome = self.branch_if(how, left, right, &mut ends, span);
+                    self.ends = ends;
+                    outcome?;
+                    return Ok(Typed { of: found.of, ..value });
+                }
                 Kind::Pointer { .. } | Kind::Wrapper { .. } => {
                     value = self.inner(value, span)?.ok_or(span.error(Problem::DamagedTypes))?;
                 }
@@ -376,7 +404,58 @@ impl Clause<'_, '_> {
                 Some((base.at, offset.wrapping_add_signed(distance.into())))
             }
             Spot::Passed(..) => None,
+            Spot::Places(number, offset) => {
+                let is_in_memory = |place: &ValuePlace| matches!(place, ValuePlace::At(_) | ValuePlace::Memory { .. });
+                if !self.places.get(number).is_some_and(|all| all.iter().all(|(_, place)| is_in_memory(place))) {
+                    return Ok(None);
+                }
+                let to = self.room(1, span)?;
+                self.by_place(number, span, |clause, place| {
+                    let Some((base, offset)) = clause.in_memory(Spot::Passed(place, 0), span)? else { return Ok(()) };
+                    let address = clause.compute(Arithmetic::Add, base, Operand::Constant(offset), UNSIGNED, span)?;
+                    clause.push(Op::Set { to, from: address.at }, span)
+                })?;
+                Some((Operand::Word(to), offset))
+            }
         })
+    }
+
+    /// Calls `compile` for each place of a value whose place depends on the probed instruction. What it compiles runs
+    /// at hits of the instructions at which the value is in that place.
+    pub fn by_place(
+        &mut self,
+        number: usize,
+        span: Span,
+        mut compile: impl FnMut(&mut Self, ValuePlace) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let all = fallible::collect(self.places.get(number).into_iter().flatten().copied())?;
+        let mut distinct: Vec<ValuePlace> = Vec::new();
+        for (_, place) in &all {
+            if !distinct.contains(place) {
+                fallible::push(&mut distinct, *place)?;
+            }
+        }
+        let free = self.free;
+        let what = Builtin::Register(Register::Pc);
+        let probed = self.give(UNSIGNED, |to| Op::Load { to, what }, span)?.at;
+        let (mut ends, last) = (Vec::new(), distinct.pop());
+        for place in distinct {
+            let mut here = Vec::new();
+            for (address, _) in all.iter().filter(|(_, other)| *other == place) {
+                self.branch_if(Comparison::Equal, probed, Operand::Constant(*address), &mut here, span)?;
+            }
+            let elsewhere = self.jump(span)?;
+            self.land(&here);
+            let kept = self.free;
+            compile(self, place)?;
+            self.free = kept;
+            fallible::push(&mut ends, self.jump(span)?)?;
+            self.land(&[elsewhere]);
+        }
+        last.map_or(Ok(()), |place| compile(self, place))?;
+        self.free = free;
+        self.land(&ends);
+        Ok(())
     }
 
     /// Loads a number of `bytes` bytes, with the signedness of `of`.
@@ -388,6 +467,14 @@ impl Clause<'_, '_> {
                 _ => self.compute(Arithmetic::Add, base, Operand::Constant(offset), UNSIGNED, span)?.at,
             };
             return self.give(of, |to| Op::Read { to, address, bytes, signed }, span);
+        }
+        if let Spot::Places(number, offset) = spot {
+            let to = self.room(1, span)?;
+            self.by_place(number, span, |clause, place| {
+                let value = clause.load(Spot::Passed(place, offset), bytes, of, span)?;
+                clause.push(Op::Set { to, from: value.at }, span)
+            })?;
+            return Ok(Value { at: Operand::Word(to), of });
         }
         let Spot::Passed(place, offset) = spot else { return Err(span.error(Problem::Lost)) };
         let word = match place {
@@ -569,7 +656,7 @@ impl Clause<'_, '_> {
         let to = self.room(1, span)?;
         self.push(Op::Set { to, from: distance.at }, span)?;
         let (left, right) = (Operand::Word(to), Operand::Constant(tags.span));
-        let mut exits = alloc::vec::Vec::new();
+        let mut exits = Vec::new();
         self.branch_if(Comparison::Below, left, right, &mut exits, span)?;
         self.push(Op::Set { to, from: Operand::Constant(u64::MAX) }, span)?;
         self.land(&exits);
@@ -589,6 +676,30 @@ impl Clause<'_, '_> {
                 self.give(UNSIGNED, |to| Op::Extend { to, from, bits: 8 * bytes, signed: false }, span)
             }
         }
+    }
+
+    /// Returns the comparison of the tag of an enum with that of a variant: it holds exactly if they are equal, or
+    /// unequal if `operator` is [`Operator::Unequal`]. `wanted` is the tag of the variant, and `values` are those of all
+    /// variants that have one.
+    fn has_tag(
+        &mut self,
+        operator: Operator,
+        value: Typed,
+        tag: Tag,
+        wanted: Option<u64>,
+        values: impl Iterator<Item = u64> + Clone,
+        span: Span,
+    ) -> Result<(Comparison, Operand, Operand), Error> {
+        let is_unequal = operator == Operator::Unequal;
+        let number = self.load(value.spot.at(tag.offset.into()), tag.bytes, UNSIGNED, span)?;
+        if let Some(wanted) = wanted {
+            let how = if is_unequal { Comparison::Unequal } else { Comparison::Equal };
+            return Ok((how, number.at, Operand::Constant(wanted)));
+        }
+        let tags = Tags::of(tag.bytes, values);
+        let distance = self.distance(number, tag.bytes, tags.first, span)?;
+        let how = if is_unequal { Comparison::Below } else { Comparison::AboveEqual };
+        Ok((how, distance.at, Operand::Constant(tags.span)))
     }
 
     /// Returns the comparison with a variant, if `path` names one and `value` is a Rust value. The result is a
@@ -639,18 +750,86 @@ impl Clause<'_, '_> {
                 let Some(tag) = tag else {
                     return Ok(Some((how, Operand::Constant(0), Operand::Constant(0))));
                 };
-                let number = self.load(value.spot.at(tag.offset.into()), tag.bytes, UNSIGNED, span)?;
-                if let Some(wanted) = found.value {
-                    return Ok(Some((how, number.at, Operand::Constant(wanted))));
-                }
-                let tags = Tags::of(tag.bytes, all.filter_map(|one| one.value));
-                let distance = self.distance(number, tag.bytes, tags.first, span)?;
-                let how = if equal { Comparison::AboveEqual } else { Comparison::Below };
-                Ok(Some((how, distance.at, Operand::Constant(tags.span))))
+                let values = all.filter_map(|one| one.value);
+                self.has_tag(operator, value, tag, found.value, values, span).map(Some)
             }
             _ if is_path => Err(path.span.error(Problem::NotAnEnum { of: of.name })),
             _ => Ok(None),
         }
+    }
+}
+
+/// Returns the variable that `name` means at an instruction of a function.
+fn variable_at(
+    types: &'static Types<'static>,
+    function: &kprobes_types::Function<'static>,
+    at: Instruction,
+    group: Group,
+    name: &str,
+) -> Result<Argument<'static>, Problem> {
+    let (is_argument, offset) = (group == Group::Arguments, at.offset());
+    let in_frame = |found: Argument<'static>| {
+        let is_there = |register| match register {
+            FRAME_POINTER => at.has_frame,
+            Source::STACK_POINTER => at.has_stack,
+            _ => true,
+        };
+        match bases(&found.place).all(is_there) {
+            true => found,
+            false => Argument { place: ValuePlace::Unknown(Unknown::Unsaid), ..found },
+        }
+    };
+    for (number, copy) in copies_at(types, at)? {
+        match copy.find(name, is_argument, offset) {
+            Some(Ok(found)) => return Ok(in_frame(found)),
+            Some(Err(why)) => return Err(Problem::UnknownInCopy { address: at.looked_up, why }),
+            None if at.whose == Whose::All => {}
+            None => return Err(group.none(Listed::OfCopy(types, at.function, number, is_argument))),
+        }
+    }
+    let none = match group {
+        Group::Arguments => group.none(Listed::Arguments(types, at.function)),
+        Group::Locals => group.none(Listed::Locals(types, at.function)),
+    };
+    // At the entry, the calling convention tells more than the debugging information.
+    if is_argument && at.looked_up == at.function {
+        return function.arguments().find(|one| one.name == name).ok_or(none);
+    }
+    let variables = types.variables(at.function).ok_or(Problem::NoTypes)?;
+    variables.find(name, is_argument, offset).map(in_frame).ok_or(none)
+}
+
+/// Returns the copies whose variables an instruction means, the innermost first, each with its number in the function.
+/// Those of the function follow them, unless the probe means a copy.
+pub(super) fn copies_at(
+    types: &'static Types<'static>,
+    at: Instruction,
+) -> Result<Vec<(u32, InlinedCopy<'static>)>, Problem> {
+    let mut all = Vec::new();
+    if at.whose == Whose::Function || at.whose == Whose::All && at.address == at.function {
+        return Ok(all);
+    }
+    let copies = types.copies(at.function).ok_or(Problem::NoTypes)?;
+    for (number, copy) in (0..).zip(copies).filter(|(_, copy)| copy.has(at.offset())) {
+        let is_meant = match at.whose {
+            Whose::Copy { hash } => copy.hash == hash,
+            _ => true,
+        };
+        if is_meant {
+            fallible::push(&mut all, (number, copy))?;
+        }
+    }
+    // A copy comes after those that contain it.
+    all.reverse();
+    match at.whose {
+        Whose::Unknown => Err(Problem::InCopy),
+        // Copies of one function, one within another, cannot be told apart.
+        Whose::Copy { .. } if all.len() != 1 => Err(Problem::InCopy),
+        Whose::Innermost => {
+            all.truncate(1);
+            Ok(all)
+        }
+        _ => Ok(all),
     }
 }
 

@@ -151,6 +151,7 @@ fn every_error_is_shown() {
         NoSignature,
         NoArgument { names: Listed::Names(&["state", "blocks"]) },
         InCopy,
+        UnknownInCopy { address: 0x1000, why: kprobes_types::Unknown::OptimizedOut },
         NoLocal { names: Listed::Names(&["p", "blocks"]) },
         NoEventField { names: Listed::Names(&["comm", "pid", "prio"]) },
         NoEvent,
@@ -228,6 +229,7 @@ fn every_error_is_shown() {
                 | Problem::NoTypes
                 | Problem::DamagedTypes
                 | Problem::InCopy
+                | Problem::UnknownInCopy { .. }
                 | Problem::Lost
                 | Problem::NotShown { .. }
         );

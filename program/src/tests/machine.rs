@@ -12,7 +12,7 @@ use kprobes_vm::code::Register;
 use kprobes_vm::hit::{Machine, run};
 use kprobes_vm::store::{Limits, Store};
 
-use crate::check::{Instruction, Symbols, check};
+use crate::check::{Instruction, Symbols, Whose, check};
 use crate::checked::Checked;
 use crate::error::{Error, Problem};
 use crate::report::{Names, OutputFormat, drain, write_maps};
@@ -55,6 +55,18 @@ impl Symbols for Image {
     }
 
     fn instructions(&self, probe: &Spanned<Probe>) -> Result<Vec<Instruction>, Error> {
+        if let Probe::Inline { function, .. } = &probe.node {
+            let hash = kprobes_types::hash(function);
+            let at = |(function, start): &(u64, u64)| Instruction {
+                function: *function,
+                address: *start,
+                looked_up: *start,
+                has_frame: true,
+                has_stack: true,
+                whose: Whose::Copy { hash },
+            };
+            return Ok(with_memory(usize::MAX, || super::typed::COPIES.iter().map(at).collect()));
+        }
         let (Probe::Offset { function, offset } | Probe::Instruction { function, offset: Some(offset) }) = &probe.node
         else {
             return Err(probe.span.error(Problem::NoMatch));
@@ -64,9 +76,10 @@ impl Symbols for Image {
             let at = |start| Instruction {
                 function: start,
                 address: start + offset,
+                looked_up: start + offset,
                 has_frame: *offset >= 8,
                 has_stack: (8..0xf0).contains(offset),
-                is_of_function: *offset != 0x60,
+                whose: Whose::All,
             };
             Ok(found.into_iter().map(|function| at(function.start)).collect())
         })

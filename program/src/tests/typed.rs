@@ -1,12 +1,13 @@
 //! Arguments by name, fields, variants, and the errors about them.
 
+use std::iter::once;
 use std::ops::Range;
 use std::string::{String, ToString};
 use std::sync::OnceLock;
 use std::vec;
 use std::vec::Vec;
 
-use kprobes_types::write::{self, Argument, Contents, Function, Shape, Type, Variable};
+use kprobes_types::write::{self, Argument, Contents, Copy, CopyVariable, Function, Inlined, Shape, Type, Variable};
 use kprobes_types::{Flavor, Form, Kind, Part, Row, Source, Tag, Types, Unknown, ValuePlace};
 
 use super::machine::{Bed, refused};
@@ -130,6 +131,110 @@ fn memory(register: u8, offset: i32) -> ValuePlace {
     ValuePlace::Memory { register, offset }
 }
 
+/// The copies of `net::step`: the function that contains each, and the first instruction.
+pub(super) const COPIES: [(u64, u64); 2] = [(0x1100, 0x1120), (0x1200, 0x1210)];
+
+/// `net::step`, and `net::inner`, which is also inlined into it.
+fn inlined() -> Vec<Inlined> {
+    let function = |name, variables: &[(&str, Option<usize>, bool)]| Inlined {
+        hash: kprobes_types::hash(name),
+        variables: variables.iter().map(|&(name, of, is_argument)| (name.to_string(), of, is_argument)).collect(),
+    };
+    vec![
+        function(
+            "net::step",
+            &[
+                ("level", Some(I16), true),
+                ("header", Some(HEADER_REFERENCE), true),
+                ("gone", None, true),
+                ("whole", Some(HEADER), false),
+            ],
+        ),
+        function("net::inner", &[("level", Some(I16), true)]),
+    ]
+}
+
+/// A copy of `net::step`, where its variables are in these places.
+fn step(instructions: Range<u32>, places: [ValuePlace; 3]) -> Copy {
+    let all = [0, 1, 3].into_iter().zip(places);
+    let variable =
+        |(number, place)| CopyVariable { number, scope: vec![], places: vec![(instructions.clone(), place)] };
+    Copy { of: 0, instructions: vec![instructions.clone()], variables: all.map(variable).collect() }
+}
+
+fn copies_of_send() -> Vec<Copy> {
+    let mut outer = step(0x10..0x40, [register(3, 2), register(0, 8), memory(29, 0)]);
+    outer.variables[0].places = vec![(0x10..0x20, register(3, 2)), (0x30..0x40, memory(20, 6))];
+    let level = CopyVariable { number: 0, scope: vec![], places: vec![(0x28..0x30, register(5, 2))] };
+    vec![outer, Copy { of: 1, instructions: once(0x28..0x30).collect(), variables: vec![level] }]
+}
+
+/// The state at a copy of `net::step`, of which `address` is an instruction.
+fn in_copy(address: u64) -> Task {
+    let mut task = call();
+    (task.function, task.registers[20], task.registers[29]) = (address, 0x8000 - 4, 0x8000);
+    (task.registers[1], task.registers[3], task.registers[5]) = (0x8000, 0xaaaa_fffd, 9);
+    task.registers[4] = u64::from_le_bytes([2, 0, 4, 0, 7, 0, 0, 0]);
+    task
+}
+
+#[test]
+fn variables_of_an_inlined_copy_are_those_of_its_function() {
+    let at = |probe: &str, address, body: &str| printed_at(probe, body, &in_copy(address));
+    // The innermost copy that has a variable of the name, in the place that it has there.
+    assert_eq!(at("kprobe:net::send+16", 0x1210, "print(args.level);"), "-3\n");
+    assert_eq!(at("kprobe:net::send+48", 0x1230, "print(args.level);"), "-2\n");
+    assert_eq!(at("kprobe:net::send+40", 0x1228, "print(args.level);"), "9\n");
+    assert_eq!(at("kprobe:net::send+40", 0x1228, "print(args.header.len); print(locals.whole.len);"), "300\n300\n");
+    assert_eq!(at("kprobe:net::send+40", 0x1228, "print(args);"), "{ .level = 9 }\n");
+    // Copies that have it in different places: a register and memory, two registers, and memory and a pair.
+    let entry = "inline:net::step:entry";
+    for (address, level) in [(0x1210, -3), (0x1120, -2)] {
+        let header = "Header { len: 300, level: -2, state: Gone, last: true, next: None }";
+        let all = std::format!("{{ .level = {level}, .header = {header}, .gone = (optimised out) }}\n");
+        assert_eq!(at(entry, address, "print(args);"), all);
+        assert_tried!(at(entry, address, "@[args.level] = count();"), std::format!("@[{level}]: 1\n"));
+        assert_tried!(at(entry, address, "if (args.level == -3) { print(1); }"), ["", "1\n"][usize::from(level == -3)]);
+        assert_eq!(at(entry, address, "print(args.header.len);"), "300\n");
+        assert_eq!(at(entry, address, "print(args.header == 0x8000);"), "1\n");
+    }
+    assert_tried!(at(entry, 0x1210, "print(locals.whole.len); print(locals.whole.level);"), "300\n-2\n");
+    assert_tried!(at(entry, 0x1120, "print(locals.whole.len); print(locals.whole.level);"), "7\n4\n");
+    let whole = "Header { len: 7, level: 4, state: <invalid discriminant 2>, last: false, next: ";
+    assert!(at(entry, 0x1120, "print(locals.whole);").starts_with(whole));
+    let whole = "{ .whole = Header { len: 300, level: -2, state: Gone, last: true, next: None } }\n";
+    assert_eq!(at(entry, 0x1210, "print(locals);"), whole);
+}
+
+#[test]
+fn variables_of_an_inlined_copy_that_are_away_are_refused() {
+    let body = |probe: &str, value: &str| refused(&std::format!("{probe} {{ print({value}); }}"));
+    let entry = "inline:net::step:entry";
+    for (probe, value, why) in tried([
+        ("kprobe:net::send+36", "args.level", "in the inlined copy at 0x1224, this is optimised out here; it is there"),
+        (entry, "args.gone", "in the inlined copy at 0x1120, this is optimised out"),
+        (entry, "args.size", "the function has no argument of this name; it has `level`, `header` and `gone`"),
+        (entry, "locals.level", "no local variable of this name is in scope here; the function has `whole`"),
+        (entry, "arg0", "arguments are available only on the entry"),
+        (
+            "inline:net::inner:entry",
+            "args.level",
+            "the variables of the inlined copy are not known at this instruction",
+        ),
+        (
+            "inline:net::step:return",
+            "args.level",
+            "at entries and instructions: by kprobe:, insn: and inline:FUNC:entry",
+        ),
+        ("kprobe:net::send+64", "args.level", "the function has no named arguments"),
+        ("kprobe:net::send", "args.level", "the function has no named arguments"),
+        ("kprobe:net::send+16, kprobe:blk::submit", "args.message", "the function has no named arguments"),
+    ]) {
+        let shown = body(probe, value);
+        assert!(shown.contains(why), "{probe} {value}: {shown}");
+    }
+}
+
 /// The lines of `blk::submit`.
 fn lines() -> Contents {
     let row = |address, line| Row { address, file: 0, line, is_statement: true };
@@ -211,6 +316,7 @@ pub(super) fn table() -> &'static Types<'static> {
                 variable("inner", POINTER, false, &[], &[(8..0x100, sum)]),
                 variable("lost", U32, false, &[], &[]),
             ],
+            copies: vec![],
         };
         let read = Function {
             address: 0x1100,
@@ -232,13 +338,22 @@ pub(super) fn table() -> &'static Types<'static> {
             ],
             returned: argument("", WIDE, ValuePlace::At(Source::Register(8))),
             variables: vec![],
+            copies: vec![step(0x20..0x30, [memory(20, 6), register(1, 8), pair(4)])],
         };
         let returned = argument("", STATE, register(0, 1));
-        let send = Function { address: 0x1200, declaration: None, arguments: vec![], returned, variables: vec![] };
+        let send = Function {
+            address: 0x1200,
+            declaration: None,
+            arguments: vec![],
+            returned,
+            variables: vec![],
+            copies: copies_of_send(),
+        };
         let contents = Contents {
             functions: vec![submit, read, send],
             types: types(),
             vtables: vec![(0x8010, HEADER), (0x8020, QUIT)],
+            inlined: inlined(),
             ..lines()
         };
         let bytes = write::write(0, &contents).unwrap();
@@ -334,7 +449,6 @@ fn variables_that_are_away_are_refused_with_where_they_are() {
         ("kprobe:blk::submit+4", "locals.sum", "in scope here; the function has `sum`, `whole`, `far`"),
         ("kprobe:blk::submit+4", "locals.spilled", "locates this in the frame of the function, which is not there"),
         ("kprobe:blk::submit+240", "locals.spilled", "locates this in the frame of the function, which is not there"),
-        ("kprobe:blk::submit+96", "locals.spilled", "the line is also in inlined copies of its function"),
         ("kprobe:blk::submit+64", "locals.size", "in scope here; the function has `sum`, `whole`, `far`"),
         ("kprobe:blk::submit+64", "args.size", "the function has no argument of this name; it has `header`"),
         ("kprobe:blk::read+64", "locals.sum", "the function has no local variables of its own"),
@@ -471,6 +585,63 @@ fn variants_are_shown_and_compared_by_name() {
 }
 
 #[test]
+fn fields_of_a_variant_are_there_in_values_of_that_variant() {
+    let mut task = call();
+    // The message is `Move { x: 300 }`, and the next header is the one at 0x8000.
+    task.registers[5] = 300 << 32 | 4;
+    task.memory[8..16].copy_from_slice(&0x8000_u64.to_le_bytes());
+    let at = |body: &str, task: &Task| printed_at("kprobe:blk::submit", body, task);
+    assert_tried!(at("print(args.message.Move.x);", &task), "300\n");
+    assert_tried!(at("@[args.message.Move.x] = sum(args.message.Move.x + 1);", &task), "@[300]: 301\n");
+    assert_tried!(
+        at("print(args.message.Move); printf(\"%r\", args.message.Move);", &task),
+        "Move { x: 300 }\nMove { x: 300 }"
+    );
+    assert_tried!(at("print(args.header.next.Some.0.len);", &task), "300\n");
+    assert_tried!(at("print(args.header.next.Some.0 == 0x8000);", &task), "1\n");
+    assert_tried!(at("print(args.header.next.Some.0.next.Some.0.level);", &task), "-2\n");
+    assert_tried!(at("print((sizeof(args.message.Move.x), sizeof(args.message.Quit)));", &call()), "(4, 8)\n");
+    // Another variant ends the clause, where the field is named. Other clauses run.
+    for body in tried(["print(args.message.Move.x)", "@a = count(); @b[args.message.Move.x] = count()"]) {
+        let shown = at(&std::format!("print(1); if (1) {{ {body}; }} print(2);"), &call());
+        assert!(shown.starts_with("1\n") && !shown.contains('2'), "{body}: {shown}");
+    }
+    let both = "kprobe:blk::submit /args.message.Move.x == 300/ { print(1); } kprobe:blk::submit { print(2); }";
+    let run = |task: &Task| {
+        let bed = Bed::new(both);
+        bed.hit(0, task).hit(1, task);
+        bed.finish()
+    };
+    assert_eq!((run(&task), run(&call())), ("1\n2\n".to_string(), "2\n".to_string()));
+    // It is not read where an operator has decided already, nor in a branch that is not taken.
+    for condition in
+        tried(["args.message is Move && args.message.Move.x", "!(args.message is Quit || args.message.Move.x)"])
+    {
+        assert_eq!(at(&std::format!("print(({condition}) == 0); print(3);"), &call()), "1\n3\n", "{condition}");
+    }
+    assert_tried!(at("if (args.message is Move) { print(args.message.Move.x); } print(3);", &call()), "3\n");
+    // A tag that no variant has is none of them, unless all other tags stand for one.
+    task.registers[5] = 9;
+    assert_eq!(at("print(1); print(args.message.Move.x);", &task), "1\n");
+    assert_eq!(at("print(1); print(args.message.Quit);", &task), "1\n");
+    let returned = |registers: u64| {
+        let mut task = call();
+        task.registers[0] = registers;
+        printed_at("kretprobe:blk::submit", "print(1); print(retval.Some.0.len);", &task)
+    };
+    assert_eq!((returned(0x8000).as_str(), returned(0).as_str()), ("1\n300\n", "1\n"));
+    for (value, why) in tried([
+        ("args.message.Stop", "`Message` has no variant of this name; it has `Quit` and `Move`"),
+        ("args.message.x", "this is `Message`, whose fields depend on its variant: name it, as in x.Some.0"),
+        ("args.message.Move.y", "this is `Move`, which has no field of this name; it has `x`"),
+        ("args.header.state.Gone", "this is `State`, which has no fields"),
+    ]) {
+        let shown = refused(&std::format!("kprobe:blk::submit {{ print({value}); }}"));
+        assert!(shown.contains(why), "{value}: {shown}");
+    }
+}
+
+#[test]
 fn values_are_printed_as_debug_does() {
     let header = "Header { len: 300, level: -2, state: Gone, last: true, next: None }";
     assert_tried!(printed("print(args.header);"), std::format!("{header}\n"));
@@ -549,7 +720,7 @@ fn what_is_not_known_is_refused_where_it_is_named() {
         (
             "kprobe:blk::submit { print(args.header.next.len); }",
             "                           ^^^^^^^^^^^^^^^^^^^^\nthis is `Option<&Header>`, whose fields depend on its \
-             variant",
+             variant: name it, as in x.Some.0",
         ),
         (
             "kprobe:blk::submit { @ = sum(args.header.next); }",
@@ -593,7 +764,7 @@ fn what_is_not_known_is_refused_where_it_is_named() {
         (
             "kretprobe:blk::submit { print(args.level); }",
             "                              ^^^^^^^^^^\nargs and locals are available at entries and instructions: by \
-             kprobe: and insn:",
+             kprobe:, insn: and inline:FUNC:entry",
         ),
     ]) {
         let text = refused(program);

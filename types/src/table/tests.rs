@@ -1,5 +1,6 @@
 //! Tables that are built here, read back, and damaged.
 
+use std::iter::once;
 use std::ops::Range;
 use std::string::ToString;
 use std::{vec, vec::Vec};
@@ -9,7 +10,7 @@ use kprobes_random::Random;
 use super::{Argument, Enumerator, Member, Types, TypesError, Variant};
 use crate::lines::{LineError, Row};
 use crate::model::{Declaration, Flavor, Form, Kind, Part, Source, Tag, TypeId, Unknown, ValuePlace};
-use crate::write::{self, Contents, Function, Type, seal};
+use crate::write::{self, Contents, Copy, CopyVariable, Function, Inlined, Type, seal};
 
 const BASE: u64 = 0xffff_ffc0_0000_0000;
 
@@ -104,6 +105,7 @@ fn contents() -> Contents {
                 variable("count", 5, false, &[0x20..0x30, 0x40..0x50], &[(0x24..0x30, memory(31, 8))]),
                 variable("count", 0, true, &[], &[]),
             ],
+            copies: copies(),
         },
         Function {
             address: BASE + 0x1000,
@@ -114,6 +116,7 @@ fn contents() -> Contents {
             ],
             returned: nothing,
             variables: vec![],
+            copies: vec![],
         },
     ];
     let row = |offset, file, line, is_statement| Row { address: BASE + offset, file, line, is_statement };
@@ -124,7 +127,76 @@ fn contents() -> Contents {
     let last = [row(0x2000, 0, 7, false), row(0x2004, 0, 7, false)];
     let rows = rows.into_iter().chain(many).chain(last).collect();
     let files = vec![text("net/src/lib.rs"), text("net/src/tcp/mod.rs")];
-    Contents { functions, types, rows, files, vtables: vec![(BASE + 0x3020, 12), (BASE + 0x3000, 0)] }
+    let vtables = vec![(BASE + 0x3020, 12), (BASE + 0x3000, 0)];
+    Contents { functions, types, rows, files, vtables, inlined: inlined() }
+}
+
+/// A function with an argument, two locals of one name, and an argument that no copy has; and one without variables.
+fn inlined() -> Vec<Inlined> {
+    let variable = |name: &str, of, is_argument| (name.to_string(), of, is_argument);
+    let all = [("self", Some(8), true), ("item", Some(0), false), ("item", Some(5), false), ("gone", None, true)];
+    let variables = all.into_iter().map(|(name, of, is_argument)| variable(name, of, is_argument)).collect();
+    vec![Inlined { hash: 0x1234, variables }, Inlined { hash: 0xffff, variables: vec![] }]
+}
+
+/// A copy in two parts, one within it that begins with it, and one that has no variable.
+fn copies() -> Vec<Copy> {
+    let variable = |number, scope: &[Range<u32>], places: &[(Range<u32>, ValuePlace)]| CopyVariable {
+        number,
+        scope: scope.to_vec(),
+        places: places.to_vec(),
+    };
+    let outer = vec![
+        variable(0, &[], &[(0x10..0x60, memory(19, 8))]),
+        variable(1, &[0x10..0x20, 0x40..0x50], &[(0x14..0x48, sum(3, -24))]),
+        variable(2, &[0x18..0x1c, 0x1c..0x20], &[(0x18..0x1c, memory(20, 0)), (0x1c..0x20, memory(21, 0))]),
+    ];
+    let inner = vec![variable(0, &[], &[(0x14..0x18, memory(22, 0))])];
+    vec![
+        Copy { of: 0, instructions: vec![0x10..0x20, 0x40..0x60], variables: outer },
+        Copy { of: 0, instructions: once(0x10..0x18).collect(), variables: inner },
+        Copy { of: 1, instructions: once(0x40..0x44).collect(), variables: vec![] },
+    ]
+}
+
+#[test]
+fn a_copy_has_variables_of_its_own() {
+    let table = Aligned::new(&write::write(BASE, &contents()).unwrap());
+    let types = Types::parse(table.bytes()).unwrap();
+    let all: Vec<_> = types.copies(BASE + 0x2000).unwrap().collect();
+    let of: Vec<_> = all.iter().map(|copy| (copy.start, copy.hash)).collect();
+    assert_eq!(of, [(0x10, 0x1234), (0x10, 0x1234), (0x40, 0xffff)]);
+    let at = |offset| all.iter().map(|copy| copy.has(offset)).collect::<Vec<_>>();
+    assert_eq!(at(0xc), [false; 3]);
+    assert_eq!(at(0x14), [true, true, false]);
+    assert_eq!(at(0x18), [true, false, false]);
+    assert_eq!(at(0x20), [false; 3]);
+    assert_eq!(at(0x40), [true, false, true]);
+    let find = |copy: usize, name: &str, is_argument, offset| {
+        all[copy].find(name, is_argument, offset).map(|found| found.map(|found| (found.of.0, found.place)))
+    };
+    let elsewhere = |from, to| Some(Err(Unknown::Elsewhere { from, to }));
+    // One place for the whole copy, and only there.
+    assert_eq!(find(0, "self", true, 0x10), Some(Ok((8, memory(19, 8)))));
+    assert_eq!(find(0, "self", true, 0x5c), Some(Ok((8, memory(19, 8)))));
+    assert_eq!(find(0, "self", true, 0x30), Some(Err(Unknown::OptimizedOut)));
+    assert_eq!(find(0, "self", false, 0x10), None, "it is no local");
+    assert_eq!(find(1, "self", true, 0x10), elsewhere(0x14, 0x18));
+    assert_eq!(find(1, "self", true, 0x14), Some(Ok((8, memory(22, 0)))));
+    // The variable of the innermost block, and that around it, which has no place at first.
+    assert_eq!(find(0, "item", false, 0x10), elsewhere(0x14, 0x48));
+    assert_eq!(find(0, "item", false, 0x14), Some(Ok((0, sum(3, -24)))));
+    assert_eq!(find(0, "item", false, 0x1c), Some(Ok((5, memory(21, 0)))));
+    assert_eq!(find(0, "item", false, 0x44), Some(Ok((0, sum(3, -24)))));
+    assert_eq!(find(0, "item", false, 0x50), None);
+    // The inner copy has neither, and either may be meant.
+    assert_eq!(find(1, "item", false, 0x14), Some(Err(Unknown::OptimizedOut)));
+    assert_eq!(find(0, "gone", true, 0x10), Some(Err(Unknown::OptimizedOut)));
+    assert_eq!((find(0, "other", true, 0x10), find(2, "self", true, 0x40)), (None, None));
+    let names: Vec<_> = all[0].variables().map(|one| (one.name, one.is_argument)).collect();
+    assert_eq!(names, [("self", true), ("item", false), ("item", false), ("gone", true)]);
+    assert_eq!(types.copies(BASE + 0x1000).map(Iterator::count), Some(0));
+    assert!(types.copies(BASE + 0x1004).is_none(), "no function begins there");
 }
 
 #[test]
@@ -314,6 +386,13 @@ fn read_all(types: &Types<'_>) {
     }
     for number in 0..types.variables.len() {
         let Some(all) = types.variables_of(number) else { continue };
+        for copy in all.clone().copies().into_iter().flatten() {
+            for (variable, offset) in copy.variables().flat_map(|one| [0, 0x14, u32::MAX].map(|at| (one, at))) {
+                let found = copy.find(variable.name, variable.is_argument, offset);
+                assert!(found.is_some() || variable.at(&copy, offset).is_none(), "a variable in its scope is found");
+                assert!(copy.has(offset) || !matches!(found, Some(Ok(_))), "a copy has variables where it is");
+            }
+        }
         for variable in all.clone() {
             for offset in [0, 0x2c, u32::MAX] {
                 let found = all.clone().find(variable.name, variable.is_argument, offset);

@@ -47,7 +47,7 @@ pub struct Entry<'a> {
     pub declared: Option<(u32, u32)>,
     /// The address of a variable at a fixed place.
     pub address: Option<u64>,
-    /// The addresses of the instructions of a block.
+    /// The addresses of the instructions of a block or an inlined copy.
     pub ranges: Vec<ops::Range<u64>>,
     /// The general register with the base of a function's frame.
     pub frame: Option<u8>,
@@ -97,6 +97,7 @@ fn is_needed(tag: DwTag) -> bool {
             | gimli::DW_TAG_template_type_parameter
             | gimli::DW_TAG_variable
             | gimli::DW_TAG_lexical_block
+            | gimli::DW_TAG_inlined_subroutine
     )
 }
 
@@ -122,28 +123,20 @@ impl<'a> Entries<'a> {
         let mut cursor = unit.entries();
         // The needed entries around this one, with their depths. `None` for entries around which nothing is needed.
         let mut around: Vec<(isize, Option<Index>)> = Vec::new();
-        // The depth of the outermost copy of an inlined function that is around this one.
-        let mut copy = None;
         while let Some(entry) = cursor.next_dfs()? {
             while around.last().is_some_and(|&(depth, _)| depth >= entry.depth()) {
                 around.pop();
             }
             let parent = around.last().copied();
-            if copy.is_some_and(|depth| depth >= entry.depth()) {
-                copy = None;
-            }
-            if entry.tag() == gimli::DW_TAG_inlined_subroutine {
-                copy = copy.or(Some(entry.depth()));
-                self.inlined.extend(ranges(dwarf, unit, entry)?);
-            }
-            // Types may be in copies, and in blocks there. Variables of copies are not variables of the function.
-            let is_variable = matches!(entry.tag(), gimli::DW_TAG_formal_parameter | gimli::DW_TAG_variable);
-            if !is_needed(entry.tag()) || is_variable && copy.is_some() {
+            if !is_needed(entry.tag()) {
                 continue;
             }
             let parent = parent.and_then(|(_, parent)| parent);
             let index = self.all.len();
             let mut read = read_entry(dwarf, unit, entry, parent)?;
+            if read.tag == Some(gimli::DW_TAG_inlined_subroutine) {
+                self.inlined.extend(read.ranges.iter().cloned());
+            }
             let number = |name| entry.attr_value(name).and_then(|value| value.udata_value());
             if let Some(program) = unit.line_program.as_ref().filter(|_| entry.tag() == gimli::DW_TAG_subprogram)
                 && let Some(AttributeValue::FileIndex(file)) = entry.attr_value(gimli::DW_AT_decl_file)
@@ -244,7 +237,9 @@ impl<'a> Entries<'a> {
     /// Returns the names of the modules around an entry, joined.
     pub fn module(&self, of: Index) -> String {
         let names = std::iter::successors(self[of].parent, |&parent| self[parent].parent);
+        let is_copy = |&parent: &Index| self[parent].tag == Some(gimli::DW_TAG_inlined_subroutine);
         let mut names: Vec<_> = names
+            .filter(|parent| !is_copy(parent))
             .filter_map(|parent| self.inherited(parent, |entry| entry.name))
             .map(String::from_utf8_lossy)
             .collect();
@@ -357,7 +352,7 @@ fn read_entry<'a>(
             _ => {}
         }
     }
-    if entry.tag() == gimli::DW_TAG_lexical_block {
+    if matches!(entry.tag(), gimli::DW_TAG_lexical_block | gimli::DW_TAG_inlined_subroutine) {
         read.ranges = ranges(dwarf, unit, entry)?;
     }
     Ok(read)

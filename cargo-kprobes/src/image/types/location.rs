@@ -57,6 +57,9 @@ pub fn decode(expression: Expression<Bytes<'_>>, encoding: Encoding) -> Location
             Err(_) => return Location::Other,
         };
         piece = Some(match (operation, piece) {
+            (Operation::Register { register }, None) if register.0 == STACK_POINTER => {
+                Piece::Sum(Some(Source::STACK_POINTER), 0)
+            }
             (Operation::Register { register }, None) => register_of(register.0).map_or(Piece::Other, Piece::Register),
             (Operation::RegisterOffset { register, offset, .. }, None) if register.0 == STACK_POINTER => {
                 Piece::Stack(offset)
@@ -134,6 +137,8 @@ mod tests {
         assert_eq!(decoded(&[0x91, 0x70, 0x9f]), one(Piece::Sum(None, -16)));
         assert_eq!(decoded(&[0x8f, 0x10, 0x9f]), one(Piece::Sum(Some(31), 16)));
         assert_eq!(decoded(&[0x8f, 0x10]), one(Piece::Stack(16)));
+        // A pointer to the lower end of the frame.
+        assert_eq!(decoded(&[0x6f]), one(Piece::Sum(Some(31), 0)));
         assert_eq!(decoded(&[0x10, 0x07, 0x9f]), one(Piece::Constant(7)));
         // A bool: the lowest bit of w1. Another mask is another value.
         assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x01, 0x1a, 0x9f]), one(Piece::Register(1)));

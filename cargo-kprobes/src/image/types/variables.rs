@@ -1,19 +1,26 @@
-//! The variables of a function: arguments and locals, with the instructions at which each has a place. Those of inlined
-//! copies are not among them.
+//! The variables of a function: arguments and locals, with the instructions at which each has a place.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use kprobes_types::write::Variable;
+use kprobes_types::write::{Copy, Variable};
 use kprobes_types::{Part, Source, Unknown, ValuePlace};
 
-use super::entries::Index;
+use super::copies::{self, InlinedFunctions};
+use super::entries::{Entries, Index};
 use super::layout::Layouts;
 use super::location::{Location, Piece};
 
-/// Returns the variables of the function whose instructions are at the virtual addresses `within`. Those of a block
-/// come after those of the blocks around it. `prologues` has the addresses at which prologues end.
-pub fn of(layouts: &mut Layouts<'_>, function: Index, within: &Range<u64>, prologues: &BTreeSet<u64>) -> Vec<Variable> {
+/// Returns the variables of the function whose instructions are at the virtual addresses `within`, and the inlined
+/// copies in it. Variables of a block come after those of the blocks around it, and copies after those that contain
+/// them. `prologues` has the addresses at which prologues end.
+pub fn of(
+    layouts: &mut Layouts<'_>,
+    function: Index,
+    within: &Range<u64>,
+    prologues: &BTreeSet<u64>,
+    inlined: &mut InlinedFunctions,
+) -> (Vec<Variable>, Vec<Copy>) {
     let frame = layouts.entries[function].frame;
     let prologue_end = prologues.range(within.clone()).next().copied();
     let mut function_variables = FunctionVariables { within, prologue_end, frame, found: Vec::new() };
@@ -21,19 +28,34 @@ pub fn of(layouts: &mut Layouts<'_>, function: Index, within: &Range<u64>, prolo
         function_variables.add(layouts, parameter, true, &[]);
     }
     function_variables.add_block(layouts, function, &[]);
+    let copies = copies::of(layouts, function, &function_variables, inlined);
     let mut found = function_variables.found;
     // A scope tells apart variables of one name. A variable has no place outside of it.
     let is_same = |one: &Variable, other: &Variable| (&one.name, one.is_argument) == (&other.name, other.is_argument);
     let are_alone: Vec<bool> =
         found.iter().map(|one| found.iter().filter(|other| is_same(one, other)).count() == 1).collect();
     found.iter_mut().zip(are_alone).filter(|(_, is_alone)| *is_alone).for_each(|(one, _)| one.scope.clear());
-    found
+    (found, copies)
 }
+
+/// Whose variable is read.
+#[derive(Clone, core::marker::Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// An argument of the function.
+    Argument,
+    /// An argument of an inlined copy.
+    ArgumentOfCopy,
+    /// A local of either.
+    Local,
+}
+
+/// The size of the largest value that a call of a Rust function passes in registers, in bytes.
+const PASSED_MAX: u64 = 16;
 
 /// The range of a location that is not one of a list.
 const WHOLE: Range<u64> = 0..u64::MAX;
 
-struct FunctionVariables<'f> {
+pub struct FunctionVariables<'f> {
     within: &'f Range<u64>,
     /// The address at which the prologue has ended, if the line table tells it.
     prologue_end: Option<u64>,
@@ -50,8 +72,7 @@ impl FunctionVariables<'_> {
             self.add(layouts, local, false, scope);
         }
         for inner in entries.children(block, gimli::DW_TAG_lexical_block) {
-            let scope = self.offsets(entries[inner].ranges.iter().map(|range| (range.clone(), ())));
-            let scope: Vec<_> = scope.into_iter().map(|(range, ())| range).collect();
+            let scope = self.scope(entries, inner, &[]);
             // A block without instructions is the scope of nothing.
             if !scope.is_empty() {
                 self.add_block(layouts, inner, &scope);
@@ -66,7 +87,28 @@ impl FunctionVariables<'_> {
         if name.is_empty() || entries[entry].address.is_some() {
             return;
         }
-        let size = of.and_then(|of| layouts.size(of));
+        let whose = if is_argument { Whose::Argument } else { Whose::Local };
+        let places = self.places(layouts, entry, whose, scope);
+        let scope = scope.to_vec();
+        self.found.push(Variable { name, of: layouts.of(of), is_argument, scope, places });
+    }
+
+    /// Returns the instructions of a block or a copy that are within `around`, as [`offsets`](Self::offsets).
+    pub fn scope(&self, entries: &Entries<'_>, block: Index, around: &[Range<u32>]) -> Vec<Range<u32>> {
+        let scope = self.offsets(entries[block].ranges.iter().map(|range| (range.clone(), ())));
+        in_scope(scope, around).into_iter().map(|(range, ())| range).collect()
+    }
+
+    /// Returns the places of a variable, with the instructions of its scope at which they hold.
+    pub fn places(
+        &self,
+        layouts: &Layouts<'_>,
+        entry: Index,
+        whose: Whose,
+        scope: &[Range<u32>],
+    ) -> Vec<(Range<u32>, ValuePlace)> {
+        let entries = layouts.entries;
+        let size = entries.type_of(entry).and_then(|of| layouts.size(of));
         let whole = |place| (WHOLE, place);
         let places = match size {
             Some(0) => vec![whole(ValuePlace::Nothing)],
@@ -78,18 +120,23 @@ impl FunctionVariables<'_> {
                 all.filter_map(|(range, location)| Some((range.clone(), place(location)?))).collect()
             }
         };
-        // A single place is that of the whole scope. An argument is stored in its place in memory by the prologue.
-        let from = |place: &ValuePlace| match (is_argument, place) {
-            (true, ValuePlace::Memory { .. }) => self.prologue_end,
-            _ => Some(self.within.start),
+        // A single place is that of the whole scope. An argument is stored in its place in memory by the prologue. An
+        // argument of a copy that a call would pass in registers is stored at some time after the copy was entered.
+        let is_passed = size.is_some_and(|size| size <= PASSED_MAX);
+        let whole = |place| match (whose, place) {
+            (Whose::Argument, ValuePlace::Memory { .. }) => {
+                self.prologue_end.map(|start| (start..self.within.end, place))
+            }
+            (Whose::ArgumentOfCopy, ValuePlace::Memory { .. }) if is_passed => {
+                Some((self.within.clone(), ValuePlace::Unknown(Unknown::Unsaid)))
+            }
+            _ => Some((self.within.clone(), place)),
         };
         let places = places.into_iter().filter_map(|(range, place)| match range == WHOLE {
-            true => from(&place).map(|start| (start..self.within.end, place)),
+            true => whole(place),
             false => Some((range, place)),
         });
-        let places = in_scope(self.offsets(places), scope);
-        let scope = scope.to_vec();
-        self.found.push(Variable { name, of: layouts.of(of), is_argument, scope, places });
+        in_scope(self.offsets(places), scope)
     }
 
     /// Returns where a value of `size` bytes is. `None` if it has no place.
@@ -181,7 +228,7 @@ impl FunctionVariables<'_> {
 }
 
 /// Returns the parts of ranges that are in a scope, of which an empty one is everything. Both are in ascending order.
-fn in_scope<T: Copy>(ranges: Vec<(Range<u32>, T)>, scope: &[Range<u32>]) -> Vec<(Range<u32>, T)> {
+pub fn in_scope<T: core::marker::Copy>(ranges: Vec<(Range<u32>, T)>, scope: &[Range<u32>]) -> Vec<(Range<u32>, T)> {
     if scope.is_empty() {
         return ranges;
     }

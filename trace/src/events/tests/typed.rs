@@ -101,6 +101,7 @@ fn contents() -> Contents {
         arguments,
         returned: Argument { name: String::new(), of, place },
         variables: Vec::new(),
+        copies: Vec::new(),
     };
     Contents {
         functions: vec![
