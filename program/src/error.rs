@@ -860,7 +860,7 @@ impl fmt::Display for Problem {
                 return write!(f, "no static event matches this; did you mean `tracepoint:{group}:{name}`?");
             }
             Self::TracepointName => "a static event is probed at tracepoint:GROUP:EVENT",
-            Self::Differs => "the functions that the probe matches have this in different places or with different types",
+            Self::Differs => "the functions that the probe matches have this with different types, or in too many different places",
             Self::Unknown { why } => return why.fmt(f),
             Self::Lost => "this part of the value is optimised out",
             Self::KnownAtReturns => "only kretprobe: has this: at return:, the function may tail-call another, and the address of a result in memory is unknown",

@@ -14,6 +14,10 @@ use crate::{
     ALIGNMENT, CHECKED_FROM, HEADER_WORDS, INLINED, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VARIABLES, VERSION, VTABLES,
 };
 
+/// How many variables of copies a table may have for each byte of its lists of variables. Compilers leave out most
+/// variables of some copies, but of no image so many.
+const VISITS_OF_BYTE: usize = 8;
+
 /// Why bytes are not a table of types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypesError {
@@ -381,9 +385,10 @@ impl<'a> Types<'a> {
         }
         // Lists that follow each other take no longer to check than they are long.
         let mut end = 0;
+        let mut budget = VISITS_OF_BYTE * self.variable_records.len();
         for (number, at) in self.variables.iter().enumerate() {
             let length = self.variables_of(number).filter(|_| u32::from_le(*at) as usize >= end);
-            let left = length.and_then(Variables::check).ok_or(part("a variable"))?;
+            let left = length.and_then(|list| list.check(&mut budget)).ok_or(part("a variable"))?;
             end = self.variable_records.len() - left;
         }
         if let Some(lines) = self.lines() {

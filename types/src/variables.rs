@@ -64,10 +64,13 @@ impl<'a> Variables<'a> {
     }
 
     /// Checks that every variable can be read, and every copy. Returns the number of bytes that follow the last.
-    pub(crate) fn check(self) -> Option<usize> {
+    ///
+    /// The variables of the copies are taken from `budget`: they may take no bytes in a copy, so that reading them could
+    /// take much longer than the table is.
+    pub(crate) fn check(self, budget: &mut usize) -> Option<usize> {
         let mut copies = self.copies()?;
         for _ in 0..copies.count {
-            copies.copy()?;
+            *budget = budget.checked_sub(copies.copy()?.names.0)?;
         }
         Some(copies.rest.0.len())
     }
@@ -340,14 +343,16 @@ impl<'a> InlinedCopy<'a> {
     /// Returns the variable that `name` means at the instruction `offset` bytes after the entry of the containing
     /// function, among arguments or among locals; `None` if the copied function has none of this name in scope there.
     ///
-    /// A variable that the copy does not have may hide another one of its name, so both are unknown.
+    /// A variable that the copy does not have may hide another one of its name, so both are unknown. One without a name
+    /// stands for all variables of a function that has too many.
     ///
     /// # Errors
     ///
     /// The inner error is the reason for which its place is unknown.
     #[must_use]
     pub fn find(&self, name: &str, is_argument: bool, offset: u32) -> Option<Result<Argument<'a>, Unknown>> {
-        let is_meant = |one: &CopyVariable<'a>| one.is_argument == is_argument && one.name == name;
+        let is_meant =
+            |one: &CopyVariable<'a>| one.name.is_empty() || one.is_argument == is_argument && one.name == name;
         self.variables().filter(is_meant).filter_map(|one| one.at(self, offset)).last()
     }
 }

@@ -175,10 +175,9 @@ fn function(
     Function { address, declaration, arguments, returned, variables, copies }
 }
 
-/// Merges equal types, and returns the functions and vtables with the merged types. Merges inlined functions that tell
-/// the same then. Compilation units do not share
-/// descriptions of types, and a type may refer to itself. So two types are equal unless something distinguishes them,
-/// in themselves or in the types that they refer to.
+/// Merges equal types, and then equal inlined functions. Returns the functions and vtables with the merged types.
+/// Compilation units do not share descriptions of types, and a type may refer to itself. So two types are equal unless
+/// something distinguishes them, in themselves or in the types that they refer to.
 fn unique(types: Vec<Type>, functions: Vec<Function>, vtables: Vec<(u64, usize)>, inlined: Vec<Inlined>) -> Contents {
     let mut classes = vec![0; types.len()];
     let mut count = 1;

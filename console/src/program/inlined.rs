@@ -39,7 +39,7 @@ pub(super) struct Copy {
     /// The virtual address range of the function in the image that contains the copy.
     pub host: Range<usize>,
     /// The virtual address of the first instruction of the copy.
-    address: usize,
+    pub address: usize,
     /// The hash of the name in the table of types.
     pub hash: u16,
     is_in_pieces: bool,

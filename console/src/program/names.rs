@@ -55,7 +55,7 @@ impl Symbols for Image<'_> {
             let at = reported.wrapping_sub(start) / 4;
             let (has_frame, has_stack) = (frames.has_pointer(at), frames.has_stack(at));
             let whose = match (place.inlined, &of.node) {
-                (Some(inlined), _) => Whose::Copy { hash: inlined.hash },
+                (Some(inlined), _) => Whose::Copy { hash: inlined.hash, first: inlined.first },
                 (None, Probe::Line { .. }) => source_lines::whose(function, address),
                 (None, _) => Whose::All,
             };

@@ -66,6 +66,8 @@ pub(super) struct Inlined {
     pub caller: u64,
     /// The hash of the name of the copied function in the table of types.
     pub hash: u16,
+    /// The virtual address of the first instruction of the copy.
+    pub first: u64,
 }
 
 impl Place {
@@ -394,7 +396,7 @@ impl Places {
                 _ => self.name(Probe::Inline { function: copy.name, exit })?,
             };
             last = Some((copy.function, name));
-            let hash = copy.hash;
+            let (function, caller, hash, first) = (copy.function, copy.caller, copy.hash, copy.address as u64);
             for Site { way, address } in sites {
                 let is_certain = address == copy.host.start;
                 let place = Place {
@@ -405,7 +407,7 @@ impl Places {
                     name,
                     function: copy.host.clone(),
                     is_caller_in_link: wants.caller && (is_certain || prologue::is_caller_in_link(address)),
-                    inlined: Some(Inlined { function: copy.function, caller: copy.caller, hash }),
+                    inlined: Some(Inlined { function, caller, hash, first }),
                 };
                 fallible::push(&mut self.places, place)?;
             }

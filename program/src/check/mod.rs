@@ -86,8 +86,8 @@ pub struct Instruction {
     pub function: u64,
     /// The virtual address of the instruction.
     pub address: u64,
-    /// The virtual address of the instruction at which variables are looked up. It is another one only where a copy is
-    /// entered by a conditional branch: the one that control passes to.
+    /// The virtual address of the instruction at which variables are looked up. Where a conditional branch enters a
+    /// copy, this is the instruction that control passes to.
     pub looked_up: u64,
     /// Whether the frame pointer is that of the function there.
     pub has_frame: bool,
@@ -106,10 +106,13 @@ pub enum Whose {
     All,
     /// Those of the innermost copy at the instruction, or those of the function outside of copies.
     Innermost,
-    /// Those of the copy at the instruction of the function with this [`hash`](kprobes_types::hash).
+    /// Those of a copy of one function. The instruction may lie in another copy of that function, too, or in that one
+    /// only.
     Copy {
-        /// The hash of the demangled name.
+        /// The [`hash`](kprobes_types::hash) of the function's demangled name.
         hash: u16,
+        /// The virtual address of the copy's first instruction.
+        first: u64,
     },
     /// Those of a copy that the table of types does not describe.
     Unknown,
@@ -124,7 +127,12 @@ impl Instruction {
 
     /// Returns the offset from the entry of the function at which variables are looked up, in bytes.
     fn offset(&self) -> u32 {
-        u32::try_from(self.looked_up.wrapping_sub(self.function)).unwrap_or(u32::MAX)
+        self.offset_of(self.looked_up)
+    }
+
+    /// Returns the offset of a virtual address from the entry of the function, in bytes.
+    fn offset_of(&self, address: u64) -> u32 {
+        u32::try_from(address.wrapping_sub(self.function)).unwrap_or(u32::MAX)
     }
 }
 

@@ -303,10 +303,13 @@ impl Clause<'_, '_> {
                     // In a struct with one field that has bytes, fields are looked up in that field, too. A field that
                     // has no fields itself is reported for the struct.
                     let inner = self.rust(only.of, span)?;
-                    let has_fields = matches!(
-                        inner.kind,
-                        Kind::Struct { .. } | Kind::Pointer { .. } | Kind::Wrapper { .. } | Kind::Variants { .. }
-                    );
+                    let has_fields = match inner.kind {
+                        Kind::Struct { .. } | Kind::Pointer { .. } | Kind::Wrapper { .. } => true,
+                        Kind::Variants { tag, mut variants } => {
+                            tag.is_none() || variants.any(|variant| variant.name == name)
+                        }
+                        _ => false,
+                    };
                     if !has_fields {
                         return Err(problem);
                     }
@@ -810,10 +813,10 @@ pub(super) fn copies_at(
         return Ok(all);
     }
     let copies = types.copies(at.function).ok_or(Problem::NoTypes)?;
-    for (number, copy) in (0..).zip(copies).filter(|(_, copy)| copy.has(at.offset())) {
+    for (number, copy) in (0..).zip(copies) {
         let is_meant = match at.whose {
-            Whose::Copy { hash } => copy.hash == hash,
-            _ => true,
+            Whose::Copy { hash, first } => copy.hash == hash && copy.has(at.offset_of(first)),
+            _ => copy.has(at.offset()),
         };
         if is_meant {
             fallible::push(&mut all, (number, copy))?;
@@ -823,8 +826,11 @@ pub(super) fn copies_at(
     all.reverse();
     match at.whose {
         Whose::Unknown => Err(Problem::InCopy),
-        // Copies of one function, one within another, cannot be told apart.
-        Whose::Copy { .. } if all.len() != 1 => Err(Problem::InCopy),
+        // Copies of one function, one within another, cannot be told apart. A copy that begins with a loop is entered
+        // at an instruction before it.
+        Whose::Copy { .. } if all.len() != 1 || all.iter().any(|(_, copy)| !copy.has(at.offset())) => {
+            Err(Problem::InCopy)
+        }
         Whose::Innermost => {
             all.truncate(1);
             Ok(all)

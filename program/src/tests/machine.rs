@@ -57,15 +57,17 @@ impl Symbols for Image {
     fn instructions(&self, probe: &Spanned<Probe>) -> Result<Vec<Instruction>, Error> {
         if let Probe::Inline { function, .. } = &probe.node {
             let hash = kprobes_types::hash(function);
-            let at = |(function, start): &(u64, u64)| Instruction {
-                function: *function,
-                address: *start,
-                looked_up: *start,
+            let at = |&(_, function, address, first): &(&str, u64, u64, u64)| Instruction {
+                function,
+                address,
+                looked_up: address,
                 has_frame: true,
                 has_stack: true,
-                whose: Whose::Copy { hash },
+                whose: Whose::Copy { hash, first },
             };
-            return Ok(with_memory(usize::MAX, || super::typed::COPIES.iter().map(at).collect()));
+            // The copies of `net::inner` stand for those that the table does not describe.
+            let known = super::typed::COPIES.iter().filter(|(name, ..)| name == function || function == "net::inner");
+            return Ok(with_memory(usize::MAX, || known.map(at).collect()));
         }
         let (Probe::Offset { function, offset } | Probe::Instruction { function, offset: Some(offset) }) = &probe.node
         else {

@@ -131,10 +131,15 @@ fn memory(register: u8, offset: i32) -> ValuePlace {
     ValuePlace::Memory { register, offset }
 }
 
-/// The copies of `net::step`: the function that contains each, and the first instruction.
-pub(super) const COPIES: [(u64, u64); 2] = [(0x1100, 0x1120), (0x1200, 0x1210)];
+/// Copies: the function that is copied, the function that contains the copy, the instruction at which it is entered, and
+/// its first instruction. The last one begins with a loop, and follows another copy of its function.
+pub(super) const COPIES: [(&str, u64, u64, u64); 3] = [
+    ("net::step", 0x1100, 0x1120, 0x1120),
+    ("net::step", 0x1200, 0x1210, 0x1210),
+    ("net::again", 0x1200, 0x1244, 0x1248),
+];
 
-/// `net::step`, and `net::inner`, which is also inlined into it.
+/// `net::step`, `net::inner`, which is also inlined into it, and `net::again`.
 fn inlined() -> Vec<Inlined> {
     let function = |name, variables: &[(&str, Option<usize>, bool)]| Inlined {
         hash: kprobes_types::hash(name),
@@ -151,6 +156,7 @@ fn inlined() -> Vec<Inlined> {
             ],
         ),
         function("net::inner", &[("level", Some(I16), true)]),
+        function("net::again", &[("level", Some(I16), true)]),
     ]
 }
 
@@ -166,7 +172,12 @@ fn copies_of_send() -> Vec<Copy> {
     let mut outer = step(0x10..0x40, [register(3, 2), register(0, 8), memory(29, 0)]);
     outer.variables[0].places = vec![(0x10..0x20, register(3, 2)), (0x30..0x40, memory(20, 6))];
     let level = CopyVariable { number: 0, scope: vec![], places: vec![(0x28..0x30, register(5, 2))] };
-    vec![outer, Copy { of: 1, instructions: once(0x28..0x30).collect(), variables: vec![level] }]
+    let again = |instructions: Range<u32>| {
+        let level = CopyVariable { number: 0, scope: vec![], places: vec![(instructions.clone(), register(5, 2))] };
+        Copy { of: 2, instructions: vec![instructions], variables: vec![level] }
+    };
+    let inner = Copy { of: 1, instructions: once(0x28..0x30).collect(), variables: vec![level] };
+    vec![outer, inner, again(0x40..0x48), again(0x48..0x50)]
 }
 
 /// The state at a copy of `net::step`, of which `address` is an instruction.
@@ -222,11 +233,16 @@ fn variables_of_an_inlined_copy_that_are_away_are_refused() {
             "the variables of the inlined copy are not known at this instruction",
         ),
         (
+            "inline:net::again:entry",
+            "args.level",
+            "the variables of the inlined copy are not known at this instruction",
+        ),
+        (
             "inline:net::step:return",
             "args.level",
             "at entries and instructions: by kprobe:, insn: and inline:FUNC:entry",
         ),
-        ("kprobe:net::send+64", "args.level", "the function has no named arguments"),
+        ("kprobe:net::send+80", "args.level", "the function has no named arguments"),
         ("kprobe:net::send", "args.level", "the function has no named arguments"),
         ("kprobe:net::send+16, kprobe:blk::submit", "args.message", "the function has no named arguments"),
     ]) {
@@ -748,8 +764,7 @@ fn what_is_not_known_is_refused_where_it_is_named() {
         ),
         (
             "kprobe:blk::* { print(args.header.len); }",
-            "                      ^^^^^^^^^^^\nthe functions that the probe matches have this in different places or \
-             with different types",
+            "                      ^^^^^^^^^^^\nthe functions that the probe matches have this with different types, or in too many different places",
         ),
         (
             "kprobe:main { print(args.x); }",

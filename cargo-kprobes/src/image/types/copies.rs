@@ -21,8 +21,7 @@ pub struct InlinedFunctions {
     numbers: HashMap<Index, (usize, usize)>,
 }
 
-/// The crates whose inlined functions are left out. Five of six copies are of these, most of them around a single
-/// instruction.
+/// The crates whose inlined functions are left out. Five of six copies are of these.
 const LEFT_OUT: [&str; 3] = ["core", "alloc", "compiler_builtins"];
 
 impl InlinedFunctions {
@@ -44,7 +43,7 @@ impl InlinedFunctions {
         let mut all = Vec::new();
         all.extend(entries.children(entry, gimli::DW_TAG_formal_parameter).map(|one| (one, true)));
         let mut blocks = vec![entry];
-        // A list instead of recursion: the innermost blocks come last in either order.
+        // A block comes after those around it.
         while let Some(block) = blocks.pop() {
             all.extend(entries.children(block, gimli::DW_TAG_variable).map(|one| (one, false)));
             let inner: Vec<_> = entries.children(block, gimli::DW_TAG_lexical_block).collect();
@@ -60,7 +59,7 @@ impl InlinedFunctions {
         }
         if variables.len() > COPY_VARIABLES_MAX {
             self.numbers.retain(|_, of| of.0 != number);
-            variables.clear();
+            variables = vec![(String::new(), None, false)];
         }
         self.all.push(Inlined { hash: hash(&name), variables });
         self.known.insert(entry, Some(number));
@@ -140,8 +139,8 @@ fn variables(
     found
 }
 
-/// Joins ranges between which no instruction of the copy is: places that are equal, or that follow each other. The
-/// others in between do not matter. A place that the table cannot describe is left out beside others.
+/// Joins two ranges if no instruction of the copy is between them: they become one if their places are equal, and else
+/// the first lasts until the second begins. A place that the table cannot describe is left out beside others.
 fn widened(all: Vec<(Range<u32>, ValuePlace)>, instructions: &[Range<u32>]) -> Vec<(Range<u32>, ValuePlace)> {
     let is_known = |(_, place): &(Range<u32>, ValuePlace)| !matches!(place, ValuePlace::Unknown(_));
     if !all.iter().any(is_known) {
