@@ -95,6 +95,8 @@ impl Registrar {
         let mut registration = self.registry.add(request, &mut Checker::locked()).unwrap();
         // Dropping it must not unregister the probe: it is in this registry, not in the global one.
         registration.state = State::Unregistered;
+        // The counts are in the states of the CPUs. A model that has failed leaves its own there.
+        registration.probe.counters.reset();
         assert_eq!(self.registry.change(&mut vec![self.address]), None);
         (registration, word)
     }
