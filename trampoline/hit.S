@@ -122,7 +122,7 @@ kprobes_exception:
     cbz     x10, kprobes_exception_unusual
     ubfx    x9, x9, #2, #{PAGE_SHIFT} - 2
     ldr     x21, [x10, x9, lsl #3]
-    cbz     x21, kprobes_exception_unusual
+    tbnz    x21, #0, kprobes_exception_unusual  // odd if there is no point
     ldr     x9, [x21, #{POINT_SHORTCUT}]
     cbz     x9, kprobes_exception_entry
     kprobes_hit_call x21, 0, kprobes_exception_unusual
@@ -286,7 +286,7 @@ kprobes_optimized:
     ldr     x10, [x10]
     mrs     x21, nzcv
     orr     x0, x0, x21
-    cbz     x10, kprobes_optimized_restore  // disarmed since this CPU got to the stub: there is no handler
+    tbnz    x10, #0, kprobes_optimized_restore  // odd: disarmed since this CPU got to the stub: there is no handler
     add     x0, x0, #0b0101                 // M = EL1h (Arm ARM, C5.2.19); ORR has no such immediate
     ldr     x1, [x10, #{POINT_ADDRESS}]
     stp     x1, x0, [sp, #{FRAME_PC}]
@@ -367,7 +367,7 @@ kprobes_return_move:
 kprobes_lean:
     ldr     x10, [x30, #{LEAN_CELL}]
     ldr     x10, [x10]
-    cbz     x10, kprobes_lean_disarmed       // disarmed since this CPU got to the stub
+    tbnz    x10, #0, kprobes_lean_disarmed   // odd: disarmed since this CPU got to the stub
     mrs     x11, tpidr_el1
     ldr     x11, [x11, #:lo12:kprobes_cpu_offset]
     stp     x0, x1, [sp, #{ENTRY_ARGUMENTS}]
@@ -421,7 +421,7 @@ kprobes_follow:
     stp     x12, x13, [sp, #32]
     ldr     x11, [x30, #{LEAN_CELL}]
     ldr     x11, [x11]
-    cbz     x11, kprobes_follow_disarmed     // disarmed since this CPU got to the stub
+    tbnz    x11, #0, kprobes_follow_disarmed // odd: disarmed since this CPU got to the stub
     ldr     x10, [x11, #{POINT_RETURNS}]
     cbz     x10, kprobes_follow_unusual     // the point has more to do than when this CPU got to the stub
     kprobes_returns_take kprobes_follow_unusual

@@ -25,7 +25,11 @@ struct Cells {
     /// instruction, so that a landing pad makes the same check in its slot as in place.
     guarded: bool,
     free: Vec<usize>,
+    /// The number of cells that are in use or free.
     total: usize,
+    /// The rest of the last piece, the cells of which are neither.
+    rest: Range<usize>,
+    pieces: usize,
 }
 
 /// All cells, and the words that have not been written to them yet.
@@ -182,15 +186,12 @@ impl Arena {
     pub(super) fn usage(&self, kind: Cell) -> (usize, usize) {
         let cells = || self.cells.iter().filter(|cells| cells.kind == kind);
         let in_use = cells().map(|cells| cells.total - cells.free.len()).sum();
-        (in_use, cells().map(|cells| cells.total * kind.size()).sum())
+        (in_use, cells().map(|cells| cells.pieces * (PIECE / kind.size()) * kind.size()).sum())
     }
 
     /// Returns the bytes of general memory for the descriptions and free lists of cells.
     pub(super) fn memory(&self) -> usize {
-        let of = |cells: &Cells| {
-            let pieces = cells.total * cells.kind.size() / PIECE;
-            cells.free.capacity() * size_of::<usize>() + pieces * origin::PIECE
-        };
+        let of = |cells: &Cells| cells.free.capacity() * size_of::<usize>() + cells.pieces * origin::PIECE;
         self.cells.iter().map(of).sum()
     }
 }
@@ -249,30 +250,44 @@ impl Cells {
     }
 
     const fn new(kind: Cell, guarded: bool) -> Self {
-        Self { kind, guarded, free: Vec::new(), total: 0 }
+        Self { kind, guarded, free: Vec::new(), total: 0, rest: 0..0, pieces: 0 }
     }
 
     #[inline]
     fn allocate(&mut self, spare: &mut Option<usize>) -> Option<usize> {
         if self.free.is_empty() {
-            self.grow(spare)?;
+            self.add(spare)?;
         }
         self.free.pop()
     }
 
-    /// Divides another piece of executable memory, which is `spare` if that serves, into free cells; `None` if there is
-    /// no memory.
+    /// Adds cells to the free ones, from another piece of executable memory if there are none left in the last piece;
+    /// `None` if there is no memory.
     #[cold]
-    fn grow(&mut self, spare: &mut Option<usize>) -> Option<()> {
+    fn add(&mut self, spare: &mut Option<usize>) -> Option<()> {
         let size = self.kind.size();
+        // At first a few, because the list takes memory.
+        let most = self.total.max(4).min(PIECE / size);
         // Reserves room for all cells, so that giving back needs no memory.
-        fallible::reserve(&mut self.free, self.total + PIECE / size).ok()?;
+        fallible::reserve(&mut self.free, self.total + most).ok()?;
+        if self.rest.is_empty() {
+            self.rest = self.piece(spare)?;
+            self.pieces += 1;
+        }
+        let end = self.rest.end.min(self.rest.start + most * size);
+        self.free.extend((self.rest.start..end).step_by(size).rev());
+        self.total += (end - self.rest.start) / size;
+        self.rest.start = end;
+        Some(())
+    }
+
+    /// Returns the cells of another piece of executable memory, which is `spare` if that serves; `None` if there is no
+    /// memory.
+    fn piece(&self, spare: &mut Option<usize>) -> Option<Range<usize>> {
         let known = origin::prepare(self.kind)?;
         let spare = if self.guarded { None } else { spare.take() };
         let piece = spare.or_else(|| platform::allocate_executable(PIECE, self.guarded))?;
         origin::add(known, piece..piece + PIECE);
-        self.free.extend((0..PIECE / size).rev().map(|cell| piece + cell * size));
-        self.total += PIECE / size;
-        Some(())
+        Some(piece..piece + PIECE / self.kind.size() * self.kind.size())
     }
 }

@@ -54,23 +54,12 @@ pub struct Checker {
     handed: Option<Registers>,
     /// The number of a page, and whether branch targets are checked in it.
     guarded: Option<(usize, bool)>,
-    /// Looks up what stands at an address in the text.
-    look_up: fn(usize) -> Original,
 }
 
 impl Checker {
     /// Makes a checker that knows no function yet.
     #[must_use]
     pub fn new() -> Self {
-        Self::looking_up(original)
-    }
-
-    /// Makes a checker that knows no function yet, for use while the registry's lock is held.
-    pub(super) fn locked() -> Self {
-        Self::looking_up(locked_original)
-    }
-
-    fn looking_up(look_up: fn(usize) -> Original) -> Self {
         Self {
             text: platform::text(),
             blacklist: blacklist(),
@@ -82,7 +71,6 @@ impl Checker {
             has_modifier: false,
             handed: None,
             guarded: None,
-            look_up,
         }
     }
 
@@ -355,7 +343,7 @@ impl Checker {
     #[inline]
     fn original(&self, address: usize) -> Original {
         match text::read(address) {
-            word if needs_look_up(word) => (self.look_up)(address),
+            word if needs_look_up(word) => original(address),
             word => Original::Instruction(word),
         }
     }
@@ -411,11 +399,16 @@ impl Original {
 
 /// Returns what the image has at `address`, which has been checked to be a word in the text.
 fn original(address: usize) -> Original {
-    interrupts::with_masked(|| locked_original(address))
+    // SAFETY: interrupts are masked.
+    interrupts::with_masked(|| unsafe { masked_original(address) })
 }
 
-/// Does what [`original`] does, for a caller that holds the registry's lock or has masked interrupts.
-fn locked_original(address: usize) -> Original {
+/// Does what [`original`] does.
+///
+/// # Safety
+///
+/// The caller has masked interrupts.
+unsafe fn masked_original(address: usize) -> Original {
     let word = text::read(address);
     let is_branch = encode::branch_target(word, 0).is_some();
     if (word == site::NOP || is_branch)
@@ -424,7 +417,9 @@ fn locked_original(address: usize) -> Original {
         return Original::Site(site);
     }
     let is_armed = word == insn::BRK_KPROBE || is_branch;
-    Original::Instruction(if is_armed { table::original(address).unwrap_or(word) } else { word })
+    // SAFETY: the caller has masked interrupts (see # Safety).
+    let replaced = if is_armed { unsafe { table::original(address) } } else { None };
+    Original::Instruction(replaced.unwrap_or(word))
 }
 
 /// Returns whether `word` may stand where the image has another, or at the site of a static event: false for most words

@@ -153,7 +153,7 @@ pub struct Memory {
     /// Bytes of the tables that map addresses to probes and back, and of the free lists of slots and stubs. They are
     /// never freed.
     pub table_bytes: usize,
-    /// Bytes of the counts of hits. They are never freed.
+    /// Bytes of the counts of hits, besides those that lie in the states of the CPUs. They are never freed.
     pub counter_bytes: usize,
 }
 

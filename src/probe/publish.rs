@@ -2,28 +2,20 @@
 //!
 //! All functions are called with the registry's lock held, so there is only one writer. Readers may come at any time.
 
-#[cfg(not(all(test, loom)))]
-use alloc::alloc::{Layout, alloc_zeroed};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
-use super::hit::table::{PAGE_SHIFT, Page, TABLE};
+use super::hit::point::Point;
+use super::hit::table::{self, EMPTY, PAGE_SHIFT, Page, TABLE, WORDS};
+use super::registry::Entry;
 use crate::atomic::AtomicPtr;
 use crate::platform;
 
-/// Makes room for a point at the virtual address `address`, which is in the text. Returns the page for it, which is
-/// never freed; `None` if there is no memory.
-#[inline]
-pub(super) fn prepare(address: usize) -> Option<&'static Page> {
-    TABLE.page(address).or_else(|| add_page(address))
-}
-
-/// Adds the page for the virtual address `address` to the table, which it makes if there is none; `None` if there is no
-/// memory.
-#[cold]
-fn add_page(address: usize) -> Option<&'static Page> {
+/// Adds the page for the virtual address `address`, which is in the text, to the table, which it makes if there is
+/// none. Returns the page, which is never freed; `None` if there is no memory.
+pub(super) fn add_page(address: usize) -> Option<&'static Page> {
     if TABLE.pages().is_empty() && !make_table() {
         return None;
     }
@@ -55,18 +47,85 @@ fn make_table() -> bool {
     true
 }
 
-/// Makes a page without points; `None` if there is no memory.
-#[cfg(not(all(test, loom)))]
+/// Makes a page without entries; `None` if there is no memory.
 fn make_page() -> Option<Box<Page>> {
-    // SAFETY: the size of the layout is not zero.
-    let page = unsafe { alloc_zeroed(Layout::new::<Page>()) }.cast::<Page>();
-    // SAFETY: it was allocated with the layout and the allocator of a box, and zeroes are valid null pointers and
-    // numbers.
-    (!page.is_null()).then(|| unsafe { Box::from_raw(page) })
+    let mut cells = Vec::new();
+    cells.try_reserve_exact(WORDS).ok()?;
+    cells.resize_with(WORDS, || AtomicPtr::new(EMPTY));
+    let cells: Box<[AtomicPtr<Point>; WORDS]> = cells.into_boxed_slice().try_into().ok()?;
+    // SAFETY: a page has the layout of its cells.
+    Some(unsafe { Box::from_raw(Box::into_raw(cells).cast()) })
 }
 
-/// Makes a page without points. The atomics of a model are not valid as zeroes.
-#[cfg(all(test, loom))]
-fn make_page() -> Option<Box<Page>> {
-    Some(Box::default())
+/// Returns the entry to which `found`, from a cell of the table, leads.
+///
+/// # Safety
+///
+/// The caller holds the registry's lock, and has loaded `found` from a cell since it took the lock.
+#[inline]
+unsafe fn entry(found: *mut Point) -> Option<NonNull<Entry>> {
+    // SAFETY: `found` was loaded from a cell (see # Safety).
+    match unsafe { table::point(found) } {
+        // SAFETY: only the holder of the registry's lock, which is the caller (see # Safety), frees points.
+        Some(point) => Some(unsafe { point.as_ref() }.registered),
+        None => NonNull::new(found.map_addr(|address| address & !1).cast()),
+    }
+}
+
+impl Page {
+    /// Returns the entry of the word at the virtual address `address`, if it has one.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the registry's lock.
+    #[inline]
+    pub(super) unsafe fn entry(&self, address: usize) -> Option<NonNull<Entry>> {
+        // SAFETY: the caller holds the registry's lock (see # Safety), and this loads from a cell.
+        unsafe { entry(self.cell(address).load(Ordering::Relaxed)) }
+    }
+
+    /// Makes `entry` the entry of the word at the virtual address `address`, at which there is no point; `None` if the
+    /// word is to have no entry.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the registry's lock. `entry` is an entry, and stays one as long as the cell leads to it.
+    #[inline]
+    pub(super) unsafe fn set_entry(&self, address: usize, entry: Option<NonNull<Entry>>) {
+        let held = entry.map_or(EMPTY, |entry| entry.as_ptr().cast::<Point>().map_addr(|address| address | 1));
+        self.cell(address).store(held, Ordering::Relaxed);
+    }
+
+    /// Makes `point` the point that is found at the virtual address `address`, which has an entry. Returns the previous
+    /// point, which hits that have already begun may still use.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the registry's lock. `point` is a point, and was not published before.
+    #[inline]
+    pub(super) unsafe fn publish(&self, address: usize, mut point: NonNull<Point>) -> Option<NonNull<Point>> {
+        let found = self.cell(address).load(Ordering::Relaxed);
+        // SAFETY: the caller holds the registry's lock (see # Safety), and `found` was loaded from a cell.
+        if let Some(entry) = unsafe { entry(found) } {
+            // SAFETY: it is a point, of which no CPU knows yet (see # Safety).
+            unsafe { point.as_mut() }.registered = entry;
+        }
+        self.cell(address).store(point.as_ptr(), Ordering::Release);
+        // SAFETY: `found` was loaded from a cell.
+        unsafe { table::point(found) }
+    }
+
+    /// Withdraws the point at the virtual address `address`, if there is one, and returns it: hits that have already
+    /// begun may still use it.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the registry's lock.
+    #[inline]
+    pub(super) unsafe fn withdraw(&self, address: usize) -> Option<NonNull<Point>> {
+        let point = self.locked_point(address)?;
+        // SAFETY: only the holder of the registry's lock, which is the caller (see # Safety), frees points.
+        unsafe { self.set_entry(address, Some(point.as_ref().registered)) };
+        Some(point)
+    }
 }

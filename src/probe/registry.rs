@@ -35,7 +35,7 @@ use super::hit::table::Page;
 use super::registration::State;
 use super::slab::Slab;
 use super::snippet::InsertionRef;
-use super::{Fallback, Mode, ProbeError, Registration, origin, publish};
+use super::{Fallback, Mode, ProbeError, Registration, origin};
 use crate::insn::{ScratchPreservers, ScratchResults};
 use crate::{embedding, interrupts, platform};
 use entries::{Entries, Probes};
@@ -70,7 +70,7 @@ struct Registry {
 }
 
 /// An instruction at which a probe is registered.
-struct Entry {
+pub(super) struct Entry {
     /// The virtual address of the instruction.
     address: usize,
     /// The page of the table in which hits find the point.
@@ -155,7 +155,7 @@ pub(super) fn register(
             return Ok(results);
         }
     };
-    let mut checker = Checker::locked();
+    let mut checker = Checker::new();
     for request in requests {
         let result = request.and_then(|request| registry.add(request, &mut checker));
         if let Ok(registration) = &result {
@@ -337,8 +337,7 @@ impl Registry {
             Kind::Kprobe { pre: Pre::Entry(_), .. } | Kind::Return(_) => self.lean_obstacle(address, checker),
             Kind::Kprobe { .. } => None,
         };
-        let page = publish::prepare(address)?;
-        self.entries.reserve(address)?;
+        let page = self.entries.reserve(address)?;
         self.probes.reserve()?;
         self.counters.reserve()?;
         fallible::reserve(&mut self.occupied, 1).ok()?;
@@ -374,7 +373,7 @@ impl Registry {
         // `sweep`.
         let probe = unsafe { ProbeRef::new(place) };
         let new = || Entry::new(address, page, site, checker.is_guarded(address), probe, lean_obstacle);
-        if let Some(entry) = self.entries.get_or_add(address, new)? {
+        if let Some(entry) = self.entries.get_or_add(address, page, new)? {
             if entry.probes.push(probe).is_none() {
                 // SAFETY: the reference has not left this function, so no point and no CPU knows the probe.
                 unsafe { self.free(probe) };

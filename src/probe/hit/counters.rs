@@ -3,7 +3,7 @@
 //! Every CPU counts in memory of its own. So a hit costs a load, an addition and a store, and CPUs that hit the same
 //! probe do not take a cache line from each other. The counts of CPU `n` lie `n` times [`STRIDE`] bytes after those of
 //! CPU 0, and so does its state after that of CPU 0: every CPU finds them at the same distance from its state.
-//! `probe::counter_pool` allocates the memory.
+//! The counts of the first probes are a part of the states. `probe::counter_pool` allocates those of the others.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicU64;
@@ -42,6 +42,12 @@ impl Counters {
     /// There are counts for each CPU of the platform, [`STRIDE`] bytes apart, and they are never freed.
     pub(crate) unsafe fn new(first: NonNull<Counts>) -> Self {
         Self(first.as_ptr().expose_provenance().wrapping_sub(Cpu::first().addr()))
+    }
+
+    /// Makes the counts with the number `index` of those that are parts of the states of the CPUs.
+    pub(crate) fn in_states(index: usize) -> Self {
+        assert!(index < Cpu::COUNTS, "there are {} counts in the state of a CPU", Cpu::COUNTS);
+        Self(Cpu::COUNTS_OFFSET + index * size_of::<Counts>())
     }
 
     /// Sink for hits that belong to no probe. Never read.
@@ -96,13 +102,35 @@ impl Counters {
         missed
     }
 
+    /// Makes `next` the counts that follow these in a list, until [`unlink`](Self::unlink) is called. These belong to no
+    /// probe meanwhile, and are zero: the hits on CPU 0 hold the link.
+    #[inline]
+    pub(crate) fn link(self, next: Self) {
+        self.on(0).hits.store(next.0 as u64, Relaxed);
+    }
+
+    /// Returns the counts that follow these in a list, and makes these zero again.
+    #[inline]
+    pub(crate) fn unlink(self) -> Self {
+        let Counts { hits, .. } = self.on(0);
+        let next = Self(hits.load(Relaxed) as usize);
+        hits.store(0, Relaxed);
+        next
+    }
+
     /// Returns the counts of each CPU.
     #[inline]
     fn all(self) -> impl Iterator<Item = &'static Counts> {
+        (0..platform::cpus()).map(move |cpu| self.on(cpu))
+    }
+
+    /// Returns the counts of the CPU with the number `cpu`, which is below the number of CPUs.
+    #[inline]
+    fn on(self, cpu: usize) -> &'static Counts {
         let first = Cpu::first().expose_provenance().wrapping_add(self.0);
-        // SAFETY: the caller of `new` guarantees counts for each CPU, `STRIDE` bytes apart; the sinks, which are parts
-        // of the states, are that far apart, too.
-        (0..platform::cpus()).map(move |cpu| unsafe { &*ptr::with_exposed_provenance(first + cpu * STRIDE) })
+        // SAFETY: the caller of `new` guarantees counts for each CPU, `STRIDE` bytes apart. The sinks and the counts of
+        // `in_states`, which are parts of the states, are that far apart, too.
+        unsafe { &*ptr::with_exposed_provenance(first + cpu * STRIDE) }
     }
 }
 

@@ -48,7 +48,18 @@ pub struct Cpu {
     /// What the CPU knows of its watchpoints.
     #[cfg(feature = "watchpoints")]
     pub(in crate::probe) watching: Watching,
+    /// The counts of the first probes, in what is left of the memory of the state.
+    counts: [Counts; Cpu::COUNTS],
 }
+
+/// Bytes of the state in front of `counts`: six words, the sink, and what the CPU knows of its watchpoints.
+const END: usize = {
+    #[cfg(feature = "watchpoints")]
+    const WATCHING: usize = size_of::<Watching>();
+    #[cfg(not(feature = "watchpoints"))]
+    const WATCHING: usize = 0;
+    (6 * size_of::<u64>() + size_of::<Counts>() + WATCHING).next_multiple_of(align_of::<Counts>())
+};
 
 /// In `busy`: an instruction is being stepped.
 const STEPPING: u64 = 1;
@@ -85,7 +96,8 @@ unsafe extern "Rust" {
 static kprobes_platform_states: CpuStates<{ platform::HOST_CPUS }> = CpuStates::new();
 
 const _: () = {
-    assert!(size_of::<Cpu>() == STRIDE && offset_of!(Cpu, busy) == 0 && Cpu::NUMBER == 8);
+    assert!(size_of::<Cpu>() == STRIDE && offset_of!(Cpu, counts) == END && Cpu::COUNTS >= 2);
+    assert!(offset_of!(Cpu, busy) == 0 && Cpu::NUMBER == 8);
     assert!(offset_of!(Cpu, slot) == Cpu::STEP + 8 && offset_of!(Cpu, post_point) == Cpu::STEP + 16);
     assert!(offset_of!(Cpu, interrupt_masks) == Cpu::STEP + 24);
 };
@@ -96,6 +108,9 @@ impl Cpu {
     pub(super) const STEP: usize = offset_of!(Self, stepping);
     pub(in crate::probe) const NUMBER: usize = offset_of!(Self, number);
     pub(super) const SINK: usize = offset_of!(Self, sink);
+    /// The number of probes whose counts are a part of the state, and the offset of the first of them.
+    pub(in crate::probe) const COUNTS: usize = (STRIDE - END) / size_of::<Counts>();
+    pub(super) const COUNTS_OFFSET: usize = offset_of!(Self, counts);
     #[cfg(target_os = "none")]
     pub(super) const STEPPING: u64 = STEPPING | HANDLING;
 
@@ -110,6 +125,7 @@ impl Cpu {
             sink: Counts::new(),
             #[cfg(feature = "watchpoints")]
             watching: Watching::new(),
+            counts: [const { Counts::new() }; Self::COUNTS],
         }
     }
 

@@ -53,9 +53,9 @@ pub(crate) unsafe fn disable<'a>(probes: impl Iterator<Item = &'a Registration> 
 /// The caller holds the registry's lock.
 #[inline(always)]
 unsafe fn original(address: usize) -> Option<Word> {
-    let page = TABLE.page(address)?;
-    // SAFETY: the pointer is null or a point, and only the holder of the registry's lock withdraws and frees points.
-    let point = unsafe { page.point(address).load(Relaxed).as_ref() }?;
+    let point = TABLE.page(address)?.locked_point(address)?;
+    // SAFETY: only the holder of the registry's lock withdraws and frees points.
+    let point = unsafe { point.as_ref() };
     let is_idle = point.watchers().iter().all(|watcher| !watcher.probe.enabled.load(Relaxed));
-    is_idle.then(|| Word { address, words: [page.word(address)] })
+    is_idle.then_some(Word { address, words: [point.word] })
 }

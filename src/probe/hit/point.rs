@@ -20,6 +20,7 @@ use super::{Hit, PostHandler, PreHandler};
 use crate::insn::Op;
 use crate::probe::Mode;
 use crate::probe::aliasable::AliasableBox;
+use crate::probe::registry::Entry;
 use crate::probe::snippet::Inserted;
 
 /// How a probed instruction is executed. Addresses are virtual. Begins with a word, so that it is copied in words.
@@ -75,6 +76,10 @@ pub(crate) struct Point {
     pub(crate) execution: Execution,
     /// Whether branch targets are checked in the instruction's page.
     pub(crate) guarded: bool,
+    /// The original instruction.
+    pub(crate) word: u32,
+    /// The entry of the instruction, for the registry. Dangling until the point is published.
+    pub(in crate::probe) registered: NonNull<Entry>,
     /// The enabled probes, in the order in which they run, if there are several; empty if there is only `first`.
     pub(crate) several: Vec<Watcher>,
 }
@@ -198,6 +203,7 @@ impl Point {
             }
             (*several).set_len(kept);
             copy_words(several, &raw mut self.several);
+            self.registered = (*place.as_ptr()).registered;
             copy_words(self, place.as_ptr());
         }
     }
@@ -272,7 +278,8 @@ impl Watcher {
     }
 }
 
-// SAFETY: `returns` points to a part of the return probe of the first watcher, which can be shared.
+// SAFETY: `returns` points to a part of the return probe of the first watcher, which can be shared. Only the holder of
+// the registry's lock uses the entry.
 unsafe impl Send for Point {}
 
 // SAFETY: it is a shared reference to a `Probe`, which is `Sync`, as the check below shows.

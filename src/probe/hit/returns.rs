@@ -419,16 +419,25 @@ called_by_assembly! {
 pub(crate) const FOLLOW_SIZE: usize = 48;
 
 /// Follows a call, in the cases that `kprobes_follow` does not handle: the slot of this CPU is empty, a hit is being
-/// handled, or the point has changed. `return_address` is the value of x30. Returns the new value of x30.
+/// handled, or the point has changed. `found` is what the cell of the point holds, and `return_address` the value of
+/// x30. Returns the new value of x30.
+///
+/// # Safety
+///
+/// `found` was loaded from a cell of the table in this hit.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.entered")]
-pub(in crate::probe) extern "C" fn kprobes_entered(
-    point: Option<&Point>,
+pub(in crate::probe) unsafe extern "C" fn kprobes_entered(
+    found: *mut Point,
     return_address: u64,
     stack_pointer: u64,
 ) -> u64 {
     // The probe may just have been disarmed.
-    let Some(point) = point else { return return_address };
+    // SAFETY: `found` was loaded from a cell (see # Safety).
+    let Some(point) = (unsafe { table::point(found) }) else { return return_address };
+    // SAFETY: a point is freed only after every CPU has been held outside the hit path since it was replaced, and
+    // `found` was loaded in this hit (see # Safety).
+    let point = unsafe { point.as_ref() };
     let cpu = Cpu::current();
     // Other probes may have been armed since this CPU entered the stub. Those that need more at the entry wait for the
     // next hit, and do not miss this one.

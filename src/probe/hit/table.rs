@@ -1,35 +1,43 @@
 //! Maps an address to its probe point, in the same few loads however many probes there are.
 //!
 //! The probed text is one range, and A64 instructions are words at multiples of four, so the address is the index. One
-//! array has an entry for each page of the text; each page that has ever had a probe has an array with an entry for
-//! each word. A reader does two dependent loads and takes no lock. The arrays of pages are never freed, so a reader can
-//! never use one that is being freed. They also hold the original instructions of the points. So the instruction at an
-//! address can be read without touching its point, which may be about to be freed.
+//! array has an entry for each page of the text; each page that has ever had a probe has an array with a cell for each
+//! word. A reader does two dependent loads and takes no lock. The arrays of pages are never freed, so a reader can never
+//! use one that is being freed.
 //!
-//! `probe::publish` fills the table.
+//! The registry finds its entries in the same cells:
+//!
+//! | the word has | its cell holds |
+//! |---|---|
+//! | no entry | [`EMPTY`] |
+//! | an entry, and no probe is armed | the address of the entry, and 1 |
+//! | an entry, and a probe is armed | the address of the point, which leads to the entry |
+//!
+//! So the cell is odd if a hit finds no point there.
+//!
+//! `probe::publish` makes the table.
 
+use core::hint;
 #[cfg(not(all(test, loom)))]
 use core::mem::offset_of;
-#[cfg(not(all(test, loom)))]
-use core::ptr;
+use core::ptr::{self, NonNull};
 use core::slice;
 use core::sync::atomic::Ordering;
 
 use super::point::{Execution, Point};
-use crate::atomic::{AtomicPtr, AtomicU32, AtomicUsize};
+use crate::atomic::{AtomicPtr, AtomicUsize};
 
 /// log2 of the size of a page of text. Smaller than a memory page, so that the first probes take little memory. Models
 /// use still smaller pages, because each of their executions makes a page anew.
 pub(crate) const PAGE_SHIFT: usize = if cfg!(all(test, loom)) { 6 } else { 10 };
 pub(crate) const WORDS: usize = 1 << (PAGE_SHIFT - 2);
 
-/// The points and the original instructions of one page of text.
-#[repr(C)]
-pub(crate) struct Page {
-    points: [AtomicPtr<Point>; WORDS],
-    /// The original instructions, valid where there are points.
-    originals: [AtomicU32; WORDS],
-}
+/// The cells of one page of text.
+#[repr(transparent)]
+pub(crate) struct Page([AtomicPtr<Point>; WORDS]);
+
+/// What the cell of a word without an entry holds.
+pub(crate) const EMPTY: *mut Point = ptr::without_provenance_mut(1);
 
 /// The table of all points, made at the first registration. `trampoline/hit.S` knows the layout.
 #[repr(C)]
@@ -70,11 +78,16 @@ impl Table {
         }
     }
 
+    /// Returns the virtual address of the first word of the first page.
+    pub(crate) fn base(&self) -> usize {
+        self.base.load(Ordering::Relaxed)
+    }
+
     /// Returns the entry for the page that contains the virtual address `address`.
     #[inline]
     pub(crate) fn entry(&self, address: usize) -> Option<&'static AtomicPtr<Page>> {
         let pages = self.pages();
-        pages.get(address.wrapping_sub(self.base.load(Ordering::Relaxed)) >> PAGE_SHIFT)
+        pages.get(address.wrapping_sub(self.base()) >> PAGE_SHIFT)
     }
 
     /// Returns the page that contains the virtual address `address`, if there has been a probe in it.
@@ -85,42 +98,44 @@ impl Table {
     }
 }
 
-#[cfg(all(test, loom))]
-impl Default for Page {
-    fn default() -> Self {
-        Self { points: [(); WORDS].map(|()| AtomicPtr::default()), originals: [(); WORDS].map(|()| AtomicU32::new(0)) }
-    }
-}
-
-// The assembly uses the address of a page as that of its array of points.
+// The assembly uses the address of a page as that of its first cell.
 #[cfg(not(all(test, loom)))]
-const _: () = assert!(offset_of!(Page, points) == 0 && offset_of!(Table, length) == offset_of!(Table, base) + 8);
+const _: () = assert!(offset_of!(Table, length) == offset_of!(Table, base) + 8);
+
+/// Returns the point, if that is what was found in a cell.
+///
+/// # Safety
+///
+/// `found` was loaded from a cell.
+#[inline]
+pub(crate) unsafe fn point(found: *mut Point) -> Option<NonNull<Point>> {
+    // SAFETY: no cell holds null: `probe::publish`, which alone stores in cells, stores `EMPTY`, an address and 1, or
+    // the address of a point.
+    unsafe { hint::assert_unchecked(!found.is_null()) };
+    NonNull::new(found).filter(|_| found.addr() & 1 == 0)
+}
 
 impl Page {
     // The mask keeps the index in bounds, so no check, and no panic, is compiled in.
 
+    /// Returns the cell of the word at the virtual address `address`.
     #[inline]
-    pub(crate) fn point(&self, address: usize) -> &AtomicPtr<Point> {
-        &self.points[(address >> 2) & (WORDS - 1)]
+    pub(crate) fn cell(&self, address: usize) -> &AtomicPtr<Point> {
+        &self.0[(address >> 2) & (WORDS - 1)]
     }
 
+    /// Returns the point at the virtual address `address`, if there is one.
     #[inline]
-    fn original(&self, address: usize) -> &AtomicU32 {
-        &self.originals[(address >> 2) & (WORDS - 1)]
+    pub(crate) fn point(&self, address: usize) -> Option<NonNull<Point>> {
+        // SAFETY: this loads from a cell.
+        unsafe { point(self.cell(address).load(Ordering::Acquire)) }
     }
 
-    /// Returns the original instruction of the point at the virtual address `address`, which there is.
+    /// Does what [`point`](Self::point) does, for the holder of the registry's lock: no other CPU changes a cell.
     #[inline]
-    pub(super) fn word(&self, address: usize) -> u32 {
-        self.original(address).load(Ordering::Relaxed)
-    }
-
-    /// Makes `point` the point that is found at the virtual address `address`, for the instruction `word`. Returns the
-    /// previous point, which hits that have already begun may still use.
-    #[inline]
-    pub(crate) fn set(&self, address: usize, point: *mut Point, word: u32) -> *mut Point {
-        self.original(address).store(word, Ordering::Relaxed);
-        self.point(address).swap(point, Ordering::Release)
+    pub(crate) fn locked_point(&self, address: usize) -> Option<NonNull<Point>> {
+        // SAFETY: this loads from a cell.
+        unsafe { point(self.cell(address).load(Ordering::Relaxed)) }
     }
 }
 
@@ -131,10 +146,10 @@ impl Page {
 /// The caller is in the hit path, and uses the result only there.
 #[inline]
 pub(crate) unsafe fn lookup<'a>(address: usize) -> Option<&'a Point> {
-    let page = TABLE.page(address)?;
+    let point = TABLE.page(address)?.point(address)?;
     // SAFETY: a point is freed only after every CPU has been held outside the hit path since it was replaced. The
     // caller is in the hit path (see # Safety).
-    unsafe { page.point(address).load(Ordering::Acquire).as_ref() }
+    Some(unsafe { point.as_ref() })
 }
 
 /// Returns the virtual address of the instruction that is stepped in the slot at the virtual address `slot`, if there
@@ -148,13 +163,13 @@ pub(super) unsafe fn stepped_in(slot: usize) -> Option<usize> {
     for page in TABLE.pages() {
         // SAFETY: as in `Table::page`, the pointer is null or a page, and pages are never freed.
         let Some(page) = (unsafe { page.load(Ordering::Acquire).as_ref() }) else { continue };
-        for point in &page.points {
+        for cell in &page.0 {
+            // SAFETY: this loads from a cell.
+            let Some(point) = (unsafe { point(cell.load(Ordering::Acquire)) }) else { continue };
             // SAFETY: as in `lookup`, a point is not freed before every CPU has been held, and a CPU with interrupts
             // masked cannot be held.
-            let point = unsafe { point.load(Ordering::Acquire).as_ref() };
-            if let Some(point) = point
-                && matches!(point.execution, Execution::Stepped { slot: own } if own == slot)
-            {
+            let point = unsafe { point.as_ref() };
+            if matches!(point.execution, Execution::Stepped { slot: own } if own == slot) {
                 return Some(point.first.address);
             }
         }
@@ -164,12 +179,16 @@ pub(super) unsafe fn stepped_in(slot: usize) -> Option<usize> {
 
 /// Returns the original instruction of the point at the virtual address `address`, if there is a point.
 ///
-/// Suppose that the caller also reads the word at `address`, with no interrupt in between, or with the registry's lock
-/// held. Then `None` means that the word was not written by a probe: a point is in the table before all CPUs are held
-/// and its instruction is replaced, and is withdrawn after they were held and the instruction was restored.
+/// Suppose that the caller also reads the word at `address`, with no interrupt in between. Then `None` means that the
+/// word was not written by a probe: a point is in the table before all CPUs are held and its instruction is replaced,
+/// and is withdrawn after they were held and the instruction was restored.
+///
+/// # Safety
+///
+/// The caller is in the hit path, or has interrupts masked.
 #[inline]
-pub(crate) fn original(address: usize) -> Option<u32> {
-    let page = TABLE.page(address)?;
-    let is_probed = !page.point(address).load(Ordering::Acquire).is_null();
-    is_probed.then(|| page.word(address))
+pub(crate) unsafe fn original(address: usize) -> Option<u32> {
+    let point = TABLE.page(address)?.point(address)?;
+    // SAFETY: as in `stepped_in`, the point is not freed while the caller has interrupts masked.
+    Some(unsafe { point.as_ref() }.word)
 }

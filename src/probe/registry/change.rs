@@ -25,7 +25,7 @@ use crate::probe::hit::table::Page;
 use crate::probe::hit::{PreHandler, call_all, call_earlier, entry, noop_handler, returns};
 use crate::probe::slab::Slab;
 use crate::probe::snippet::Inserted;
-use crate::probe::{Fallback, Mode, Registration, Site, follower, stub_builder};
+use crate::probe::{Fallback, Mode, Registration, follower, stub_builder};
 use crate::text::{self, Word};
 use crate::{interrupts, platform};
 
@@ -34,12 +34,10 @@ struct Staged {
     address: usize,
     /// The page of the table for the address.
     page: &'static Page,
-    /// The original instruction.
-    word: u32,
-    /// The new point; null if the probes are to be disarmed.
-    point: *mut Point,
-    /// The previous point, or null. It is freed after every CPU has been held.
-    replaced: *mut Point,
+    /// The new point; `None` if the probes are to be disarmed.
+    point: Option<NonNull<Point>>,
+    /// The previous point. It is freed after every CPU has been held.
+    replaced: Option<NonNull<Point>>,
 }
 
 /// A change without memory is made in groups that get smaller, down to this size. Then what there is no memory for is
@@ -141,7 +139,7 @@ pub(super) fn disarm<'a>(_: &mut Registry, probes: impl ExactSizeIterator<Item =
 pub(super) fn reduce(registry: &mut Registry, address: usize) -> bool {
     let Some(entry) = registry.entries.get_mut(address) else { return false };
     entry.is_pending = false;
-    let Some(place) = NonNull::new(entry.page.point(address).load(Relaxed)) else { return false };
+    let Some(place) = entry.page.locked_point(address) else { return false };
     // SAFETY: `stage` made the point, and only the holder of the registry's lock frees it, or changes it below.
     let has_several = !unsafe { place.as_ref() }.several.is_empty();
     entry.leave_front();
@@ -155,7 +153,7 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) -> bool {
     }
     let cell = entry.cell();
     entry.execution = None;
-    let (word, staged) = (entry.change_of_text(), entry.staged(ptr::null_mut()));
+    let (word, staged) = (entry.change_of_text(), entry.staged(None));
     // The registration of each probe has reserved room for one more cell than those that are occupied.
     while cell.is_some() && registry.occupied.len() == registry.occupied.capacity() {
         platform::yield_now();
@@ -178,12 +176,14 @@ pub(super) fn wait_for_cpus() {
 fn carry_out(registry: &mut Registry, staged: &mut [Staged], words: &[Word], cells: &mut [Used]) {
     registry.arena.write();
     let (mut replaces, mut withdraws) = (false, false);
-    for Staged { address, page, word, point, replaced } in &mut *staged {
-        if point.is_null() {
-            withdraws |= !page.point(*address).load(Relaxed).is_null();
+    for Staged { address, page, point, replaced } in &mut *staged {
+        if let Some(point) = *point {
+            // SAFETY: the caller's reference to the registry shows that it holds the lock, and `stage` has made the
+            // point.
+            *replaced = unsafe { page.publish(*address, point) };
+            replaces |= replaced.is_some();
         } else {
-            *replaced = page.set(*address, *point, *word);
-            replaces |= !replaced.is_null();
+            withdraws |= page.locked_point(*address).is_some();
         }
     }
     cells.sort_unstable_by_key(Used::address);
@@ -192,14 +192,15 @@ fn carry_out(registry: &mut Registry, staged: &mut [Staged], words: &[Word], cel
     }
     // From here on the probes are armed, and this function may hit them itself.
     if withdraws {
-        for Staged { address, page, word, replaced, .. } in staged.iter_mut().filter(|staged| staged.point.is_null()) {
-            *replaced = page.set(*address, ptr::null_mut(), *word);
+        for Staged { address, page, replaced, .. } in staged.iter_mut().filter(|staged| staged.point.is_none()) {
+            // SAFETY: the caller's reference to the registry shows that it holds the lock.
+            *replaced = unsafe { page.withdraw(*address) };
         }
         // A CPU that was in a stub may have loaded the point just before it was withdrawn.
         text::patch(&[], cells);
     }
     if replaces || withdraws {
-        for point in staged.iter().filter_map(|staged| NonNull::new(staged.replaced)) {
+        for point in staged.iter().filter_map(|staged| staged.replaced) {
             // SAFETY: `stage` allocated the point in this slab. Every CPU has been held outside the hit path since the
             // point was replaced or withdrawn.
             unsafe { registry.points.remove(point) };
@@ -229,18 +230,23 @@ impl Registry {
 }
 
 impl Entry {
-    /// Decides how the instruction is executed from now on, and makes the new point, or null if no probe is enabled. A
-    /// new cell, if one is needed, is written at the end of the change. A cell that is no longer needed is added to
-    /// `replaced`. Returns `None`, with nothing changed, if there is no memory.
+    /// Decides how the instruction is executed from now on, and makes the new point, or `Some(None)` if no probe is
+    /// enabled. A new cell, if one is needed, is written at the end of the change. A cell that is no longer needed is
+    /// added to `replaced`. Returns `None`, with nothing changed, if there is no memory.
     #[inline]
-    fn stage(&mut self, arena: &mut Arena, points: &mut Slab<Point>, replaced: &mut Vec<Used>) -> Option<*mut Point> {
+    fn stage(
+        &mut self,
+        arena: &mut Arena,
+        points: &mut Slab<Point>,
+        replaced: &mut Vec<Used>,
+    ) -> Option<Option<NonNull<Point>>> {
         let front = self.first_two();
         let Some(wanted) = self.fastest_mode(front) else {
             replaced.extend(self.cell());
             self.execution = None;
-            return Some(ptr::null_mut());
+            return Some(None);
         };
-        self.stage_armed(wanted, front, arena, points, replaced)
+        self.stage_armed(wanted, front, arena, points, replaced).map(Some)
     }
 
     /// Does what [`stage`](Self::stage) does if probes are enabled, which want the mode `wanted`, and the first two of
@@ -253,7 +259,7 @@ impl Entry {
         arena: &mut Arena,
         points: &mut Slab<Point>,
         replaced: &mut Vec<Used>,
-    ) -> Option<*mut Point> {
+    ) -> Option<NonNull<Point>> {
         points.reserve()?;
         let several = self.several()?;
         // Code in front of a stub belongs to one probe, or to two.
@@ -276,7 +282,7 @@ impl Entry {
         let place = points.allocate()?;
         // SAFETY: the slab has returned a place for a point.
         unsafe { place.write(self.point(execution, first, several, has_several)) };
-        Some(place.as_ptr())
+        Some(place)
     }
 
     /// Returns whether `execution`, the present one, is what the enabled probes want. `front` are their first two.
@@ -328,10 +334,9 @@ impl Entry {
         }
     }
 
-    /// Returns the staged change that publishes `point` at the address.
-    fn staged(&self, point: *mut Point) -> Staged {
-        let &Self { address, page, site: Site { word, .. }, .. } = self;
-        Staged { address, page, word, point, replaced: ptr::null_mut() }
+    /// Returns the staged change that publishes `point` at the address, or withdraws the point that is there.
+    fn staged(&self, point: Option<NonNull<Point>>) -> Staged {
+        Staged { address: self.address, page: self.page, point, replaced: None }
     }
 
     /// Returns the word that has to be written to the text; `None` if the text already holds it.
@@ -483,6 +488,8 @@ impl Entry {
             operands,
             execution: *execution,
             guarded,
+            word: self.site.word,
+            registered: NonNull::dangling(),
             several,
         }
     }
@@ -598,7 +605,7 @@ impl Entry {
             return made;
         }
         let stub = arena.allocate(Cell::Stub, self.guarded)?;
-        let point = self.page.point(self.address);
+        let point = self.page.cell(self.address);
         let build =
             |words: &mut _| stub_builder::build(form, stub, self.address, &self.site, self.guard(), point, words);
         let built = arena.fill_stub(stub, build);
@@ -652,7 +659,7 @@ impl Entry {
         let stub = cell + kind.size() - Cell::Stub.size();
         let built = arena.fill_snippet(kind, cell, |words| {
             let Some((front, words)) = words.split_last_chunk_mut() else { return Ok(0) };
-            let point = self.page.point(self.address);
+            let point = self.page.cell(self.address);
             stub_builder::build(form, stub, self.address, &self.site, self.guard(), point, words)?;
             build(cell, front)
         });

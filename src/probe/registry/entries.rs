@@ -1,33 +1,25 @@
-//! The entries of probed instructions, found by address as hits find their points: by the page of the text, and by the
-//! word in the page.
+//! The entries of probed instructions, found by address in the table in which hits find their points.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Deref;
-use core::ptr::NonNull;
 use core::slice;
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::Entry;
-use crate::platform;
+use crate::atomic::AtomicPtr;
 use crate::probe::hit::point::ProbeRef;
-use crate::probe::hit::table::{PAGE_SHIFT, WORDS};
+use crate::probe::hit::table::{PAGE_SHIFT, Page, TABLE, WORDS};
+use crate::probe::publish;
 use crate::probe::slab::Slab;
 
-/// The entries of the words of a page of text; `None` for a word without an entry.
-type Page = [Option<NonNull<Entry>>; WORDS];
-
-/// All entries.
+/// All entries. Whoever has a reference holds the registry's lock.
 pub(super) struct Entries {
-    /// The pages of the text, from the one that contains the virtual address `base`. Empty before the first probe.
-    /// Pages are never freed.
-    pages: Vec<Option<Box<Page>>>,
+    /// The pages of the table, from the one that contains the virtual address `base`. Empty before the first probe.
+    pages: &'static [AtomicPtr<Page>],
     base: usize,
     entries: Slab<Entry>,
     count: usize,
 }
-
-// SAFETY: the pointers lead to entries that this type owns.
-unsafe impl Send for Entries {}
 
 /// The probes on an instruction, in the order of their registration. Nearly always there is only one, which needs no
 /// memory of its own.
@@ -40,100 +32,92 @@ pub(super) enum Probes {
 
 impl Entries {
     pub(super) const fn new() -> Self {
-        Self { pages: Vec::new(), base: 0, entries: Slab::new(), count: 0 }
+        Self { pages: &[], base: 0, entries: Slab::new(), count: 0 }
     }
 
-    /// Makes room for an entry of the virtual address `address`, which is in the text; `None` if there is no memory.
+    /// Makes room for an entry and a point of the virtual address `address`, which is in the text. Returns the page for
+    /// it; `None` if there is no memory.
     #[inline]
-    pub(super) fn reserve(&mut self, address: usize) -> Option<()> {
-        if self.word(address).is_none() {
-            self.add_page(address)?;
-        }
-        self.entries.reserve()
+    pub(super) fn reserve(&mut self, address: usize) -> Option<&'static Page> {
+        self.entries.reserve()?;
+        self.page(address).or_else(|| self.add_page(address))
     }
 
-    /// Makes the page for the virtual address `address`, and the list of pages if there is none; `None` if there is no
-    /// memory.
     #[cold]
-    fn add_page(&mut self, address: usize) -> Option<()> {
-        if self.pages.is_empty() {
-            let text = platform::text();
-            self.base = text.start & !((1 << PAGE_SHIFT) - 1);
-            let count = (text.end - self.base).div_ceil(1 << PAGE_SHIFT);
-            self.pages.try_reserve_exact(count).ok()?;
-            self.pages.resize_with(count, || None);
-        }
-        let page = self.pages.get_mut(address.wrapping_sub(self.base) >> PAGE_SHIFT)?;
-        let mut words = Vec::new();
-        words.try_reserve_exact(WORDS).ok()?;
-        words.resize(WORDS, None);
-        *page = words.into_boxed_slice().try_into().ok();
-        Some(())
+    fn add_page(&mut self, address: usize) -> Option<&'static Page> {
+        let page = publish::add_page(address)?;
+        (self.base, self.pages) = (TABLE.base(), TABLE.pages());
+        Some(page)
     }
 
-    /// Returns the place for the pointer to the entry of the virtual address `address`.
+    /// Returns the page that contains the virtual address `address`, if there has been a probe in it.
     #[inline]
-    fn word(&mut self, address: usize) -> Option<&mut Option<NonNull<Entry>>> {
-        Self::word_in(&mut self.pages, self.base, address)
-    }
-
-    #[inline]
-    fn word_in(pages: &mut [Option<Box<Page>>], base: usize, address: usize) -> Option<&mut Option<NonNull<Entry>>> {
-        let page = pages.get_mut(address.wrapping_sub(base) >> PAGE_SHIFT)?.as_mut()?;
-        Some(&mut page[(address >> 2) % WORDS])
+    fn page(&self, address: usize) -> Option<&'static Page> {
+        let page = self.pages.get(address.wrapping_sub(self.base) >> PAGE_SHIFT)?;
+        // SAFETY: the pointer is null or a page, and pages are never freed.
+        unsafe { page.load(Relaxed).as_ref() }
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, address: usize) -> Option<&mut Entry> {
-        let mut entry = (*self.word(address)?)?;
-        // SAFETY: the entry is in `entries` as long as its page points to it, and both are borrowed mutably.
-        Some(unsafe { entry.as_mut() })
+        // SAFETY: the caller's reference shows that it holds the registry's lock. The entry is in `entries` as long as
+        // its cell leads to it, and both are borrowed mutably.
+        unsafe { Some(self.page(address)?.entry(address)?.as_mut()) }
     }
 
-    /// Returns the entry of the virtual address `address`, for which [`reserve`](Self::reserve) made room. If there was
-    /// none, makes `new` the entry, and returns `Some(None)`.
+    /// Returns the entry of the virtual address `address`, which is in `page`. If there was none, makes `new` the
+    /// entry, and returns `Some(None)`; `None` if [`reserve`](Self::reserve) has not made room for it.
     ///
     /// Always inlined, so that the entry is made in place.
     #[inline(always)]
-    pub(super) fn get_or_add(&mut self, address: usize, new: impl FnOnce() -> Entry) -> Option<Option<&mut Entry>> {
-        let Self { pages, base, entries, count } = self;
-        let word = Self::word_in(pages, *base, address)?;
-        if let Some(entry) = word {
-            // SAFETY: the entry is in `entries` as long as its page points to it, and both are borrowed mutably.
+    pub(super) fn get_or_add(
+        &mut self,
+        address: usize,
+        page: &'static Page,
+        new: impl FnOnce() -> Entry,
+    ) -> Option<Option<&mut Entry>> {
+        // SAFETY: the caller's reference shows that it holds the registry's lock.
+        if let Some(mut entry) = unsafe { page.entry(address) } {
+            // SAFETY: the entry is in `entries` as long as its cell leads to it, and both are borrowed mutably.
             return Some(Some(unsafe { entry.as_mut() }));
         }
-        let entry = entries.allocate()?;
+        let entry = self.entries.allocate()?;
         // SAFETY: the slab has returned a place for an entry.
         unsafe { entry.write(new()) };
-        *word = Some(entry);
-        *count += 1;
+        // SAFETY: the caller's reference shows that it holds the registry's lock. `remove_empty` alone frees the entry.
+        unsafe { page.set_entry(address, Some(entry)) };
+        self.count += 1;
         Some(None)
     }
 
     /// Removes and frees the entry of the virtual address `address`, if it has no probes any more.
     pub(super) fn remove_empty(&mut self, address: usize) {
-        let Some(word) = self.word(address) else { return };
-        // SAFETY: the entry is in `entries` as long as its page points to it, and both are borrowed mutably.
-        let Some(entry) = word.take_if(|entry| unsafe { entry.as_ref() }.probes.is_empty()) else { return };
+        let Some(page) = self.page(address) else { return };
+        // SAFETY: the caller's reference shows that it holds the registry's lock.
+        let Some(entry) = (unsafe { page.entry(address) }) else { return };
+        // SAFETY: the entry is in `entries` as long as its cell leads to it, and both are borrowed mutably.
+        if !unsafe { entry.as_ref() }.probes.is_empty() {
+            return;
+        }
+        // SAFETY: the caller's reference shows that it holds the registry's lock.
+        unsafe { page.set_entry(address, None) };
         self.count -= 1;
-        // SAFETY: `get_or_add` allocated the entry in `entries`, and its page no longer points to it.
+        // SAFETY: `get_or_add` allocated the entry in `entries`, and its cell no longer leads to it.
         unsafe { self.entries.remove(entry) };
     }
 
     /// Iterates over all entries, in the order of their addresses.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
-        let entries = self.pages.iter().flatten().flat_map(|page| page.iter().flatten());
-        // SAFETY: an entry is in `entries` as long as its page points to it, and both are borrowed.
+        // SAFETY: each pointer is null or a page, and pages are never freed.
+        let pages = self.pages.iter().filter_map(|page| unsafe { page.load(Relaxed).as_ref() });
+        // SAFETY: the caller's reference shows that it holds the registry's lock.
+        let entries = pages.flat_map(|page| (0..WORDS).filter_map(|word| unsafe { page.entry(4 * word) }));
+        // SAFETY: an entry is in `entries` as long as its cell leads to it, and both are borrowed.
         entries.map(|entry| unsafe { entry.as_ref() })
     }
 
     pub(super) fn len(&self) -> usize {
         self.count
-    }
-
-    /// Returns the bytes of memory that the pages take.
-    pub(super) fn memory(&self) -> usize {
-        size_of_val(&*self.pages) + self.pages.iter().flatten().count() * size_of::<Page>()
     }
 }
 

@@ -21,7 +21,7 @@ use crate::probe::snippet::{Inserted, InsertionRef};
 ///
 /// If interrupts are masked.
 pub fn survey() {
-    super::lock_to_read().ensure_results(&Checker::locked());
+    super::lock_to_read().ensure_results(&Checker::new());
 }
 
 impl Registry {

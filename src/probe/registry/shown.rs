@@ -65,7 +65,7 @@ pub fn memory() -> Memory {
         slot_bytes,
         stubs,
         stub_bytes,
-        table_bytes: publish::memory() + registry.entries.memory() + registry.arena.memory(),
+        table_bytes: publish::memory() + registry.arena.memory(),
         counter_bytes: registry.counters.memory(),
     }
 }
