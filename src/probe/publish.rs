@@ -84,8 +84,8 @@ impl Page {
         unsafe { entry(self.cell(address).load(Ordering::Relaxed)) }
     }
 
-    /// Makes `entry` the entry of the word at the virtual address `address`, at which there is no point; `None` if the
-    /// word is to have no entry.
+    /// Makes `entry` the entry of the word at the virtual address `address`, and withdraws the point that is there, if
+    /// there is one. `None` if the word is to have no entry.
     ///
     /// # Safety
     ///
@@ -106,7 +106,9 @@ impl Page {
     pub(super) unsafe fn publish(&self, address: usize, mut point: NonNull<Point>) -> Option<NonNull<Point>> {
         let found = self.cell(address).load(Ordering::Relaxed);
         // SAFETY: the caller holds the registry's lock (see # Safety), and `found` was loaded from a cell.
-        if let Some(entry) = unsafe { entry(found) } {
+        let entry = unsafe { entry(found) };
+        debug_assert!(entry.is_some(), "there is no entry for the point at {address:#x}");
+        if let Some(entry) = entry {
             // SAFETY: it is a point, of which no CPU knows yet (see # Safety).
             unsafe { point.as_mut() }.registered = entry;
         }

@@ -1,11 +1,11 @@
 //! A slab allocator for values of which there is one for each probe or point. A value never moves.
 //!
-//! A block is a page with a header, followed by values; the header is found from the address of any of them.
+//! A block is a header, followed by values. It is a page, so that the header is found from the address of any of them.
 //! Allocating and freeing a place takes a few instructions, whatever allocator the kernel has. An empty block is
 //! returned to that allocator.
 //!
-//! The first block is only as large as two values, so that a kernel with one probe does not pay for pages. Two, because
-//! a point is replaced by a new point before it is freed.
+//! The first block is smaller: it is only as large as two values, so that a kernel with one probe does not pay for
+//! pages. Two, because a point is replaced by a new point before it is freed.
 //!
 //! The other blocks end a little before the end of their pages, because most allocators keep a few bytes of their own
 //! beside each allocation. Blocks of whole pages would then take every second page, and leave gaps that are too small

@@ -1,8 +1,8 @@
 //! The state that each CPU keeps between the two breakpoints of a hit, and while handlers run.
 //!
 //! The hit path runs with interrupts masked from its first instruction to its last, and so does an instruction that is
-//! stepped in its slot. So only the CPU itself uses its state, and a task cannot migrate to another CPU in the middle
-//! of a hit. The fields are atomic because the language considers statics shared; no ordering is needed.
+//! stepped in its slot. So only the CPU itself uses its state, but for the counts of probes at its end, and a task cannot
+//! migrate to another CPU in the middle of a hit. The fields are atomic because the language considers statics shared; no ordering is needed.
 //!
 //! | `busy` | `stepping` | `post_point` | |
 //! |---|---|---|---|

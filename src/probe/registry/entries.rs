@@ -35,12 +35,17 @@ impl Entries {
         Self { pages: &[], base: 0, entries: Slab::new(), count: 0 }
     }
 
-    /// Makes room for an entry and a point of the virtual address `address`, which is in the text. Returns the page for
-    /// it; `None` if there is no memory.
+    /// Makes room for an entry of the virtual address `address`, which is in the text, if there is none. Returns the page
+    /// for it; `None` if there is no memory.
     #[inline]
     pub(super) fn reserve(&mut self, address: usize) -> Option<&'static Page> {
-        self.entries.reserve()?;
-        self.page(address).or_else(|| self.add_page(address))
+        let page = self.page(address).or_else(|| self.add_page(address))?;
+        // SAFETY: the caller's reference shows that it holds the registry's lock.
+        if unsafe { page.entry(address) }.is_none() {
+            // Room that is not used would stay until another entry comes and goes.
+            self.entries.reserve()?;
+        }
+        Some(page)
     }
 
     #[cold]
