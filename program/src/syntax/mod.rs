@@ -42,7 +42,7 @@ use crate::error::{Error, Problem, Span};
 /// The longest text of a program, in bytes.
 pub const PROGRAM_MAX: usize = 4096;
 
-/// The maximum nesting depth of values and blocks together. Parsing and checking take less than 24 KiB of stack: what
+/// The maximum nesting depth of values and blocks together. Parsing and checking take less than 25 KiB of stack: what
 /// would take more is too deep, too.
 pub const DEPTH_MAX: usize = 32;
 
