@@ -87,16 +87,9 @@ impl<'a> Variables<'a> {
         let (name, of) = (types.name(rest.word()?)?, types.id(rest.word()?)?);
         let head = rest.number()?;
         let scope = (head >> 1, *rest);
-        let mut end = 0;
-        for _ in 0..scope.0 {
-            end = Stretch::read(end, rest)?.to;
-        }
+        skip_stretches(scope.0, 0, rest)?;
         let places = (rest.number()?, *rest);
-        end = 0;
-        for _ in 0..places.0 {
-            end = Stretch::read(end, rest)?.to;
-            types.place(rest)?;
-        }
+        skip_places(&types, places.0, 0, rest)?;
         Some(Variable { types, name, of, is_argument: head & 1 == 1, scope, places })
     }
 
@@ -122,19 +115,12 @@ impl<'a> Variable<'a> {
     /// Returns the variable at the instruction `offset` bytes after the entry; `None` if that is outside of its scope.
     #[must_use]
     pub fn at(&self, offset: u32) -> Option<Argument<'a>> {
-        let (count, mut rest) = self.scope;
-        let (mut end, mut is_in_scope) = (0, count == 0);
-        for _ in 0..count {
-            let stretch = Stretch::read(end, &mut rest)?;
-            is_in_scope |= stretch.has(offset);
-            end = stretch.to;
-        }
-        let argument = |place| Argument { name: self.name, of: self.of, place };
-        if !is_in_scope {
+        let (count, rest) = self.scope;
+        if count > 0 && !is_in(count, rest, 0, offset) {
             return None;
         }
         let (count, rest) = self.places;
-        Some(argument(place_at(&self.types, count, rest, 0, offset)?))
+        Some(Argument { name: self.name, of: self.of, place: place_at(&self.types, count, rest, 0, offset)? })
     }
 }
 
@@ -221,6 +207,16 @@ fn skip_stretches(count: u64, start: u32, rest: &mut Cursor<'_>) -> Option<()> {
     Some(())
 }
 
+/// Skips `count` stretches with a place, of which the first counts from `start`.
+fn skip_places<'a>(types: &Types<'a>, count: u64, start: u32, rest: &mut Cursor<'a>) -> Option<()> {
+    let mut end = start;
+    for _ in 0..count {
+        end = Stretch::read(end, rest)?.to;
+        types.place(rest)?;
+    }
+    Some(())
+}
+
 /// Whether one of `count` stretches, of which the first counts from `start`, has the instruction `offset`.
 fn is_in(count: u64, mut rest: Cursor<'_>, start: u32, offset: u32) -> bool {
     let mut end = start;
@@ -299,11 +295,7 @@ impl<'a> CopyVariables<'a> {
                     None => Places::Whole(types.place(rest)?),
                     Some(count) => {
                         let stretches = Places::Stretches(count, *rest);
-                        let mut end = start;
-                        for _ in 0..count {
-                            end = Stretch::read(end, rest)?.to;
-                            types.place(rest)?;
-                        }
+                        skip_places(&types, count, start, rest)?;
                         stretches
                     }
                 };
