@@ -322,8 +322,8 @@ fn a_probe_misses_no_hit_that_began_before_it_was_armed() {
     frame.pc = function as u64;
 
     let needs_all_registers = Kprobe::at(function).pre(never).register().unwrap();
-    Entry::with(&frame, &point().first, point().lean);
     let found = std::ptr::from_ref(point()).cast_mut();
+    Entry::with(&frame, found.cast(), point().lean);
     // SAFETY: the point is that of the function.
     assert_eq!(unsafe { hit::returns::kprobes_entered(found, OUTSIDE, frame.sp) }, OUTSIDE);
     assert_eq!((needs_all_registers.hits(), needs_all_registers.missed()), (0, 0));
