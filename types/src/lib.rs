@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | 0 | 8 | magic, `kprobtyp` |
 //! | 8 | 4 | CRC-32 (IEEE) of the bytes from 12 to the total length |
-//! | 12 | 4 | version, 5 |
+//! | 12 | 4 | version, 6 |
 //! | 16 | 4 | total length in bytes |
 //! | 20 | 4 | number of parts, *p* |
 //! | 24 | 8 | base: the link address that the offsets of functions count from |
@@ -52,7 +52,7 @@
 //! | | 5: number of the register that the value is in memory from, and the offset there |
 //! | | 3: the value itself, at most 8 bytes |
 //! | | 4: unknown; the reason as a number of [`Unknown`], for [`Unknown::Elsewhere`] followed by its two offsets |
-//! | source | 0: lost; 1 to 31: register x0 to x30; 32: in memory, followed by the number of a register, where 31 is the stack pointer, and the offset from the address there; 33: the sum of a register and an offset, which follow in the same way |
+//! | source | 0: lost; 1 to 31: register x0 to x30; 32: in memory, followed by the number of a register, where 31 is the stack pointer, and the offset from the address there; 33: the sum of a register and an offset, which follow in the same way; 34: in the lowest bits of a register, followed by its number and the number of bits |
 //! | variables | number of variables, each: name, type, scope; number of stretches with a place, each: stretch, place; then number of inlined copies, each: copy |
 //! | scope | a number: its bit 0 is set for an argument, the bits above are the number of stretches that follow, where 0 means the whole function |
 //! | stretch | of instructions: a number: its bit 0 is set if a distance follows, the bits above are the number of words; the distance is in words, from the end of the stretch before, or from the entry |
@@ -109,7 +109,7 @@ pub use variables::{Copies, CopyVariable, InlinedCopy, Variable, Variables};
 /// The first bytes of a table.
 const MAGIC: [u8; 8] = *b"kprobtyp";
 /// The version of the format that this crate writes and reads.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 /// The alignment of a table, in bytes.
 const ALIGNMENT: usize = 4;
 /// The size of the header before the parts, in words of four bytes.

@@ -47,6 +47,13 @@ pub enum Source {
         /// The number.
         offset: i32,
     },
+    /// In the lowest bits of a general register; the other bits of the word are 0.
+    Bits {
+        /// The register, 0 to 30.
+        register: u8,
+        /// The number of bits, 1 to 63.
+        bits: u8,
+    },
 }
 
 impl Source {

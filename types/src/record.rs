@@ -49,6 +49,11 @@ impl<'a> Cursor<'a> {
                 let (register, offset) = self.memory()?;
                 Source::Sum { register, offset }
             }
+            34 => {
+                let number = |word: u32| u8::try_from(word).ok();
+                let register = number(self.word()?).filter(|&register| register < Source::STACK_POINTER)?;
+                Source::Bits { register, bits: number(self.word()?).filter(|bits| (1..64).contains(bits))? }
+            }
             _ => return None,
         })
     }

@@ -487,6 +487,7 @@ fn put_source(out: &mut Vec<u8>, source: Source) {
         Source::Register(number) => put(out, 1 + u64::from(number)),
         Source::Memory { register, offset } => put_all(out, &[32, register.into(), folded(offset)]),
         Source::Sum { register, offset } => put_all(out, &[33, register.into(), folded(offset)]),
+        Source::Bits { register, bits } => put_all(out, &[34, register.into(), bits.into()]),
     }
 }
 

@@ -388,6 +388,10 @@ impl Clause<'_, '_> {
                 let offset = Operand::Constant(i64::from(offset).cast_unsigned());
                 self.compute(Arithmetic::Add, base.at, offset, UNSIGNED, span)
             }
+            Source::Bits { register, bits } => {
+                let word = self.register(register, span)?;
+                self.compute(Arithmetic::And, word.at, Operand::Constant((1 << bits) - 1), UNSIGNED, span)
+            }
         }
     }
 

@@ -299,6 +299,10 @@ pub(super) fn table() -> &'static Types<'static> {
         let framed = |offset, at| Part { offset, bytes: 8, source: Source::Memory { register: 29, offset: at } };
         let sum = Part { source: Source::Sum { register: 20, offset: 8 }, ..framed(0, 0) };
         let sum = ValuePlace::Words { first: sum, second: None };
+        let bits = |bytes, bits| {
+            let source = Source::Bits { register: 21, bits };
+            ValuePlace::Words { first: Part { offset: 0, bytes, source }, second: None }
+        };
         let halves = ValuePlace::Words { first: framed(0, 0x20), second: Some(framed(8, 0x28)) };
         let submit = Function {
             address: 0x1000,
@@ -331,6 +335,8 @@ pub(super) fn table() -> &'static Types<'static> {
                 variable("spilled", U32, false, &[], &[(4..0x100, memory(31, 8))]),
                 variable("inner", POINTER, false, &[], &[(8..0x100, sum)]),
                 variable("lost", U32, false, &[], &[]),
+                variable("is_low", BOOL, false, &[], &[(64..0x100, bits(1, 1))]),
+                variable("low", U32, false, &[], &[(64..0x100, bits(4, 8))]),
             ],
             copies: vec![],
         };
@@ -431,6 +437,7 @@ fn variables_are_where_they_are_at_the_instruction() {
     let mut task = call();
     task.registers[19] = 0xaaaa_0000_0007;
     task.registers[20] = 0x8000 - 4;
+    task.registers[21] = 0xffff_fffe_ffff_ff0a;
     // The frame: a header, and after it the address and the length of a text.
     task.registers[29] = 0x8000;
     task.memory[..16].copy_from_slice(&[0, 0, 0xfe, 0xff, 44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -449,6 +456,8 @@ fn variables_are_where_they_are_at_the_instruction() {
     assert_tried!(at(64, "printf(\"%x %d\", locals.inner, *locals.inner);"), "8004 300");
     assert_tried!(printed_at("insn:blk::submit:16", "@[locals.sum] = count();", &task), "@[7]: 1\n");
     assert_tried!(at(64, "printf(\"%x\", locals.far.len);"), "21707520");
+    assert_tried!(at(64, "print(locals.is_low); print(locals.low);"), "false\n10\n");
+    assert_tried!(at(64, "if (locals.low == 10) { print(1); }"), "1\n");
     let all = at(16, "print(locals);");
     assert!(all.starts_with(&std::format!("{{ .sum = 7, .whole = {header}, .far = Header {{ len: ")), "{all}");
     assert!(all.contains(", .text = \"net\", .spilled = 300, .inner = 0x8004 }\n"), "{all}");

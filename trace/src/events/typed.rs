@@ -338,7 +338,9 @@ impl<'a> Signature<'a> {
                 EntryValue::Stack(offset.cast_unsigned())
             }
             // No call passes anything there.
-            kprobes_types::Source::Memory { .. } | kprobes_types::Source::Sum { .. } => {
+            kprobes_types::Source::Memory { .. }
+            | kprobes_types::Source::Sum { .. }
+            | kprobes_types::Source::Bits { .. } => {
                 return Err(Fault::bare(Problem::TypeInfo, at));
             }
         };

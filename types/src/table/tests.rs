@@ -48,6 +48,11 @@ fn sum(register: u8, offset: i32) -> ValuePlace {
     ValuePlace::Words { first: Part { offset: 0, bytes: 4, source }, second: None }
 }
 
+fn bits(register: u8, bits: u8) -> ValuePlace {
+    let source = Source::Bits { register, bits };
+    ValuePlace::Words { first: Part { offset: 0, bytes: 4, source }, second: None }
+}
+
 /// A type of every kind, and functions with places of every kind.
 fn contents() -> Contents {
     let text = |text: &str| text.to_string();
@@ -104,6 +109,7 @@ fn contents() -> Contents {
                 variable("count", 0, false, &[0x10..0x40, 0x40..0x80], &[(0x10..0x80, sum(3, -24))]),
                 variable("count", 5, false, &[0x20..0x30, 0x40..0x50], &[(0x24..0x30, memory(31, 8))]),
                 variable("count", 0, true, &[], &[]),
+                variable("low", 0, false, &[], &[(0x10..0x20, bits(30, 1)), (0x20..0x40, bits(0, 63))]),
             ],
             copies: copies(),
         },
@@ -223,11 +229,13 @@ fn a_name_means_the_variable_of_the_innermost_block() {
     assert_eq!(find("count", false, 0x4c), elsewhere(5, 0x24, 0x30));
     assert_eq!(find("count", false, 0x80), None);
     assert_eq!(find("count", true, 0x2c), Some((0, ValuePlace::Unknown(Unknown::OptimizedOut))));
+    assert_eq!(find("low", false, 0x1c), Some((0, bits(30, 1))));
+    assert_eq!(find("low", false, 0x20), Some((0, bits(0, 63))));
     assert_eq!(find("size", false, 0x2c), None);
     assert_eq!(types.variables(BASE + 0x1000).map(Iterator::count), Some(0));
     assert!(types.variables(BASE + 0x1004).is_none(), "no function begins there");
     let names: Vec<_> = all.map(|one| (one.name, one.is_argument)).collect();
-    assert_eq!(names, [("name", true), ("count", false), ("count", false), ("count", true)]);
+    assert_eq!(names, [("name", true), ("count", false), ("count", false), ("count", true), ("low", false)]);
 }
 
 #[test]

@@ -211,7 +211,7 @@ impl Convention {
                 Source::Lost => None,
                 Source::Register(number) => Some(u32::from(number)),
                 Source::Memory { offset, .. } => Some(REGISTERS + offset.cast_unsigned() / 8),
-                Source::Sum { .. } => None,
+                Source::Sum { .. } | Source::Bits { .. } => None,
             },
             _ => None,
         };
@@ -248,8 +248,10 @@ fn read(location: &Location, of: Option<Passing>) -> Option<ValuePlace> {
         Passing::Pair(_, second, offset) => offset + second.bytes,
         Passing::Memory(bytes) => bytes,
     };
-    let register = |piece| match piece {
+    let register = |piece, bytes| match piece {
         Piece::Register(register) | Piece::Entry(register) => Some(Source::Register(register)),
+        // Callers extend a bool to a byte.
+        Piece::Bits(register, 1 | 8) if bytes == 1 => Some(Source::Register(register)),
         // If a value is in parts, its constant parts are not passed.
         Piece::Lost | Piece::Constant(_) => Some(Source::Lost),
         _ => None,
@@ -261,7 +263,7 @@ fn read(location: &Location, of: Option<Passing>) -> Option<ValuePlace> {
             }
             Piece::Constant(value) if whole <= 8 => Some(ValuePlace::Constant(value)),
             piece if whole <= 8 => {
-                let first = Part { offset: 0, bytes: whole as u8, source: register(piece)? };
+                let first = Part { offset: 0, bytes: whole as u8, source: register(piece, whole)? };
                 Some(ValuePlace::Words { first, second: None })
             }
             _ => None,
@@ -273,7 +275,7 @@ fn read(location: &Location, of: Option<Passing>) -> Option<ValuePlace> {
         if bytes > 8 {
             return None;
         }
-        found.push(Part { offset, bytes: bytes as u8, source: register(piece)? });
+        found.push(Part { offset, bytes: bytes as u8, source: register(piece, bytes)? });
         offset += bytes as u32;
     }
     // There may be padding between the parts of a pair.

@@ -28,8 +28,12 @@ pub enum Piece {
     Entry(u8),
     /// In memory, at this offset from the address in a register.
     Memory(u8, i64),
-    /// In the lower bits of a register, if `DW_OP_and` and `DW_OP_stack_value` follow.
-    Masked(u8),
+    /// In this many of the lowest bits of a register; the bits above are 0.
+    Bits(u8, u8),
+    /// The same, if `DW_OP_and` and `DW_OP_stack_value` follow.
+    BeforeAnd(u8, u8),
+    /// The same, if `DW_OP_stack_value` follows.
+    AfterAnd(u8, u8),
     /// In memory, at this offset from the address that was in a register at the entry.
     EntryMemory(u8, i64),
     /// In the frame of the function, at this offset from its base. The frame is made after the entry.
@@ -87,11 +91,13 @@ pub fn decode(expression: Expression<Bytes<'_>>, encoding: Encoding) -> Location
             (Operation::StackValue, Some(Piece::Memory(register, offset))) => Piece::Sum(Some(register), offset),
             (Operation::StackValue, Some(Piece::Stack(offset))) => Piece::Sum(Some(Source::STACK_POINTER), offset),
             (Operation::StackValue, Some(Piece::Frame(offset))) => Piece::Sum(None, offset),
-            // A bool is one bit to LLVM, and a byte here.
-            (Operation::UnsignedConstant { value: 1 | 0xff }, Some(Piece::Memory(register, 0))) => {
-                Piece::Masked(register)
+            (Operation::UnsignedConstant { value: mask }, Some(Piece::Memory(register, 0)))
+                if mask < u64::MAX && (mask + 1).is_power_of_two() && mask > 0 =>
+            {
+                Piece::BeforeAnd(register, mask.count_ones() as u8)
             }
-            (Operation::And, Some(Piece::Masked(register))) => Piece::Memory(register, 0),
+            (Operation::And, Some(Piece::BeforeAnd(register, bits))) => Piece::AfterAnd(register, bits),
+            (Operation::StackValue, Some(Piece::AfterAnd(register, bits))) => Piece::Bits(register, bits),
             (Operation::StackValue, Some(Piece::Constant(value))) => Piece::Constant(value),
             (Operation::Piece { size_in_bits, bit_offset: None | Some(0) }, before) if size_in_bits % 8 == 0 => {
                 parts.push((before.unwrap_or(Piece::Lost), size_in_bits / 8));
@@ -140,9 +146,14 @@ mod tests {
         // A pointer to the lower end of the frame.
         assert_eq!(decoded(&[0x6f]), one(Piece::Sum(Some(31), 0)));
         assert_eq!(decoded(&[0x10, 0x07, 0x9f]), one(Piece::Constant(7)));
-        // A bool: the lowest bit of w1. Another mask is another value.
-        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x01, 0x1a, 0x9f]), one(Piece::Register(1)));
-        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x03, 0x1a, 0x9f]), one(Piece::Other));
+        // A bool: the lowest bit of w1.
+        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x01, 0x1a, 0x9f]), one(Piece::Bits(1, 1)));
+        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0xff, 0x01, 0x1a, 0x9f]), one(Piece::Bits(1, 8)));
+        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x05, 0x1a, 0x9f]), one(Piece::Other), "bits of it are not the lowest");
+        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x00, 0x1a, 0x9f]), one(Piece::Other));
+        // Without `DW_OP_and`, the value is the mask; without `DW_OP_stack_value`, this is an address.
+        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x01, 0x9f]), one(Piece::Other));
+        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x01, 0x1a]), one(Piece::AfterAnd(1, 1)));
         // `DW_OP_GNU_entry_value` of x2, as a value and as an address.
         assert_eq!(decoded(&[0xf3, 0x01, 0x52, 0x9f]), one(Piece::Entry(2)));
         assert_eq!(decoded(&[0xf3, 0x01, 0x52]), one(Piece::EntryMemory(2, 0)));

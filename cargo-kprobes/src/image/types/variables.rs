@@ -147,10 +147,12 @@ impl FunctionVariables<'_> {
             return match piece {
                 Piece::Lost | Piece::Entry(_) | Piece::EntryMemory(..) => None,
                 Piece::Constant(value) if size <= 8 => Some(ValuePlace::Constant(value)),
-                Piece::Register(_) | Piece::Sum(..) if size <= 8 => self.source(piece).map_or(unknown, |source| {
-                    let first = Part { offset: 0, bytes: size as u8, source };
-                    Some(ValuePlace::Words { first, second: None })
-                }),
+                Piece::Register(_) | Piece::Sum(..) | Piece::Bits(..) if size <= 8 => {
+                    self.source(piece).map_or(unknown, |source| {
+                        let first = Part { offset: 0, bytes: size as u8, source };
+                        Some(ValuePlace::Words { first, second: None })
+                    })
+                }
                 Piece::FrameAddress(at) => {
                     self.source(Piece::Frame(at)).map_or(unknown, |source| Some(ValuePlace::At(source)))
                 }
@@ -192,6 +194,7 @@ impl FunctionVariables<'_> {
             // If a value is in parts, its constant parts are not described.
             Piece::Lost | Piece::Constant(_) | Piece::Entry(_) => Ok(Source::Lost),
             Piece::Register(register) => Ok(Source::Register(register)),
+            Piece::Bits(register, bits) => Ok(Source::Bits { register, bits }),
             Piece::Memory(register, offset) => memory(register, offset).map_err(drop),
             Piece::Frame(offset) => memory(self.frame.ok_or(())?, offset).map_err(drop),
             Piece::Sum(register, offset) => {
@@ -200,7 +203,11 @@ impl FunctionVariables<'_> {
             }
             // The reader knows where the stack pointer is that of the frame.
             Piece::Stack(offset) => memory(Source::STACK_POINTER, offset).map_err(drop),
-            Piece::FrameAddress(_) | Piece::EntryMemory(..) | Piece::Masked(_) | Piece::Other => Err(()),
+            Piece::FrameAddress(_)
+            | Piece::EntryMemory(..)
+            | Piece::BeforeAnd(..)
+            | Piece::AfterAnd(..)
+            | Piece::Other => Err(()),
         }
     }
 
@@ -259,6 +266,9 @@ mod tests {
     fn every_byte_of_a_value_is_in_a_part() {
         let (x3, x4) = (Source::Register(3), Source::Register(4));
         assert_eq!(place(&[(Piece::Register(3), 0)], 4), words((0, 4, x3), None));
+        // The variant of an enum, in a byte of a register, is a number of 8 bytes.
+        let low = Source::Bits { register: 3, bits: 8 };
+        assert_eq!(place(&[(Piece::Bits(3, 8), 0)], 8), words((0, 8, low), None));
         let pair = [(Piece::Register(3), 8), (Piece::Register(4), 8)];
         assert_eq!(place(&pair, 16), words((0, 8, x3), Some((8, 8, x4))));
         // A part that is lost, or that the location does not mention, is no zero.
