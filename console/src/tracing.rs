@@ -56,7 +56,6 @@ pub(crate) fn resize(rings: &Rings, cpu: Option<usize>, bytes: usize) -> Result<
 #[must_use]
 pub fn controls() -> Controls {
     let services = Services {
-        synchronize: aarch64_kprobes::probe::synchronize,
         in_link: |address| prologue::is_caller_in_link(address as usize),
         now: || time::now().as_micros() as u64,
         free: memory_to_spare,
@@ -66,8 +65,7 @@ pub fn controls() -> Controls {
             at: |address| symbol::lookup(address as usize).map(|symbol| range(&symbol)),
         },
     };
-    // SAFETY: the engine's `synchronize` waits for the hits on all CPUs.
-    unsafe { Controls::new(services) }
+    Controls::new(services)
 }
 
 /// The symbol table of the image, for the trace layer.

@@ -274,7 +274,7 @@ static IN_STUBS: AtomicBool = AtomicBool::new(false);
 /// A probe whose handler records, unless its stub may.
 struct Chosen(Probe);
 
-// SAFETY: the probe is the engine's, and so are its offsets, if there are any.
+// SAFETY: the probe is the engine's, and so are `synchronize` and its offsets, if there are any.
 unsafe impl Armed for Chosen {
     type Error = ProbeError;
 
@@ -295,6 +295,10 @@ unsafe impl Armed for Chosen {
 
     fn set_snippet_enabled(&self, enabled: bool) {
         self.0.set_snippet_enabled(enabled);
+    }
+
+    fn synchronize() {
+        Probe::synchronize();
     }
 
     fn offsets() -> Option<Offsets> {

@@ -29,7 +29,8 @@ impl Probe {
     }
 }
 
-// SAFETY: dropping a probe of the engine unregisters it. The offsets are those of the image's `Host`.
+// SAFETY: dropping a probe of the engine unregisters it, and its `synchronize` waits for the hits on all CPUs. The
+// offsets are those of the image's `Host`.
 unsafe impl Armed for Probe {
     type Error = ProbeError;
 
@@ -83,6 +84,10 @@ unsafe impl Armed for Probe {
         if let Self::Kretprobe(probe) = self {
             probe.set_snippet_enabled(enabled);
         }
+    }
+
+    fn synchronize() {
+        aarch64_kprobes::probe::synchronize();
     }
 
     fn offsets() -> Option<Offsets> {

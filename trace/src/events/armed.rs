@@ -22,7 +22,9 @@ pub enum Form {
 ///
 /// # Safety
 ///
-/// Dropping it unregisters it; after that, nothing uses its recorder and its insertion any more. The offsets, if there
+/// Dropping it unregisters it; after that, nothing uses its recorder and its insertion any more. When
+/// [`synchronize`](Self::synchronize) returns, every hit is over that was being handled on any CPU when it was called:
+/// plans that such hits use are freed after it. The offsets, if there
 /// are any, are those of the [`Host`](crate::host::Host): stubs load from them.
 pub unsafe trait Armed: Sized {
     /// Why a probe is refused.
@@ -58,6 +60,9 @@ pub unsafe trait Armed: Sized {
     /// Enables or disables the snippet of a probe on returns. While it is disabled, all returns are left to the
     /// handler. In a new probe it is enabled.
     fn set_snippet_enabled(&self, enabled: bool);
+
+    /// Waits until all hits that are being handled are over.
+    fn synchronize();
 
     /// Returns where the kernel keeps the values that stubs record; `None` if there are no stubs.
     fn offsets() -> Option<Offsets> {

@@ -54,9 +54,12 @@ use trace::{Pipe, SnapshotFile};
 /// The largest number that no defined event has.
 const FIXED: u16 = PRINT_EVENT;
 
+/// The number of plans that are dropped after waiting once for all hits to be over.
+const PLANS: usize = 32;
+
 /// All events, and the rings that hold their records.
 #[derive(Debug)]
-pub struct Events<P> {
+pub struct Events<P: Armed> {
     events: Vec<Event<P>>,
     /// Events that were removed while there are records of them: number, name, format.
     removed: Vec<(u16, String, Format)>,
@@ -77,12 +80,18 @@ pub struct Events<P> {
     functions: Option<Arc<Functions>>,
 }
 
-impl<P> Drop for Events<P> {
+impl<P: Armed> Drop for Events<P> {
+    /// Also drops the plans: that of a synthetic event and that of an event on it may own each other.
     fn drop(&mut self) {
         self.events.iter_mut().for_each(|event| drop(event.probe.take()));
-        // Without probes, no hit uses a plan. A synthetic event's plan and the plan of an event on it may own each
-        // other.
-        self.events.iter().for_each(|event| drop(event.recorder.plan().replace(None)));
+        // No probe of this list is left, but that of another one may trigger a synthetic event of this list.
+        for events in self.events.chunks(PLANS) {
+            let mut plans = [const { None }; PLANS];
+            plans.iter_mut().zip(events).for_each(|(plan, event)| *plan = event.recorder.plan().replace(None));
+            if plans.iter().any(Option::is_some) {
+                P::synchronize();
+            }
+        }
     }
 }
 

@@ -107,6 +107,8 @@ std::thread_local! {
 std::thread_local! {
     /// The number of probes that the engine can still arm.
     static ARMS_LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// How often something waited for hits.
+    static SYNCHRONIZED: Cell<usize> = const { Cell::new(0) };
 }
 
 struct Counter {
@@ -118,7 +120,8 @@ struct Counter {
     hits: Rc<Cell<u64>>,
 }
 
-// SAFETY: dropping it removes its recorder from `REGISTERED`, by which alone it is found. It has no offsets.
+// SAFETY: dropping it removes its recorder from `REGISTERED`, by which alone it is found. It has no offsets. A test has
+// one thread, which handles no hit while it changes plans.
 unsafe impl Armed for Counter {
     type Error = &'static str;
 
@@ -152,6 +155,10 @@ unsafe impl Armed for Counter {
 
     fn set_snippet_enabled(&self, enabled: bool) {
         self.is_snippet_enabled.set(enabled);
+    }
+
+    fn synchronize() {
+        SYNCHRONIZED.set(SYNCHRONIZED.get() + 1);
     }
 
     fn set_enabled(&self, enabled: bool) -> Result<(), &'static str> {
@@ -632,16 +639,13 @@ struct Controlled {
 impl Controlled {
     fn new(lines: &[&str]) -> Self {
         let services = Services {
-            synchronize: || {},
             in_link: |address| Names.is_call(address),
             now: || 0,
             free: || usize::MAX,
             clock: || Clock { frequency: 1_000_000, origin: 0 },
             functions: FindFunction::NONE,
         };
-        // SAFETY: a test has one thread, which handles no hit while it changes plans.
-        let controls = unsafe { Controls::new(services) };
-        let mut controlled = Self { events: events(), controls };
+        let mut controlled = Self { events: events(), controls: Controls::new(services) };
         lines.iter().for_each(|line| controlled.define(line));
         controlled
     }
@@ -684,6 +688,27 @@ fn stacks_can_follow_all_records() {
         allocations += 1;
     }
     assert!(allocations > 3, "{allocations}");
+}
+
+/// The probe of an event in another list may trigger a synthetic event of a list that is dropped.
+#[test]
+fn hits_are_over_before_the_plans_of_a_list_are_dropped() {
+    let dropped = |lines: &[&str], filter: Option<&str>| {
+        let mut controlled = Controlled::new(lines);
+        let Controlled { events, controls } = &mut controlled;
+        controls.set_enabled(events, None, None, true).unwrap();
+        if let Some(filter) = filter {
+            controls.set_filter(events, ("kprobes", "one"), filter).unwrap();
+        }
+        let before = SYNCHRONIZED.get();
+        drop(controlled);
+        SYNCHRONIZED.get() - before
+    };
+    assert_eq!(dropped(&["p:one f x=%x20"], None), 0, "there is no plan");
+    assert_eq!(dropped(&["p:one f x=%x20", "p:two a::b x=%x20"], Some("x < 5")), 1);
+    let lines: Vec<String> = (0..PLANS).map(|number| format!("p:e{number} f")).collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).chain(["p:one f x=%x20"]).collect();
+    assert_eq!(dropped(&lines, Some("x < 5")), 1, "the plan is in the second part");
 }
 
 /// Code at a return records every hit, so it must not run while there is a plan.

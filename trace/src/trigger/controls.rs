@@ -38,8 +38,6 @@ use crate::recorder::Recorder;
 /// The services of the kernel that changing plans needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Services {
-    /// Waits until all hits that are being handled are over.
-    pub synchronize: fn(),
     /// Returns whether, when a function is interrupted at this virtual address, its caller is in x30.
     pub in_link: fn(u64) -> bool,
     /// Returns the time, in microseconds.
@@ -92,13 +90,8 @@ type Name<'a> = (&'a str, &'a str);
 
 impl Controls {
     /// Makes controls without any settings.
-    ///
-    /// # Safety
-    ///
-    /// When [`synchronize`](Services::synchronize) returns, every hit is over that was being handled on any CPU when it
-    /// was called: plans that such hits use are freed after it.
     #[must_use]
-    pub unsafe fn new(services: Services) -> Self {
+    pub fn new(services: Services) -> Self {
         Self {
             controls: Vec::new(),
             services,

@@ -128,7 +128,7 @@ impl Controls {
             }
         }
         if staged.iter().any(|one| one.plan.is_some()) {
-            (self.services.synchronize)();
+            P::synchronize();
         }
         for Staged { number, other, .. } in &mut staged {
             if let (Some(event), Some(other)) = (events.get_mut(*number), other.take()) {
@@ -195,7 +195,7 @@ impl Controls {
                 let (recorder, address) = (event.recorder(), event.address());
                 let plan = self.plan(&entry.settings, recorder, address, event.gate(), &attached);
                 if let Ok(Some(old)) = plan.map(|plan| event.replace_plan(plan)) {
-                    (self.services.synchronize)();
+                    P::synchronize();
                     drop(old);
                 }
             }

@@ -123,7 +123,7 @@ impl Controls {
         if let (Kind::Histogram(definition), Some(settings)) = (&request.kind, settings)
             && let (Some(Command::Clear), Some(histogram)) = (definition.command, settings.histogram(&request))
         {
-            if histogram.clear(self.services.synchronize) {
+            if histogram.clear(P::synchronize) {
                 return Ok(());
             }
             // All events that share the histogram get the new one.
