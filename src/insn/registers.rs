@@ -132,6 +132,35 @@ impl Access {
         }
     }
 
+    /// Returns whether the instruction `word`, which is executed from a slot, changes no registers besides those that it
+    /// writes in full. Others change some of the flags, several registers, or those for vectors.
+    #[must_use]
+    pub const fn is_complete(word: u32) -> bool {
+        match field(word, 28, 25) {
+            0b1000 | 0b1001 => true,
+            0b1010 | 0b1011 => {
+                /// MRS x0, RNDR and RNDRRS, which change the flags.
+                const RANDOM: [u32; 2] = [0xd53b_2400, 0xd53b_2420];
+                let is_barrier = word & 0xffff_f01f == 0xd503_301f;
+                let is_read = field(word, 31, 20) == 0xd53 && word & !0x1f != RANDOM[0] && word & !0x1f != RANDOM[1];
+                is_read || is_barrier
+            }
+            0b0101 => true,
+            // Not RMIF, SETF8 and SETF16.
+            0b1101 if field(word, 24, 21) == 0b0000 => matches!(field(word, 15, 10), 0 | 0b001000..=0b001111),
+            0b1101 => true,
+            0b0111 | 0b1111 => false,
+            _ if bit(word, 26) => false,
+            // Not the loads and stores of tags, and not atomics of two registers.
+            _ if field(word, 29, 28) == 0b01 => bit(word, 24) && !bit(word, 21) && field(word, 11, 10) == 0,
+            // Not LD64B and its kin.
+            _ if field(word, 29, 28) == 0b11 && !bit(word, 24) && bit(word, 21) && field(word, 11, 10) == 0 => {
+                matches!(field(word, 15, 12), 0b0000..=0b1000 | 0b1100)
+            }
+            _ => true,
+        }
+    }
+
     const fn reads(mut self, registers: Registers) -> Self {
         self.reads = self.reads.with(registers);
         self

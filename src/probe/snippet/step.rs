@@ -89,6 +89,9 @@ impl Step {
                 if verdict != Verdict::Slot {
                     return Err("is not an instruction that runs unchanged anywhere");
                 }
+                if !Access::is_complete(word) {
+                    return Err("may change registers that are not known");
+                }
                 if !(Access::of(word).writes - scratch).is_empty() {
                     return Err("writes a register that a snippet must preserve");
                 }
