@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
-pub use stack::stack_at_return;
+pub use stack::{changes_task, stack_at_return};
 pub(super) use walk::Shared;
 use walk::{Begin, CALLEE_STEPS_MAX, DEPTH, PATHS_MAX, Walk};
 

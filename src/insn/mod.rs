@@ -71,7 +71,9 @@ pub use {
     data::may_read_data,
     encode::{BRK_KPROBE, BRK_STEP, branch, brk},
     exclusive::may_be_load,
-    liveness::{SCRATCH, ScratchPreservers, handed, live_at, overwrites_link, scratch_at_entry, stack_at_return},
+    liveness::{
+        SCRATCH, ScratchPreservers, changes_task, handed, live_at, overwrites_link, scratch_at_entry, stack_at_return,
+    },
     memory::{Exclusive, MemoryAccess, exclusive},
     registers::{Access, StackPointer},
     relocate::{MAX_WORDS, boost, origin},

@@ -256,6 +256,9 @@ impl Checker {
         if let Some(writer) = insn::overwrites_link(address as u64, &read) {
             return Err(ProbeError::NotReturnAddress { address, writer: writer as usize });
         }
+        if let Some(writer) = insn::changes_task(self.words(), &read) {
+            return Err(ProbeError::ChangesTask { address, writer: writer as usize });
+        }
         match insn::stack_at_return(self.words(), &read) {
             None | Some(0) => Ok(()),
             Some(moved) => Err(ProbeError::MovesStack { address, moved }),

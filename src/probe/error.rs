@@ -83,6 +83,14 @@ pub enum ProbeError {
         /// How far the stack pointer has moved at the return, in bytes.
         moved: i64,
     },
+    /// The function writes TPIDR_EL1, and stays on its stack: it returns in another task than it was called in. The
+    /// engine looks for the call in the task that returns.
+    ChangesTask {
+        /// The address of the function.
+        address: usize,
+        /// The address of the instruction that writes TPIDR_EL1.
+        writer: usize,
+    },
     /// The function does not return to the address that is in x30 at its entry. This is the case for parts of functions
     /// that are reached by a branch, such as the epilogues that LLVM's machine outliner makes.
     NotReturnAddress {
@@ -168,6 +176,11 @@ impl fmt::Display for ProbeError {
                 f,
                 "the function at {address:#x} returns with its stack pointer moved by {moved} bytes, so a return probe \
                  cannot match its returns to its calls"
+            ),
+            Self::ChangesTask { address, writer } => write!(
+                f,
+                "the function at {address:#x} may return in another task than it was called in, so a return probe \
+                 cannot match its returns to its calls: the instruction at {writer:#x} writes TPIDR_EL1"
             ),
             Self::NotReturnAddress { address, writer } => write!(
                 f,

@@ -53,6 +53,16 @@ fibers_plain_push:
     ret
     .size   fibers_plain_push, . - fibers_plain_push
 
+// Writes TPIDR_EL1, as a function does that makes another task the current one.
+    .balign 16
+    .global fibers_adopt
+    .type   fibers_adopt, %function
+fibers_adopt:
+    mrs     x9, tpidr_el1
+    msr     tpidr_el1, x9
+    ret
+    .size   fibers_adopt, . - fibers_adopt
+
 // Returns x0 + 1, by a call of fibers_push.
     .balign 16
     .global fibers_call_push

@@ -6,7 +6,7 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use aarch64_kprobes::probe::Mode;
-use aarch64_kprobes::{Call, Kretprobe, ProbeError};
+use aarch64_kprobes::{Call, Kprobe, Kretprobe, ProbeError};
 use runtime::memory::stack::Stack;
 
 use crate::test;
@@ -22,6 +22,7 @@ unsafe extern "C" {
     safe fn fibers_call_push(argument: u64) -> u64;
     fn fibers_push();
     fn fibers_plain_push();
+    fn fibers_adopt();
 }
 
 const FIBERS: usize = 3;
@@ -139,5 +140,14 @@ test!(
         let address = fibers_plain_push as *const () as usize;
         let refused = Kretprobe::at(address).register().map(drop);
         assert_eq!(refused, Err(ProbeError::MovesStack { address, moved: -32 }));
+    }
+);
+
+test!(
+    fn a_return_probe_is_refused_where_the_task_is_seen_to_change() {
+        let address = fibers_adopt as *const () as usize;
+        let refused = Kretprobe::at(address).register().map(drop);
+        assert_eq!(refused, Err(ProbeError::ChangesTask { address, writer: address + 4 }));
+        assert!(Kprobe::at(address).register().is_ok());
     }
 );

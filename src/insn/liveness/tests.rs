@@ -182,6 +182,20 @@ fn functions_that_do_not_restore_the_stack_pointer_are_found() {
 }
 
 #[test]
+fn functions_that_go_on_in_another_task_are_found() {
+    const SET_TASK: u32 = 0xd518_d089; // msr tpidr_el1, x9
+    const SET_OTHER: u32 = 0xd51b_d049; // msr tpidr_el0, x9
+    const SWITCH_STACK: u32 = 0x9100_013f; // mov sp, x9
+    const TO_FRAME: u32 = 0x9100_03bf; // mov sp, x29
+    let writer = |words: &[u32]| changes_task(START..at(words.len()), &reader(words));
+    assert_eq!(writer(&[PUSH, SET_TASK, POP, RET]), Some(at(1)));
+    assert_eq!(writer(&[PUSH, SET_FRAME, SET_TASK, TO_FRAME, POP, RET]), Some(at(2)), "it stays on its stack");
+    assert_eq!(writer(&[PUSH, SET_TASK, SWITCH_STACK, POP, RET]), None);
+    assert_eq!(writer(&[SWITCH_STACK, SET_TASK, RET]), None);
+    assert_eq!(writer(&[PUSH, SET_OTHER, POP, RET]), None);
+}
+
+#[test]
 fn functions_that_do_not_return_by_x30_are_found() {
     const LOAD_LINK: u32 = 0xf940_03fe; // ldr x30, [sp]
     const MOVE_LINK: u32 = 0xaa1e_03e9; // mov x9, x30

@@ -67,7 +67,8 @@ fn register() -> Vec<Function> {
             (
                 Ok(entry),
                 Err(
-                    ProbeError::EntryIsLoop { .. }
+                    ProbeError::ChangesTask { .. }
+                    | ProbeError::EntryIsLoop { .. }
                     | ProbeError::MovesStack { .. }
                     | ProbeError::NotReturnAddress { .. },
                 ),
