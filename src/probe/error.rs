@@ -104,6 +104,11 @@ pub enum ProbeError {
         /// The requested limit.
         maxactive: u32,
     },
+    /// Each call is to have more than [`MAX_DATA_WORDS`](super::MAX_DATA_WORDS) private words.
+    DataWords {
+        /// The requested number.
+        words: usize,
+    },
     /// There is no memory for the probe, for its slot or stub, or for the lists of a request.
     OutOfMemory {
         /// The address that was to be probed.
@@ -189,6 +194,9 @@ impl fmt::Display for ProbeError {
             ),
             Self::MaxActive { maxactive } => {
                 write!(f, "a return probe can follow 1 to {} calls at a time, not {maxactive}", super::MAX_ACTIVE)
+            }
+            Self::DataWords { words } => {
+                write!(f, "a call can have up to {} private words, not {words}", super::MAX_DATA_WORDS)
             }
             Self::OutOfMemory { address } => write!(f, "no memory is left for a probe at {address:#x}"),
             Self::InterruptsMasked { address } => write!(

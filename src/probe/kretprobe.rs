@@ -13,7 +13,7 @@ use super::hit::result::ResultHandler;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe, Returned};
 use super::registry::Request;
 use super::snippet::{Insertion, InsertionRef};
-use super::{MAX_ACTIVE, Mode, ProbeError, Registration};
+use super::{MAX_ACTIVE, MAX_DATA_WORDS, Mode, ProbeError, Registration};
 use crate::platform;
 
 /// A probe on the returns of a function. Dropping it unregisters it: calls in progress then return as they would
@@ -154,7 +154,7 @@ impl KretprobeBuilder {
         self
     }
 
-    /// Gives each call `words` private words: [`Call::instance_data`](super::Call::instance_data).
+    /// Gives each call `words` private words, up to [`MAX_DATA_WORDS`]: [`Call::instance_data`](super::Call::instance_data).
     pub const fn data_words(mut self, words: usize) -> Self {
         self.data_words = words;
         self
@@ -232,6 +232,9 @@ impl KretprobeBuilder {
         let maxactive = maxactive.unwrap_or_else(|| (2 * platform::cpus() as u32).max(64));
         if !(1..=MAX_ACTIVE).contains(&maxactive) {
             return Err(ProbeError::MaxActive { maxactive });
+        }
+        if data_words > MAX_DATA_WORDS {
+            return Err(ProbeError::DataWords { words: data_words });
         }
         let no_memory = ProbeError::OutOfMemory { address: function };
         let Some(pool) = make_pool(maxactive, data_words) else { return Err(no_memory) };

@@ -71,6 +71,10 @@ use hit::{returns, trampoline};
 /// The largest number of calls that one return probe can follow at the same time (the limit of Linux `kprobe_events`).
 pub const MAX_ACTIVE: u32 = 4096;
 
+/// The maximum number of private words of a call: 4096 bytes, as in Linux (`KRETPROBE_MAX_DATA_SIZE` in
+/// `include/linux/kprobes.h`). They are cleared at each call that is followed.
+pub const MAX_DATA_WORDS: usize = 512;
+
 /// A registered probe, as listings show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeInfo {
@@ -227,7 +231,7 @@ pub fn has_trap_frame(address: usize) -> bool {
 /// # Safety
 ///
 /// `record` is the value of x29 in the frame record that contains `address`. If `address` is in that routine, the bytes
-/// of an [`Entry`] can be read at `record`, and do not change any more.
+/// of an [`Entry`] can be read at `record`, and its handler has not returned while the result is used.
 #[must_use]
 pub unsafe fn entry_at<'a>(address: usize, record: usize) -> Option<&'a Entry> {
     // SAFETY: the address is in the routine, so the caller guarantees that an `Entry` is at `record` (see # Safety).

@@ -372,6 +372,9 @@ fn what_cannot_be_probed_is_refused_with_its_reason() {
         let refused = Kretprobe::at(function + 16).maxactive(maxactive).register().map(drop);
         assert_eq!(refused, Err(ProbeError::MaxActive { maxactive }));
     }
+    let words = MAX_DATA_WORDS + 1;
+    let refused = Kretprobe::at(function + 16).data_words(words).register().map(drop);
+    assert_eq!(refused, Err(ProbeError::DataWords { words }));
     assert!(list().unwrap().is_empty());
 }
 
