@@ -7,11 +7,11 @@ use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::hit::cpu::Cpu;
-use super::hit::watch::WatchHandler;
 use super::hit::watch::range::Values;
 #[cfg(target_os = "none")]
 use super::hit::watch::registers;
 use super::hit::watch::slot::{Request, SLOTS, Slot};
+use super::hit::watch::{MOST, WatchHandler};
 use crate::{interrupts, platform};
 
 /// The reason why memory cannot be watched. Addresses are virtual.
@@ -200,10 +200,15 @@ impl Watchpoint {
     ///
     /// If interrupts are masked, as they are in a handler: it would wait for itself.
     pub fn set_all_enabled<'a>(
-        watchpoints: impl IntoIterator<Item = &'a Self> + Clone,
+        watchpoints: impl IntoIterator<Item = &'a Self>,
         is_enabled: bool,
     ) -> Result<(), WatchError> {
-        in_turn(|| change(watchpoints, is_enabled))
+        // Before its turn, because the iterator may change other watchpoints.
+        let mut all = [None; MOST];
+        for watchpoint in watchpoints {
+            all[watchpoint.number] = Some(watchpoint);
+        }
+        in_turn(|| change(&all, is_enabled))
     }
 
     /// Finds out whether the watchpoint can be armed on all CPUs, in the turn of the caller.
@@ -327,7 +332,7 @@ fn in_turn<T>(change: impl FnOnce() -> T) -> T {
     while CHANGING.swap(true, Ordering::Acquire) {
         platform::yield_now();
     }
-    // Dropped also if `change` panics, as the iterator of a caller may.
+    // Dropped also if `change` panics.
     let _turn = Turn;
     change()
 }
@@ -342,21 +347,19 @@ impl Drop for Turn {
 }
 
 /// Arms or disarms, in the turn of the caller.
-fn change<'a>(
-    watchpoints: impl IntoIterator<Item = &'a Watchpoint> + Clone,
-    is_enabled: bool,
-) -> Result<(), WatchError> {
+fn change(watchpoints: &[Option<&Watchpoint>], is_enabled: bool) -> Result<(), WatchError> {
     has_failed();
-    watchpoints.clone().into_iter().for_each(|watchpoint| watchpoint.set_armed(is_enabled));
+    let watchpoints = || watchpoints.iter().flatten();
+    watchpoints().for_each(|watchpoint| watchpoint.set_armed(is_enabled));
     let problem = if !platform::on_each_cpu(load_registers) {
         WatchError::OneCpu
     } else if is_enabled && has_failed() {
-        let address = watchpoints.clone().into_iter().next().map_or(0, Watchpoint::address);
+        let address = watchpoints().next().map_or(0, |watchpoint| watchpoint.address());
         WatchError::NotKept { address }
     } else {
         return Ok(());
     };
-    watchpoints.into_iter().for_each(|watchpoint| watchpoint.set_armed(false));
+    watchpoints().for_each(|watchpoint| watchpoint.set_armed(false));
     platform::on_each_cpu(load_registers);
     Err(problem)
 }
