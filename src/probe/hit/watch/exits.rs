@@ -15,6 +15,9 @@ pub(super) const EXITS: usize = 8;
 const WORDS: usize = 48;
 /// A sequence ends after this many instructions: the architecture asks for less (B2.17.5: 128 bytes).
 const LENGTH: u64 = 40;
+/// What is further away from the load-exclusive than this, in bytes, belongs to no sequence. It may be no memory, if a
+/// word was taken for a branch that no CPU reaches.
+const REACH: u64 = 4096;
 
 /// A list of addresses of limited length, each contained once. Its room is not on the stack, where it would be cleared
 /// by a function that can be probed.
@@ -83,6 +86,10 @@ impl Exits {
         let mut next = 0;
         while let Some(at) = words.get(next) {
             next += 1;
+            if at.wrapping_sub(load).cast_signed().unsigned_abs() > REACH {
+                exits.add(at)?;
+                continue;
+            }
             let word = read(at);
             let is_far = at.wrapping_sub(load) > 4 * LENGTH;
             let (falls_through, target) = match Step::of(word) {
