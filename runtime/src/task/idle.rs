@@ -1,5 +1,7 @@
 //! The idle task of a CPU: the context that the CPU was started in, which runs when no task is ready.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use aarch64_cpu::registers::{Readable, SP, TPIDR_EL1, Writeable};
 
 use super::{Task, preempt_now, reaper, spawn};
@@ -33,7 +35,13 @@ pub unsafe fn adopt_cpu(cpu: usize) {
 }
 
 /// Ends the boot of the first CPU: spawns the reaper, and the task `name` that runs `main`. Then becomes the idle task.
+///
+/// # Panics
+///
+/// If it was called before: it unmasks interrupts, which a handler of a probe must not.
 pub fn start(name: &str, main: fn()) -> ! {
+    static HAS_STARTED: AtomicBool = AtomicBool::new(false);
+    assert!(!HAS_STARTED.swap(true, Ordering::Relaxed), "the kernel has been started before");
     spawn("reaper", reaper::reap);
     spawn(name, main);
     run_idle()

@@ -70,5 +70,5 @@ pub use life::{JoinHandle, exit, sleep, spawn, spawn_on, try_spawn, yield_now};
 pub(crate) use queue::Queue;
 pub(crate) use registry::inspect_stopped;
 pub use registry::{TaskInfo, exists, list, preempted_pcs};
-pub use scheduler::{preempt, timer_interrupt};
-pub(crate) use scheduler::{preempt_now, reschedule_interrupt};
+pub use scheduler::timer_interrupt;
+pub(crate) use scheduler::{preempt, preempt_now, reschedule_interrupt};

@@ -377,7 +377,9 @@ pub fn timer_interrupt() {
 
 /// Switches to another task if one is due. Called at the end of every interrupt. The current task took the interrupt
 /// before the instruction at the virtual address `pc`, with interrupts unmasked.
-pub fn preempt(pc: usize) {
+///
+/// Not for other crates: a handler of a probe that called it would leave its CPU.
+pub(crate) fn preempt(pc: usize) {
     let task = current_task();
     if !task.preempt_nesting.permits() {
         return;
