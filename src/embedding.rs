@@ -416,14 +416,16 @@ mod target {
         /// The address in PAR_EL1, without the page offset.
         const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
         let (written, read): (u64, u64);
-        // SAFETY: address translation changes only PAR_EL1. The code that has interrupts masked owns that register, and
-        // the caller has masked them.
+        // SAFETY: address translation changes only PAR_EL1, which is restored. The caller has masked interrupts, whose
+        // handlers may change it.
         unsafe {
             asm!(
+                "mrs {before}, par_el1",
                 "at s1e1w, {alias}", "isb", "mrs {written}, par_el1",
                 "at s1e1r, {address}", "isb", "mrs {read}, par_el1",
+                "msr par_el1, {before}",
                 alias = in(reg) alias, address = in(reg) address,
-                written = out(reg) written, read = out(reg) read,
+                before = out(reg) _, written = out(reg) written, read = out(reg) read,
                 options(nostack, preserves_flags)
             );
         }

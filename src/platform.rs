@@ -37,6 +37,14 @@ pub const MAX_CPUS: usize = 256;
 /// - A handler stays on its CPU, with interrupts masked, until it returns. Handlers are safe functions, and may call
 ///   others: no safe function of the kernel unmasks the interrupts of its caller, or leaves the CPU to another task,
 ///   when it is called with all of PSTATE.DAIF masked. Such a call may stop the machine instead.
+/// - The code in [`text`](Self::text) keeps to the procedure call standard (AAPCS64) where the engine cannot see what it
+///   does: in functions that are called through a register, and behind calls that do not consist of one BL.
+/// - A function in the text that is called by one task returns in that task. It restores the stack pointer, or returns
+///   with one that no call in progress of the task has.
+/// - Words among the instructions that only computed addresses lead to are no data, unless
+///   [`has_data`](Self::has_data) says so. A load-exclusive and its store-exclusive are in one function, or one of them
+///   is in a function that the other one's calls.
+/// - The guarded control stack (FEAT_GCS) is off at EL1.
 pub unsafe trait Platform {
     /// The largest number of CPUs that may run, up to [`MAX_CPUS`]. The image has 4 KiB of zeroed memory for each.
     /// The defaults of [`hold_cpus`](Self::hold_cpus) and [`interrupted`](Self::interrupted) do not compile if this
@@ -71,7 +79,7 @@ pub unsafe trait Platform {
         Self::CPUS
     }
 
-    /// Returns the virtual addresses of the text in which probes may be placed. It is readable.
+    /// Returns the virtual addresses of the text in which probes may be placed: multiples of 4. It is readable.
     ///
     /// A breakpoint exception can be taken at each instruction there, whenever a CPU executes it, and loses no state:
     /// the CPU has its vectors, and the word at [`CPU_OFFSET`](Self::CPU_OFFSET), and ELR_EL1, SPSR_EL1, ESR_EL1 and
@@ -138,7 +146,8 @@ pub unsafe trait Platform {
     ///
     /// A CPU is held when it has taken an interrupt since the call, in code that had interrupts unmasked, and waits
     /// with interrupts masked in code that cannot be probed. Each CPU executes a context synchronization event
-    /// before it resumes. The engine calls this from tasks, with interrupts unmasked.
+    /// before it resumes. The engine calls this from tasks, with interrupts unmasked. Several tasks may call it at the
+    /// same time; the later one waits until the action of the earlier one is over.
     ///
     /// The default assumes that there is no other CPU.
     fn hold_cpus(action: &mut dyn FnMut()) {
@@ -161,6 +170,10 @@ pub unsafe trait Platform {
     /// Calls `action` once on each running CPU, with interrupts (PSTATE.I) masked, and returns true when all calls have
     /// returned. A kernel that does not implement it returns false, calls nothing, and has no
     /// [watchpoints](crate::probe::Watchpoint). The engine calls this from tasks, with interrupts unmasked.
+    ///
+    /// A watched access takes an exception wherever PSTATE.D is clear, outside of [`text`](Self::text) as well. Where
+    /// there are watchpoints, it is set while ELR_EL1, SPSR_EL1, ESR_EL1 or FAR_EL1 hold something that is still
+    /// needed, and while the stack pointer is not that of a stack.
     ///
     /// The default calls it here if there is no other CPU, and returns false otherwise.
     fn on_each_cpu(action: fn()) -> bool {
@@ -291,14 +304,26 @@ pub(crate) use exported::kprobes_platform_stack as stack;
 pub use crate::interrupts::{are_masked, with_masked};
 #[doc(hidden)]
 pub use exported::{
-    kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_hold_cpus as hold_cpus,
-    kprobes_platform_text as text, kprobes_platform_yield_now as yield_now,
+    kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_text as text,
+    kprobes_platform_yield_now as yield_now,
 };
 pub(crate) use exported::{
     kprobes_platform_fatal as fatal, kprobes_platform_function as function, kprobes_platform_has_data as has_data,
     kprobes_platform_interrupted as interrupted, kprobes_platform_is_guarded as is_guarded,
     kprobes_platform_with_writable as with_writable,
 };
+
+/// Calls `action` as [`Platform::hold_cpus`] does.
+///
+/// # Panics
+///
+/// If interrupts are masked, as they are in a handler and in the action of another call: two CPUs would wait for each
+/// other.
+#[doc(hidden)]
+pub fn hold_cpus(action: &mut dyn FnMut()) {
+    assert!(!are_masked(), "CPUs cannot be held with interrupts masked");
+    exported::kprobes_platform_hold_cpus(action);
+}
 
 /// Returns the number of CPUs that tests on the host may use.
 #[cfg(not(target_os = "none"))]

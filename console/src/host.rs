@@ -150,7 +150,11 @@ pub unsafe trait SamplingClock: Sync {
 /// # Safety
 ///
 /// [`masked`](Self::masked) must behave as documented, and every CPU that hits a probe must have a number below
-/// [`cpus`](Self::cpus). The code that records and counts hits relies on both.
+/// [`cpus`](Self::cpus). The code that records and counts hits relies on both. The tables are those of the image.
+///
+/// Whoever types a command, an event or a program chooses addresses, which hits read: `*(uint32 *)0x8010000c`.
+/// Addresses without memory give no value, but a read of a device register may change the device. The kernel lets only
+/// those use the console whom it trusts to name none.
 pub unsafe trait Host: Sync {
     /// Returns the tables that `cargo kprobes image` made: the names of functions, inlined copies, and types. Bytes
     /// after the tables are ignored. Without tables, nothing can be probed by its name.

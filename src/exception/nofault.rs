@@ -65,7 +65,8 @@ readable!(u8, u16, u32, u64, i8, i16, i32, i64);
 /// # Safety
 ///
 /// The load has no side effect, whether it succeeds or not: the address is not that of a device register that changes
-/// when it is read.
+/// when it is read, and no SError follows. Synchronous exceptions of this CPU reach
+/// [`handle_sync`](crate::exception::handle_sync).
 #[inline]
 pub unsafe fn read<T: Readable>(address: usize) -> Result<T, Fault> {
     match load(address, T::SIZE) {
@@ -79,7 +80,7 @@ pub unsafe fn read<T: Readable>(address: usize) -> Result<T, Fault> {
 ///
 /// # Safety
 ///
-/// No load of one of the bytes has a side effect: none is in a device register that changes when it is read.
+/// [`read`] may be called for each of the bytes.
 pub unsafe fn read_bytes(address: usize, buffer: &mut [MaybeUninit<u8>]) -> usize {
     let mut length = 0;
     for byte in buffer {

@@ -26,7 +26,12 @@ pub struct Context {
 ///
 /// # Safety
 ///
-/// The offsets are correct whenever a probe can be hit. Every hit loads from them without a check.
+/// The offsets are correct whenever a probe can be hit, and wherever something is printed to the rings. Every hit loads
+/// from them without a check.
+///
+/// Whoever defines an event chooses addresses, which its hits read: `x=@0x8010000c:u32`. Addresses without memory give
+/// no value, but a read of a device register may change the device. The kernel lets only those define events whom it
+/// trusts to name none.
 pub unsafe trait Host {
     /// The offset of the number of this CPU, a `usize`, dense from 0.
     const CPU_OFFSET: usize = Place::CPU_NUMBER;

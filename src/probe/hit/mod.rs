@@ -106,7 +106,8 @@ impl<'a> Hit<'a> {
     ///
     /// # Safety
     ///
-    /// The probed code continues with the values that are written here, and must be able to.
+    /// The probed code continues with the values that are written here, and must be able to. Only `x`, `sp`, `pc` and
+    /// `pstate` are written: a frame that was copied earlier is not put in the place of this one.
     #[inline]
     pub unsafe fn frame_mut(&mut self) -> &mut TrapFrame {
         self.frame.written = 1;

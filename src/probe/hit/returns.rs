@@ -127,7 +127,8 @@ impl<'a> Call<'a> {
     ///
     /// # Safety
     ///
-    /// The function, or its caller, continues with the values that are written here, and must be able to.
+    /// The function, or its caller, continues with the values that are written here, and must be able to. Only
+    /// `x`, `sp`, `pc` and `pstate` are written: a frame that was copied earlier is not put in the place of this one.
     #[inline]
     pub unsafe fn frame_mut(&mut self) -> &mut TrapFrame {
         self.frame.written = 1;
