@@ -11,8 +11,8 @@ use kprobes_vm::code::{
 use super::call::{map, written};
 use super::clause::Clause;
 use super::format;
-use super::typed::Group;
 use super::value::{UNSIGNED, number};
+use super::variable::Group;
 use crate::builtins::{Role, find};
 use crate::checked::{ASSERTION_STATUS, Action, EXIT_STATUSES, PrintKind};
 use crate::error::{Error, Problem, Span};

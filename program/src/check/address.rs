@@ -7,7 +7,8 @@ use kprobes_vm::code::{Arithmetic, Op, Operand, Type, Word};
 
 use super::call::written;
 use super::clause::Clause;
-use super::typed::{STEPS_MAX, Spot, Typed};
+use super::place::Spot;
+use super::typed::{STEPS_MAX, Typed};
 use super::value::{UNSIGNED, Value, number};
 use crate::checked::RustValue;
 use crate::error::{Error, Problem, Span};

@@ -8,8 +8,8 @@ use kprobes_types::{Argument, Function, Unknown, ValuePlace};
 use kprobes_vm::code::{FRAME_WORDS, Type, Word};
 
 use super::clause::Clause;
-use super::typed::{Group, copies_at};
 use super::value::Value;
+use super::variable::{Group, copies_at};
 use super::{Instruction, Whose};
 use crate::checked::{Action, PrintKind};
 use crate::error::{Error, Listed, Problem, Span};

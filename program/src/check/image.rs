@@ -12,8 +12,10 @@ use kprobes_types::{Flavor, Kind, Part, Source, TypeId, ValuePlace};
 use kprobes_vm::code::{Arithmetic, Comparison, Op, Operand, Type, Word};
 
 use super::clause::Clause;
-use super::typed::{Spot, Tags, Typed};
+use super::place::Spot;
+use super::typed::Typed;
 use super::value::{SIGNED, UNSIGNED, Value};
+use super::variant::Tags;
 use crate::checked::{Block, RustValue};
 use crate::error::{Error, Problem, Span};
 use crate::syntax::Expression;

@@ -16,11 +16,14 @@ mod expression;
 mod format;
 mod image;
 mod map;
+mod place;
 mod shapes;
 mod swap;
 mod text;
 mod typed;
 mod value;
+mod variable;
+mod variant;
 
 use alloc::string::String;
 use alloc::vec::Vec;
