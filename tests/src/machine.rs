@@ -115,6 +115,17 @@ test!(
 );
 
 test!(
+    stops "the kernel has been started before",
+    fn a_handler_cannot_start_the_kernel() {
+        extern "C" fn start(_: &mut Hit<'_>) {
+            task::start("again", || {});
+        }
+        let _probe = Kprobe::at(read_null as *const () as usize).pre(start).register().unwrap();
+        read_null();
+    }
+);
+
+test!(
     stops "write to read-only memory at 0xffffffc0",
     fn read_only_data_cannot_be_written() {
         static CONSTANT: u64 = 7;
