@@ -93,6 +93,8 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
     // Surveys the text now. Otherwise the next event or program would do it while everything is probed, which takes far
     // longer.
     probe::survey();
+    // Counted now for the same reason, if it will be printed.
+    let possible = (!has_memory).then(|| can_be_probed(table));
     if Registration::set_all_enabled(registrations(&probes), true).is_err() {
         has_memory = false;
         // Arms as many probes as there is memory for.
@@ -108,10 +110,7 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
     }
     println!("{} probed", counted(probes.len(), "instruction is", "instructions are"));
     if !has_memory {
-        let mut checker = probe::Checker::new();
-        let mut can_be_probed =
-            |address: &usize| matches!(checker.check(*address), Ok(_) | Err(ProbeError::OutOfMemory { .. }));
-        let lacking = instructions(table).filter(|address| can_be_probed(address)).count() - probes.len();
+        let lacking = possible.unwrap_or_else(|| can_be_probed(table)) - probes.len();
         if lacking > 0 {
             print!("{lacking} more cannot be probed for lack of memory");
             match host().memory_to_spare() {
@@ -121,6 +120,14 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
         }
     }
     Ok(probes)
+}
+
+/// Returns the number of instructions that can be probed if there is memory.
+fn can_be_probed(table: &SymbolTable<'static>) -> usize {
+    let mut checker = probe::Checker::new();
+    let mut is_possible =
+        |address: &usize| matches!(checker.check(*address), Ok(_) | Err(ProbeError::OutOfMemory { .. }));
+    instructions(table).filter(|address| is_possible(address)).count()
 }
 
 /// Unregisters `probes` after ^C. Returns the empty list that remains.
