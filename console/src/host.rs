@@ -13,6 +13,7 @@ use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::platform;
 use fallible::OutOfMemory;
 pub use kprobes_program::syntax::{HardwareEvent, Period};
+use kprobes_symbols::image;
 use kprobes_trace::host::Clock;
 use spin::Once;
 
@@ -162,7 +163,7 @@ pub unsafe trait Host: Sync {
     /// The tables hold the addresses that the image was linked at. By default, returns the region that
     /// `kprobes-tables.x` reserves, which is empty until that command fills it in.
     fn tables(&self) -> &'static [u8] {
-        tables()
+        image::reserved()
     }
 
     /// Writes text to the console.
@@ -283,17 +284,6 @@ pub unsafe trait Host: Sync {
     fn commands(&self) -> &'static [Command] {
         &[]
     }
-}
-
-/// Returns the region that `kprobes-tables.x` reserves.
-fn tables() -> &'static [u8] {
-    unsafe extern "C" {
-        safe static __kprobes_tables_start: u8;
-        safe static __kprobes_tables_end: u8;
-    }
-    let (start, end) = (&raw const __kprobes_tables_start, &raw const __kprobes_tables_end);
-    // SAFETY: the linker script defines both symbols as the bounds of a data section that is never written.
-    unsafe { core::slice::from_raw_parts(start, end.addr() - start.addr()) }
 }
 
 static HOST: Once<&'static dyn Host> = Once::new();

@@ -39,6 +39,7 @@ extern crate alloc;
 extern crate std;
 
 mod glob;
+pub mod image;
 mod inlined;
 mod table;
 #[cfg(any(test, feature = "write"))]

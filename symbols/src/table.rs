@@ -68,7 +68,7 @@ impl fmt::Display for SymbolError {
             Self::Misaligned { address } => {
                 write!(out, "the symbol table is at {address:#x}, which is not a multiple of {ALIGNMENT}")
             }
-            Self::Magic => write!(out, "there is no symbol table after the image"),
+            Self::Magic => write!(out, "there is no symbol table: `cargo kprobes image KERNEL` fills it in"),
             Self::Version { found } => {
                 write!(out, "the symbol table has version {found}, and only version {VERSION} is supported")
             }
