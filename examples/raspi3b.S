@@ -1,15 +1,20 @@
 // The entry of the examples on a Raspberry Pi 3. CPU 0 goes on at `start` as QEMU's virt machine enters it: at EL1, with
-// the MMU off and all of PSTATE.DAIF masked. The other CPUs stay here.
+// the MMU off and all of PSTATE.DAIF masked. The other CPUs wait here until the kernel sets `last_started` to their number
+// or more; in a kernel of one CPU they stay here.
 //
 // The firmware of a board enters a kernel at EL2. QEMU enters an ELF file at EL3, on all CPUs.
     .section .text.start, "ax"
     .global start_on_raspi3b
 start_on_raspi3b:
     mrs     x0, mpidr_el1
-    tst     x0, #0xff
+    ands    x0, x0, #0xff
     b.eq    1f
+    adrp    x1, last_started
+    add     x1, x1, :lo12:last_started
 0:  wfe
-    b       0b
+    ldr     x2, [x1]
+    cmp     x2, x0
+    b.lo    0b
 1:  mrs     x0, currentel
     cmp     x0, #0b11 << 2
     b.ne    2f
@@ -34,3 +39,9 @@ start_on_raspi3b:
     add     x0, x0, :lo12:start
     msr     elr_el2, x0
     eret
+
+    .section .data.last_started, "aw"
+    .balign 8
+    .global last_started
+last_started:
+    .quad   0

@@ -6,14 +6,12 @@ use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::kernel::cpu::{self, CPUS};
-use crate::kernel::{DATA_PAGE, gic};
+use crate::kernel::{ALIASES_START, DATA_PAGE, interrupts};
 
 /// The table of level 3 for the aliases. Each CPU has an entry, and the page after its alias is not mapped.
 #[repr(align(4096))]
 pub struct Aliases([AtomicU64; 512]);
 pub static ALIASES: Aliases = Aliases([const { AtomicU64::new(0) }; 512]);
-/// The virtual address that `boot.rs` has mapped [`ALIASES`] at.
-const ALIASES_START: usize = 0x7fe0_0000;
 
 /// Calls `write` with a writable alias of `address`, which is valid to the end of the page, and ends with the call.
 #[inline(always)]
@@ -45,7 +43,7 @@ pub fn hold_others(action: &mut dyn FnMut()) {
         spin_loop();
     }
     cpu::masked(|| {
-        gic::interrupt_others(gic::HOLD);
+        interrupts::interrupt_others(interrupts::HOLD);
         // Acquire: what the CPUs did before they came is visible, the pcs of tasks included.
         while WAITING.load(Ordering::Acquire) < CPUS - 1 {
             spin_loop();
@@ -64,7 +62,7 @@ pub fn hold_others(action: &mut dyn FnMut()) {
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.wait_while_held")]
 pub fn wait_while_held(acknowledged: u32) {
-    gic::end(acknowledged);
+    interrupts::end(acknowledged);
     // This CPU has seen the last release, or made it.
     let releases = RELEASES.load(Ordering::Relaxed);
     WAITING.fetch_add(1, Ordering::Release);

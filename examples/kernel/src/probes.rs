@@ -6,9 +6,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use aarch64_kprobes::platform::{CpuState, Platform, TaskCalls};
 use aarch64_kprobes::{embedding, probe};
+use kprobes_symbols::image;
 
 use crate::kernel::cpu::CPUS;
-use crate::kernel::symbols;
 use crate::kernel::task::{self, Task};
 use crate::patching;
 
@@ -69,11 +69,10 @@ unsafe impl Platform for Kernel {
         &raw const __text_start as usize..&raw const __text_end as usize
     }
     fn function(address: usize) -> Option<Range<usize>> {
-        let function = symbols::lookup(address)?;
-        Some(function.address as usize..(function.address + function.size) as usize)
+        image::function(address)
     }
     fn has_data(addresses: Range<usize>) -> bool {
-        symbols::has_data(addresses)
+        image::has_data(addresses)
     }
     #[inline(always)]
     fn with_writable(address: usize, _: usize, write: &mut dyn FnMut(*mut u8)) {

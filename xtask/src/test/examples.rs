@@ -36,8 +36,6 @@ struct Example {
     lines: &'static [(&'static str, usize)],
     /// Runs the image on a machine.
     run: fn(&Path, Machine) -> Result<Outcome, String>,
-    /// Whether it can be built for a Raspberry Pi 3.
-    is_for_raspi3b: bool,
 }
 
 /// A machine of QEMU, with its core and the number of its CPUs for a kernel of one.
@@ -49,27 +47,9 @@ struct Machine {
 }
 
 const EXAMPLES: [Example; 3] = [
-    Example {
-        name: "minimal",
-        package: "kprobes-minimal",
-        lines: &[("probes", 50)],
-        run: prints,
-        is_for_raspi3b: true,
-    },
-    Example {
-        name: "console",
-        package: "kprobes-console-example",
-        lines: &[("probes", 150)],
-        run: answers,
-        is_for_raspi3b: true,
-    },
-    Example {
-        name: "kernel",
-        package: kernel::PACKAGE,
-        lines: kernel::LINES,
-        run: kernel::counts,
-        is_for_raspi3b: false,
-    },
+    Example { name: "minimal", package: "kprobes-minimal", lines: &[("probes", 50)], run: prints },
+    Example { name: "console", package: "kprobes-console-example", lines: &[("probes", 150)], run: answers },
+    Example { name: "kernel", package: kernel::PACKAGE, lines: kernel::LINES, run: kernel::counts },
 ];
 /// The machines that an example runs on: a core with LSE and pointer authentication, and one without.
 const MACHINES: [Machine; 2] =
@@ -91,7 +71,7 @@ pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
 }
 
 fn add_example(context: &BuildContext<'_, '_>, wanted: &Wanted, is_listing: bool, example: &'static Example) {
-    let Example { name, package, run, is_for_raspi3b, .. } = example;
+    let Example { name, package, run, .. } = example;
     add_one(context, wanted, is_listing, format!("examples::{name}_is_short"), || is_short(example));
     if *package == kernel::PACKAGE {
         let closed =
@@ -99,7 +79,7 @@ fn add_example(context: &BuildContext<'_, '_>, wanted: &Wanted, is_listing: bool
         add_one(context, wanted, is_listing, kernel::IS_CLOSED.test_name().into(), closed);
     }
     let on_raspi3b = format!("examples::{name}_on_raspi3b");
-    if *is_for_raspi3b && wanted.has(&on_raspi3b) {
+    if wanted.has(&on_raspi3b) {
         if is_listing {
             context.results.list(on_raspi3b, 1);
         } else {

@@ -30,6 +30,12 @@ const DATA: u64 = BLOCK | NEVER_EXECUTE;
 /// The descriptor of a page of data, without its address.
 pub const DATA_PAGE: u64 = DATA | 0b11; // patching
 
+const IS_RASPI3B: bool = cfg!(feature = "raspi3b");
+/// The first address of the GiB that the RAM and the kernel are in.
+const RAM: usize = if IS_RASPI3B { 0 } else { 0x4000_0000 };
+/// The virtual address of [`ALIASES`]: the last 2 MiB of the same GiB.
+pub const ALIASES_START: usize = RAM + 0x3fe0_0000; // patching
+
 global_asm!(
     // In: EL1, the MMU off, PSTATE.DAIF masked. QEMU has loaded the image, and zeroed what the file leaves out.
     ".section .text.start, \"ax\"",
@@ -70,19 +76,31 @@ global_asm!(
     ".section .rodata.tables, \"a\"",
     ".balign 4096",
     "level_1:",
+    // A Raspberry Pi 3 has more devices in the second GiB, and QEMU's virt machine has its devices in the first.
+    ".if {IS_RASPI3B}",
+    ".quad level_2 + {TABLE}",
+    ".quad {DEVICES} + 0x40000000",
+    ".else",
     ".quad {DEVICES}",
     ".quad level_2 + {TABLE}",
+    ".endif",
     ".balign 4096, 0",
     "level_2:",
     ".quad 0",
-    ".quad {TEXT} + 0x40200000",
-    ".quad {RODATA} + 0x40400000",
-    ".set address, 0x40600000",
+    ".quad {TEXT} + {RAM} + 0x200000",
+    ".quad {RODATA} + {RAM} + 0x400000",
+    ".set address, {RAM} + 0x600000",
     ".rept 13",
     ".quad {DATA} + address",
     ".set address, address + 0x200000",
     ".endr",
-    ".fill 511 - 16, 8, 0",
+    // The other devices of a Raspberry Pi 3.
+    ".fill 504 - 16, 8, 0",
+    ".set address, 0x3f000000",
+    ".rept 7",
+    ".quad ({DEVICES} + address) * {IS_RASPI3B}",
+    ".set address, address + 0x200000",
+    ".endr",
     ".quad {ALIASES} + {TABLE}", // patching
     ".balign 4096, 0",
     vectors = sym vectors,
@@ -93,9 +111,14 @@ global_asm!(
     MAIR = const MAIR,
     TCR = const TCR,
     SCTLR = const SCTLR,
+    IS_RASPI3B = const IS_RASPI3B as u32,
+    RAM = const RAM,
     DEVICES = const DEVICE_BLOCK | NEVER_EXECUTE,
     TABLE = const TABLE,
     TEXT = const TEXT,
     RODATA = const RODATA,
     DATA = const DATA,
 );
+
+#[cfg(feature = "raspi3b")]
+global_asm!(include_str!("../../../raspi3b.S"));

@@ -1,4 +1,5 @@
-//! The CPU: its number, its interrupt mask, and PSCI (Arm DEN 0022).
+//! The CPU: its number, its interrupt mask, its start, and the end of all: by PSCI (Arm DEN 0022), or on a Raspberry Pi 3
+//! by a word in memory and the watchdog.
 
 use core::arch::asm;
 
@@ -43,6 +44,7 @@ pub fn idle() -> ! {
 }
 
 /// Starts the CPU with this number.
+#[cfg(not(feature = "raspi3b"))]
 pub fn start(cpu: usize) {
     unsafe extern "C" {
         safe static start: u8;
@@ -57,7 +59,29 @@ pub fn start(cpu: usize) {
     assert!(result == 0, "CPU {cpu} does not start: PSCI says {result}");
 }
 
+/// Starts the CPU with this number, after those with lower numbers. All wait in the first instructions of `raspi3b.S`.
+#[cfg(feature = "raspi3b")]
+pub fn start(cpu: usize) {
+    use core::sync::atomic::{AtomicUsize, Ordering};
+
+    unsafe extern "C" {
+        #[link_name = "last_started"]
+        safe static LAST_STARTED: AtomicUsize;
+    }
+    LAST_STARTED.store(cpu, Ordering::Relaxed);
+    // SAFETY: writes the word back to memory, where a CPU with its MMU off reads it, and wakes that CPU.
+    unsafe { asm!("dc cvac, {}", "dsb sy", "sev", in(reg) &raw const LAST_STARTED, options(nostack, preserves_flags)) };
+}
+
 pub fn power_off() -> ! {
+    if cfg!(feature = "raspi3b") {
+        // SAFETY: registers of the watchdog, which are mapped as device memory: a reset, with the boot partition that
+        // means to stay off.
+        unsafe {
+            (0x3f10_0020 as *mut u32).write_volatile(0x5a00_0555);
+            (0x3f10_001c as *mut u32).write_volatile(0x5a00_0020);
+        }
+    }
     // SAFETY: SYSTEM_OFF, which does not return.
     unsafe { asm!("hvc #0", in("x0") 0x8400_0008_u64, options(noreturn)) }
 }

@@ -2,7 +2,9 @@
 
 use core::arch::{asm, global_asm};
 
-use super::{gic, symbols, task};
+use kprobes_symbols::image;
+
+use super::{interrupts, task, timer};
 use crate::patching; // patching
 use crate::probes; // probes
 
@@ -75,16 +77,16 @@ global_asm!(
 /// Handles the interrupt of the code at `pc`, with interrupts masked.
 extern "C" fn handle_interrupt(pc: usize) {
     probes::set_interrupted(pc); // probes
-    let interrupt = gic::acknowledge();
-    match interrupt % 1024 {
-        gic::TIMER => {
-            gic::next_tick();
-            gic::end(interrupt);
+    let interrupt = interrupts::acknowledge();
+    match interrupts::number(interrupt) {
+        interrupts::TIMER => {
+            timer::next_tick();
+            interrupts::end(interrupt);
             task::preempt();
         }
-        gic::HOLD => patching::wait_while_held(interrupt), // patching
-        1020.. => {}                                       // The request is gone.
-        _ => gic::end(interrupt),
+        interrupts::HOLD => patching::wait_while_held(interrupt), // patching
+        1020.. => {}                                              // The request is gone.
+        _ => interrupts::end(interrupt),
     }
     probes::set_interrupted(0); // probes
 }
@@ -97,6 +99,6 @@ extern "C" fn unexpected() -> ! {
     unsafe { asm!("mrs {}, esr_el1", "mrs {}, elr_el1", "mrs {}, far_el1", out(reg) esr, out(reg) elr, out(reg) far) };
     // SAFETY: the vector has masked interrupts, and the report does not return.
     unsafe { aarch64_kprobes::exception::abandon_cpu() }; // probes
-    let name = symbols::lookup(elr).map_or("?", |function| function.name);
+    let name = image::table().ok().and_then(|table| table.lookup(elr as u64)).map_or("?", |function| function.name);
     panic!("exception {esr:#x} at {elr:#x} in {name}, address {far:#x}")
 }

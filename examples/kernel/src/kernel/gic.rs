@@ -1,4 +1,4 @@
-//! The interrupts of each CPU: the GICv2 (Arm IHI 0048B), and the virtual timer.
+//! The interrupts of each CPU, on QEMU's virt machine: the GICv2 (Arm IHI 0048B).
 
 use core::arch::asm;
 
@@ -28,31 +28,23 @@ pub fn start() {
     write(GICD_CTLR, 1);
 }
 
-/// Starts the interface and the timer of this CPU.
+/// Starts the interface of this CPU.
 pub fn start_cpu() {
     write(GICD_ISENABLER0, 1 << TIMER | 0xffff);
     write(GICC_PMR, 0xff);
     write(GICC_CTLR, 1);
-    next_tick();
-    // SAFETY: enables the timer (CNTV_CTL_EL0.ENABLE), whose interrupt has a handler.
-    unsafe { asm!("msr cntv_ctl_el0, {}", in(reg) 1_u64, options(nostack, preserves_flags)) };
 }
 
-/// Has the timer interrupt this CPU in a millisecond. Its request ends.
-pub fn next_tick() {
-    // SAFETY: sets the time of an interrupt that has a handler.
-    unsafe {
-        asm!(
-            "mrs {0}, cntfrq_el0", "udiv {0}, {0}, {1}", "msr cntv_tval_el0, {0}", "isb",
-            out(reg) _, in(reg) 1000_u64, options(nostack, preserves_flags)
-        );
-    }
-}
-
-/// Returns the number of the interrupt that is to be handled, which is then active.
+/// Returns the interrupt that is to be handled, which is then active.
 pub fn acknowledge() -> u32 {
     // SAFETY: a register of the interface.
     unsafe { (GICC_IAR as *const u32).read_volatile() }
+}
+
+/// Returns the number of an interrupt that [`acknowledge`] has returned; 1020 or more if its request is gone.
+pub fn number(acknowledged: u32) -> u32 {
+    // The other bits are the number of the CPU that has sent it.
+    acknowledged % 1024
 }
 
 /// Ends the interrupt that [`acknowledge`] has returned.

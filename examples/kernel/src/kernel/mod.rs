@@ -3,19 +3,22 @@
 mod boot;
 pub mod cpu;
 mod exception;
-pub mod gic;
+#[cfg_attr(feature = "raspi3b", path = "bcm2836.rs")]
+#[cfg_attr(not(feature = "raspi3b"), path = "gic.rs")]
+pub mod interrupts;
 mod report;
-pub mod symbols;
 pub mod task;
+mod timer;
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use kprobes_symbols::image;
 use talc::TalcLock;
 use talc::source::Claim;
 
 use crate::{demonstration, probes}; // probes
-pub use boot::DATA_PAGE; // patching
+pub use boot::{ALIASES_START, DATA_PAGE}; // patching
 use cpu::CPUS;
 pub use report::println;
 
@@ -31,13 +34,14 @@ static ALLOCATOR: TalcLock<spin::Mutex<()>, Claim> = TalcLock::new(unsafe { Clai
 extern "C" fn start_cpu(cpu: usize) -> ! {
     task::adopt(cpu);
     probes::check_cpu(); // probes
-    gic::start_cpu();
+    interrupts::start_cpu();
+    timer::start();
     static STARTED: AtomicUsize = AtomicUsize::new(0);
     // Release, and the load acquires: `main` runs after each CPU has been set up.
     STARTED.fetch_add(1, Ordering::Release);
     if cpu == 0 {
-        symbols::init();
-        gic::start();
+        image::table().unwrap_or_else(|error| panic!("{error}"));
+        interrupts::start();
         (1..CPUS).for_each(cpu::start);
         while STARTED.load(Ordering::Acquire) < CPUS {
             spin_loop();

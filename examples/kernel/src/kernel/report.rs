@@ -5,12 +5,15 @@ use core::panic::PanicInfo;
 
 use super::cpu;
 
+/// The address of the PL011's data register.
+const UART: usize = if cfg!(feature = "raspi3b") { 0x3f20_1000 } else { 0x900_0000 };
+
 struct Uart;
 
 impl Write for Uart {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // SAFETY: writes the data register of the PL011 of QEMU's virt machine, which is always ready for a byte.
-        text.bytes().for_each(|byte| unsafe { (0x900_0000 as *mut u32).write_volatile(byte.into()) });
+        // SAFETY: writes the data register of the PL011, which is always ready for a byte in QEMU.
+        text.bytes().for_each(|byte| unsafe { (UART as *mut u32).write_volatile(byte.into()) });
         Ok(())
     }
 }

@@ -1,0 +1,21 @@
+//! The virtual timer of each CPU (Arm ARM, D12).
+
+use core::arch::asm;
+
+/// Starts the timer of this CPU.
+pub fn start() {
+    next_tick();
+    // SAFETY: enables the timer (CNTV_CTL_EL0.ENABLE), whose interrupt has a handler.
+    unsafe { asm!("msr cntv_ctl_el0, {}", in(reg) 1_u64, options(nostack, preserves_flags)) };
+}
+
+/// Has the timer interrupt this CPU in a millisecond. Its request ends.
+pub fn next_tick() {
+    // SAFETY: sets the time of an interrupt that has a handler.
+    unsafe {
+        asm!(
+            "mrs {0}, cntfrq_el0", "udiv {0}, {0}, {1}", "msr cntv_tval_el0, {0}", "isb",
+            out(reg) _, in(reg) 1000_u64, options(nostack, preserves_flags)
+        );
+    }
+}
