@@ -29,6 +29,10 @@ use crate::counted::counted;
 /// The declarations of the engine, and of its entry for kernels with vectors of their own.
 const ENGINE: &str = include_str!("../declarations/engine.toml");
 const VECTOR: &str = include_str!("../declarations/vector.toml");
+/// The declarations of the crates that a kernel has with the console.
+const CONSOLE: &str = include_str!("../declarations/console.toml");
+/// More declarations, for compilers that inline less or more.
+const PROFILES: &str = include_str!("../declarations/profiles.toml");
 
 /// A linked program, and what an audit has found in it.
 pub struct Audit {
@@ -84,15 +88,19 @@ impl Audit {
 }
 
 impl Declarations {
-    /// Returns the declarations of the engine, for a kernel that embeds it.
+    /// Returns the declarations in these files about a kernel that embeds the engine, and those of the engine and the
+    /// console. Where both apply to a function, that of the file counts.
     ///
     /// # Errors
     ///
-    /// None: they are those of this version of the engine.
-    pub fn of_engine() -> Result<Self> {
+    /// A file cannot be read, or is no list of declarations.
+    pub fn with_engine<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<Self> {
         let mut declarations = Self::default();
+        files.into_iter().try_for_each(|file| declarations.read(file, true))?;
         declarations.add(Path::new("engine.toml"), ENGINE, false)?;
         declarations.add(Path::new("vector.toml"), VECTOR, false)?;
+        declarations.add(Path::new("console.toml"), CONSOLE, false)?;
+        declarations.add(Path::new("profiles.toml"), PROFILES, false)?;
         Ok(declarations)
     }
 }

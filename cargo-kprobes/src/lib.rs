@@ -69,13 +69,7 @@ pub fn fill_in(elf: &Path, out: &Path, tables: Tables) -> Result<Filled, Error> 
 /// A file cannot be read; or the code that runs at hits is not closed, with each violation and the path that leads
 /// there.
 pub fn audit<'a>(elf: &Path, declarations: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
-    let audit = Audit::of(elf, &declared(declarations)?).map_err(Error)?;
+    let declarations = Declarations::with_engine(declarations).map_err(Error)?;
+    let audit = Audit::of(elf, &declarations).map_err(Error)?;
     if audit.is_closed() { Ok(()) } else { Err(Error(anyhow::anyhow!("{}", audit.violations()))) }
-}
-
-/// Reads files of declarations, in addition to those of the engine.
-fn declared<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<Declarations, Error> {
-    let mut declarations = Declarations::of_engine().map_err(Error)?;
-    files.into_iter().try_for_each(|file| declarations.read(file, true)).map_err(Error)?;
-    Ok(declarations)
 }

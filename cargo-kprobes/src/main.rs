@@ -59,8 +59,7 @@ fn main() -> ExitCode {
 fn execute(command: &Command) -> Result<ExitCode> {
     match command {
         Command::Audit { elf, declarations, dot } => {
-            let mut all = Declarations::of_engine()?;
-            declarations.iter().try_for_each(|file| all.read(file, true))?;
+            let all = Declarations::with_engine(declarations.iter().map(PathBuf::as_path))?;
             let audit = Audit::of(elf, &all)?;
             if let Some(path) = dot {
                 fs::write(path, audit.dot()).with_context(|| format!("{} cannot be written", path.display()))?;

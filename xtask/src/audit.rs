@@ -12,9 +12,10 @@ use cargo_kprobes::audit::{Audit, Declarations};
 use crate::{setup, workspace};
 
 /// The declarations of the repository: of the engine, for every image; of its entry for kernels with vectors of their
-/// own; of the kernel; and of the tests.
+/// own; of the console; of the kernel; and of the tests.
 const ENGINE: &str = "audit/engine.toml";
 const VECTOR: &str = "audit/vector.toml";
+const CONSOLE: &str = "audit/console.toml";
 const RUNTIME: &str = "audit/runtime.toml";
 const TESTS: &str = "audit/tests.toml";
 /// The declarations of `examples/kernel`.
@@ -67,8 +68,8 @@ impl Image {
     /// Every file is checked so in one image.
     fn declarations(self) -> &'static [(&'static str, bool)] {
         match self {
-            Self::Kernel => &[(ENGINE, true), (RUNTIME, true)],
-            Self::Tests => &[(ENGINE, false), (VECTOR, true), (RUNTIME, false), (TESTS, true)],
+            Self::Kernel => &[(ENGINE, true), (CONSOLE, true), (RUNTIME, true)],
+            Self::Tests => &[(ENGINE, false), (VECTOR, true), (CONSOLE, false), (RUNTIME, false), (TESTS, true)],
             Self::Example => &[(ENGINE, false), (VECTOR, false), (EXAMPLE, true)],
         }
     }

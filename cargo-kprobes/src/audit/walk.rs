@@ -182,7 +182,10 @@ impl Walk<'_> {
     /// Schedules the function at `entry` for a visit, unless it must not be reached.
     fn reach(&mut self, entry: u64, from: Option<u64>) -> bool {
         let Some(function) = self.program.function(entry) else {
-            let what = format!("branches to {entry:#x}, which is not a function of the symbol table");
+            let what = format!(
+                "branches to {entry:#x}, which is not a function of the symbol table: assembly makes it one by `.type` \
+                 and `.size`"
+            );
             self.violation(what, from);
             return false;
         };

@@ -56,6 +56,7 @@ mod kernel {
         "b kprobes_vector",                                  // probes
         ".global kprobes_host_vector; kprobes_host_vector:", // probes
         "b unexpected",
+        ".type kprobes_host_vector, function; .size kprobes_host_vector, . - kprobes_host_vector", // probes
         ".rept 11",
         ".balign 128",
         "b unexpected",
