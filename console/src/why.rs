@@ -101,7 +101,11 @@ fn show_function(function: Range<usize>, probes: &Probes<'_>) -> Result<(), OutO
         count += 1;
         accepted += u32::from(checked.is_ok());
     }
-    println!("{accepted} of {count} instructions can be probed");
+    match probe::check(function.start) {
+        // The function lies outside of the text.
+        Err(error) if count == 0 => println!("{error}"),
+        _ => println!("{accepted} of {count} instructions can be probed"),
+    }
     Ok(())
 }
 
