@@ -106,7 +106,8 @@ pub unsafe trait Platform {
 
     /// Calls `write` with a writable alias of the virtual address `address`, which is in the text or in executable
     /// memory from [`allocate_executable`](Self::allocate_executable). The alias is valid for `length` bytes, which
-    /// lie in one 4 KiB page, and is gone when this returns.
+    /// lie in one 4 KiB page. It should be gone when this returns: an alias that stays lets stray writes change the
+    /// text.
     ///
     /// It cannot fail, because removing a probe has to put its instruction back. A kernel reserves what an alias
     /// needs, for each CPU, before it registers the first probe. Several CPUs may call it at the same time, so each has
