@@ -28,14 +28,14 @@ pub fn masked<T>(action: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Unmasks all interrupts and debug exceptions.
-pub fn unmask() {
+/// Unmasks all interrupts and debug exceptions. Not for handlers of probes, nor is [`idle`].
+pub(super) fn unmask() {
     // SAFETY: the callers have set up what the handlers use.
     unsafe { asm!("msr daifclr, #0b1111", options(nostack, preserves_flags)) };
 }
 
 /// Waits for interrupts, which give the CPU to other tasks.
-pub fn idle() -> ! {
+pub(super) fn idle() -> ! {
     unmask();
     loop {
         // SAFETY: waits.

@@ -140,8 +140,8 @@ pub fn preemptions() -> usize {
     PREEMPTIONS.load(Ordering::Relaxed)
 }
 
-/// Lets the next task run, if there is one. Called by an interrupt.
-pub fn preempt() {
+/// Lets the next task run, if there is one. Called by an interrupt, and by no handler of a probe.
+pub(super) fn preempt() {
     if schedule(READY) {
         PREEMPTIONS.fetch_add(1, Ordering::Relaxed);
     }
