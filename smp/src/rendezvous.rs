@@ -89,17 +89,13 @@ impl<const CPUS: usize> Round<CPUS> {
     #[inline(always)]
     pub fn begin(&self, round: u64, others: Set) {
         self.others.store(others, Ordering::Relaxed);
-        for answer in self.answers_of(others) {
-            answer.taken_before.store(answer.taken.load(Ordering::Relaxed), Ordering::Relaxed);
+        for cpu in Members::of(others) {
+            if let Some(answer) = self.answers.get(cpu) {
+                answer.taken_before.store(answer.taken.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
         }
         // A CPU that takes the interrupt sees this store, because the interrupt is sent after it.
         self.current.store(round, Ordering::Relaxed);
-    }
-
-    /// Iterates over the states of the CPUs in a set.
-    #[inline(always)]
-    fn answers_of(&self, set: Set) -> impl Iterator<Item = &Answer> {
-        Members::of(set).filter_map(|cpu| self.answers.get(cpu))
     }
 
     /// Waits for the other CPUs in the round `round`, at most until `is_late` returns true. Calls `action` if all have
@@ -169,8 +165,11 @@ impl<const CPUS: usize> Round<CPUS> {
     /// Calls `each` with the pc of every held CPU. Call it only within the action of [`gather`](Self::gather).
     #[inline(always)]
     pub fn interrupted(&self, each: &mut dyn FnMut(usize)) {
-        for answer in self.answers_of(self.others.load(Ordering::Relaxed)) {
-            each(answer.pc.load(Ordering::Relaxed));
+        // The adapters of iterators are functions of `core`, which are outside the closed region unless they are inlined.
+        for cpu in Members::of(self.others.load(Ordering::Relaxed)) {
+            if let Some(answer) = self.answers.get(cpu) {
+                each(answer.pc.load(Ordering::Relaxed));
+            }
         }
     }
 
