@@ -26,12 +26,13 @@ use walk::{Graph, Violation};
 
 use crate::counted::counted;
 
-/// The declarations of the engine, and of its entry for kernels with vectors of their own.
+/// The declarations of the engine, those for profiles with which the compiler inlines less or more, and those of its entry
+/// for kernels with vectors of their own.
 const ENGINE: &str = include_str!("../declarations/engine.toml");
+const ENGINE_PROFILES: &str = include_str!("../declarations/engine-profiles.toml");
 const VECTOR: &str = include_str!("../declarations/vector.toml");
-/// The declarations of the crates that a kernel has with the console.
+/// The same of the crates that a kernel has with the console.
 const CONSOLE: &str = include_str!("../declarations/console.toml");
-/// More declarations, for compilers that inline less or more.
 const PROFILES: &str = include_str!("../declarations/profiles.toml");
 
 /// A linked program, and what an audit has found in it.
@@ -97,6 +98,8 @@ impl Declarations {
     pub fn with_engine<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<Self> {
         let mut declarations = Self::default();
         files.into_iter().try_for_each(|file| declarations.read(file, true))?;
+        // Of two declarations of the same calls, the first applies.
+        declarations.add(Path::new("engine-profiles.toml"), ENGINE_PROFILES, false)?;
         declarations.add(Path::new("engine.toml"), ENGINE, false)?;
         declarations.add(Path::new("vector.toml"), VECTOR, false)?;
         declarations.add(Path::new("console.toml"), CONSOLE, false)?;

@@ -20,8 +20,8 @@ const RUNTIME: &str = "audit/runtime.toml";
 const TESTS: &str = "audit/tests.toml";
 /// The declarations of `examples/kernel`.
 const EXAMPLE: &str = "examples/kernel/audit.toml";
-/// More declarations, for profiles with which the compiler inlines less, or more.
-const PROFILES: &str = "audit/profiles.toml";
+/// More declarations, for profiles with which the compiler inlines less, or more: of the engine, and of the images.
+const PROFILES: [&str; 2] = ["audit/engine-profiles.toml", "audit/profiles.toml"];
 
 /// The program to audit.
 #[derive(clap::Args)]
@@ -56,7 +56,7 @@ impl Image {
     }
 
     /// The package that it is built from.
-    fn package(self) -> &'static str {
+    pub fn package(self) -> &'static str {
         match self {
             Self::Kernel => "runtime",
             Self::Tests => "kprobes-tests",
@@ -80,7 +80,7 @@ pub fn audit(options: &Options) -> Result<ExitCode> {
     setup::rust(&[])?;
     let image = if options.tests { Image::Tests } else { Image::Kernel };
     let mut declarations = Declarations::default();
-    declare(&mut declarations, image)?;
+    declare(&mut declarations, image, workspace::other_profile().is_none())?;
     let elf = workspace::build_kernel(image.package())?;
     let audit = Audit::of(&elf, &declarations)?;
     if let Some(path) = &options.dot {
@@ -89,22 +89,22 @@ pub fn audit(options: &Options) -> Result<ExitCode> {
     Ok(if audit.print() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Audits `elf`, the program of an image of the repository. The error is the report.
-pub fn check(image: Image, elf: &Path) -> Result<(), String> {
+/// Audits `elf`, the program of an image of the repository, which has the profile of `Cargo.toml` if `is_default`. The
+/// error is the report.
+pub fn check(image: Image, elf: &Path, is_default: bool) -> Result<(), String> {
     let audited = || {
         let mut declarations = Declarations::default();
-        declare(&mut declarations, image)?;
+        declare(&mut declarations, image, is_default)?;
         let audit = Audit::of(elf, &declarations)?;
         Ok(if audit.is_closed() { Ok(()) } else { Err(audit.violations()) })
     };
     audited().unwrap_or_else(|error: anyhow::Error| Err(format!("{error:#}")))
 }
 
-fn declare(declarations: &mut Declarations, image: Image) -> Result<()> {
+fn declare(declarations: &mut Declarations, image: Image, is_default: bool) -> Result<()> {
     let root = workspace::root();
-    let is_default = workspace::other_profile().is_none();
     if !is_default {
-        declarations.read(&root.join(PROFILES), false)?;
+        PROFILES.iter().try_for_each(|file| declarations.read(&root.join(file), false))?;
     }
     let mut files = image.declarations().iter();
     files.try_for_each(|(file, is_checked)| declarations.read(&root.join(file), *is_checked && is_default))

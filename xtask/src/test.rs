@@ -21,6 +21,7 @@ mod miri;
 mod network;
 mod normal;
 mod pool;
+mod profiles;
 pub mod protocol;
 mod pty;
 mod record;
@@ -187,6 +188,7 @@ pub fn test(options: &Options) -> Result<ExitCode> {
         host::add_checks(&pool, &wanted, options.thorough, options.list);
         if options.thorough || wanted.is_filtered() {
             examples::features::add(&pool, &wanted, options.list);
+            profiles::add(&pool, &wanted, options.list);
         }
     }
     let mut runs = 0;
@@ -255,7 +257,8 @@ fn add_audit(context: &BuildContext<'_, '_>, is_listing: bool, image: audit::Ima
         return context.results.list(name.into(), 1);
     }
     let elf = elf.to_path_buf();
-    let audit = move || audit::check(image, &elf).map(|()| Outcome::Passed);
+    let is_default = workspace::other_profile().is_none();
+    let audit = move || audit::check(image, &elf, is_default).map(|()| Outcome::Passed);
     context.add(name.into(), 1, Box::new(move |results| results.time(name.into(), audit)));
 }
 
