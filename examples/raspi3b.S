@@ -1,6 +1,6 @@
-// The entry of the examples on a Raspberry Pi 3. CPU 0 goes on at `start` as QEMU's virt machine enters it: at EL1, with
-// the MMU off and all of PSTATE.DAIF masked. The other CPUs wait here until the kernel sets `last_started` to their number
-// or more; in a kernel of one CPU they stay here.
+// The entry of the examples on a Raspberry Pi 3. CPU 0 goes on at `start` as QEMU's virt machine enters it: at EL1,
+// with the MMU off and all of PSTATE.DAIF masked. The other CPUs wait here until the kernel sets `last_started` to
+// their number or more; in a kernel of one CPU they stay here.
 //
 // The firmware of a board enters a kernel at EL2. QEMU enters an ELF file at EL3, on all CPUs.
     .section .text.start, "ax"

@@ -26,8 +26,8 @@ use walk::{Graph, Violation};
 
 use crate::counted::counted;
 
-/// The declarations of the engine, those for profiles with which the compiler inlines less or more, and those of its entry
-/// for kernels with vectors of their own.
+/// The declarations of the engine, those for profiles with which the compiler inlines less or more, and those of its
+/// entry for kernels with vectors of their own.
 const ENGINE: &str = include_str!("../declarations/engine.toml");
 const ENGINE_PROFILES: &str = include_str!("../declarations/engine-profiles.toml");
 const VECTOR: &str = include_str!("../declarations/vector.toml");

@@ -1,5 +1,5 @@
-//! The CPU: its number, its interrupt mask, its start, and the end of all: by PSCI (Arm DEN 0022), or on a Raspberry Pi 3
-//! by a word in memory and the watchdog.
+//! The CPU: its number, its interrupt mask, its start, and the end of all: by PSCI (Arm DEN 0022), or on a Raspberry
+//! Pi 3 by a word in memory and the watchdog.
 
 use core::arch::asm;
 
