@@ -165,7 +165,7 @@ impl<const CPUS: usize> Round<CPUS> {
     /// Calls `each` with the pc of every held CPU. Call it only within the action of [`gather`](Self::gather).
     #[inline(always)]
     pub fn interrupted(&self, each: &mut dyn FnMut(usize)) {
-        // The adapters of iterators are functions of `core`, which are outside the closed region unless they are inlined.
+        // The adapters of iterators are functions of `core`: outside of the closed region, unless they are inlined.
         for cpu in Members::of(self.others.load(Ordering::Relaxed)) {
             if let Some(answer) = self.answers.get(cpu) {
                 each(answer.pc.load(Ordering::Relaxed));

@@ -1,7 +1,7 @@
 //! The audits of the images as other profiles compile them: at each level of optimization, and as a whole.
 //!
-//! What the compiler inlines differs from level to level, and LLVM's machine outliner moves code to functions of its own.
-//! A call that is inlined at one level can be a call of a function that can be probed at another.
+//! What the compiler inlines differs from level to level, and LLVM's machine outliner moves code to functions of its
+//! own. A call that is inlined at one level can be a call of a function that can be probed at another.
 
 use std::path::PathBuf;
 
