@@ -71,19 +71,17 @@ impl Context {
     }
 
     /// Makes this the context of the CPU that it runs on, whose number is `cpu`. CPUs are numbered from 0 without
-    /// gaps. No probe can be placed in this function.
+    /// gaps. A return probe on this function is refused: it may return in another task than it was called in.
     ///
     /// # Safety
     ///
     /// No other CPU has this context or this number until the CPU has installed another context. Nothing else uses
     /// TPIDR_EL1. Interrupts are masked, or no interrupt handler hits a probe.
     ///
-    /// A function of the text that is entered in one task returns in that task: the function that installs the context
-    /// of another task switches to its stack before it returns, or lies outside of the text, as its callers do that
-    /// return on the old stack.
+    /// A function of the text that is entered in one task returns in that task, unless a return probe on it is refused:
+    /// what calls this to install the context of another task switches to that task's stack before it returns, or lies
+    /// outside of the text.
     #[cfg(target_os = "none")]
-    #[inline(never)]
-    #[unsafe(link_section = ".kprobes.text.install")]
     pub unsafe fn install(&'static self, cpu: usize) {
         assert!(cpu < platform::cpus(), "the `Platform` says that fewer CPUs run");
         self.cpu.store(core::ptr::from_ref(CpuState::of(cpu)).cast_mut(), Relaxed);
