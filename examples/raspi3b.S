@@ -1,4 +1,4 @@
-// The entry of the examples on a Raspberry Pi 3. CPU 0 goes on at `start` as QEMU's virt machine enters it: at EL1,
+// The entry of the examples on QEMU's raspi3b. CPU 0 goes on at `start` as QEMU's virt machine enters it: at EL1,
 // with the MMU off and all of PSTATE.DAIF masked. The other CPUs wait here until the kernel sets `last_started` to
 // their number or more; in a kernel of one CPU they stay here.
 //

@@ -395,7 +395,8 @@ mod target {
             return Err(EmbeddingError::NoContext { register });
         }
         // SAFETY: TPIDR_EL1 belongs to the engine by the contract of `Context` and `Platform`: it leads to memory or
-        // to no mapping. A kernel keeps no device register at such an address.
+        // to no mapping. A kernel keeps no device register at such an address. If its vectors do not lead to the
+        // engine, it stops at the exception.
         let word =
             unsafe { nofault::read::<u64>(address) }.map_err(|_| EmbeddingError::NoContext { register })? as usize;
         let is_state = (0..platform::cpus()).any(|number| core::ptr::from_ref(CpuState::of(number)).addr() == word);

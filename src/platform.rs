@@ -39,11 +39,11 @@ pub const MAX_CPUS: usize = 256;
 ///   when it is called with all of PSTATE.DAIF masked. Such a call may stop the machine instead.
 /// - The code in [`text`](Self::text) keeps to the procedure call standard (AAPCS64) where the engine cannot see what it
 ///   does: in functions that are called through a register, and behind calls that do not consist of one BL.
-/// - A function in the text that is called by one task returns in that task. It restores the stack pointer, or returns
-///   with one that no call in progress of the task has.
-/// - Words among the instructions that only computed addresses lead to are no data, unless
-///   [`has_data`](Self::has_data) says so. A load-exclusive and its store-exclusive are in one function, or one of them
-///   is in a function that the other one's calls.
+/// - A function in the text that is called by one task returns in that task, unless a return probe on it is refused. It
+///   restores the stack pointer, or returns with one that no call in progress of the task has.
+/// - The text consists of instructions, except where [`has_data`](Self::has_data) says otherwise, and where an
+///   instruction of the same function loads a word by its address. A load-exclusive and its store-exclusive are in one
+///   function, or one of them is in a function that the other one's calls.
 /// - The guarded control stack (FEAT_GCS) is off at EL1.
 pub unsafe trait Platform {
     /// The largest number of CPUs that may run, up to [`MAX_CPUS`]. The image has 4 KiB of zeroed memory for each.
@@ -173,8 +173,9 @@ pub unsafe trait Platform {
     /// [watchpoints](crate::probe::Watchpoint). The engine calls this from tasks, with interrupts unmasked.
     ///
     /// A watched access takes an exception wherever PSTATE.D is clear, outside of [`text`](Self::text) as well. Where
-    /// there are watchpoints, it is set while ELR_EL1, SPSR_EL1, ESR_EL1 or FAR_EL1 hold something that is still
-    /// needed, and while the stack pointer is not that of a stack.
+    /// there are watchpoints, PSTATE.D is set while ELR_EL1, SPSR_EL1, ESR_EL1 or FAR_EL1 hold something that is still
+    /// needed, and while the stack pointer is not that of a stack. The 4 KiB before and after each load-exclusive that
+    /// is executed can be read.
     ///
     /// The default calls it here if there is no other CPU, and returns false otherwise.
     fn on_each_cpu(action: fn()) -> bool {

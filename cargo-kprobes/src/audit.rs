@@ -31,7 +31,7 @@ use crate::counted::counted;
 const ENGINE: &str = include_str!("../declarations/engine.toml");
 const ENGINE_PROFILES: &str = include_str!("../declarations/engine-profiles.toml");
 const VECTOR: &str = include_str!("../declarations/vector.toml");
-/// The same of the crates that a kernel has with the console.
+/// The declarations of the crates that a kernel has with the console, and those for other profiles.
 const CONSOLE: &str = include_str!("../declarations/console.toml");
 const PROFILES: &str = include_str!("../declarations/profiles.toml");
 

@@ -66,7 +66,7 @@ readable!(u8, u16, u32, u64, i8, i16, i32, i64);
 ///
 /// The load has no side effect, whether it succeeds or not: the address is not that of a device register that changes
 /// when it is read, and no SError follows. Synchronous exceptions of this CPU reach
-/// [`handle_sync`](crate::exception::handle_sync).
+/// [`handle_sync`](crate::exception::handle_sync), or stop the kernel.
 #[inline]
 pub unsafe fn read<T: Readable>(address: usize) -> Result<T, Fault> {
     match load(address, T::SIZE) {

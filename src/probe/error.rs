@@ -83,7 +83,7 @@ pub enum ProbeError {
         /// How far the stack pointer has moved at the return, in bytes.
         moved: i64,
     },
-    /// The function writes TPIDR_EL1, and stays on its stack: it returns in another task than it was called in. The
+    /// The function writes TPIDR_EL1, and stays on its stack: it may return in another task than it was called in. The
     /// engine looks for the call in the task that returns.
     ChangesTask {
         /// The address of the function.

@@ -12,17 +12,25 @@ use spin::Once;
 
 use crate::{SymbolError, SymbolTable};
 
-/// Returns the table that `cargo kprobes image` or `cargo kprobes symbols` has filled in. The first call checks it.
+static TABLE: Once<Result<SymbolTable<'static>, SymbolError>> = Once::new();
+
+/// Returns the table that `cargo kprobes image` or `cargo kprobes symbols` has filled in. The first call checks it, and
+/// others wait for that.
 ///
 /// # Errors
 ///
 /// Fails if the table was not filled in, or is damaged.
 pub fn table() -> Result<&'static SymbolTable<'static>, SymbolError> {
-    static TABLE: Once<Result<SymbolTable<'static>, SymbolError>> = Once::new();
     match TABLE.call_once(|| SymbolTable::parse(reserved())) {
         Ok(table) => Ok(table),
         Err(error) => Err(*error),
     }
+}
+
+/// Returns the table if it has been checked, and never waits: for reports of faults, which may happen at any time.
+#[must_use]
+pub fn checked() -> Option<&'static SymbolTable<'static>> {
+    TABLE.get()?.as_ref().ok()
 }
 
 /// Returns the virtual addresses of the function that contains `address`; `None` if there is no table, or no function

@@ -20,8 +20,9 @@ const RUNTIME: &str = "audit/runtime.toml";
 const TESTS: &str = "audit/tests.toml";
 /// The declarations of `examples/kernel`.
 const EXAMPLE: &str = "examples/kernel/audit.toml";
-/// More declarations, for profiles with which the compiler inlines less, or more: of the engine, and of the images.
-const PROFILES: [&str; 2] = ["audit/engine-profiles.toml", "audit/profiles.toml"];
+/// More declarations, for profiles with which the compiler inlines less, or more: of the engine, of the console, and of
+/// the tests.
+const PROFILES: [&str; 3] = ["audit/engine-profiles.toml", "audit/profiles.toml", "audit/tests-profiles.toml"];
 
 /// The program to audit.
 #[derive(clap::Args)]

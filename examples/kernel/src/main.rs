@@ -1,5 +1,5 @@
 //! A small kernel that can be probed: four CPUs, tasks that the timer preempts, the MMU on and the text read-only, on
-//! QEMU's `virt` machine, or on a Raspberry Pi 3.
+//! QEMU's `virt` machine, or on its `raspi3b`.
 //!
 //! | module | what it is |
 //! |---|---|

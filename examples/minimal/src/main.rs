@@ -98,6 +98,9 @@ mod kernel {
                 (0x3f10_0020 as *mut u32).write_volatile(0x5a00_0555);
                 (0x3f10_001c as *mut u32).write_volatile(0x5a00_0020);
             }
+            loop {
+                core::hint::spin_loop();
+            }
         }
         // SAFETY: the hypervisor call is SYSTEM_OFF of PSCI, which does not return.
         unsafe { asm!("hvc #0", in("x0") 0x8400_0008_u64, options(noreturn)) }

@@ -18,14 +18,18 @@ pub fn stack_at_return(function: Range<u64>, read: Read<'_>) -> Option<i64> {
 
 /// Returns the virtual address of an instruction by which the function at these virtual addresses goes on in another
 /// task, on the stack of the one in which it was entered: it writes TPIDR_EL1, and sets the stack pointer from no
-/// register. Returns `None` if there is none, or if the function may switch the stack as well.
+/// register but x29. Returns `None` if there is none, or if the function may switch the stack as well.
 #[must_use]
 pub fn changes_task(function: Range<u64>, read: Read<'_>) -> Option<u64> {
     /// MSR TPIDR_EL1, x0.
     const SET_TASK: u32 = 0xd518_d080;
     let has = |at: u64, is_it: &dyn Fn(u32) -> bool| read(at).is_some_and(is_it);
     let writer = function.clone().step_by(4).find(|&at| has(at, &|word| word & !0x1f == SET_TASK))?;
-    let sets = |word| matches!(StackPointer::after(word), StackPointer::Unknown);
+    /// ADD sp, x0, without its immediate: MOV sp, xN is one. AND, which aligns the stack pointer, switches no stack.
+    const SET_STACK: u32 = 0x9100_001f;
+    let sets = |word: u32| {
+        word & !(0x1fff << 10 | 0x1f << 5) == SET_STACK && matches!(StackPointer::after(word), StackPointer::Unknown)
+    };
     let mut all = function.step_by(4);
     (!all.any(|at| has(at, &sets))).then_some(writer)
 }

@@ -193,6 +193,8 @@ fn functions_that_go_on_in_another_task_are_found() {
     assert_eq!(writer(&[PUSH, SET_TASK, SWITCH_STACK, POP, RET]), None);
     assert_eq!(writer(&[SWITCH_STACK, SET_TASK, RET]), None);
     assert_eq!(writer(&[PUSH, SET_OTHER, POP, RET]), None);
+    // sub x9, sp, #64; and sp, x9, #~63
+    assert_eq!(writer(&[0xd101_03e9, 0x927a_e53f, SET_TASK, RET]), Some(at(2)), "the stack is only aligned");
 }
 
 #[test]

@@ -82,8 +82,12 @@ impl Entry {
     /// `watcher`, a pointer that may be used for the point as well if the watcher is its first one.
     ///
     /// The entry is passed by reference and never moved, because a move may be a call of `memcpy`, which can be probed.
+    ///
+    /// # Safety
+    ///
+    /// The watcher is there until this returns.
     #[inline(always)]
-    pub(in crate::probe) fn with(frame: &TrapFrame, watcher: *const Watcher, act: ArgumentHandler) {
+    pub(in crate::probe) unsafe fn with(frame: &TrapFrame, watcher: *const Watcher, act: ArgumentHandler) {
         let mut entry = Self {
             frame_pointer: frame.x[29],
             return_address: Cell::new(frame.x[30]),
@@ -197,7 +201,8 @@ called_by_assembly! {
     pub(crate) fn call(hit: &mut Hit<'_>) {
         let watcher = Watcher::of(hit);
         if let Kind::Kprobe { pre: Pre::Entry(handler), .. } = watcher.probe.kind {
-            Entry::with(hit.frame(), Watcher::place(hit), handler);
+            // SAFETY: this is the hit path. Watchers are freed only after every CPU has been held outside of it.
+            unsafe { Entry::with(hit.frame(), Watcher::place(hit), handler) };
         }
     }
 }

@@ -24,8 +24,8 @@ pub enum Form {
 ///
 /// Dropping it unregisters it; after that, nothing uses its recorder and its insertion any more. When
 /// [`synchronize`](Self::synchronize) returns, every hit is over that was being handled on any CPU when it was called:
-/// plans that such hits use are freed after it. The offsets, if there
-/// are any, are those of the [`Host`](crate::host::Host): stubs load from them.
+/// plans that such hits use are freed after it. The offsets, if there are any, are those of the
+/// [`Host`](crate::host::Host): stubs load from them.
 pub unsafe trait Armed: Sized {
     /// Why a probe is refused.
     type Error: fmt::Display;

@@ -30,9 +30,9 @@ pub enum Piece {
     Memory(u8, i64),
     /// In this many of the lowest bits of a register; the bits above are 0.
     Bits(u8, u8),
-    /// The same, if `DW_OP_and` and `DW_OP_stack_value` follow.
+    /// As [`Bits`](Self::Bits), if `DW_OP_and` and `DW_OP_stack_value` follow.
     BeforeAnd(u8, u8),
-    /// The same, if `DW_OP_stack_value` follows.
+    /// As [`Bits`](Self::Bits), if `DW_OP_stack_value` follows.
     AfterAnd(u8, u8),
     /// In memory, at this offset from the address that was in a register at the entry.
     EntryMemory(u8, i64),

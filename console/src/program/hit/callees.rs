@@ -2,7 +2,7 @@
 //!
 //! A function gets the number of the op, and finds its operands in the frame of this CPU, where the interpreter keeps
 //! them, too. There is a function for each view of a hit. Generated code calls these functions by the AAPCS64. The
-//! audit cannot see these calls, so `audit/runtime.toml` lists the functions as entry points.
+//! audit cannot see these calls, so `[[generated]]` in `audit/console.toml` declares them.
 
 use aarch64_kprobes::probe::{Call, Entry, Hit};
 use kprobes_vm::hit as vm;

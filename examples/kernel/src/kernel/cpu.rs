@@ -1,5 +1,5 @@
-//! The CPU: its number, its interrupt mask, its start, and the end of all: by PSCI (Arm DEN 0022), or on a Raspberry
-//! Pi 3 by a word in memory and the watchdog.
+//! The CPU: its number, its interrupt mask, its start, and the end of all: by PSCI (Arm DEN 0022), or on QEMU's
+//! `raspi3b` by a word in memory and the watchdog.
 
 use core::arch::asm;
 
@@ -80,6 +80,9 @@ pub fn power_off() -> ! {
         unsafe {
             (0x3f10_0020 as *mut u32).write_volatile(0x5a00_0555);
             (0x3f10_001c as *mut u32).write_volatile(0x5a00_0020);
+        }
+        loop {
+            core::hint::spin_loop();
         }
     }
     // SAFETY: SYSTEM_OFF, which does not return.

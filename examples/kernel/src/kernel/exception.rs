@@ -99,6 +99,6 @@ extern "C" fn unexpected() -> ! {
     unsafe { asm!("mrs {}, esr_el1", "mrs {}, elr_el1", "mrs {}, far_el1", out(reg) esr, out(reg) elr, out(reg) far) };
     // SAFETY: the vector has masked interrupts, and the report does not return.
     unsafe { aarch64_kprobes::exception::abandon_cpu() }; // probes
-    let name = image::table().ok().and_then(|table| table.lookup(elr as u64)).map_or("?", |function| function.name);
+    let name = image::checked().and_then(|table| table.lookup(elr as u64)).map_or("?", |function| function.name);
     panic!("exception {esr:#x} at {elr:#x} in {name}, address {far:#x}")
 }

@@ -15,8 +15,8 @@ pub(super) const EXITS: usize = 8;
 const WORDS: usize = 48;
 /// A sequence ends after this many instructions: the architecture asks for less (B2.17.5: 128 bytes).
 const LENGTH: u64 = 40;
-/// What is further away from the load-exclusive than this, in bytes, belongs to no sequence. It may be no memory, if a
-/// word was taken for a branch that no CPU reaches.
+/// What is further away from the load-exclusive than this, in bytes, belongs to no sequence, and is not read: a word
+/// that no CPU executes may look like a branch to where no memory is.
 const REACH: u64 = 4096;
 
 /// A list of addresses of limited length, each contained once. Its room is not on the stack, where it would be cleared
@@ -224,6 +224,19 @@ mod tests {
     fn an_exit_that_does_not_tell_of_the_store_is_refused() {
         // b.ne to the instruction after the store.
         assert_eq!(exits(&[LOAD, 0x5400_0041, STORE, ADD, RET]), None);
+    }
+
+    #[test]
+    fn what_is_far_away_is_not_read() {
+        // b.ne to 8 KiB away, and back.
+        let words = [LOAD, 0x5401_0001, STORE, 0x35ff_ffa9];
+        let read = |address: u64| match words.get(address as usize / 4) {
+            Some(word) => *word,
+            None => panic!("{address:#x} was read"),
+        };
+        let found = Exits::new();
+        assert_eq!(found.find(0, read), Some(2));
+        assert_eq!([found.get(0), found.get(1)], [Some(0x2004), Some(12)]);
     }
 
     #[test]

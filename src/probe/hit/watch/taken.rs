@@ -243,7 +243,8 @@ fn report(cpu: &Cpu, frame: &mut TrapFrame, access: MemoryAccess) {
 #[inline(always)]
 fn instruction(pc: u64) -> u32 {
     let place: *const u32 = ptr::with_exposed_provenance(pc as usize & !3);
-    // SAFETY: the CPU has executed or will execute the word, or another of the same function, and code is readable.
+    // SAFETY: the CPU executes the word, or a load-exclusive that is at most `exits::REACH` away: `on_each_cpu` of
+    // `Platform` says that this memory can be read.
     unsafe { place.read_volatile() }
 }
 
