@@ -148,10 +148,12 @@ impl Draft<'_> {
             Op::Stack(offset) => return read(registers.get(Register::SP).wrapping_add(offset.into()), Width::W64),
             Op::Immediate(number) => return Some(number),
             Op::Entry(word) => return moment.entry.get(usize::from(word)).copied(),
-            Op::Fixed(word) => return moment.entry.get(usize::from(word)).map(|word| (&raw const *word).addr() as u64),
+            Op::Fixed(word) => {
+                return moment.entry.get(usize::from(word)).map(|word| (&raw const *word).expose_provenance() as u64);
+            }
             Op::Located(word) => {
                 let offset = moment.entry.get(usize::from(word))? & 0xffff;
-                return Some(moment.entry.as_ptr().addr() as u64 + offset);
+                return Some(moment.entry.as_ptr().expose_provenance() as u64 + offset);
             }
             Op::Follow(offset) => return follow(value, offset, Width::W64),
             Op::Read(offset, width) => return follow(value, offset, width),
