@@ -6,6 +6,7 @@ use crate::format::{Base, Field, Format, Shape, Type};
 use crate::trigger::settings::Room;
 use aarch64_kprobes::exception::TrapFrame;
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 /// A switch that is on: everything is recorded.
 pub(crate) static ON: Switch = Switch::new(true);
@@ -96,12 +97,13 @@ fn a_stack_is_followed_along_its_records() {
 #[test]
 fn a_stack_that_runs_in_a_circle_ends() {
     #[repr(align(16))]
-    struct Stack([u64; 4]);
-    let mut stack = Stack([0, 0x2004, 0, 0x3004]);
-    stack.0[0] = &raw const stack.0[2] as u64;
-    stack.0[2] = &raw const stack.0[0] as u64;
+    struct Stack([Cell<u64>; 4]);
+    let stack = Stack([0, 0x2004, 0, 0x3004].map(Cell::new));
+    let first = (&raw const stack).expose_provenance() as u64;
+    stack.0[0].set(first + 16);
+    stack.0[2].set(first);
     let mut hit = Hit::new();
-    hit.frame.x[29] = &raw const stack.0[0] as u64;
+    hit.frame.x[29] = first;
     let mut walk = Walk::new(&hit.moment(), false);
     assert_eq!((walk.step(), walk.step(), walk.step()), (Some(0x2004), Some(0x3004), None));
     hit.frame.x[29] += 8;
