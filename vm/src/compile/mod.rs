@@ -167,7 +167,7 @@ impl Directory {
     pub fn new(store: &Store) -> Result<Self, OutOfMemory> {
         let row = (1 + store.tables.len()).next_power_of_two();
         let rows = store.lanes.iter().enumerate().flat_map(|(cpu, lane)| {
-            let frame = lane.frame.as_ptr().addr() as u64;
+            let frame = lane.frame.as_ptr().expose_provenance() as u64;
             let tables =
                 store.tables.iter().map(move |tables| tables.get(cpu).or(tables.first()).map_or(0, |of| of.address()));
             [frame].into_iter().chain(tables).chain(core::iter::repeat(0)).take(row)
@@ -176,7 +176,7 @@ impl Directory {
     }
 
     fn address(&self) -> u64 {
-        self.words.as_ptr().addr() as u64
+        self.words.as_ptr().expose_provenance() as u64
     }
 }
 

@@ -237,7 +237,7 @@ impl Store {
     /// Returns the virtual address of the byte that tells whether the program has asked to end. It is valid as long as
     /// the store is not moved.
     pub(crate) fn over_address(&self) -> u64 {
-        core::ptr::from_ref(&self.over).addr() as u64
+        core::ptr::from_ref(&self.over).expose_provenance() as u64
     }
 
     /// Returns the time when the program asked to end, in nanoseconds; `u64::MAX` if it has not.

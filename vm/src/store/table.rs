@@ -113,7 +113,7 @@ impl Table {
 
     /// Returns the virtual address of the first bucket; the others follow.
     pub fn address(&self) -> u64 {
-        self.cells.as_ptr().addr() as u64
+        self.cells.as_ptr().expose_provenance() as u64
     }
 
     /// Returns the number of slots in a bucket.

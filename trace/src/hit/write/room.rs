@@ -137,6 +137,11 @@ impl Ring {
             number = number.wrapping_sub(1);
         }
         mem::swap(pages, other);
+        // The page that is being filled was moved: only a pointer that is made now may be used for it.
+        if let Some(page) = newest.checked_rem(new).filter(|_| newest > 0).and_then(|at| pages.get(at as usize)) {
+            // SAFETY: nothing is recorded, so no hit accesses the pointer.
+            unsafe { *self.page.get() = page.as_ptr() };
+        }
         oldest.wrapping_mul(BYTES)
     }
 }
