@@ -106,7 +106,7 @@ fn each_object_is_that_of_bpftrace() {
 
 #[test]
 fn what_does_not_fit_is_an_object_of_its_own() {
-    let count = if cfg!(miri) { 40 } else { 2_000 };
+    let count = if cfg!(miri) { 200 } else { 2_000 };
     let hits: Vec<&[u64]> = core::iter::repeat_n(&[0_u64][..], count).collect();
     let lost = json(r#"kprobe:f { printf("%64s", "x"); }"#, &hits);
     let last = parsed(&lost).pop().unwrap();
