@@ -237,7 +237,7 @@ fn hit_in(address: u64, time: u64, record: fn(&Recorder, Registers<'_>, &Moment<
         frame.x.iter_mut().zip(0..).for_each(|(register, number)| *register = number);
         frame.x[19] = TEXTS.as_ptr() as u64;
         frame.x[20] = time;
-        frame.x[21] = &raw const TIMES[time as usize % TIMES.len()] as u64;
+        frame.x[21] = TIMES.as_ptr().wrapping_add(time as usize % TIMES.len()) as u64;
         let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
         let context = Context { cpu: 0, task: 3, name, time };
         // SAFETY: the event that owns the recorder drops its probe first, which removes the address from `REGISTERED`.
