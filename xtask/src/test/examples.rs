@@ -34,9 +34,14 @@ struct Example {
     package: &'static str,
     /// The marks of lines, and the most lines that have each.
     lines: &'static [(&'static str, usize)],
+    /// Audits the image, if that is a test.
+    audit: Option<Audit>,
     /// Runs the image on a machine.
     run: fn(&Path, Machine) -> Result<Outcome, String>,
 }
+
+/// Audits an image. The error is the report.
+type Audit = fn(&Path) -> Result<(), String>;
 
 /// A machine of QEMU, with its core and the number of its CPUs for a kernel of one.
 #[derive(Clone, Copy)]
@@ -47,9 +52,22 @@ struct Machine {
 }
 
 const EXAMPLES: [Example; 3] = [
-    Example { name: "minimal", package: "kprobes-minimal", lines: &[("probes", 50)], run: prints },
-    Example { name: "console", package: "kprobes-console-example", lines: &[("probes", 150)], run: answers },
-    Example { name: "kernel", package: kernel::PACKAGE, lines: kernel::LINES, run: kernel::counts },
+    Example { name: "minimal", package: "kprobes-minimal", lines: &[("probes", 50)], audit: None, run: prints },
+    Example {
+        name: "console",
+        package: "kprobes-console-example",
+        lines: &[("probes", 150)],
+        // As `cargo kprobes audit` does it for a kernel of which nothing is declared.
+        audit: Some(|elf| cargo_kprobes::audit(elf, []).map_err(|error| error.to_string())),
+        run: answers,
+    },
+    Example {
+        name: "kernel",
+        package: kernel::PACKAGE,
+        lines: kernel::LINES,
+        audit: Some(kernel::is_closed),
+        run: kernel::counts,
+    },
 ];
 /// The machines that an example runs on: a core with LSE and pointer authentication, and one without.
 const MACHINES: [Machine; 2] =
@@ -71,20 +89,11 @@ pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
 }
 
 fn add_example(context: &BuildContext<'_, '_>, wanted: &Wanted, is_listing: bool, example: &'static Example) {
-    let Example { name, package, run, .. } = example;
+    let Example { name, package, audit, run, .. } = example;
     add_one(context, wanted, is_listing, format!("examples::{name}_is_short"), || is_short(example));
-    if *package == kernel::PACKAGE {
-        let closed =
-            || build(example, &[]).map_err(|error| format!("{error:#}")).and_then(|elf| kernel::is_closed(&elf));
-        add_one(context, wanted, is_listing, kernel::IS_CLOSED.test_name().into(), closed);
-    }
-    if *name == "console" {
-        // As `cargo kprobes audit` does it for a kernel of which nothing is declared.
-        let closed = || {
-            let elf = build(example, &[]).map_err(|error| format!("{error:#}"))?;
-            cargo_kprobes::audit(&elf, []).map_err(|error| error.to_string())
-        };
-        add_one(context, wanted, is_listing, "examples::console_is_closed".into(), closed);
+    if let Some(audit) = audit {
+        let audited = || build(example, &[]).map_err(|error| format!("{error:#}")).and_then(|elf| audit(&elf));
+        add_one(context, wanted, is_listing, format!("examples::{name}_is_closed"), audited);
     }
     let on_raspi3b = format!("examples::{name}_on_raspi3b");
     if wanted.has(&on_raspi3b) {

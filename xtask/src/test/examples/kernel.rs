@@ -9,12 +9,11 @@ pub const PACKAGE: &str = "kprobes-kernel-example";
 /// What its page promises: the lines that tell the engine of the kernel, and those that a kernel has already if it
 /// changes its text.
 pub const LINES: &[(&str, usize)] = &[("probes", 90), ("patching", 65)];
-pub const IS_CLOSED: audit::Image = audit::Image::Example;
 const CPUS: usize = 4;
 
 /// Audits the image by the declarations of the example.
 pub fn is_closed(elf: &Path) -> Result<(), String> {
-    audit::check(IS_CLOSED, elf, workspace::other_profile().is_none())
+    audit::check(audit::Image::Example, elf, workspace::other_profile().is_none())
 }
 
 /// Runs the example on several CPUs. It must print what its page shows, with other numbers that agree with each other.
