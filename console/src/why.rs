@@ -101,10 +101,13 @@ fn show_function(function: Range<usize>, probes: &Probes<'_>) -> Result<(), OutO
         count += 1;
         accepted += u32::from(checked.is_ok());
     }
-    match probe::check(function.start) {
-        // The function lies outside of the text.
-        Err(error) if count == 0 => println!("{error}"),
-        _ => println!("{accepted} of {count} instructions can be probed"),
+    // A function outside of the text has no instructions to show.
+    if count == 0
+        && let Err(error) = probe::check(function.start)
+    {
+        println!("{error}");
+    } else {
+        println!("{accepted} of {count} instructions can be probed");
     }
     Ok(())
 }
