@@ -3,6 +3,7 @@
 //! header, because it does not know the length of the tables; the whole length is filled in here (Linux,
 //! Documentation/arch/arm64/booting.rst).
 
+mod debug;
 mod inlined;
 mod region;
 mod types;
@@ -15,6 +16,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use debug::DebugInfo;
 use kprobes_symbols::{Contents, Inlined, Symbol};
 use kprobes_types::{Declaration, Row};
 use object::{
@@ -83,10 +85,17 @@ pub fn write(elf: &Path, out: &Path) -> Result<usize> {
 /// Makes the bytes of an image as [`write()`] does.
 pub fn whole(elf: &Path) -> Result<Vec<u8>> {
     make(elf, |file| {
-        let base = address_of(file, "__image_start")?;
-        let types = types::read(file)?.map(|contents| types::table(&contents, base)).transpose()?;
-        with_tables(file, &inlined::copies(file)?, types)
+        let (copies, types) = debug_tables(file, address_of(file, "__image_start")?)?;
+        with_tables(file, &copies, types)
     })
+}
+
+/// Makes, as far as there is debugging information, what the table of symbols says about inlined copies, and the table
+/// of types. `base` is the virtual address that the latter counts from.
+fn debug_tables(file: &ElfFile64<'_>, base: u64) -> Result<(Vec<Inlined>, Option<Vec<u8>>)> {
+    let Some(debug) = DebugInfo::read(file)? else { return Ok((Vec::new(), None)) };
+    let types = types::contents(&debug).map(|contents| types::table(&contents, base)).transpose()?;
+    Ok((inlined::copies(&debug)?, types))
 }
 
 /// Makes the bytes of an image without the tables of inlined copies and of types, which are half of the bytes on a
@@ -99,7 +108,7 @@ pub fn without_copies(elf: &Path) -> Result<Vec<u8>> {
 pub fn describe_types(elf: &Path) -> Result<String> {
     let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
     let file = parse(&program)?;
-    let contents = types::read(&file)?;
+    let contents = DebugInfo::read(&file)?.as_ref().and_then(types::contents);
     let contents = contents.with_context(|| format!("{} has no debugging information about types", elf.display()))?;
     let table = types::table(&contents, address_of(&file, "__image_start")?)?;
     Ok(types::describe(&contents, &table))
@@ -109,16 +118,17 @@ pub fn describe_types(elf: &Path) -> Result<String> {
 pub fn source(elf: &Path) -> Result<Source> {
     let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
     let file = parse(&program)?;
-    let (contents, built_from) = types::read_with_sources(&file)?
-        .with_context(|| format!("{} has no debugging information about lines", elf.display()))?;
+    let read = DebugInfo::read(&file)?.and_then(|debug| Some((types::contents(&debug)?, debug)));
+    let (contents, debug) =
+        read.with_context(|| format!("{} has no debugging information about lines", elf.display()))?;
     let mut functions = Vec::new();
-    for function in crate::audit::Program::parse(&program)?.functions() {
+    for function in debug.program.functions() {
         let described = contents.functions.iter().find(|other| other.address == function.range.start);
         let declaration = described.and_then(|described| described.declaration);
         let named = |name: &String| Function { name: name.clone(), range: function.range.clone(), declaration };
         functions.extend(function.names.iter().map(named));
     }
-    let files = contents.files.into_iter().zip(built_from);
+    let files = contents.files.into_iter().zip(debug.files.built_from);
     let files = files.map(|(path, built_from)| File { path, built_from: built_from.into() }).collect();
     Ok(Source { functions, rows: contents.rows, files })
 }
@@ -160,13 +170,13 @@ fn fill(program: &mut [u8], wanted: Tables) -> Result<Option<(usize, usize)>> {
     // kernel has its mappings, is out of their reach.
     let is_near = |address: &u64| start.checked_sub(*address).is_some_and(|distance| distance < REACH);
     let base = file.segments().map(|segment| segment.address()).filter(is_near).min().unwrap_or(start);
-    let copies = if wanted == Tables::All { inlined::copies(&file)? } else { Vec::new() };
+    let (copies, types) = match wanted {
+        Tables::Symbols => (Vec::new(), None),
+        Tables::All => debug_tables(&file, base)?,
+    };
     let mut tables = symbols(&file, base, &copies)?;
     tables.resize(tables.len().next_multiple_of(4), 0);
-    if wanted == Tables::All {
-        let types = types::read(&file)?.map(|contents| types::table(&contents, base)).transpose()?;
-        tables.extend(types.unwrap_or_default());
-    }
+    tables.extend(types.unwrap_or_default());
     let room = usize::try_from(end - start)?;
     ensure!(
         tables.len() <= room,

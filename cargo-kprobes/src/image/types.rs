@@ -4,61 +4,42 @@
 
 mod convention;
 mod copies;
-mod entries;
 mod layout;
-mod lines;
-mod location;
 mod variables;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 use std::ops::Range;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use kprobes_types::write::{Argument, Contents, Copy, Function, Inlined, Type, Variable, lengths, write};
 use kprobes_types::{Declaration, Kind, Row, Source, Unknown, ValuePlace};
-use object::{Object, ObjectSection, read::elf::ElfFile64};
 
-use crate::audit::Program;
+use super::debug::{DebugInfo, Entries, Index};
 use convention::Convention;
 use copies::InlinedFunctions;
-use entries::{Entries, Index};
 use layout::Layouts;
-use lines::Files;
 
-/// Reads the contents of the table. `None` if the program has no debugging information about types.
-pub fn read(file: &ElfFile64<'_>) -> Result<Option<Contents>> {
-    Ok(read_with_sources(file)?.map(|(contents, _)| contents))
-}
-
-/// Reads the contents of the table as [`read`] does, and the path of each file on the machine that built the program.
-pub fn read_with_sources(file: &ElfFile64<'_>) -> Result<Option<(Contents, Vec<String>)>> {
-    let section = |name: &str| file.section_by_name(name).and_then(|section| section.data().ok()).unwrap_or_default();
-    if section(".debug_info").is_empty() {
-        return Ok(None);
-    }
-    let mut files = Files::default();
-    let entries = Entries::read(section, &mut files)
-        .map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
-    let program = Program::parse(file.data())?;
+/// Returns the contents of the table. `None` if the debugging information says nothing of types or lines.
+pub fn contents(debug: &DebugInfo<'_>) -> Option<Contents> {
+    let DebugInfo { program, entries, rows, prologues, files } = debug;
     // Equal functions that were merged may have different types, and the debugging information has those of one of
     // them. So nothing is said of merged functions.
     let alone = |address| {
         let found = program.function(address).filter(|of| of.range.start == address && of.names.len() == 1);
         found.map(|of| of.range.clone())
     };
-    let (rows, prologues) = lines::read(section, &program, &mut files)?;
-    let mut contents = contents(&entries, &alone, &prologues);
+    let mut contents = functions(entries, &alone, prologues);
     let says_types = contents.types.iter().any(|of| of.shape != Kind::Unit);
-    contents.rows = rows;
-    contents.files = files.paths;
     for function in &mut contents.functions {
         let within = program.function(function.address).map(|of| of.range.clone()).unwrap_or_default();
-        function.declaration = function.declaration.map(|declaration| Declaration {
-            more: extent(&entries, declaration, within, &contents.rows),
-            ..declaration
-        });
+        function.declaration = function
+            .declaration
+            .map(|declaration| Declaration { more: extent(entries, declaration, within, rows), ..declaration });
     }
-    Ok((says_types || !contents.rows.is_empty()).then_some((contents, files.built_from)))
+    contents.rows.clone_from(rows);
+    contents.files.clone_from(&files.paths);
+    (says_types || !rows.is_empty()).then_some(contents)
 }
 
 /// Makes the table of these contents for an image that begins at the virtual address `base`.
@@ -121,9 +102,9 @@ pub fn describe(contents: &Contents, table: &[u8]) -> String {
     lines.join("\n")
 }
 
-/// Returns what the entries say about the functions. `wanted` tells the addresses of the instructions of the wanted one
-/// at an address, and `prologues` has the addresses at which prologues end.
-fn contents(entries: &Entries<'_>, wanted: &dyn Fn(u64) -> Option<Range<u64>>, prologues: &BTreeSet<u64>) -> Contents {
+/// Returns what the entries say about the functions, without their lines. `wanted` tells the addresses of the
+/// instructions of the wanted one at an address, and `prologues` has the addresses at which prologues end.
+fn functions(entries: &Entries<'_>, wanted: &dyn Fn(u64) -> Option<Range<u64>>, prologues: &BTreeSet<u64>) -> Contents {
     let mut layouts = Layouts::new(entries);
     // If the linker has merged equal functions, only one has the address.
     let (mut functions, mut inlined) = (BTreeMap::new(), InlinedFunctions::default());
@@ -175,25 +156,36 @@ fn function(
     Function { address, declaration, arguments, returned, variables, copies }
 }
 
+/// Returns the class of each of `keys`, those that are equal being in one, and the number of classes.
+fn classes<T: Eq + Hash>(keys: impl Iterator<Item = T>) -> (Vec<usize>, usize) {
+    let mut known = HashMap::new();
+    let number = |key| {
+        let next = known.len();
+        *known.entry(key).or_insert(next)
+    };
+    (keys.map(number).collect(), known.len())
+}
+
 /// Merges equal types, and then equal inlined functions. Returns the functions and vtables with the merged types.
 /// Compilation units do not share descriptions of types, and a type may refer to itself. So two types are equal unless
 /// something distinguishes them, in themselves or in the types that they refer to.
 fn unique(types: Vec<Type>, functions: Vec<Function>, vtables: Vec<(u64, usize)>, inlined: Vec<Inlined>) -> Contents {
-    let mut classes = vec![0; types.len()];
-    let mut count = 1;
+    // At first, what distinguishes a type is what it has itself.
+    let mut references = Vec::new();
+    let (mut classes, mut count) = classes(types.iter().map(|of| {
+        let mut all = Vec::new();
+        let own = of.referring(|other| {
+            all.push(other);
+            0
+        });
+        references.push(all);
+        own
+    }));
     loop {
-        let mut known = HashMap::new();
-        let next: Vec<usize> = types
-            .iter()
-            .map(|of| {
-                let key = of.referring(|other| classes[other]);
-                let number = known.len();
-                *known.entry(key).or_insert(number)
-            })
-            .collect();
-        let is_final = known.len() == count;
-        count = known.len();
-        classes = next;
+        let of_references = |all: &Vec<usize>| -> Vec<usize> { all.iter().map(|&of| classes[of]).collect() };
+        let next = self::classes(references.iter().zip(&classes).map(|(all, &class)| (class, of_references(all))));
+        let is_final = next.1 == count;
+        (classes, count) = next;
         if is_final {
             break;
         }

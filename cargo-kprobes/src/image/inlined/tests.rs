@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{Demangled, Found, Named, read};
+use super::super::debug::{Entries, Files};
+use super::Names;
 
 const START: u64 = 0xffff_ffc0_0000_1000;
 
@@ -51,25 +52,27 @@ fn sections() -> (Vec<u8>, Vec<u8>) {
     (unit(&entries), ranges.into_iter().flat_map(absolute).flat_map(u64::to_le_bytes).collect())
 }
 
-fn found(information: &[u8], ranges: &[u8]) -> gimli::Result<(HashMap<usize, Named>, Vec<Found>)> {
-    read(|name| match name {
+fn entries<'a>(information: &'a [u8], ranges: &'a [u8]) -> gimli::Result<Entries<'a>> {
+    let section = |name: &str| match name {
         ".debug_info" => information,
         ".debug_abbrev" => ABBREVIATIONS,
         ".debug_ranges" => ranges,
         _ => &[],
-    })
+    };
+    Entries::read(section, &mut Files::default())
 }
 
 #[test]
 fn copies_are_read_with_their_names_and_callers() {
     let (information, ranges) = sections();
-    let (names, found) = found(&information, &ranges).unwrap();
-    let mut demangled = Demangled { names: &names, known: HashMap::new() };
-    let copies: Vec<_> = found
-        .into_iter()
+    let entries = entries(&information, &ranges).unwrap();
+    let mut names = Names { entries: &entries, known: HashMap::new() };
+    let copies: Vec<_> = entries
+        .copies()
         .map(|copy| {
-            let ranges: Vec<_> = copy.ranges.iter().map(|range| (range.start - START, range.end - START)).collect();
-            (demangled.name(copy.of), copy.caller.and_then(|caller| demangled.name(caller)), ranges)
+            let ranges = entries[copy].ranges.iter();
+            let ranges: Vec<_> = ranges.map(|range| (range.start - START, range.end - START)).collect();
+            (names.of(copy), entries.copy_around(copy).and_then(|around| names.of(around)), ranges)
         })
         .collect();
     let [first, third] = ["kernel::first", "third"].map(|name| Some(name.to_owned()));
@@ -85,16 +88,16 @@ fn copies_are_read_with_their_names_and_callers() {
 fn damaged_information_is_an_error_or_harmless() {
     let (information, ranges) = sections();
     for length in 0..information.len() {
-        let result = found(&information[..length], &ranges);
+        let result = entries(&information[..length], &ranges);
         assert!(length == 0 || result.is_err(), "the first {length} bytes");
     }
     for at in 0..information.len() {
         for value in [0, 1, 0x7f, 0xff] {
             let mut damaged = information.clone();
             damaged[at] = value;
-            if let Ok((names, found)) = found(&damaged, &ranges) {
-                let mut demangled = Demangled { names: &names, known: HashMap::new() };
-                found.iter().for_each(|copy| _ = demangled.name(copy.of));
+            if let Ok(entries) = entries(&damaged, &ranges) {
+                let mut names = Names { entries: &entries, known: HashMap::new() };
+                entries.copies().for_each(|copy| _ = (names.of(copy), entries.copy_around(copy)));
             }
         }
     }

@@ -19,9 +19,9 @@
 
 use kprobes_types::{Part, Source, Unknown, ValuePlace};
 
-use super::entries::Index;
+use super::super::debug::Index;
+use super::super::debug::{Location, Piece};
 use super::layout::Layouts;
-use super::location::{Location, Piece};
 
 /// The number of registers that arguments are passed in.
 const REGISTERS: u32 = 8;

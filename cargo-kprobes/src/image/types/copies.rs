@@ -7,7 +7,7 @@ use std::ops::Range;
 use kprobes_types::write::{Copy, CopyVariable, Inlined};
 use kprobes_types::{COPY_VARIABLES_MAX, ValuePlace, hash};
 
-use super::entries::{Entries, Index};
+use super::super::debug::{Entries, Index};
 use super::layout::Layouts;
 use super::variables::{FunctionVariables, Whose};
 
@@ -37,9 +37,7 @@ impl InlinedFunctions {
             return None;
         }
         let number = self.all.len();
-        let linkage_name = entries.inherited(entry, |entry| entry.linkage_name);
-        let name = linkage_name.map_or_else(|| entries.name(entry), |name| String::from_utf8_lossy(name).into_owned());
-        let name = format!("{:#}", rustc_demangle::demangle(&name));
+        let name = entries.symbol_name(entry);
         let mut all = Vec::new();
         all.extend(entries.children(entry, gimli::DW_TAG_formal_parameter).map(|one| (one, true)));
         let mut blocks = vec![entry];
@@ -169,8 +167,7 @@ mod tests {
     use kprobes_types::write::Contents;
     use kprobes_types::{Part, Source, Unknown};
 
-    use super::super::entries::Entries;
-    use super::super::lines::Files;
+    use super::super::super::debug::Files;
     use super::*;
 
     const START: u64 = 0xffff_ffc0_0000_1000;
@@ -256,7 +253,7 @@ mod tests {
             _ => nothing,
         };
         let entries = Entries::read(section, &mut Files::default()).unwrap();
-        super::super::contents(&entries, &|start| (start == START).then_some(START..START + 0x80), &BTreeSet::new())
+        super::super::functions(&entries, &|start| (start == START).then_some(START..START + 0x80), &BTreeSet::new())
     }
 
     #[test]

@@ -6,7 +6,7 @@ use gimli::DwTag;
 use kprobes_types::write::{Shape, Type};
 use kprobes_types::{Flavor, Form, Kind, Tag};
 
-use super::entries::{Entries, Index};
+use super::super::debug::{Entries, Index};
 
 /// The types that were described so far, with their entries.
 pub struct Layouts<'a> {

@@ -6,10 +6,10 @@ use std::ops::Range;
 use kprobes_types::write::{Copy, Variable};
 use kprobes_types::{Part, Source, Unknown, ValuePlace};
 
+use super::super::debug::{Entries, Index};
+use super::super::debug::{Location, Piece};
 use super::copies::{self, InlinedFunctions};
-use super::entries::{Entries, Index};
 use super::layout::Layouts;
-use super::location::{Location, Piece};
 
 /// Returns the variables of the function whose instructions are at the virtual addresses `within`, and the inlined
 /// copies in it. Variables of a block come after those of the blocks around it, and copies after those that contain

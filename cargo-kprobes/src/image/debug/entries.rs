@@ -1,8 +1,7 @@
-//! Reads the entries of the debugging information about types and arguments (DWARF 4, sections 3.3 and 5), and resolves
-//! the references between them.
+//! Reads the entries of the debugging information about functions, their copies, variables and types (DWARF 4, sections
+//! 3.3 and 5), and resolves the references between them.
 
-use std::collections::HashMap;
-use std::ops;
+use std::{iter, ops};
 
 use gimli::{
     AttributeValue, DebuggingInformationEntry, DwTag, Dwarf, EndianSlice, Expression, LittleEndian, Operation,
@@ -62,7 +61,8 @@ pub struct Entry<'a> {
 /// All needed entries.
 pub struct Entries<'a> {
     all: Vec<Entry<'a>>,
-    by_offset: HashMap<usize, Index>,
+    /// The offset of each entry in `.debug_info`, in ascending order.
+    offsets: Vec<usize>,
     /// The addresses of the instructions that belong to inlined functions.
     inlined: Vec<ops::Range<u64>>,
 }
@@ -108,7 +108,7 @@ impl<'a> Entries<'a> {
         let section =
             |id: SectionId| -> gimli::Result<Bytes<'a>> { Ok(EndianSlice::new(contents(id.name()), LittleEndian)) };
         let dwarf = Dwarf::load(section)?;
-        let mut entries = Self { all: Vec::new(), by_offset: HashMap::new(), inlined: Vec::new() };
+        let mut entries = Self { all: Vec::new(), offsets: Vec::new(), inlined: Vec::new() };
         let mut headers = dwarf.units();
         while let Some(header) = headers.next()? {
             let unit = dwarf.unit(header)?;
@@ -149,16 +149,34 @@ impl<'a> Entries<'a> {
                 self.all[parent].children.push(index);
             }
             self.all.push(read);
-            self.by_offset.insert(unit.header.offset().0 + entry.offset().0, index);
+            self.offsets.push(unit.header.offset().0 + entry.offset().0);
             around.push((entry.depth(), Some(index)));
         }
         Ok(())
+    }
+
+    /// Returns the entry at this offset in `.debug_info`, if it is a needed one.
+    fn at(&self, offset: usize) -> Option<Index> {
+        self.offsets.binary_search(&offset).ok()
     }
 
     /// Returns the functions that have code.
     pub fn functions(&self) -> impl Iterator<Item = Index> {
         let is_function = |entry: &Entry<'_>| entry.tag == Some(gimli::DW_TAG_subprogram) && entry.start.is_some();
         (0..self.all.len()).filter(move |&index| is_function(&self.all[index]))
+    }
+
+    /// Returns the inlined copies of functions.
+    pub fn copies(&self) -> impl Iterator<Item = Index> {
+        (0..self.all.len()).filter(|&index| self.all[index].tag == Some(gimli::DW_TAG_inlined_subroutine))
+    }
+
+    /// Returns the copy that this one is in; `None` for one that is directly in a function.
+    pub fn copy_around(&self, copy: Index) -> Option<Index> {
+        let mut around = iter::successors(self[copy].parent, |&parent| self[parent].parent);
+        let is_code = |tag| matches!(tag, gimli::DW_TAG_subprogram | gimli::DW_TAG_inlined_subroutine);
+        let around = around.find(|&parent| self[parent].tag.is_some_and(is_code))?;
+        (self[around].tag == Some(gimli::DW_TAG_inlined_subroutine)).then_some(around)
     }
 
     /// Returns whether the instruction at `address` belongs to an inlined function.
@@ -174,10 +192,10 @@ impl<'a> Entries<'a> {
     pub fn vtables(&self) -> impl Iterator<Item = (u64, Index)> {
         let is_vtable = |entry: &&Entry<'_>| entry.name.is_some_and(|name| name.ends_with(b"::{vtable}"));
         self.all.iter().filter(is_vtable).filter_map(|entry| {
-            let of = *self.by_offset.get(&entry.of?)?;
+            let of = self.at(entry.of?)?;
             let mut members = self.children(of, gimli::DW_TAG_member).map(|member| &self[member]);
             members.find(|member| member.name == Some(b"size") && member.offset == VTABLE_SIZE)?;
-            Some((entry.address?, *self.by_offset.get(&self[of].implementor?)?))
+            Some((entry.address?, self.at(self[of].implementor?)?))
         })
     }
 
@@ -189,26 +207,24 @@ impl<'a> Entries<'a> {
     /// Returns the entry that has the missing parts of this one: the declaration, or the function that this is a copy
     /// of.
     pub fn origin(&self, of: Index) -> Option<Index> {
-        self.by_offset.get(&self[of].origin?).copied()
+        self.at(self[of].origin?)
     }
 
     /// Returns the first result of `get` for an entry and the entries that complete it.
     pub fn inherited<T>(&self, of: Index, get: impl Fn(&Entry<'a>) -> Option<T>) -> Option<T> {
         /// The longest chain of entries that complete one another: a copy, a definition and a declaration.
         const ENTRIES_MAX: usize = 3;
-        std::iter::successors(Some(of), |&entry| self.origin(entry))
-            .take(ENTRIES_MAX)
-            .find_map(|entry| get(&self[entry]))
+        iter::successors(Some(of), |&entry| self.origin(entry)).take(ENTRIES_MAX).find_map(|entry| get(&self[entry]))
     }
 
     /// Returns the type of an entry. `None` if it has none, like a function that returns nothing.
     pub fn type_of(&self, of: Index) -> Option<Index> {
-        self.by_offset.get(&self.inherited(of, |entry| entry.of)?).copied()
+        self.at(self.inherited(of, |entry| entry.of)?)
     }
 
     /// Returns the member that is the tag of a part with variants.
     pub fn tag_member(&self, of: Index) -> Option<Index> {
-        self.by_offset.get(&self[of].tag_member?).copied()
+        self.at(self[of].tag_member?)
     }
 
     /// Returns the parameters of a function in the order of its declaration, as the entries of its code, which have
@@ -229,14 +245,14 @@ impl<'a> Entries<'a> {
     /// Returns how many parameters the declaration of a function has. `None` if it has no declaration apart from its
     /// code.
     pub fn declared_parameters(&self, of: Index) -> Option<usize> {
-        let declaration = std::iter::successors(self.origin(of), |&entry| self.origin(entry)).last()?;
+        let declaration = iter::successors(self.origin(of), |&entry| self.origin(entry)).last()?;
         let all: Vec<Index> = self.children(declaration, gimli::DW_TAG_formal_parameter).collect();
         (all.iter().all(|&one| self[one].name.is_none())).then_some(all.len())
     }
 
     /// Returns the names of the modules around an entry, joined.
     pub fn module(&self, of: Index) -> String {
-        let names = std::iter::successors(self[of].parent, |&parent| self[parent].parent);
+        let names = iter::successors(self[of].parent, |&parent| self[parent].parent);
         let is_copy = |&parent: &Index| self[parent].tag == Some(gimli::DW_TAG_inlined_subroutine);
         let mut names: Vec<_> = names
             .filter(|parent| !is_copy(parent))
@@ -247,9 +263,15 @@ impl<'a> Entries<'a> {
         names.join("::")
     }
 
-    /// The name of an entry.
+    /// Returns the name of an entry.
     pub fn name(&self, of: Index) -> String {
         String::from_utf8_lossy(self.inherited(of, |entry| entry.name).unwrap_or_default()).into_owned()
+    }
+
+    /// Returns the name of a function as its symbol has it; empty if it has none.
+    pub fn symbol_name(&self, of: Index) -> String {
+        let linkage_name = self.inherited(of, |entry| entry.linkage_name).map(String::from_utf8_lossy);
+        linkage_name.map_or_else(|| self.name(of), |name| format!("{:#}", rustc_demangle::demangle(&name)))
     }
 }
 

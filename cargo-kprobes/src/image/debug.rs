@@ -1,0 +1,45 @@
+//! The debugging information of a linked program, which all tables of an image are made from. It is read once.
+
+mod entries;
+mod lines;
+mod location;
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, anyhow};
+use kprobes_types::Row;
+use object::{Object, ObjectSection, read::elf::ElfFile64};
+
+use crate::audit::Program;
+pub use entries::{Entries, Index};
+pub use lines::Files;
+pub use location::{Location, Piece};
+
+/// A linked program with its debugging information.
+pub struct DebugInfo<'a> {
+    pub program: Program,
+    pub entries: Entries<'a>,
+    /// The lines of source, in the order of their addresses.
+    pub rows: Vec<Row>,
+    /// The addresses at which the prologues of functions have ended.
+    pub prologues: BTreeSet<u64>,
+    /// The files that the entries and the rows refer to.
+    pub files: Files,
+}
+
+impl<'a> DebugInfo<'a> {
+    /// Reads the debugging information. `None` if the program has none.
+    pub fn read(file: &ElfFile64<'a>) -> Result<Option<Self>> {
+        let section =
+            |name: &str| file.section_by_name(name).and_then(|section| section.data().ok()).unwrap_or_default();
+        if section(".debug_info").is_empty() {
+            return Ok(None);
+        }
+        let mut files = Files::default();
+        let entries = Entries::read(section, &mut files)
+            .map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
+        let program = Program::parse(file.data())?;
+        let (rows, prologues) = lines::read(section, &program, &mut files)?;
+        Ok(Some(Self { program, entries, rows, prologues, files }))
+    }
+}
