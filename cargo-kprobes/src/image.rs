@@ -208,14 +208,6 @@ pub fn write_bytes(bytes: &[u8], out: &Path) -> Result<()> {
         .with_context(|| format!("{} cannot be written", out.display()))
 }
 
-/// Makes the image of the program `elf` beside it, and returns its path.
-pub fn write_image_next_to(elf: &Path) -> Result<PathBuf> {
-    let mut out = elf.as_os_str().to_owned();
-    out.push(".img");
-    write(elf, out.as_ref())?;
-    Ok(out.into())
-}
-
 /// Returns the offset of the symbols in the image of the program `elf`, in bytes.
 pub fn symbols_at(elf: &Path) -> Result<usize> {
     let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;

@@ -23,7 +23,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 
 use crate::{
     board::{self, Board, Overrides},
-    image, run, setup,
+    run, setup,
     test::dialogue::converse,
     workspace,
 };
@@ -138,7 +138,7 @@ impl Bench {
         // The kernel itself records and is watched.
         let package = if options.channels || options.live { "runtime" } else { PACKAGE };
         let elf = workspace::build_kernel(package)?;
-        let image = image::write_image_next_to(&elf)?;
+        let image = workspace::image(&elf)?;
         let cpus = match (options.throughput, options.channels) {
             (true, _) => throughput::CPUS,
             (_, true) => channels::CPUS,

@@ -12,7 +12,6 @@ use crate::{
     attach::{AtPrompt, Detached},
     board::{self, Board, Overrides},
     conversation::{POWER_OFF, REBOOT},
-    image,
     machine::{Output, Start, Uart},
     network,
     serial::{self, Connection, Station},
@@ -141,7 +140,7 @@ impl Options {
                 workspace::build_kernel("runtime")?
             }
         };
-        Ok((image::write_image_next_to(&elf)?, Some(elf)))
+        Ok((workspace::image(&elf)?, Some(elf)))
     }
 }
 

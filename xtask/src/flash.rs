@@ -104,7 +104,7 @@ fn kernel(options: &Options) -> Result<Vec<u8>> {
             setup::rust(&[])?;
             match options.loader {
                 true => loader()?,
-                false => image::write_image_next_to(&workspace::build_kernel("runtime")?)?,
+                false => workspace::image(&workspace::build_kernel("runtime")?)?,
             }
         }
     };

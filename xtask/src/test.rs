@@ -45,7 +45,6 @@ use wanted::Wanted;
 use crate::{
     audit, bench,
     board::{self, Board},
-    image,
     serial::Station,
     setup, workspace,
 };
@@ -265,7 +264,7 @@ fn add_audit(context: &BuildContext<'_, '_>, is_listing: bool, image: audit::Ima
 /// Builds a package for the target, and calls `then` with the program and its image.
 fn build(context: &BuildContext<'_, '_>, package: &str, then: impl FnOnce(&Path, &Path) -> Result<()>) {
     let built = workspace::build_kernel(package)
-        .and_then(|elf| Ok((image::write_image_next_to(&elf)?, elf)))
+        .and_then(|elf| Ok((workspace::image(&elf)?, elf)))
         .and_then(|(image, elf)| then(&elf, &image));
     if let Err(error) = built {
         context.results.step_failed(format!("build::{package}"), format!("{error:#}"));

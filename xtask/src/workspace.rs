@@ -1,15 +1,20 @@
-//! Finds the repository, by Cargo's environment, and the files that Cargo builds, by Cargo's messages.
+//! Finds the repository, by Cargo's environment, and the files that Cargo builds, by Cargo's messages. Makes their
+//! images.
 
 use std::{
     env,
-    ffi::OsStr,
-    io::{BufRead, BufReader},
+    ffi::{OsStr, OsString},
+    fs,
+    io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::SystemTime,
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+
+use crate::image;
 
 /// Returns the root of the repository that this command was started in.
 pub fn root() -> PathBuf {
@@ -86,6 +91,36 @@ pub fn build_kernel(package: &str) -> Result<PathBuf> {
     }
 }
 
+/// Makes the image of the linked program `elf` beside it, unless it is there already, and returns its path.
+pub fn image(elf: &Path) -> Result<PathBuf> {
+    let (image, state) = (with_suffix(elf, ".img"), with_suffix(elf, ".img.state"));
+    // The time of a program does not say whether its image is older: Cargo may have put back one that it built before.
+    let made = || -> io::Result<String> {
+        let all = [elf, &env::current_exe()?, &image].map(version).into_iter().collect::<io::Result<Vec<_>>>()?;
+        Ok(all.concat())
+    };
+    if made().is_ok_and(|now| fs::read_to_string(&state).is_ok_and(|made| made == now)) {
+        return Ok(image);
+    }
+    image::write(elf, &image)?;
+    let text = made().with_context(|| format!("{} cannot be read", image.display()))?;
+    image::write_bytes(text.as_bytes(), &state)?;
+    Ok(image)
+}
+
+/// Returns what differs between two versions of a file: its length and its time.
+fn version(path: &Path) -> io::Result<String> {
+    let metadata = fs::metadata(path)?;
+    let time = metadata.modified()?.duration_since(SystemTime::UNIX_EPOCH).map_err(io::Error::other)?;
+    Ok(format!("{} bytes of {} ns\n", metadata.len(), time.as_nanos()))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut whole = OsString::from(path);
+    whole.push(suffix);
+    whole.into()
+}
+
 /// Parses one of Cargo's messages. `None` if it reports no executable.
 fn executable(message: &str) -> Option<Executable> {
     #[derive(Deserialize)]
@@ -104,7 +139,32 @@ fn executable(message: &str) -> Option<Executable> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Executable, executable};
+    use std::{env, fs, process};
+
+    use super::{Executable, executable, image, with_suffix};
+
+    #[test]
+    fn an_image_is_made_again_where_the_program_is_another() {
+        let elf = env::temp_dir().join(format!("kprobes-image-{}", process::id()));
+        fs::write(&elf, "no program").unwrap();
+        assert!(image(&elf).is_err());
+        // What is there is taken for the image if all that it was made from is as it was.
+        let (out, state) = (with_suffix(&elf, ".img"), with_suffix(&elf, ".img.state"));
+        fs::write(&out, "image").unwrap();
+        let files = [elf.clone(), env::current_exe().unwrap(), out.clone()];
+        let as_it_is = || files.each_ref().map(|file| super::version(file).unwrap()).concat();
+        fs::write(&state, as_it_is()).unwrap();
+        assert_eq!(image(&elf).unwrap(), out);
+        for file in [&elf, &out] {
+            fs::write(file, "another, of another length").unwrap();
+            assert!(image(&elf).is_err(), "{} has changed", file.display());
+            fs::write(&state, as_it_is()).unwrap();
+            assert_eq!(image(&elf).unwrap(), out);
+        }
+        fs::remove_file(&out).unwrap();
+        assert!(image(&elf).is_err());
+        [&elf, &state].into_iter().for_each(|file| fs::remove_file(file).unwrap());
+    }
 
     #[test]
     fn reads_executables_from_messages() {

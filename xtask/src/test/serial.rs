@@ -13,7 +13,7 @@ use super::{
     target::Dialogue,
     wanted::Wanted,
 };
-use crate::{board::Board, image, machine::Start, serial::Station, workspace};
+use crate::{board::Board, machine::Start, serial::Station, workspace};
 
 /// The number of CPUs of every supported board.
 const CPUS: u32 = 4;
@@ -44,7 +44,7 @@ impl SerialRun<'_> {
 
     /// Runs every test that the tests image lists.
     fn listed(&mut self) -> Result<()> {
-        let image = fs::read(image::write_image_next_to(&workspace::build_kernel("kprobes-tests")?)?)?;
+        let image = fs::read(workspace::image(&workspace::build_kernel("kprobes-tests")?)?)?;
         let image = self.station.with(&image)?;
         let tests = converse(&image, self.seconds, &mut Listing::default()).map_err(anyhow::Error::msg)?;
         let lacks = Board::load(&self.station.board)?.lacks(None);
@@ -68,7 +68,7 @@ impl SerialRun<'_> {
         if sessions.is_empty() && !self.wanted.has(&garbage) {
             return Ok(());
         }
-        let image = fs::read(image::write_image_next_to(&workspace::build_kernel("runtime")?)?)?;
+        let image = fs::read(workspace::image(&workspace::build_kernel("runtime")?)?)?;
         let image = self.station.with(&image)?;
         for session in sessions {
             // No user is there to switch the board on again.
