@@ -177,11 +177,11 @@ pub fn test(options: &Options) -> Result<ExitCode> {
     if is_stage("examples") {
         examples::add(&pool, &wanted, options.list);
     }
-    if is_stage("host") {
-        host::add_tests(&pool, &wanted, options.thorough, options.list);
-    }
     if is_stage("miri") {
         miri::add_tests(&pool, &wanted, options.thorough, options.list);
+    }
+    if is_stage("host") {
+        host::add_tests(&pool, &wanted, options.thorough, options.list);
     }
     if is_stage("check") {
         host::add_checks(&pool, &wanted, options.thorough, options.list);

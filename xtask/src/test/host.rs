@@ -76,8 +76,6 @@ const REPEATED: [&str; 12] = [
 ];
 /// The profile of what runs on the host (`Cargo.toml`).
 const PURE: [&str; 2] = ["--profile", "host"];
-/// Does not optimize the tests of the command itself.
-const UNOPTIMIZED: [&str; 2] = ["--config", "profile.host.package.xtask.opt-level=0"];
 /// A separate profile, so that the images of the release profile stay unchanged. Its program is linked, and not run.
 const WHOLE: [&str; 10] = [
     "--profile",
@@ -143,10 +141,7 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
         (PACKAGES_OF_HOST, [&["publish", "--dry-run", "--allow-dirty"], &selected(&OF_COMMAND)[..], &HOST].concat()),
         // As docs.rs makes it.
         (DOCUMENTATION, [&["doc", "--release", "--no-deps"], &selected(&PUBLISHED)[..], &WARNINGS_OF_RUSTDOC].concat()),
-        (
-            "check::examples_of_the_documentation",
-            [&["test", "--doc"], &PURE[..], &UNOPTIMIZED, &HOST, &selected(&OF_HOST)].concat(),
-        ),
+        ("check::examples_of_the_documentation", [&["test", "--doc"], &PURE[..], &HOST, &selected(&OF_HOST)].concat()),
     ];
     let is_asked_for =
         |name: &str| wanted.has(name) && (is_thorough || wanted.is_filtered() || !THOROUGH.contains(&name));
@@ -167,7 +162,7 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
 pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
     let build = ["test", "--no-run"];
     for (what, arguments, part) in [
-        ("host::libraries", [&build, &PROGRAMS[..], &PURE, &UNOPTIMIZED, &HOST, &selected(&OF_HOST)].concat(), ""),
+        ("host::libraries", [&build, &PROGRAMS[..], &PURE, &HOST, &selected(&OF_HOST)].concat(), ""),
         // The other tests are in these programs, too, but they would use the atomics of the models outside a model.
         (
             "host::models",

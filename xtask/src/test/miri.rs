@@ -53,7 +53,8 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_
         for (name, flag, package) in tests {
             let (test, host) = (name.clone(), host.clone());
             let part: &[&str] = if is_thorough || wanted.is_filtered() { &[] } else { &SHORT };
-            context.add(name, 1, Box::new(move |results| results.time(test, || run(package, flag, &host, part))));
+            // It takes one core for long: better while builds use the other one than after all machines.
+            context.add_first(name, 1, Box::new(move |results| results.time(test, || run(package, flag, &host, part))));
         }
     });
 }
