@@ -1,6 +1,6 @@
 //! Suggestions for unknown words.
 
-use kprobes_program::distance;
+use kprobes_symbols::distance;
 
 /// Returns the word in `known` with the smallest edit distance from `word`; `None` if the distance is more than half
 /// the length of the longer word.

@@ -6,8 +6,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
-use kprobes_program::syntax::{Glob, plain_path, plain_pieces};
 use kprobes_symbols::Symbol;
+use kprobes_symbols::names::{Glob, plain_path, plain_pieces};
 
 /// The plain paths of all functions, and the numbers of those that share their path.
 #[derive(Debug)]

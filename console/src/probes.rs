@@ -1,7 +1,7 @@
 //! Commands about events, probes and records.
 
 use aarch64_kprobes::probe::{self, Memory, ProbeInfo, ProbeKind};
-use kprobes_program::distance::nearest;
+use kprobes_symbols::distance::nearest;
 use kprobes_trace::definition::{self, Command, synthetic};
 use kprobes_trace::errno::Errno;
 use kprobes_vm::counted::counted;

@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use aarch64_kprobes::probe;
 use fallible::OutOfMemory;
-use kprobes_program::distance::nearest_path;
-use kprobes_program::syntax::{Glob, numbered, plain_path};
+use kprobes_symbols::distance::nearest_path;
+use kprobes_symbols::names::{Glob, numbered, plain_path};
 use kprobes_symbols::{Symbol, SymbolTable};
 use spin::Once;
 

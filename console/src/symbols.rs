@@ -1,8 +1,8 @@
 //! The command `symbols`: lists functions and statics of the image by name.
 
 use fallible::OutOfMemory;
-use kprobes_program::syntax::{matches, numbered};
 use kprobes_symbols::Symbol;
+use kprobes_symbols::names::{matches, numbered};
 
 use crate::session::Session;
 use crate::typed::name;

@@ -2,8 +2,8 @@
 
 use kprobes_vm::code::{Builtin, Type};
 
-use crate::distance::nearest;
 use crate::error::Problem;
+use kprobes_symbols::distance::nearest;
 
 const NUMBER: Type = Type::Integer { signed: false };
 

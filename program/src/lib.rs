@@ -18,7 +18,6 @@
 //! | [`shortcut`] | names for usual programs |
 //! | [`error`] | what is wrong with a program, and where |
 //! | `builtins` | the builtins, words and calls, a row for each |
-//! | [`distance`](mod@distance) | the nearest word to an unknown one |
 //! | `foreign` | bpftrace names that this language lacks, with the nearest replacement |
 //!
 //! # Use
@@ -39,7 +38,6 @@ pub mod builtins;
 pub mod check;
 pub mod checked;
 pub mod config;
-pub mod distance;
 pub mod error;
 mod foreign;
 pub mod report;

@@ -38,9 +38,11 @@ extern crate alloc;
 #[cfg(any(test, feature = "write"))]
 extern crate std;
 
+pub mod distance;
 mod glob;
 pub mod image;
 mod inlined;
+pub mod names;
 mod table;
 #[cfg(any(test, feature = "write"))]
 mod write;

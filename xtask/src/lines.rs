@@ -7,8 +7,8 @@ use std::{fs, process::Command};
 
 use anyhow::{Result, anyhow, bail};
 use cargo_kprobes::image::{self, File, Function, Source};
-use kprobes_program::distance::nearest_path;
-use kprobes_program::syntax::{numbered, plain_path};
+use kprobes_symbols::distance::nearest_path;
+use kprobes_symbols::names::{numbered, plain_path};
 use kprobes_types::{Declaration, Row};
 
 use crate::{setup, workspace};

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
-use kprobes_program::distance::nearest;
+use kprobes_symbols::distance::nearest;
 use kprobes_trace::definition;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::options::Flag;

@@ -13,7 +13,8 @@ use aarch64_kprobes::insn::{self, Verdict};
 use aarch64_kprobes::probe;
 use fallible::OutOfMemory;
 use kprobes_program::error::Problem;
-use kprobes_program::syntax::{Glob, Probe};
+use kprobes_program::syntax::Probe;
+use kprobes_symbols::names::Glob;
 use kprobes_symbols::{InlinedCopies, InlinedCopy, InlinedError, InlinedFunction, Passage, When};
 
 use spin::Once;

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use aarch64_kprobes::event::{self, Event, Field, Kind};
 use fallible::OutOfMemory;
 use kprobes_program::error::{Error, Problem, Span};
-use kprobes_program::syntax::{self, Parameters, Probe, Spanned, matches};
+use kprobes_program::syntax::{self, Parameters, Probe, Spanned};
+use kprobes_symbols::names::matches;
 use kprobes_vm::code::Routine;
 
 use super::inlined::Table;

@@ -9,8 +9,9 @@ use aarch64_kprobes::event::{self, Event};
 use aarch64_kprobes::probe;
 use fallible::{OutOfMemory, TryClone};
 use kprobes_program::error::{Described, Error, Problem, Span};
-use kprobes_program::syntax::{Period, Probe, Spanned, can_watch, matches};
+use kprobes_program::syntax::{Period, Probe, Spanned, can_watch};
 use kprobes_symbols::Symbol;
+use kprobes_symbols::names::matches;
 use kprobes_vm::code::{Builtin, Op, Routine};
 
 use super::exits::{Exit, exit_at};

@@ -264,7 +264,7 @@ impl Reporter<'_> {
     }
 
     /// Writes the path `name` of the function that contains `address`, with its number in the form that
-    /// [`numbered`](crate::syntax::numbered) reads.
+    /// [`numbered`](kprobes_symbols::names::numbered) reads.
     fn function(&self, name: &str, address: u64, out: &mut dyn Write) -> fmt::Result {
         out.write_str(name)?;
         match self.names.number(address) {

@@ -16,7 +16,6 @@
 
 mod expression;
 mod macros;
-mod matching;
 mod parameters;
 mod parser;
 mod probe;
@@ -28,7 +27,6 @@ mod tree;
 
 use alloc::vec::Vec;
 
-pub use matching::{Glob, matches, numbered, plain_path, plain_pieces};
 pub use parameters::{Parameters, Sentence};
 pub use probe::{After, KINDS, can_watch};
 pub use sampling::{HardwareEvent, Period};

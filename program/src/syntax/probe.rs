@@ -8,9 +8,9 @@ use fallible::OutOfMemory;
 use super::sampling;
 use super::token::{Cursor, number, time};
 use super::tree::{Probe, Spanned, Unit};
-use crate::distance::nearest;
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
+use kprobes_symbols::distance::nearest;
 
 /// What follows the kind of a probe and its `:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::string::ToString;
 
 use core::time::Duration;
 
-use super::{Glob, HardwareEvent, Period, Probe, Unit, matches, numbered, parse, parse_probes, plain_path};
+use super::{HardwareEvent, Period, Probe, Unit, parse, parse_probes};
 use crate::error::Problem;
 use crate::tests::{is_tried, tried};
 
@@ -330,62 +330,4 @@ fn statements_are_refused_where_they_are_wrong() {
     let blocks = format!("BEGIN {{ {}{} }}", "if (1) { ".repeat(40), "}".repeat(40));
     assert_eq!(parse(&blocks).unwrap_err().problem, Problem::Deep);
     assert_eq!(parse(&"x".repeat(4097)).unwrap_err().problem, Problem::LongProgram { most: 4096 });
-}
-
-#[test]
-fn copies_of_one_function_have_one_plain_path() {
-    for (name, plain) in tried([
-        ("blk::submit", "blk::submit"),
-        ("blk::submit::<u32, [u8; 4]>", "blk::submit"),
-        ("blk::submit.cold", "blk::submit"),
-        ("a::f.llvm.123", "a::f"),
-        ("<a::B<u8>>::f::<u32>", "a::B::f"),
-        ("<a::B<u8> as c::D<u8>>::f", "<a::B as c::D>::f"),
-        ("<a::B as c::D>::f::{closure#0}", "<a::B as c::D>::f::{closure#0}"),
-        ("<fn(u8) -> a::B<u8> as c::D>::f", "<fn(u8) -> a::B as c::D>::f"),
-        ("core::ptr::drop_in_place::<alloc::vec::Vec<u8>>", "core::ptr::drop_in_place"),
-        ("<&'a a::B<u8> as c::D>::f", "<&'a a::B as c::D>::f"),
-        ("a<b", "a<b"),
-        ("", ""),
-    ]) {
-        assert_eq!(plain_path(name).unwrap(), plain, "{name}");
-        for (at, _) in tried(plain.char_indices()) {
-            let (before, after) = plain.split_at(at);
-            for glob in [plain.to_string(), format!("{before}*"), format!("*{after}"), format!("{before}*{after}")] {
-                assert!(matches(&glob, name), "{glob} {name}");
-                assert!(Glob::new(&glob).matches_either(name, plain), "{glob} {name}");
-            }
-        }
-    }
-}
-
-#[test]
-fn functions_of_one_path_have_numbers() {
-    for (text, path, number) in tried([
-        ("a::f#2", "a::f", Some(2)),
-        ("a::f::<u8>#10", "a::f::<u8>", Some(10)),
-        ("a::{closure#0}", "a::{closure#0}", None),
-        ("a::{closure#0}#1", "a::{closure#0}", Some(1)),
-        ("a::*#3", "a::*", Some(3)),
-        ("a::f", "a::f", None),
-        ("a::f#", "a::f#", None),
-        ("a::f#0", "a::f#0", None),
-        ("a::f#02", "a::f#02", None),
-        ("a::f#+2", "a::f#+2", None),
-        ("a::f#99999999999999999999", "a::f#99999999999999999999", None),
-        ("", "", None),
-    ]) {
-        assert_eq!(numbered(text), (path, number), "{text}");
-    }
-}
-
-#[test]
-fn a_glob_matches_all_copies_or_the_one_that_it_spells_out() {
-    assert!(matches("blk::submit", "blk::submit::<u32>"));
-    assert!(matches("blk::submit", "blk::submit.cold"));
-    assert!(matches("blk::submit::<u32>", "blk::submit::<u32>"));
-    assert!(!matches("blk::submit::<u64>", "blk::submit::<u32>"));
-    assert!(matches("*::submit", "<blk::Disk<u8> as blk::Device>::submit"));
-    assert!(matches("a::Vec::push", "<a::Vec<u8>>::push"));
-    assert!(!matches("blk::*", "net::send"));
 }

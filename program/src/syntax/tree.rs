@@ -77,7 +77,7 @@ pub struct Clause {
 }
 
 /// A place where a clause runs. Globs and function names are matched against demangled paths: see
-/// [`matches`](crate::syntax::matches).
+/// [`matches`](kprobes_symbols::names::matches).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// `BEGIN`: once, before all other probes.

@@ -16,7 +16,8 @@ use crate::check::{Instruction, Symbols, Whose, check};
 use crate::checked::Checked;
 use crate::error::{Error, Problem};
 use crate::report::{Names, OutputFormat, drain, write_maps};
-use crate::syntax::{Probe, Spanned, matches, numbered, parse};
+use crate::syntax::{Probe, Spanned, parse};
+use kprobes_symbols::names::{matches, numbered};
 
 /// The functions of the image, with their addresses; each is 0x100 bytes long.
 pub(crate) const IMAGE: [(&str, u64); 8] = [

@@ -5,8 +5,8 @@
 use alloc::string::String;
 use core::str::Chars;
 
+use crate::{class_match_chars, glob_match_chars};
 use fallible::OutOfMemory;
-use kprobes_symbols::{class_match_chars, glob_match_chars};
 
 /// Returns whether `glob` matches the demangled path `name`, or the plain path of `name`: see [`plain_path`]. `*`
 /// stands for any run of characters, and `?` for one character.
@@ -224,4 +224,71 @@ fn find_as(text: &str) -> Option<usize> {
         previous = c;
         (depth == 0 && text.get(at..).is_some_and(|rest| rest.starts_with(" as "))).then_some(at)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::format;
+    use std::string::ToString;
+
+    use super::{Glob, matches, numbered, plain_path};
+
+    #[test]
+    fn copies_of_one_function_have_one_plain_path() {
+        for (name, plain) in [
+            ("blk::submit", "blk::submit"),
+            ("blk::submit::<u32, [u8; 4]>", "blk::submit"),
+            ("blk::submit.cold", "blk::submit"),
+            ("a::f.llvm.123", "a::f"),
+            ("<a::B<u8>>::f::<u32>", "a::B::f"),
+            ("<a::B<u8> as c::D<u8>>::f", "<a::B as c::D>::f"),
+            ("<a::B as c::D>::f::{closure#0}", "<a::B as c::D>::f::{closure#0}"),
+            ("<fn(u8) -> a::B<u8> as c::D>::f", "<fn(u8) -> a::B as c::D>::f"),
+            ("core::ptr::drop_in_place::<alloc::vec::Vec<u8>>", "core::ptr::drop_in_place"),
+            ("<&'a a::B<u8> as c::D>::f", "<&'a a::B as c::D>::f"),
+            ("a<b", "a<b"),
+            ("", ""),
+        ] {
+            assert_eq!(plain_path(name).unwrap(), plain, "{name}");
+            for (at, _) in plain.char_indices() {
+                let (before, after) = plain.split_at(at);
+                for glob in [plain.to_string(), format!("{before}*"), format!("*{after}"), format!("{before}*{after}")]
+                {
+                    assert!(matches(&glob, name), "{glob} {name}");
+                    assert!(Glob::new(&glob).matches_either(name, plain), "{glob} {name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn functions_of_one_path_have_numbers() {
+        for (text, path, number) in [
+            ("a::f#2", "a::f", Some(2)),
+            ("a::f::<u8>#10", "a::f::<u8>", Some(10)),
+            ("a::{closure#0}", "a::{closure#0}", None),
+            ("a::{closure#0}#1", "a::{closure#0}", Some(1)),
+            ("a::*#3", "a::*", Some(3)),
+            ("a::f", "a::f", None),
+            ("a::f#", "a::f#", None),
+            ("a::f#0", "a::f#0", None),
+            ("a::f#02", "a::f#02", None),
+            ("a::f#+2", "a::f#+2", None),
+            ("a::f#99999999999999999999", "a::f#99999999999999999999", None),
+            ("", "", None),
+        ] {
+            assert_eq!(numbered(text), (path, number), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_glob_matches_all_copies_or_the_one_that_it_spells_out() {
+        assert!(matches("blk::submit", "blk::submit::<u32>"));
+        assert!(matches("blk::submit", "blk::submit.cold"));
+        assert!(matches("blk::submit::<u32>", "blk::submit::<u32>"));
+        assert!(!matches("blk::submit::<u64>", "blk::submit::<u32>"));
+        assert!(matches("*::submit", "<blk::Disk<u8> as blk::Device>::submit"));
+        assert!(matches("a::Vec::push", "<a::Vec<u8>>::push"));
+        assert!(!matches("blk::*", "net::send"));
+    }
 }

@@ -2,7 +2,7 @@
 
 use alloc::borrow::Cow;
 
-use crate::syntax::numbered;
+use crate::names::numbered;
 
 /// The size of the row that the edit distance keeps on the stack. The shorter of two compared words must have fewer
 /// bytes than this.
@@ -62,7 +62,7 @@ fn last_parts(path: &str, count: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syntax::plain_path;
+    use crate::names::plain_path;
 
     #[test]
     fn distances() {
