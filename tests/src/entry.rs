@@ -1,5 +1,6 @@
 //! Probes at the entry of functions whose handlers see what a call passes: in all modes, and where the lean stub, which
-//! saves only those registers, cannot be used.
+//! saves only those registers, cannot be used. A usual run has a quarter of the rounds of a thorough one in which probes
+//! come and go.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,8 +14,7 @@ use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe};
 use runtime::sync::IrqLock;
 use runtime::{smp, task};
 
-use crate::fixture;
-use crate::test;
+use crate::{fixture, is_thorough, test};
 
 core::arch::global_asm!(
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../trampoline/preserved.S")),
@@ -269,7 +269,7 @@ test!(
 test!(
     depends(cpus),
     fn probes_come_and_go_while_tasks_are_in_their_stubs() {
-        const ROUNDS: u64 = 100;
+        let rounds = if is_thorough() { 100 } else { 25 };
         static CALLS: AtomicU64 = AtomicU64::new(0);
         static IS_OVER: AtomicBool = AtomicBool::new(false);
         fn call() {
@@ -280,7 +280,7 @@ test!(
         }
         let cpus: Vec<usize> = smp::running().collect();
         let tasks: Vec<_> = cpus.iter().chain(&cpus).map(|&cpu| task::spawn_on(cpu, "caller", call)).collect();
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             let probe = Kprobe::at(address_of_add()).entry(count).register().unwrap();
             while probe.hits() == 0 {
                 task::yield_now();
@@ -300,7 +300,7 @@ test!(
 test!(
     depends(cpus, core),
     fn probes_that_stay_lose_no_hit_to_those_that_come_and_go() {
-        const ROUNDS: usize = 8;
+        let rounds = if is_thorough() { 8 } else { 2 };
         static IS_OVER: AtomicBool = AtomicBool::new(false);
         static HANDLED: AtomicU64 = AtomicU64::new(0);
         extern "C" fn entered(_: &Entry) {
@@ -335,7 +335,7 @@ test!(
         for (stays, goes) in (0..stay.len()).flat_map(|stays| (0..go.len()).map(move |goes| (stays, goes))) {
             HANDLED.store(0, Relaxed);
             let probe = stay[stays]();
-            for _ in 0..ROUNDS {
+            for _ in 0..rounds {
                 let other = go[goes]();
                 let before = probe.hits();
                 while other.hits() == 0 || probe.hits() == before {
