@@ -9,7 +9,7 @@ use kprobes_types::{COPY_VARIABLES_MAX, ValuePlace, hash};
 
 use super::super::debug::{Entries, Index};
 use super::layout::Layouts;
-use super::variables::{FunctionVariables, Whose};
+use super::variables::{FunctionVariables, VariableKind};
 
 /// The functions that were found to be inlined so far.
 #[derive(Default)]
@@ -102,10 +102,10 @@ fn variables(
 ) -> Vec<CopyVariable> {
     let entries = layouts.entries;
     let mut found = Vec::new();
-    let mut add = |variable: Index, whose: Whose, scope: &[Range<u32>]| {
+    let mut add = |variable: Index, kind: VariableKind, scope: &[Range<u32>]| {
         let number = entries.origin(variable).and_then(|origin| inlined.numbers.get(&origin));
         let Some(&(of, number)) = number else { return };
-        let all = widened(places.places(layouts, variable, whose, scope), instructions);
+        let all = widened(places.places(layouts, variable, kind, scope), instructions);
         if all.is_empty() {
             return;
         }
@@ -118,12 +118,12 @@ fn variables(
         found.push(CopyVariable { number, scope, places: all });
     };
     for parameter in entries.children(copy, gimli::DW_TAG_formal_parameter) {
-        add(parameter, Whose::ArgumentOfCopy, instructions);
+        add(parameter, VariableKind::ArgumentOfCopy, instructions);
     }
     let mut blocks = vec![(copy, instructions.to_vec())];
     while let Some((block, scope)) = blocks.pop() {
         for local in entries.children(block, gimli::DW_TAG_variable) {
-            add(local, Whose::Local, &scope);
+            add(local, VariableKind::Local, &scope);
         }
         for inner in entries.children(block, gimli::DW_TAG_lexical_block) {
             let scope = places.scope(entries, inner, instructions);

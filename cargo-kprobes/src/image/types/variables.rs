@@ -38,9 +38,9 @@ pub fn of(
     (found, copies)
 }
 
-/// Whose variable is read.
+/// VariableKind variable is read.
 #[derive(Clone, core::marker::Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum VariableKind {
     /// An argument of the function.
     Argument,
     /// An argument of an inlined copy.
@@ -87,8 +87,8 @@ impl FunctionVariables<'_> {
         if name.is_empty() || entries[entry].address.is_some() {
             return;
         }
-        let whose = if is_argument { Whose::Argument } else { Whose::Local };
-        let places = self.places(layouts, entry, whose, scope);
+        let kind = if is_argument { VariableKind::Argument } else { VariableKind::Local };
+        let places = self.places(layouts, entry, kind, scope);
         let scope = scope.to_vec();
         self.found.push(Variable { name, of: layouts.of(of), is_argument, scope, places });
     }
@@ -104,7 +104,7 @@ impl FunctionVariables<'_> {
         &self,
         layouts: &Layouts<'_>,
         entry: Index,
-        whose: Whose,
+        kind: VariableKind,
         scope: &[Range<u32>],
     ) -> Vec<(Range<u32>, ValuePlace)> {
         let entries = layouts.entries;
@@ -123,11 +123,11 @@ impl FunctionVariables<'_> {
         // A single place is that of the whole scope. An argument is stored in its place in memory by the prologue. An
         // argument of a copy that a call would pass in registers is stored at some time after the copy was entered.
         let is_passed = size.is_some_and(|size| size <= PASSED_MAX);
-        let whole = |place| match (whose, place) {
-            (Whose::Argument, ValuePlace::Memory { .. }) => {
+        let whole = |place| match (kind, place) {
+            (VariableKind::Argument, ValuePlace::Memory { .. }) => {
                 self.prologue_end.map(|start| (start..self.within.end, place))
             }
-            (Whose::ArgumentOfCopy, ValuePlace::Memory { .. }) if is_passed => {
+            (VariableKind::ArgumentOfCopy, ValuePlace::Memory { .. }) if is_passed => {
                 Some((self.within.clone(), ValuePlace::Unknown(Unknown::Unsaid)))
             }
             _ => Some((self.within.clone(), place)),
