@@ -15,7 +15,7 @@ use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::events::Events;
 use kprobes_trace::ring::Rings;
-use kprobes_trace::trigger::controls::{Controls, FollowError};
+use kprobes_trace::trigger::controls::{Controls, DefineError};
 
 use crate::host::{cpus, host, memory_to_spare};
 use crate::session::{Event, Session};
@@ -221,14 +221,14 @@ pub(crate) fn follow(session: &mut Session) -> Result<(), Errno> {
     outcome
 }
 
-fn refuse(error: FollowError) -> Errno {
+fn refuse(error: DefineError) -> Errno {
     match error {
-        FollowError::OutOfMemory => Errno::NoMemory,
-        FollowError::Probe(error) => {
+        DefineError::OutOfMemory => Errno::NoMemory,
+        DefineError::Probe(error) => {
             println!("{error}");
             error.problem.errno()
         }
-        FollowError::Synthetic(problem) => {
+        DefineError::Synthetic(problem) => {
             println!("{problem}");
             problem.errno()
         }

@@ -18,7 +18,7 @@ use core::{fmt, mem};
 
 use draft::{Draft, Entry};
 use fallible::{Arc, OutOfMemory, TryClone};
-pub use instance::FollowError;
+pub use instance::DefineError;
 
 use super::followed::Followed;
 use super::restriction::Restriction;

@@ -9,7 +9,7 @@ use crate::host::Symbols;
 
 /// Why an instance has not all definitions of the main trace.
 #[derive(Debug)]
-pub enum FollowError {
+pub enum DefineError {
     /// The definition of this probe is refused in the instance.
     Probe(definition::Error),
     /// The definition of this synthetic event is refused in the instance.
@@ -18,13 +18,13 @@ pub enum FollowError {
     OutOfMemory,
 }
 
-impl From<OutOfMemory> for FollowError {
+impl From<OutOfMemory> for DefineError {
     fn from(_: OutOfMemory) -> Self {
         Self::OutOfMemory
     }
 }
 
-impl From<definition::Error> for FollowError {
+impl From<definition::Error> for DefineError {
     fn from(error: definition::Error) -> Self {
         Self::Probe(error)
     }
@@ -43,7 +43,7 @@ impl Controls {
         events: &mut Events<P>,
         main: &Events<P>,
         symbols: &dyn Symbols,
-    ) -> Result<(), FollowError> {
+    ) -> Result<(), DefineError> {
         while let Some(number) = events.position_of_foreign(main) {
             events.take(number);
         }
@@ -63,12 +63,12 @@ impl Controls {
         events: &mut Events<P>,
         event: &Event<P>,
         symbols: &dyn Symbols,
-    ) -> Result<(), FollowError> {
+    ) -> Result<(), DefineError> {
         let text = fallible::format(format_args!("{}", Listed(event)))?;
         if event.is_synthetic() {
-            let parsed = synthetic::parse_dynamic(&text).map_err(|error| FollowError::Synthetic(error.problem))?;
+            let parsed = synthetic::parse_dynamic(&text).map_err(|error| DefineError::Synthetic(error.problem))?;
             let synthetic::Command::Define(definition) = parsed else { return Ok(()) };
-            return events.define_synthetic(definition).map_err(FollowError::Synthetic);
+            return events.define_synthetic(definition).map_err(DefineError::Synthetic);
         }
         match definition::parse(&text)? {
             Some(Command::Define(definition)) => Ok(self.define(events, definition, symbols)?),
