@@ -4,8 +4,8 @@ use alloc::sync::Arc;
 
 use kprobes_models::{Model, loom::thread, verify};
 
-use crate::hit::action::tests::{Hit, ON, ROOM};
-use crate::trigger::settings::{Room, Settings};
+use crate::hit::action::tests::{Hit, ON, RESOURCES};
+use crate::trigger::settings::{Resources, Settings};
 use crate::trigger::{Kind, Manner, Plan, Request};
 
 /// The value of `x` in every hit.
@@ -21,7 +21,7 @@ fn counting(trigger: &'static str) -> Model {
             definition.size = 1;
         }
         let mut settings = Settings::new(false).unwrap();
-        settings.set_trigger(request, Room { cpus: 1, ..ROOM }, None).unwrap();
+        settings.set_trigger(request, Resources { cpus: 1, ..RESOURCES }, None).unwrap();
         let plan: Arc<Plan> = Arc::from(settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap());
         let writer = thread::spawn(move || {
             let mut hit = Hit::with(1, 2, VALUE, "t");

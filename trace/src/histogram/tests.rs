@@ -4,7 +4,7 @@ use kprobes_random::{assert_tried, tried::tried};
 
 use super::*;
 use crate::fetch::Register;
-use crate::hit::action::tests::{Hit, ON, ROOM};
+use crate::hit::action::tests::{Hit, ON, RESOURCES};
 use crate::host::{Function, Symbols};
 use crate::trigger::settings::Settings;
 use crate::trigger::{Manner, Plan, Request};
@@ -29,7 +29,7 @@ fn definition(text: &str) -> Result<Definition, Error> {
 /// Makes an event with this trigger, and hits it.
 fn settings(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Settings {
     let mut settings = Settings::new(true).unwrap();
-    settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None).unwrap();
+    settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), RESOURCES, None).unwrap();
     let plan = settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap();
     for hit in hits {
         assert!(plan.run(&hit.record, &hit.moment(), &ON).keep);
@@ -167,7 +167,7 @@ fn words_are_counted_alike_where_nothing_else_is_looked_at() {
     };
     let settings = |trigger: &str, enabled: bool| {
         let mut settings = Settings::new(enabled).unwrap();
-        settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None).unwrap();
+        settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), RESOURCES, None).unwrap();
         let plan = settings.plan(None, Manner::AT_ENTRY, &word).unwrap().unwrap();
         (settings, plan)
     };
@@ -214,7 +214,7 @@ fn a_histogram_is_paused_continued_and_cleared() {
     };
     let entries = |settings: &Settings| shown(settings).lines().filter(|line| line.starts_with("{ ")).count();
     let set = |settings: &mut Settings, trigger: &str| {
-        settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None)
+        settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), RESOURCES, None)
     };
     assert!(shown(&settings).contains("if u == 1 [paused]\n"));
     assert_tried!(entries(&settings), 0);

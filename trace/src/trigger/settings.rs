@@ -75,7 +75,7 @@ impl From<OutOfMemory> for SetError {
 
 /// The resources for a trigger.
 #[derive(Clone, Copy, Debug)]
-pub struct Room<'a> {
+pub struct Resources<'a> {
     /// The number of CPUs; each has a table.
     pub cpus: usize,
     /// The bytes of memory that all tables together may take.
@@ -377,14 +377,19 @@ impl Settings {
         self.triggers.retain(|trigger| trigger.histogram().is_none());
     }
 
-    /// Sets the trigger that `request` names; or pauses, continues or clears a histogram. `room` limits a new
+    /// Sets the trigger that `request` names; or pauses, continues or clears a histogram. `resources` limit a new
     /// histogram. `target` is what the trigger acts on, if it acts on anything else.
     ///
     /// # Errors
     ///
     /// Fails if the trigger exists already, if it has nothing to act on, or if there is no memory. Then nothing has
     /// changed.
-    pub fn set_trigger(&mut self, request: Request, room: Room<'_>, target: Option<Target>) -> Result<(), SetError> {
+    pub fn set_trigger(
+        &mut self,
+        request: Request,
+        resources: Resources<'_>,
+        target: Option<Target>,
+    ) -> Result<(), SetError> {
         if self.pause(&request) {
             return Ok(());
         }
@@ -396,7 +401,7 @@ impl Settings {
         let is_paused = matches!(request.kind, Kind::Histogram(Definition { command: Some(Command::Pause), .. }));
         let action = match (request.kind, place) {
             (Kind::Histogram(Definition { command: Some(Command::Clear), .. }), Some(place)) => {
-                return self.clear(place, room);
+                return self.clear(place, resources);
             }
             (Kind::Histogram(_), Some(_)) => return Err(SetError::Histogram(histogram::Problem::Exists)),
             (_, Some(_)) => return Err(SetError::Exists),
@@ -405,13 +410,13 @@ impl Settings {
                 Some(Command::Continue | Command::Clear) => {
                     return Err(SetError::Histogram(histogram::Problem::NotThere));
                 }
-                _ => match room.named {
+                _ => match resources.named {
                     Some(named) => Action::Histogram(named.clone()),
-                    None => Action::Histogram(Arc::try_new(room.histogram(definition)?)?),
+                    None => Action::Histogram(Arc::try_new(resources.histogram(definition)?)?),
                 },
             },
             (Kind::Stacktrace, None) => Action::Stacktrace,
-            (Kind::Snapshot, None) => match room.rings {
+            (Kind::Snapshot, None) => match resources.rings {
                 Some(rings) => Action::Snapshot(rings),
                 None => return Ok(()),
             },
@@ -450,12 +455,12 @@ impl Settings {
     }
 
     /// Replaces the histogram at `place` by an empty one.
-    fn clear(&mut self, place: usize, room: Room<'_>) -> Result<(), SetError> {
+    fn clear(&mut self, place: usize, resources: Resources<'_>) -> Result<(), SetError> {
         let Some(histogram) = self.triggers.get(place).and_then(|trigger| trigger.shared_histogram()) else {
             return Ok(());
         };
         let histogram = histogram.clone();
-        self.replace_histogram(&histogram, &room.cleared(&histogram)?)?;
+        self.replace_histogram(&histogram, &resources.cleared(&histogram)?)?;
         Ok(())
     }
 
@@ -478,7 +483,7 @@ impl Settings {
     }
 }
 
-impl Room<'_> {
+impl Resources<'_> {
     /// Makes an empty histogram with the same definition.
     pub(crate) fn cleared(self, histogram: &Histogram) -> Result<Arc<Histogram>, SetError> {
         Ok(Arc::try_new(self.histogram(histogram.definition().try_clone()?)?)?)

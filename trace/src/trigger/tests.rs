@@ -1,9 +1,9 @@
 //! Triggers are parsed, printed, set and removed, and act at hits.
 
-use super::settings::{Room, SetError, Settings};
+use super::settings::{Resources, SetError, Settings};
 use super::*;
 use crate::filter::FindFunction;
-use crate::hit::action::tests::{Hit, ON, ROOM};
+use crate::hit::action::tests::{Hit, ON, RESOURCES};
 use aarch64_kprobes::probe::CpuWords;
 use alloc::vec::Vec;
 use kprobes_random::Random;
@@ -14,7 +14,7 @@ fn request(text: &str) -> Result<Request, Error> {
 }
 
 fn set(settings: &mut Settings, text: &str, switch: &Arc<Switch>) -> Result<(), SetError> {
-    settings.set_trigger(request(text).unwrap(), ROOM, Some(Target::Recording(switch.clone())))
+    settings.set_trigger(request(text).unwrap(), RESOURCES, Some(Target::Recording(switch.clone())))
 }
 
 fn printed(settings: &Settings) -> String {
@@ -204,12 +204,12 @@ fn another_event_pauses_the_histograms_of_this_one() {
     let hit = Hit::new();
     let mut target = Settings::new(false).unwrap();
     for keys in ["u", "s"] {
-        target.set_trigger(request(&alloc::format!("hist:keys={keys}")).unwrap(), ROOM, None).unwrap();
+        target.set_trigger(request(&alloc::format!("hist:keys={keys}")).unwrap(), RESOURCES, None).unwrap();
     }
     let order = |text: &str| {
         let mut source = Settings::new(true).unwrap();
         let orders = Target::Histograms(target.orders().clone());
-        source.set_trigger(request(text).unwrap(), ROOM, Some(orders)).unwrap();
+        source.set_trigger(request(text).unwrap(), RESOURCES, Some(orders)).unwrap();
         assert_eq!(source.count_of(&target), 1);
         source
     };
@@ -236,7 +236,7 @@ fn another_event_pauses_the_histograms_of_this_one() {
     // It has fired as often as it may.
     fire(&disable);
     states("active] active]");
-    let set_again = |text: &str| order("enable_hist:g:target").set_trigger(request(text).unwrap(), ROOM, None);
+    let set_again = |text: &str| order("enable_hist:g:target").set_trigger(request(text).unwrap(), RESOURCES, None);
     assert_eq!(set_again("disable_hist:g:target"), Err(SetError::Exists));
     // While another event can pause it, a stub cannot count for it.
     target.set_targeted(1);
@@ -344,8 +344,9 @@ fn a_histogram_has_to_leave_memory() {
         ("hist:keys=u,s:vals=x:size=256", 2 * 256 * 4 + 257 * 4 * 8),
     ]) {
         let mut settings = Settings::new(true).unwrap();
-        let mut set =
-            |text: &str, free| settings.set_trigger(request(text).unwrap(), Room { cpus: 2, free, ..ROOM }, None);
+        let mut set = |text: &str, free| {
+            settings.set_trigger(request(text).unwrap(), Resources { cpus: 2, free, ..RESOURCES }, None)
+        };
         assert_eq!(set(text, 2 * needed), Err(SetError::Memory), "{text}");
         set(text, 2 * (needed + 256)).unwrap();
         assert_eq!(set(&alloc::format!("{text}:clear"), 2 * needed), Err(SetError::Memory), "{text}");
@@ -412,7 +413,7 @@ fn noise_is_answered() {
         }
         good += 1;
         let mut settings = Settings::new(true).unwrap();
-        settings.set_trigger(wanted, ROOM, Some(Target::Recording(switch.clone()))).unwrap();
+        settings.set_trigger(wanted, RESOURCES, Some(Target::Recording(switch.clone()))).unwrap();
         let once = printed(&settings);
         let mut again = Settings::new(true).unwrap();
         set(&mut again, once.trim_end().trim_end_matches(" [active]"), &switch)

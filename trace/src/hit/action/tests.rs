@@ -3,7 +3,7 @@
 use super::*;
 use crate::filter::{Filter, FindFunction};
 use crate::format::{Base, Field, Format, Shape, Type};
-use crate::trigger::settings::Room;
+use crate::trigger::settings::Resources;
 use aarch64_kprobes::exception::TrapFrame;
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -12,7 +12,7 @@ use core::cell::Cell;
 pub(crate) static ON: Switch = Switch::new(true);
 
 /// Four CPUs, and unlimited memory.
-pub(crate) const ROOM: Room<'static> = Room { cpus: 4, free: usize::MAX, rings: None, named: None };
+pub(crate) const RESOURCES: Resources<'static> = Resources { cpus: 4, free: usize::MAX, rings: None, named: None };
 
 /// A hit of `u:u8 s:s32 x:x64 t:string`, by task 7, `main`, on CPU 2.
 pub(crate) struct Hit {

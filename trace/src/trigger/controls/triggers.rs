@@ -11,7 +11,7 @@ use super::{Controls, Name, RefusedHistogram, find};
 use crate::errno::Errno;
 use crate::events::{Armed, Events};
 use crate::histogram::{self, Command, Histogram, LinkedHistogram, Needed, OtherEvents, Scope};
-use crate::trigger::settings::{Room, SetError, Settings};
+use crate::trigger::settings::{Resources, SetError, Settings};
 use crate::trigger::{Error, Kind, Request, Target, Trigger};
 
 impl Controls {
@@ -127,7 +127,7 @@ impl Controls {
                 return Ok(());
             }
             // All events that share the histogram get the new one.
-            let cleared = self.room(events).cleared(histogram).map_err(|_| Errno::NoMemory)?;
+            let cleared = self.resources(events).cleared(histogram).map_err(|_| Errno::NoMemory)?;
             let mut draft = self.draft()?;
             for Entry { settings, is_changed, .. } in &mut draft.0 {
                 *is_changed |= settings.replace_histogram(histogram, &cleared)?;
@@ -164,8 +164,13 @@ impl Controls {
         Ok(request)
     }
 
-    fn room<P: Armed>(&self, events: &Events<P>) -> Room<'static> {
-        Room { cpus: events.rings().cpus(), free: (self.services.free)(), rings: Some(events.rings()), named: None }
+    fn resources<P: Armed>(&self, events: &Events<P>) -> Resources<'static> {
+        Resources {
+            cpus: events.rings().cpus(),
+            free: (self.services.free)(),
+            rings: Some(events.rings()),
+            named: None,
+        }
     }
 
     /// Pauses a histogram, or lets it continue. That does not change the plan, but stubs do not count in a paused
@@ -222,8 +227,8 @@ impl Controls {
                 self.refuse_histogram(name, text, &histogram::Error { column, ..error })
             })?;
         }
-        let room = Room { named: named.as_ref(), ..self.room(events) };
-        draft.get_mut(name)?.set_trigger(request, room, target).map_err(|error| match error {
+        let resources = Resources { named: named.as_ref(), ..self.resources(events) };
+        draft.get_mut(name)?.set_trigger(request, resources, target).map_err(|error| match error {
             SetError::Exists => Errno::Exists,
             SetError::Memory => Errno::NoMemory,
             SetError::Histogram(problem) => {
