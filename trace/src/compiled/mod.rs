@@ -29,7 +29,7 @@ use fallible::{Arc, OutOfMemory};
 use crate::fetch::{Register, Word};
 use crate::host::Offsets;
 use crate::recorder::Recorder;
-use crate::trigger::{Plan, Task, Trigger};
+use crate::trigger::{Plan, Trigger, Work};
 
 /// The code for the stub of a probe, and the snippet that the engine gets.
 #[derive(Debug)]
@@ -129,14 +129,14 @@ pub(crate) fn code(
     let (spare, place) = if is_of_returns { (SPARE_AT_RETURN, PLACE_AT_RETURN) } else { (SPARE, PLACE) };
     let mut steps = Steps { address, is_of_returns, spare, place, offsets, list: Vec::new(), ends: Vec::new() };
     let mut trigger = None;
-    let done = match plan.map(Plan::task) {
+    let done = match plan.map(Plan::work) {
         None => steps.record(recorder, true).map(|()| true),
-        Some(Task::Record(tests)) => steps.tests(tests).and_then(|()| steps.record(recorder, false)).map(|()| false),
-        Some(Task::Count(bound)) => {
+        Some(Work::Record(tests)) => steps.tests(tests).and_then(|()| steps.record(recorder, false)).map(|()| false),
+        Some(Work::Count(bound)) => {
             trigger = Some(bound.trigger.clone());
             steps.count(bound)
         }
-        Some(Task::Other) => Err(NoCode::Stub),
+        Some(Work::Other) => Err(NoCode::Stub),
     };
     match done {
         Ok(is_masked) => Ok(Some(Code { steps: steps.finish(), is_masked, is_of_returns, trigger })),

@@ -133,11 +133,11 @@ impl Plan {
 
 impl Plan {
     /// Returns what a hit has to do, if a stub can do it.
-    pub(crate) fn task(&self) -> Task<'_> {
+    pub(crate) fn work(&self) -> Work<'_> {
         match (self.records, self.words.as_deref(), &*self.triggers) {
-            (Some(true), Some(tests), _) => Task::Record(tests),
-            (Some(false), _, [bound]) if bound.filter.is_none() => Task::Count(bound),
-            _ => Task::Other,
+            (Some(true), Some(tests), _) => Work::Record(tests),
+            (Some(false), _, [bound]) if bound.filter.is_none() => Work::Count(bound),
+            _ => Work::Other,
         }
     }
 }
@@ -178,7 +178,7 @@ fn gated(
 
 /// What a hit has to do.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Task<'a> {
+pub(crate) enum Work<'a> {
     /// Record the hit if it passes these tests.
     Record(&'a [Test<WordQuestion>]),
     /// Fire this trigger at every hit, and record nothing.

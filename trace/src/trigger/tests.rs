@@ -240,7 +240,7 @@ fn another_event_pauses_the_histograms_of_this_one() {
     assert_eq!(set_again("disable_hist:g:target"), Err(SetError::Exists));
     // While another event can pause it, a stub cannot count for it.
     target.set_targeted(1);
-    assert!(matches!(plan(&target).task(), Task::Other));
+    assert!(matches!(plan(&target).work(), Work::Other));
 }
 
 #[test]
