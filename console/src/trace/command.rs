@@ -17,7 +17,7 @@ use kprobes_program::syntax::Parameters;
 use kprobes_wire::mark::{self, Kind, Marked};
 
 use super::describe::Notes;
-use super::options::{Name, PROGRAM, Request, Stages, Task};
+use super::options::{Name, PROGRAM, Request, Stages, TaskNumber};
 use super::{information, listing};
 use crate::help;
 use crate::host::{self, host};
@@ -56,7 +56,7 @@ pub(crate) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), 
     let Some(given) = &request.text else {
         return Err(words.expect(PROGRAM).err().unwrap_or_else(|| Failure::new("a program is missing")));
     };
-    if let Some(Task { number, column }) = request.task
+    if let Some(TaskNumber { number, column }) = request.task
         && host().has_task(number) == Some(false)
     {
         let sentence = "no task has this number; `tasks` lists them";

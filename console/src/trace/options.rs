@@ -177,7 +177,7 @@ pub struct Request {
     /// The form of the output.
     pub format: OutputFormat,
     /// The task whose hits the program sees.
-    pub task: Option<Task>,
+    pub task: Option<TaskNumber>,
     /// The parameters of the program.
     pub parameters: Vec<String>,
     /// The options that are given, a bit each.
@@ -195,9 +195,9 @@ pub struct Given {
     pub is_program: bool,
 }
 
-/// A task in a line.
+/// The number of a task in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct TaskNumber {
     /// The number.
     pub number: u64,
     /// The column of the number, in characters from 0.
@@ -345,7 +345,7 @@ impl Request {
             Name::Keys => self.keys = Some(words.number(1, KEYS_MAX as u64)? as usize),
             Name::Task => {
                 let number = word.text.parse().map_err(|_| word.failure("the number of a task is expected here"))?;
-                self.task = Some(Task { number, column: word.column });
+                self.task = Some(TaskNumber { number, column: word.column });
                 words.next();
             }
             Name::Format => {
