@@ -30,10 +30,6 @@ pub enum Piece {
     Memory(u8, i64),
     /// In this many of the lowest bits of a register; the bits above are 0.
     Bits(u8, u8),
-    /// As [`Bits`](Self::Bits), if `DW_OP_and` and `DW_OP_stack_value` follow.
-    BeforeAnd(u8, u8),
-    /// As [`Bits`](Self::Bits), if `DW_OP_stack_value` follows.
-    AfterAnd(u8, u8),
     /// In memory, at this offset from the address that was in a register at the entry.
     EntryMemory(u8, i64),
     /// In the frame of the function, at this offset from its base. The frame is made after the entry.
@@ -94,10 +90,13 @@ pub fn decode(expression: Expression<Bytes<'_>>, encoding: Encoding) -> Location
             (Operation::UnsignedConstant { value: mask }, Some(Piece::Memory(register, 0)))
                 if mask < u64::MAX && (mask + 1).is_power_of_two() && mask > 0 =>
             {
-                Piece::BeforeAnd(register, mask.count_ones() as u8)
+                match (operations.next(), operations.next()) {
+                    (Ok(Some(Operation::And)), Ok(Some(Operation::StackValue))) => {
+                        Piece::Bits(register, mask.count_ones() as u8)
+                    }
+                    _ => Piece::Other,
+                }
             }
-            (Operation::And, Some(Piece::BeforeAnd(register, bits))) => Piece::AfterAnd(register, bits),
-            (Operation::StackValue, Some(Piece::AfterAnd(register, bits))) => Piece::Bits(register, bits),
             (Operation::StackValue, Some(Piece::Constant(value))) => Piece::Constant(value),
             (Operation::Piece { size_in_bits, bit_offset: None | Some(0) }, before) if size_in_bits % 8 == 0 => {
                 parts.push((before.unwrap_or(Piece::Lost), size_in_bits / 8));
@@ -153,7 +152,7 @@ mod tests {
         assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x00, 0x1a, 0x9f]), one(Piece::Other));
         // Without `DW_OP_and`, the value is the mask; without `DW_OP_stack_value`, this is an address.
         assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x01, 0x9f]), one(Piece::Other));
-        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x01, 0x1a]), one(Piece::AfterAnd(1, 1)));
+        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x01, 0x1a]), one(Piece::Other));
         // `DW_OP_GNU_entry_value` of x2, as a value and as an address.
         assert_eq!(decoded(&[0xf3, 0x01, 0x52, 0x9f]), one(Piece::Entry(2)));
         assert_eq!(decoded(&[0xf3, 0x01, 0x52]), one(Piece::EntryMemory(2, 0)));

@@ -203,11 +203,7 @@ impl FunctionVariables<'_> {
             }
             // The reader knows where the stack pointer is that of the frame.
             Piece::Stack(offset) => memory(Source::STACK_POINTER, offset).map_err(drop),
-            Piece::FrameAddress(_)
-            | Piece::EntryMemory(..)
-            | Piece::BeforeAnd(..)
-            | Piece::AfterAnd(..)
-            | Piece::Other => Err(()),
+            Piece::FrameAddress(_) | Piece::EntryMemory(..) | Piece::Other => Err(()),
         }
     }
 
