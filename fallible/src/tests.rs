@@ -4,6 +4,7 @@ use super::failing::{Heap, allocated, each_allocation, with_memory};
 use super::*;
 use core::cell::Cell;
 use core::fmt::Write;
+use kprobes_random::Random;
 
 #[global_allocator]
 static HEAP: Heap = Heap;
@@ -98,13 +99,9 @@ fn a_list_grows_by_a_quarter() {
 fn lists_are_sorted() {
     // In Miri, an access to a list takes time for each of its elements.
     let (longest, step) = if cfg!(miri) { (40, 13) } else { (200, 1) };
-    let mut state = 1_u32;
+    let mut random = Random::new(1);
     for count in (0..longest).step_by(step) {
-        let mut numbers: Vec<(u32, usize)> = Vec::new();
-        for number in 0..count {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            numbers.push((state >> 27, number));
-        }
+        let mut numbers: Vec<(u32, usize)> = (0..count).map(|number| (random.below(32), number)).collect();
         let mut sorted = numbers.clone();
         sorted.sort_unstable();
         let mut by_all = numbers.clone();

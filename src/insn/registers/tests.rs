@@ -1,5 +1,6 @@
 //! Compares the registers with the operands that yaxpeax-arm finds, and with examples.
 
+use kprobes_random::Random;
 use yaxpeax_arch::{Decoder as _, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand};
 
@@ -34,12 +35,10 @@ fn implied(opcode: Opcode) -> Registers {
 #[test]
 fn the_registers_are_those_that_an_independent_decoder_names() {
     let (decoder, mut instruction) = (InstDecoder::default(), Instruction::default());
-    let (mut word, mut compared) = (0x1234_5678_u32, 0);
+    let (mut random, mut compared) = (Random::new(0x1234_5678), 0);
     let words = if cfg!(miri) { 2_000 } else { 4_000_000 };
     for _ in 0..words {
-        word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        // The low bits of this generator are not random enough.
-        let word = word.rotate_left(16);
+        let word = random.next() as u32;
         let access = Access::of(word);
         let is_vector = matches!(word >> 25 & 0b111, 0b111) || word >> 25 & 0b111 == 0b110;
         let is_hint = word >> 12 == 0xd5032;
