@@ -28,7 +28,7 @@ use core::ops::Range;
 
 use fallible::OutOfMemory;
 
-use super::classify;
+use super::classify::{classify, compare_and_branch_offset};
 use super::op::{Indirect, Op};
 use super::verdict::{Reason, Verdict};
 
@@ -249,8 +249,7 @@ impl Step {
             Verdict::Simulate(
                 Op::BranchConditional { offset, .. } | Op::CompareBranch { offset, .. } | Op::TestBranch { offset, .. },
             ) => (true, Some(offset)),
-            // The offset is in bits 13 to 5 (C6.2, CB).
-            Verdict::Reject(Reason::CompareAndBranch) => (true, Some((word << 18).cast_signed() >> 23 << 2)),
+            Verdict::Reject(Reason::CompareAndBranch) => (true, Some(compare_and_branch_offset(word))),
             _ => (true, None),
         };
         Self::Continue { next, offset }

@@ -67,7 +67,7 @@ pub use crate::exception::simulate::Guard;
 #[doc(hidden)]
 pub use {
     crate::exception::simulate::{Fault, Machine, holds},
-    classify::{may_branch, modifies_next},
+    classify::{compare_and_branch_offset, may_branch, modifies_next},
     data::may_read_data,
     encode::{BRK_KPROBE, BRK_STEP, branch, brk},
     exclusive::may_be_load,

@@ -4,7 +4,7 @@
 //! The flow of control follows from the engine's own classification, so that there is only one decoder of branches.
 //! Section numbers are those of the Arm Architecture Reference Manual, DDI 0487 issue I.a.
 
-use aarch64_kprobes::insn::{Indirect, Op, Reason, Verdict, classify};
+use aarch64_kprobes::insn::{Indirect, Op, Reason, Verdict, classify, compare_and_branch_offset};
 
 /// Where control goes from an instruction. Distances are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +40,7 @@ pub fn flow(word: u32) -> Flow {
             },
             other => other.branch_offset().map_or(Flow::Next, |offset| Flow::Condition(offset.into())),
         },
-        // The offset is in bits 13 to 5 (C6.2, CB).
-        Verdict::Reject(Reason::CompareAndBranch) => Flow::Condition(i64::from((word << 18).cast_signed() >> 23 << 2)),
+        Verdict::Reject(Reason::CompareAndBranch) => Flow::Condition(compare_and_branch_offset(word).into()),
         Verdict::Reject(Reason::ExceptionReturn) => Flow::Return,
         Verdict::Reject(Reason::AuthenticatedAddress) if returns_authenticated(word) => Flow::Return,
         Verdict::Reject(Reason::ExceptionGenerating) => Flow::Exception("it generates an exception"),

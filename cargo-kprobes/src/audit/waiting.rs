@@ -15,6 +15,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aarch64_kprobes::insn::{Op, Verdict, classify};
+
 use super::{
     instruction::{Flow, Synchronization, flow},
     program::Program,
@@ -86,8 +88,9 @@ fn without_retries(program: &Program, successors: &Edges, atomics: &BTreeMap<u64
     for (&store, atomic) in atomics {
         let Synchronization::StoreExclusive { status } = atomic else { continue };
         let branch = store + 4;
-        // CBNZ, 32 bits (C6.2.54).
-        let is_retry = program.word(branch).is_some_and(|word| word & 0xff00_001f == 0x3500_0000 | u32::from(*status));
+        let is_retry = program.word(branch).map(classify).is_some_and(|verdict| {
+            matches!(verdict, Verdict::Simulate(Op::CompareBranch { rt, wide: false, nonzero: true, .. }) if rt == *status)
+        });
         let loads: BTreeSet<u64> = atomics
             .iter()
             .filter(|(at, atomic)| **at < store && matches!(atomic, Synchronization::LoadExclusive { .. }))

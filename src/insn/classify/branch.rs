@@ -45,6 +45,12 @@ pub(super) const fn classify(word: u32) -> Verdict {
     }
 }
 
+/// Returns the distance of a branch of FEAT_CMPBR, in bytes (C6.2, CB).
+#[must_use]
+pub const fn compare_and_branch_offset(word: u32) -> i32 {
+    signed(word, 13, 5) << 2
+}
+
 const fn compare_and_branch(word: u32) -> Verdict {
     let allocated =
         if bit(word, 24) { !bit(word, 14) } else { field(word, 15, 14) == 0b00 || bit(word, 15) && !bit(word, 31) };

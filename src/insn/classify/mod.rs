@@ -13,6 +13,8 @@ mod register;
 mod system;
 mod vector;
 
+pub use branch::compare_and_branch_offset;
+
 use super::verdict::{Reason, Verdict};
 
 /// Returns how the instruction `word` is executed under a probe. Total: every word has a verdict.
