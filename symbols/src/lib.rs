@@ -38,6 +38,7 @@ extern crate alloc;
 #[cfg(any(test, feature = "write"))]
 extern crate std;
 
+mod brackets;
 pub mod distance;
 mod glob;
 pub mod image;
@@ -49,6 +50,7 @@ mod write;
 
 use crc::{CRC_32_ISO_HDLC, Crc};
 
+pub use brackets::Brackets;
 pub use glob::{Unit, class_match_chars, glob_match, glob_match_chars, glob_match_units};
 pub use inlined::{InlinedCopies, InlinedCopy, InlinedError, InlinedFunction, Passage, When};
 pub use table::{Symbol, SymbolError, SymbolTable};

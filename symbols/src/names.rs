@@ -5,7 +5,7 @@
 use alloc::string::String;
 use core::str::Chars;
 
-use crate::{class_match_chars, glob_match_chars};
+use crate::{Brackets, class_match_chars, glob_match_chars};
 use fallible::OutOfMemory;
 
 /// Returns whether `glob` matches the demangled path `name`, or the plain path of `name`: see [`plain_path`]. `*`
@@ -146,19 +146,9 @@ impl Iterator for PlainChars<'_> {
 
 /// Returns `name` up to the first `.` outside brackets.
 fn without_suffix(name: &str) -> &str {
-    let mut depth = 0_usize;
-    let mut previous = ' ';
-    for (at, c) in name.char_indices() {
-        match c {
-            '<' | '(' | '[' | '{' => depth += 1,
-            '>' if previous == '-' => {}
-            '>' | ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            '.' if depth == 0 && at > 0 => return name.get(..at).unwrap_or(name),
-            _ => {}
-        }
-        previous = c;
-    }
-    name
+    let mut brackets = Brackets::ALL;
+    let suffix = name.char_indices().find(|&(at, c)| brackets.pass(c) && c == '.' && at > 0);
+    suffix.and_then(|(at, _)| name.get(..at)).unwrap_or(name)
 }
 
 /// The maximum nesting of types; types nested more deeply keep their generic arguments.
@@ -194,36 +184,17 @@ fn strip<'a>(path: &'a str, depth: usize, out: &mut dyn FnMut(&'a str)) {
     out(rest);
 }
 
-/// Returns the offset at which the bracket at the start of `text` is closed.
+/// Returns the offset at which the angle bracket at the start of `text` is closed.
 fn closing(text: &str) -> Option<usize> {
-    let mut depth = 0_usize;
-    let mut previous = ' ';
-    for (at, c) in text.char_indices() {
-        match c {
-            '<' => depth += 1,
-            '>' if previous == '-' => {}
-            '>' if depth == 1 => return Some(at),
-            '>' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        previous = c;
-    }
-    None
+    let mut brackets = Brackets::ANGLE;
+    text.char_indices().find(|&(_, c)| brackets.pass(c)).map(|(at, _)| at)
 }
 
-/// Returns the offset of ` as ` in `text`, outside brackets.
+/// Returns the offset of ` as ` in `text`, outside angle brackets.
 fn find_as(text: &str) -> Option<usize> {
-    let mut depth = 0_usize;
-    let mut previous = ' ';
-    text.char_indices().find_map(|(at, c)| {
-        match c {
-            '<' => depth += 1,
-            '>' if previous != '-' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        previous = c;
-        (depth == 0 && text.get(at..).is_some_and(|rest| rest.starts_with(" as "))).then_some(at)
-    })
+    let mut brackets = Brackets::ANGLE;
+    let is_as = |at| text.get(at..).is_some_and(|rest| rest.starts_with(" as "));
+    text.char_indices().find(|&(at, c)| brackets.pass(c) && is_as(at)).map(|(at, _)| at)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //!
 //! A path of Rust may have blanks in it, between angle brackets: `<a::B as c::D>::f`. Those are no end of a pattern.
 
+use kprobes_symbols::Brackets;
 use kprobes_trace::definition::single_colon;
 
 /// A pattern.
@@ -19,20 +20,12 @@ pub(crate) struct Pattern<'a> {
 
 /// The patterns in `text`.
 pub(crate) fn of(text: &str) -> impl Iterator<Item = Pattern<'_>> {
-    let (mut depth, mut before) = (0_usize, ' ');
+    let mut brackets = Brackets::ANGLE;
     let words = text.split(move |character: char| {
-        match character {
-            '<' => depth += 1,
-            // The arrow of a function's type closes nothing.
-            '>' if before != '-' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        before = character;
         if character == '\n' {
-            depth = 0;
-            return true;
+            brackets = Brackets::ANGLE;
         }
-        depth == 0 && character.is_ascii_whitespace()
+        brackets.pass(character) && character.is_ascii_whitespace()
     });
     words.filter(|word| !word.is_empty()).map(|word| {
         let (word, is_removed) = word.strip_prefix('!').map_or((word, false), |word| (word, true));

@@ -4,6 +4,7 @@
 use alloc::string::String;
 
 use fallible::OutOfMemory;
+use kprobes_symbols::Brackets;
 
 use super::sampling;
 use super::token::{Cursor, number, time};
@@ -101,25 +102,20 @@ fn is_source(path: &str) -> bool {
 
 /// Returns the offset of the last `separator` in `text` that is outside brackets and quotes, and not part of a `::`.
 fn last_outside(text: &str, separator: char) -> Option<usize> {
-    let mut depth = 0_usize;
+    let mut brackets = Brackets::ALL;
     let mut found = None;
     let mut is_quoted = false;
     let bytes = text.as_bytes();
     for (at, c) in text.char_indices() {
-        is_quoted ^= c == '"' && depth == 0;
+        is_quoted ^= c == '"' && brackets.is_outside();
         if is_quoted {
             continue;
         }
         let beside = |other: Option<usize>| other.and_then(|at| bytes.get(at)) == Some(&b':');
-        match c {
-            '<' | '(' | '[' | '{' => depth += 1,
-            '>' if at > 0 && bytes.get(at - 1) == Some(&b'-') => {}
-            '>' | ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            // A `:` next to another belongs to a path.
-            _ if c == separator && depth == 0 && (c != ':' || !(beside(at.checked_sub(1)) || beside(Some(at + 1)))) => {
-                found = Some(at);
-            }
-            _ => {}
+        // A `:` next to another belongs to a path.
+        let is_of_path = || c == ':' && (beside(at.checked_sub(1)) || beside(Some(at + 1)));
+        if brackets.pass(c) && c == separator && !is_of_path() {
+            found = Some(at);
         }
     }
     found

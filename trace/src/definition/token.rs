@@ -8,6 +8,7 @@
 use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
+use kprobes_symbols::Brackets;
 
 use super::{Fault, Problem};
 
@@ -45,33 +46,27 @@ impl<'a> Token<'a> {
     }
 }
 
-/// Tracks the depth of brackets, character by character.
-#[derive(Default)]
-struct Brackets {
-    depth: usize,
-    previous: char,
+/// Tracks brackets outside character literals.
+struct Nesting {
+    brackets: Brackets,
     /// The characters of a character literal that are still to come. In `'('` and `'\''` nothing opens or closes.
     literal: usize,
 }
 
-impl Brackets {
+impl Nesting {
+    const START: Self = Self { brackets: Brackets::ALL, literal: 0 };
+
     /// Takes the next character, and the rest of the text after it. Returns whether the character lies outside all
     /// brackets.
     fn outside(&mut self, character: char, rest: &str) -> bool {
-        let arrow = self.previous == '-';
-        self.previous = character;
         if self.literal > 0 {
             self.literal -= 1;
-            return self.depth == 0;
+            return self.brackets.is_outside();
         }
-        match character {
-            '<' | '(' | '[' | '{' => self.depth += 1,
-            '>' if arrow => {}
-            '>' | ')' | ']' | '}' => self.depth = self.depth.saturating_sub(1),
-            '\'' => self.literal = literal_length(rest),
-            _ => {}
+        if character == '\'' {
+            self.literal = literal_length(rest);
         }
-        self.depth == 0
+        self.brackets.pass(character)
     }
 }
 
@@ -128,15 +123,15 @@ fn with_rests(text: &str) -> impl Iterator<Item = (usize, char, &str)> {
 
 /// Whether all brackets in `text` are closed.
 pub(crate) fn is_closed(text: &str) -> bool {
-    let mut brackets = Brackets::default();
-    with_rests(text).fold(true, |_, (_, character, rest)| brackets.outside(character, rest))
+    let mut nesting = Nesting::START;
+    with_rests(text).fold(true, |_, (_, character, rest)| nesting.outside(character, rest))
 }
 
 /// Returns the byte position of the first character outside brackets for which `wanted` holds. `wanted` also gets the
 /// rest of the text after the character.
 pub(crate) fn find_outside_brackets(text: &str, wanted: impl Fn(char, &str) -> bool) -> Option<usize> {
-    let mut brackets = Brackets::default();
-    let mut outside = with_rests(text).filter(|&(_, character, rest)| brackets.outside(character, rest));
+    let mut nesting = Nesting::START;
+    let mut outside = with_rests(text).filter(|&(_, character, rest)| nesting.outside(character, rest));
     outside.find(|&(_, character, rest)| wanted(character, rest)).map(|(position, ..)| position)
 }
 

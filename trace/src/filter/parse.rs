@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::ops;
 
 use fallible::OutOfMemory;
+use kprobes_symbols::Brackets;
 
 use crate::definition;
 use crate::format::Base;
@@ -348,16 +349,9 @@ fn function_name(text: &str, start: usize) -> Option<(&str, usize)> {
         let length = rest[1..].find(quote)?;
         return Some((&rest[1..1 + length], start + length + 2));
     }
-    let (mut depth, mut before) = (0_usize, ' ');
+    let mut brackets = Brackets::ANGLE;
     let is_end = |character: char| {
-        match character {
-            '<' => depth += 1,
-            // The arrow of a function's type closes nothing.
-            '>' if before != '-' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        before = character;
-        depth == 0 && (character.is_ascii_whitespace() || matches!(character, ')' | '&' | '|'))
+        brackets.pass(character) && (character.is_ascii_whitespace() || matches!(character, ')' | '&' | '|'))
     };
     let length = rest.find(is_end).unwrap_or(rest.len());
     Some((&rest[..length], start + length))
