@@ -5,8 +5,9 @@
 use alloc::string::String;
 use core::str::Chars;
 
-use crate::{Brackets, class_match_chars, glob_match_chars};
 use fallible::OutOfMemory;
+
+use crate::{Brackets, class_match_chars, glob_match_chars};
 
 /// Returns whether `glob` matches the demangled path `name`, or the plain path of `name`: see [`plain_path`]. `*`
 /// stands for any run of characters, and `?` for one character.

@@ -934,9 +934,11 @@ fn the_clock_can_count_records() {
     let mut stats = String::new();
     events.write_stats(&mut stats, 0, clock, 9).unwrap();
     assert!(stats.contains("oldest event ts: 3\nnow ts: 4\n"), "{stats}");
-    (0..5000).for_each(|time| hit(0x1000, 5 + time));
+    let hits = if cfg!(miri) { 500 } else { 5000 };
+    (0..hits).for_each(|time| hit(0x1000, 5 + time));
     let all = times(trace(&events, usize::MAX));
-    assert_eq!((all.len() < 5000, all.last().unwrap().as_str()), (true, "5003:"), "most were overwritten");
+    let last = format!("{}:", 3 + hits);
+    assert_eq!((all.len() < hits as usize, all.last()), (true, Some(&last)), "some were overwritten");
 }
 
 fn snapshot(events: &Events<Counter>) -> String {

@@ -38,7 +38,7 @@ pub fn of(
     (found, copies)
 }
 
-/// VariableKind variable is read.
+/// The kind of a variable, which decides when it is in its place.
 #[derive(Clone, core::marker::Copy, Debug, PartialEq, Eq)]
 pub enum VariableKind {
     /// An argument of the function.
