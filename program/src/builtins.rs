@@ -1,9 +1,9 @@
 //! The builtins: words, of the hit or of the machine, and calls. A row for each.
 
+use kprobes_symbols::distance::nearest;
 use kprobes_vm::code::{Builtin, Type};
 
 use crate::error::Problem;
-use kprobes_symbols::distance::nearest;
 
 const NUMBER: Type = Type::Integer { signed: false };
 

@@ -9,9 +9,9 @@ pub struct Brackets {
 }
 
 impl Brackets {
-    /// Angle brackets. Others are characters like any.
+    /// Angle brackets. Other brackets are ordinary characters.
     pub const ANGLE: Self = Self { has_all: false, depth: 0, previous: ' ' };
-    /// Brackets of all four kinds. Any of them closes any other.
+    /// Brackets of all four kinds. A closing bracket closes any opening one.
     pub const ALL: Self = Self { has_all: true, ..Self::ANGLE };
 
     /// Takes the next character. Returns whether it lies outside all brackets: an opening bracket does not, a closing

@@ -1,4 +1,5 @@
-//! The symbol table of an image: written on the host, read on the target.
+//! The symbol table of an image, written on the host and read on the target; and the names in it: patterns that match
+//! them ([`names`]), and the nearest one to a word ([`distance`](mod@distance)).
 //!
 //! A kernel that prints names needs its own symbols while it runs, and has no file system to find them in. So the host
 //! appends a table to the image after linking, and the kernel reads the table in place: nothing is copied, allocated or

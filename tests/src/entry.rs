@@ -1,6 +1,6 @@
 //! Probes at the entry of functions whose handlers see what a call passes: in all modes, and where the lean stub, which
-//! saves only those registers, cannot be used. A usual run has a quarter of the rounds of a thorough one in which probes
-//! come and go.
+//! saves only those registers, cannot be used. Where probes come and go, a usual run makes a
+//! quarter of the rounds of a thorough one.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -4,8 +4,8 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    fs,
-    io::{self, BufRead, BufReader},
+    fs::{self, Metadata},
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::SystemTime,
@@ -93,26 +93,35 @@ pub fn build_kernel(package: &str) -> Result<PathBuf> {
 
 /// Makes the image of the linked program `elf` beside it, unless it is there already, and returns its path.
 pub fn image(elf: &Path) -> Result<PathBuf> {
-    let (image, state) = (with_suffix(elf, ".img"), with_suffix(elf, ".img.state"));
-    // The time of a program does not say whether its image is older: Cargo may have put back one that it built before.
-    let made = || -> io::Result<String> {
-        let all = [elf, &env::current_exe()?, &image].map(version).into_iter().collect::<io::Result<Vec<_>>>()?;
-        Ok(all.concat())
-    };
-    if made().is_ok_and(|now| fs::read_to_string(&state).is_ok_and(|made| made == now)) {
-        return Ok(image);
-    }
-    image::write(elf, &image)?;
-    let text = made().with_context(|| format!("{} cannot be read", image.display()))?;
-    image::write_bytes(text.as_bytes(), &state)?;
-    Ok(image)
+    let out = with_suffix(elf, ".img");
+    // The image also depends on this command, whose file Cargo may have replaced since the command was started.
+    let command = fs::metadata("/proc/self/exe").or_else(|_| fs::metadata(env::current_exe()?));
+    let inputs = || Some([version(&fs::metadata(elf).ok()?)?, version(&command.ok()?)?].concat());
+    make_unless_current(&out, inputs(), || image::write(elf, &out).map(drop))?;
+    Ok(out)
 }
 
-/// Returns what differs between two versions of a file: its length and its time.
-fn version(path: &Path) -> io::Result<String> {
-    let metadata = fs::metadata(path)?;
-    let time = metadata.modified()?.duration_since(SystemTime::UNIX_EPOCH).map_err(io::Error::other)?;
-    Ok(format!("{} bytes of {} ns\n", metadata.len(), time.as_nanos()))
+/// Makes the file `out` by `make`, unless it is there and was made from these `inputs`: their [`version`]s, before
+/// `make`. If one of them is not known, the file is always made.
+fn make_unless_current(out: &Path, inputs: Option<String>, make: impl FnOnce() -> Result<()>) -> Result<()> {
+    let record = with_suffix(out, ".inputs");
+    let versions = || Some([inputs.as_ref()?, &*version(&fs::metadata(out).ok()?)?].concat());
+    if versions().is_some_and(|now| fs::read_to_string(&record).is_ok_and(|recorded| recorded == now)) {
+        return Ok(());
+    }
+    make()?;
+    if let Some(versions) = versions() {
+        // Without the record, the next command makes the file again.
+        let _ = image::write_bytes(versions.as_bytes(), &record);
+    }
+    Ok(())
+}
+
+/// Returns what differs between two versions of a file: its length and its time. The order of times says nothing: Cargo
+/// may put back a program that it built earlier.
+fn version(file: &Metadata) -> Option<String> {
+    let time = file.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    Some(format!("{} bytes of {} ns\n", file.len(), time.as_nanos()))
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
@@ -141,29 +150,38 @@ fn executable(message: &str) -> Option<Executable> {
 mod tests {
     use std::{env, fs, process};
 
-    use super::{Executable, executable, image, with_suffix};
+    use anyhow::bail;
+
+    use super::{Executable, executable, make_unless_current, with_suffix};
 
     #[test]
-    fn an_image_is_made_again_where_the_program_is_another() {
-        let elf = env::temp_dir().join(format!("kprobes-image-{}", process::id()));
-        fs::write(&elf, "no program").unwrap();
-        assert!(image(&elf).is_err());
-        // What is there is taken for the image if all that it was made from is as it was.
-        let (out, state) = (with_suffix(&elf, ".img"), with_suffix(&elf, ".img.state"));
-        fs::write(&out, "image").unwrap();
-        let files = [elf.clone(), env::current_exe().unwrap(), out.clone()];
-        let as_it_is = || files.each_ref().map(|file| super::version(file).unwrap()).concat();
-        fs::write(&state, as_it_is()).unwrap();
-        assert_eq!(image(&elf).unwrap(), out);
-        for file in [&elf, &out] {
-            fs::write(file, "another, of another length").unwrap();
-            assert!(image(&elf).is_err(), "{} has changed", file.display());
-            fs::write(&state, as_it_is()).unwrap();
-            assert_eq!(image(&elf).unwrap(), out);
-        }
+    fn a_file_is_made_only_if_its_inputs_have_changed() {
+        let out = env::temp_dir().join(format!("kprobes-made-{}", process::id()));
+        let makes = |inputs: &str| {
+            let mut is_made = false;
+            let make = || {
+                is_made = true;
+                Ok(fs::write(&out, "made")?)
+            };
+            make_unless_current(&out, Some(inputs.into()), make).unwrap();
+            is_made
+        };
+        assert!(makes("one"));
+        assert!(!makes("one"));
+        assert!(makes("two") && makes("one"), "the inputs are others");
+        fs::write(&out, "written by others").unwrap();
+        assert!(makes("one") && !makes("one"));
         fs::remove_file(&out).unwrap();
-        assert!(image(&elf).is_err());
-        [&elf, &state].into_iter().for_each(|file| fs::remove_file(file).unwrap());
+        assert!(makes("one") && !makes("one"));
+        assert!(make_unless_current(&out, Some("two".into()), || bail!("it fails")).is_err());
+        assert!(makes("two"));
+        // An input that is not known may have changed.
+        for _ in 0..2 {
+            let mut is_made = false;
+            make_unless_current(&out, None, || Ok(is_made = true)).unwrap();
+            assert!(is_made);
+        }
+        [&out, &with_suffix(&out, ".inputs")].into_iter().for_each(|file| fs::remove_file(file).unwrap());
     }
 
     #[test]

@@ -88,9 +88,10 @@ fn without_retries(program: &Program, successors: &Edges, atomics: &BTreeMap<u64
     for (&store, atomic) in atomics {
         let Synchronization::StoreExclusive { status } = atomic else { continue };
         let branch = store + 4;
-        let is_retry = program.word(branch).map(classify).is_some_and(|verdict| {
-            matches!(verdict, Verdict::Simulate(Op::CompareBranch { rt, wide: false, nonzero: true, .. }) if rt == *status)
-        });
+        let is_retry = match program.word(branch).map(classify) {
+            Some(Verdict::Simulate(Op::CompareBranch { rt, wide: false, nonzero: true, .. })) => rt == *status,
+            _ => false,
+        };
         let loads: BTreeSet<u64> = atomics
             .iter()
             .filter(|(at, atomic)| **at < store && matches!(atomic, Synchronization::LoadExclusive { .. }))
@@ -183,7 +184,7 @@ fn is_plain_load(word: u32) -> bool {
     let literal = word & 0x3b00_0000 == 0x1800_0000;
     let pair = word & 0x3a40_0000 == 0x2840_0000 && word >> 23 & 1 == 0;
     let one = word & 0x3800_0000 == 0x3800_0000 && word >> 22 & 0b11 != 0;
-    // LDRAA and LDRAB are the loads that bit 11 decides of (C6.2.170).
+    // LDRAA and LDRAB are pre-indexed if bit 11 is set.
     let writes_back = word & 0x3b20_0400 == 0x3800_0400 || word & 0xff20_0c00 == 0xf820_0c00;
     let atomic = word & 0x3b20_0c00 == 0x3820_0000;
     literal || pair || one && !writes_back && !atomic
@@ -199,8 +200,8 @@ mod tests {
         for word in [0xf940_0001, 0xa940_0801, 0xf8a0_0401] {
             assert!(is_plain_load(word), "{word:#x}");
         }
-        // STR; LDR, LDP and LDRAB that are pre- or post-indexed; LDADD.
-        for word in [0xf900_0001, 0xf840_8c01, 0xf840_8401, 0xa8c1_0801, 0xf8a0_0c01, 0xf8e2_0001] {
+        // STR; LDR, LDP, LDRAA and LDRAB that are pre- or post-indexed; LDADD.
+        for word in [0xf900_0001, 0xf840_8c01, 0xf840_8401, 0xa8c1_0801, 0xf860_0c20, 0xf8a0_0c01, 0xf8e2_0001] {
             assert!(!is_plain_load(word), "{word:#x}");
         }
     }

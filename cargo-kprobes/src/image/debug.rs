@@ -1,4 +1,5 @@
-//! The debugging information of a linked program, which all tables of an image are made from. It is read once.
+//! The debugging information of a linked program, from which the tables of inlined copies and of types are made. It is
+//! read once for both.
 
 mod entries;
 mod lines;

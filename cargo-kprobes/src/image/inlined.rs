@@ -62,7 +62,7 @@ fn inlined(name: String, caller: Option<String>, start: u64, region: Region) -> 
     }
 }
 
-/// The names of the functions that copies are of, by their entries: most are needed many times.
+/// Caches the demangled names of copied functions by their entries.
 struct Names<'e, 'a> {
     entries: &'e Entries<'a>,
     known: HashMap<Index, String>,

@@ -156,8 +156,8 @@ fn function(
     Function { address, declaration, arguments, returned, variables, copies }
 }
 
-/// Returns the class of each of `keys`, those that are equal being in one, and the number of classes.
-fn classes<T: Eq + Hash>(keys: impl Iterator<Item = T>) -> (Vec<usize>, usize) {
+/// Returns a class for each key, the same for equal keys, and the number of classes.
+fn partition<T: Eq + Hash>(keys: impl Iterator<Item = T>) -> (Vec<usize>, usize) {
     let mut known = HashMap::new();
     let number = |key| {
         let next = known.len();
@@ -170,9 +170,9 @@ fn classes<T: Eq + Hash>(keys: impl Iterator<Item = T>) -> (Vec<usize>, usize) {
 /// Compilation units do not share descriptions of types, and a type may refer to itself. So two types are equal unless
 /// something distinguishes them, in themselves or in the types that they refer to.
 fn unique(types: Vec<Type>, functions: Vec<Function>, vtables: Vec<(u64, usize)>, inlined: Vec<Inlined>) -> Contents {
-    // At first, what distinguishes a type is what it has itself.
+    // The first partition compares types without their references.
     let mut references = Vec::new();
-    let (mut classes, mut count) = classes(types.iter().map(|of| {
+    let (mut classes, mut count) = partition(types.iter().map(|of| {
         let mut all = Vec::new();
         let own = of.referring(|other| {
             all.push(other);
@@ -183,7 +183,7 @@ fn unique(types: Vec<Type>, functions: Vec<Function>, vtables: Vec<(u64, usize)>
     }));
     loop {
         let of_references = |all: &Vec<usize>| -> Vec<usize> { all.iter().map(|&of| classes[of]).collect() };
-        let next = self::classes(references.iter().zip(&classes).map(|(all, &class)| (class, of_references(all))));
+        let next = partition(references.iter().zip(&classes).map(|(all, &class)| (class, of_references(all))));
         let is_final = next.1 == count;
         (classes, count) = next;
         if is_final {

@@ -4,13 +4,13 @@
 //! string in memory. The fields come from the description of the event, not from the table of types.
 
 use aarch64_kprobes::event::{Event, Field, Kind};
+use kprobes_symbols::names::matches;
 use kprobes_vm::code::{Arithmetic, Builtin, Op, Operand, Register, Type};
 
 use super::clause::Clause;
 use super::value::{TEXT_MAX, UNSIGNED, Value, text_words};
 use crate::error::{Described, Error, Listed, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Probe};
-use kprobes_symbols::names::matches;
 
 /// The size of a word in bytes, which is the distance from the address of a text to its length.
 const WORD: u64 = 8;

@@ -48,8 +48,8 @@ pub(crate) use value::TEXT_MAX;
 /// The functions of the image.
 pub trait Symbols {
     /// Returns the virtual address of the function whose demangled path is `path`, perhaps with a number after it, as
-    /// [`numbered`](kprobes_symbols::names::numbered) reads it. If several functions match, returns the lowest address. If no
-    /// function matches, returns the address of the static with this path.
+    /// [`numbered`](kprobes_symbols::names::numbered) reads it. If several functions match, returns the lowest address.
+    /// If no function matches, returns the address of the static with this path.
     fn address(&self, path: &str) -> Option<u64>;
 
     /// Returns the virtual address ranges of all functions that a probe on `path` means, none twice. A function that

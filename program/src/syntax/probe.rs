@@ -4,14 +4,13 @@
 use alloc::string::String;
 
 use fallible::OutOfMemory;
-use kprobes_symbols::Brackets;
+use kprobes_symbols::{Brackets, distance::nearest};
 
 use super::sampling;
 use super::token::{Cursor, number, time};
 use super::tree::{Probe, Spanned, Unit};
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
-use kprobes_symbols::distance::nearest;
 
 /// What follows the kind of a probe and its `:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::vec::Vec;
 
 use fallible::failing::with_memory;
+use kprobes_symbols::names::{matches, numbered};
 use kprobes_types::Types;
 use kprobes_vm::code::Register;
 use kprobes_vm::hit::{Machine, run};
@@ -17,7 +18,6 @@ use crate::checked::Checked;
 use crate::error::{Error, Problem};
 use crate::report::{Names, OutputFormat, drain, write_maps};
 use crate::syntax::{Probe, Spanned, parse};
-use kprobes_symbols::names::{matches, numbered};
 
 /// The functions of the image, with their addresses; each is 0x100 bytes long.
 pub(crate) const IMAGE: [(&str, u64); 8] = [

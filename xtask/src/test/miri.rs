@@ -6,7 +6,7 @@
 
 use super::{
     capture::capture,
-    pool::Pool,
+    pool::{Job, Pool},
     report::{Finished, Outcome},
     wanted::Wanted,
 };
@@ -53,8 +53,13 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_
         for (name, flag, package) in tests {
             let (test, host) = (name.clone(), host.clone());
             let part: &[&str] = if is_thorough || wanted.is_filtered() { &[] } else { &SHORT };
-            // It takes one core for long: better while builds use the other one than after all machines.
-            context.add_first(name, 1, Box::new(move |results| results.time(test, || run(package, flag, &host, part))));
+            let job: Job<'a> = Box::new(move |results| results.time(test, || run(package, flag, &host, part)));
+            // The one test of a usual run occupies a core for long. It starts while builds use the others, and not
+            // after the last machine.
+            match is_thorough {
+                true => context.add(name, 1, job),
+                false => context.add_first(name, 1, job),
+            }
         }
     });
 }

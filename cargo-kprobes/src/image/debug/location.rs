@@ -90,8 +90,10 @@ pub fn decode(expression: Expression<Bytes<'_>>, encoding: Encoding) -> Location
             (Operation::UnsignedConstant { value: mask }, Some(Piece::Memory(register, 0)))
                 if mask < u64::MAX && (mask + 1).is_power_of_two() && mask > 0 =>
             {
-                match (operations.next(), operations.next()) {
+                let mut after = operations;
+                match (after.next(), after.next()) {
                     (Ok(Some(Operation::And)), Ok(Some(Operation::StackValue))) => {
+                        operations = after;
                         Piece::Bits(register, mask.count_ones() as u8)
                     }
                     _ => Piece::Other,
@@ -153,6 +155,9 @@ mod tests {
         // Without `DW_OP_and`, the value is the mask; without `DW_OP_stack_value`, this is an address.
         assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x01, 0x9f]), one(Piece::Other));
         assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x01, 0x1a]), one(Piece::Other));
+        // The part ends after the mask.
+        let parts = Location::Parts(vec![(Piece::Other, 8), (Piece::Register(2), 8)]);
+        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x01, 0x93, 8, 0x52, 0x93, 8]), parts);
         // `DW_OP_GNU_entry_value` of x2, as a value and as an address.
         assert_eq!(decoded(&[0xf3, 0x01, 0x52, 0x9f]), one(Piece::Entry(2)));
         assert_eq!(decoded(&[0xf3, 0x01, 0x52]), one(Piece::EntryMemory(2, 0)));

@@ -19,8 +19,7 @@
 
 use kprobes_types::{Part, Source, Unknown, ValuePlace};
 
-use super::super::debug::Index;
-use super::super::debug::{Location, Piece};
+use super::super::debug::{Index, Location, Piece};
 use super::layout::Layouts;
 
 /// The number of registers that arguments are passed in.

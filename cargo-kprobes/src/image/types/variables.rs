@@ -6,8 +6,7 @@ use std::ops::Range;
 use kprobes_types::write::{Copy, Variable};
 use kprobes_types::{Part, Source, Unknown, ValuePlace};
 
-use super::super::debug::{Entries, Index};
-use super::super::debug::{Location, Piece};
+use super::super::debug::{Entries, Index, Location, Piece};
 use super::copies::{self, InlinedFunctions};
 use super::layout::Layouts;
 
