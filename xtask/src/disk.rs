@@ -5,6 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process,
+    sync::LazyLock,
 };
 
 use anyhow::{Context, Result};
@@ -41,8 +42,10 @@ fn write(path: &Path) -> Result<()> {
 }
 
 /// Returns the contents of the disk.
-pub fn contents() -> Vec<u8> {
-    (0..SIZE as u64 / 8).flat_map(|index| word(index).to_le_bytes()).collect()
+pub fn contents() -> &'static [u8] {
+    static CONTENTS: LazyLock<Vec<u8>> =
+        LazyLock::new(|| (0..SIZE as u64 / 8).flat_map(|index| word(index).to_le_bytes()).collect());
+    &CONTENTS
 }
 
 #[cfg(test)]

@@ -196,12 +196,8 @@ fn has_megabyte(response: &Response) -> Result<()> {
 /// Checks that this is the megabyte at the beginning of the disk.
 pub fn is_megabyte(content: &[u8]) -> Result<()> {
     let megabyte = &disk::contents()[..MEGABYTE];
-    let wrong = content.iter().zip(megabyte).position(|(one, other)| one != other);
-    ensure!(
-        wrong.is_none() && content.len() == megabyte.len(),
-        "{} bytes, the first wrong at {wrong:?}",
-        content.len()
-    );
+    let wrong = || content.iter().zip(megabyte).position(|(one, other)| one != other);
+    ensure!(content == megabyte, "{} bytes, the first wrong at {:?}", content.len(), wrong());
     Ok(())
 }
 
