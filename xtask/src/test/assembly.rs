@@ -1,8 +1,15 @@
 //! Checks the names in assembly. If an image is optimized as a whole (`lto = "fat"`), the assembly of all its crates is
 //! one file, in which a macro, a symbol or a label may be defined only once. `check::lto` links such an image in
 //! thorough runs. This finds names that are defined twice in files, but not those in the text of a `global_asm!`.
+//!
+//! Also checks that the Rust functions to which assembly branches have the calling convention of C: that of Rust may
+//! change with the compiler.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 use crate::workspace;
 
@@ -80,6 +87,39 @@ fn no_name_is_defined_twice_in_an_image_that_is_one_file() {
     assert!(definitions.len() > 50, "too few names were found");
     definitions.retain(|_, places| places.len() > 1);
     assert!(definitions.is_empty(), "defined more than once: {definitions:#?}");
+}
+
+/// Returns the name to which a line branches.
+fn branch_target(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace();
+    let is_branch = matches!(words.next(), Some("b" | "bl"));
+    words.next().filter(|name| is_branch && name.starts_with(|c: char| c.is_ascii_alphabetic()))
+}
+
+/// Returns the functions of `source` that assembly can name, each with whether it has the calling convention of C. The
+/// macro `called_by_assembly` (`src/convention.rs`) gives it to the functions in it.
+fn unmangled(source: &str) -> impl Iterator<Item = (&str, bool)> {
+    let (mut is_next, mut is_in_macro) = (false, false);
+    source.lines().filter_map(move |line| {
+        is_in_macro = (is_in_macro || line == "called_by_assembly! {") && line != "}";
+        is_next |= line.contains("#[unsafe(no_mangle)]");
+        let (before, behind) = line.split_once("fn ").filter(|_| is_next)?;
+        is_next = false;
+        Some((behind.split(['(', '<']).next()?, is_in_macro || before.contains("extern \"C\"")))
+    })
+}
+
+#[test]
+fn what_assembly_branches_to_has_the_calling_convention_of_c() {
+    let root = workspace::root();
+    let (mut files, mut sources) = (Vec::new(), Vec::new());
+    DIRECTORIES.iter().for_each(|(directory, _)| read(&root.join(directory), ".S", &mut files));
+    SOURCES.iter().for_each(|directory| read(&root.join(directory), ".rs", &mut sources));
+    let functions: BTreeMap<_, _> = sources.iter().flat_map(|(_, source)| unmangled(source)).collect();
+    let targets: BTreeSet<_> = files.iter().flat_map(|(_, text)| text.lines().filter_map(branch_target)).collect();
+    let called: Vec<_> = targets.iter().filter_map(|target| Some((target, functions.get(target)?))).collect();
+    assert!(called.len() >= 12, "too few are called: {called:?}");
+    assert!(called.iter().all(|(_, is_of_c)| **is_of_c), "one has another convention: {called:?}");
 }
 
 #[test]
