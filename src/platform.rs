@@ -19,8 +19,8 @@ pub const MAX_CPUS: usize = 256;
 /// `fatal` and `stack` are called while a probe is being handled, `interrupted` while the other CPUs are held, and
 /// `with_writable` while they are held or run; all with interrupts masked. These four functions, and everything they
 /// call, must not be probed, must not wait for a lock that interrupted code may hold, and must not allocate. The engine
-/// refuses probes only in its own part of the image, so the kernel places them in the same region (see `linker.ld`).
-/// All other functions are called from tasks, and may block.
+/// refuses probes only in its own part of the image, so the kernel places them in the same region (see
+/// `trampoline/kprobes.x`). All other functions are called from tasks, and may block.
 ///
 /// Two functions are required. The others have defaults, for a kernel that runs on one CPU, never preempts a task in
 /// an interrupt, can write to its text at the address of the text, keeps its [`Context`] in TPIDR_EL1, and includes
@@ -102,6 +102,17 @@ pub unsafe trait Platform {
     fn has_data(addresses: Range<usize>) -> bool {
         let _ = addresses;
         false
+    }
+
+    /// Returns the survey of this image that the host has made: the bytes that `cargo kprobes image` and `cargo kprobes
+    /// symbols` put into the symbol table. No instruction of [`text`](Self::text) has been changed since the link,
+    /// except by the engine.
+    ///
+    /// By default there is none. Then the first probe that depends on it makes it, on the target, which takes some
+    /// hundred instructions for each one of the text. The same happens if the bytes are not those of a survey, or if
+    /// the text is not all in it.
+    fn survey() -> &'static [u8] {
+        &[]
     }
 
     /// Calls `write` with a writable alias of the virtual address `address`, which is in the text or in executable
@@ -275,6 +286,7 @@ mod exported {
         pub safe fn kprobes_platform_text() -> Range<usize>;
         pub safe fn kprobes_platform_function(address: usize) -> Option<Range<usize>>;
         pub safe fn kprobes_platform_has_data(addresses: Range<usize>) -> bool;
+        pub safe fn kprobes_platform_survey() -> &'static [u8];
         pub safe fn kprobes_platform_with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8));
         pub safe fn kprobes_platform_is_guarded(address: usize) -> bool;
         /// [`Platform::allocate_executable`](super::Platform::allocate_executable) of the kernel.
@@ -312,7 +324,7 @@ pub use exported::{
 pub(crate) use exported::{
     kprobes_platform_fatal as fatal, kprobes_platform_function as function, kprobes_platform_has_data as has_data,
     kprobes_platform_interrupted as interrupted, kprobes_platform_is_guarded as is_guarded,
-    kprobes_platform_with_writable as with_writable,
+    kprobes_platform_survey as survey, kprobes_platform_with_writable as with_writable,
 };
 
 /// Calls `action` as [`Platform::hold_cpus`] does.
@@ -543,6 +555,11 @@ macro_rules! platform {
             #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_has_data(addresses: Range<usize>) -> bool {
                 <$platform as Platform>::has_data(addresses)
+            }
+            #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
+            fn kprobes_platform_survey() -> &'static [u8] {
+                <$platform as Platform>::survey()
             }
             #[unsafe(no_mangle)]
             #[unsafe(link_section = ".kprobes.text")]

@@ -6,6 +6,7 @@
 mod debug;
 mod inlined;
 mod region;
+mod survey;
 mod types;
 
 use std::{
@@ -17,7 +18,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use debug::DebugInfo;
-use kprobes_symbols::{Contents, Inlined, Symbol};
+use kprobes_symbols::{Contents, Inlined, Symbol, SymbolTable};
 use kprobes_types::{Declaration, Row};
 use object::{
     Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind, elf,
@@ -299,7 +300,10 @@ fn symbols(file: &ElfFile64<'_>, base: u64, copies: &[Inlined]) -> Result<Vec<u8
         symbols.iter().map(|(name, address, size)| Symbol { name, address: *address, size: *size }).collect()
     });
     let (functions, statics, data) = (&*functions, &*statics, &*data_in_text(file)?);
-    Ok(kprobes_symbols::write(base, &Contents { functions, statics, data, copies })?)
+    let functions_alone = kprobes_symbols::write(base, &Contents { functions, ..Contents::default() })?;
+    let table = SymbolTable::parse(&functions_alone)?;
+    let survey = &*survey::of_program(file, &(base..base + LARGEST), &table)?.unwrap_or_default();
+    Ok(kprobes_symbols::write(base, &Contents { functions, statics, data, survey, copies })?)
 }
 
 /// Returns the ranges of data: the virtual addresses in sections of instructions from each mapping symbol of data to

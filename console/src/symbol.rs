@@ -103,6 +103,12 @@ pub fn has_data(addresses: Range<usize>) -> bool {
     table().is_some_and(|table| table.has_data(addresses.start as u64..addresses.end as u64))
 }
 
+/// Returns the survey of the text that is in the table; empty if there is none.
+#[must_use]
+pub fn survey() -> &'static [u8] {
+    table().map(SymbolTable::survey).unwrap_or_default()
+}
+
 /// Returns the functions with the demangled name `name`, in ascending order of address.
 pub fn find(name: &str) -> impl Iterator<Item = Symbol<'static>> + use<> {
     table().map(|table| table.find(name)).into_iter().flatten()

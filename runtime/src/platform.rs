@@ -41,6 +41,10 @@ unsafe impl Platform for Runtime {
         symbol::has_data(addresses)
     }
 
+    fn survey() -> &'static [u8] {
+        symbol::survey()
+    }
+
     fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) {
         memory::with_writable(address, length, write);
     }

@@ -42,12 +42,28 @@ impl EventSite {
         insn::branch(self.instruction() as u64, self.block() as u64).ok()
     }
 
-    /// What an analysis of the code takes the instruction for, whatever stands there: a branch that may be taken or
-    /// not, and reads no register.
+    /// What an analysis of the code takes the instruction for, whatever stands there.
     pub(crate) fn either_way(&self) -> u32 {
-        let distance = self.block().wrapping_sub(self.instruction()) as isize;
-        compare_zero_register(distance).unwrap_or(BR_ZERO)
+        either_way(self.block().wrapping_sub(self.instruction()) as isize)
     }
+}
+
+/// Reads the description of a site in a linked program, which begins at the virtual address `address`. Returns the
+/// virtual address of the instruction, and what an analysis of the code takes it for.
+#[doc(hidden)]
+#[must_use]
+pub fn in_program(description: &[u8; 24], address: u64) -> (u64, u32) {
+    let target = |word: usize| {
+        let distance = i64::from_le_bytes(description.as_chunks().0[word]);
+        address.wrapping_add(8 * word as u64).wrapping_add_signed(distance)
+    };
+    let (instruction, block) = (target(0), target(1));
+    (instruction, either_way(block.wrapping_sub(instruction) as isize))
+}
+
+/// Returns a branch over `distance` bytes that may be taken or not, and reads no register.
+fn either_way(distance: isize) -> u32 {
+    compare_zero_register(distance).unwrap_or(BR_ZERO)
 }
 
 /// CBZ XZR (C6.2), over so many bytes; nothing if the distance does not fit.

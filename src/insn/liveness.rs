@@ -30,6 +30,7 @@ use walk::{Begin, CALLEE_STEPS_MAX, DEPTH, PATHS_MAX, Walk};
 use super::classify;
 use super::op::{Indirect, Op};
 use super::registers::{Access, Registers};
+use super::survey::{Row, offset};
 use super::verdict::Verdict;
 
 /// Why a register is not known to be dead. Addresses are virtual.
@@ -185,6 +186,26 @@ impl ScratchPreservers {
             }
         }
         registers
+    }
+
+    /// Returns a row for each of the functions, in ascending order; `None` in place of one with an address that a row
+    /// cannot hold.
+    pub(super) fn rows(&self, start: u64) -> impl Iterator<Item = Option<Row>> {
+        self.0.iter().map(move |&Preserving { function, call, preserved, kept }| {
+            Some([offset(start, function)?, offset(start, call)?, preserved.bits(), kept.bits()])
+        })
+    }
+
+    /// Makes the list from its rows; `None` if they are not in order, or if there is no memory.
+    pub(super) fn from_rows(start: u64, rows: impl Iterator<Item = Row>) -> Option<Self> {
+        let preserving = |[function, call, preserved, kept]: Row| Preserving {
+            function: start.wrapping_add(function.into()),
+            call: start.wrapping_add(call.into()),
+            preserved: Registers::from_bits(preserved),
+            kept: Registers::from_bits(kept),
+        };
+        let list = fallible::collect(rows.map(preserving)).ok()?;
+        list.is_sorted_by(|one, next| one.function < next.function).then_some(Self(list))
     }
 
     fn add(&mut self, preserving: Preserving) -> Option<&mut Preserving> {

@@ -30,7 +30,8 @@
 //! function around it, which [`Sequences`] determines; [`Data`] determines whether it is an instruction at all.
 //!
 //! [`Access`] says which registers a word reads and writes; [`scratch_at_entry`] which registers are dead where a
-//! function begins, by following its paths; and [`ScratchResults`] whether such registers hold results at a return.
+//! function begins, by following its paths; and [`ScratchResults`] whether such registers hold results at a return. Both
+//! need the whole text: a [`Survey`] of it can be made on the host.
 //!
 //! The whole module is a function of its arguments and runs on any host. Section numbers beside the masks are those of
 //! the Arm Architecture Reference Manual, DDI 0487 issue I.a; instructions are in C6.2 (general) and C7.2 (floating
@@ -49,6 +50,7 @@ mod registers;
 mod relocate;
 mod resolve;
 mod results;
+mod survey;
 mod verdict;
 
 pub use classify::classify;
@@ -79,6 +81,7 @@ pub use {
     relocate::{MAX_WORDS, boost, origin},
     resolve::Resolved,
     results::ScratchResults,
+    survey::Survey,
 };
 
 #[cfg(test)]

@@ -37,6 +37,16 @@ impl Registers {
         Self((Self::x(last).0 << 1).wrapping_sub(Self::x(first).0))
     }
 
+    /// Returns the set as bits: bit N is `xN`, and bit 31 the flags.
+    pub(super) const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the set with these [`bits`](Self::bits).
+    pub(super) const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
     /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {

@@ -17,6 +17,8 @@ use core::ops::Range;
 
 use super::classify;
 use super::liveness::{Bounds, Live, Read, ScratchPreservers, Shared, called_by, live_after_call};
+use super::registers::Registers;
+use super::survey::{Row, offset};
 use super::verdict::Verdict;
 
 /// The functions of a text that have such results, or for which that cannot be excluded.
@@ -62,6 +64,34 @@ impl ScratchResults {
             }
         }
         Some(found)
+    }
+
+    /// Returns a row for each of the functions, in ascending order; `None` in place of one with an address that a row
+    /// cannot hold.
+    pub(super) fn rows(&self, start: u64) -> impl Iterator<Item = Option<Row>> {
+        self.0.iter().map(move |&(function, live)| {
+            let (reason, register, place) = match live {
+                Live::Read { register, reader } => (0, register, reader),
+                Live::Kept { register, call } => (1, register, call),
+                Live::Lost { register, end } => (2, register, end),
+            };
+            Some([offset(start, function)?, reason, register.bits(), offset(start, place)?])
+        })
+    }
+
+    /// Makes the list from its rows; `None` if they are not in order, or if there is no memory.
+    pub(super) fn from_rows(start: u64, rows: impl Iterator<Item = Row>) -> Option<Self> {
+        let result = |[function, reason, register, place]: Row| {
+            let (register, place) = (Registers::from_bits(register), start.wrapping_add(place.into()));
+            let live = match reason {
+                0 => Live::Read { register, reader: place },
+                1 => Live::Kept { register, call: place },
+                _ => Live::Lost { register, end: place },
+            };
+            (start.wrapping_add(function.into()), live)
+        };
+        let list = fallible::collect(rows.map(result)).ok()?;
+        list.is_sorted_by(|(one, _), (next, _)| one < next).then_some(Self(list))
     }
 
     /// Returns why a value that the function at the virtual address `function` leaves in x9 to x17 or the flags may be

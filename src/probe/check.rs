@@ -8,7 +8,9 @@ use fallible::OutOfMemory;
 use super::hit::table;
 use super::{NotEntry, ProbeError};
 use crate::event::site::{self, EventSite};
-use crate::insn::{self, Data, Live, Reason, Registers, ScratchPreservers, ScratchResults, Sequences, Verdict, encode};
+use crate::insn::{
+    self, Data, Live, Reason, Registers, ScratchPreservers, ScratchResults, Sequences, Survey, Verdict, encode,
+};
 use crate::{interrupts, platform, text};
 
 /// The smallest translation granule.
@@ -289,6 +291,18 @@ impl Checker {
             }
         }
         jump
+    }
+
+    /// Returns the survey of the text that the host has made; `None` if there is none, or no memory for it.
+    pub(super) fn survey(&self) -> Option<Survey> {
+        Survey::from_bytes(self.text.start as u64..self.text.end as u64, platform::survey())
+    }
+
+    /// Makes the survey of the text here, even if the host has made one; `None` if there is no memory for it.
+    #[must_use]
+    pub fn survey_anew(&self) -> Option<Survey> {
+        let Range { start, end } = self.text;
+        Survey::of_text(start as u64..end as u64, &|at| self.word(at), &function_around)
     }
 
     /// Returns the functions whose callers rely on them to preserve registers that a call may change; `None` if there

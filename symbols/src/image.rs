@@ -51,6 +51,12 @@ pub fn has_data(addresses: Range<usize>) -> bool {
     table().is_ok_and(|table| table.has_data(addresses.start as u64..addresses.end as u64))
 }
 
+/// Returns the survey of the text that is in the table; empty if there is none.
+#[must_use]
+pub fn survey() -> &'static [u8] {
+    table().map(SymbolTable::survey).unwrap_or_default()
+}
+
 /// Returns the region that `kprobes-tables.x` reserves.
 #[doc(hidden)]
 #[must_use]

@@ -15,7 +15,7 @@
 //! |---|---|---|
 //! | 0 | 8 | magic, `kprobsym` |
 //! | 8 | 4 | CRC-32 (IEEE) of the bytes from 12 to the total length |
-//! | 12 | 4 | version, 4 |
+//! | 12 | 4 | version, 5 |
 //! | 16 | 4 | total length in bytes |
 //! | 20 | 4 | number of functions, *n* |
 //! | 24 | 8 | base: the link address that offsets count from |
@@ -24,11 +24,13 @@
 //! | 40 | 4 | unpacked size of that part in bytes |
 //! | 44 | 4 | number of statics, *m* |
 //! | 48 | 4 | number of ranges of data among the instructions, *d* |
-//! | 52 | 12 *n* | functions in ascending order of address: offset, size, offset of the name |
-//! | 52 + 12 *n* | 4 *n* | numbers of functions in ascending order of name |
-//! | 52 + 16 *n* | 16 *m* | statics, in the same two lists |
-//! | 52 + 16 (*n* + *m*) | 8 *d* | ranges of data in ascending order, no two of which touch: offset, size |
-//! | 52 + 16 (*n* + *m*) + 8 *d* | to *i* | names: length in two bytes, then that many bytes of UTF-8 |
+//! | 52 | 4 | length of the survey in bytes, *s*, a multiple of 4 |
+//! | 56 | 12 *n* | functions in ascending order of address: offset, size, offset of the name |
+//! | 56 + 12 *n* | 4 *n* | numbers of functions in ascending order of name |
+//! | 56 + 16 *n* | 16 *m* | statics, in the same two lists |
+//! | 56 + 16 (*n* + *m*) | 8 *d* | ranges of data in ascending order, no two of which touch: offset, size |
+//! | 56 + 16 (*n* + *m*) + 8 *d* | *s* | the survey that [aarch64-kprobes](https://docs.rs/aarch64-kprobes) makes of the text |
+//! | 56 + 16 (*n* + *m*) + 8 *d* + *s* | to *i* | names: length in two bytes, then that many bytes of UTF-8 |
 //! | *i* | rest | functions with their inlined copies (`inlined.rs`), packed by DEFLATE (RFC 1951) |
 //!
 //! A fatal report is readable only because of this table, so [`SymbolTable::parse`] checks all of it once. Only the
@@ -65,11 +67,11 @@ pub static CHECKSUM: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 /// The first bytes of a table.
 const MAGIC: [u8; 8] = *b"kprobsym";
 /// The version of the format that this crate writes and reads.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// The alignment of a table, in bytes.
 const ALIGNMENT: usize = 4;
 /// The size of the header in words of four bytes.
-const HEADER_WORDS: usize = 13;
+const HEADER_WORDS: usize = 14;
 /// The size of the header in bytes.
 const HEADER_BYTES: usize = 4 * HEADER_WORDS;
 /// The offset of the first byte that the checksum covers: after the magic and the checksum itself.

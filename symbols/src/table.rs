@@ -92,6 +92,7 @@ pub struct SymbolTable<'a> {
     functions: List<'a>,
     statics: List<'a>,
     data: Ranges<'a>,
+    survey: &'a [u8],
     inlined: Packed<'a>,
 }
 
@@ -154,6 +155,7 @@ impl<'a> SymbolTable<'a> {
             unpacked,
             statics,
             data,
+            survey,
         ] = header;
         if !bytes.starts_with(&MAGIC) {
             return Err(SymbolError::Magic);
@@ -175,7 +177,7 @@ impl<'a> SymbolTable<'a> {
             .split_at_checked(inlined_at as usize)
             .ok_or(SymbolError::Inconsistent { part: "its start of inlined copies" })?;
         let inlined = Packed { base, count: inlined as usize, length: unpacked as usize, bytes: copies };
-        let table = Self::split(bytes, [functions, statics, data].map(|number| number as usize), base, inlined)
+        let table = Self::split(bytes, [functions, statics, data, survey].map(|number| number as usize), base, inlined)
             .map(|table| Self { length: length as usize, ..table })
             .ok_or(SymbolError::Inconsistent { part: "its number of symbols" })?;
         table.functions.check()?;
@@ -184,17 +186,18 @@ impl<'a> SymbolTable<'a> {
         Ok(table)
     }
 
-    /// Splits the bytes into the parts after the header. `None` if the numbers of functions, statics and ranges of data
-    /// do not fit.
-    fn split(bytes: &'a [u8], numbers: [usize; 3], base: u64, inlined: Packed<'a>) -> Option<Self> {
-        let [functions, statics, data] = numbers;
+    /// Splits the bytes into the parts after the header. `None` if the numbers of functions, statics, ranges of data and
+    /// bytes of the survey do not fit.
+    fn split(bytes: &'a [u8], numbers: [usize; 4], base: u64, inlined: Packed<'a>) -> Option<Self> {
+        let [functions, statics, data, survey] = numbers;
         let (_, bytes) = bytes.split_at_checked(HEADER_BYTES)?;
         let (functions, bytes) = bytes.split_at_checked(functions.checked_mul(LISTED)?)?;
         let (statics, bytes) = bytes.split_at_checked(statics.checked_mul(LISTED)?)?;
-        let (data, names) = bytes.split_at_checked(data.checked_mul(size_of::<[Word; 2]>())?)?;
+        let (data, bytes) = bytes.split_at_checked(data.checked_mul(size_of::<[Word; 2]>())?)?;
+        let (survey, names) = bytes.split_at_checked(survey)?;
         let list = |bytes| List::split(bytes, base, names);
         let data = Ranges { base, entries: FromBytes::ref_from_bytes(data).ok()? };
-        Some(Self { length: 0, functions: list(functions)?, statics: list(statics)?, data, inlined })
+        Some(Self { length: 0, functions: list(functions)?, statics: list(statics)?, data, survey, inlined })
     }
 
     /// Returns the size of the table in bytes. What follows it in an image begins at the next multiple of 4.
@@ -249,6 +252,13 @@ impl<'a> SymbolTable<'a> {
     /// (ELF for the Arm 64-bit Architecture, section 5.7).
     pub fn has_data(&self, addresses: Range<u64>) -> bool {
         self.data.overlap(&addresses)
+    }
+
+    /// Returns what the engine has found out about the text on the host, for `Platform::survey`; empty if the table has
+    /// no such part.
+    #[must_use]
+    pub fn survey(&self) -> &'a [u8] {
+        self.survey
     }
 
     /// Unpacks the inlined copies of functions. Unlike all other functions of the reader, this one allocates.

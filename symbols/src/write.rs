@@ -5,7 +5,7 @@ mod inlined;
 use core::ops::Range;
 use std::{fmt, string::String, string::ToString, vec::Vec};
 
-use crate::{CHECKED_FROM, CHECKSUM, HEADER_BYTES, MAGIC, Symbol, VERSION};
+use crate::{ALIGNMENT, CHECKED_FROM, CHECKSUM, HEADER_BYTES, MAGIC, Symbol, VERSION};
 
 pub use inlined::Inlined;
 #[cfg(test)]
@@ -68,6 +68,8 @@ pub struct Contents<'a> {
     pub statics: &'a [Symbol<'a>],
     /// The virtual (link) addresses of data among instructions.
     pub data: &'a [Range<u64>],
+    /// What `Platform::survey` is to return. Bytes of 0 fill it up to a multiple of 4.
+    pub survey: &'a [u8],
     /// The inlined copies of functions.
     pub copies: &'a [Inlined],
 }
@@ -78,12 +80,14 @@ pub struct Contents<'a> {
 ///
 /// Fails if something does not fit into the fields of the format.
 pub fn write(base: u64, contents: &Contents<'_>) -> Result<Vec<u8>, WriteError> {
-    let &Contents { functions, statics, data, copies } = contents;
+    let &Contents { functions, statics, data, survey, copies } = contents;
     let mut names = Vec::new();
     let mut lists = list(base, functions, &mut names)?;
     lists.extend(list(base, statics, &mut names)?);
     let data = ranges(base, data)?;
     lists.extend(data.as_flattened().iter().flat_map(|word| word.to_le_bytes()));
+    lists.extend(survey);
+    lists.resize(lists.len().next_multiple_of(ALIGNMENT), 0);
 
     let (inlined, copies) = inlined::encode(base, copies)?;
     let unpacked = copies.len();
@@ -102,6 +106,7 @@ pub fn write(base: u64, contents: &Contents<'_>) -> Result<Vec<u8>, WriteError> 
     table.extend(word(unpacked)?);
     table.extend(word(statics.len())?);
     table.extend(word(data.len())?);
+    table.extend(word(survey.len().next_multiple_of(ALIGNMENT))?);
     table.extend(lists);
     table.extend(names);
     table.extend(copies);

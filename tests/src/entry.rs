@@ -11,6 +11,7 @@ use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::{Live, Registers};
 use aarch64_kprobes::probe::{self, Entry, Fallback, KprobeBuilder, Mode, NotEntry, Registration};
 use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe};
+use kprobes_console::symbol;
 use runtime::sync::IrqLock;
 use runtime::{smp, task};
 
@@ -140,6 +141,15 @@ test!(
             assert_eq!(entry_add(1), 2);
             assert_eq!((SEEN.load(Relaxed), fixture::READ_MASKS.call(0)), (TrapFrame::DAIF, masks), "{mode}");
         }
+    }
+);
+
+test!(
+    fn the_host_surveys_the_text_as_the_engine_does() {
+        let made = probe::Checker::new().survey_anew().and_then(|survey| survey.to_bytes()).expect("there is memory");
+        let appended = symbol::survey();
+        assert!(made.len() > 1000, "{} bytes", made.len());
+        assert!(appended == made, "{} and {} bytes", appended.len(), made.len());
     }
 );
 

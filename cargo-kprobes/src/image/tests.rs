@@ -84,10 +84,11 @@ impl Program {
         let sections_at = bytes.len() as u64;
         // Type, flags, address, offset, size, link, size of an entry.
         let text_at = 64 + 56 * self.segments.len() as u64;
+        let data = self.segments.get(1).map_or(8, |(_, data, _)| data.len() as u64);
         let sections: [(u32, u64, u64, u64, u64, u32, u64); 5] = [
             (0, 0, 0, 0, 0, 0, 0),
             (1, 6, START, text_at, 0x80, 0, 0),
-            (1, 3, START + 0x1000, text_at + 0x80, 8, 0, 0),
+            (1, 3, START + 0x1000, text_at + 0x80, data, 0, 0),
             (3, 0, 0, names_at, names_length, 0, 0),
             (2, 0, 0, symbols_at, symbols.len() as u64, 3, 24),
         ];
@@ -134,6 +135,35 @@ fn appends_the_functions_and_statics_and_nothing_else() {
     assert_eq!(functions, [("kernel::main", START + 0x40, 0x10), ("memcpy", START + 0x50, 0x30)]);
     let statics: Vec<_> = table.statics().map(|symbol| (symbol.name, symbol.address, symbol.size)).collect();
     assert_eq!(statics, [("kernel::TABLE", START + 0x1000, 8)]);
+}
+
+#[test]
+fn surveys_the_text_with_both_ways_at_the_sites_of_events() {
+    let mut program = Program::new();
+    let main: [u32; 6] = [
+        0x9400_0004, // bl memcpy
+        0xd503_201f, // nop: the site
+        0xd65f_03c0, // ret
+        0xaa09_03e0, // mov x0, x9: the block of the site
+        0xd280_0029, // memcpy: mov x9, #1
+        0xd65f_03c0, // ret
+    ];
+    program.segments[0].1[0x40..0x58].copy_from_slice(&main.map(u32::to_le_bytes).concat());
+    // The site, its block and its function, each by the distance from the word itself.
+    let site = [0x44 - 0x1000, 0x4c - 0x1008, 0].map(i64::to_le_bytes).concat();
+    program.segments[1].1 = site;
+    let is_read_in_block = |program: &Program| {
+        let image = image(&program.elf()).unwrap();
+        let survey = SymbolTable::parse(&image[0x2000..]).unwrap().survey();
+        let (rows, _) = survey[16..].as_chunks::<4>().0.as_chunks::<4>();
+        assert_eq!(survey[..12], [START.to_le_bytes().to_vec(), vec![0, 0x10, 0, 0]].concat(), "a page of text");
+        rows.contains(&[0x50, 0, 1 << 9, 0x4c].map(u32::to_le_bytes))
+    };
+    assert!(!is_read_in_block(&program));
+    let site = |name, address| (name, 0, DATA_SECTION, address, 0);
+    program.symbols.push(site("__kprobes_sites_start", START + 0x1000));
+    program.symbols.push(site("__kprobes_sites_end", START + 0x1018));
+    assert!(is_read_in_block(&program));
 }
 
 #[test]

@@ -248,6 +248,9 @@ mod probes {
         fn has_data(addresses: Range<usize>) -> bool {
             symbol::has_data(addresses)
         }
+        fn survey() -> &'static [u8] {
+            symbol::survey()
+        }
     }
 
     // SAFETY: `run` sets TPIDR_EL1 to the address of a `Context` before the first probe can be hit.

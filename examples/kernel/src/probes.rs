@@ -74,6 +74,9 @@ unsafe impl Platform for Kernel {
     fn has_data(addresses: Range<usize>) -> bool {
         image::has_data(addresses)
     }
+    fn survey() -> &'static [u8] {
+        image::survey()
+    }
     #[inline(always)]
     fn with_writable(address: usize, _: usize, write: &mut dyn FnMut(*mut u8)) {
         patching::with_alias(address, write);

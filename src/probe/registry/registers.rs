@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use super::Registry;
-use crate::insn::{Live, OutOfRange, SCRATCH};
+use crate::insn::{Live, OutOfRange, SCRATCH, Survey};
 use crate::probe::Fallback;
 use crate::probe::arena::Used;
 use crate::probe::check::Checker;
@@ -11,9 +11,10 @@ use crate::probe::hit::returns::ReturnProbe;
 use crate::probe::hit::trampoline;
 use crate::probe::snippet::{Inserted, InsertionRef};
 
-/// Analyzes the whole text for what lean stubs and code at returns depend on, once. Without this call, the first probe
-/// that needs the result makes the analysis: it takes some hundred instructions for each instruction of the text, and
-/// far more if the engine's own code is probed. Tasks that register or remove probes wait meanwhile.
+/// Analyzes the whole text for what lean stubs and code at returns depend on, once, unless the image has a
+/// [survey](crate::platform::Platform::survey). Without this call, the first probe that needs the result makes the
+/// analysis: it takes some hundred instructions for each instruction of the text, and far more if the engine's own code
+/// is probed. Tasks that register or remove probes wait meanwhile.
 ///
 /// If there is no memory for the result, the analysis is left to that first probe.
 ///
@@ -36,8 +37,14 @@ impl Registry {
     }
 
     fn ensure_preservers(&mut self, checker: &Checker) {
-        if self.preservers.is_none() {
-            self.preservers = checker.scratch_preservers();
+        if self.preservers.is_some() {
+            return;
+        }
+        match checker.survey() {
+            Some(Survey { preservers, results, .. }) => {
+                (self.preservers, self.results) = (Some(preservers), Some(results));
+            }
+            None => self.preservers = checker.scratch_preservers(),
         }
     }
 

@@ -67,7 +67,7 @@ fn data() -> Vec<Range<u64>> {
 }
 
 fn table(functions: &[Symbol<'_>], statics: &[Symbol<'_>], copies: &[Inlined]) -> Result<Vec<u8>, WriteError> {
-    write(BASE, &Contents { functions, statics, data: &data(), copies })
+    write(BASE, &Contents { functions, statics, data: &data(), survey: b"survey", copies })
 }
 
 /// Calls every function of the reader; the test is that all of them return.
@@ -104,6 +104,7 @@ fn reads_back_what_was_written() {
     let names: Vec<_> = table.statics().map(|symbol| symbol.name).collect();
     assert_eq!(names, ["core::START", "duplicate"], "in the order of their addresses");
     assert!(!table.is_empty());
+    assert_eq!(table.survey(), b"survey\0\0", "filled up to whole words");
 }
 
 #[test]

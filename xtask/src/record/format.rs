@@ -221,7 +221,7 @@ mod tests {
             Symbol { name: "<a as b>::f", address: 0x1000, size: 0x100 },
             Symbol { name: "g", address: 0x1100, size: 0x20 },
         ];
-        let contents = Contents { functions: &functions, statics: &[], data: &[], copies: &[] };
+        let contents = Contents { functions: &functions, ..Contents::default() };
         let table = kprobes_symbols::write(0, &contents).unwrap();
         let text = format.text(Some(&SymbolTable::parse(&table).unwrap()));
         let print = text.lines().last().unwrap();
