@@ -54,6 +54,8 @@ pub struct Graph {
     pub roots: Vec<u64>,
     /// The functions, by the entry by which they are reached.
     pub nodes: BTreeMap<u64, Node>,
+    /// The first addresses of the functions at which paths end, as declared.
+    ends: BTreeSet<u64>,
     /// The violations.
     pub violations: Vec<Violation>,
 }
@@ -278,12 +280,11 @@ impl Walk<'_> {
                 }
             };
             for (target, more) in targets {
-                let ends = self
-                    .program
-                    .function(target)
-                    .is_some_and(|callee| applying(&self.declarations.ends, callee).is_some());
-                if !ends && self.reach(target, Some(entry)) {
-                    leads_to.push((target, depth + more));
+                let end = |callee: &&Function| applying(&self.declarations.ends, callee).is_some();
+                match self.program.function(target).filter(end) {
+                    Some(end) => drop(self.graph.ends.insert(end.range.start)),
+                    None if self.reach(target, Some(entry)) => leads_to.push((target, depth + more)),
+                    None => {}
                 }
             }
         }
@@ -373,7 +374,8 @@ impl Walk<'_> {
             let is_inside = self.program.region.contains(&start);
             // The name of an outlined function does not tell its callers, so all outlined functions are in the region.
             let is_missing = is_inside && !reached.contains(&start) && !function.is_outlined();
-            if is_missing && applying(&self.declarations.elsewhere, function).is_none() {
+            let is_elsewhere = is_missing && applying(&self.declarations.elsewhere, function).is_some();
+            if is_missing && !is_elsewhere && !self.graph.ends.contains(&start) {
                 let what = format!(
                     "{} is in the region, but no root reaches it: declare it in [roots] or [elsewhere]",
                     function.name()

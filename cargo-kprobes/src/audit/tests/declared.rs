@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{
     audit,
-    stacks::{RET, call},
+    stacks::{RET, call, jump},
 };
 use crate::audit::{Findings, declarations::Declarations, program::Program};
 
@@ -67,6 +67,18 @@ fn what_applies_to_nothing_is_reported() {
             ": root is in the region, but no root reaches it: declare it in [roots] or [elsewhere]",
             ": no root is declared",
         ]
+    );
+}
+
+#[test]
+fn a_function_at_which_paths_end_is_reached() {
+    let program = Program::of(&[("root", 0, &[jump(0x100)]), ("end", 0x100, &[RET])]);
+    assert_eq!(audit(&program, "[roots]\nroot = \"test\"\n[ends]\nend = \"test\"\n"), [""; 0]);
+    let program = Program::of(&[("root", 0, &[RET]), ("end", 0x100, &[RET])]);
+    let found = audit(&program, "[roots]\nroot = \"test\"\n[ends]\nend = \"test\"\n");
+    assert!(
+        found.iter().any(|found| found.starts_with(": end is in the region, but no root reaches it")),
+        "{found:#?}"
     );
 }
 
