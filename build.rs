@@ -9,6 +9,7 @@ fn main() {
         println!("cargo::rustc-cfg=kprobes_unoptimized");
     }
     println!("cargo::rerun-if-changed=trampoline/kprobes.x");
+    println!("cargo::rerun-if-changed=trampoline/kprobes-hit.x");
     let root = std::env::var("CARGO_MANIFEST_DIR").expect("Cargo tells where the package is");
     println!("cargo::rustc-link-search={root}/trampoline");
 }
