@@ -16,15 +16,23 @@ pub const MAX_CPUS: usize = 256;
 
 /// The services of the kernel that embeds the engine.
 ///
-/// `fatal` and `stack` are called while a probe is being handled, `interrupted` while the other CPUs are held, and
-/// `with_writable` while they are held or run; all with interrupts masked. These four functions, and everything they
-/// call, must not be probed, must not wait for a lock that interrupted code may hold, and must not allocate. The engine
-/// refuses probes only in its own part of the image, so the kernel places them in the same region (see
-/// `trampoline/kprobes.x`). All other functions are called from tasks, and may block.
-///
 /// Two functions are required. The others have defaults, for a kernel that runs on one CPU, never preempts a task in
 /// an interrupt, can write to its text at the address of the text, keeps its [`Context`] in TPIDR_EL1, and includes
-/// `trampoline/kprobes.x` in its linker script. The documentation of each function says what its default assumes.
+/// `kprobes.x` in its linker script. The documentation of each function says what its default assumes.
+///
+/// - [`fatal`](Self::fatal) and [`stack`](Self::stack) are called while a probe is handled,
+///   [`interrupted`](Self::interrupted) while the other CPUs are held, and [`with_writable`](Self::with_writable) while
+///   they are held or run; all with interrupts masked. These four functions, and everything they call, must not be
+///   probed, must not wait for a lock that interrupted code may hold, and must not allocate.
+/// - [`cpus`](Self::cpus) and [`text`](Self::text) are also called with interrupts masked, as by [`CpuState::of`],
+///   [`Context::install`] and [`probe::recover`](crate::probe::recover). They must not wait or allocate.
+/// - All other functions are called from tasks, and may block.
+///
+/// The engine refuses probes only in its own region of the image. [`platform!`](crate::platform!) places the first four
+/// functions there. A function that they call, and that is not inlined, needs a section `.kprobes.text.NAME`.
+///
+/// The engine runs at EL1, or at EL2 with FEAT_VHE and HCR_EL2.E2H set. At EL2, the names of EL1 registers in this
+/// documentation stand for the registers that these names access there.
 ///
 /// # Safety
 ///
@@ -32,8 +40,8 @@ pub const MAX_CPUS: usize = 256;
 /// documents, and:
 ///
 /// - Breakpoint exceptions reach [`handle_sync`](crate::exception::handle_sync) with all of PSTATE.DAIF masked and on
-///   the stack of the interrupted code, through the vectors of `trampoline/vectors.S` or others that save and restore
-///   the whole [`TrapFrame`].
+///   the stack of the interrupted code: through `kprobes_vector`, or through vectors that save and restore the whole
+///   [`TrapFrame`].
 /// - A handler stays on its CPU, with interrupts masked, until it returns. Handlers are safe functions, and may call
 ///   others: no safe function of the kernel unmasks the interrupts of its caller, or leaves the CPU to another task,
 ///   when it is called with all of PSTATE.DAIF masked. Such a call may stop the machine instead.
@@ -44,7 +52,7 @@ pub const MAX_CPUS: usize = 256;
 /// - The text consists of instructions, except where [`has_data`](Self::has_data) says otherwise, and where an
 ///   instruction of the same function loads a word by its address. A load-exclusive and its store-exclusive are in one
 ///   function, or one of them is in a function that the other one's calls.
-/// - The guarded control stack (FEAT_GCS) is off at EL1.
+/// - The guarded control stack (FEAT_GCS) is off at the exception level of the kernel.
 pub unsafe trait Platform {
     /// The largest number of CPUs that may run, up to [`MAX_CPUS`]. The image has 4 KiB of zeroed memory for each.
     /// The defaults of [`hold_cpus`](Self::hold_cpus) and [`interrupted`](Self::interrupted) do not compile if this
@@ -181,7 +189,8 @@ pub unsafe trait Platform {
 
     /// Calls `action` once on each running CPU, with interrupts (PSTATE.I) masked, and returns true when all calls have
     /// returned. A kernel that does not implement it returns false, calls nothing, and has no
-    /// [watchpoints](crate::probe::Watchpoint). The engine calls this from tasks, with interrupts unmasked.
+    /// [watchpoints](crate::probe::Watchpoint). The engine calls this from tasks, with interrupts unmasked. A CPU that
+    /// starts later calls [`probe::initialize_cpu`](crate::probe::initialize_cpu) before it is one of these CPUs.
     ///
     /// A watched access takes an exception wherever PSTATE.D is clear, outside of [`text`](Self::text) as well. Where
     /// there are watchpoints, PSTATE.D is set while ELR_EL1, SPSR_EL1, ESR_EL1 or FAR_EL1 hold something that is still

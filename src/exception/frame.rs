@@ -16,7 +16,7 @@ use core::mem::{offset_of, size_of};
 pub struct TrapFrame {
     /// x0 to x30.
     pub x: [u64; 31],
-    /// The stack pointer (SP_EL1).
+    /// The stack pointer: SP_EL1, or SP_EL2 if the kernel runs at EL2.
     pub sp: u64,
     /// The address of the interrupted instruction, at which execution resumes (ELR_EL1).
     pub pc: u64,

@@ -1,6 +1,7 @@
 //! The entry to the engine from the kernel's exception vector.
 //!
-//! A kernel's handler of synchronous exceptions from EL1 begins like this:
+//! The handler of a kernel with vectors of its own, for synchronous exceptions from EL1 (or EL2, if the kernel runs
+//! there), begins like this:
 //!
 //! ```no_run
 //! use aarch64_kprobes::exception::{Outcome, TrapFrame, handle_sync};
@@ -70,13 +71,14 @@ const INSTRUCTION_32_BIT: u64 = 1 << 25;
 /// The immediate of a BRK is in the low half of the syndrome.
 const ISS_BRK_COMMENT: u64 = 0xffff;
 
-/// Handles a synchronous exception from EL1, if it belongs to a probe.
+/// Handles a synchronous exception that the kernel has taken from its own exception level, if it belongs to a probe.
 ///
 /// # Safety
 ///
-/// This is the first function called for a synchronous exception that EL1 has taken from EL1, with all of PSTATE.DAIF
-/// masked, on the stack of the interrupted code. `frame` holds all its registers, which are loaded from there when this
-/// returns [`Outcome::Handled`]. `esr` is the value of ESR_EL1, and `far` that of FAR_EL1.
+/// This is the first function called for a synchronous exception that EL1 has taken from EL1, or EL2 from EL2, with all
+/// of PSTATE.DAIF masked, on the stack of the interrupted code. `frame` holds all its registers, which are loaded from
+/// there when this returns [`Outcome::Handled`]. `esr` is the value of ESR_EL1, and `far` that of FAR_EL1; at EL2, of
+/// the registers that these names access.
 pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome {
     let own = Outcome::Kernel { esr, far };
     #[cfg(all(target_os = "none", feature = "watchpoints"))]

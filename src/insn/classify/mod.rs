@@ -19,10 +19,11 @@ use super::verdict::{Reason, Verdict};
 
 /// Returns how the instruction `word` is executed under a probe. Total: every word has a verdict.
 ///
-/// The verdict holds for code that runs at EL1 on SP_EL1. It does not depend on the CPU, but the effect of the
-/// instruction does. An instruction of an extension that the CPU lacks is undefined in the slot as it is in place; if
-/// it is simulated, the simulation asks whether the CPU has the extension. An instruction that its operands make
-/// CONSTRAINED UNPREDICTABLE is so in both places, but its effect need not be the same in both.
+/// The verdict holds for code that runs at EL1 on SP_EL1, or at EL2 on SP_EL2 with HCR_EL2.E2H set. It does not depend
+/// on the CPU, but the effect of the instruction does. An instruction of an extension that the CPU lacks is undefined
+/// in the slot as it is in place; if it is simulated, the simulation asks whether the CPU has the extension. An
+/// instruction that its operands make CONSTRAINED UNPREDICTABLE is so in both places, but its effect need not be the
+/// same in both.
 ///
 /// Two extensions have a state that changes the meaning of words for which the verdict is right otherwise. With GCS
 /// enabled, BL, BLR and RET also use the guarded control stack, which their simulation does not. After PACM
