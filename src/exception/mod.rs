@@ -42,10 +42,10 @@ pub const BRK_LEAVE: u16 = 0x5;
 pub enum Outcome {
     /// Nothing: the engine has handled the exception, and the kernel returns to the frame.
     Handled,
-    /// The exception is the kernel's own, and the frame is correct for it. An instruction that faulted in its slot, or
-    /// while it was simulated, appears to have faulted at its own address, and this CPU's probe state is clean. If the
-    /// kernel repairs the fault and returns to the frame, the probe is hit again. If a handler faulted, or a function
-    /// that it called, its hit is still in progress: the kernel must return to it on the same CPU.
+    /// The exception is the kernel's own, and the frame is correct for it. An instruction that faulted in a slot or a
+    /// stub, or while it was simulated, appears to have faulted at its own address, and this CPU's probe state is clean.
+    /// If the kernel repairs the fault and returns to the frame, the probe is hit again. If a handler faulted, or a
+    /// function that it called, its hit is still in progress: the kernel must return to it on the same CPU.
     ///
     /// A debug exception (a hardware breakpoint or watchpoint, a software step) is not a fault, and execution resumes
     /// after it. The frame then shows where it was taken, which may be in a slot or a stub.
@@ -109,9 +109,9 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
 /// Tells the engine that the kernel is about to report `frame` and to stop this CPU. The kernel calls it first thing on
 /// every path that does so, with interrupts masked.
 ///
-/// From now on, probes that the report hits are executed without their handlers. If the exception was taken in a slot,
-/// or by the breakpoint that follows the instruction there, `frame` is changed to show the probed instruction, or the
-/// one after it, instead.
+/// From now on, the instructions of probes that the report hits are executed without their handlers. If the exception
+/// was taken in a slot or a stub, `frame` is changed to show the probed code instead: at the probed instruction, or
+/// where it goes on after it.
 ///
 /// # Safety
 ///
