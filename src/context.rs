@@ -78,9 +78,13 @@ impl Context {
     /// No other CPU has this context or this number until the CPU has installed another context. Nothing else uses
     /// TPIDR_EL1. Interrupts are masked, or no interrupt handler hits a probe.
     ///
-    /// A function of the text that is entered in one task returns in that task, unless a return probe on it is refused:
-    /// what calls this to install the context of another task switches to that task's stack before it returns, or lies
-    /// outside of the text.
+    /// A function of the text that is entered in one task returns in that task, unless a return probe on it is refused.
+    /// A caller that installs another task's context must switch to that task's stack before it returns, or lie outside
+    /// of the text.
+    ///
+    /// # Panics
+    ///
+    /// If `cpu` is not below [`Platform::cpus`](crate::platform::Platform::cpus).
     #[cfg(target_os = "none")]
     pub unsafe fn install(&'static self, cpu: usize) {
         assert!(cpu < platform::cpus(), "the `Platform` says that fewer CPUs run");

@@ -1,7 +1,8 @@
 //! Finds mistakes in how a kernel embeds the engine, before the first probe could hang or corrupt the kernel.
 //!
 //! [`check`] examines the CPU that it runs on, and the image. The first registration of a probe calls it, and fails
-//! with the mistake that it finds. A kernel with several CPUs calls it on each of them when they start.
+//! with the mistake that it finds. A kernel with several CPUs calls it on each of them when they start, after it has
+//! set TPIDR_EL1 and VBAR_EL1.
 
 use core::fmt;
 use core::ops::Range;
@@ -232,7 +233,13 @@ impl fmt::Display for EmbeddingError {
 
 impl core::error::Error for EmbeddingError {}
 
-/// Checks what can be checked of the embedding: this CPU, and the image.
+/// Checks what can be checked of the embedding before there is a probe: this CPU, and the image. Call it on each CPU,
+/// after TPIDR_EL1 and VBAR_EL1 are set.
+///
+/// It asks for no executable memory. The engine checks that memory when it first takes some, so the registration of a
+/// probe, not this function, reports [`ExecutableOutOfReach`](EmbeddingError::ExecutableOutOfReach) and
+/// [`NotExecutable`](EmbeddingError::NotExecutable). At EL2, the alias of
+/// [`with_writable`](crate::platform::Platform::with_writable) is not checked.
 ///
 /// To find out whether exceptions lead to the engine, it executes a breakpoint (`brk #0x5`, at
 /// `kprobes_nofault_breakpoint`). A kernel whose vectors do not lead to the engine reports that breakpoint as an
