@@ -30,8 +30,8 @@
 //!   returns.
 //!
 //! A [`Kprobe`](crate::Kprobe) at [`Event::address`] listens to the event, with all that holds for a probe. Hits in a
-//! handler are counted as missed, interrupts are masked while a handler runs, and a snippet in the stub needs no
-//! handler. The first argument (x0) is the address of the struct.
+//! handler are counted as missed, and interrupts are masked while a handler runs. The first argument (x0) is the
+//! address of the struct.
 //!
 //! The linker collects both sections, so nothing is registered at run time. The NOP itself cannot be probed, and
 //! analyses of the code take it for a branch that may go either way.

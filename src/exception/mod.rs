@@ -43,9 +43,9 @@ pub enum Outcome {
     /// Nothing: the engine has handled the exception, and the kernel returns to the frame.
     Handled,
     /// The exception is the kernel's own, and the frame is correct for it. An instruction that faulted in a slot or a
-    /// stub, or while it was simulated, appears to have faulted at its own address, and this CPU's probe state is clean.
-    /// If the kernel repairs the fault and returns to the frame, the probe is hit again. If a handler faulted, or a
-    /// function that it called, its hit is still in progress: the kernel must return to it on the same CPU.
+    /// stub, or while it was simulated, appears to have faulted at its own address, and this CPU's probe state is
+    /// clean. If the kernel repairs the fault and returns to the frame, the probe is hit again. If a handler faulted,
+    /// or a function that it called, its hit is still in progress: the kernel must return to it on the same CPU.
     ///
     /// A debug exception (a hardware breakpoint or watchpoint, a software step) is not a fault, and execution resumes
     /// after it. The frame then shows where it was taken, which may be in a slot or a stub.

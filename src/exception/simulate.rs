@@ -97,6 +97,7 @@ impl Op {
     /// # Errors
     ///
     /// The exception that the instruction would have raised; the frame is then unchanged.
+    #[doc(hidden)]
     pub fn simulate(self, frame: &mut TrapFrame, machine: &impl Machine) -> Result<(), Fault> {
         let pc = frame.pc;
         if frame.pstate & BTYPE != 0 && machine.guard(pc) == Guard::Guarded {

@@ -3,7 +3,8 @@
 //!
 //! Inlined into its callers, which run while a hit is handled.
 
-/// The bytes that a load or store accesses. All of them lie at consecutive addresses.
+/// The bytes that a load or store accesses. They lie at consecutive addresses. A handler of a watchpoint gets it from
+/// [`WatchHit::access`](crate::probe::WatchHit::access).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryAccess {
     /// The virtual address of the first byte.
@@ -57,9 +58,9 @@ pub const fn exclusive(word: u32) -> Option<Exclusive> {
 }
 
 impl MemoryAccess {
-    /// Returns the access of the instruction `word` at the virtual address `pc`. Returns `None` if the word is no load
-    /// or store of this table: the single and multiple structures of vectors, tags, memory copies, 64-byte accesses and
-    /// cache maintenance other than DC ZVA are not in it.
+    /// Returns the access of the instruction `word` at the virtual address `pc`; `None` if the word is no load or store
+    /// that is known here. Not known are the single and multiple structures of vectors, tags, memory copies, 64-byte
+    /// accesses, and cache maintenance other than DC ZVA.
     ///
     /// `register` returns the general register with a number from 0 to 30, and the stack pointer for 31. `zeroed` is
     /// the number of bytes that DC ZVA zeroes.

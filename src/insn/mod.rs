@@ -17,7 +17,7 @@
 //!   probe's own breakpoint left there; some writes take away the ground the slot stands on.
 //!
 //! If a probe takes no exception, even an instruction of the second kind runs from a copy, if one can be written that
-//! does at its new address what the original does in place: that is [`relocate()`].
+//! does at its new address what the original does in place ([`NotRelocatable`] says why not).
 //!
 //! The third verdict is also the default. The masks list the encodings that are known to be allocated, and every other
 //! word is refused: an encoding that a later extension allocates may read the program counter, and would then go wrong
@@ -29,9 +29,9 @@
 //! A verdict is about one word. Whether the word lies between a load-exclusive and its store is a property of the
 //! function around it, which [`Sequences`] determines; [`Data`] determines whether it is an instruction at all.
 //!
-//! [`Access`] says which registers a word reads and writes; [`scratch_at_entry`] which registers are dead where a
-//! function begins, by following its paths; and [`ScratchResults`] whether such registers hold results at a return. Both
-//! need the whole text: a [`Survey`] of it can be made on the host.
+//! The fastest probes need registers that are dead where a function begins, or that hold no results where it returns
+//! ([`Live`] says which one is not). Both take an analysis of the whole text: a survey of it can be made on the host
+//! ([`Platform::survey`](crate::platform::Platform::survey)).
 //!
 //! The whole module is a function of its arguments and runs on any host. Section numbers beside the masks are those of
 //! the Arm Architecture Reference Manual, DDI 0487 issue I.a; instructions are in C6.2 (general) and C7.2 (floating
@@ -58,17 +58,16 @@ pub use data::Data;
 pub use encode::OutOfRange;
 pub use exclusive::Sequences;
 pub use liveness::Live;
+pub use memory::MemoryAccess;
 pub use op::{Indirect, Key, Literal, Modifier, Op};
 pub use registers::Registers;
-pub use relocate::{NotRelocatable, Relocation, relocate};
+pub use relocate::NotRelocatable;
 pub use verdict::{Reason, Verdict};
-
-pub use crate::exception::simulate::Guard;
 
 // Parts of the engine and of the crates that list, audit and compile: a kernel that embeds the engine needs none.
 #[doc(hidden)]
 pub use {
-    crate::exception::simulate::{Fault, Machine, holds},
+    crate::exception::simulate::{Fault, Guard, Machine, holds},
     classify::{compare_and_branch_offset, may_branch, modifies_next},
     data::may_read_data,
     encode::{BRK_KPROBE, BRK_STEP, branch, brk},
@@ -76,9 +75,9 @@ pub use {
     liveness::{
         SCRATCH, ScratchPreservers, changes_task, handed, live_at, overwrites_link, scratch_at_entry, stack_at_return,
     },
-    memory::{Exclusive, MemoryAccess, exclusive},
+    memory::{Exclusive, exclusive},
     registers::{Access, StackPointer},
-    relocate::{MAX_WORDS, boost, origin},
+    relocate::{MAX_WORDS, Relocation, boost, origin, relocate},
     resolve::Resolved,
     results::ScratchResults,
     survey::Survey,

@@ -56,7 +56,7 @@ pub enum Modifier {
     Register(u8),
 }
 
-/// An instruction that [`Op::simulate`] executes.
+/// An instruction that is executed on the saved registers.
 ///
 /// Offsets are in bytes from the instruction; register number 31 is the zero register. The masks of DAIF are in
 /// the order of their instruction's immediate: D is bit 3, F is bit 0.

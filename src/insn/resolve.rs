@@ -77,6 +77,7 @@ pub enum Resolved {
 impl Op {
     /// Returns what remains to be done for the instruction at the virtual address `pc`, where branch targets are
     /// treated as `guard` says; `None` if all of it has to be simulated.
+    #[doc(hidden)]
     #[must_use]
     pub fn resolve(self, pc: u64, guard: Guard) -> Option<Resolved> {
         if guard == Guard::Guarded {

@@ -9,7 +9,7 @@ use super::op::Op;
 pub enum Verdict {
     /// From an out-of-line copy, which does what the instruction would have done in place.
     Slot,
-    /// On the trap frame, by [`Op::simulate`].
+    /// On the [trap frame](crate::exception::TrapFrame), not by the CPU.
     Simulate(Op),
     /// Not at all: it cannot be probed.
     Reject(Reason),
@@ -32,7 +32,7 @@ pub enum Reason {
     /// FEAT_PAuth_LR: PACIASPPC, AUTIASPPC, RETAASPPC, PACM and their kin.
     AuthenticatedAddress,
     /// The instruction after PACM (FEAT_PAuth_LR). [`classify`](super::classify) sees only one word and never gives
-    /// this reason; [`modifies_next`](super::modifies_next) tells whether the word before is PACM.
+    /// this reason; [`probe::check`](crate::probe::check) does.
     AfterModifier,
     /// The NOP of a static event, where [`emit!`](crate::emit) stands.
     EventSite,

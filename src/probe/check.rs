@@ -16,7 +16,7 @@ use crate::{interrupts, platform, text};
 /// The smallest translation granule.
 const PAGE: usize = 4096;
 
-/// An instruction that can be probed. It may have probes already.
+/// An instruction that can be probed, as [`check`] finds it. It may have probes already.
 #[derive(Clone, Copy, Debug)]
 pub struct Site {
     /// The original instruction, even if a breakpoint or a branch has replaced it.
@@ -25,11 +25,12 @@ pub struct Site {
     pub verdict: Verdict,
 }
 
-/// Checks how the instruction at the virtual address `address` would be probed.
+/// Checks whether the instruction at the virtual address `address` can be probed, and how. Call it from a task: it asks
+/// the [`Platform`](crate::platform::Platform) for the function around the address, and allocates.
 ///
 /// # Errors
 ///
-/// The [`ProbeError`] that registering a kprobe there would give.
+/// The [`ProbeError`] that registering a kprobe there would give because of its address.
 pub fn check(address: usize) -> Result<Site, ProbeError> {
     Checker::new().check(address)
 }

@@ -15,7 +15,8 @@ pub enum Fallback {
     NotEntry(NotEntry),
     /// Its stub saves all registers, because a register that a call may change is not known to be dead there.
     Live(Live),
-    /// Its stub calls the handler, because a register that the snippet changes is not known to be dead there.
+    /// Its stub calls the handler, because a register that the instructions of a [compiled](Mode::Compiled) probe
+    /// change is not known to be dead there.
     Snippet(Live),
     /// Its stub saves all registers, because the instruction has other probes.
     Shared,

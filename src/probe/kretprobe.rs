@@ -63,6 +63,7 @@ impl Kretprobe {
     /// neither the text nor the stub.
     ///
     /// When this returns, another CPU may still be handling a return in the old way.
+    #[doc(hidden)]
     pub fn set_snippet_enabled(&self, enabled: bool) {
         let probe = &self.0.probe;
         if let Kind::Return(return_probe) = &probe.kind
@@ -137,11 +138,13 @@ impl KretprobeBuilder {
     ///   or after a direct call of it ([`Live`](crate::insn::Live)); or if not only calls lead to its first instruction
     ///   ([`NotEntry`](super::NotEntry));
     /// - if this probe does more at the entry than follow the call: it has an entry handler, or private words;
-    /// - if the function has other enabled probes at its first instruction, except for one with a snippet;
+    /// - if the function has other enabled probes at its first instruction, except for a
+    ///   [compiled](Mode::Compiled) one;
     /// - if the first instruction cannot be executed from a stub, or may not be ([`at_most`](Self::at_most));
     /// - if the probe comes with the bounds of its function ([`within`](Self::within)).
     ///
-    /// The first such probe has the text analyzed: [`survey`](super::survey).
+    /// The first such probe analyzes the whole text, unless [`Platform::survey`](crate::platform::Platform::survey)
+    /// returns a survey of it.
     pub const fn result(mut self, handler: ResultHandler) -> Self {
         self.handler = Returned::Result(handler);
         self
@@ -200,6 +203,7 @@ impl KretprobeBuilder {
     /// `insertion` and its snippet stay at their addresses until each probe that is made of the result, or of a copy of
     /// it, is unregistered. The snippet may be executed with the operand of `insertion`, also for calls in progress
     /// while the probe is being unregistered, but not after that.
+    #[doc(hidden)]
     pub const unsafe fn snippet(mut self, insertion: &Insertion) -> Self {
         self.insertion = Some(InsertionRef::new(insertion));
         self

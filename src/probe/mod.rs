@@ -33,7 +33,7 @@ mod watchpoint;
 mod words;
 
 pub use aliasable::AliasableBox;
-pub use check::{blacklist, check, instruction};
+pub use check::{Site, blacklist, check, instruction};
 pub use error::ProbeError;
 pub use fallback::{Fallback, NotEntry};
 pub use hit::cpu::{Cpu as CpuState, CpuStates};
@@ -48,17 +48,17 @@ pub use kretprobe::{Kretprobe, KretprobeBuilder};
 pub use recovery::{origin, recover};
 pub use registration::Registration;
 pub use registry::{list, memory};
-pub use snippet::{Insertion, Snippet, SnippetError, Step};
 #[cfg(feature = "watchpoints")]
 pub use watchpoint::{WatchError, Watchpoint, WatchpointBuilder, initialize_cpu, watchpoints};
 
 // For the crates that build on the engine and run in the same kernel: a kernel that embeds the engine needs none.
 #[doc(hidden)]
 pub use {
-    check::{Checker, Site},
+    check::Checker,
     hit::stack_position::stack_around,
     recovery::address_here,
     registry::survey,
+    snippet::{Insertion, Snippet, SnippetError, Step},
     words::CpuWords,
 };
 
@@ -88,7 +88,8 @@ pub struct ProbeInfo {
     pub fallback: Option<Fallback>,
     /// Whether the probe is armed.
     pub enabled: bool,
-    /// The number of hits that the probe has reported: its handler was called, or its snippet ran.
+    /// The number of hits that the probe has reported: its handler was called, or, if it is
+    /// [compiled](Mode::Compiled), its instructions ran.
     pub hits: u64,
     /// The number of hits that the probe could not report.
     pub missed: u64,
@@ -119,8 +120,9 @@ pub enum Mode {
     Optimized,
     /// From a stub that saves only what a call passes, for a handler that reads nothing else: no exception.
     Lean,
-    /// From a stub that contains the probe's [`Snippet`], or with a snippet where the function returns to: no
-    /// exception, and no call of a handler in the usual case.
+    /// From a stub that contains the work of the probe as instructions, or with such instructions where the function
+    /// returns to: no exception, and no call of a handler in the usual case. The crates for events and programs make
+    /// such probes.
     Compiled,
 }
 

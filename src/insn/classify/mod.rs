@@ -27,7 +27,7 @@ use super::verdict::{Reason, Verdict};
 ///
 /// Two extensions have a state that changes the meaning of words for which the verdict is right otherwise. With GCS
 /// enabled, BL, BLR and RET also use the guarded control stack, which their simulation does not. After PACM
-/// (FEAT_PAuth_LR), the next PACIASP or AUTIASP also uses its own address: see [`modifies_next`].
+/// (FEAT_PAuth_LR), the next PACIASP or AUTIASP also uses its own address: [`Reason::AfterModifier`].
 #[must_use]
 pub const fn classify(word: u32) -> Verdict {
     match listed(word) {

@@ -62,9 +62,11 @@ impl Entry {
     /// Byte offsets that lead from the address of an entry to the word that the probe was registered with: load the
     /// address at the first offset, from there the address at the second, and from there the word at the third. For
     /// handlers whose code is generated while the kernel runs.
+    #[doc(hidden)]
     pub const DATA: [u16; 3] = Watcher::data_path(offset_of!(Self, watcher));
 
     /// Returns the offset of register `xN` in an entry, in bytes; `None` if an entry does not contain it.
+    #[doc(hidden)]
     #[must_use]
     pub const fn offset_of(register: u8) -> Option<u16> {
         let offset = match register {

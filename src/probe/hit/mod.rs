@@ -79,6 +79,7 @@ pub struct Hit<'a> {
 impl<'a> Hit<'a> {
     /// Byte offsets that lead from the address of a `Hit`, at which its [`TrapFrame`] lies, to the word that the probe
     /// was registered with, in the form of [`Entry::DATA`](entry::Entry::DATA).
+    #[doc(hidden)]
     pub const DATA: [u16; 3] = Watcher::data_path(mem::offset_of!(TrapFrame, watcher));
 
     /// Makes the hit of the first probe of `point`. The point stays in place until the hit is over.

@@ -90,6 +90,7 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// Byte offsets that lead from the address of a `Call`, at which its [`TrapFrame`] lies, to the word that the probe
     /// was registered with, in the form of [`Entry::DATA`](super::entry::Entry::DATA).
+    #[doc(hidden)]
     pub const DATA: [u16; 3] =
         [offset_of!(TrapFrame, watcher) as u16, Instance::OWNER as u16, offset_of!(ReturnProbe, data) as u16];
 
@@ -112,8 +113,8 @@ impl<'a> Call<'a> {
     /// Returns the registers: at the entry, those that the function is called with; at the return, those that it
     /// returns with.
     ///
-    /// If the function ended in a tail call, and a [`Snippet`](crate::probe::Snippet) or a
-    /// [`ResultHandler`](crate::probe::ResultHandler) has handled the return of the other function, x9 to x17 and the
+    /// If the function ended in a tail call, and a [`ResultHandler`](crate::probe::ResultHandler) or a
+    /// [compiled](crate::probe::Mode::Compiled) probe has handled the return of the other function, x9 to x17 and the
     /// flags have the values that these left, as after any call.
     #[inline]
     #[must_use]

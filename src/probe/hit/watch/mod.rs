@@ -64,8 +64,8 @@ impl WatchHit<'_> {
         self.frame
     }
 
-    /// Returns the access, which may touch more bytes than those that are watched. Its length is 1 if
-    /// [`MemoryAccess::of`] does not know the instruction: then it is one of the bytes.
+    /// Returns the access, which may touch more bytes than those that are watched. If [`MemoryAccess::of`] does not
+    /// know the instruction, it is one of the bytes that are accessed, and its length is 1.
     #[inline]
     #[must_use]
     pub fn access(&self) -> MemoryAccess {
