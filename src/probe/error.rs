@@ -6,7 +6,7 @@ use core::ops::Range;
 use crate::embedding::EmbeddingError;
 use crate::insn::Reason;
 
-/// The reason why a probe could not be registered. Addresses are virtual.
+/// The reason why a probe could not be registered, armed or disarmed. Addresses are virtual.
 // The discriminant is as wide as the widest field, as in `insn::Op`, so that results of registrations are moved word
 // by word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,10 +114,10 @@ pub enum ProbeError {
         /// The address that was to be probed.
         address: usize,
     },
-    /// Interrupts are masked, as they are in a handler. Registering waits for other tasks and CPUs, so it cannot be
-    /// done then.
+    /// Interrupts are masked, as they are in a handler. Every change of a probe waits for other tasks and CPUs, so none
+    /// can be made then.
     InterruptsMasked {
-        /// The address that was to be probed.
+        /// The address of the probe.
         address: usize,
     },
     /// The kernel embeds the engine in a way in which a probe would hang or corrupt it.

@@ -10,7 +10,7 @@ use super::registry::Request;
 use super::snippet::{Insertion, InsertionRef};
 use super::{Mode, ProbeError, Registration};
 
-/// A probe on one instruction. Dropping it unregisters it.
+/// A probe on one instruction. Dropping it unregisters it, and panics with interrupts masked.
 ///
 /// ```no_run
 /// use core::sync::atomic::{AtomicU64, Ordering};

@@ -16,8 +16,7 @@ use super::snippet::{Insertion, InsertionRef};
 use super::{MAX_ACTIVE, MAX_DATA_WORDS, Mode, ProbeError, Registration};
 use crate::platform;
 
-/// A probe on the returns of a function. Dropping it unregisters it: calls in progress then return as they would
-/// without it.
+/// A probe on the returns of a function. Dropping it unregisters it, and panics with interrupts masked.
 ///
 /// Every call in progress takes an instance from a pool that is filled when the probe is registered. A call that finds
 /// no free instance is not followed, and [`missed`](Registration::missed) counts it. Hits and missed calls together are
@@ -73,7 +72,8 @@ impl Kretprobe {
         }
     }
 
-    /// Unregisters the probe: calls in progress return without a handler.
+    /// Unregisters the probe. When this returns, none of its handlers is running, and none will run. Calls in progress
+    /// return as they would without it.
     ///
     /// # Panics
     ///

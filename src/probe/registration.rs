@@ -12,7 +12,7 @@ use super::hit::point::{Probe, ProbeRef};
 use super::registry::Request;
 use super::{ProbeError, registry};
 
-/// A registered probe. Dropping it unregisters the probe.
+/// A registered probe. Dropping it unregisters the probe, and panics with interrupts masked.
 #[derive(Debug)]
 pub struct Registration {
     pub(super) address: usize,

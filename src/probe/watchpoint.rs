@@ -101,7 +101,10 @@ pub struct WatchpointBuilder {
 }
 
 /// A registered watchpoint, which is armed or not. Dropping it disarms it on all CPUs: no handler runs after that, and
-/// none is running.
+/// none is running. If it is armed, dropping it panics with interrupts masked.
+///
+/// A kernel that has watchpoints runs its tasks with debug exceptions unmasked (PSTATE.D clear). If it has several CPUs,
+/// it implements [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu).
 #[derive(Debug)]
 pub struct Watchpoint {
     number: usize,
@@ -128,11 +131,19 @@ impl WatchpointBuilder {
         Self { data, ..self }
     }
 
-    /// Takes a pair of registers, without arming them. Each CPU tries whether its registers keep the values.
+    /// Takes a pair of registers, without arming them: [`Watchpoint::set_all_enabled`] does that. Each CPU tries
+    /// whether its registers keep the values.
+    ///
+    /// Without [`loads`](Self::loads) and [`stores`](Self::stores), the watchpoint reports nothing.
     ///
     /// # Errors
     ///
-    /// No registers are free, or they cannot watch these bytes, or the kernel or the machine does not let them.
+    /// - [`WatchError::Range`] or [`WatchError::NotCanonical`] for bytes that cannot be watched.
+    /// - [`WatchError::Masked`] if the caller runs with debug exceptions masked.
+    /// - [`WatchError::NoneFree`] if all registers are taken.
+    /// - [`WatchError::OneCpu`] if the kernel does not implement
+    ///   [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu).
+    /// - [`WatchError::Busy`] or [`WatchError::NotKept`] if a CPU does not leave its registers to the engine.
     ///
     /// # Panics
     ///
@@ -172,6 +183,7 @@ impl Watchpoint {
     /// - with debug exceptions masked (PSTATE.D): by the engine, by handlers of probes, by an instruction that is
     ///   stepped for a post-handler, and wherever else the kernel masks them, as exception entry does;
     /// - at another virtual address of the same memory, by devices, and by unprivileged instructions such as LDTR;
+    /// - at exception levels other than EL1, so none of a kernel that runs at EL2;
     /// - loads by the engine for a probed load of a literal.
     ///
     /// An access is reported to each watchpoint that it touches, if
@@ -188,13 +200,14 @@ impl Watchpoint {
         WatchpointBuilder { address, length, loads: false, stores: false, handler, data: 0 }
     }
 
-    /// Arms or disarms `watchpoints` on all CPUs. When they are disarmed, no handler is running, and none will.
+    /// Arms or disarms `watchpoints` on all CPUs. When it has disarmed them, no handler is running, and none will run.
     ///
     /// A CPU that starts later calls [`initialize_cpu`].
     ///
     /// # Errors
     ///
-    /// The registers of some CPU cannot be set. None of `watchpoints` is armed then.
+    /// [`WatchError::OneCpu`], or [`WatchError::NotKept`] if the registers of a CPU cannot be set. None of
+    /// `watchpoints` is armed then.
     ///
     /// # Panics
     ///
@@ -295,8 +308,8 @@ pub fn watchpoints() -> usize {
     return SLOTS.len();
 }
 
-/// Loads the debug registers of this CPU. A kernel calls it on a CPU that starts, before the CPU is one of those that
-/// [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu) means.
+/// Loads the debug registers of this CPU. A kernel calls it on a CPU that starts, before
+/// [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu) includes the CPU.
 ///
 /// # Safety
 ///
