@@ -23,7 +23,7 @@ use super::point::{Kind, Point, Pre, Watcher};
 use crate::exception::TrapFrame;
 
 called_by_assembly! {
-    /// Called at the entry of a function, before its first instruction.
+    /// Called at the entry of a function, before its first instruction. [`Hit`] says what a handler may do.
     pub type ArgumentHandler = fn(&Entry);
 }
 

@@ -56,18 +56,22 @@ use point::{Execution, Point, Watcher};
 
 called_by_assembly! {
     /// Called before the probed instruction is executed. If it changes the pc, execution resumes there, and the
-    /// instruction is not executed.
+    /// instruction is not executed. [`Hit`] says what a handler may do.
     pub type PreHandler = fn(&mut Hit<'_>);
 }
 called_by_assembly! {
-    /// Called after the probed instruction has been executed.
+    /// Called after the probed instruction has been executed. [`Hit`] says what a handler may do.
     pub type PostHandler = fn(&mut Hit<'_>);
 }
 
 /// A hit, as a handler sees it.
 ///
-/// Handlers run with interrupts masked. They must not wait, allocate, or take a lock that the probed code may hold. If
-/// a handler hits a probe, the probed instruction is executed and the hit counts as missed.
+/// Handlers run with all of PSTATE.DAIF masked. They must not wait, allocate, take a lock that the probed code may
+/// hold, or use the floating-point registers, which the engine does not save.
+///
+/// A handler belongs in a section `.kprobes.text.handlers.NAME`, where the audit of an image looks for handlers, and
+/// every function that it calls and that is not inlined in `.kprobes.text.NAME`. They cannot be probed there. Elsewhere
+/// they can be: the probed instruction is then executed, and the probe on it counts the hit as missed.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Hit<'a> {

@@ -21,8 +21,8 @@ use crate::exception::TrapFrame;
 use crate::platform;
 
 called_by_assembly! {
-    /// Called when a function has returned, before its caller continues. Interrupts are masked. What holds for the
-    /// handlers of a [`Hit`](super::Hit) holds here.
+    /// Called when a function has returned, before its caller continues. [`Hit`](super::Hit) says what a handler may
+    /// do.
     pub type ResultHandler = fn(&Return);
 }
 

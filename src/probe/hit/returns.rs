@@ -58,11 +58,11 @@ pub enum Decision {
 }
 
 called_by_assembly! {
-    /// Called at the entry of the function, before its first instruction.
+    /// Called at the entry of the function, before its first instruction. [`Hit`] says what a handler may do.
     pub type EntryHandler = fn(&mut Call<'_>) -> Decision;
 }
 called_by_assembly! {
-    /// Called when the function has returned, before its caller continues.
+    /// Called when the function has returned, before its caller continues. [`Hit`] says what a handler may do.
     pub type ReturnHandler = fn(&mut Call<'_>);
 }
 
@@ -372,8 +372,8 @@ called_by_assembly! {
     fn noop_handler(_: &mut Call<'_>) {}
 }
 
-/// The calls in progress of return-probed functions, for one task. The kernel keeps one in each task, made by
-/// [`new`](Self::new): memory of zeros is none.
+/// The calls in progress of return-probed functions, for one task. The kernel keeps one in each task. Make it with
+/// [`new`](Self::new): zeroed memory is not a valid list.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct TaskCalls(List);

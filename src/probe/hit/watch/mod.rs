@@ -47,8 +47,8 @@ pub(in crate::probe) const MOST: usize = 16;
 
 /// An access to watched memory, as a handler sees it.
 ///
-/// Handlers run with interrupts masked, before the access; after it, if it is that of a store-exclusive. They must not
-/// wait, allocate, or take a lock that the interrupted code may hold.
+/// Handlers run before the access; after it, if it is that of a store-exclusive. [`Hit`](crate::Hit) says what a
+/// handler may do.
 #[derive(Debug)]
 pub struct WatchHit<'a> {
     frame: &'a TrapFrame,
