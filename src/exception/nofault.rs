@@ -76,7 +76,7 @@ pub unsafe fn read<T: Readable>(address: usize) -> Result<T, Fault> {
 }
 
 /// Fills `buffer` with the bytes from the virtual address `address` on. Returns the number of bytes that could be read
-/// before the first that could not.
+/// before the first that could not. Handlers may call it.
 ///
 /// # Safety
 ///

@@ -380,7 +380,8 @@ impl Default for Checker {
 
 /// Returns the original instruction at the virtual address `address`, even if a breakpoint or a branch has replaced it.
 ///
-/// Returns `None` if the address is not that of a word in the text of the kernel.
+/// Returns `None` if the address is not that of a word in the text of the kernel. It may be called anywhere, also with
+/// interrupts masked.
 #[must_use]
 pub fn instruction(address: usize) -> Option<u32> {
     (address.is_multiple_of(4) && platform::text().contains(&address)).then(|| original(address).word())

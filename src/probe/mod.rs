@@ -211,7 +211,7 @@ pub unsafe fn write_instructions(address: usize, words: &[u32]) {
 }
 
 /// Returns whether the virtual address `address`, found as a return address, is that of a return-probe trampoline,
-/// which stands for the true return address.
+/// which stands for the true return address. It may be called anywhere.
 #[inline(always)]
 #[must_use]
 pub fn is_trampoline(address: usize) -> bool {
@@ -220,7 +220,7 @@ pub fn is_trampoline(address: usize) -> bool {
 
 /// Returns whether the virtual address `address`, found as a return address, is in a routine of the engine that calls
 /// handlers with x29 at the [record](crate::exception::TrapFrame::record) of a trap frame, as exception vectors do. A
-/// backtrace continues there in the interrupted code.
+/// backtrace continues there in the interrupted code. It may be called anywhere.
 #[must_use]
 pub fn has_trap_frame(address: usize) -> bool {
     trampoline::with_trap_frame().contains(&address)
@@ -228,7 +228,8 @@ pub fn has_trap_frame(address: usize) -> bool {
 
 /// Returns the call that a handler is being told of, if the virtual address `address`, found as a return address, is in
 /// the routine of the engine that calls handlers with an [`Entry`] and with x29 at its beginning. A backtrace continues
-/// there in the called function, and after that at the [return address](Entry::return_address).
+/// there in the called function, and after that at the [return address](Entry::return_address). It may be called
+/// anywhere.
 ///
 /// # Safety
 ///
@@ -244,6 +245,8 @@ pub unsafe fn entry_at<'a>(address: usize, record: usize) -> Option<&'a Entry> {
 ///
 /// `floor` is the lowest value that the stack pointer can have had when the function was entered: the virtual address
 /// just after its frame record, or the stack pointer if the return address is still in x30.
+///
+/// It may be called anywhere, also with interrupts masked, and in handlers.
 ///
 /// # Safety
 ///

@@ -18,6 +18,8 @@ use crate::interrupts;
 /// of the probed instruction; or, if its copy has only a branch left to do, the target of that branch.
 ///
 /// A slot or a stub gives this answer until its memory is reused for another instruction.
+///
+/// It may be called anywhere, for any address: also with interrupts masked, and in handlers.
 #[must_use]
 pub fn origin(address: usize) -> Option<usize> {
     interrupts::with_masked(|| origin::of(address))
@@ -27,12 +29,17 @@ pub fn origin(address: usize) -> Option<usize> {
 /// was interrupted, in the task that owns `calls`, in a slot, a stub or a trampoline of return probes. Returns false,
 /// and changes nothing, if the code was interrupted elsewhere.
 ///
-/// An instruction in a slot or a stub has then not been executed; or, if its copy has begun to write x29 or x30, it
-/// has. A return into the trampoline has been executed. The other registers are those of the probed code, at a point
-/// where it could also be interrupted without probes. There are two exceptions: a register that an instruction is about
-/// to write may be written already, and the registers that a snippet changes, which the probed code does not need.
+/// In a slot or a stub, the frame shows the state before the probed instruction. If the copy of the instruction has
+/// only a branch left to do, or has begun to write x29 or x30, the frame shows the state after it. A return into the
+/// trampoline has been executed. The other registers are those of the probed code, at a point where it could also be
+/// interrupted without probes. There are two exceptions: a register that an instruction is about to write may be
+/// written already, and the registers that a [compiled](super::Mode::Compiled) probe changes, which the probed code
+/// does not need.
 ///
 /// `read` returns the doubleword at a virtual address of the stack; `None` if it cannot be read.
+///
+/// It may be called anywhere, also with interrupts masked, in the handler of an interrupt or of a probe. It takes no
+/// lock, and allocates nothing.
 ///
 /// All other code of the engine runs with all of PSTATE.DAIF masked, and calls functions as any code does: see
 /// [`has_trap_frame`](super::has_trap_frame) and [`entry_at`](super::entry_at).
