@@ -8,11 +8,11 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize}
 
 use super::OutOfMemory;
 
-/// Types of which a value has only bytes that are 0.
+/// A type for which bytes that are all 0 are a valid value.
 ///
 /// # Safety
 ///
-/// Bytes that are all 0 are a value of the type. Its size is not 0.
+/// Bytes that are all 0 are a valid value of the type. Its size is not 0.
 pub unsafe trait Zeroed {}
 
 macro_rules! zeroed {
