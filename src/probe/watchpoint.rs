@@ -103,8 +103,8 @@ pub struct WatchpointBuilder {
 /// A registered watchpoint, which is armed or not. Dropping it disarms it on all CPUs: no handler runs after that, and
 /// none is running. If it is armed, dropping it panics with interrupts masked.
 ///
-/// A kernel that has watchpoints runs its tasks with debug exceptions unmasked (PSTATE.D clear). If it has several CPUs,
-/// it implements [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu).
+/// A kernel that has watchpoints runs its tasks with debug exceptions unmasked (PSTATE.D clear). If it has several
+/// CPUs, it implements [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu).
 #[derive(Debug)]
 pub struct Watchpoint {
     number: usize,
