@@ -27,24 +27,37 @@
 //!
 //! # Embedding
 //!
-//! The engine needs `alloc`, but only for registration. To embed it, a kernel
+//! The engine runs at EL1, or at EL2 with FEAT_VHE and HCR_EL2.E2H set. It needs `alloc`, but only for registration. A
+//! kernel that embeds it
 //!
+//! - is built for `aarch64-unknown-none-softfloat`, with `-Csymbol-mangling-version=v0`;
+//! - has `INCLUDE kprobes.x` in its linker script, before the first pattern that matches `.text.*`;
 //! - implements [`Platform`](platform::Platform), which has two required functions, and exports it with
 //!   [`platform!`];
 //! - keeps in TPIDR_EL1 the address of a [`Context`], or of a structure of its own that contains the two words the
 //!   engine needs;
-//! - leads its synchronous exceptions from EL1 to `kprobes_vector` (`trampoline/vector.S`), or calls
-//!   [`exception::handle_sync`] first thing in its handler, with or without `kprobes_exception` before it;
+//! - has `b kprobes_vector` as its vector of synchronous exceptions from its own exception level, and defines
+//!   `kprobes_host_vector`: exceptions that belong to no probe go on there, with all registers as the CPU left them. Or
+//!   its vectors store a [`TrapFrame`](exception::TrapFrame), and its handler first calls [`exception::handle_sync`];
+//! - calls [`embedding::check`] on each CPU that starts, and [`probe::initialize_cpu`] if it is to have watchpoints;
 //! - calls [`exception::abandon`] before it reports an error that stops the CPU, and [`probe::task_exited`] when a
 //!   task ends;
-//! - is built with `-Csymbol-mangling-version=v0`, and has `INCLUDE kprobes.x` in its linker script;
-//! - places its own code that runs while a hit is handled, such as its exception handler and the functions that
-//!   [`Platform`](platform::Platform) names, in sections `.kprobes.text.*`.
+//! - places its own code that runs while a hit is handled in sections `.kprobes.text.*`: its vectors, its handlers, and
+//!   what `fatal`, `stack`, `with_writable` and `interrupted` of its [`Platform`](platform::Platform) call.
 //!
-//! `examples/minimal` is the smallest kernel that does all this. `examples/kernel` does it with several CPUs,
-//! preemptive tasks and read-only text, and `docs/embedding.md` goes through it step by step.
+//! [docs/embedding.md](https://docs.rs/crate/aarch64-kprobes/latest/source/docs/embedding.md), in the package of this
+//! crate, goes through it step by step, lists the mistakes that are found, and says what probes cost. In the
+//! repository, `examples/minimal` is the smallest kernel that does all this, and `examples/kernel` does it with several
+//! CPUs, preemptive tasks and read-only text.
 //!
-//! Then a probe is registered like this:
+//! | feature, on by default | without it |
+//! |---|---|
+//! | `stubs` | every hit takes an exception |
+//! | `watchpoints` | there is no [`Watchpoint`](probe::Watchpoint), and no code for debug exceptions |
+//!
+//! # A probe
+//!
+//! A probe is registered like this, and unregistered when it is dropped:
 //!
 //! ```no_run
 //! use core::sync::atomic::{AtomicU64, Ordering};
@@ -63,7 +76,7 @@
 //! }
 //! ```
 //!
-//! The crate also builds for the host, where the modules that need no hardware are tested.
+//! The crate also builds for the host, where the modules that need no hardware are tested. Nothing can be probed there.
 
 #![cfg_attr(not(test), no_std)]
 
