@@ -34,6 +34,44 @@ pub const MAX_CPUS: usize = 256;
 /// The engine runs at EL1, or at EL2 with FEAT_VHE and HCR_EL2.E2H set. At EL2, the names of EL1 registers in this
 /// documentation stand for the registers that these names access there.
 ///
+/// ```
+/// use core::ops::Range;
+///
+/// use aarch64_kprobes::platform::Platform;
+///
+/// unsafe extern "C" {
+///     // Symbols of the linker script.
+///     safe static __text_start: u8;
+///     safe static __text_end: u8;
+/// }
+///
+/// struct MyKernel;
+/// # #[cfg(target_os = "none")]
+/// aarch64_kprobes::platform!(MyKernel);
+///
+/// // SAFETY: one CPU, no tasks, and the MMU off: the defaults fit. The vector is `b kprobes_vector`. The text has only
+/// // code of Rust, in functions of the table.
+/// unsafe impl Platform for MyKernel {
+///     fn text() -> Range<usize> {
+///         &raw const __text_start as usize..&raw const __text_end as usize
+///     }
+///
+///     fn function(address: usize) -> Option<Range<usize>> {
+///         symbols().iter().find(|function| function.contains(&address)).cloned()
+///     }
+/// #   #[cfg(not(target_os = "none"))]
+/// #   fn allocate_executable(_: usize, _: bool) -> Option<usize> {
+/// #       None
+/// #   }
+/// }
+///
+/// /// Returns the addresses of the functions.
+/// fn symbols() -> &'static [Range<usize>] {
+///     // …
+/// #   &[]
+/// }
+/// ```
+///
 /// # Safety
 ///
 /// The engine rewrites instructions on the word of these functions. The implementer guarantees what each function
@@ -511,7 +549,8 @@ pub(crate) fn at_a_hit() -> [usize; 3] {
     [stack as *const () as usize, fatal as *const () as usize, with_writable as *const () as usize]
 }
 
-/// Exports an implementation of [`Platform`] to the engine: `platform!(MyKernel);`, once in an image.
+/// Exports an implementation of [`Platform`] to the engine: `platform!(MyKernel);`, once in an image. The page of
+/// [`Platform`] has an example.
 ///
 /// The functions are placed in the section `.kprobes.text`, together with what is inlined into them, so that those
 /// that run while a probe is handled or text is written are in the region in which nothing is probed.

@@ -58,6 +58,23 @@ readable!(u8, u16, u32, u64, i8, i16, i32, i64);
 ///
 /// Handlers may call it. The address need not be aligned, except for device memory.
 ///
+/// ```no_run
+/// use core::sync::atomic::{AtomicU64, Ordering};
+///
+/// use aarch64_kprobes::Hit;
+/// use aarch64_kprobes::exception::nofault;
+///
+/// static SUM: AtomicU64 = AtomicU64::new(0);
+///
+/// /// Adds up the words that the first arguments of a function point to.
+/// extern "C" fn entered(hit: &mut Hit<'_>) {
+///     // SAFETY: the function takes no address of a device. All exceptions of this kernel reach `handle_sync`.
+///     if let Ok(word) = unsafe { nofault::read::<u32>(hit.frame().x[0] as usize) } {
+///         SUM.fetch_add(word.into(), Ordering::Relaxed);
+///     }
+/// }
+/// ```
+///
 /// # Errors
 ///
 /// [`Fault`] if the load takes a data abort.

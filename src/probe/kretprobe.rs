@@ -21,6 +21,25 @@ use crate::platform;
 /// Every call in progress takes an instance from a pool that is filled when the probe is registered. A call that finds
 /// no free instance is not followed, and [`missed`](Registration::missed) counts it. Hits and missed calls together are
 /// the calls that have been made and have ended, except those that the entry handler has declined.
+///
+/// ```no_run
+/// use core::sync::atomic::{AtomicU64, Ordering};
+///
+/// use aarch64_kprobes::{Call, Kretprobe, ProbeError};
+///
+/// static FAILURES: AtomicU64 = AtomicU64::new(0);
+///
+/// extern "C" fn returned(call: &mut Call<'_>) {
+///     if call.return_value().cast_signed() < 0 {
+///         FAILURES.fetch_add(1, Ordering::Relaxed);
+///     }
+/// }
+///
+/// /// Counts the negative results of the function at `address`, for as long as the probe exists.
+/// fn watch(address: usize) -> Result<Kretprobe, ProbeError> {
+///     Kretprobe::at(address).handler(returned).register()
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Kretprobe(Registration);
 

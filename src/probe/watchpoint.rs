@@ -105,6 +105,26 @@ pub struct WatchpointBuilder {
 ///
 /// A kernel that has watchpoints runs its tasks with debug exceptions unmasked (PSTATE.D clear). If it has several
 /// CPUs, it implements [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu).
+///
+/// ```no_run
+/// use core::sync::atomic::{AtomicU64, Ordering};
+///
+/// use aarch64_kprobes::probe::{WatchError, WatchHit, Watchpoint};
+///
+/// static LAST: AtomicU64 = AtomicU64::new(0);
+///
+/// extern "C" fn stored(hit: &WatchHit<'_>) {
+///     LAST.store(hit.frame().pc, Ordering::Relaxed);
+/// }
+///
+/// /// Keeps the address of the last instruction that stored to the doubleword at `address`, for as long as the
+/// /// watchpoint exists.
+/// fn watch(address: usize) -> Result<Watchpoint, WatchError> {
+///     let watchpoint = Watchpoint::at(address, 8, stored).stores().register()?;
+///     Watchpoint::set_all_enabled([&watchpoint], true)?;
+///     Ok(watchpoint)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Watchpoint {
     number: usize,
