@@ -56,7 +56,7 @@ const EXAMPLES: [Example; 3] = [
     Example {
         name: "console",
         package: "kprobes-console-example",
-        lines: &[("probes", 150)],
+        lines: &[("probes", 65)],
         // As `cargo kprobes audit` does it for a kernel of which nothing is declared.
         audit: Some(|elf| cargo_kprobes::audit(elf, []).map_err(|error| error.to_string())),
         run: answers,
