@@ -23,7 +23,7 @@
 //! | [`event`](mod@event) | static events: a NOP until something listens |
 //! | [`exception`] | the trap frame, the dispatch of breakpoints, simulated instructions, loads that may fault |
 //! | [`probe`] | kprobes and kretprobes: registration, and the hit path in `probe::hit` |
-//! | `text` | patching instructions |
+//! | [`cache`] | cache maintenance for instructions |
 //!
 //! # Embedding
 //!

@@ -17,8 +17,7 @@
 //! | [`report`] | output and maps as text |
 //! | [`shortcut`] | names for usual programs |
 //! | [`error`] | what is wrong with a program, and where |
-//! | `builtins` | the builtins, words and calls, a row for each |
-//! | `foreign` | bpftrace names that this language lacks, with the nearest replacement |
+//! | [`config`] | the settings at the top of a program |
 //!
 //! # Use
 //!
@@ -33,12 +32,14 @@ extern crate alloc;
 #[cfg(test)]
 extern crate self as kprobes_program;
 
+// The builtins, words and calls, a row for each.
 #[doc(hidden)]
 pub mod builtins;
 pub mod check;
 pub mod checked;
 pub mod config;
 pub mod error;
+// The names of bpftrace that this language lacks, with the nearest replacement.
 mod foreign;
 pub mod report;
 pub mod shortcut;

@@ -10,7 +10,6 @@
 //! | [`functions`] | the index of function names for the hit path |
 //! | [`fetch`], [`recorder`] | an event as the hit path sees it: the values to fetch, and the record they go to |
 //! | [`filter`], [`histogram`], [`trigger`] | which hits count, and what else an event does at a hit |
-//! | `compiled` | the actions of an event as code for the stub of its probe, where that is possible |
 //! | [`errno`], [`error_log`] | why a write to a file was refused |
 //! | [`tracer`] | the tracers `function` and `function_graph`: every function that is called, in place of defined events |
 //! | [`text`] | records and counts as text |
@@ -23,15 +22,16 @@
 //!
 //! The crate does not know where definitions are typed, nor where the text goes.
 //!
-//! A kernel does three things. It implements [`host::Host`] and exports it with [`host!`]. It creates
-//! [`Rings`](ring::Rings), one for every CPU that can run, and [`Events`](events::Events) of `engine::Probe`. And it
-//! links [`hit`] into a region in which nothing is probed.
+//! A kernel does two things. It implements [`host::Host`] and exports it with [`host!`]. And it creates
+//! [`Rings`](ring::Rings), one for every CPU that can run, and [`Events`](events::Events) of `engine::Probe`. The
+//! engine's `kprobes.x` places [`hit`] where nothing is probed.
 
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
 
 mod atomic;
+// The actions of an event as code for the stub of its probe, where that is possible.
 mod compiled;
 pub mod definition;
 pub mod engine;

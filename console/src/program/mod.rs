@@ -3,23 +3,23 @@
 //! [`Program::start`] parses a program, finds the instructions that it probes, and probes them. From then on its
 //! clauses run at the hits, as compiled instructions. [`Program::drain`] shows their output, and [`Program::finish`]
 //! ends the program and shows its maps.
-//!
-//! | module | what it owns |
-//! |---|---|
-//! | `names` | functions by their names |
-//! | `exits` | the instructions that leave a function |
-//! | `inlined` | inlined copies of functions |
-//! | `places` | from probes to instructions |
-//! | `compiled` | clauses as instructions |
-//! | `room` | executable memory for them |
-//! | `attach` | registering the probes |
-//! | `watch` | the watchpoints |
-//! | `refused` | what cannot be probed |
-//! | `hit` | the hit path: running a clause, and the state that it can ask for |
-//! | `list` | what probes match, without probing |
-//! | `stages` | what a program became on its way to instructions |
-//! | `samples` | clauses that run for samples: `profile:`, `software:` |
-//! | `alone` | clauses that run at no hit: `BEGIN`, `END`, `interval:` |
+
+// | module | what it owns |
+// |---|---|
+// | `names` | functions by their names |
+// | `exits` | the instructions that leave a function |
+// | `inlined` | inlined copies of functions |
+// | `places` | from probes to instructions |
+// | `compiled` | clauses as instructions |
+// | `room` | executable memory for them |
+// | `attach` | registering the probes |
+// | `watch` | the watchpoints |
+// | `refused` | what cannot be probed |
+// | `hit` | the hit path: running a clause, and the state that it can ask for |
+// | `list` | what probes match, without probing |
+// | `stages` | what a program became on its way to instructions |
+// | `samples` | clauses that run for samples: `profile:`, `software:` |
+// | `alone` | clauses that run at no hit: `BEGIN`, `END`, `interval:` |
 
 mod exits;
 mod hit;

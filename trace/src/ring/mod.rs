@@ -1,9 +1,9 @@
 //! The rings that hold the records, one for every CPU: their layout, and what may be changed about them. Handlers
-//! ([`hit`](crate::hit)) and stubs write them; `snapshot` reads them.
+//! ([`hit`](crate::hit)) and stubs write them; [`Snapshot`] reads them.
 //!
 //! Only its own CPU writes a ring. Any CPU can read it at any time. Nothing waits. A ring is made of pages. A
 //! **position** counts all bytes ever written, including the rest of a page that a record did not fit in. So a position
-//! tells the page, of which a new one begins every `PAGE` bytes, and the offset in the page. A page begins with the
+//! tells the page, of which a new one begins every 4096 bytes, and the offset in the page. A page begins with the
 //! number of its first record. Whole records follow, up to the next position or to a word that is 0.
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The writer fills a record and then moves the position past it (release). A reader that loads the position (acquire)
-//! finds everything below it complete. Before the writer begins a page, it announces the page in `begun`, followed by a
+//! finds everything below it complete. Before the writer begins a page, it announces the page's number, followed by a
 //! release fence before the words: the page that had the same place is then gone. A reader copies a page, and after an
 //! acquire fence checks whether the page was gone by then. This is the order of a sequence lock in Rust's memory model;
 //! all words are atomic.

@@ -6,17 +6,22 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `calls` | the calls that each task is in, found from the records alone |
-//! | `follower` | children that follow their parents into a restriction; for the bare-metal target only |
-//! | `graph` | the text of `function_graph` |
 //! | [`profile`] | how often functions were called, and how long they took |
 //! | [`usage`] | how deep stacks were |
-//! | `probes` | the probes, on many functions at once; for the bare-metal target only |
 //!
 //! **Nesting.** A call and its return are each recorded with the return address and the stack pointer. The reader
 //! matches a return with its call by both: a call is within the calls of its task whose stack pointers are higher. A
 //! hit therefore keeps no depth. A call of which only the return was recorded begins as early as the other records
 //! allow, so calls before it may be indented.
+
+// The private modules:
+//
+// | module | what it owns |
+// |---|---|
+// | `calls` | the calls that each task is in, found from the records alone |
+// | `follower` | children that follow their parents into a restriction; for the bare-metal target only |
+// | `graph` | the text of `function_graph` |
+// | `probes` | the probes, on many functions at once; for the bare-metal target only |
 
 mod calls;
 mod follower;
