@@ -2,24 +2,7 @@
 //! name as for any function. The host finds out where each copy is entered and left, and this module reads its list.
 //!
 //! There are many copies. Therefore each takes few bytes, the whole list is packed, and a query reads the list from its
-//! first byte on. A number is stored in groups of seven bits, the lowest first; bit 7 is set in all bytes except the
-//! last. Functions are stored in ascending order of name. Each consists of:
-//!
-//! | number of | what |
-//! |---|---|
-//! | bytes | that its name shares with the start of the previous name |
-//! | bytes | that follow in its name; then these bytes |
-//! | bytes | that its copies take; then its copies, in ascending order of address |
-//!
-//! A copy consists of these numbers:
-//!
-//! - its distance in words from the previous copy, or from the base;
-//! - [`flags`](FLAGS), and in the bits above them the number of the calling function plus 1, or 0;
-//! - its entries: how many, and a number for each;
-//! - its exits: how many, and a number for each.
-//!
-//! An entry or exit has in its two lowest bits when control passes there ([`When`]), then a sign bit, and above these
-//! the distance in words from the copy.
+//! first byte on. The documentation of the crate describes the format.
 
 use alloc::string::String;
 use alloc::vec::Vec;

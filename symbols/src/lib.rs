@@ -6,6 +6,26 @@
 //! relocated. The inlined copies of functions are an exception. There are many of them, only programs need them, and
 //! they are unpacked on demand.
 //!
+//! ```
+//! # #[cfg(feature = "write")]
+//! # {
+//! use kprobes_symbols::{Contents, Symbol, SymbolTable, write};
+//!
+//! // On the host, with the feature `write`:
+//! let open = Symbol { name: "shop::open", address: 0x4008_0040, size: 0x58 };
+//! let table = write(0x4008_0000, &Contents { functions: &[open], ..Contents::default() })?;
+//!
+//! // On the target, with the table at a multiple of 4:
+//! # let mut room = vec![0; table.len() + 3];
+//! # let at = room.as_ptr().align_offset(4);
+//! # room[at..][..table.len()].copy_from_slice(&table);
+//! # let table = &room[at..];
+//! let symbols = SymbolTable::parse(table)?;
+//! assert_eq!(symbols.lookup(0x4008_0044), Some(open));
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Format
 //!
 //! All numbers are little-endian. The table and its words are at multiples of 4, so that a target with strict alignment
@@ -31,7 +51,27 @@
 //! | 56 + 16 (*n* + *m*) | 8 *d* | ranges of data in ascending order, no two of which touch: offset, size |
 //! | 56 + 16 (*n* + *m*) + 8 *d* | *s* | the survey that [aarch64-kprobes](https://docs.rs/aarch64-kprobes) makes of the text |
 //! | 56 + 16 (*n* + *m*) + 8 *d* + *s* | to *i* | names: length in two bytes, then that many bytes of UTF-8 |
-//! | *i* | rest | functions with their inlined copies (`inlined.rs`), packed by DEFLATE (RFC 1951) |
+//! | *i* | rest | functions with their inlined copies, packed by DEFLATE (RFC 1951) |
+//!
+//! In the last part, unpacked, a number is stored in groups of seven bits, the lowest first; bit 7 is set in all bytes
+//! except the last. Functions are in ascending order of name. Each consists of:
+//!
+//! | number of | what |
+//! |---|---|
+//! | bytes | that its name shares with the start of the previous name |
+//! | bytes | that follow in its name; then these bytes |
+//! | bytes | that its copies take; then its copies, in ascending order of address |
+//!
+//! A copy consists of these numbers:
+//!
+//! - its distance in words from the previous copy, or from the base;
+//! - flags, and in the bits above them the number of the calling function plus 1, or 0. Bit 0: the copy is in pieces;
+//!   bit 1: its entries are unknown; bit 2: its exits are unknown;
+//! - its entries: how many, and a number for each;
+//! - its exits: how many, and a number for each.
+//!
+//! An entry or exit has in its two lowest bits when control passes there, in the order of [`When`], then a sign bit,
+//! and above these the distance in words from the copy.
 //!
 //! A fatal report is readable only because of this table, so [`SymbolTable::parse`] checks all of it once. Only the
 //! inlined copies are unpacked and checked on demand. No input makes the reader panic.
@@ -53,12 +93,18 @@ mod write;
 
 use crc::{CRC_32_ISO_HDLC, Crc};
 
-pub use brackets::Brackets;
-pub use glob::{Unit, class_match_chars, glob_match, glob_match_chars, glob_match_units};
+pub use glob::{glob_match, glob_match_chars};
 pub use inlined::{InlinedCopies, InlinedCopy, InlinedError, InlinedFunction, Passage, When};
 pub use table::{Symbol, SymbolError, SymbolTable};
 #[cfg(any(test, feature = "write"))]
 pub use write::{Contents, Inlined, WriteError, write};
+
+// For the other crates of the project.
+#[doc(hidden)]
+pub use {
+    brackets::Brackets,
+    glob::{Unit, class_match_chars, glob_match_units},
+};
 
 /// The checksum of appended tables, CRC-32 (IEEE 802.3), by which a reader notices a table that was cut or overwritten
 /// on its way to the machine.
