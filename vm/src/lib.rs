@@ -11,7 +11,6 @@
 //! | [`store`] | the data of a running program: maps, output, stacks |
 //! | [`hit`] | the code of a hit: the interpreter, which defines the form's meaning, and its operations on the store |
 //! | [`compile`](mod@compile) | the compiler to A64 instructions that do the same |
-//! | [`counted`](mod@counted) | numbers of things in sentences |
 //!
 //! # Use
 //!
@@ -23,7 +22,8 @@
 //!
 //! Code in the hit path takes no lock that interrupted code may hold, allocates nothing, cannot panic, and takes
 //! bounded time. Jumps go forward, or back only while the run has steps left for that; each step takes bounded time;
-//! and all memory is preallocated. All of this code is in [`hit`], which must be placed where nothing is probed.
+//! and all memory is preallocated. All of this code is in [`hit`], which the engine's `kprobes.x` places where nothing
+//! is probed.
 
 #![cfg_attr(not(test), no_std)]
 
@@ -32,6 +32,7 @@ extern crate alloc;
 mod atomic;
 pub mod code;
 pub mod compile;
+#[doc(hidden)]
 pub mod counted;
 pub mod hit;
 pub mod store;

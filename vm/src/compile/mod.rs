@@ -85,8 +85,8 @@ const fn load(rt: u8, rn: u8, offset: u16) -> u32 {
     encode::load(Literal::Doubleword, rt, rn, offset)
 }
 
-/// The largest number of words in a compiled clause: a branch on a bit reaches 32 KiB. Fewer in Miri, where the test of
-/// a clause that is too long would take a minute.
+/// The largest number of words in a compiled clause: a branch on a bit reaches 32 KiB.
+// Fewer in Miri, where the test of a clause that is too long would take a minute.
 pub const WORDS_MAX: usize = if cfg!(miri) { 1023 } else { 8191 };
 
 /// The start of a path.
