@@ -30,14 +30,15 @@ pub struct Context {
 /// from them without a check.
 ///
 /// Whoever defines an event chooses addresses, which its hits read: `x=@0x8010000c:u32`. Addresses without memory give
-/// no value, but a read of a device register may change the device. The kernel lets only those define events whom it
-/// trusts to name none.
+/// no value, but a read of a device register may change the device. Let only trusted people define events: an event can
+/// read any address.
 pub unsafe trait Host {
     /// The offset of the number of this CPU, a `usize`, dense from 0.
     const CPU_OFFSET: usize = Place::CPU_NUMBER;
     /// The offset of the number of the task that runs on this CPU, a `u64`.
     const TASK_OFFSET: usize = Place::TASK;
-    /// The offset of the name of this task: 16 bytes, padded with zeros.
+    /// The offset of the name of this task: 16 bytes, padded with zeros. The text of a trace shows 15 of them, as Linux
+    /// does.
     const NAME_OFFSET: usize = Place::NAME;
 }
 

@@ -122,7 +122,8 @@ pub enum Unknown {
     Contradiction,
     /// The debugging information lacks what the calling convention depends on.
     Layout,
-    /// The debugging information locates the value only in the frame, which is not there.
+    /// The debugging information locates the value only relative to the stack frame, which is not set up at this
+    /// instruction.
     Unsaid,
     /// The debugging information locates the value in a form that the table cannot describe.
     Form,
