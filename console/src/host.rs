@@ -154,8 +154,8 @@ pub unsafe trait SamplingClock: Sync {
 /// [`cpus`](Self::cpus). The code that records and counts hits relies on both. The tables are those of the image.
 ///
 /// Whoever types a command, an event or a program chooses addresses, which hits read: `*(uint32 *)0x8010000c`.
-/// Addresses without memory give no value, but a read of a device register may change the device. The kernel lets only
-/// those use the console whom it trusts to name none.
+/// Addresses without memory give no value, but a read of a device register may change the device. Let only trusted
+/// people use the console: a command can read any address.
 pub unsafe trait Host: Sync {
     /// Returns the tables that `cargo kprobes image` made: the names of functions, inlined copies, and types. Bytes
     /// after the tables are ignored. Without tables, nothing can be probed by its name.
@@ -190,6 +190,8 @@ pub unsafe trait Host: Sync {
 
     /// Returns the function that starts tasks, if the kernel has tasks. Without tasks, the output of a program that
     /// runs with a command appears after the command, and its `interval:` clauses run once, at that time.
+    ///
+    /// By default, returns `None`.
     fn spawn(&self) -> Option<Spawn> {
         None
     }
@@ -213,6 +215,8 @@ pub unsafe trait Host: Sync {
     }
 
     /// Returns the clock that samples the CPUs, for `profile:`, if the kernel has one.
+    ///
+    /// By default, returns `None`.
     fn sampling_clock(&self) -> Option<&'static dyn SamplingClock> {
         None
     }
@@ -226,29 +230,39 @@ pub unsafe trait Host: Sync {
     }
 
     /// Returns the number of running CPUs.
+    ///
+    /// By default, returns [`cpus`](Self::cpus).
     fn running_cpus(&self) -> usize {
         self.cpus()
     }
 
     /// Returns a flag for each CPU number that tells whether the CPU is in an interrupt handler. A CPU without a flag
     /// is never in one.
+    ///
+    /// By default, returns no flags.
     fn interrupts(&self) -> &'static [AtomicBool] {
         &[]
     }
 
     /// Returns whether the vectors of interrupts call the function at the virtual address `function`. The tracer
     /// `function_graph` marks the beginning and the end of such a call.
+    ///
+    /// By default, returns false.
     fn is_interrupt_entry(&self, _function: usize) -> bool {
         false
     }
 
     /// Returns whether there is a task with this number; `None` if it is unknown. A program that is restricted to a
     /// task ends with it.
+    ///
+    /// By default, returns `None`.
     fn has_task(&self, _number: u64) -> Option<bool> {
         None
     }
 
     /// Writes lines about this kernel for `trace --info`.
+    ///
+    /// By default, writes nothing.
     ///
     /// # Errors
     ///
@@ -259,11 +273,15 @@ pub unsafe trait Host: Sync {
 
     /// Returns the number of heap bytes that the console may allocate, or `None` if it is unknown. If it is unknown,
     /// the console tries to allocate what it needs, and reports a failure.
+    ///
+    /// By default, returns `None`.
     fn memory_to_spare(&self) -> Option<usize> {
         None
     }
 
     /// Returns the initial size of each CPU's ring for records, in bytes.
+    ///
+    /// By default, returns 64 KiB.
     fn ring_bytes(&self) -> usize {
         64 << 10
     }
@@ -276,11 +294,15 @@ pub unsafe trait Host: Sync {
     }
 
     /// Returns the end of the text of `help`: example lines that can be typed as they are.
+    ///
+    /// By default, returns no lines.
     fn example(&self) -> &'static str {
         ""
     }
 
     /// Returns this kernel's own commands, in addition to the console's.
+    ///
+    /// By default, returns none.
     fn commands(&self) -> &'static [Command] {
         &[]
     }
