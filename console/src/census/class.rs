@@ -17,7 +17,7 @@ pub enum Class {
     Blacklisted,
     /// The instruction lies strictly between a load-exclusive and its store-exclusive.
     Exclusive,
-    /// The word is data that an instruction of the same function reads.
+    /// The word is data: an instruction of the same function reads it, or the kernel's `Platform::has_data` says so.
     Data,
     /// The instruction itself is refused.
     Instruction(Reason),
