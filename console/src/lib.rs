@@ -1,23 +1,61 @@
-//! A console for probes, in any kernel with a line to read from and to write to: programs in the one-line language,
-//! events in the grammar of Linux's `dynamic_events`, the files of tracefs, and the records of hits.
+//! A console for probes, in any kernel that can read and write bytes, for example on a UART: programs in the one-line
+//! language, events in the grammar of Linux's `dynamic_events`, the files of tracefs, and the records of hits.
 //!
-//! A kernel implements [`Host`], passes it to [`init`], and calls [`run`] from a task. A line is edited as it is typed
-//! ([`line_editor`]). It is either a definition of an event or a command. A line that cannot be carried out is answered
-//! by a line that begins with `error: `, with a caret below the cause if the cause is in the line. The console then
-//! goes on.
+//! A kernel implements [`Host`], passes it to [`init`], and calls [`run`] from a task. A line is edited as it is typed.
+//! It is either a definition of an event or a command. A line that cannot be carried out is answered by a line that
+//! begins with `error: `, with a caret below the cause if the cause is in the line. The console then goes on.
+//!
+//! ```no_run
+//! use core::fmt;
+//!
+//! use kprobes_console::Host;
+//!
+//! struct Kernel;
+//!
+//! // SAFETY: the default `masked` sets PSTATE.DAIF, which masks all interrupts. The only CPU has number 0.
+//! unsafe impl Host for Kernel {
+//!     fn write(&self, text: fmt::Arguments<'_>) {
+//!         // Write the text to the UART.
+//! #       let _ = text;
+//!     }
+//!     fn read(&self) -> Option<u8> {
+//!         // Return the byte that the UART has received, if any.
+//! #       None
+//!     }
+//! }
+//!
+//! fn console() -> ! {
+//!     kprobes_console::init(&Kernel);
+//!     kprobes_console::run()
+//! }
+//! ```
+//!
+//! The kernel also implements the traits of the layers below: [`Platform`](aarch64_kprobes::platform::Platform) of the
+//! engine, and [`Host`](kprobes_trace::host::Host) of the traces.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`host`], [`input`], `screen`, [`time`] | the kernel's services, and their use by the console |
-//! | [`session`], [`command`], `help` | from a line to its answer |
-//! | `completion` | what the tab key completes |
-//! | [`line_editor`], [`words`], [`shell`], `typed`, `lines` | reading lines and showing text, without a kernel |
-//! | [`symbol`], `types`, [`source_lines`], `paths`, [`nearest`], `prologue`, [`disassembly`] | facts about the image |
-//! | [`tracing`], [`files`], `instances` | events, the files of tracefs, and the traces that have them |
-//! | [`program`], `trace` | programs, and the commands that run them |
-//! | `probes`, `symbols`, `source`, `why`, [`census`], `coverage`, [`everything`] | commands about probes |
+//! | [`host`], [`input`], [`time`] | the kernel's services, and their use by the console |
+//! | [`session`], [`command`], [`words`] | from a line to its answer |
+//! | [`symbol`], [`source_lines`], [`nearest`] | facts about the image |
+//! | [`tracing`] | the trace layer: its rings, and its services |
+//! | [`program`] | programs |
+//! | [`lock`] | a lock for tasks |
 //!
 //! All modules also build for the host, where those are tested that need no kernel.
+
+// The private modules:
+//
+// | module | what it owns |
+// |---|---|
+// | `screen` | writing to the console |
+// | `help` | the text of `help` |
+// | `completion` | what the tab key completes |
+// | `line_editor`, `shell`, `typed`, `lines` | reading lines and showing text, without a kernel |
+// | `types`, `paths`, `prologue`, `frame`, `disassembly` | facts about the image |
+// | `files`, `instances`, `tracer` | the files of tracefs, the traces that have them, and their tracers |
+// | `trace` | the commands that run programs |
+// | `probes`, `symbols`, `source`, `why`, `census`, `coverage`, `everything` | commands about probes |
 
 #![cfg_attr(not(test), no_std)]
 
@@ -34,19 +72,19 @@ macro_rules! println {
     ($($argument:tt)*) => { print!("{}\n", format_args!($($argument)*)) };
 }
 
-pub mod census;
+mod census;
 pub mod command;
 mod completion;
 mod coverage;
-pub mod disassembly;
-pub mod everything;
-pub mod files;
+mod disassembly;
+mod everything;
+mod files;
 mod frame;
 mod help;
 pub mod host;
 pub mod input;
 mod instances;
-pub mod line_editor;
+mod line_editor;
 mod lines;
 pub mod lock;
 pub mod nearest;
@@ -58,7 +96,7 @@ mod prologue;
 mod scarce;
 mod screen;
 pub mod session;
-pub mod shell;
+mod shell;
 mod source;
 pub mod source_lines;
 pub mod symbol;
