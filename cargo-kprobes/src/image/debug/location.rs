@@ -82,6 +82,15 @@ pub fn decode(expression: Expression<Bytes<'_>>, encoding: Encoding) -> Location
             (Operation::PlusConstant { value }, Some(Piece::EntryMemory(register, offset))) => {
                 Piece::EntryMemory(register, offset.wrapping_add_unsigned(value))
             }
+            (Operation::PlusConstant { value }, Some(Piece::Memory(register, offset))) => {
+                Piece::Memory(register, offset.wrapping_add_unsigned(value))
+            }
+            (Operation::PlusConstant { value }, Some(Piece::Stack(offset))) => {
+                Piece::Stack(offset.wrapping_add_unsigned(value))
+            }
+            (Operation::PlusConstant { value }, Some(Piece::Frame(offset))) => {
+                Piece::Frame(offset.wrapping_add_unsigned(value))
+            }
             (Operation::StackValue, Some(Piece::EntryMemory(register, 0))) => Piece::Entry(register),
             (Operation::StackValue, Some(Piece::Memory(register, 0))) => Piece::Register(register),
             (Operation::StackValue, Some(Piece::Memory(register, offset))) => Piece::Sum(Some(register), offset),
@@ -144,6 +153,13 @@ mod tests {
         assert_eq!(decoded(&[0x91, 0x70, 0x9f]), one(Piece::Sum(None, -16)));
         assert_eq!(decoded(&[0x8f, 0x10, 0x9f]), one(Piece::Sum(Some(31), 16)));
         assert_eq!(decoded(&[0x8f, 0x10]), one(Piece::Stack(16)));
+        // `DW_OP_plus_uconst` after an address.
+        assert_eq!(decoded(&[0x71, 0x08, 0x23, 0x18]), one(Piece::Memory(1, 32)));
+        assert_eq!(decoded(&[0x8f, 0xa0, 0x01, 0x23, 0x80, 0x01]), one(Piece::Stack(288)));
+        assert_eq!(decoded(&[0x91, 0x70, 0x23, 0x04]), one(Piece::Frame(-12)));
+        assert_eq!(decoded(&[0x71, 0x78, 0x23, 0x10, 0x9f]), one(Piece::Sum(Some(1), 8)));
+        assert_eq!(decoded(&[0x53, 0x23, 0x08]), one(Piece::Other), "a register is no address");
+        assert_eq!(decoded(&[0x91, 0x70, 0x06, 0x23, 0x08]), one(Piece::Other));
         // A pointer to the lower end of the frame.
         assert_eq!(decoded(&[0x6f]), one(Piece::Sum(Some(31), 0)));
         assert_eq!(decoded(&[0x10, 0x07, 0x9f]), one(Piece::Constant(7)));
