@@ -10,6 +10,7 @@ mod capture;
 mod card;
 pub mod dialogue;
 mod differ;
+mod documentation;
 mod examples;
 mod flattened;
 mod garbage;

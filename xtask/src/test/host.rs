@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, time::Instant};
 
 use super::{
     capture::capture,
+    documentation,
     libtest::{self, Verdict},
     pool::{Pool, Results},
     report::{Finished, Outcome},
@@ -36,10 +37,10 @@ const OF_HOST: [&str; 18] = [
     "kprobes-smp",
     "kprobes-syndrome",
 ];
-/// The packages that are published for the target.
+/// The packages that are published for the target, each after those that it depends on.
 const PUBLISHED: [&str; 9] = [
-    "aarch64-kprobes",
     "kprobes-fallible",
+    "aarch64-kprobes",
     "kprobes-symbols",
     "kprobes-types",
     "kprobes-vm",
@@ -89,7 +90,6 @@ const WHOLE: [&str; 10] = [
     "--config",
     "profile.whole.debug=false",
 ];
-const WARNINGS_OF_RUSTDOC: [&str; 2] = ["--config", r#"build.rustdocflags=["-Dwarnings"]"#];
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 /// Checks that run only in thorough runs, or if a filter asks for them. Each compiles whole packages anew.
 /// `super::assembly` finds most of the names that assembly defines twice.
@@ -112,7 +112,7 @@ fn selected(packages: &[&'static str]) -> Vec<&'static str> {
 
 /// Adds the checks of the sources, which run no program of the repository.
 pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
-    let checks: [(&str, Vec<&str>); 12] = [
+    let checks: [(&str, Vec<&str>); 11] = [
         // With LTO, the assembly of all crates is one file, in which every name may be defined only once. Linking takes
         // one core for long, so it is not left to the end.
         (LTO, [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
@@ -139,8 +139,6 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
         // Compiles each published crate from what its package contains.
         (PACKAGES, vec!["publish", "--workspace", "--exclude", "cargo-kprobes", "--dry-run", "--allow-dirty"]),
         (PACKAGES_OF_HOST, [&["publish", "--dry-run", "--allow-dirty"], &selected(&OF_COMMAND)[..], &HOST].concat()),
-        // As docs.rs makes it.
-        (DOCUMENTATION, [&["doc", "--release", "--no-deps"], &selected(&PUBLISHED)[..], &WARNINGS_OF_RUSTDOC].concat()),
         ("check::examples_of_the_documentation", [&["test", "--doc"], &PURE[..], &HOST, &selected(&OF_HOST)].concat()),
     ];
     let is_asked_for =
@@ -154,6 +152,12 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
                 let captured = capture(&mut workspace::cargo(&arguments), |_| {});
                 captured.result.map(|()| Outcome::Passed).map_err(|sentence| captured.text + &sentence)
             });
+        });
+    }
+    if is_asked_for(DOCUMENTATION) {
+        pool.add(DOCUMENTATION, move |context| match is_listing {
+            true => context.results.list(DOCUMENTATION.into(), 1),
+            false => context.results.time(DOCUMENTATION.into(), || documentation::check(&PUBLISHED)),
         });
     }
 }
