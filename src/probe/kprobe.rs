@@ -140,7 +140,6 @@ impl KprobeBuilder {
     /// `insertion` and its snippet stay at their addresses until each probe that is made of the result, or of a copy of
     /// it, is unregistered. The snippet may be executed with the operand of `insertion`. If the probed instruction
     /// faults, the kernel does not continue elsewhere in the function with the values of x9 to x17 or of the flags.
-    #[doc(hidden)]
     pub const unsafe fn snippet(mut self, insertion: &Insertion) -> Self {
         self.insertion = Some(InsertionRef::new(insertion));
         self

@@ -222,7 +222,6 @@ impl KretprobeBuilder {
     /// `insertion` and its snippet stay at their addresses until each probe that is made of the result, or of a copy of
     /// it, is unregistered. The snippet may be executed with the operand of `insertion`, also for calls in progress
     /// while the probe is being unregistered, but not after that.
-    #[doc(hidden)]
     pub const unsafe fn snippet(mut self, insertion: &Insertion) -> Self {
         self.insertion = Some(InsertionRef::new(insertion));
         self

@@ -48,6 +48,7 @@ pub use kretprobe::{Kretprobe, KretprobeBuilder};
 pub use recovery::{origin, recover};
 pub use registration::Registration;
 pub use registry::{list, memory};
+pub use snippet::{Insertion, Snippet, SnippetError, Step};
 #[cfg(feature = "watchpoints")]
 pub use watchpoint::{WatchError, Watchpoint, WatchpointBuilder, initialize_cpu, watchpoints};
 
@@ -58,7 +59,6 @@ pub use {
     hit::stack_position::stack_around,
     recovery::address_here,
     registry::survey,
-    snippet::{Insertion, Snippet, SnippetError, Step},
     words::CpuWords,
 };
 
