@@ -151,12 +151,13 @@ pub unsafe trait Platform {
     }
 
     /// Returns the survey of this image that the host has made: the bytes that `cargo kprobes image` and `cargo kprobes
-    /// symbols` put into the symbol table. No instruction of [`text`](Self::text) has been changed since the link,
-    /// except by the engine.
+    /// symbols` put into the symbol table. The kernel guarantees that [`function`](Self::function) looks up the functions
+    /// of the same table, and that the instructions of [`text`](Self::text) are those that were linked, except for what
+    /// the engine changes.
     ///
     /// By default there is none. Then the first probe that depends on it makes it, on the target, which takes some
-    /// hundred instructions for each one of the text. The same happens if the bytes are not those of a survey, or if
-    /// the text is not all in it.
+    /// hundred instructions for each one of the text. The same happens if the bytes are not a survey, if the text is not
+    /// all in it, or if the image does not run at its link address.
     fn survey() -> &'static [u8] {
         &[]
     }

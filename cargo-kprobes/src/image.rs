@@ -70,7 +70,7 @@ pub struct Source {
 /// The tables of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tables {
-    /// The names of functions and statics, and where data lies among instructions.
+    /// The names of functions and statics, where data lies among instructions, and the survey of the text.
     Symbols,
     /// Also inlined copies, types and source lines, as far as there is debugging information.
     All,
@@ -302,7 +302,7 @@ fn symbols(file: &ElfFile64<'_>, base: u64, copies: &[Inlined]) -> Result<Vec<u8
     let (functions, statics, data) = (&*functions, &*statics, &*data_in_text(file)?);
     let functions_alone = kprobes_symbols::write(base, &Contents { functions, ..Contents::default() })?;
     let table = SymbolTable::parse(&functions_alone)?;
-    let survey = &*survey::of_program(file, &(base..base + LARGEST), &table)?.unwrap_or_default();
+    let survey = &*survey::of_program(file, &(base..base.saturating_add(LARGEST)), &table)?.unwrap_or_default();
     Ok(kprobes_symbols::write(base, &Contents { functions, statics, data, survey, copies })?)
 }
 

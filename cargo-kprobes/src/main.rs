@@ -33,9 +33,9 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         dot: Option<PathBuf>,
     },
-    /// Fills in the names of functions and statics.
+    /// Fills in the names of functions and statics, and the survey of the text, which the first probes need.
     Symbols(Files),
-    /// Fills in names, inlined copies, types and source lines.
+    /// Fills in these, inlined copies, types and source lines.
     Image(Files),
 }
 

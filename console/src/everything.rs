@@ -92,7 +92,7 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
     }
     // Surveys the text now. Otherwise the next event or program would do it while everything is probed, which takes far
     // longer.
-    probe::survey();
+    probe::analyze_text();
     // Counted now for the same reason, if it will be printed.
     let possible = (!has_memory).then(|| can_be_probed(table));
     if Registration::set_all_enabled(registrations(&probes), true).is_err() {

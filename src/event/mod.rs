@@ -40,7 +40,7 @@ pub(crate) mod site;
 
 // For the crate that surveys programs on the host.
 #[doc(hidden)]
-pub use site::in_program as site_in_program;
+pub use site::{IN_PROGRAM as SITE_IN_PROGRAM, in_program as site_in_program};
 
 use core::fmt;
 use core::marker::PhantomData;

@@ -48,11 +48,18 @@ impl EventSite {
     }
 }
 
+/// The length of the description of a site in a linked program, in bytes.
+#[doc(hidden)]
+pub const IN_PROGRAM: usize = 24;
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<EventSite>() == IN_PROGRAM);
+
 /// Reads the description of a site in a linked program, which begins at the virtual address `address`. Returns the
 /// virtual address of the instruction, and what an analysis of the code takes it for.
 #[doc(hidden)]
 #[must_use]
-pub fn in_program(description: &[u8; 24], address: u64) -> (u64, u32) {
+pub fn in_program(description: &[u8; IN_PROGRAM], address: u64) -> (u64, u32) {
     let target = |word: usize| {
         let distance = i64::from_le_bytes(description.as_chunks().0[word]);
         address.wrapping_add(8 * word as u64).wrapping_add_signed(distance)

@@ -188,11 +188,11 @@ impl ScratchPreservers {
         registers
     }
 
-    /// Returns a row for each of the functions, in ascending order; `None` in place of one with an address that a row
-    /// cannot hold.
-    pub(super) fn rows(&self, start: u64) -> impl Iterator<Item = Option<Row>> {
-        self.0.iter().map(move |&Preserving { function, call, preserved, kept }| {
-            Some([offset(start, function)?, offset(start, call)?, preserved.bits(), kept.bits()])
+    /// Returns a row for each of the functions in the text, in ascending order.
+    pub(super) fn rows(&self, text: &Range<u64>) -> impl Iterator<Item = Row> {
+        let in_text = self.0.iter().filter(|preserving| text.contains(&preserving.function));
+        in_text.map(|&Preserving { function, call, preserved, kept }| {
+            [offset(text.start, function), offset(text.start, call), preserved.bits(), kept.bits()]
         })
     }
 

@@ -66,16 +66,16 @@ impl ScratchResults {
         Some(found)
     }
 
-    /// Returns a row for each of the functions, in ascending order; `None` in place of one with an address that a row
-    /// cannot hold.
-    pub(super) fn rows(&self, start: u64) -> impl Iterator<Item = Option<Row>> {
-        self.0.iter().map(move |&(function, live)| {
+    /// Returns a row for each of the functions in the text, in ascending order. Data that looks like a call leads
+    /// anywhere.
+    pub(super) fn rows(&self, text: &Range<u64>) -> impl Iterator<Item = Row> {
+        self.0.iter().filter(|(function, _)| text.contains(function)).map(|&(function, live)| {
             let (reason, register, place) = match live {
                 Live::Read { register, reader } => (0, register, reader),
                 Live::Kept { register, call } => (1, register, call),
                 Live::Lost { register, end } => (2, register, end),
             };
-            Some([offset(start, function)?, reason, register.bits(), offset(start, place)?])
+            [offset(text.start, function), reason, register.bits(), offset(text.start, place)]
         })
     }
 

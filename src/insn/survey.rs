@@ -10,8 +10,9 @@
 //!
 //! | words | what |
 //! |---|---|
-//! | 2 | virtual (link) address of the start of the text |
-//! | 1 | length of the text in bytes |
+//! | 2 | virtual (link) address of the start of the text, a multiple of 4 |
+//! | 1 | length of the text in bytes, a multiple of 4 |
+//! | 1 | offset of `__kprobes_text_start`, by which an image is known that does not run at its link address |
 //! | 1 | number of functions that preserve registers, *p* |
 //! | 4 *p* | each such function, in ascending order: its offset, the offset of a call, the registers that it preserves, and those that are read after the call |
 //! | the rest, by 4 | each function that may have results, in ascending order: its offset, the reason (0: `Read`, 1: `Kept`, 2: `Lost`), the register, and the offset of the instruction |
@@ -44,38 +45,39 @@ impl Survey {
         Some(Self { text, preservers, results })
     }
 
-    /// Returns the table; `None` if there is no memory for it, or if an address is not in the 4 GiB from the start of
-    /// the text.
+    /// Returns the table; `None` if there is no memory for it, or if the text has 4 GiB or more. `region` is the virtual
+    /// address of `__kprobes_text_start`.
     #[must_use]
-    pub fn to_bytes(&self) -> Option<Vec<u8>> {
+    pub fn to_bytes(&self, region: u64) -> Option<Vec<u8>> {
         let Range { start, end } = self.text;
-        let preservers = u32::try_from(self.preservers.rows(start).count()).ok()?;
+        let preservers = u32::try_from(self.preservers.rows(&self.text).count()).ok()?;
         let mut bytes = fallible::collect(start.to_le_bytes()).ok()?;
-        let mut push = |word: u32| fallible::extend(&mut bytes, word.to_le_bytes()).ok();
-        push(offset(start, end)?)?;
-        push(preservers)?;
-        for row in self.preservers.rows(start).chain(self.results.rows(start)) {
-            row?.into_iter().try_for_each(&mut push)?;
-        }
+        let mut push = |word: u32| fallible::extend(&mut bytes, word.to_le_bytes());
+        let header = [u32::try_from(end - start).ok()?, offset(start, region), preservers];
+        let rows = self.preservers.rows(&self.text).chain(self.results.rows(&self.text));
+        header.into_iter().chain(rows.flatten()).try_for_each(&mut push).ok()?;
         Some(bytes)
     }
 
-    /// Reads a table; `None` if the bytes are none, if `text` is not all in its text, or if there is no memory.
-    pub(crate) fn from_bytes(text: Range<u64>, bytes: &[u8]) -> Option<Self> {
+    /// Reads a table; `None` if the bytes are not one of a text that contains `text`, in an image that runs at its link
+    /// address, or if there is no memory. `region` is the virtual address of `__kprobes_text_start`.
+    pub(crate) fn from_bytes(text: Range<u64>, region: u64, bytes: &[u8]) -> Option<Self> {
         let (words, []) = bytes.as_chunks::<4>() else { return None };
-        let (header, words) = words.split_first_chunk::<4>()?;
-        let [low, high, length, preservers] = header.map(u32::from_le_bytes);
+        let (header, words) = words.split_first_chunk::<5>()?;
+        let [low, high, length, region_offset, preservers] = header.map(u32::from_le_bytes);
         let start = u64::from(low) | u64::from(high) << 32;
         let surveyed = start..start.checked_add(length.into())?;
-        if text.start < surveyed.start || surveyed.end < text.end {
+        let is_whole = (start | u64::from(length)).is_multiple_of(4);
+        let is_covered = surveyed.start <= text.start && text.end <= surveyed.end;
+        let (rows, []) = words.as_chunks::<4>() else { return None };
+        if !is_whole || !is_covered || offset(start, region) != region_offset {
             return None;
         }
-        let (rows, []) = words.as_chunks::<4>() else { return None };
         let (preservers, results) = rows.split_at_checked(preservers as usize)?;
         Some(Self {
-            text: surveyed,
             preservers: ScratchPreservers::from_rows(start, decoded(preservers))?,
             results: ScratchResults::from_rows(start, decoded(results))?,
+            text: surveyed,
         })
     }
 }
@@ -84,9 +86,9 @@ fn decoded(rows: &[[[u8; 4]; 4]]) -> impl Iterator<Item = Row> {
     rows.iter().map(|row| row.map(u32::from_le_bytes))
 }
 
-/// Returns the distance of an address from the start of the text, if a row can hold it.
-pub(super) fn offset(start: u64, address: u64) -> Option<u32> {
-    u32::try_from(address.checked_sub(start)?).ok()
+/// Returns the distance of an address from the start of the text, modulo 4 GiB.
+pub(super) const fn offset(start: u64, address: u64) -> u32 {
+    address.wrapping_sub(start) as u32
 }
 
 #[cfg(test)]

@@ -295,13 +295,17 @@ impl Checker {
     }
 
     /// Returns the survey of the text that the host has made; `None` if there is none, or no memory for it.
-    pub(super) fn survey(&self) -> Option<Survey> {
-        Survey::from_bytes(self.text.start as u64..self.text.end as u64, platform::survey())
+    #[doc(hidden)]
+    #[must_use]
+    pub fn appended_survey(&self) -> Option<Survey> {
+        let Range { start, end } = self.text;
+        Survey::from_bytes(start as u64..end as u64, self.blacklist.start as u64, platform::survey())
     }
 
     /// Makes the survey of the text here, even if the host has made one; `None` if there is no memory for it.
+    #[doc(hidden)]
     #[must_use]
-    pub fn survey_anew(&self) -> Option<Survey> {
+    pub fn survey(&self) -> Option<Survey> {
         let Range { start, end } = self.text;
         Survey::of_text(start as u64..end as u64, &|at| self.word(at), &function_around)
     }

@@ -55,11 +55,7 @@ pub use watchpoint::{WatchError, Watchpoint, WatchpointBuilder, initialize_cpu, 
 // For the crates that build on the engine and run in the same kernel: a kernel that embeds the engine needs none.
 #[doc(hidden)]
 pub use {
-    check::Checker,
-    hit::stack_position::stack_around,
-    recovery::address_here,
-    registry::survey,
-    words::CpuWords,
+    check::Checker, hit::stack_position::stack_around, recovery::address_here, registry::analyze_text, words::CpuWords,
 };
 
 use core::fmt;

@@ -39,7 +39,7 @@ use super::{Fallback, Mode, ProbeError, Registration, origin};
 use crate::insn::{ScratchPreservers, ScratchResults};
 use crate::{embedding, interrupts, platform};
 use entries::{Entries, Probes};
-pub use registers::survey;
+pub use registers::analyze_text;
 pub use shown::{list, memory};
 
 /// Whether instructions may be executed from stubs. Where this is false, the linker leaves out what only stubs need.

@@ -280,11 +280,11 @@ impl Walk<'_> {
                 }
             };
             for (target, more) in targets {
-                let end = |callee: &&Function| applying(&self.declarations.ends, callee).is_some();
-                match self.program.function(target).filter(end) {
-                    Some(end) => drop(self.graph.ends.insert(end.range.start)),
-                    None if self.reach(target, Some(entry)) => leads_to.push((target, depth + more)),
-                    None => {}
+                let is_end = |callee: &&Function| applying(&self.declarations.ends, callee).is_some();
+                if let Some(callee) = self.program.function(target).filter(is_end) {
+                    self.graph.ends.insert(callee.range.start);
+                } else if self.reach(target, Some(entry)) {
+                    leads_to.push((target, depth + more));
                 }
             }
         }

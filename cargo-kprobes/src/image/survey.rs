@@ -1,52 +1,83 @@
 //! Makes the engine's survey of a linked program, which the kernel would otherwise make before its first probes.
 
-use std::{collections::HashMap, ops::Range};
+use std::{cell::Cell, ops::Range};
 
-use aarch64_kprobes::{event, insn::Survey};
-use anyhow::{Context, Result};
+use aarch64_kprobes::{
+    event::{SITE_IN_PROGRAM, site_in_program},
+    insn::Survey,
+};
+use anyhow::{Context, Result, ensure};
 use kprobes_symbols::SymbolTable;
-use object::{Object, ObjectSection, ObjectSymbol, SectionKind, read::elf::ElfFile64};
+use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionKind, elf, read::elf::ElfFile64};
 
-/// The size of the description of a place where a static event happens, in bytes.
-const SITE: usize = 24;
+/// The survey is of an image from and to multiples of this many bytes, the largest size of a page: a kernel may take
+/// more for its text than has instructions.
+const GRANULE: u64 = 64 << 10;
+/// The most words that the analysis may read for each word of the sections: a kernel takes 5. Only a program that was
+/// made for it would take minutes.
+const READS_PER_WORD: usize = 100;
 
-/// Surveys the sections of instructions whose virtual addresses are in `reach`; `None` if there are none. `table` has
-/// the functions of the program, as the kernel will find them.
-pub fn of_program(file: &ElfFile64<'_>, reach: &Range<u64>, table: &SymbolTable<'_>) -> Result<Option<Vec<u8>>> {
+/// Surveys the sections of instructions of the image at the virtual addresses `image`. `None` if the program does not
+/// contain the engine, or if the analysis takes too long. `table` has the functions of the program, as the kernel will
+/// find them.
+pub fn of_program(file: &ElfFile64<'_>, image: &Range<u64>, table: &SymbolTable<'_>) -> Result<Option<Vec<u8>>> {
+    let address = |name| file.symbol_by_name(name).map(|symbol| symbol.address());
+    let Some(region) = address("__kprobes_text_start") else { return Ok(None) };
+    let mut end = image.start;
     let mut sections = Vec::new();
-    for section in file.sections().filter(|section| section.kind() == SectionKind::Text && section.size() != 0) {
-        if reach.contains(&section.address()) {
-            sections.push((section.address(), section.data().context("a section is truncated")?));
+    for section in file.sections().filter(|section| is_in_memory(section) && image.contains(&section.address())) {
+        end = end.max(section.address().saturating_add(section.size()).min(image.end));
+        if section.kind() == SectionKind::Text {
+            ensure!(section.address().is_multiple_of(4), "a section of instructions is not aligned");
+            let (words, _) = section.data().context("a section is truncated")?.as_chunks();
+            sections.push((section.address(), words.iter().map(|word| u32::from_le_bytes(*word)).collect::<Vec<_>>()));
         }
     }
-    sections.sort_by_key(|&(address, _)| address);
-    let (Some(&(start, _)), Some(&(last, bytes))) = (sections.first(), sections.last()) else { return Ok(None) };
-    // Kernels take whole pages for their text.
-    let text = start..(last + bytes.len() as u64).next_multiple_of(super::PAGE as u64);
+    sections.sort_unstable_by_key(|&(address, _)| address);
+    if let (Some(start), Some(end)) = (address("__kprobes_sites_start"), address("__kprobes_sites_end")) {
+        for (instruction, word) in sites(file, start..end)? {
+            let site =
+                find(&sections, instruction).context("a static event is outside of the sections of instructions")?;
+            sections[site.0].1[site.1] = word;
+        }
+    }
 
-    let sites = sites(file)?;
+    let words: usize = sections.iter().map(|(_, words)| words.len()).sum();
+    let reads = Cell::new(words.saturating_mul(READS_PER_WORD));
     let read = |address: u64| {
-        let after = sections.partition_point(|&(start, _)| start <= address);
-        let (start, bytes) = sections[after.checked_sub(1)?];
-        let (word, _) = bytes.get((address - start) as usize..)?.split_first_chunk()?;
-        Some(sites.get(&address).copied().unwrap_or(u32::from_le_bytes(*word)))
+        let (section, word) = find(&sections, address)?;
+        reads.set(reads.get().checked_sub(1)?);
+        Some(sections[section].1[word])
     };
     let bounds = |address| table.range(address, &mut 0);
-    Ok(Survey::of_text(text, &read, &bounds).and_then(|survey| survey.to_bytes()))
+    let text = image.start / GRANULE * GRANULE..end.checked_next_multiple_of(GRANULE).unwrap_or(end & !3);
+    let survey = Survey::of_text(text, &read, &bounds);
+    Ok(survey.filter(|_| reads.get() > 0).and_then(|survey| survey.to_bytes(region)))
+}
+
+/// Returns the numbers of the section and of the word in it at a virtual address.
+fn find(sections: &[(u64, Vec<u32>)], address: u64) -> Option<(usize, usize)> {
+    let number = sections.partition_point(|&(start, _)| start <= address).checked_sub(1)?;
+    let (start, words) = &sections[number];
+    let word = usize::try_from((address - start) / 4).ok()?;
+    (word < words.len()).then_some((number, word))
 }
 
 /// Returns the virtual address of each instruction at which a static event happens, and what an analysis takes it for.
-fn sites(file: &ElfFile64<'_>) -> Result<HashMap<u64, u32>> {
-    let address = |name| file.symbol_by_name(name).map(|symbol| symbol.address());
-    let (Some(start), Some(end)) = (address("__kprobes_sites_start"), address("__kprobes_sites_end")) else {
-        return Ok(HashMap::new());
-    };
-    let mut sites = HashMap::new();
-    for section in file.sections() {
-        let bytes = section.data_range(start, end.saturating_sub(start)).context("a section is truncated")?;
-        let descriptions = bytes.unwrap_or_default().as_chunks::<SITE>().0;
-        let addresses = (start..).step_by(SITE);
-        sites.extend(descriptions.iter().zip(addresses).map(|(site, at)| event::site_in_program(site, at)));
+/// Their descriptions are at the virtual addresses `place`.
+fn sites(file: &ElfFile64<'_>, place: Range<u64>) -> Result<Vec<(u64, u32)>> {
+    if place.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(sites)
+    // Sections that are not in memory have addresses from 0.
+    let mut sections = file.sections().filter(is_in_memory);
+    let bytes = sections.find_map(|section| section.data_range(place.start, place.end - place.start).ok()?);
+    let (descriptions, rest) = bytes.context("the sites of static events are in no section")?.as_chunks();
+    ensure!(rest.is_empty(), "the sites of static events are truncated");
+    let addresses = (place.start..).step_by(SITE_IN_PROGRAM);
+    Ok(descriptions.iter().zip(addresses).map(|(site, address)| site_in_program(site, address)).collect())
+}
+
+fn is_in_memory<'data>(section: &impl ObjectSection<'data>) -> bool {
+    matches!(section.flags(), SectionFlags::Elf { sh_flags, .. } if sh_flags.contains(elf::SHF_ALLOC))
 }

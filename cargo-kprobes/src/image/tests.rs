@@ -140,6 +140,7 @@ fn appends_the_functions_and_statics_and_nothing_else() {
 #[test]
 fn surveys_the_text_with_both_ways_at_the_sites_of_events() {
     let mut program = Program::new();
+    program.symbols.push(("__kprobes_text_start", 0, TEXT_SECTION, START + 0x40, 0));
     let main: [u32; 6] = [
         0x9400_0004, // bl memcpy
         0xd503_201f, // nop: the site
@@ -155,8 +156,9 @@ fn surveys_the_text_with_both_ways_at_the_sites_of_events() {
     let is_read_in_block = |program: &Program| {
         let image = image(&program.elf()).unwrap();
         let survey = SymbolTable::parse(&image[0x2000..]).unwrap().survey();
-        let (rows, _) = survey[16..].as_chunks::<4>().0.as_chunks::<4>();
-        assert_eq!(survey[..12], [START.to_le_bytes().to_vec(), vec![0, 0x10, 0, 0]].concat(), "a page of text");
+        let (rows, _) = survey[20..].as_chunks::<4>().0.as_chunks::<4>();
+        let header = [START.to_le_bytes(), [0, 0, 1, 0, 0x40, 0, 0, 0]].concat();
+        assert_eq!(survey[..16], header, "the image has pages of up to 64 KiB, and the engine's region at 0x40");
         rows.contains(&[0x50, 0, 1 << 9, 0x4c].map(u32::to_le_bytes))
     };
     assert!(!is_read_in_block(&program));
@@ -164,6 +166,17 @@ fn surveys_the_text_with_both_ways_at_the_sites_of_events() {
     program.symbols.push(site("__kprobes_sites_start", START + 0x1000));
     program.symbols.push(site("__kprobes_sites_end", START + 0x1018));
     assert!(is_read_in_block(&program));
+
+    let mut error = |[start, end]: [u64; 2]| {
+        program.symbols.truncate(program.symbols.len() - 2);
+        program.symbols.push(site("__kprobes_sites_start", start));
+        program.symbols.push(site("__kprobes_sites_end", end));
+        program.error()
+    };
+    assert_eq!(error([START + 0x1000, START + 0x1010]), "the sites of static events are truncated");
+    assert_eq!(error([START + 0x1000, START + 0x1030]), "the sites of static events are in no section");
+    // The symbols of the file are at the address 0, but not in memory.
+    assert_eq!(error([0, 24]), "the sites of static events are in no section");
 }
 
 #[test]

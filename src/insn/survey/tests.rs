@@ -9,6 +9,8 @@ use crate::insn::{Live, Registers};
 
 const START: u64 = 0xffff_ffc0_0000_1000;
 const TEXT: Range<u64> = START..START + 0x34;
+/// The virtual address of `__kprobes_text_start`.
+const REGION: u64 = START - 0x800;
 
 /// The survey of a text with functions that preserve a register, that have a result, and whose caller cannot be
 /// followed.
@@ -45,42 +47,63 @@ fn is_read_back_as_it_was_written() {
     assert_eq!(survey.results.by(at(10)), Some(Live::Read { register: x9, reader: at(2) }));
     assert_eq!(survey.results.by(at(11)), Some(Live::Read { register: x10, reader: at(4) }));
     assert_eq!(survey.results.by(at(12)), Some(Live::Lost { register: x9, end: at(7) }));
-    let rows: Vec<_> = survey.preservers.rows(START).collect();
-    assert!(rows.contains(&Some([0x28, 4, crate::insn::SCRATCH.bits(), x9.bits()])), "{rows:?}");
+    let rows: Vec<_> = survey.preservers.rows(&TEXT).collect();
+    assert!(rows.contains(&[0x28, 4, crate::insn::SCRATCH.bits(), x9.bits()]), "{rows:?}");
 
-    let bytes = survey.to_bytes().unwrap();
+    let bytes = survey.to_bytes(REGION).unwrap();
     for text in [TEXT, TEXT.start + 4..TEXT.end - 4] {
-        let read = Survey::from_bytes(text, &bytes).unwrap();
+        let read = Survey::from_bytes(text, REGION, &bytes).unwrap();
         assert_eq!(format!("{read:?}"), format!("{survey:?}"));
     }
 }
 
 #[test]
-fn one_of_less_text_is_refused() {
-    let bytes = survey().to_bytes().unwrap();
+fn data_that_looks_like_a_call_of_something_else_has_no_row() {
+    // bl -0x4000, whose result the next word would read.
+    let words = [0x97ff_f000, 0xaa09_03e0, 0xd65f_03c0];
+    let read = |at: u64| words.get(usize::try_from(at.checked_sub(START)? / 4).ok()?).copied();
+    let survey = Survey::of_text(START..START + 12, &read, &|_| None).unwrap();
+    assert!(survey.results.by(START - 0x4000).is_some());
+    assert_eq!(survey.to_bytes(REGION).unwrap().len(), 20, "the header alone");
+}
+
+#[test]
+fn one_of_less_text_or_of_another_image_is_refused() {
+    let bytes = survey().to_bytes(REGION).unwrap();
     for text in [TEXT.start - 4..TEXT.end, TEXT.start..TEXT.end + 4, 0..4, u64::MAX - 3..u64::MAX] {
-        assert!(Survey::from_bytes(text.clone(), &bytes).is_none(), "{text:#x?}");
+        assert!(Survey::from_bytes(text.clone(), REGION, &bytes).is_none(), "{text:#x?}");
+    }
+    for region in [REGION + 0x1000, REGION - 4, 0] {
+        assert!(Survey::from_bytes(TEXT, region, &bytes).is_none(), "{region:#x}");
     }
 }
 
 #[test]
-fn other_bytes_are_refused() {
-    let bytes = survey().to_bytes().unwrap();
-    let part = |bytes: &[u8]| Survey::from_bytes(TEXT, bytes);
-    for length in (0..bytes.len()).filter(|length| *length < 16 || !length.is_multiple_of(16)) {
-        assert!(part(&bytes[..length]).is_none(), "{length} bytes");
+fn damaged_bytes_are_refused() {
+    let bytes = survey().to_bytes(REGION).unwrap();
+    let read = |bytes: &[u8]| Survey::from_bytes(TEXT, REGION, bytes);
+    for length in (0..bytes.len()).filter(|length| *length < 20 || length % 16 != 4) {
+        assert!(read(&bytes[..length]).is_none(), "{length} bytes");
     }
-    // The functions are no longer in order.
-    let mut disordered = bytes.clone();
-    let last = disordered.len() - 16;
-    disordered[last..last + 4].fill(0);
-    assert!(part(&disordered).is_none());
+    let mut changed = bytes.clone();
+    changed[8] |= 2;
+    assert!(read(&changed).is_none(), "a length of part of a word");
+    let mut changed = bytes.clone();
+    let last = changed.len() - 16;
+    changed[last..last + 4].fill(0);
+    assert!(read(&changed).is_none(), "functions that are not in order");
+    let mut changed = bytes;
+    changed[16..20].fill(0xff);
+    assert!(read(&changed).is_none(), "more functions than there are");
+}
 
+#[test]
+fn no_bytes_make_the_reader_panic() {
+    let bytes = survey().to_bytes(REGION).unwrap();
     let mut random = Random::new(1);
     for _ in 0..1000 {
         let mut damaged = bytes.clone();
-        let at = random.below(damaged.len());
-        damaged[at] = random.value() as u8;
-        drop(part(&damaged));
+        damaged[random.below(bytes.len())] = random.value() as u8;
+        drop(Survey::from_bytes(TEXT, REGION, &damaged));
     }
 }

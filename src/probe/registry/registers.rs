@@ -21,7 +21,7 @@ use crate::probe::snippet::{Inserted, InsertionRef};
 /// # Panics
 ///
 /// If interrupts are masked.
-pub fn survey() {
+pub fn analyze_text() {
     super::lock_to_read().ensure_results(&Checker::new());
 }
 
@@ -40,7 +40,7 @@ impl Registry {
         if self.preservers.is_some() {
             return;
         }
-        match checker.survey() {
+        match checker.appended_survey() {
             Some(Survey { preservers, results, .. }) => {
                 (self.preservers, self.results) = (Some(preservers), Some(results));
             }

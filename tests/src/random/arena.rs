@@ -117,7 +117,8 @@ impl Arena {
         (&raw const random_cells).addr() + CELL * index
     }
 
-    /// Writes `words` to the cells, beginning with the first.
+    /// Writes `words` to the cells, beginning with the first. The survey that the host has made does not know them. If
+    /// it were wrong for a stub, the comparison of all registers would show it.
     pub fn lay_out(&self, words: &[u32]) {
         let start = self.cell(0);
         let mut code: Vec<u32> = (start..self.cell(CELLS)).step_by(4).map(read).collect();
