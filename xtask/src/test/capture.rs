@@ -21,7 +21,12 @@ pub struct Captured {
 }
 
 /// Runs `command`, and calls `line` with every line of its standard output as it comes.
-pub fn capture(command: &mut Command, mut line: impl FnMut(&str)) -> Captured {
+pub fn capture(command: &mut Command, line: impl FnMut(&str)) -> Captured {
+    capture_within(PATIENCE, command, line)
+}
+
+/// Does the same with another time limit.
+pub fn capture_within(patience: Duration, command: &mut Command, mut line: impl FnMut(&str)) -> Captured {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str()).display().to_string();
     let mut text = String::new();
@@ -35,7 +40,7 @@ pub fn capture(command: &mut Command, mut line: impl FnMut(&str)) -> Captured {
         thread::spawn(move || send_lines(output, true, &sender));
         thread::spawn(move || send_lines(errors, false, &also));
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience;
     let timed_out = loop {
         match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok((is_output, printed)) => {
@@ -53,7 +58,7 @@ pub fn capture(command: &mut Command, mut line: impl FnMut(&str)) -> Captured {
         let _ = child.kill();
     }
     let result = match child.wait() {
-        _ if timed_out => Err(format!("{name} did not end within {} minutes", PATIENCE.as_secs() / 60)),
+        _ if timed_out => Err(format!("{name} did not end within {} minutes", patience.as_secs() / 60)),
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{name} failed with {status}")),
         Err(error) => Err(format!("{name} cannot be waited for: {error}")),

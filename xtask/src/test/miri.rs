@@ -4,8 +4,10 @@
 //! Rust has not decided yet which rules of aliasing hold, so there are two models of them, and the tests must pass in
 //! both.
 
+use std::time::Duration;
+
 use super::{
-    capture::capture,
+    capture::{capture, capture_within},
     pool::{Job, Pool},
     report::{Finished, Outcome},
     wanted::Wanted,
@@ -26,6 +28,8 @@ const PACKAGES: [&str; 7] = [
 const MODELS: [(&str, &str); 2] = [("tree_borrows", "-Zmiri-tree-borrows"), ("stacked_borrows", "")];
 /// The engine converts addresses to pointers, and some of its memory is never freed.
 const FLAGS: &str = "-Zmiri-permissive-provenance -Zmiri-ignore-leaks";
+/// The time limit of a package, which takes an hour where tests share two cores.
+const PATIENCE: Duration = Duration::from_secs(3 * 60 * 60);
 /// The default test. Of all packages, the engine relies most on rules that the compiler does not check.
 const USUAL: &str = "miri::tree_borrows::aarch64-kprobes";
 /// The part of it that takes seconds: pools, lists and calls that return.
@@ -88,7 +92,7 @@ fn run(package: &str, flag: &str, host: &str, part: &[&str]) -> Result<Outcome, 
     let mut cargo = workspace::command("cargo");
     cargo.args(["+nightly", "miri", "test", "--lib", "--package", package, "--target", host]).args(part);
     cargo.env("MIRIFLAGS", format!("{FLAGS} {flag}")).env_remove("CARGO");
-    let captured = capture(&mut cargo, |_| {});
+    let captured = capture_within(PATIENCE, &mut cargo, |_| {});
     captured.result.map(|()| Outcome::Passed).map_err(|sentence| captured.text + &sentence)
 }
 
