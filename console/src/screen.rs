@@ -3,7 +3,7 @@
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use kprobes_wire::mark::{Kind, Marked};
+use kprobes_wire::mark::{Mark, Marked};
 
 use crate::host::host;
 use crate::input;
@@ -44,8 +44,8 @@ pub(crate) fn write(text: fmt::Arguments<'_>) {
 /// The console as a writer of text.
 #[derive(Default)]
 pub struct Screen {
-    /// The kind of mark to put around the text, for a program on the host that reads it.
-    pub mark: Option<Kind>,
+    /// The mark to put around the text, for a program on the host that reads it.
+    pub mark: Option<Mark>,
 }
 
 impl Write for Screen {
@@ -56,7 +56,7 @@ impl Write for Screen {
         }
         match self.mark {
             None => print!("{text}"),
-            Some(kind) => print!("{}", Marked(kind, text)),
+            Some(mark) => print!("{}", Marked(mark, text)),
         }
         Ok(())
     }

@@ -13,8 +13,8 @@ use fallible::{Arc, OutOfMemory, Text};
 use kprobes_console::tracing;
 use kprobes_trace::ring::{RAW_PAGE, Record};
 use kprobes_trace::text::task_name;
-use kprobes_wire::mark::{self, Marked};
-use kprobes_wire::record::{Base64, HEADER, Kind, header};
+use kprobes_wire::mark::{Mark, Marked};
+use kprobes_wire::record::{Base64, HEADER, PayloadKind, header};
 use spin::{Mutex, MutexGuard, Once};
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::mmio::MmioTransport;
@@ -167,7 +167,7 @@ impl Sender {
         let mut text = Text::default();
         let Outcome { records, lost, .. } = self.outcome;
         if write!(text, "{records} {lost}").is_ok() {
-            self.send(Kind::End, 0, text.0.as_bytes());
+            self.send(PayloadKind::End, 0, text.0.as_bytes());
         }
     }
 
@@ -185,7 +185,7 @@ impl Sender {
                 self.outcome.records += pages.records;
                 self.outcome.lost += pages.lost;
                 records += pages.records;
-                pages.bytes.chunks(RAW_PAGE).for_each(|page| self.send(Kind::Page, cpu as u16, used(page)));
+                pages.bytes.chunks(RAW_PAGE).for_each(|page| self.send(PayloadKind::Page, cpu as u16, used(page)));
                 left = left.saturating_sub(pages.bytes.len());
                 if pages.records == 0 || left == 0 {
                     break;
@@ -204,12 +204,12 @@ impl Sender {
                 && write!(text, "{task} {}", task_name(&name[..])).is_ok()
             {
                 *is_known = true;
-                self.send(Kind::Task, 0, text.0.as_bytes());
+                self.send(PayloadKind::Task, 0, text.0.as_bytes());
             }
         }
     }
 
-    fn send(&mut self, kind: Kind, cpu: u16, payload: &[u8]) {
+    fn send(&mut self, kind: PayloadKind, cpu: u16, payload: &[u8]) {
         let header = header(kind, cpu, self.number, payload);
         self.number = self.number.wrapping_add(1);
         self.frame.clear();
@@ -218,7 +218,7 @@ impl Sender {
         self.frame.extend_from_slice(payload);
         match &mut self.channel {
             Some(channel) => self.outcome.unsent += u64::from(channel.send(&self.frame).is_err()),
-            None => uart::write_aside(format_args!("{}", Marked(mark::Kind::Frame, Base64(&self.frame)))),
+            None => uart::write_aside(format_args!("{}", Marked(Mark::Frame, Base64(&self.frame)))),
         }
     }
 }

@@ -88,7 +88,7 @@ mod host {
 
     /// Where the stream is.
     #[derive(Debug, Default)]
-    enum State {
+    enum StreamState {
         #[default]
         Text,
         /// After ESC.
@@ -102,7 +102,7 @@ mod host {
     /// Takes the reports out of what a machine prints. Of a report that is cut off, the text stays. Its beginning does
     /// not: a terminal would wait for the end, and hide everything until then.
     #[derive(Debug, Default)]
-    pub struct Filter(State);
+    pub struct Filter(StreamState);
 
     impl Filter {
         /// Returns these next bytes without reports, and the reports that they complete.
@@ -111,43 +111,43 @@ mod host {
             for &byte in bytes {
                 let mut state = mem::take(&mut self.0);
                 if !matches!(byte, b'\\' | PULSE)
-                    && let State::End(report) = state
+                    && let StreamState::End(report) = state
                 {
                     // It was cut off, and ESC begins another sequence.
                     text.extend(report);
-                    state = State::Escape;
+                    state = StreamState::Escape;
                 }
                 self.0 = match (state, byte) {
-                    (State::Text, ESC) => State::Escape,
-                    (State::Escape, b'_') => State::Report(Vec::new()),
-                    (State::Escape, PULSE) => State::Escape,
-                    (State::Escape, ESC) => {
+                    (StreamState::Text, ESC) => StreamState::Escape,
+                    (StreamState::Escape, b'_') => StreamState::Report(Vec::new()),
+                    (StreamState::Escape, PULSE) => StreamState::Escape,
+                    (StreamState::Escape, ESC) => {
                         text.push(ESC);
-                        State::Escape
+                        StreamState::Escape
                     }
-                    (State::Escape, _) => {
+                    (StreamState::Escape, _) => {
                         text.extend([ESC, byte]);
-                        State::Text
+                        StreamState::Text
                     }
-                    (State::Text, _) => {
+                    (StreamState::Text, _) => {
                         text.push(byte);
-                        State::Text
+                        StreamState::Text
                     }
-                    (State::Report(report), ESC) => State::End(report),
-                    (State::End(report), b'\\') => {
+                    (StreamState::Report(report), ESC) => StreamState::End(report),
+                    (StreamState::End(report), b'\\') => {
                         reports.extend(parse(&report));
-                        State::Text
+                        StreamState::Text
                     }
-                    (State::Report(mut report), b' '..) if report.len() < REPORT_MAX => {
+                    (StreamState::Report(mut report), b' '..) if report.len() < REPORT_MAX => {
                         report.push(byte);
-                        State::Report(report)
+                        StreamState::Report(report)
                     }
-                    (state @ (State::Report(_) | State::End(_)), _) if byte == PULSE => state,
+                    (state @ (StreamState::Report(_) | StreamState::End(_)), _) if byte == PULSE => state,
                     // It was cut off, and the text that follows is about the machine, such as that it stops.
-                    (State::Report(report) | State::End(report), _) => {
+                    (StreamState::Report(report) | StreamState::End(report), _) => {
                         text.extend(report);
                         text.push(byte);
-                        State::Text
+                        StreamState::Text
                     }
                 };
             }

@@ -2,7 +2,7 @@
 //! prompts and the output of commands, so that a host can take the output as it is.
 //!
 //! ```text
-//! SO  kind  text  SI
+//! SO  mark  text  SI
 //! ```
 //!
 //! A control character that has a meaning on the line is sent as DLE, followed by the character 0x40 above it. A line
@@ -21,12 +21,12 @@ const SHIFT: u8 = 0x40;
 
 /// The meaning of a marked text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Mark {
     /// The program runs. The text is a message about it.
     Attached,
     /// Output of the program.
     Output,
-    /// The program was refused. The text is a [`Refusal`]: where in the program, and why.
+    /// The program was refused. The text is a [`Diagnostic`]: where in the program, and why.
     Refused,
     /// The program's command was refused. The text is the reason.
     Failed,
@@ -36,7 +36,7 @@ pub enum Kind {
     Done,
 }
 
-impl Kind {
+impl Mark {
     const ALL: [(Self, char); 6] = [
         (Self::Attached, 'a'),
         (Self::Output, 'o'),
@@ -47,19 +47,19 @@ impl Kind {
     ];
 
     fn letter(self) -> char {
-        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or('o', |(_, letter)| *letter)
+        Self::ALL.iter().find(|(mark, _)| *mark == self).map_or('o', |(_, letter)| *letter)
     }
 }
 
 /// A text between marks.
 #[derive(Clone, Copy, Debug)]
-pub struct Marked<T>(pub Kind, pub T);
+pub struct Marked<T>(pub Mark, pub T);
 
 impl<T: fmt::Display> fmt::Display for Marked<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(kind, text) = self;
+        let Self(mark, text) = self;
         f.write_char(BEGIN)?;
-        f.write_char(kind.letter())?;
+        f.write_char(mark.letter())?;
         write!(Escaped(f), "{text}")?;
         f.write_char(END)
     }
@@ -83,7 +83,7 @@ impl Write for Escaped<'_, '_> {
 
 /// Why a program was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal<'a> {
+pub struct Diagnostic<'a> {
     /// The range in the program that is the cause, if there is one: the offset of its first byte, and that after its
     /// last.
     pub cause: Option<(usize, usize)>,
@@ -91,7 +91,7 @@ pub struct Refusal<'a> {
     pub sentence: &'a str,
 }
 
-impl fmt::Display for Refusal<'_> {
+impl fmt::Display for Diagnostic<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.cause {
             Some((start, end)) => write!(f, "{start} {end} {}", self.sentence),
@@ -100,7 +100,7 @@ impl fmt::Display for Refusal<'_> {
     }
 }
 
-impl<'a> Refusal<'a> {
+impl<'a> Diagnostic<'a> {
     /// Parses the output of [`Display`](fmt::Display).
     #[must_use]
     pub fn parse(text: &'a str) -> Self {
@@ -114,11 +114,11 @@ impl<'a> Refusal<'a> {
 /// A part of the stream that a UART has sent.
 #[cfg(any(test, feature = "host"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Segment {
     /// Bytes without a mark.
     Plain(Vec<u8>),
     /// A marked text, unescaped.
-    Marked(Kind, String),
+    Marked(Mark, String),
 }
 
 /// The letter of a frame, and the most characters that a frame has. A frame has no line ends. A longer one, or one with
@@ -139,17 +139,17 @@ pub struct Reader {
 
 #[cfg(any(test, feature = "host"))]
 impl Reader {
-    /// Takes the next bytes, and returns the parts that they complete.
-    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Part> {
-        let mut parts = Vec::new();
+    /// Takes the next bytes, and returns the segments that they complete.
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Segment> {
+        let mut segments = Vec::new();
         for &byte in bytes {
             let is = |c: char| u32::from(byte) == u32::from(c);
             match &mut self.marked {
                 // No text contains this character, so a text that has not ended was cut off.
                 _ if is(BEGIN) => (self.marked, self.is_escaped) = (Some(Vec::new()), false),
-                None => match parts.last_mut() {
-                    Some(Part::Plain(plain)) => plain.push(byte),
-                    _ => parts.push(Part::Plain(vec![byte])),
+                None => match segments.last_mut() {
+                    Some(Segment::Plain(plain)) => plain.push(byte),
+                    _ => segments.push(Segment::Plain(vec![byte])),
                 },
                 Some(_) if is(END) => {
                     self.is_escaped = false;
@@ -157,8 +157,8 @@ impl Reader {
                     let text = String::from_utf8_lossy(&marked);
                     let mut rest = text.chars();
                     let letter = rest.next();
-                    if let Some((kind, _)) = Kind::ALL.iter().find(|(_, other)| Some(*other) == letter) {
-                        parts.push(Part::Marked(*kind, rest.as_str().into()));
+                    if let Some((mark, _)) = Mark::ALL.iter().find(|(_, other)| Some(*other) == letter) {
+                        segments.push(Segment::Marked(*mark, rest.as_str().into()));
                     }
                 }
                 Some(marked) if self.is_escaped => {
@@ -174,7 +174,7 @@ impl Reader {
                 Some(marked) => marked.push(byte),
             }
         }
-        parts
+        segments
     }
 }
 
@@ -190,17 +190,17 @@ mod tests {
     #[test]
     fn every_text_comes_through_wherever_it_is_cut() {
         let texts = ["", "a\nb\n", "\0\r\n\u{e}\u{f}\u{10}P\u{7f}\u{1b}[2J", "é → ∑", "machine stopped: no\nkprobes> "];
-        for (kind, _) in Kind::ALL {
+        for (mark, _) in Mark::ALL {
             // A frame has no line ends.
-            for text in texts.into_iter().filter(|text| kind != Kind::Frame || !text.contains('\n')) {
-                let stream = sent(&format!("x{}y", Marked(kind, text)));
+            for text in texts.into_iter().filter(|text| mark != Mark::Frame || !text.contains('\n')) {
+                let stream = sent(&format!("x{}y", Marked(mark, text)));
                 let expected =
-                    [Part::Plain(b"x".to_vec()), Part::Marked(kind, text.into()), Part::Plain(b"y".to_vec())];
+                    [Segment::Plain(b"x".to_vec()), Segment::Marked(mark, text.into()), Segment::Plain(b"y".to_vec())];
                 for cut in 0..=stream.len() {
                     let mut reader = Reader::default();
-                    let mut parts = reader.feed(&stream[..cut]);
-                    parts.extend(reader.feed(&stream[cut..]));
-                    assert_eq!(parts, expected, "{text:?} cut at {cut}");
+                    let mut segments = reader.feed(&stream[..cut]);
+                    segments.extend(reader.feed(&stream[cut..]));
+                    assert_eq!(segments, expected, "{text:?} cut at {cut}");
                 }
             }
         }
@@ -209,39 +209,40 @@ mod tests {
     /// The host may ask for a sign of life at any time.
     #[test]
     fn a_pulse_is_not_part_of_a_text() {
-        let mut stream = sent(&Marked(Kind::Output, "ab").to_string());
+        let mut stream = sent(&Marked(Mark::Output, "ab").to_string());
         for at in 0..=stream.len() {
             stream.insert(at, 0);
-            let marked = Reader::default().feed(&stream).into_iter().find(|part| matches!(part, Part::Marked(..)));
-            assert_eq!(marked, Some(Part::Marked(Kind::Output, "ab".into())));
+            let marked =
+                Reader::default().feed(&stream).into_iter().find(|segment| matches!(segment, Segment::Marked(..)));
+            assert_eq!(marked, Some(Segment::Marked(Mark::Output, "ab".into())));
             stream.remove(at);
         }
     }
 
     #[test]
     fn a_text_that_is_cut_off_hides_nothing_after_it() {
-        let whole = Marked(Kind::Frame, "AAAA");
+        let whole = Marked(Mark::Frame, "AAAA");
         let stopped = "\u{e}pAB\nmachine stopped: no\n";
         for (text, plain) in [("\u{e}pAB", None), ("\u{e}oAB\u{10}", None), (stopped, Some("machine stopped: no\r\n"))]
         {
-            let mut expected: Vec<_> = plain.map(|plain| Part::Plain(plain.into())).into_iter().collect();
-            expected.push(Part::Marked(Kind::Frame, "AAAA".into()));
+            let mut expected: Vec<_> = plain.map(|plain| Segment::Plain(plain.into())).into_iter().collect();
+            expected.push(Segment::Marked(Mark::Frame, "AAAA".into()));
             assert_eq!(Reader::default().feed(&sent(&format!("{text}{whole}"))), expected, "{text:?}");
         }
         let mut reader = Reader::default();
         reader.feed(b"\x0ep");
         let endless = [b'A'; 3 * FRAME_MAX];
-        assert!(matches!(&reader.feed(&endless)[..], [Part::Plain(_)]));
+        assert!(matches!(&reader.feed(&endless)[..], [Segment::Plain(_)]));
     }
 
     #[test]
-    fn a_refusal_has_a_place_or_none() {
-        for refusal in [
-            Refusal { cause: Some((3, 17)), sentence: "this is no 1 2 3" },
-            Refusal { cause: None, sentence: "- 3 - no memory" },
+    fn a_diagnostic_has_a_cause_or_none() {
+        for diagnostic in [
+            Diagnostic { cause: Some((3, 17)), sentence: "this is no 1 2 3" },
+            Diagnostic { cause: None, sentence: "- 3 - no memory" },
         ] {
-            assert_eq!(Refusal::parse(&refusal.to_string()), refusal);
+            assert_eq!(Diagnostic::parse(&diagnostic.to_string()), diagnostic);
         }
-        assert_eq!(Refusal::parse("no").sentence, "no");
+        assert_eq!(Diagnostic::parse("no").sentence, "no");
     }
 }

@@ -19,7 +19,7 @@ pub const PAYLOAD_MAX: usize = 64 << 10;
 
 /// The kind of a frame's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PayloadKind {
     /// A page of the ring of a CPU.
     Page,
     /// The number of a task, a space, and the task's name.
@@ -28,7 +28,7 @@ pub enum Kind {
     End,
 }
 
-impl Kind {
+impl PayloadKind {
     const ALL: [(Self, u16); 3] = [(Self::Page, 1), (Self::Task, 2), (Self::End, 3)];
 
     fn number(self) -> u16 {
@@ -38,7 +38,7 @@ impl Kind {
 
 /// Returns the header of frame `number` with this payload: the bytes before the payload.
 #[must_use]
-pub fn header(kind: Kind, cpu: u16, number: u32, payload: &[u8]) -> [u8; HEADER] {
+pub fn header(kind: PayloadKind, cpu: u16, number: u32, payload: &[u8]) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     let length = payload.len() as u32;
     let fields =
@@ -97,7 +97,7 @@ pub fn from_base64(text: &str) -> Vec<u8> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// The kind of the payload.
-    pub kind: Kind,
+    pub kind: PayloadKind,
     /// The CPU whose ring the page is from; 0 for other kinds.
     pub cpu: u16,
     /// The payload, unchecked beyond the checksum.
@@ -140,7 +140,7 @@ impl Frames {
             let long = |start: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| head[start + byte]));
             let short = |start: usize| u16::from_le_bytes([head[start], head[start + 1]]);
             let (number, length) = (long(8), long(12) as usize);
-            let kind = Kind::ALL.iter().find(|(_, number)| *number == short(4));
+            let kind = PayloadKind::ALL.iter().find(|(_, number)| *number == short(4));
             if let (true, Some((kind, _)), true) = (head[..4] == MAGIC, kind, length <= PAYLOAD_MAX) {
                 let payload = self.bytes.get(at + HEADER..at + HEADER + length);
                 if payload.is_none() && !is_last {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     fn frame(number: u32, payload: &[u8]) -> Vec<u8> {
-        [&header(Kind::Page, 3, number, payload)[..], payload].concat()
+        [&header(PayloadKind::Page, 3, number, payload)[..], payload].concat()
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
             let mut found = frames.feed(&stream[..cut]);
             found.extend(frames.feed(&stream[cut..]));
             assert!(found.iter().map(|frame| &frame.payload).eq(&payloads), "{cut}");
-            assert!(found.iter().all(|frame| (frame.kind, frame.cpu) == (Kind::Page, 3)));
+            assert!(found.iter().all(|frame| (frame.kind, frame.cpu) == (PayloadKind::Page, 3)));
             assert_eq!(frames.finish(), []);
             assert_eq!((frames.missing, frames.damaged), (0, 0));
         }

@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use kprobes_symbols::SymbolTable;
-use kprobes_wire::record::{Frame, Frames, Kind};
+use kprobes_wire::record::{Frame, Frames, PayloadKind};
 
 use crate::{
     boot,
@@ -322,7 +322,7 @@ impl Recorded {
     fn add(&mut self, Frame { kind, cpu, mut payload }: Frame) {
         let text = || String::from_utf8_lossy(&payload).into_owned();
         match kind {
-            Kind::Page => {
+            PayloadKind::Page => {
                 let cpu = usize::from(cpu);
                 if self.pages.len() <= cpu {
                     self.pages.resize_with(cpu + 1, Vec::new);
@@ -330,14 +330,14 @@ impl Recorded {
                 payload.resize(PAGE, 0);
                 self.pages[cpu].extend(payload);
             }
-            Kind::Task => {
+            PayloadKind::Task => {
                 if let Some((task, name)) = text().split_once(' ')
                     && let Ok(task) = task.parse()
                 {
                     self.tasks.insert(task, name.into());
                 }
             }
-            Kind::End => {
+            PayloadKind::End => {
                 self.is_whole = true;
                 let mut numbers =
                     text().split(' ').map(|number| number.parse().unwrap_or(0)).collect::<Vec<_>>().into_iter();

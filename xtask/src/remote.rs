@@ -9,7 +9,7 @@ use std::{
 use anyhow::Result;
 use kprobes_pl011::PULSE_KEY;
 use kprobes_wire::{
-    mark::{Kind, Part, Reader},
+    mark::{Mark, Reader, Segment},
     record::from_base64,
 };
 
@@ -58,7 +58,7 @@ pub enum Heard {
     /// A line that is not marked.
     Line(String),
     /// A marked text.
-    Marked(Kind, String),
+    Marked(Mark, String),
     /// The prompt for the next line.
     Prompt,
 }
@@ -229,17 +229,17 @@ impl Remote {
 
     fn tell(&mut self, bytes: &[u8]) -> Result<Vec<Heard>, Stopped> {
         let mut heard = Vec::new();
-        for part in self.marks.feed(bytes) {
-            let plain = match part {
-                Part::Marked(Kind::Frame, text) => {
+        for segment in self.marks.feed(bytes) {
+            let plain = match segment {
+                Segment::Marked(Mark::Frame, text) => {
                     self.frames.extend(from_base64(&text));
                     continue;
                 }
-                Part::Marked(kind, text) => {
-                    heard.push(Heard::Marked(kind, text));
+                Segment::Marked(mark, text) => {
+                    heard.push(Heard::Marked(mark, text));
                     continue;
                 }
-                Part::Plain(plain) => plain,
+                Segment::Plain(plain) => plain,
             };
             for event in self.console.feed(&plain) {
                 match event {

@@ -18,7 +18,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use cargo_kprobes::image::Source;
-use kprobes_wire::mark::{Kind, Refusal};
+use kprobes_wire::mark::{Diagnostic, Mark};
 use ratatui::{
     Terminal,
     backend::{Backend, TestBackend},
@@ -410,7 +410,7 @@ impl Top {
         let is_changed = !all.is_empty();
         for heard in all {
             match heard {
-                Heard::Marked(Kind::Output, text) => {
+                Heard::Marked(Mark::Output, text) => {
                     for line in text.lines() {
                         // A line may be damaged on its way. The interval that it belongs to lacks it then.
                         if let Err(error) = self.model.feed(line) {
@@ -423,9 +423,9 @@ impl Top {
                     self.last_output = Instant::now();
                 }
                 // It was stopped before it started.
-                Heard::Marked(Kind::Refused, _) if matches!(self.phase, Phase::Ending(_)) => {}
-                Heard::Marked(Kind::Refused, text) => {
-                    let sentence = Refusal::parse(&text).sentence.to_string();
+                Heard::Marked(Mark::Refused, _) if matches!(self.phase, Phase::Ending(_)) => {}
+                Heard::Marked(Mark::Refused, text) => {
+                    let sentence = Diagnostic::parse(&text).sentence.to_string();
                     if self.state.page == Page::Callers {
                         self.state.leave();
                         self.state.message = sentence;
@@ -434,7 +434,7 @@ impl Top {
                         self.refusal = Some(sentence);
                     }
                 }
-                Heard::Marked(Kind::Failed, _) => self.state.message = "the command is refused".into(),
+                Heard::Marked(Mark::Failed, _) => self.state.message = "the command is refused".into(),
                 Heard::Marked(..) | Heard::Line(_) => {}
                 Heard::Prompt => self.phase = Phase::Idle,
             }

@@ -21,7 +21,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use kprobes_wire::{
     history::LINE_MAX,
-    mark::{Kind, Refusal},
+    mark::{Diagnostic, Mark},
 };
 
 use crate::{
@@ -328,18 +328,18 @@ pub fn run_source(
     while !is_over {
         for heard in remote.hear(TURN)? {
             match heard {
-                Heard::Marked(Kind::Output, text) => out(Stream::Output, &text)?,
-                Heard::Marked(Kind::Attached, text) => {
+                Heard::Marked(Mark::Output, text) => out(Stream::Output, &text)?,
+                Heard::Marked(Mark::Attached, text) => {
                     out(Stream::Notes, &text)?;
                     deadline = program_options.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
                 }
-                Heard::Marked(Kind::Refused, text) => {
-                    let Refusal { cause, sentence } = Refusal::parse(&text);
+                Heard::Marked(Mark::Refused, text) => {
+                    let Diagnostic { cause, sentence } = Diagnostic::parse(&text);
                     outcome = Some(Outcome::Refused(source.refusal(cause, sentence)));
                 }
-                Heard::Marked(Kind::Failed, _) => outcome = Some(Outcome::Failed),
-                Heard::Marked(Kind::Frame, _) => {}
-                Heard::Marked(Kind::Done, text) => outcome = outcome.or(Some(Outcome::ended(&text)?)),
+                Heard::Marked(Mark::Failed, _) => outcome = Some(Outcome::Failed),
+                Heard::Marked(Mark::Frame, _) => {}
+                Heard::Marked(Mark::Done, text) => outcome = outcome.or(Some(Outcome::ended(&text)?)),
                 Heard::Line(line) => {
                     if mem::replace(&mut blank, line.is_empty()) {
                         out(Stream::Notes, "\n")?;

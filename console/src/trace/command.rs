@@ -14,7 +14,7 @@ use kprobes_program::error::Error;
 use kprobes_program::report::OutputFormat;
 use kprobes_program::shortcut::Shortcut;
 use kprobes_program::syntax::Parameters;
-use kprobes_wire::mark::{self, Kind, Marked};
+use kprobes_wire::mark::{Diagnostic, Mark, Marked};
 
 use super::describe::Notes;
 use super::options::{Name, PROGRAM, Request, Stages, TaskNumber};
@@ -62,7 +62,7 @@ pub(crate) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), 
         let sentence = "no task has this number; `tasks` lists them";
         if request.has(Name::Mark) {
             session.is_refused = true;
-            print!("{}", Marked(Kind::Refused, mark::Refusal { cause: None, sentence }));
+            print!("{}", Marked(Mark::Refused, Diagnostic { cause: None, sentence }));
             return Ok(());
         }
         return Err(Failure::at(column, sentence));
@@ -145,7 +145,7 @@ fn run_alone(
 ) -> Result<(), Failure> {
     let RunOptions { options, is_marked, is_dry, notes } = run_options;
     let (options, is_marked) = (*options, *is_marked);
-    let screen = |kind| Screen { mark: is_marked.then_some(kind) };
+    let screen = |mark| Screen { mark: is_marked.then_some(mark) };
     let mut about = Text::default();
     let prepared = notes.write_tree(text, options, &mut about).and_then(|()| match is_dry {
         true => Program::prepare(text, options, &input::is_interrupted),
@@ -157,12 +157,12 @@ fn run_alone(
         Err(refusal) if refusal.is_stopped() => return Ok(()),
         Err(refusal) => {
             session.is_refused = true;
-            refuse(&refusal, text, &mut screen(Kind::Refused));
+            refuse(&refusal, text, &mut screen(Mark::Refused));
             return Ok(());
         }
     };
     notes.write(&program, &mut about).map_err(|_| OutOfMemory)?;
-    let mut lines = Lines::new(screen(Kind::Output));
+    let mut lines = Lines::new(screen(Mark::Output));
     // Errors mean that ^C was pressed, which is checked below. The output of `BEGIN` comes before all other output of
     // the program.
     if !notes.is_quiet {
@@ -174,14 +174,14 @@ fn run_alone(
             options.format.write_failure(about.0.trim_end(), &mut lines)
         }
         (false, OutputFormat::Json) => Ok(()),
-        _ => screen(Kind::Attached).write_str(&about.0),
+        _ => screen(Mark::Attached).write_str(&about.0),
     };
     if *is_dry {
         if is_marked || options.format == OutputFormat::Text {
-            let _ = screen(Kind::Attached).write_str("dry run: nothing is attached\n");
+            let _ = screen(Mark::Attached).write_str("dry run: nothing is attached\n");
         }
         if is_marked {
-            print!("{}", Marked(Kind::Done, ""));
+            print!("{}", Marked(Mark::Done, ""));
         }
         return Ok(());
     }
@@ -214,7 +214,7 @@ fn run_alone(
         println!("^C");
     }
     if is_marked && session.is_refused {
-        print!("{}", Marked(Kind::Failed, command.unwrap_or_default()));
+        print!("{}", Marked(Mark::Failed, command.unwrap_or_default()));
     }
     let outcome = program.finish(&mut lines);
     let (status, is_lost) = (program.status(), lines.is_lost());
@@ -223,8 +223,8 @@ fn run_alone(
     // The mark is printed even if ^C was pressed again, or if output is lost.
     if is_marked {
         match status {
-            0 => print!("{}", Marked(Kind::Done, "")),
-            status => print!("{}", Marked(Kind::Done, status)),
+            0 => print!("{}", Marked(Mark::Done, "")),
+            status => print!("{}", Marked(Mark::Done, status)),
         }
     }
     match outcome {
@@ -242,9 +242,9 @@ pub(super) fn refuse(refusal: &Refusal, text: &str, screen: &mut Screen) {
     // The screen returns an error only after ^C.
     let _ = match screen.mark {
         None => refusal.write(text, screen),
-        Some(kind) => {
+        Some(mark) => {
             let cause = refusal.cause().map(|span| (span.start, span.end));
-            print!("{}", Marked(kind, mark::Refusal { cause, sentence: refusal.sentence() }));
+            print!("{}", Marked(mark, Diagnostic { cause, sentence: refusal.sentence() }));
             Ok(())
         }
     };

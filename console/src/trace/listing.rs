@@ -6,7 +6,7 @@ use core::fmt::Write;
 
 use kprobes_program::syntax::{self, Parameters};
 use kprobes_vm::counted::counted;
-use kprobes_wire::mark::{Kind, Marked};
+use kprobes_wire::mark::{Mark, Marked};
 
 use super::command::refuse;
 use super::options::{Name, Request};
@@ -53,22 +53,22 @@ fn has_kind(text: &str) -> bool {
 /// Shows the lines of a list and their number, or why there are none. If `is_marked`, the lines are marked for a
 /// program on the host.
 fn show(session: &mut Session, text: &str, outcome: Result<Vec<String>, Refusal>, is_marked: bool) {
-    let screen = |kind| Screen { mark: is_marked.then_some(kind) };
+    let screen = |mark| Screen { mark: is_marked.then_some(mark) };
     match outcome {
         Err(refusal) => {
             session.is_refused = true;
-            refuse(&refusal, text, &mut screen(Kind::Refused));
+            refuse(&refusal, text, &mut screen(Mark::Refused));
         }
         Ok(probes) => {
-            let mut output = screen(Kind::Output);
+            let mut output = screen(Mark::Output);
             // The screen returns an error once ^C was pressed.
             if probes.iter().any(|probe| writeln!(output, "{probe}").is_err()) {
                 return;
             }
             let count = probes.iter().filter(|line| !line.starts_with(' ')).count();
-            let _ = writeln!(screen(Kind::Attached), "{}", counted(count, "probe", "probes"));
+            let _ = writeln!(screen(Mark::Attached), "{}", counted(count, "probe", "probes"));
             if is_marked {
-                print!("{}", Marked(Kind::Done, ""));
+                print!("{}", Marked(Mark::Done, ""));
             }
         }
     }
