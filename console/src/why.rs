@@ -24,8 +24,8 @@ use crate::words::{Failure, Words};
 pub(super) fn why(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let (text, column) = name(words)?;
     let place = definition::parse_place(&text).map_err(|error| Failure::at(column + error.column, error))?;
-    let address = events::resolve(&place, &tracing::Names)
-        .map_err(|refusal| Failure::at(column + place.column, refusal))? as usize;
+    let address =
+        events::resolve(&place, &tracing::Names).map_err(|error| Failure::at(column + place.column, error))? as usize;
     let probes = Probes { session, all: probe::list().map_err(Failure::new)? };
     let whole = matches!(place.base, Base::Symbol(_)) && place.offset_column == place.column;
     match symbol::lookup(address).filter(|_| whole) {

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize};
 use aarch64_kprobes::probe::{self, Insertion, Mode, ProbeError};
 use aarch64_kprobes::{Hit, Kprobe};
 use kprobes_console::{time, tracing};
-use kprobes_trace::definition::{Command, Kind, parse};
+use kprobes_trace::definition::{Command, EventKind, parse};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::events::{self, Armed, Events};
@@ -279,7 +279,7 @@ unsafe impl Armed for Chosen {
     type Error = ProbeError;
 
     unsafe fn register(
-        kind: Kind,
+        kind: EventKind,
         form: events::Form,
         address: u64,
         recorder: &Recorder,

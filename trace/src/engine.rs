@@ -3,7 +3,7 @@
 use aarch64_kprobes::probe::{Insertion, Registration};
 use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 
-use crate::definition::Kind;
+use crate::definition::EventKind;
 use crate::events::{Armed, Form};
 use crate::hit::handler;
 use crate::host::Offsets;
@@ -35,7 +35,7 @@ unsafe impl Armed for Probe {
     type Error = ProbeError;
 
     unsafe fn register(
-        kind: Kind,
+        kind: EventKind,
         form: Form,
         address: u64,
         recorder: &Recorder,
@@ -43,8 +43,10 @@ unsafe impl Armed for Probe {
     ) -> Result<Self, ProbeError> {
         let (address, data) = (address as usize, &raw const *recorder as usize);
         match kind {
-            Kind::Synthetic | Kind::OnSynthetic => unreachable!("neither a synthetic event has a probe nor one on it"),
-            Kind::Probe | Kind::Static | Kind::Command => {
+            EventKind::Synthetic | EventKind::OnSynthetic => {
+                unreachable!("neither a synthetic event has a probe nor one on it")
+            }
+            EventKind::Probe | EventKind::Static | EventKind::Command => {
                 let probe = Kprobe::at(address).data(data).disabled();
                 let probe = match form {
                     Form::Call => probe.entry(handler::called),
@@ -58,7 +60,7 @@ unsafe impl Armed for Probe {
                 };
                 probe.register().map(Self::Kprobe)
             }
-            Kind::Return { maxactive } => {
+            EventKind::Return { maxactive } => {
                 let mut probe = Kretprobe::at(address).handler(handler::returned).data(data).disabled();
                 if let Some(calls) = maxactive {
                     probe = probe.maxactive(calls.into());

@@ -17,11 +17,11 @@ const PREFIX: &str = "  Command: ";
 /// The last errors, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct ErrorLog {
-    entries: VecDeque<Entry>,
+    errors: VecDeque<LoggedError>,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct LoggedError {
     microseconds: u64,
     place: String,
     problem: String,
@@ -33,7 +33,7 @@ impl ErrorLog {
     /// Logs that `command`, written to `place`, was refused for `problem`, whose cause is `column` characters from the
     /// start of the command.
     ///
-    /// If there is no memory for the entry, the log stays as it is: the caller's error of the write is then the only
+    /// If there is no memory for the error, the log stays as it is: the caller's error of the write is then the only
     /// report.
     pub fn add(&mut self, microseconds: u64, place: &str, problem: &dyn fmt::Display, command: &str, column: usize) {
         let _ = self.try_add(microseconds, place, problem, command, column);
@@ -49,17 +49,17 @@ impl ErrorLog {
     ) -> Result<(), OutOfMemory> {
         let (place, command) = (fallible::copy(place)?, fallible::copy(command)?);
         let problem = fallible::format(format_args!("{problem}"))?;
-        self.entries.try_reserve(1)?;
-        if self.entries.len() == KEPT {
-            self.entries.pop_front();
+        self.errors.try_reserve(1)?;
+        if self.errors.len() == KEPT {
+            self.errors.pop_front();
         }
-        self.entries.push_back(Entry { microseconds, place, problem, command, column });
+        self.errors.push_back(LoggedError { microseconds, place, problem, command, column });
         Ok(())
     }
 
     /// Removes all errors.
     pub fn clear(&mut self) {
-        self.entries.clear();
+        self.errors.clear();
     }
 
     /// Writes the contents of the file.
@@ -68,7 +68,7 @@ impl ErrorLog {
     ///
     /// Returns the error of `out`.
     pub fn write(&self, out: &mut dyn Write) -> fmt::Result {
-        self.entries.iter().try_for_each(|Entry { microseconds, place, problem, command, column }| {
+        self.errors.iter().try_for_each(|LoggedError { microseconds, place, problem, command, column }| {
             writeln!(out, "[{}] {place}: error: {problem}", Time(*microseconds))?;
             writeln!(out, "{PREFIX}{command}\n{:width$}^", "", width = PREFIX.len() + column)
         })

@@ -242,7 +242,7 @@ pub(crate) struct Target {
 
 /// The program that fetches the arguments of an event.
 #[derive(Debug)]
-pub(crate) enum Program {
+pub(crate) enum FetchProgram {
     Words(Box<[Word]>),
     /// Words of memory, of which the first takes the place of the probe's address: those of a static event.
     Block(Box<[Word]>),
@@ -259,7 +259,7 @@ pub(crate) struct Ops {
     pub functions: Option<Arc<Functions>>,
 }
 
-impl Program {
+impl FetchProgram {
     /// Compiles the program for `arguments`, whose fields in the record are `fields`. Fields of type `symstr` take
     /// their names from `functions`.
     pub fn new<'a>(
@@ -281,7 +281,7 @@ impl Program {
     }
 }
 
-impl Program {
+impl FetchProgram {
     /// Creates the program for the struct of a static event, which has no address of the probe in front.
     pub fn of_static(arguments: &[Fetch], fields: &[Field]) -> Result<Self, OutOfMemory> {
         Ok(match Self::new(arguments, fields.iter(), None)? {

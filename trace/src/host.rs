@@ -4,7 +4,7 @@
 //! names, once, the offsets in its own memory at which a hit loads the CPU number, the task and its name. Printing runs
 //! in a task and takes its services as parameters.
 
-use aarch64_kprobes::Context as Place;
+use aarch64_kprobes::Context as EngineContext;
 use kprobes_types::{LineError, Types};
 
 /// Where and when a hit happened.
@@ -34,12 +34,12 @@ pub struct Context {
 /// read any address.
 pub unsafe trait Host {
     /// The offset of the number of this CPU, a `usize`, dense from 0.
-    const CPU_OFFSET: usize = Place::CPU_NUMBER;
+    const CPU_OFFSET: usize = EngineContext::CPU_NUMBER;
     /// The offset of the number of the task that runs on this CPU, a `u64`.
-    const TASK_OFFSET: usize = Place::TASK;
+    const TASK_OFFSET: usize = EngineContext::TASK;
     /// The offset of the name of this task: 16 bytes, padded with zeros. The text of a trace shows 15 of them, as Linux
     /// does.
-    const NAME_OFFSET: usize = Place::NAME;
+    const NAME_OFFSET: usize = EngineContext::NAME;
 }
 
 /// The offsets of the image's [`Host`] as values, which are compiled into stubs.

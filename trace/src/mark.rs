@@ -15,7 +15,7 @@ use aarch64_kprobes::platform;
 use crate::errno::Errno;
 use crate::events::{Armed, Events};
 use crate::hit::Registers;
-use crate::hit::write::Moment;
+use crate::hit::write::RecordedHit;
 use crate::host::Context;
 use crate::recorder::{PRINT_MAX, RAW_MAX};
 use crate::ring::Rings;
@@ -153,10 +153,10 @@ impl<P: Armed> Events<P> {
                 frame.x[0] = ptr::from_ref(&print).expose_provenance() as u64;
                 masked(|context, was_masked| {
                     frame.pstate = if was_masked { TrapFrame::IRQ_MASKED } else { 0 };
-                    let moment = Moment { context: *context, address: 0, return_address: None, entry: &[] };
+                    let hit = RecordedHit { context: *context, address: 0, return_address: None, entry: &[] };
                     // SAFETY: interrupts are masked, so that nothing else is recorded on this CPU, and the event is one
                     // whose argument is the address of its fields.
-                    unsafe { recorder.record(Registers::Frame(&frame), &moment) };
+                    unsafe { recorder.record(Registers::Frame(&frame), &hit) };
                 });
             }
         }

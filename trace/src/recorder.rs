@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicBool;
 
 use fallible::{Arc, OutOfMemory};
 
-use crate::fetch::{Fetch, Program, Register, Word};
+use crate::fetch::{Fetch, FetchProgram, Register, Word};
 use crate::filter::Number;
 use crate::format::{Format, Parts, Shape};
 use crate::functions::Functions;
@@ -55,9 +55,10 @@ pub struct Recorder {
     pub(crate) rings: &'static Rings,
     pub(crate) event: u16,
     pub(crate) shape: Shape,
-    /// The size of a record in the ring, in bytes, if the program is [`Program::Words`]; otherwise of its fields alone.
+    /// The size of a record in the ring, in bytes, if the program is [`FetchProgram::Words`]; otherwise of its fields
+    /// alone.
     pub(crate) size: usize,
-    pub(crate) program: Program,
+    pub(crate) program: FetchProgram,
     /// The fields that are whole words, with their offsets in the record.
     words: Box<[(u16, Word)]>,
     /// Whether the arguments use only registers that have a meaning when a function is called.
@@ -92,7 +93,7 @@ impl Recorder {
         functions: Option<Arc<Functions>>,
         rings: &'static Rings,
     ) -> Result<Self, OutOfMemory> {
-        let program = Program::new(arguments, format.fetched(), functions)?;
+        let program = FetchProgram::new(arguments, format.fetched(), functions)?;
         let word = |(argument, field)| Word::of(argument, field).map(|word| (field.offset as u16, word));
         let words = fallible::boxed_slice(arguments.iter().zip(format.fetched()).filter_map(word))?;
         let is_of_a_call = format.shape == Shape::Probe && arguments.iter().all(Fetch::is_of_a_call);
@@ -111,22 +112,24 @@ impl Recorder {
         (arguments, fields): &Parts,
         rings: &'static Rings,
     ) -> Result<Self, OutOfMemory> {
-        let program = Program::of_static(arguments, fields)?;
+        let program = FetchProgram::of_static(arguments, fields)?;
         Ok(Self { is_of_a_call: true, ..Self::with(event, format, program, rings) })
     }
 
-    fn with(event: u16, format: &Format, program: Program, rings: &'static Rings) -> Self {
+    fn with(event: u16, format: &Format, program: FetchProgram, rings: &'static Rings) -> Self {
         // The fields of a format can be changed by anything, but the hit path writes so many words without a check: the
         // common ones, the addresses, and those of the program.
         const MOST: usize = RECORD_MAX - RECORD_HEADER;
         let words = match &program {
-            Program::Words(words) => 2 + usize::from(format.shape == Shape::Return) + words.len(),
-            Program::Block(_) | Program::Ops(_) => 0,
+            FetchProgram::Words(words) => 2 + usize::from(format.shape == Shape::Return) + words.len(),
+            FetchProgram::Block(_) | FetchProgram::Ops(_) => 0,
         };
         let fields = format.size().min(MOST);
         let size = match program {
-            Program::Words(_) | Program::Block(_) => RECORD_HEADER + fields.next_multiple_of(8).max(8 * words),
-            Program::Ops(_) => fields,
+            FetchProgram::Words(_) | FetchProgram::Block(_) => {
+                RECORD_HEADER + fields.next_multiple_of(8).max(8 * words)
+            }
+            FetchProgram::Ops(_) => fields,
         };
         let (words, entry) = (Box::default(), Box::default());
         let plan = PlanCell::default();

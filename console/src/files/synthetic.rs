@@ -2,7 +2,7 @@
 
 use core::fmt::Write;
 
-use kprobes_trace::definition::synthetic::{self, Command, Error, GROUP};
+use kprobes_trace::definition::synthetic::{self, Command, GROUP};
 use kprobes_trace::definition::{self, Problem};
 use kprobes_trace::errno::Errno;
 
@@ -95,14 +95,14 @@ fn carry_out(session: &mut Session, line: &str, command: Command) -> Result<(), 
             let name = fallible::copy(&definition.name)?;
             session.events.define_synthetic(definition).map_err(|problem| {
                 let column = if problem == synthetic::Problem::Exists { line.find(&*name).unwrap_or(0) } else { 0 };
-                refuse(session, line, Error { problem, column })
+                refuse(session, line, synthetic::Error { problem, column })
             })
         }
     }
 }
 
 /// Logs the error of a line.
-fn refuse(session: &mut Session, line: &str, Error { problem, column }: Error) -> Errno {
+fn refuse(session: &mut Session, line: &str, synthetic::Error { problem, column }: synthetic::Error) -> Errno {
     if problem != synthetic::Problem::OutOfMemory {
         session.controls.refuse("synthetic_events", &problem, line, column);
     }

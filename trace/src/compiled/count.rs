@@ -6,7 +6,7 @@ use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::{NoCode, OTHER, SPARE, Steps, THREAD, ZERO, load, register};
 use crate::filter::Number;
-use crate::histogram::{CELL, Key, MULTIPLIER, Places, Source, Transform};
+use crate::histogram::{CELL, Key, MULTIPLIER, Source, StubCounters, Transform};
 use crate::trigger::{Action, Bound};
 
 /// The register with the address of the table, or of an entry in it.
@@ -25,20 +25,20 @@ impl Steps {
         if bound.trigger.is_paused() {
             return Err(NoCode::Stub);
         }
-        match (&*bound.keys, &*bound.values, histogram.places()) {
-            (&[Key { source: Source::Number { number, .. }, .. }], [], Places::Exponents(distance)) => {
+        match (&*bound.keys, &*bound.values, histogram.stub_counters()) {
+            (&[Key { source: Source::Number { number, .. }, .. }], [], StubCounters::Exponents(distance)) => {
                 // Loading the number of the task or CPU takes several steps, between which the task could move to
                 // another CPU.
                 let is_masked = !matches!(number, Number::Register { .. });
                 self.count_exponent(number, distance).map(|()| is_masked)
             }
-            (keys, values, Places::Cells { places, count }) => {
-                self.find_cell(keys, places, count)?;
+            (keys, values, StubCounters::Cells { addresses, count }) => {
+                self.find_cell(keys, addresses, count)?;
                 self.add(values, 2 * WORD)?;
                 self.hit(0).map(|()| true)
             }
-            (keys, values, Places::Entries { places, count, stride }) => {
-                self.find_entry(keys, places, count, stride)?;
+            (keys, values, StubCounters::Entries { addresses, count, stride }) => {
+                self.find_entry(keys, addresses, count, stride)?;
                 let behind = WORD * keys.len();
                 self.add(values, behind + WORD)?;
                 self.hit(behind).map(|()| true)
@@ -117,10 +117,10 @@ impl Steps {
         }
     }
 
-    /// Sets `TABLE` to the address of this CPU's part of the list at the virtual address `places`, in which each CPU
+    /// Sets `TABLE` to the address of this CPU's part of the list at the virtual address `addresses`, in which each CPU
     /// has 1 << `shift` bytes.
-    fn places_of_this_cpu(&mut self, places: u64, shift: u8) -> Result<(), NoCode> {
-        self.push(Step::Number(TABLE, places))?;
+    fn addresses_of_this_cpu(&mut self, addresses: u64, shift: u8) -> Result<(), NoCode> {
+        self.push(Step::Number(TABLE, addresses))?;
         self.instructions([
             compute::read_thread(THREAD),
             load(THREAD, THREAD, self.offsets.cpu),
@@ -129,11 +129,11 @@ impl Steps {
     }
 
     /// Sets `TABLE` to the cell of a key in this CPU's table, which has `count` cells, a power of two. The list at
-    /// `places` has the virtual address of each CPU's table.
-    fn find_cell(&mut self, keys: &[Key], places: u64, count: usize) -> Result<(), NoCode> {
+    /// `addresses` has the virtual address of each CPU's table.
+    fn find_cell(&mut self, keys: &[Key], addresses: u64, count: usize) -> Result<(), NoCode> {
         let [key] = keys else { return Err(NoCode::Stub) };
         let key = self.key(key, OTHER)?;
-        self.places_of_this_cpu(places, 3)?;
+        self.addresses_of_this_cpu(addresses, 3)?;
         self.instructions([load(TABLE, TABLE, 0)])?;
         self.push(Step::Call(Branch::Zero(TABLE)))?;
         self.push(Step::Number(FACTOR, MULTIPLIER))?;
@@ -148,10 +148,10 @@ impl Steps {
         self.push(Step::Call(Branch::If(Condition::Ne)))
     }
 
-    /// Sets `TABLE` to the entry of a key of two words. The list at `places` has two words for each CPU: the virtual
+    /// Sets `TABLE` to the entry of a key of two words. The list at `addresses` has two words for each CPU: the virtual
     /// addresses of its slots and of its entries. There are `count` slots, a power of two, each with the number of an
     /// entry, from 1. An entry has `stride` words.
-    fn find_entry(&mut self, keys: &[Key], places: u64, count: usize, stride: usize) -> Result<(), NoCode> {
+    fn find_entry(&mut self, keys: &[Key], addresses: u64, count: usize, stride: usize) -> Result<(), NoCode> {
         let [one, other] = keys else { return Err(NoCode::Stub) };
         let (one, other) = (self.key(one, SPARE)?, self.key(other, OTHER)?);
         self.push(Step::Number(FACTOR, MULTIPLIER))?;
@@ -164,7 +164,7 @@ impl Steps {
             compute::compute(Binary::Multiply, HASH, HASH, FACTOR),
             compute::shift_right(HASH, HASH, shift(count)?),
         ])?;
-        self.places_of_this_cpu(places, 4)?;
+        self.addresses_of_this_cpu(addresses, 4)?;
         // The address of the slots, and that of the entries.
         self.instructions([encode::load_pair(TABLE, THREAD, TABLE, 0)])?;
         self.push(Step::Call(Branch::Zero(TABLE)))?;

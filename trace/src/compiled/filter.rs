@@ -6,7 +6,7 @@ use aarch64_kprobes::insn::encode::compute::{self, Binary, Branch, Condition};
 use aarch64_kprobes::probe::Step;
 
 use super::{NoCode, OTHER, SPARE, Steps, ZERO};
-use crate::filter::{ACCEPT, Next, Range, Test, WordQuestion};
+use crate::filter::{ACCEPT, NextTest, Range, Test, WordQuestion};
 
 /// The answer to a question, at compile time or at run time.
 enum Answer {
@@ -19,11 +19,11 @@ impl Steps {
     /// Evaluates the tests. A hit that they accept continues after these steps; any other goes to the end.
     pub(super) fn tests(&mut self, tests: &[Test<WordQuestion>]) -> Result<(), NoCode> {
         // The start of each test, and the branches with their targets.
-        let mut branches: Vec<(usize, Next)> = Vec::new();
+        let mut branches: Vec<(usize, NextTest)> = Vec::new();
         let mut starts = Vec::new();
         for (number, test) in tests.iter().enumerate() {
             fallible::push(&mut starts, self.list.len())?;
-            let next = if number + 1 == tests.len() { ACCEPT } else { number as Next + 1 };
+            let next = if number + 1 == tests.len() { ACCEPT } else { number as NextTest + 1 };
             let yes = self.question(&test.question)?;
             let ways = match yes {
                 Answer::Known(answer) => [Some((Branch::Always, if answer { test.yes } else { test.no })), None],

@@ -7,7 +7,7 @@ use aarch64_kprobes::insn::encode::compute::{self, Branch, Condition};
 use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::{NoCode, OTHER, Steps, THREAD, load};
-use crate::fetch::{Program, Word};
+use crate::fetch::{FetchProgram, Word};
 use crate::format::Shape;
 use crate::recorder::{Flags, Recorder};
 use crate::ring::{PAGE, RECORD_HEADER, Ring};
@@ -25,8 +25,8 @@ impl Steps {
     pub(super) fn record(&mut self, recorder: &Recorder, is_masked: bool) -> Result<(), NoCode> {
         let spare = self.spare;
         let words = match &recorder.program {
-            Program::Words(words) | Program::Block(words) => words,
-            Program::Ops(_) => return Err(NoCode::Stub),
+            FetchProgram::Words(words) | FetchProgram::Block(words) => words,
+            FetchProgram::Ops(_) => return Err(NoCode::Stub),
         };
         if !is_masked {
             self.push(Step::Mask)?;
@@ -91,7 +91,7 @@ impl Steps {
             self.instructions([compute::read_thread(THREAD)])?;
         }
         self.instructions([load(OTHER, THREAD, self.offsets.task), compute::or_shifted(spare, spare, OTHER, TASK)])?;
-        if let Program::Block(_) = recorder.program {
+        if let FetchProgram::Block(_) = recorder.program {
             return self.instructions([encode::store(spare, self.place, 8 + RECORD_HEADER as u16)]);
         }
         self.address(OTHER)?;

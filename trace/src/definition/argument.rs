@@ -9,7 +9,7 @@ use core::fmt;
 
 use fallible::OutOfMemory;
 
-use super::expression::{Expression, Origin, Site};
+use super::expression::{Expression, Origin, PlaceKind};
 use super::named::Named;
 use super::token::{self, Token};
 use super::{Fault, Problem, is_identifier, number};
@@ -83,11 +83,11 @@ const ALL: &str = "$arg*";
 
 /// Checks the arguments that begin with `$arg`: they are refused inside a function, and `$arg*` may occur only once.
 /// Linux checks this before it parses the first argument.
-pub(super) fn check_all(tokens: &[Token<'_>], site: Site) -> Result<(), Fault> {
+pub(super) fn check_all(tokens: &[Token<'_>], place_kind: PlaceKind) -> Result<(), Fault> {
     let mut has_all = false;
     for token in tokens {
         let Some(number) = token.text.strip_prefix("$arg") else { continue };
-        if site == Site::Inside {
+        if place_kind == PlaceKind::Inside {
             return Err(token.fault(Problem::ArgumentsInside));
         }
         if number.starts_with('*') {
@@ -102,7 +102,7 @@ pub(super) fn check_all(tokens: &[Token<'_>], site: Site) -> Result<(), Fault> {
 
 /// Parses the argument `token`, which follows `others`, of a probe at such a place. Also returns the number of
 /// characters of `token` before the expression.
-pub(super) fn parse(token: Token<'_>, site: Site, others: &[Argument]) -> Result<(Argument, usize), Fault> {
+pub(super) fn parse(token: Token<'_>, place_kind: PlaceKind, others: &[Argument]) -> Result<(Argument, usize), Fault> {
     if token.text == ALL {
         return Ok((Argument::all()?, 0));
     }
@@ -134,7 +134,7 @@ pub(super) fn parse(token: Token<'_>, site: Site, others: &[Argument]) -> Result
         }
         None => (body, None),
     };
-    let (expression, kind) = parse_typed(source, kind, site)?;
+    let (expression, kind) = parse_typed(source, kind, place_kind)?;
     Ok((Argument { name, text: fallible::copy(body.text)?, expression, kind }, body.column - token.column))
 }
 
@@ -147,7 +147,7 @@ fn type_separator(text: &str) -> Option<usize> {
     token::single_colon(text)
 }
 
-fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, site: Site) -> Result<(Expression, Type), Fault> {
+fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, place_kind: PlaceKind) -> Result<(Expression, Type), Fault> {
     let (name, count) = match kind {
         Some(kind) => split_array(kind)?,
         None => (None, 0),
@@ -161,14 +161,14 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, site: Site) -> Result
         None => Type::DEFAULT.base,
         Some(name) => find(name.text).ok_or_else(|| at.fault(Problem::Type))?,
     };
-    let mut expression = Expression::parse(source, site, source.column)?;
+    let mut expression = Expression::parse(source, place_kind, source.column)?;
     let constant =
         matches!(expression.origin, Origin::Immediate(_) | Origin::Symbol(..)) && expression.reads.is_empty();
     let is_memory = !expression.reads.is_empty();
     // Whether a named value, or a field of an event, is in memory is known only when it is looked up.
     let is_named = match expression.origin {
         Origin::Named(_) | Origin::ReturnValue => true,
-        Origin::Argument(_) => site == Site::Tracepoint,
+        Origin::Argument(_) => place_kind == PlaceKind::Tracepoint,
         _ => false,
     };
     // At this point Linux has parsed as far as the inside of the outermost read.

@@ -18,7 +18,7 @@ const OPERATIONS: usize = 16;
 
 /// The kind of place that is probed. It decides which values are available there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Site {
+pub enum PlaceKind {
     /// The entry of a function.
     Entry,
     /// An instruction after the entry, or one at a bare address.
@@ -81,7 +81,7 @@ impl Expression {
 
     /// Parses `token` for a probe at a place of this kind, in an argument whose expression begins at the column
     /// `start`.
-    pub(super) fn parse(token: Token<'_>, site: Site, start: usize) -> Result<Self, Fault> {
+    pub(super) fn parse(token: Token<'_>, place_kind: PlaceKind, start: usize) -> Result<Self, Fault> {
         let plain = |origin| Self { origin, reads: Vec::new(), operations: 0 };
         let rest = || token.skip(1);
         let named = || {
@@ -91,9 +91,13 @@ impl Expression {
             Ok(expression)
         };
         match token.text.chars().next() {
-            Some(_) if named::begins(token.text) && site == Site::Inside => Err(token.fault(Problem::NoTypes)),
-            Some(_) if named::begins(token.text) && site == Site::Event => Err(token.fault(Problem::Argument)),
-            Some('$') if site == Site::Event => match is_identifier(rest().text) {
+            Some(_) if named::begins(token.text) && place_kind == PlaceKind::Inside => {
+                Err(token.fault(Problem::NoTypes))
+            }
+            Some(_) if named::begins(token.text) && place_kind == PlaceKind::Event => {
+                Err(token.fault(Problem::Argument))
+            }
+            Some('$') if place_kind == PlaceKind::Event => match is_identifier(rest().text) {
                 true => {
                     let at = token.column.saturating_sub(start);
                     Ok(plain(Origin::Named(Named { at, ..Named::of(rest().text)? })))
@@ -101,20 +105,22 @@ impl Expression {
                 false => Err(token.fault(Problem::Variable)),
             },
             Some(_) if named::begins(token.text) => named(),
-            Some('$') if site == Site::Return && token.text.starts_with("$retval") && token.text != "$retval" => {
+            Some('$')
+                if place_kind == PlaceKind::Return && token.text.starts_with("$retval") && token.text != "$retval" =>
+            {
                 let expression = named()?;
                 match &expression.origin {
                     Origin::Named(Named { argument: None, .. }) => Ok(expression),
                     _ => Err(token.fault(Problem::Variable)),
                 }
             }
-            Some('$') => variable(rest().text, site).map(plain).map_err(|problem| token.fault(problem)),
+            Some('$') => variable(rest().text, place_kind).map(plain).map_err(|problem| token.fault(problem)),
             Some('%') => match register(rest().text) {
                 Some(register) => Ok(plain(Origin::Register(register))),
                 None => Err(token.fault(Problem::Register)),
             },
             Some('@') => memory(token),
-            Some('+' | '-') => read(token, site, start),
+            Some('+' | '-') => read(token, place_kind, start),
             Some('\\') => immediate(rest()).map(plain),
             _ => Err(token.fault(Problem::Argument)),
         }
@@ -135,9 +141,13 @@ fn register(name: &str) -> Option<Register> {
     }
 }
 
-fn variable(name: &str, site: Site) -> Result<Origin, Problem> {
+fn variable(name: &str, place_kind: PlaceKind) -> Result<Origin, Problem> {
     if name == "retval" {
-        return if site == Site::Return { Ok(Origin::ReturnValue) } else { Err(Problem::ReturnValueOnProbe) };
+        return if place_kind == PlaceKind::Return {
+            Ok(Origin::ReturnValue)
+        } else {
+            Err(Problem::ReturnValueOnProbe)
+        };
     }
     if name == "comm" || name == "COMM" {
         return Ok(Origin::TaskName);
@@ -154,7 +164,7 @@ fn variable(name: &str, site: Site) -> Result<Origin, Problem> {
         Some("*") => Err(Problem::ArgumentsAlone),
         Some(count) => match number::decimal(count) {
             None => Err(Problem::Variable),
-            Some(1..=STACK_WORDS) if site == Site::Inside => Err(Problem::ArgumentsInside),
+            Some(1..=STACK_WORDS) if place_kind == PlaceKind::Inside => Err(Problem::ArgumentsInside),
             Some(count @ 1..=STACK_WORDS) => Ok(Origin::Argument(count as u32 - 1)),
             Some(_) => Err(Problem::ArgumentNumber),
         },
@@ -193,7 +203,7 @@ pub(super) fn split_offset(text: &str) -> Option<(&str, i64)> {
 
 /// Parses `+OFFSET(…)` or `-OFFSET(…)`. A `u` after the sign is for the memory of processes, which is the same memory
 /// here.
-fn read(token: Token<'_>, site: Site, start: usize) -> Result<Expression, Fault> {
+fn read(token: Token<'_>, place_kind: PlaceKind, start: usize) -> Result<Expression, Fault> {
     // Parentheses are resolved from the innermost outwards, without recursion, so that a thousand of them are an error
     // and do not overflow the stack.
     let mut rest = token;
@@ -221,7 +231,7 @@ fn read(token: Token<'_>, site: Site, start: usize) -> Result<Expression, Fault>
         fallible::push(&mut levels, (offset, inside))?;
         rest = inside;
     }
-    let mut expression = Expression::parse(rest, site, start)?;
+    let mut expression = Expression::parse(rest, place_kind, start)?;
     if expression.is_text() {
         return Err(rest.fault(Problem::TaskNameRead));
     }

@@ -114,7 +114,7 @@ fn outcome(line: &str) -> String {
             assert_eq!((again.kind, &again.arguments), (definition.kind, &definition.arguments), "{line:?}");
             assert_eq!((&again.place.base, again.place.offset), (&definition.place.base, definition.place.offset));
             assert!(definition.arguments.len() <= ARGUMENTS_MAX && definition.event.len() <= NAME_MAX, "{line:?}");
-            let shape = if definition.kind == Kind::Probe { Shape::Probe } else { Shape::Return };
+            let shape = if definition.kind == EventKind::Probe { Shape::Probe } else { Shape::Return };
             let fields = definition.arguments.iter().map(|argument| (argument.name.as_str(), argument.kind));
             let mut text = String::new();
             Format::new(shape, fields).unwrap().write(&mut text, &definition.event, 1).unwrap();
@@ -125,7 +125,7 @@ fn outcome(line: &str) -> String {
                 let origin: String = origin.chars().take_while(char::is_ascii_alphabetic).collect();
                 format!("{origin} {} {:?} {}", expression.reads.len(), kind.base, kind.count.min(2))
             });
-            format!("{:?} {:?}", definition.kind == Kind::Probe, what.collect::<Vec<_>>())
+            format!("{:?} {:?}", definition.kind == EventKind::Probe, what.collect::<Vec<_>>())
         }
         Err(error) => {
             let shown = logged(line).unwrap();

@@ -46,7 +46,7 @@ use crate::text::is_shown_as;
 
 pub use argument::{ARGUMENT_MAX, ARGUMENT_NAME_MAX, ARGUMENTS_MAX, ARRAY_MAX, Argument};
 pub use error::{Error, Problem};
-pub use expression::{Expression, Origin, Site};
+pub use expression::{Expression, Origin, PlaceKind};
 pub use family::Family;
 pub use name::{NAME_MAX, parse_event_name};
 pub use named::Named;
@@ -93,13 +93,13 @@ pub struct Definition {
     /// The family, which decides the place and the meaning of arguments.
     pub family: Family,
     /// The kind of probe. For an event that is on another one, `Events::define_with` copies the kind of that.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// The group of events that this one belongs to.
     pub group: String,
     /// The name, unique in the group.
     pub event: String,
     /// Where the probe is placed.
-    pub place: Place,
+    pub place: ProbePlace,
     /// The arguments to record.
     pub arguments: Vec<Argument>,
     /// Of an event probe: the filter of the hits that count, which tests the fields of the event that it is on.
@@ -114,7 +114,7 @@ pub struct Definition {
 
 /// The kind of probe that an event has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EventKind {
     /// A probe on an instruction.
     Probe,
     /// A probe on a function, hit when the function returns.
@@ -134,7 +134,7 @@ pub enum Kind {
 
 /// Where a probe is placed, with the columns of the line that say so.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ProbePlace {
     /// A symbol or an address.
     pub base: Base,
     /// The number of bytes to add to it.
@@ -236,7 +236,7 @@ pub fn parse(line: &str) -> Result<Option<Command>, Error> {
 /// # Errors
 ///
 /// Returns the problem, with the column of its cause. Text after the place is a problem, too.
-pub fn parse_place(text: &str) -> Result<Place, Error> {
+pub fn parse_place(text: &str) -> Result<ProbePlace, Error> {
     let line = fallible::format(format_args!("p {text}"))?;
     let tokens = token::tokens(&line)?;
     let parsed = match tokens[..] {
@@ -247,7 +247,7 @@ pub fn parse_place(text: &str) -> Result<Place, Error> {
     let shift = |column: usize| column.saturating_sub(2);
     match parsed {
         Ok((place, false)) => {
-            Ok(Place { column: shift(place.column), offset_column: shift(place.offset_column), ..place })
+            Ok(ProbePlace { column: shift(place.column), offset_column: shift(place.offset_column), ..place })
         }
         Ok((_, true)) => Err(Fault { problem: Problem::PlaceSuffix, column: 2 }),
         Err(fault) => Err(fault),
@@ -311,23 +311,33 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
     let is_return = is_return || has_suffix || family == Family::Fprobe && arguments.iter().any(takes_result);
     let kind = match maxactive {
         Some(_) if !is_return => return Err(count.fault(Problem::MaxactiveOnProbe)),
-        maxactive if is_return => Kind::Return { maxactive },
-        _ => Kind::Probe,
+        maxactive if is_return => EventKind::Return { maxactive },
+        _ => EventKind::Probe,
     };
-    let site = match (family, kind, &place) {
-        (Family::Event, ..) => Site::Event,
-        (Family::Tracepoint, ..) => Site::Tracepoint,
-        (Family::Fprobe, _, Place { offset: 1.., .. } | Place { base: Base::Line(..) | Base::Address(_), .. }) => {
+    let place_kind = match (family, kind, &place) {
+        (Family::Event, ..) => PlaceKind::Event,
+        (Family::Tracepoint, ..) => PlaceKind::Tracepoint,
+        (
+            Family::Fprobe,
+            _,
+            ProbePlace { offset: 1.., .. } | ProbePlace { base: Base::Line(..) | Base::Address(_), .. },
+        ) => {
             return Err(Fault { problem: Problem::FunctionOnly, column: place.column });
         }
-        (_, Kind::Return { .. }, Place { offset: 1.., .. } | Place { base: Base::Line(..), .. }) => {
+        (_, EventKind::Return { .. }, ProbePlace { offset: 1.., .. } | ProbePlace { base: Base::Line(..), .. }) => {
             return Err(Fault { problem: Problem::ReturnOffset, column: place.column });
         }
-        (_, Kind::Return { .. } | Kind::Synthetic | Kind::OnSynthetic | Kind::Static | Kind::Command, _) => {
-            Site::Return
-        }
-        (_, Kind::Probe, Place { base: Base::Symbol(_), offset: 0, .. }) => Site::Entry,
-        (_, Kind::Probe, _) => Site::Inside,
+        (
+            _,
+            EventKind::Return { .. }
+            | EventKind::Synthetic
+            | EventKind::OnSynthetic
+            | EventKind::Static
+            | EventKind::Command,
+            _,
+        ) => PlaceKind::Return,
+        (_, EventKind::Probe, ProbePlace { base: Base::Symbol(_), offset: 0, .. }) => PlaceKind::Entry,
+        (_, EventKind::Probe, _) => PlaceKind::Inside,
     };
     let (group, event) = match name {
         Some(name) => parse_name(name)?,
@@ -341,10 +351,10 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
         Some(words) => Some(joined(words)?),
         None => None,
     };
-    argument::check_all(arguments, site)?;
+    argument::check_all(arguments, place_kind)?;
     let (mut parsed, mut bodies) = (Vec::new(), Vec::new());
     for (number, &token) in arguments.iter().enumerate() {
-        let (argument, body) = argument::parse(token, site, &parsed)?;
+        let (argument, body) = argument::parse(token, place_kind, &parsed)?;
         if let (Origin::Register(_), Some(at), false) =
             (&argument.expression.origin, token.text.find('%'), family == Family::Kprobe)
         {
@@ -409,7 +419,7 @@ fn takes_result(token: &Token<'_>) -> bool {
 }
 
 /// Parses the event that a definition of this family is placed on.
-fn parse_attached(family: Family, token: Token<'_>) -> Result<Place, Fault> {
+fn parse_attached(family: Family, token: Token<'_>) -> Result<ProbePlace, Fault> {
     let (group, event) = match family {
         Family::Event => match token.split_once('.').or_else(|| token.split_once('/')) {
             Some((group, event)) if !group.text.is_empty() && !event.text.is_empty() => {
@@ -423,7 +433,7 @@ fn parse_attached(family: Family, token: Token<'_>) -> Result<Place, Fault> {
         },
     };
     let base = Base::Event(group, fallible::copy(event)?);
-    Ok(Place { base, offset: 0, column: token.column, offset_column: token.column })
+    Ok(ProbePlace { base, offset: 0, column: token.column, offset_column: token.column })
 }
 
 fn parse_removal(first: Token<'_>, rest: &[Token<'_>]) -> Result<Removal, Fault> {
@@ -457,10 +467,10 @@ fn line(text: &str) -> Option<(&str, u32)> {
 }
 
 /// Parses a place. The flag says whether `%return` follows it.
-fn parse_place_token(token: Token<'_>) -> Result<(Place, bool), Fault> {
+fn parse_place_token(token: Token<'_>) -> Result<(ProbePlace, bool), Fault> {
     if let Some(address) = number::unsigned(token.text) {
         let column = token.column;
-        return Ok((Place { base: Base::Address(address), offset: 0, column, offset_column: column }, false));
+        return Ok((ProbePlace { base: Base::Address(address), offset: 0, column, offset_column: column }, false));
     }
     let (place, is_return) = match token.text.find('%') {
         Some(at) => match token.split_at(at) {
@@ -471,7 +481,7 @@ fn parse_place_token(token: Token<'_>) -> Result<(Place, bool), Fault> {
     };
     if let Some((file, line)) = line(place.text) {
         let base = Base::Line(fallible::copy(file)?, line);
-        return Ok((Place { base, offset: 0, column: place.column, offset_column: place.column }, is_return));
+        return Ok((ProbePlace { base, offset: 0, column: place.column, offset_column: place.column }, is_return));
     }
     let (symbol, offset) = expression::split_offset(place.text).ok_or_else(|| token.fault(Problem::Place))?;
     // A name that begins with a digit would be listed as an address. An address takes no offset, as in Linux.
@@ -480,7 +490,7 @@ fn parse_place_token(token: Token<'_>) -> Result<(Place, bool), Fault> {
     let has_offset = symbol.len() < place.text.len();
     let offset_column = if has_offset { place.split_at(symbol.len() + 1).1.column } else { place.column };
     let base = Base::Symbol(fallible::copy(symbol)?);
-    Ok((Place { base, offset: offset.into(), column: place.column, offset_column }, is_return))
+    Ok((ProbePlace { base, offset: offset.into(), column: place.column, offset_column }, is_return))
 }
 
 impl Definition {
@@ -529,21 +539,21 @@ impl Definition {
     /// Makes the definition of a synthetic event with this name. It has no arguments: its format says what is in its
     /// records.
     pub(crate) fn of_synthetic(name: String) -> Result<Self, OutOfMemory> {
-        let place = Place { base: Base::Address(0), offset: 0, column: 0, offset_column: 0 };
+        let place = ProbePlace { base: Base::Address(0), offset: 0, column: 0, offset_column: 0 };
         let group = fallible::copy(synthetic::GROUP)?;
-        Ok(Self::without_arguments(Kind::Synthetic, group, name, place))
+        Ok(Self::without_arguments(EventKind::Synthetic, group, name, place))
     }
 }
 
 impl Definition {
     /// Of a static event, whose function is at the virtual address `address`.
     pub(crate) fn of_static(group: &str, event: &str, address: u64) -> Result<Self, OutOfMemory> {
-        let place = Place { base: Base::Address(address), offset: 0, column: 0, offset_column: 0 };
+        let place = ProbePlace { base: Base::Address(address), offset: 0, column: 0, offset_column: 0 };
         let (group, event) = (fallible::copy(group)?, fallible::copy(event)?);
-        Ok(Self::without_arguments(Kind::Static, group, event, place))
+        Ok(Self::without_arguments(EventKind::Static, group, event, place))
     }
 
-    fn without_arguments(kind: Kind, group: String, event: String, place: Place) -> Self {
+    fn without_arguments(kind: EventKind, group: String, event: String, place: ProbePlace) -> Self {
         let (arguments, parts, bodies) = (Vec::new(), Vec::new(), Vec::new());
         Self { family: Family::Kprobe, kind, group, event, place, arguments, filter: None, parts, bodies }
     }
@@ -553,7 +563,7 @@ impl Definition {
     /// Of the commands of the function at the virtual address `address`. Its group is empty, which no typed one is.
     pub(crate) fn of_commands(address: u64) -> Result<Self, OutOfMemory> {
         let event = fallible::format(format_args!("{address:#x}"))?;
-        Ok(Self { kind: Kind::Command, event, ..Self::of_static("", "", address)? })
+        Ok(Self { kind: EventKind::Command, event, ..Self::of_static("", "", address)? })
     }
 }
 
@@ -593,7 +603,7 @@ impl ListedPlace<'_> {
 impl fmt::Display for ListedPlace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Definition { family, kind, place, .. } = self.0;
-        let suffix = if let (Family::Fprobe, Kind::Return { .. }) = (family, kind) { "%return" } else { "" };
+        let suffix = if let (Family::Fprobe, EventKind::Return { .. }) = (family, kind) { "%return" } else { "" };
         write!(f, "{place}{suffix}")
     }
 }
@@ -603,12 +613,12 @@ impl fmt::Display for Definition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { family, kind, group, event, .. } = self;
         match (kind, family) {
-            (Kind::Synthetic, _) => return write!(f, "s:{group}/{event}"),
-            (Kind::Static, _) => return write!(f, "{group}:{event}"),
-            (Kind::Return { .. }, Family::Kprobe) => f.write_str("r")?,
+            (EventKind::Synthetic, _) => return write!(f, "s:{group}/{event}"),
+            (EventKind::Static, _) => return write!(f, "{group}:{event}"),
+            (EventKind::Return { .. }, Family::Kprobe) => f.write_str("r")?,
             _ => write!(f, "{family}")?,
         }
-        if let (Kind::Return { maxactive: Some(maxactive) }, false) = (kind, family.is_attached()) {
+        if let (EventKind::Return { maxactive: Some(maxactive) }, false) = (kind, family.is_attached()) {
             write!(f, "{maxactive}")?;
         }
         write!(f, ":{group}/{event} {}", ListedPlace(self))?;
@@ -617,7 +627,7 @@ impl fmt::Display for Definition {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ProbePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.base {
             Base::Symbol(symbol) => f.write_str(symbol)?,

@@ -5,7 +5,7 @@ use alloc::string::String;
 use fallible::OutOfMemory;
 
 use super::token::Token;
-use super::{Base, Error, Family, Fault, Kind, Place, Problem};
+use super::{Base, Error, EventKind, Family, Fault, ProbePlace, Problem};
 
 /// Names of files in the directories of groups and events. No group and no event may have one of these names.
 const RESERVED: [&str; 8] = ["enable", "filter", "format", "header_event", "header_page", "hist", "id", "trigger"];
@@ -70,8 +70,8 @@ pub(crate) fn is_identifier(text: &str) -> bool {
 /// `p_FILE_LINE`; `SYMBOL__entry` or `SYMBOL__exit` of an fprobe; the name of the event that it is on. Each character
 /// that a name cannot have becomes `_`, and the name is cut at the longest length. Linux replaces `:` and `.` in this
 /// way.
-pub(super) fn automatic_name(family: Family, kind: Kind, place: &Place) -> Result<String, OutOfMemory> {
-    let is_return = matches!(kind, Kind::Return { .. });
+pub(super) fn automatic_name(family: Family, kind: EventKind, place: &ProbePlace) -> Result<String, OutOfMemory> {
+    let is_return = matches!(kind, EventKind::Return { .. });
     let letter = if is_return { 'r' } else { 'p' };
     let suffix = match family {
         Family::Fprobe if is_return => "__exit",

@@ -48,7 +48,7 @@ fn definitions_are_listed_as_linux_lists_them() {
 }
 
 /// Returns the definition without positions, which depend on the spelling of the line.
-fn meaning(definition: &Definition) -> (Kind, &str, &str, &Base, u64, &[Argument]) {
+fn meaning(definition: &Definition) -> (EventKind, &str, &str, &Base, u64, &[Argument]) {
     let Definition { kind, group, event, place, arguments, .. } = definition;
     (*kind, group, event, &place.base, place.offset, arguments)
 }
@@ -71,8 +71,8 @@ fn what_is_listed_defines_the_same() {
 fn places_are_symbols_offsets_and_addresses() {
     let place = |line| define(line).place;
     let symbol = |name: &str| Base::Symbol(name.to_string());
-    assert_eq!(place("p:x f"), Place { base: symbol("f"), offset: 0, column: 4, offset_column: 4 });
-    assert_eq!(place("p:x f+12"), Place { base: symbol("f"), offset: 12, column: 4, offset_column: 6 });
+    assert_eq!(place("p:x f"), ProbePlace { base: symbol("f"), offset: 0, column: 4, offset_column: 4 });
+    assert_eq!(place("p:x f+12"), ProbePlace { base: symbol("f"), offset: 12, column: 4, offset_column: 6 });
     assert_eq!(place("p f+0x1c").offset, 0x1c);
     assert_eq!(place("p <dyn A + B>::f+4").base, symbol("<dyn A + B>::f"));
     assert_eq!(place("p 0x1000").base, Base::Address(0x1000));
@@ -81,7 +81,7 @@ fn places_are_symbols_offsets_and_addresses() {
     assert_tried!(refused("r tcp.rs:12", "  ^"), Problem::ReturnOffset);
     assert_tried!(refused("p tcp.rs:12 $arg1", "            ^"), Problem::ArgumentsInside);
     assert_eq!(parse_place(" f::<A, B>+8 ").unwrap().offset, 8);
-    assert_eq!(parse_place(" f+8").unwrap(), Place { base: symbol("f"), offset: 8, column: 1, offset_column: 3 });
+    assert_eq!(parse_place(" f+8").unwrap(), ProbePlace { base: symbol("f"), offset: 8, column: 1, offset_column: 3 });
     for wrong in ["f g", "", "f%return", "f+"] {
         assert!(parse_place(wrong).is_err(), "{wrong}");
     }
@@ -242,11 +242,11 @@ fn probes_on_functions_and_events_are_refused_as_linux_refuses_them() {
 #[test]
 fn a_function_probe_on_a_result_is_one_on_the_return() {
     let kind = |line| define(line).kind;
-    assert_tried!(kind("f f"), Kind::Probe);
+    assert_tried!(kind("f f"), EventKind::Probe);
     for line in ["f f $retval", "f f a=$retval:u8", "f f%return", "f f +8($retval)"] {
-        assert_eq!(kind(line), Kind::Return { maxactive: None }, "{line}");
+        assert_eq!(kind(line), EventKind::Return { maxactive: None }, "{line}");
     }
-    assert_tried!(kind("f7 f%return"), Kind::Return { maxactive: Some(7) });
+    assert_tried!(kind("f7 f%return"), EventKind::Return { maxactive: Some(7) });
     let long = ["a"; 80].concat();
     assert_eq!(define(&format!("f {long}")).event, format!("{}__entry", &long[..56]));
     assert_tried!(listed("t 9lives"), "t:tracepoints/_9lives 9lives");
@@ -268,7 +268,7 @@ fn names_are_refused_as_linux_refuses_them() {
     assert_tried!(refused("r4097:x f", " ^"), Problem::MaxactiveTooBig);
     assert_tried!(refused("r99999999999 f", " ^"), Problem::Maxactive);
     assert_tried!(refused("r1x f", " ^"), Problem::Maxactive);
-    assert_eq!(define("r0x10 f").kind, Kind::Return { maxactive: Some(16) });
+    assert_eq!(define("r0x10 f").kind, EventKind::Return { maxactive: Some(16) });
     assert_tried!(refused("p: f", "  ^"), Problem::NoEvent);
     assert_tried!(refused("p:/x f", "  ^"), Problem::NoGroup);
     assert_tried!(refused("p:g-h/x f", "  ^"), Problem::Group);

@@ -4,7 +4,7 @@ use core::fmt;
 
 use aarch64_kprobes::probe::Insertion;
 
-use crate::definition::Kind;
+use crate::definition::EventKind;
 use crate::host::Offsets;
 use crate::recorder::Recorder;
 
@@ -43,7 +43,7 @@ pub unsafe trait Armed: Sized {
     /// `recorder` and `insertion` must neither move nor be dropped until the probe has been dropped. `insertion` must
     /// be made for `recorder`.
     unsafe fn register(
-        kind: Kind,
+        kind: EventKind,
         form: Form,
         address: u64,
         recorder: &Recorder,

@@ -9,10 +9,11 @@ use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
 
-use super::resolve::{self, Arguments, Refusal};
+use super::resolve::{self, Arguments, ResolveError};
 use super::{Armed, Event, Events, typed};
 use crate::definition::{
-    ARGUMENT_NAME_MAX, Argument, Base as PlaceBase, Definition, Error, Expression, Family, Kind, Named, Origin, Problem,
+    self, ARGUMENT_NAME_MAX, Argument, Base as PlaceBase, Definition, EventKind, Expression, Family, Named, Origin,
+    Problem,
 };
 use crate::fetch::{Extract, Fetch, Source, Taken};
 use crate::format::{self, Base, Field, Format, Type};
@@ -23,7 +24,7 @@ pub(super) struct Attached<'a, P>(&'a Event<P>);
 
 impl<'a, P: Armed> Attached<'a, P> {
     /// Finds the event that `definition` is to be on; `None` if it names a place of its own.
-    pub fn of(events: &'a Events<P>, definition: &Definition) -> Result<Option<Self>, Refusal> {
+    pub fn of(events: &'a Events<P>, definition: &Definition) -> Result<Option<Self>, ResolveError> {
         let PlaceBase::Event(group, name) = &definition.place.base else { return Ok(None) };
         let is_static = definition.family == Family::Tracepoint;
         let problem = if is_static { Problem::NoTracepoint } else { Problem::AttachedEvent };
@@ -33,14 +34,14 @@ impl<'a, P: Armed> Attached<'a, P> {
         let mut found = events.iter().filter(is_meant);
         let Some(event) = found.next() else { return Err(problem.into()) };
         if event.definition.family.is_attached() {
-            return Err(Refusal::new(problem, format_args!("it is on `{}` itself", event.definition.place)));
+            return Err(ResolveError::new(problem, format_args!("it is on `{}` itself", event.definition.place)));
         }
         if found.next().is_some() {
             let reason = match is_static {
                 true => "several groups have an event of this name; `e` takes GROUP.EVENT",
                 false => "it has several probes; place this one as the others are, with `p` or `r`",
             };
-            return Err(Refusal::new(Problem::Ambiguous, reason));
+            return Err(ResolveError::new(Problem::Ambiguous, reason));
         }
         Ok(Some(Self(event)))
     }
@@ -56,17 +57,17 @@ impl<'a, P: Armed> Attached<'a, P> {
     }
 
     /// Returns the kind of the probe.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> EventKind {
         match self.0.definition.kind {
-            kind @ Kind::Return { .. } => kind,
-            Kind::Synthetic => Kind::OnSynthetic,
-            _ => Kind::Probe,
+            kind @ EventKind::Return { .. } => kind,
+            EventKind::Synthetic => EventKind::OnSynthetic,
+            _ => EventKind::Probe,
         }
     }
 
     /// Gives the arguments of `definition` the types of their fields where the definition has none, and replaces
     /// `$arg*` by all fields.
-    pub fn settle(&self, definition: &mut Definition) -> Result<(), Error> {
+    pub fn settle(&self, definition: &mut Definition) -> Result<(), definition::Error> {
         self.expand(definition)?;
         let by_name = definition.family == Family::Tracepoint;
         for number in 0..definition.arguments.len() {
@@ -83,7 +84,7 @@ impl<'a, P: Armed> Attached<'a, P> {
     }
 
     /// Replaces `$arg*` by the fields whose names an argument can have.
-    fn expand(&self, definition: &mut Definition) -> Result<(), Error> {
+    fn expand(&self, definition: &mut Definition) -> Result<(), definition::Error> {
         let is_all = |argument: &Argument| argument.expression.origin == Origin::Arguments;
         let Some(at) = definition.arguments.iter().position(is_all) else { return Ok(()) };
         let is_short = |field: &&Field| field.name.len() <= ARGUMENT_NAME_MAX;
@@ -93,14 +94,14 @@ impl<'a, P: Armed> Attached<'a, P> {
     }
 
     /// Returns arguments for the fields that the filter of `definition` names, in addition to its own.
-    pub fn tested(&self, definition: &Definition) -> Result<Vec<Argument>, Error> {
+    pub fn tested(&self, definition: &Definition) -> Result<Vec<Argument>, definition::Error> {
         let filter = definition.filter.as_deref().unwrap_or_default();
         let is_in_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
         // Every second part is between quotes.
         let unquoted =
             || filter.split(['\'', '"']).step_by(2).flat_map(|part| part.split(|character| !is_in_name(character)));
         let is_named = |field: &&Field| unquoted().any(|name| name == field.name);
-        let argument = |field: &Field| -> Result<_, Error> {
+        let argument = |field: &Field| -> Result<_, definition::Error> {
             Ok(Argument { kind: own_type(field), ..Argument::of_name(&field.name)? })
         };
         fallible::collect_results(self.0.format.arguments().iter().filter(is_named).map(argument))
@@ -150,15 +151,15 @@ impl<'a, P: Armed> Attached<'a, P> {
     }
 
     /// Returns what the arguments of `definition` fetch.
-    pub fn arguments(&self, definition: &Definition, symbols: &dyn Symbols) -> Result<Arguments, Error> {
+    pub fn arguments(&self, definition: &Definition, symbols: &dyn Symbols) -> Result<Arguments, definition::Error> {
         let (others, mut kept) = match self.0.described {
             Some(_) => (Vec::new(), Vec::new()),
             None if self.0.is_synthetic() => (recorded(&self.0.format)?, Vec::new()),
             None => resolve::arguments(&self.0.definition, symbols)
-                .map_err(|Refusal { problem, reason }| definition.error(1, problem, reason))?,
+                .map_err(|ResolveError { problem, reason }| definition.error(1, problem, reason))?,
         };
-        let is_return = matches!(self.kind(), Kind::Return { .. });
-        let mut fetch = |argument: &Argument| -> Result<Fetch, Refusal> {
+        let is_return = matches!(self.kind(), EventKind::Return { .. });
+        let mut fetch = |argument: &Argument| -> Result<Fetch, ResolveError> {
             let expression = &argument.expression;
             match (self.number(expression)?, &expression.origin) {
                 (Some(field), _) => self.fetch(field, argument, &others),
@@ -172,11 +173,12 @@ impl<'a, P: Armed> Attached<'a, P> {
         let mut fetches = Vec::new();
         for (number, argument) in definition.arguments.iter().enumerate() {
             let fetch = fetch(argument);
-            let fetch = fetch.map_err(|Refusal { problem, reason }| definition.error_of(number, problem, reason))?;
+            let fetch =
+                fetch.map_err(|ResolveError { problem, reason }| definition.error_of(number, problem, reason))?;
             fallible::push(&mut fetches, fetch)?;
         }
         for argument in &self.tested(definition)? {
-            let fetch = fetch(argument).map_err(|Refusal { reason, .. }| definition.error_in_filter(0, reason))?;
+            let fetch = fetch(argument).map_err(|ResolveError { reason, .. }| definition.error_in_filter(0, reason))?;
             fallible::push(&mut fetches, fetch)?;
         }
         Ok((fetches, kept))
@@ -184,7 +186,7 @@ impl<'a, P: Armed> Attached<'a, P> {
 
     /// Returns what `argument`, which begins with field `number`, fetches. `others` is what the event's own arguments
     /// fetch.
-    fn fetch(&self, number: usize, argument: &Argument, others: &[Fetch]) -> Result<Fetch, Refusal> {
+    fn fetch(&self, number: usize, argument: &Argument, others: &[Fetch]) -> Result<Fetch, ResolveError> {
         let field = self.0.format.arguments().get(number).ok_or(Problem::AttachedField)?;
         let described = self.0.described.and_then(|event| event.fields().get(number));
         let Fetch { source, mut reads, taken } = match described {
@@ -193,7 +195,7 @@ impl<'a, P: Armed> Attached<'a, P> {
         };
         let (outer, kind) = (&argument.expression.reads, argument.kind);
         if field.is_stack() {
-            return Err(Refusal::new(Problem::Text, "this field is a stack: it cannot be fetched"));
+            return Err(ResolveError::new(Problem::Text, "this field is a stack: it cannot be fetched"));
         }
         let is_text = field.kind.base == Base::Characters || field.kind.base.is_text();
         let is_number = field.kind.count == 0 && !is_text;
@@ -203,7 +205,7 @@ impl<'a, P: Armed> Attached<'a, P> {
                 && (kind.base == field.kind.base || (kind.base, field.kind.base) == (Base::String, Base::Characters));
             return match outer.is_empty() && is_same && kind.bits.is_none() {
                 true => Ok(Fetch { source, reads, taken }),
-                false => Err(Refusal::new(
+                false => Err(ResolveError::new(
                     Problem::Text,
                     "this field is a text or an array: it can be fetched only as it is",
                 )),
@@ -217,7 +219,7 @@ impl<'a, P: Armed> Attached<'a, P> {
                     Some(bits) => fallible::format(format_args!("this field has {} bits", bits.width))?,
                     None => fallible::format(format_args!("this field has {width} bytes"))?,
                 };
-                return Err(Refusal::new(Problem::Text, format_args!("{reason}, which are no address")));
+                return Err(ResolveError::new(Problem::Text, format_args!("{reason}, which are no address")));
             }
             fallible::extend(&mut reads, outer.iter().copied())?;
             // A text or an array is where the last read would be: here at the value itself. A symbol is the value's.
@@ -229,7 +231,7 @@ impl<'a, P: Armed> Attached<'a, P> {
             let is_same = kind.base == field.kind.base && kind.bits == field.kind.bits;
             return match is_same {
                 true => Ok(Fetch { source, reads, taken }),
-                false => Err(Refusal::new(Problem::Bits, "this field is a bitfield: give it the same type")),
+                false => Err(ResolveError::new(Problem::Bits, "this field is a bitfield: give it the same type")),
             };
         }
         let taken = match (taken, typed::width(width as u64)) {
@@ -242,7 +244,7 @@ impl<'a, P: Armed> Attached<'a, P> {
                     }
                     Taken::Bits(part) if part.signed && !signed => {
                         let reason = "this field extends a number with a sign to one without: give it the same type";
-                        return Err(Refusal::new(Problem::Type, reason));
+                        return Err(ResolveError::new(Problem::Type, reason));
                     }
                     Taken::Bits(part) => Taken::Bits(part),
                     _ => Taken::Bits(Extract { from: 0, width: own, signed }),

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use fallible::{Arc, OutOfMemory};
 
 use super::{Armed, Event, Events, Unplaced};
-use crate::definition::{Definition, Kind};
+use crate::definition::{Definition, EventKind};
 use crate::format::{Format, Shape};
 use crate::host::Symbols;
 use crate::recorder::Recorder;
@@ -14,7 +14,7 @@ use crate::recorder::Recorder;
 impl<P> Event<P> {
     /// Whether it stands for the commands of a function.
     pub(crate) fn is_of_commands(&self) -> bool {
-        self.definition.kind == Kind::Command
+        self.definition.kind == EventKind::Command
     }
 }
 

@@ -9,7 +9,7 @@ use fallible::{Arc, OutOfMemory};
 
 use super::{Armed, Form};
 use crate::compiled::{self, Code, Compiled};
-use crate::definition::{Definition, Kind};
+use crate::definition::{Definition, EventKind};
 use crate::filter::Filter;
 use crate::format::Format;
 use crate::recorder::Recorder;
@@ -192,13 +192,13 @@ impl<P: Armed> Event<P> {
     /// Whether the event is recorded by triggers of other events, and has no probe.
     #[must_use]
     pub fn is_synthetic(&self) -> bool {
-        self.definition.kind == Kind::Synthetic
+        self.definition.kind == EventKind::Synthetic
     }
 
     /// Whether the event is on a synthetic one, each record of which is a hit of it, and has no probe.
     #[must_use]
     pub fn is_on_synthetic(&self) -> bool {
-        self.definition.kind == Kind::OnSynthetic
+        self.definition.kind == EventKind::OnSynthetic
     }
 
     /// Returns the filter in the definition: the hits that it rejects do not count.

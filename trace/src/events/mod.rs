@@ -34,10 +34,10 @@ pub use armed::{Armed, Form};
 pub use event::Event;
 pub(crate) use event::OtherProbe;
 pub(crate) use list::Listed;
-pub use resolve::{Refusal, resolve};
+pub use resolve::{ResolveError, resolve};
 
 use crate::compiled::Compiled;
-use crate::definition::{Argument, Base, Definition, Error, Family, Kind, Problem, Removal};
+use crate::definition::{self, Argument, Base, Definition, EventKind, Family, Problem, Removal};
 use crate::filter::{self, Filter, FindFunction};
 use crate::format::{self, Format, Shape, Type};
 use crate::functions::Functions;
@@ -120,7 +120,7 @@ fn gate(
     format: &Format,
     is_on_probe: bool,
     functions: FindFunction,
-) -> Result<Option<Filter>, Error> {
+) -> Result<Option<Filter>, definition::Error> {
     let Some(text) = &definition.filter else { return Ok(None) };
     Filter::parse(text, &format.fields_of_filter(is_on_probe)?, functions).map(Some).map_err(|error| {
         match error.problem {
@@ -167,7 +167,7 @@ impl<P: Armed> Events<P> {
     /// # Errors
     ///
     /// Returns why not, with the position in the definition's line. Then nothing has changed.
-    pub fn define(&mut self, definition: Definition, symbols: &dyn Symbols) -> Result<(), Error> {
+    pub fn define(&mut self, definition: Definition, symbols: &dyn Symbols) -> Result<(), definition::Error> {
         self.define_with(definition, symbols, FindFunction::NONE, &|recorder, _, gate| {
             let manner = Manner { gate, ..Manner::INSIDE };
             Settings::new(true)?.plan(None, manner, &|number| recorder.source(number))
@@ -187,7 +187,7 @@ impl<P: Armed> Events<P> {
         symbols: &dyn Symbols,
         functions: FindFunction,
         plan: &MakePlan<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), definition::Error> {
         let (mut tested, mut is_on_probe) = (Vec::new(), false);
         match self.attached(&definition)? {
             Some(attached) => {
@@ -217,7 +217,7 @@ impl<P: Armed> Events<P> {
             }
         }
         let sibling = sibling.map(|(number, enabled, _)| (number, enabled));
-        let shape = if matches!(definition.kind, Kind::Return { .. }) { Shape::Return } else { Shape::Probe };
+        let shape = if matches!(definition.kind, EventKind::Return { .. }) { Shape::Return } else { Shape::Probe };
         fn named(argument: &Argument) -> (&str, Type) {
             (&argument.name, argument.kind)
         }
@@ -265,7 +265,7 @@ impl<P: Armed> Events<P> {
         let probe = self.register(&mut event, plan, symbols, is_armed).map_err(|unplaced| match unplaced {
             Unplaced::OutOfMemory => OutOfMemory.into(),
             Unplaced::Refused(reason) => {
-                let Refusal { problem, reason } = Refusal::new(Problem::Refused, reason);
+                let ResolveError { problem, reason } = ResolveError::new(Problem::Refused, reason);
                 event.definition.error(1, problem, reason)
             }
         })?;
@@ -323,13 +323,17 @@ impl<P: Armed> Events<P> {
     }
 
     /// Returns the event that `definition` is to be on, if it is on another event.
-    fn attached(&self, definition: &Definition) -> Result<Option<Attached<'_, P>>, Error> {
-        Attached::of(self, definition).map_err(|Refusal { problem, reason }| definition.error(1, problem, reason))
+    fn attached(&self, definition: &Definition) -> Result<Option<Attached<'_, P>>, definition::Error> {
+        Attached::of(self, definition).map_err(|ResolveError { problem, reason }| definition.error(1, problem, reason))
     }
 
     /// Returns the virtual address of a probe, and what its arguments fetch.
-    fn resolved(&self, definition: &Definition, symbols: &dyn Symbols) -> Result<(u64, resolve::Arguments), Error> {
-        let refuse = |Refusal { problem, reason }| definition.error(1, problem, reason);
+    fn resolved(
+        &self,
+        definition: &Definition,
+        symbols: &dyn Symbols,
+    ) -> Result<(u64, resolve::Arguments), definition::Error> {
+        let refuse = |ResolveError { problem, reason }| definition.error(1, problem, reason);
         match self.attached(definition)? {
             Some(attached) => Ok((attached.address(), attached.arguments(definition, symbols)?)),
             None => {
@@ -343,7 +347,8 @@ impl<P: Armed> Events<P> {
     fn is_attached_to(&self, other: &Definition, is_meant: &dyn Fn(&Definition) -> bool) -> bool {
         self.events.iter().map(|event| &event.definition).filter(|definition| is_meant(definition)).any(|definition| {
             let Base::Event(group, event) = &definition.place.base else { return false };
-            *event == other.event && group.as_ref().map_or(other.kind == Kind::Static, |group| *group == other.group)
+            *event == other.event
+                && group.as_ref().map_or(other.kind == EventKind::Static, |group| *group == other.group)
         })
     }
 

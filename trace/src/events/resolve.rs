@@ -8,41 +8,41 @@ use fallible::OutOfMemory;
 use kprobes_types::LineError;
 
 use super::typed::{self, Signature};
-use crate::definition::{Argument, Base, Definition, Expression, Kind, Origin, Place, Problem};
+use crate::definition::{Argument, Base, Definition, EventKind, Expression, Origin, ProbePlace, Problem};
 use crate::fetch::{Fetch, Register, Source, Taken};
 use crate::host::{Function, Symbols};
 pub(super) use crate::recorder::EntryValue;
 
 /// Why a name or a place cannot be resolved.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct ResolveError {
     /// The problem.
     pub problem: Problem,
     /// Details beyond the text of the problem, for readers who need them.
     pub reason: Option<String>,
 }
 
-impl Refusal {
-    /// Makes a refusal with a reason. If there is no memory for the reason, the problem stands alone.
+impl ResolveError {
+    /// Makes an error with a reason. If there is no memory for the reason, the problem stands alone.
     pub(super) fn new(problem: Problem, reason: impl fmt::Display) -> Self {
         Self { problem, reason: fallible::format(format_args!("{reason}")).ok() }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ResolveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.problem.fmt(f)?;
         self.reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
     }
 }
 
-impl From<Problem> for Refusal {
+impl From<Problem> for ResolveError {
     fn from(problem: Problem) -> Self {
         Self { problem, reason: None }
     }
 }
 
-impl From<OutOfMemory> for Refusal {
+impl From<OutOfMemory> for ResolveError {
     fn from(_: OutOfMemory) -> Self {
         Problem::OutOfMemory.into()
     }
@@ -59,7 +59,7 @@ const ARGUMENT_REGISTERS: u32 = 8;
 ///
 /// Fails if no function has the name, or several have it; if the offset leads into another function, after its
 /// first instruction; or if no instruction begins there.
-pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, Refusal> {
+pub fn resolve(place: &ProbePlace, symbols: &dyn Symbols) -> Result<u64, ResolveError> {
     let name = match &place.base {
         Base::Address(address) => return Ok(address.wrapping_add(place.offset)),
         Base::Line(file, line) => return self::line(file, *line, symbols),
@@ -72,17 +72,17 @@ pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     let is_inside = |other: Function<'_>| other.address != address;
     if place.offset >= function.size && symbols.lookup(address).is_some_and(is_inside) {
         let reason = format_args!("the offset is past the end of the function, which has {:#x} bytes", function.size);
-        return Err(Refusal::new(Problem::NoFunction, reason));
+        return Err(ResolveError::new(Problem::NoFunction, reason));
     }
     if !place.offset.is_multiple_of(4) {
         let reason = "the offset is not a multiple of 4, so no instruction begins there";
-        return Err(Refusal::new(Problem::Refused, reason));
+        return Err(ResolveError::new(Problem::Refused, reason));
     }
     Ok(address)
 }
 
 /// Returns the virtual address of the only instruction that begins a source line.
-fn line(file: &str, line: u32, symbols: &dyn Symbols) -> Result<u64, Refusal> {
+fn line(file: &str, line: u32, symbols: &dyn Symbols) -> Result<u64, ResolveError> {
     let mut all = Vec::new();
     let mut outcome = Ok(());
     symbols
@@ -91,7 +91,7 @@ fn line(file: &str, line: u32, symbols: &dyn Symbols) -> Result<u64, Refusal> {
                 outcome = fallible::push(&mut all, address);
             }
         })
-        .map_err(|error| Refusal::new(Problem::NoFunction, error))?;
+        .map_err(|error| ResolveError::new(Problem::NoFunction, error))?;
     outcome?;
     let place = |address: &u64| At(*address, symbols.lookup(*address));
     match all.as_slice() {
@@ -101,9 +101,9 @@ fn line(file: &str, line: u32, symbols: &dyn Symbols) -> Result<u64, Refusal> {
             let reason = format_args!(
                 "this line has {count} instructions of its own, such as {one} and {other}; give one of them instead"
             );
-            Err(Refusal::new(Problem::Ambiguous, reason))
+            Err(ResolveError::new(Problem::Ambiguous, reason))
         }
-        [] => Err(Refusal::new(Problem::NoFunction, LineError::NoFile)),
+        [] => Err(ResolveError::new(Problem::NoFunction, LineError::NoFile)),
     }
 }
 
@@ -120,47 +120,49 @@ impl fmt::Display for At<'_> {
 }
 
 /// Returns the only function of this name.
-fn function<'a>(name: &str, symbols: &'a dyn Symbols) -> Result<Function<'a>, Refusal> {
-    let mut found = Found::default();
+fn function<'a>(name: &str, symbols: &'a dyn Symbols) -> Result<Function<'a>, ResolveError> {
+    let mut found = Matches::default();
     symbols.find(name, &mut |function| found.add(function));
     found.only(name, "function", &|| symbols.nearest(name))
 }
 
 /// Returns the virtual address of the only function or static of this name.
-fn symbol(name: &str, symbols: &dyn Symbols) -> Result<u64, Refusal> {
-    let mut found = Found::default();
+fn symbol(name: &str, symbols: &dyn Symbols) -> Result<u64, ResolveError> {
+    let mut found = Matches::default();
     symbols.find(name, &mut |function| found.add(function.address));
     symbols.find_static(name, &mut |address| found.add(address));
     found.only(name, "function or static", &|| symbols.nearest(name).or_else(|| symbols.nearest_static(name)))
 }
 
 /// The matches of a name: the first, and their number.
-struct Found<T>(Option<T>, usize);
+struct Matches<T>(Option<T>, usize);
 
-impl<T> Default for Found<T> {
+impl<T> Default for Matches<T> {
     fn default() -> Self {
         Self(None, 0)
     }
 }
 
-impl<T> Found<T> {
+impl<T> Matches<T> {
     fn add(&mut self, one: T) {
         self.0.get_or_insert(one);
         self.1 += 1;
     }
 
     /// Returns the only match. If there is none, `nearest` may suggest a name for the error.
-    fn only<'a>(self, name: &str, noun: &str, nearest: &dyn Fn() -> Option<&'a str>) -> Result<T, Refusal> {
+    fn only<'a>(self, name: &str, noun: &str, nearest: &dyn Fn() -> Option<&'a str>) -> Result<T, ResolveError> {
         let no = Problem::NoFunction;
         Err(match self {
             Self(Some(one), 1) => return Ok(one),
             Self(Some(_), count) => {
                 let reason = format_args!("{count} symbols have this name; give the address of one of them instead");
-                Refusal::new(Problem::Ambiguous, reason)
+                ResolveError::new(Problem::Ambiguous, reason)
             }
             Self(None, _) => match nearest() {
-                Some(meant) => Refusal::new(no, format_args!("no {noun} has the name {name}; did you mean `{meant}`?")),
-                None => Refusal::new(no, format_args!("no {noun} has the name {name}")),
+                Some(meant) => {
+                    ResolveError::new(no, format_args!("no {noun} has the name {name}; did you mean `{meant}`?"))
+                }
+                None => ResolveError::new(no, format_args!("no {noun} has the name {name}")),
             },
         })
     }
@@ -170,15 +172,15 @@ impl<T> Found<T> {
 pub(super) type Arguments = (Vec<Fetch>, Vec<EntryValue>);
 
 /// Returns what the arguments of `definition` fetch.
-pub(super) fn arguments(definition: &Definition, symbols: &dyn Symbols) -> Result<Arguments, Refusal> {
+pub(super) fn arguments(definition: &Definition, symbols: &dyn Symbols) -> Result<Arguments, ResolveError> {
     let mut kept = Vec::new();
-    let is_return = matches!(definition.kind, Kind::Return { .. });
+    let is_return = matches!(definition.kind, EventKind::Return { .. });
     let is_named = |argument: &Argument| matches!(argument.expression.origin, Origin::Named(_));
     let signature = match definition.arguments.iter().any(is_named) {
         true => Signature::of(definition, symbols)?,
         false => None,
     };
-    let fetch = |argument: &Argument| -> Result<_, Refusal> {
+    let fetch = |argument: &Argument| -> Result<_, ResolveError> {
         if is_named(argument) {
             return Ok(typed::fetch(argument, signature.as_ref(), &mut kept)?.0);
         }
@@ -203,7 +205,7 @@ pub(super) fn plain(
     is_return: bool,
     kept: &mut Vec<EntryValue>,
     symbols: &dyn Symbols,
-) -> Result<Fetch, Refusal> {
+) -> Result<Fetch, ResolveError> {
     let source = source(origin, is_return, kept, symbols)?;
     Ok(Fetch { source, reads: fallible::collect(reads.iter().copied())?, taken: Taken::Whole })
 }
@@ -213,7 +215,7 @@ fn source(
     is_return: bool,
     kept: &mut Vec<EntryValue>,
     symbols: &dyn Symbols,
-) -> Result<Source, Refusal> {
+) -> Result<Source, ResolveError> {
     let plain = |number: u8| Register::x(number).map_or(EntryValue::Stack(0), EntryValue::Register);
     Ok(match origin {
         Origin::Register(register) => Source::Register(*register),

@@ -8,7 +8,7 @@ use aarch64_kprobes::event;
 use fallible::{Arc, OutOfMemory};
 
 use super::{Armed, Event, Events, Form};
-use crate::definition::{Definition, Kind};
+use crate::definition::{Definition, EventKind};
 use crate::format::Format;
 use crate::recorder::Recorder;
 #[cfg(not(all(test, loom)))]
@@ -25,7 +25,7 @@ impl<P> Event<P> {
     /// Whether it is one of the kernel's own, and so neither defined nor removed.
     #[must_use]
     pub fn is_static(&self) -> bool {
-        self.definition.kind == Kind::Static
+        self.definition.kind == EventKind::Static
     }
 
     /// Whether it only fires triggers: it cannot be enabled and has no probe, because what happens is recorded in
@@ -37,13 +37,13 @@ impl<P> Event<P> {
 
     /// Whether it was defined, as a probe or as a synthetic event.
     pub(super) fn is_defined(&self) -> bool {
-        self.is_of_probe() || self.definition.kind == Kind::Synthetic
+        self.is_of_probe() || self.definition.kind == EventKind::Synthetic
     }
 
     /// Whether it was defined as a probe; one on a synthetic event is such a one.
     #[must_use]
     pub fn is_of_probe(&self) -> bool {
-        matches!(self.definition.kind, Kind::Probe | Kind::Return { .. } | Kind::OnSynthetic)
+        matches!(self.definition.kind, EventKind::Probe | EventKind::Return { .. } | EventKind::OnSynthetic)
     }
 }
 

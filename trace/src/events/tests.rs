@@ -7,7 +7,7 @@ use crate::definition::{Command, parse};
 use crate::errno::Errno;
 use crate::filter::FindFunction;
 use crate::hit::Registers;
-use crate::hit::write::Moment;
+use crate::hit::write::RecordedHit;
 use crate::host::{Clock, Context, Function};
 use crate::options::{Flag, TraceClock};
 use crate::text::{self, ShowError};
@@ -126,7 +126,7 @@ unsafe impl Armed for Counter {
     type Error = &'static str;
 
     unsafe fn register(
-        _: Kind,
+        _: EventKind,
         form: Form,
         address: u64,
         recorder: &Recorder,
@@ -200,7 +200,7 @@ fn events() -> Events<Counter> {
     Events::new(Box::leak(Box::new(Rings::new(2, 1, &[]).unwrap()))).unwrap()
 }
 
-fn define(events: &mut Events<Counter>, line: &str) -> Result<(), Error> {
+fn define(events: &mut Events<Counter>, line: &str) -> Result<(), definition::Error> {
     let Ok(Some(Command::Define(definition))) = parse(line) else { panic!("{line}") };
     events.define(definition, &Names)
 }
@@ -213,24 +213,23 @@ fn remove(events: &mut Events<Counter>, line: &str) -> Result<usize, Problem> {
 /// Hits every probe at `address`. Each register holds its number, except for x19 (the address of [`TEXTS`]), x20 (the
 /// time) and x21 (the address of an element of [`TIMES`]).
 fn hit(address: u64, time: u64) {
-    hit_in(address, time, |recorder, registers, moment| {
-        // SAFETY: `hit_in` calls this as a handler would be called, with a fitting moment.
-        if !unsafe { recorder.record_fast(registers, || *moment) } {
-            // SAFETY: `hit_in` calls this as a handler would be called, with a fitting moment.
-            unsafe { recorder.record(registers, moment) };
+    hit_in(address, time, |recorder, registers, hit| {
+        // SAFETY: `hit_in` calls this as a handler would be called, with a fitting hit.
+        if !unsafe { recorder.record_fast(registers, || *hit) } {
+            // SAFETY: `hit_in` calls this as a handler would be called, with a fitting hit.
+            unsafe { recorder.record(registers, hit) };
         }
     });
 }
 
 /// Hits every probe at `address` as [`hit`] does, but records by the general path.
 fn hit_unusually(address: u64, time: u64) {
-    // SAFETY: `hit_in` calls this as a handler would be called, with a fitting moment.
-    hit_in(address, time, |recorder, registers, moment| unsafe { recorder.record(registers, moment) });
+    // SAFETY: `hit_in` calls this as a handler would be called, with a fitting hit.
+    hit_in(address, time, |recorder, registers, hit| unsafe { recorder.record(registers, hit) });
 }
 
-/// Calls `record` as a handler for each probe at `address`. Only one thread uses the rings, and the moment fits the
-/// event.
-fn hit_in(address: u64, time: u64, record: fn(&Recorder, Registers<'_>, &Moment<'_>)) {
+/// Calls `record` as a handler for each probe at `address`. Only one thread uses the rings, and the hit fits the event.
+fn hit_in(address: u64, time: u64, record: fn(&Recorder, Registers<'_>, &RecordedHit<'_>)) {
     let registered = REGISTERED.with_borrow(Clone::clone);
     for (_, recorder) in registered.into_iter().filter(|&(other, _)| other == address) {
         let mut frame = TrapFrame::default();
@@ -243,8 +242,8 @@ fn hit_in(address: u64, time: u64, record: fn(&Recorder, Registers<'_>, &Moment<
         // SAFETY: the event that owns the recorder drops its probe first, which removes the address from `REGISTERED`.
         let recorder = unsafe { &*recorder };
         let return_address = (recorder.shape == Shape::Return).then_some(0x2004);
-        let moment = Moment { context, address, return_address, entry: &[5, 0x1000] };
-        record(recorder, Registers::Frame(&frame), &moment);
+        let hit = RecordedHit { context, address, return_address, entry: &[5, 0x1000] };
+        record(recorder, Registers::Frame(&frame), &hit);
     }
 }
 
@@ -254,9 +253,9 @@ fn happen<T>(event: &Event<Counter>, fields: &T) {
     frame.x[0] = &raw const *fields as u64;
     let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
     let context = Context { cpu: 0, task: 3, name, time: 2 };
-    let moment = Moment { context, address: event.address(), return_address: None, entry: &[] };
-    // SAFETY: only this thread uses the rings, and the moment fits the event.
-    unsafe { event.recorder().record(Registers::Frame(&frame), &moment) };
+    let hit = RecordedHit { context, address: event.address(), return_address: None, entry: &[] };
+    // SAFETY: only this thread uses the rings, and the hit fits the event.
+    unsafe { event.recorder().record(Registers::Frame(&frame), &hit) };
 }
 
 /// The values that x21 may point to at a hit.
@@ -982,18 +981,22 @@ fn a_snapshot_is_what_was_in_the_rings() {
 /// A tracer clears the rings, but not the snapshot.
 #[test]
 fn a_snapshot_of_the_graph_is_read_as_one_under_another_tracer() {
-    use crate::tracer::{Kind, Recording, Tracer};
+    use crate::tracer::{RecordKind, Recording, Tracer};
     let mut events = events();
     events.set_tracer(Tracer::FunctionGraph);
     let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
     let mut frame = TrapFrame::default();
     frame.x[30] = 0x2004;
-    for (kind, time, return_address) in [(Kind::Entry, 1, None), (Kind::Return, 3, Some(0x2004))] {
+    for (kind, time, return_address) in [(RecordKind::Entry, 1, None), (RecordKind::Return, 3, Some(0x2004))] {
         let recorder = kind.recorder(events.rings(), &Recording::ALL).unwrap();
-        let moment =
-            Moment { context: Context { cpu: 0, task: 3, name, time }, address: 0x1000, return_address, entry: &[] };
-        // SAFETY: only this thread uses the rings, and the moment fits the kind.
-        unsafe { recorder.record(Registers::Frame(&frame), &moment) };
+        let hit = RecordedHit {
+            context: Context { cpu: 0, task: 3, name, time },
+            address: 0x1000,
+            return_address,
+            entry: &[],
+        };
+        // SAFETY: only this thread uses the rings, and the hit fits the kind.
+        unsafe { recorder.record(Registers::Frame(&frame), &hit) };
     }
     events.set_snapshot(1).unwrap();
     let shown = snapshot(&events);

@@ -10,10 +10,10 @@ use core::fmt;
 
 use kprobes_types::{Argument as Passed, Flavor, Function, Kind as Shape, Type as Rust, TypeId, Types, ValuePlace};
 
-use super::Refusal;
+use super::ResolveError;
 use super::resolve::{self, EntryValue, keep};
 use crate::definition::{
-    ARGUMENT_NAME_MAX, ARGUMENTS_MAX, Argument, Definition, Error, Kind, Named, Origin, Problem, is_name,
+    self, ARGUMENT_NAME_MAX, ARGUMENTS_MAX, Argument, Definition, EventKind, Named, Origin, Problem, is_name,
 };
 use crate::fetch::{Extract, Fetch, Register, Source, Taken};
 use crate::format::{Base, Type, Width};
@@ -29,29 +29,29 @@ const REGISTERS: u32 = 8;
 /// Why a name is refused, and the number of characters of the expression before the cause.
 #[derive(Debug)]
 pub(super) struct Fault {
-    refusal: Refusal,
+    error: ResolveError,
     at: usize,
 }
 
 impl Fault {
     fn new(problem: Problem, at: usize, reason: impl fmt::Display) -> Self {
-        Self { refusal: Refusal::new(problem, reason), at }
+        Self { error: ResolveError::new(problem, reason), at }
     }
 
     fn bare(problem: Problem, at: usize) -> Self {
-        Self { refusal: problem.into(), at }
+        Self { error: problem.into(), at }
     }
 }
 
-impl From<Fault> for Refusal {
+impl From<Fault> for ResolveError {
     fn from(fault: Fault) -> Self {
-        fault.refusal
+        fault.error
     }
 }
 
 impl From<fallible::OutOfMemory> for Fault {
     fn from(error: fallible::OutOfMemory) -> Self {
-        Self { refusal: error.into(), at: 0 }
+        Self { error: error.into(), at: 0 }
     }
 }
 
@@ -107,7 +107,7 @@ enum Scalar {
 
 /// Gives each argument by name its type from the table, unless the definition has one, and replaces `$arg*` by the
 /// arguments of the function.
-pub(super) fn settle(definition: &mut Definition, symbols: &dyn Symbols) -> Result<(), Error> {
+pub(super) fn settle(definition: &mut Definition, symbols: &dyn Symbols) -> Result<(), definition::Error> {
     let asks = |argument: &Argument| match argument.expression.origin {
         Origin::Named(_) | Origin::Arguments | Origin::ReturnValue => true,
         Origin::Argument(number) => number >= REGISTERS,
@@ -117,7 +117,7 @@ pub(super) fn settle(definition: &mut Definition, symbols: &dyn Symbols) -> Resu
         return Ok(());
     }
     let signature = Signature::of(definition, symbols)
-        .map_err(|Refusal { problem, reason }| definition.error(1, problem, reason))?;
+        .map_err(|ResolveError { problem, reason }| definition.error(1, problem, reason))?;
     expand(definition, signature.as_ref())?;
     for number in 0..definition.arguments.len() {
         if let Some(argument) = definition.arguments.get_mut(number) {
@@ -125,7 +125,7 @@ pub(super) fn settle(definition: &mut Definition, symbols: &dyn Symbols) -> Resu
         }
         let Some(argument) = definition.arguments.get(number) else { break };
         let kind = kind(argument, signature.as_ref());
-        let kind = kind.map_err(|Fault { refusal: Refusal { problem, reason }, at }| {
+        let kind = kind.map_err(|Fault { error: ResolveError { problem, reason }, at }| {
             definition.error_in(number, at, problem, reason)
         })?;
         if let (Some(kind), Some(argument)) = (kind, definition.arguments.get_mut(number)) {
@@ -137,7 +137,7 @@ pub(super) fn settle(definition: &mut Definition, symbols: &dyn Symbols) -> Resu
 
 /// Replaces `$arg*` by the arguments of the function. It leaves out arguments that are not a single value or have no
 /// known location.
-fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Result<(), Error> {
+fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Result<(), definition::Error> {
     let is_all = |argument: &Argument| argument.expression.origin == Origin::Arguments;
     let Some(at) = definition.arguments.iter().position(is_all) else { return Ok(()) };
     let Some(signature) = signature.filter(|signature| signature.function.arguments().next().is_some()) else {
@@ -150,7 +150,7 @@ fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Res
         let argument = Argument::of_name(passed.name)?;
         match kind(&argument, Some(signature)) {
             Ok(_) => {}
-            Err(Fault { refusal: Refusal { problem: Problem::OutOfMemory, .. }, .. }) => {
+            Err(Fault { error: ResolveError { problem: Problem::OutOfMemory, .. }, .. }) => {
                 return Err(fallible::OutOfMemory.into());
             }
             Err(_) => continue,
@@ -179,7 +179,11 @@ fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Res
 }
 
 /// Replaces argument `at`, which is `$arg*`, by `arguments`.
-pub(super) fn put_in_place(definition: &mut Definition, at: usize, arguments: Vec<Argument>) -> Result<(), Error> {
+pub(super) fn put_in_place(
+    definition: &mut Definition,
+    at: usize,
+    arguments: Vec<Argument>,
+) -> Result<(), definition::Error> {
     if definition.arguments.len() - 1 + arguments.len() > ARGUMENTS_MAX {
         return Err(definition.error_in(at, 0, Problem::TooManyArguments, None));
     }
@@ -211,8 +215,8 @@ fn name_result(argument: &mut Argument, signature: Option<&Signature<'_>>) -> Re
     let Some(signature) = signature.filter(|_| is_alone && !is_number) else { return Ok(()) };
     let named = Origin::Named(Named { argument: None, at: 0, fields: Vec::new() });
     let was = core::mem::replace(&mut argument.expression.origin, named);
-    let refusal = fetch(argument, Some(signature), &mut Vec::new()).err().map(|fault| fault.refusal.problem);
-    match refusal {
+    let problem = fetch(argument, Some(signature), &mut Vec::new()).err().map(|fault| fault.error.problem);
+    match problem {
         Some(Problem::OutOfMemory) => return Err(fallible::OutOfMemory),
         Some(_) if !signature.is_in_memory() && !argument.has_type() => argument.expression.origin = was,
         _ => {}
@@ -261,10 +265,10 @@ pub(super) fn fetch(
 
 impl<'a> Signature<'a> {
     /// Returns the signature of the probed function; `None` for an address, or if the table does not have the function.
-    pub fn of(definition: &Definition, symbols: &'a dyn Symbols) -> Result<Option<Self>, Refusal> {
+    pub fn of(definition: &Definition, symbols: &'a dyn Symbols) -> Result<Option<Self>, ResolveError> {
         let crate::definition::Base::Symbol(_) = definition.place.base else { return Ok(None) };
         let address = resolve::resolve(&definition.place, symbols)?;
-        let is_return = matches!(definition.kind, Kind::Return { .. });
+        let is_return = matches!(definition.kind, EventKind::Return { .. });
         Ok(symbols.signature(address).map(|(types, function)| Self { types, function, is_return }))
     }
 

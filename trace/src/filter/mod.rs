@@ -86,7 +86,7 @@ impl Filter {
         if ranges.len() > parse::TESTS_MAX {
             return Err(OutOfMemory);
         }
-        let last = ranges.len() as Next;
+        let last = ranges.len() as NextTest;
         let tests = (1..).zip(ranges).map(|(next, range)| Test {
             question: Question::Number { number, range },
             yes: found,
@@ -109,15 +109,15 @@ impl Filter {
     /// Returns the filter of the hits that both accept, with the text of `other`.
     pub(crate) fn and(&self, other: &Self) -> Result<Self, OutOfMemory> {
         let (mut first, second) = (self.try_clone()?, other.try_clone()?);
-        let before = Next::try_from(first.tests.len()).map_err(|_| OutOfMemory)?;
+        let before = NextTest::try_from(first.tests.len()).map_err(|_| OutOfMemory)?;
         let mut tests = Vec::new();
         tests.try_reserve_exact(first.tests.len() + second.tests.len())?;
-        let next = |next: Next| if next == ACCEPT { before } else { next };
+        let next = |next: NextTest| if next == ACCEPT { before } else { next };
         for test in &mut first.tests {
             (test.yes, test.no) = (next(test.yes), next(test.no));
         }
         // The filters that apply to a hit are few, and each has so few tests that numbers have room for all.
-        let shifted = |next: Next| if next >= REJECT { next } else { next.saturating_add(before) };
+        let shifted = |next: NextTest| if next >= REJECT { next } else { next.saturating_add(before) };
         tests.extend(first.tests);
         tests.extend(second.tests.into_iter().map(|Test { question, yes, no }| Test {
             question,
@@ -181,20 +181,20 @@ impl fmt::Display for Filter {
 }
 
 /// The number of the next test of a filter, or the outcome: [`ACCEPT`] or [`REJECT`].
-pub(crate) type Next = u16;
+pub(crate) type NextTest = u16;
 /// Outcome: the hit counts.
-pub(crate) const ACCEPT: Next = Next::MAX;
+pub(crate) const ACCEPT: NextTest = NextTest::MAX;
 /// Outcome: the hit does not count.
-pub(crate) const REJECT: Next = Next::MAX - 1;
+pub(crate) const REJECT: NextTest = NextTest::MAX - 1;
 
 /// A question, and the next test for each answer.
 #[derive(Debug)]
 pub(crate) struct Test<Q = Question> {
     pub(crate) question: Q,
     /// The next test if the answer is yes.
-    pub(crate) yes: Next,
+    pub(crate) yes: NextTest,
     /// The next test if the answer is no.
-    pub(crate) no: Next,
+    pub(crate) no: NextTest,
 }
 
 /// A question about a hit.
@@ -203,7 +203,7 @@ pub(crate) enum Question {
     /// Whether a number is in the range.
     Number { number: Number, range: Range },
     /// Whether `pattern` matches a string.
-    Text { text: Text, pattern: Pattern },
+    Text { text: HitString, pattern: Pattern },
 }
 
 /// Whether a word of the hit itself, not of its record, is in the range.
@@ -264,7 +264,7 @@ impl Number {
 
 /// A string of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Text {
+pub(crate) enum HitString {
     /// A string at a place that a u32 at this offset tells: the length in its upper half, the offset in its lower half.
     Located { offset: u16 },
     /// A string at this offset with this fixed size in bytes, padded with zeros.
@@ -273,7 +273,7 @@ pub(crate) enum Text {
     Task,
 }
 
-impl Text {
+impl HitString {
     /// Whether the string is in the record.
     pub(crate) fn needs_record(self) -> bool {
         !matches!(self, Self::Task)

@@ -1,9 +1,9 @@
 //! Compiles the text of a filter to its tests.
 //!
-//! Operators wait on a stack until their right side is complete. A complete part of the filter is a [`Part`]: the
-//! number of its first test, and its open ends, which are the answers without a next test so far. `a && b` connects the
-//! "yes" ends of `a` to `b`; `!a` swaps the two kinds of ends. Nothing is recursive: nested parentheses cost memory,
-//! not stack.
+//! Operators wait on a stack until their right side is complete. A complete part of the filter is a [`Subexpression`]:
+//! the number of its first test, and its open ends, which are the answers without a next test so far. `a && b` connects
+//! the "yes" ends of `a` to `b`; `!a` swaps the two kinds of ends. Nothing is recursive: nested parentheses cost
+//! memory, not stack.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,8 +17,8 @@ use crate::format::Base;
 
 use super::cpu_list::CpuList;
 use super::{
-    ACCEPT, Comparison, Error, Field, FindFunction, LENGTH_MAX, Next, Number, Pattern, Problem, Question, REJECT,
-    Range, STRING_LIMIT, Test, Text,
+    ACCEPT, Comparison, Error, Field, FindFunction, HitString, LENGTH_MAX, NextTest, Number, Pattern, Problem,
+    Question, REJECT, Range, STRING_LIMIT, Test,
 };
 
 /// The most tests of a filter: more than the longest text has fields. A hit takes at most as many steps for each
@@ -54,7 +54,7 @@ enum Waiting {
 }
 
 /// A complete part of the filter: its first test, and the answers that lead out of it.
-struct Part {
+struct Subexpression {
     first: usize,
     yes: Vec<End>,
     no: Vec<End>,
@@ -71,7 +71,7 @@ struct End {
 struct Compiler {
     tests: Vec<Test>,
     waiting: Vec<Waiting>,
-    parts: Vec<Part>,
+    subexpressions: Vec<Subexpression>,
 }
 
 pub(super) fn parse(text: &str, fields: &[Field], functions: FindFunction) -> Result<Box<[Test]>, Error> {
@@ -130,25 +130,25 @@ fn check_pairs(bytes: &[u8]) -> Result<(), Error> {
 }
 
 impl Compiler {
-    /// Adds a part that holds if the answer to one of `questions` is yes.
+    /// Adds a subexpression that holds if the answer to one of `questions` is yes.
     fn test(&mut self, questions: Vec<Question>) -> Result<(), OutOfMemory> {
         let mut whole = None;
         for question in questions {
             let test = self.tests.len();
             fallible::push(&mut self.tests, Test { question, yes: ACCEPT, no: REJECT })?;
             let end = |yes| fallible::collect([End { test, yes }]);
-            let part = Part { first: test, yes: end(true)?, no: end(false)? };
+            let subexpression = Subexpression { first: test, yes: end(true)?, no: end(false)? };
             whole = Some(match whole {
-                Some(before) => self.either(before, part)?,
-                None => part,
+                Some(before) => self.either(before, subexpression)?,
+                None => subexpression,
             });
         }
-        fallible::extend(&mut self.parts, whole)
+        fallible::extend(&mut self.subexpressions, whole)
     }
 
-    /// Returns the part that holds if one of the two does.
-    fn either(&mut self, mut left: Part, right: Part) -> Result<Part, OutOfMemory> {
-        self.backpatch(&left.no, right.first as Next);
+    /// Returns the subexpression that holds if one of the two does.
+    fn either(&mut self, mut left: Subexpression, right: Subexpression) -> Result<Subexpression, OutOfMemory> {
+        self.backpatch(&left.no, right.first as NextTest);
         left.no = right.no;
         fallible::extend(&mut left.yes, right.yes)?;
         Ok(left)
@@ -162,7 +162,8 @@ impl Compiler {
                 (Some(byte), _) if byte.is_ascii_whitespace() => at += 1,
                 (Some(b')'), _) => {
                     self.join(Waiting::Or)?;
-                    // `check_pairs` has found its partner. A `!` before the parenthesis negates the whole part.
+                    // `check_pairs` has found its partner. A `!` before the parenthesis negates the whole
+                    // subexpression.
                     self.waiting.pop();
                     self.negate();
                     at += 1;
@@ -186,7 +187,7 @@ impl Compiler {
     fn negate(&mut self) {
         while self.waiting.last() == Some(&Waiting::Not) {
             self.waiting.pop();
-            if let Some(Part { yes, no, .. }) = self.parts.last_mut() {
+            if let Some(Subexpression { yes, no, .. }) = self.subexpressions.last_mut() {
                 core::mem::swap(yes, no);
             }
         }
@@ -200,21 +201,21 @@ impl Compiler {
                 return Ok(());
             }
             self.waiting.pop();
-            let (Some(right), Some(mut left)) = (self.parts.pop(), self.parts.pop()) else { break };
+            let (Some(right), Some(mut left)) = (self.subexpressions.pop(), self.subexpressions.pop()) else { break };
             let whole = if operator == Waiting::And {
-                self.backpatch(&left.yes, right.first as Next);
+                self.backpatch(&left.yes, right.first as NextTest);
                 left.yes = right.yes;
                 fallible::extend(&mut left.no, right.no)?;
                 left
             } else {
                 self.either(left, right)?
             };
-            fallible::push(&mut self.parts, whole)?;
+            fallible::push(&mut self.subexpressions, whole)?;
         }
         Ok(())
     }
 
-    fn backpatch(&mut self, ends: &[End], next: Next) {
+    fn backpatch(&mut self, ends: &[End], next: NextTest) {
         for &End { test, yes } in ends {
             if let Some(test) = self.tests.get_mut(test) {
                 *(if yes { &mut test.yes } else { &mut test.no }) = next;
@@ -224,10 +225,10 @@ impl Compiler {
 
     fn finish(mut self, length: usize) -> Result<Box<[Test]>, Error> {
         self.join(Waiting::Or)?;
-        match (self.parts.pop(), self.parts.is_empty() && self.waiting.is_empty()) {
-            (Some(part), true) => {
-                self.backpatch(&part.yes, ACCEPT);
-                self.backpatch(&part.no, REJECT);
+        match (self.subexpressions.pop(), self.subexpressions.is_empty() && self.waiting.is_empty()) {
+            (Some(subexpression), true) => {
+                self.backpatch(&subexpression.yes, ACCEPT);
+                self.backpatch(&subexpression.no, REJECT);
                 Ok(fallible::boxed_slice(self.tests)?)
             }
             // The filter is empty, or an operator lacks its right side.
@@ -380,7 +381,7 @@ const CPU: &str = "common_cpu";
 /// The left side of a test.
 enum Operand {
     Number(Number),
-    Text(Text),
+    Text(HitString),
 }
 
 impl Operand {
@@ -394,7 +395,7 @@ impl Operand {
         match fields.iter().find(|field| field.name == name && name != CPU) {
             Some(field) => of_field(field),
             None => match name {
-                "comm" | "COMM" => Some(Self::Text(Text::Task)),
+                "comm" | "COMM" => Some(Self::Text(HitString::Task)),
                 "cpu" | "CPU" | CPU => Some(Self::Number(Number::Cpu)),
                 _ => None,
             },
@@ -409,17 +410,17 @@ pub(crate) fn number(field: &Field) -> Option<Number> {
 }
 
 /// Returns the string in `field`; `None` if the field is not a text.
-pub(crate) fn text(field: &Field) -> Option<Text> {
+pub(crate) fn text(field: &Field) -> Option<HitString> {
     let offset = field.offset as u16;
     field.is_text().then_some(match field.kind.base {
-        Base::Characters => Text::Fixed { offset, size: field.size as u16 },
-        _ => Text::Located { offset },
+        Base::Characters => HitString::Fixed { offset, size: field.size as u16 },
+        _ => HitString::Located { offset },
     })
 }
 
 /// Returns the stack in `field`, whose bytes are located like a text; `None` if the field is not a stack.
-pub(crate) fn stack(field: &Field) -> Option<Text> {
-    field.is_stack().then_some(Text::Located { offset: field.offset as u16 })
+pub(crate) fn stack(field: &Field) -> Option<HitString> {
+    field.is_stack().then_some(HitString::Located { offset: field.offset as u16 })
 }
 
 /// Parses a number as Linux does for a field with or without a sign.

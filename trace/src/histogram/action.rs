@@ -18,8 +18,8 @@ use core::fmt;
 
 use fallible::{Arc, OutOfMemory};
 
-use super::expression::{Content, Kind, Needed, Parser, Variable};
-use super::parse::Part;
+use super::expression::{Content, Needed, Parser, ValueType, Variable};
+use super::parse::Fragment;
 use super::{Error, Problem};
 use crate::definition::synthetic::TEXT_SIZE;
 use crate::format::{Base, Field};
@@ -43,9 +43,9 @@ pub(crate) enum Handler {
 pub(super) struct Typed<'a> {
     pub(super) handler: Handler,
     /// The text in the parentheses of the handler.
-    of: Part<'a>,
-    name: Part<'a>,
-    parameters: Part<'a>,
+    of: Fragment<'a>,
+    name: Fragment<'a>,
+    parameters: Fragment<'a>,
 }
 
 /// A resolved action.
@@ -128,16 +128,16 @@ impl fmt::Display for Action {
 }
 
 impl<'a> Typed<'a> {
-    /// Parses an action of the trigger `all`; returns `None` if `part` is not one.
-    pub(super) fn parse(all: Part<'a>, part: Part<'a>) -> Result<Option<Self>, Error> {
-        let (handler, rest) = part.split_once('(');
+    /// Parses an action of the trigger `all`; returns `None` if `fragment` is not one.
+    pub(super) fn parse(all: Fragment<'a>, fragment: Fragment<'a>) -> Result<Option<Self>, Error> {
+        let (handler, rest) = fragment.split_once('(');
         let handler = match (handler.text, rest) {
             ("onmatch", Some(_)) => Handler::Match,
             ("onmax", Some(_)) => Handler::Max,
             ("onchange", Some(_)) => Handler::Change,
             _ => return Ok(None),
         };
-        let rest = rest.unwrap_or(part);
+        let rest = rest.unwrap_or(fragment);
         let error = |problem| Error { problem, column: 0, before: None };
         let (of, Some(rest)) = rest.split_once(')') else {
             return Err(match handler {
@@ -167,22 +167,22 @@ impl<'a> Typed<'a> {
         (self.handler == Handler::Match).then(|| of.split_once('.').unwrap_or((of, "")))
     }
 
-    fn parameters(&self, parser: &Parser<'a>) -> Result<Vec<Part<'a>>, Error> {
+    fn parameters(&self, parser: &Parser<'a>) -> Result<Vec<Fragment<'a>>, Error> {
         let mut parameters = Vec::new();
         if self.parameters.text.is_empty() && self.name.text.starts_with("snapshot") {
             return Ok(parameters);
         }
         let most = PARAMETERS_MAX + usize::from(self.name.text.starts_with("trace"));
-        for part in self.parameters.split(',') {
+        for fragment in self.parameters.split(',') {
             if parameters.len() == most {
                 return Err(Error { problem: Problem::TooManyParameters, column: 0, before: None });
             }
-            let blanks = part.text.len() - part.text.trim_ascii_start().len();
-            let part = part.slice(blanks, blanks + part.text.trim_ascii().len());
-            if part.text.len() < 2 {
-                return Err(parser.error(Problem::InvalidParameter, part.text));
+            let blanks = fragment.text.len() - fragment.text.trim_ascii_start().len();
+            let fragment = fragment.slice(blanks, blanks + fragment.text.trim_ascii().len());
+            if fragment.text.len() < 2 {
+                return Err(parser.error(Problem::InvalidParameter, fragment.text));
             }
-            fallible::push(&mut parameters, part)?;
+            fallible::push(&mut parameters, fragment)?;
         }
         Ok(parameters)
     }
@@ -230,14 +230,14 @@ impl<'a> Parser<'a> {
                 return Err(Error { problem: Problem::TooManySaves, column: 0, before: None });
             }
             let first = added.kept.len();
-            for part in &parameters {
+            for fragment in &parameters {
                 let all = self.all;
                 let failed = |error: Error| match error.problem {
                     Problem::OutOfMemory => error,
-                    _ => all.error_about(Problem::FieldVariable, part.text),
+                    _ => all.error_about(Problem::FieldVariable, fragment.text),
                 };
-                let value = self.atom(*part).map_err(failed)?;
-                let variable = Variable { name: fallible::copy(part.text)?, value };
+                let value = self.atom(*fragment).map_err(failed)?;
+                let variable = Variable { name: fallible::copy(fragment.text)?, value };
                 fallible::push(&mut added.kept, variable)?;
             }
             Effect::Save(first, parameters.len())
@@ -252,9 +252,9 @@ impl<'a> Parser<'a> {
         };
         fmt::Write::write_fmt(&mut text, format_args!(":{handler}({}).{name}(", typed.of.text))
             .map_err(|_| OutOfMemory)?;
-        for (number, part) in parameters.iter().enumerate() {
+        for (number, fragment) in parameters.iter().enumerate() {
             let comma = if number > 0 { "," } else { "" };
-            fmt::Write::write_fmt(&mut text, format_args!("{comma}{}", part.text)).map_err(|_| OutOfMemory)?;
+            fmt::Write::write_fmt(&mut text, format_args!("{comma}{}", fragment.text)).map_err(|_| OutOfMemory)?;
         }
         fmt::Write::write_char(&mut text, ')').map_err(|_| OutOfMemory)?;
         Ok(Action { handler: typed.handler, text: text.0, watched, effect })
@@ -263,8 +263,8 @@ impl<'a> Parser<'a> {
     fn trace(
         &mut self,
         typed: &Typed<'a>,
-        event: Part<'a>,
-        parameters: &[Part<'a>],
+        event: Fragment<'a>,
+        parameters: &[Fragment<'a>],
         variables: &[Variable],
         added: &mut Added,
     ) -> Result<Effect, Error> {
@@ -274,8 +274,8 @@ impl<'a> Parser<'a> {
             .and_then(|others| others.synthetic(event.text))
             .ok_or_else(|| self.error(Problem::SyntheticNotFound, event.text))?;
         let mut sent = Vec::new();
-        for (number, &part) in parameters.iter().enumerate() {
-            let mut words = part.text.splitn(3, '.');
+        for (number, &fragment) in parameters.iter().enumerate() {
+            let mut words = fragment.text.splitn(3, '.');
             let (qualified, last) = match (words.next(), words.next(), words.next()) {
                 (Some(group), Some(event), Some(last)) => (Some((group, event)), last),
                 (Some(last), None, _) => (None, last),
@@ -308,7 +308,7 @@ impl<'a> Parser<'a> {
         qualified: Option<(&str, &str)>,
         name: &str,
         variables: &[Variable],
-    ) -> Result<(From, Kind), Error> {
+    ) -> Result<(From, ValueType), Error> {
         let is_own = qualified.is_none_or(|event| event == self.scope.event);
         let own = variables.iter().position(|variable| is_own && variable.name == name);
         if let Some(own) = own {
@@ -329,10 +329,10 @@ impl<'a> Parser<'a> {
         name: &'a str,
         before: usize,
         added: &mut Added,
-    ) -> Result<(From, Kind), Error> {
+    ) -> Result<(From, ValueType), Error> {
         if qualified.is_none_or(|event| event == self.scope.event) {
-            let part = Part { text: name, column: 0 };
-            match self.atom(part) {
+            let fragment = Fragment { text: name, column: 0 };
+            match self.atom(fragment) {
                 Ok(value) => {
                     let kind = value.kind.try_clone()?;
                     fallible::push(&mut added.fields, Variable { name: fallible::copy(name)?, value })?;
@@ -365,7 +365,7 @@ impl<'a> Parser<'a> {
 }
 
 /// Whether a field of a synthetic event can take a value. A text that is too long is cut.
-fn fits(field: &Field, kind: &Kind) -> bool {
+fn fits(field: &Field, kind: &ValueType) -> bool {
     let is_text = kind.text.contains("char[");
     let is_stack = kind.text.contains("long[");
     if field.is_stack() || is_stack {

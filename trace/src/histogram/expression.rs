@@ -18,10 +18,10 @@ use core::fmt;
 
 use fallible::{Arc, OutOfMemory};
 
-use super::parse::{Modifier, Part, parse_modifier};
+use super::parse::{Fragment, Modifier, parse_modifier};
 use super::{Error, Histogram, Problem, STACK_DEPTH, TEXT_WORDS, words_of_text};
 use crate::definition::number;
-use crate::filter::{self, FindFunction, Number, Text, Time};
+use crate::filter::{self, FindFunction, HitString, Number, Time};
 use crate::format::Field;
 use crate::host::Clock;
 use crate::recorder::Recorder;
@@ -81,14 +81,14 @@ impl Operator {
 
 /// The type of a value, as far as it matters for a field of a synthetic event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct ValueType {
     pub(crate) text: String,
     pub(crate) size: usize,
     pub(crate) signed: bool,
 }
 
-impl Kind {
-    /// Makes the kind of an unsigned type with this name.
+impl ValueType {
+    /// Makes the unsigned type with this name.
     fn new(text: &str, size: usize) -> Result<Self, OutOfMemory> {
         Ok(Self { text: fallible::copy(text)?, size, signed: false })
     }
@@ -107,7 +107,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Number(Vec<Op>),
-    Text(Text),
+    Text(HitString),
     /// The return addresses on the stack.
     Stack,
     /// The words of a variable that is not a number, of the [`Reference`] with this number.
@@ -118,7 +118,7 @@ pub(crate) enum Content {
 #[derive(Debug)]
 pub(crate) struct Value {
     pub(crate) content: Content,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ValueType,
     /// The number of words of an entry that the value takes.
     pub(crate) words: usize,
     /// The name, as the file `hist` shows it.
@@ -176,7 +176,7 @@ impl Value {
     pub(super) fn constant(value: u64) -> Result<Self, OutOfMemory> {
         Ok(Self {
             content: Content::Number(fallible::collect([Op::Constant(value)])?),
-            kind: Kind::new("u64", 8)?,
+            kind: ValueType::new("u64", 8)?,
             words: 1,
             name: fallible::format(format_args!("{value}"))?,
             modifier: None,
@@ -186,10 +186,10 @@ impl Value {
         })
     }
 
-    fn ops(self, part: Part<'_>, parser: &Parser<'_>) -> Result<Vec<Op>, Error> {
+    fn ops(self, fragment: Fragment<'_>, parser: &Parser<'_>) -> Result<Vec<Op>, Error> {
         match self.content {
             Content::Number(ops) => Ok(ops),
-            _ => Err(parser.error(Problem::TextOperand, part.text)),
+            _ => Err(parser.error(Problem::TextOperand, fragment.text)),
         }
     }
 }
@@ -287,11 +287,11 @@ impl Scope<'_> {
 /// The parser of expressions.
 pub(crate) struct Parser<'a> {
     /// The text of the trigger.
-    pub(super) all: Part<'a>,
+    pub(super) all: Fragment<'a>,
     pub(super) fields: &'a [Field],
     pub(super) scope: &'a Scope<'a>,
     /// The variables of this trigger: their names, and their expressions.
-    pub(super) own: &'a [(Part<'a>, Part<'a>)],
+    pub(super) own: &'a [(Fragment<'a>, Fragment<'a>)],
     /// The events that the trigger matches.
     pub(super) matched: &'a [(&'a str, &'a str)],
     pub(super) references: Vec<Reference>,
@@ -308,22 +308,22 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses an expression.
-    pub(super) fn value(&mut self, part: Part<'a>) -> Result<Value, Error> {
-        self.expression(part, &mut 0)
+    pub(super) fn value(&mut self, fragment: Fragment<'a>) -> Result<Value, Error> {
+        self.expression(fragment, &mut 0)
     }
 
-    fn expression(&mut self, part: Part<'a>, operators: &mut usize) -> Result<Value, Error> {
+    fn expression(&mut self, fragment: Fragment<'a>, operators: &mut usize) -> Result<Value, Error> {
         if *operators > OPERATORS_MAX {
-            return Err(self.error(Problem::TooManySubexpressions, part.text));
+            return Err(self.error(Problem::TooManySubexpressions, fragment.text));
         }
-        match root(part.text) {
-            None => self.atom(part),
-            Some((0, Operator::Subtract)) => self.negation(part, operators),
+        match root(fragment.text) {
+            None => self.atom(fragment),
+            Some((0, Operator::Subtract)) => self.negation(fragment, operators),
             Some((at, operator)) => {
                 *operators += 1;
-                let (left, right) = (part.slice(0, at), part.slice(at + 1, part.text.len()));
+                let (left, right) = (fragment.slice(0, at), fragment.slice(at + 1, fragment.text.len()));
                 if left.text.is_empty() || right.text.is_empty() {
-                    return Err(self.error(Problem::MissingOperand, part.text));
+                    return Err(self.error(Problem::MissingOperand, fragment.text));
                 }
                 let one = self.expression(left, operators)?;
                 if !matches!(one.content, Content::Number(_)) {
@@ -336,18 +336,18 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses `-(…)`.
-    fn negation(&mut self, part: Part<'a>, operators: &mut usize) -> Result<Value, Error> {
+    fn negation(&mut self, fragment: Fragment<'a>, operators: &mut usize) -> Result<Value, Error> {
         *operators += 1;
         if *operators > OPERATORS_MAX {
-            return Err(self.error(Problem::TooManySubexpressions, part.text));
+            return Err(self.error(Problem::TooManySubexpressions, fragment.text));
         }
-        let (Some(1), Some(end)) = (part.text.find('('), part.text.rfind(')')) else {
-            return Err(self.error(Problem::MissingOperand, part.text));
+        let (Some(1), Some(end)) = (fragment.text.find('('), fragment.text.rfind(')')) else {
+            return Err(self.error(Problem::MissingOperand, fragment.text));
         };
-        if end + 1 != part.text.len() {
-            return Err(self.error(Problem::UnaryMinus, part.slice(2, part.text.len()).text));
+        if end + 1 != fragment.text.len() {
+            return Err(self.error(Problem::UnaryMinus, fragment.slice(2, fragment.text.len()).text));
         }
-        let inner = part.slice(2, end);
+        let inner = fragment.slice(2, end);
         let operand = self.expression(inner, operators)?;
         let name = fallible::format(format_args!("-({})", AsOperand(&operand)))?;
         let (kind, is_in_microseconds) = (operand.kind.try_clone()?, operand.is_in_microseconds);
@@ -361,8 +361,8 @@ impl<'a> Parser<'a> {
     fn combine(
         &mut self,
         operator: Operator,
-        (left, one): (Part<'a>, Value),
-        (right, other): (Part<'a>, Value),
+        (left, one): (Fragment<'a>, Value),
+        (right, other): (Fragment<'a>, Value),
     ) -> Result<Value, Error> {
         if !matches!(other.content, Content::Number(_)) {
             return Err(self.error(Problem::TextOperand, right.text));
@@ -394,17 +394,18 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses a single operand.
-    pub(super) fn atom(&mut self, part: Part<'a>) -> Result<Value, Error> {
-        if part.text.starts_with(|first: char| first.is_ascii_digit()) {
-            let value = number::unsigned(part.text).ok_or_else(|| self.error(Problem::ExpectNumber, part.text))?;
+    pub(super) fn atom(&mut self, fragment: Fragment<'a>) -> Result<Value, Error> {
+        if fragment.text.starts_with(|first: char| first.is_ascii_digit()) {
+            let value =
+                number::unsigned(fragment.text).ok_or_else(|| self.error(Problem::ExpectNumber, fragment.text))?;
             return Ok(Value::constant(value)?);
         }
-        let mut words = part.text.splitn(3, '.');
+        let mut words = fragment.text.splitn(3, '.');
         let (qualified, rest) = match (words.next(), words.next(), words.next()) {
             (Some(group), Some(event), Some(name)) => (Some((group, event)), name),
-            _ => (None, part.text),
+            _ => (None, fragment.text),
         };
-        let Some(name) = rest.strip_prefix('$').filter(|name| !name.is_empty()) else { return self.field(part) };
+        let Some(name) = rest.strip_prefix('$').filter(|name| !name.is_empty()) else { return self.field(fragment) };
         if qualified.is_none_or(|event| event == self.scope.event)
             && let Some(&(_, field)) = self.own.iter().find(|(own, _)| own.text == name)
             && root(field.text).is_none()
@@ -490,11 +491,11 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses a field with its modifier.
-    fn field(&mut self, part: Part<'a>) -> Result<Value, Error> {
-        let (field, modifier) = part.split_once('.');
-        let misapplied = self.error(Problem::BadModifier, modifier.map_or(part.text, |modifier| modifier.text));
+    fn field(&mut self, fragment: Fragment<'a>) -> Result<Value, Error> {
+        let (field, modifier) = fragment.split_once('.');
+        let misapplied = self.error(Problem::BadModifier, modifier.map_or(fragment.text, |modifier| modifier.text));
         let modifier = modifier.map(parse_modifier).transpose()?;
-        let number = |name: &str, kind: Kind, number: Number| -> Result<Value, OutOfMemory> {
+        let number = |name: &str, kind: ValueType, number: Number| -> Result<Value, OutOfMemory> {
             Ok(Value {
                 content: Content::Number(fallible::collect([Op::Number(number)])?),
                 kind,
@@ -506,7 +507,7 @@ impl<'a> Parser<'a> {
                 is_in_microseconds: modifier == Some(Modifier::Microseconds),
             })
         };
-        let other = |name: &str, kind: Kind, words: usize, content: Content| -> Result<Value, OutOfMemory> {
+        let other = |name: &str, kind: ValueType, words: usize, content: Content| -> Result<Value, OutOfMemory> {
             let (form, constant, is_in_microseconds) = (Form::Field, None, false);
             let name = fallible::copy(name)?;
             Ok(Value { content, kind, words, name, modifier, form, constant, is_in_microseconds })
@@ -515,11 +516,11 @@ impl<'a> Parser<'a> {
         Ok(match (found, field.text) {
             (_, "common_timestamp") => {
                 let time = Time { clock: self.scope.clock, microseconds: self.microseconds };
-                number("common_timestamp", Kind::new("u64", 8)?, Number::Time(time))?
+                number("common_timestamp", ValueType::new("u64", 8)?, Number::Time(time))?
             }
             (Some(found), "common_pid") if modifier == Some(Modifier::Execname) => {
-                let kind = Kind::new("char[]", TEXT_SIZE)?;
-                other(&found.name, kind, words_of_text(Text::Task), Content::Text(Text::Task))?
+                let kind = ValueType::new("char[]", TEXT_SIZE)?;
+                other(&found.name, kind, words_of_text(HitString::Task), Content::Text(HitString::Task))?
             }
             (Some(_), _) if modifier == Some(Modifier::Execname) => {
                 return Err(misapplied);
@@ -528,25 +529,28 @@ impl<'a> Parser<'a> {
                 return Err(misapplied);
             }
             (Some(found), name) => match (filter::parse::number(found), filter::parse::text(found)) {
-                (Some(of_field), _) => number(name, Kind::of(found)?, of_field)?,
-                (None, Some(text)) => other(name, Kind::of(found)?, words_of_text(text), Content::Text(text))?,
+                (Some(of_field), _) => number(name, ValueType::of(found)?, of_field)?,
+                (None, Some(text)) => other(name, ValueType::of(found)?, words_of_text(text), Content::Text(text))?,
                 (None, None) => match filter::parse::stack(found).filter(|_| modifier == Some(Modifier::Stacktrace)) {
                     Some(text) => {
-                        let kind = Kind::new("unsigned long[]", 8 * STACK_DEPTH)?;
+                        let kind = ValueType::new("unsigned long[]", 8 * STACK_DEPTH)?;
                         other(name, kind, STACK_DEPTH, Content::Text(text))?
                     }
                     None => return Err(self.error(Problem::FieldNotFound, field.text)),
                 },
             },
             (None, "cpu" | "common_cpu") => {
-                let kind = Kind::new("unsigned int", 4)?;
+                let kind = ValueType::new("unsigned int", 4)?;
                 number("common_cpu", kind, Number::Cpu)?
             }
-            (None, "comm") => {
-                other("comm", Kind::new("char[16]", 16)?, words_of_text(Text::Task), Content::Text(Text::Task))?
-            }
+            (None, "comm") => other(
+                "comm",
+                ValueType::new("char[16]", 16)?,
+                words_of_text(HitString::Task),
+                Content::Text(HitString::Task),
+            )?,
             (None, "stacktrace" | "common_stacktrace") => {
-                let kind = Kind::new("unsigned long[]", 8 * STACK_DEPTH)?;
+                let kind = ValueType::new("unsigned long[]", 8 * STACK_DEPTH)?;
                 other("common_stacktrace", kind, STACK_DEPTH, Content::Stack)?
             }
             (None, _) => return Err(self.error(Problem::FieldNotFound, field.text)),

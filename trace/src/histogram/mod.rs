@@ -31,10 +31,10 @@ pub(crate) use expression::{Content, LinkedHistogram, Needed, OPERANDS_MAX, Op, 
 pub(crate) use link::{BoundAction, Link, Setting};
 pub use parse::{Command, Definition};
 pub(crate) use shared::{NO_ROOM, Shared};
-pub(crate) use table::{CELL, Cell, Keys, MULTIPLIER, Numbers, Store, Table};
+pub(crate) use table::{CELL, Cell, CounterTable, Keys, MULTIPLIER, Numbers, Store};
 
 use crate::fetch::Word;
-use crate::filter::{Number, Text};
+use crate::filter::{HitString, Number};
 use crate::ring::Rings;
 use parse::{Modifier, Sort, Sum};
 use table::Shape;
@@ -57,28 +57,28 @@ pub struct Histogram {
     /// The values that are summed up besides hits.
     pub(crate) values: Box<[Number]>,
     /// The table of each CPU; empty if the histogram has variables.
-    pub(crate) tables: Box<[Table]>,
+    pub(crate) tables: Box<[CounterTable]>,
     pub(crate) link: Option<Link>,
     /// Set while the histogram is cleared: no event counts hits in it.
     pub(crate) held: AtomicBool,
     /// The words in which stubs count by exponents, indexed by the number of leading zeros.
     exponents: Option<CpuWords>,
     /// The virtual addresses of the tables for stubs, in the order of CPUs; 0 for a CPU without a table.
-    places: Box<[u64]>,
+    addresses: Box<[u64]>,
 }
 
 /// Where stubs count hits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Places {
+pub(crate) enum StubCounters {
     /// In per-CPU words, indexed by the number of leading zeros. The operand is the distance from the state of a CPU to
     /// the first word.
     Exponents(u64),
     /// In one of `count` cells, found by hash. Each CPU has the virtual address of its cells in a word of the list at
-    /// `places`.
-    Cells { places: u64, count: usize },
+    /// `addresses`.
+    Cells { addresses: u64, count: usize },
     /// In an entry of `stride` words, whose number is in one of `count` slots, found by hash. Each CPU has the virtual
-    /// addresses of its slots and of its entries in two words of the list at `places`.
-    Entries { places: u64, count: usize, stride: usize },
+    /// addresses of its slots and of its entries in two words of the list at `addresses`.
+    Entries { addresses: u64, count: usize, stride: usize },
     /// Stubs cannot count in this histogram.
     None,
 }
@@ -108,9 +108,9 @@ pub(crate) enum Source {
         number: Number,
         transform: Transform,
     },
-    Text(Text),
+    Text(HitString),
     /// Return addresses in a field of the record.
-    Recorded(Text),
+    Recorded(HitString),
     Stack,
 }
 
@@ -154,16 +154,16 @@ impl Histogram {
         let numbers = definition.sums().filter(|_| link.is_none()).filter_map(Sum::number);
         let values = fallible::boxed_slice(numbers)?;
         let shape = Shape::of(&definition, keys.iter().copied());
-        let table = |_| Table::new(definition.size, shape, values.len());
+        let table = |_| CounterTable::new(definition.size, shape, values.len());
         let with_table = if link.is_some() { 0 } else { cpus };
         let tables = fallible::boxed_slice(fallible::collect_results((0..with_table).map(table))?)?;
         let held = AtomicBool::new(false);
         let exponents = Self::has_exponents(&definition, shape).then(CpuWords::new).transpose()?;
-        let each = Table::places_of(shape);
+        let each = CounterTable::address_count(shape);
         let without = platform::cpus().saturating_sub(tables.len());
-        let places = tables.iter().flat_map(Table::places).chain(repeat_n(0, each * without));
-        let places = fallible::boxed_slice(places)?;
-        Ok(Self { definition, keys, values, tables, link, held, exponents, places })
+        let addresses = tables.iter().flat_map(CounterTable::addresses).chain(repeat_n(0, each * without));
+        let addresses = fallible::boxed_slice(addresses)?;
+        Ok(Self { definition, keys, values, tables, link, held, exponents, addresses })
     }
 
     /// Whether stubs may count by exponents.
@@ -172,15 +172,17 @@ impl Histogram {
     }
 
     /// Returns where stubs count.
-    pub(crate) fn places(&self) -> Places {
-        let places = self.places.as_ptr().expose_provenance() as u64;
+    pub(crate) fn stub_counters(&self) -> StubCounters {
+        let addresses = self.addresses.as_ptr().expose_provenance() as u64;
         match (&self.exponents, self.tables.first().map(|table| &table.store)) {
-            (Some(words), _) => Places::Exponents(words.distance(0)),
-            (None, Some(Store::Numbers(Numbers { cells, .. }))) => Places::Cells { places, count: cells.len() },
-            (None, Some(Store::Keys(Keys { slots, stride, .. }))) => {
-                Places::Entries { places, count: slots.len(), stride: *stride }
+            (Some(words), _) => StubCounters::Exponents(words.distance(0)),
+            (None, Some(Store::Numbers(Numbers { cells, .. }))) => {
+                StubCounters::Cells { addresses, count: cells.len() }
             }
-            (None, Some(Store::Exponents(_)) | None) => Places::None,
+            (None, Some(Store::Keys(Keys { slots, stride, .. }))) => {
+                StubCounters::Entries { addresses, count: slots.len(), stride: *stride }
+            }
+            (None, Some(Store::Exponents(_)) | None) => StubCounters::None,
         }
     }
 
@@ -192,7 +194,9 @@ impl Histogram {
         }
         let shape = Shape::of(definition, definition.keys.iter().map(Key::of));
         let words = if Self::has_exponents(definition, shape) { CpuWords::bytes() } else { 0 };
-        Table::bytes(definition.size, shape, definition.sums().count()).saturating_mul(cpus).saturating_add(words)
+        CounterTable::bytes(definition.size, shape, definition.sums().count())
+            .saturating_mul(cpus)
+            .saturating_add(words)
     }
 
     /// Returns the definition.
@@ -261,11 +265,11 @@ impl Shape {
 }
 
 /// Returns the number of words of an entry that a text takes.
-fn words_of_text(text: Text) -> usize {
+fn words_of_text(text: HitString) -> usize {
     match text {
-        Text::Task => NAME_WORDS,
-        Text::Located { .. } => TEXT_WORDS,
-        Text::Fixed { size, .. } => usize::from(size).div_ceil(8),
+        HitString::Task => NAME_WORDS,
+        HitString::Located { .. } => TEXT_WORDS,
+        HitString::Fixed { size, .. } => usize::from(size).div_ceil(8),
     }
 }
 

@@ -6,7 +6,7 @@ use kprobes_models::{Model, loom::thread, verify};
 
 use crate::hit::action::tests::{Hit, ON, RESOURCES};
 use crate::trigger::settings::{Resources, Settings};
-use crate::trigger::{Kind, Manner, Plan, Request};
+use crate::trigger::{Manner, Plan, Request, TriggerKind};
 
 /// The value of `x` in every hit.
 const VALUE: u64 = 5;
@@ -17,7 +17,7 @@ fn counting(trigger: &'static str) -> Model {
     Model::new(move || {
         let mut request = Request::parse(trigger, Hit::new().fields()).unwrap();
         // The smallest table, so that each read takes few loads.
-        if let Kind::Histogram(definition) = &mut request.kind {
+        if let TriggerKind::Histogram(definition) = &mut request.kind {
             definition.size = 1;
         }
         let mut settings = Settings::new(false).unwrap();
@@ -26,7 +26,7 @@ fn counting(trigger: &'static str) -> Model {
         let writer = thread::spawn(move || {
             let mut hit = Hit::with(1, 2, VALUE, "t");
             hit.context.cpu = 0;
-            (0..2).for_each(|_| _ = plan.run(&hit.record, &hit.moment(), &ON));
+            (0..2).for_each(|_| _ = plan.run(&hit.record, &hit.state(), &ON));
         });
         let histogram = settings.triggers()[0].histogram().unwrap();
         let read = || histogram.read().unwrap().entries;

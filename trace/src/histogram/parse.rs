@@ -26,7 +26,7 @@ use super::action::{ACTIONS_MAX, Action, Added, Effect, Typed};
 use super::expression::{Content, Form, Op, Parser, Reference, Scope, VARIABLES_MAX, Value, Variable};
 use super::{Error, Histogram, Key, Problem, Source, Transform, VALUES_MAX};
 use crate::definition::number;
-use crate::filter::{Number, Text, Time, parse as filter};
+use crate::filter::{HitString, Number, Time, parse as filter};
 use crate::format::Field;
 use crate::options::TraceClock;
 use crate::recorder::Recorder;
@@ -177,12 +177,12 @@ pub(super) enum By {
 
 /// A part of the trigger's text, and the number of bytes before it.
 #[derive(Clone, Copy)]
-pub(super) struct Part<'a> {
+pub(super) struct Fragment<'a> {
     pub(super) text: &'a str,
     pub(super) column: usize,
 }
 
-impl<'a> Part<'a> {
+impl<'a> Fragment<'a> {
     pub(super) fn error(self, problem: Problem) -> Error {
         Error { problem, column: self.column, before: None }
     }
@@ -236,42 +236,42 @@ impl Definition {
     ///
     /// Returns the errors of [`parse`](Self::parse).
     pub fn parse_in(text: &str, column: usize, fields: &[Field], scope: &Scope<'_>) -> Result<Self, Error> {
-        let all = Part { text, column };
+        let all = Fragment { text, column };
         let (mut keys, mut values, mut sorts) = (None, None, None);
         let mut size = SIZE_DEFAULT;
         let (mut command, mut clock) = (None, None);
         let (mut name_of_it, mut no_hits) = (None, false);
         let (mut own, mut actions) = (Vec::new(), Vec::new());
-        for part in all.split(':') {
-            if let Some(action) = Typed::parse(all, part)? {
+        for fragment in all.split(':') {
+            if let Some(action) = Typed::parse(all, fragment)? {
                 if actions.len() == ACTIONS_MAX {
-                    return Err(part.error(Problem::NoAction));
+                    return Err(fragment.error(Problem::NoAction));
                 }
                 fallible::push(&mut actions, action)?;
                 continue;
             }
-            let (name, value) = part.split_once('=');
+            let (name, value) = fragment.split_once('=');
             match (name.text, value) {
-                (_, Some(Part { text: "", .. })) => return Err(part.error(Problem::EmptyAssignment)),
+                (_, Some(Fragment { text: "", .. })) => return Err(fragment.error(Problem::EmptyAssignment)),
                 ("keys" | "key", Some(value)) => keys = Some(value),
                 ("values" | "vals" | "val", Some(value)) => values = Some(value),
-                ("sort", Some(value)) => sorts = Some((part, value)),
+                ("sort", Some(value)) => sorts = Some((fragment, value)),
                 ("size", Some(value)) => size = parse_size(value)?,
                 ("clock", Some(value)) => {
                     let meant = TraceClock::find(value.text);
                     clock = Some(meant.ok_or_else(|| all.error_about(Problem::Clock, value.text))?);
                 }
                 ("name", Some(value)) => name_of_it = Some(value.text),
-                (_, Some(_)) => fallible::extend(&mut own, part.split(','))?,
+                (_, Some(_)) => fallible::extend(&mut own, fragment.split(','))?,
                 ("nohitcount" | "NOHC", None) => no_hits = true,
                 ("pause", None) => command = Some(Command::Pause),
                 ("cont" | "continue", None) => command = Some(Command::Continue),
                 ("clear", None) => command = Some(Command::Clear),
-                (_, None) => return Err(part.error(Problem::NoAction)),
+                (_, None) => return Err(fragment.error(Problem::NoAction)),
             }
         }
-        let own = own.into_iter().map(|part| match part.split_once('=') {
-            (_, None) => Err(all.error_about(Problem::MalformedAssignment, part.text)),
+        let own = own.into_iter().map(|fragment| match fragment.split_once('=') {
+            (_, None) => Err(all.error_about(Problem::MalformedAssignment, fragment.text)),
             (name, Some(value)) => Ok((name, value)),
         });
         let own = fallible::collect_results(own)?;
@@ -448,7 +448,7 @@ struct Sorted<'a> {
 impl Sorted<'_> {
     /// Parses the fields to sort by, from `parameter`, which begins with `sort=`. An error about the list as a whole
     /// points to the parameter.
-    fn parse(&self, parameter: Option<(Part<'_>, Part<'_>)>) -> Result<Vec<Sort>, Error> {
+    fn parse(&self, parameter: Option<(Fragment<'_>, Fragment<'_>)>) -> Result<Vec<Sort>, Error> {
         let Some((parameter, all)) = parameter else {
             return Ok(fallible::collect([Sort { by: By::Hits, descending: false }])?);
         };
@@ -469,7 +469,7 @@ impl Sorted<'_> {
     }
 
     /// Parses a field to sort by: its name alone, or with its modifier as it is printed.
-    fn parse_sort(&self, parameter: Part<'_>, sort: Part<'_>) -> Result<Sort, Error> {
+    fn parse_sort(&self, parameter: Fragment<'_>, sort: Fragment<'_>) -> Result<Sort, Error> {
         let (name, descending) = match (sort.text.strip_suffix(".descending"), sort.text.strip_suffix(".ascending")) {
             (Some(name), _) => (name, true),
             (None, Some(name)) => (name, false),
@@ -486,7 +486,7 @@ impl Sorted<'_> {
         };
         match (find(name), sort.split_once('.')) {
             (Some(by), _) => Ok(Sort { by, descending }),
-            (None, (Part { text: "", .. }, _)) => Err(parameter.error(Problem::EmptySortField)),
+            (None, (Fragment { text: "", .. }, _)) => Err(parameter.error(Problem::EmptySortField)),
             (None, (field, Some(modifier))) if find(field.text).is_some() => {
                 Err(modifier.error(Problem::InvalidSortModifier))
             }
@@ -496,27 +496,29 @@ impl Sorted<'_> {
 }
 
 /// Parses the size, and rounds it up to a power of two.
-fn parse_size(value: Part<'_>) -> Result<u32, Error> {
+fn parse_size(value: Fragment<'_>) -> Result<u32, Error> {
     let size = number::unsigned(value.text).and_then(|size| u32::try_from(size).ok());
     let size = size.filter(|size| (1..=SIZE_MAX).contains(size)).map(u32::next_power_of_two);
     size.filter(|&size| size >= SIZE_MIN).ok_or_else(|| value.error(Problem::BadSize))
 }
 
-fn parse_key(key: Part<'_>, fields: &[Field], time: Time) -> Result<KeyField, Error> {
+fn parse_key(key: Fragment<'_>, fields: &[Field], time: Time) -> Result<KeyField, Error> {
     let (field, modifier) = key.split_once('.');
-    let part = modifier.unwrap_or(key);
-    let modifier = modifier.map(parse_modifier).transpose()?.map(|modifier| (modifier, part));
+    let fragment = modifier.unwrap_or(key);
+    let modifier = modifier.map(parse_modifier).transpose()?.map(|modifier| (modifier, fragment));
     let without_modifier = |name: &str, source| match modifier {
         None => Ok(KeyField { name: fallible::copy(name)?, modifier: None, source }),
-        Some((_, part)) => Err(part.error(Problem::BadModifier)),
+        Some((_, fragment)) => Err(fragment.error(Problem::BadModifier)),
     };
     let number = |name: &str, number| {
         let transform = match modifier {
             Some((Modifier::Log2, _)) => Transform::Log2,
             Some((Modifier::Buckets(size), _)) => Transform::Buckets(size),
-            Some((Modifier::Execname, part)) if name != "common_pid" => return Err(part.error(Problem::BadModifier)),
-            Some((Modifier::Stacktrace | Modifier::Percent | Modifier::Graph, part)) => {
-                return Err(part.error(Problem::BadModifier));
+            Some((Modifier::Execname, fragment)) if name != "common_pid" => {
+                return Err(fragment.error(Problem::BadModifier));
+            }
+            Some((Modifier::Stacktrace | Modifier::Percent | Modifier::Graph, fragment)) => {
+                return Err(fragment.error(Problem::BadModifier));
             }
             _ => Transform::None,
         };
@@ -540,13 +542,13 @@ fn parse_key(key: Part<'_>, fields: &[Field], time: Time) -> Result<KeyField, Er
             },
         },
         (None, "stacktrace" | "common_stacktrace") => without_modifier("common_stacktrace", Source::Stack),
-        (None, "comm") => without_modifier("comm", Source::Text(Text::Task)),
+        (None, "comm") => without_modifier("comm", Source::Text(HitString::Task)),
         (None, "cpu" | "common_cpu") => number("common_cpu", Number::Cpu),
         (None, _) => Err(field.error(Problem::FieldNotFound)),
     }
 }
 
-pub(super) fn parse_modifier(modifier: Part<'_>) -> Result<Modifier, Error> {
+pub(super) fn parse_modifier(modifier: Fragment<'_>) -> Result<Modifier, Error> {
     Ok(match modifier.text {
         "hex" => Modifier::Hex,
         "sym" => Modifier::Sym,
@@ -566,31 +568,31 @@ pub(super) fn parse_modifier(modifier: Part<'_>) -> Result<Modifier, Error> {
 }
 
 /// Refuses a variable with a modifier that only applies to shown values.
-fn refuse_shown(value: Part<'_>) -> Result<(), Error> {
+fn refuse_shown(value: Fragment<'_>) -> Result<(), Error> {
     match value.split_once('.') {
-        (_, Some(modifier @ Part { text: "percent" | "graph", .. })) => Err(modifier.error(Problem::BadModifier)),
+        (_, Some(modifier @ Fragment { text: "percent" | "graph", .. })) => Err(modifier.error(Problem::BadModifier)),
         _ => Ok(()),
     }
 }
 
-fn parse_value<'a>(part: Part<'a>, parser: &mut Parser<'a>) -> Result<ValueField, Error> {
+fn parse_value<'a>(fragment: Fragment<'a>, parser: &mut Parser<'a>) -> Result<ValueField, Error> {
     const SHOWN: &[Modifier] = &[Modifier::Hex, Modifier::Microseconds, Modifier::Percent, Modifier::Graph];
     let is_shown = |modifier: Option<Modifier>| modifier.is_none_or(|modifier| SHOWN.contains(&modifier));
-    if let (Part { text: HITS, .. }, modifier) = part.split_once('.') {
+    if let (Fragment { text: HITS, .. }, modifier) = fragment.split_once('.') {
         let shown = modifier.map(parse_modifier).transpose()?;
         return match modifier.filter(|_| !is_shown(shown)) {
             Some(modifier) => Err(modifier.error(Problem::BadModifier)),
             None => Ok(ValueField::Hits(shown)),
         };
     }
-    let value = parser.value(part)?;
+    let value = parser.value(fragment)?;
     match (&value.content, value.modifier) {
         (Content::Number(_), modifier) if is_shown(modifier) => Ok(ValueField::Sum(Sum(value))),
         (_, Some(_)) => {
-            let (_, modifier) = part.split_once('.');
-            Err(modifier.unwrap_or(part).error(Problem::BadModifier))
+            let (_, modifier) = fragment.split_once('.');
+            Err(modifier.unwrap_or(fragment).error(Problem::BadModifier))
         }
-        (_, None) => Err(part.error(Problem::TextOperand)),
+        (_, None) => Err(fragment.error(Problem::TextOperand)),
     }
 }
 

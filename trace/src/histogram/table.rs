@@ -31,7 +31,7 @@ pub(crate) const CELL: usize = size_of::<Cell>();
 /// The table of one CPU, in cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Table {
+pub(crate) struct CounterTable {
     pub(crate) store: Store,
     /// The number of hits that found the table full.
     pub(crate) dropped: AtomicU64,
@@ -103,7 +103,7 @@ pub(super) fn room(size: u32) -> usize {
     (if cfg!(miri) && size > 128 { 32 } else { size }) as usize
 }
 
-impl Table {
+impl CounterTable {
     /// Makes a table with space for `size` keys of this `shape`, a power of two, each with `values` sums besides hits.
     pub(super) fn new(size: u32, shape: Shape, values: usize) -> Result<Self, OutOfMemory> {
         let size = room(size);
@@ -139,8 +139,8 @@ impl Table {
             }
     }
 
-    /// Returns the number of [places](Self::places) of a table of this shape.
-    pub(super) const fn places_of(shape: Shape) -> usize {
+    /// Returns the number of [addresses](Self::addresses) of a table of this shape.
+    pub(super) const fn address_count(shape: Shape) -> usize {
         match shape {
             Shape::Exponent => 0,
             Shape::Number => 1,
@@ -150,16 +150,16 @@ impl Table {
 
     /// Returns the virtual addresses by which stubs find the table: that of the cells, or those of the slots and of the
     /// entries.
-    pub(super) fn places(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn addresses(&self) -> impl Iterator<Item = u64> {
         fn of<T>(all: &[T]) -> Option<u64> {
             Some(all.as_ptr().expose_provenance() as u64)
         }
-        let places = match &self.store {
+        let addresses = match &self.store {
             Store::Exponents(_) => [None, None],
             Store::Numbers(Numbers { cells, .. }) => [of(cells), None],
             Store::Keys(Keys { slots, words, .. }) => [of(slots), of(words)],
         };
-        places.into_iter().flatten()
+        addresses.into_iter().flatten()
     }
 
     /// Appends the entries with `values` sums each: the words of the key, hits, sums, the task's name.

@@ -32,7 +32,7 @@ fn settings(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Settings {
     settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), RESOURCES, None).unwrap();
     let plan = settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap();
     for hit in hits {
-        assert!(plan.run(&hit.record, &hit.moment(), &ON).keep);
+        assert!(plan.run(&hit.record, &hit.state(), &ON).keep);
     }
     settings
 }
@@ -174,7 +174,7 @@ fn words_are_counted_alike_where_nothing_else_is_looked_at() {
     let tallies = |plan: &Plan, x: u64, cpu: usize| {
         let mut hit = hit(x);
         hit.frame.x[5] = x;
-        plan.tallies(hit.moment().registers, cpu)
+        plan.tallies(hit.state().registers, cpu)
     };
     for trigger in
         ["hist:keys=x.log2:vals=x", "hist:keys=x:vals=x,x.hex", "hist:keys=x.buckets=10", "hist:keys=x:size=128"]
@@ -186,7 +186,7 @@ fn words_are_counted_alike_where_nothing_else_is_looked_at() {
             assert!(tallies(&quick, x, cpu));
             let mut hit = hit(x);
             (hit.frame.x[5], hit.context.cpu) = (x, cpu);
-            plan.run(&[], &hit.moment(), &ON);
+            plan.run(&[], &hit.state(), &ON);
         }
         assert_eq!(shown(&quickly), shown(&otherwise), "{trigger}");
         let least = if cfg!(miri) { 3 } else { 8 };
@@ -210,7 +210,7 @@ fn a_histogram_is_paused_continued_and_cleared() {
     let mut settings = settings("hist:keys=x:pause if u == 1", [hit(1)]);
     let count = |settings: &Settings, x: u64| {
         let hit = hit(x);
-        settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON);
+        settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap().run(&hit.record, &hit.state(), &ON);
     };
     let entries = |settings: &Settings| shown(settings).lines().filter(|line| line.starts_with("{ ")).count();
     let set = |settings: &mut Settings, trigger: &str| {

@@ -7,7 +7,7 @@ use aarch64_kprobes::exception::nofault;
 use aarch64_kprobes::probe::{Call, Decision, Entry, Hit};
 
 use super::Registers;
-use super::write::Moment;
+use super::write::RecordedHit;
 use crate::host::Context;
 use crate::recorder::{EntryValue, Recorder};
 
@@ -18,7 +18,7 @@ trait Seen {
     /// Returns the registers of the probed code.
     fn registers(&self) -> Registers<'_>;
     /// Returns the rest of the hit, with `kept` as the values saved at the entry of the function.
-    fn moment<'a>(&self, kept: &'a [u64]) -> Moment<'a>;
+    fn recorded<'a>(&self, kept: &'a [u64]) -> RecordedHit<'a>;
 
     /// Returns the values saved at the entry of the function; none for a probe.
     #[inline(always)]
@@ -50,8 +50,8 @@ impl Seen for Hit<'_> {
     }
 
     #[inline(always)]
-    fn moment<'a>(&self, kept: &'a [u64]) -> Moment<'a> {
-        moment(self.address(), None, kept)
+    fn recorded<'a>(&self, kept: &'a [u64]) -> RecordedHit<'a> {
+        recorded_hit(self.address(), None, kept)
     }
 }
 
@@ -67,8 +67,8 @@ impl Seen for Entry {
     }
 
     #[inline(always)]
-    fn moment<'a>(&self, kept: &'a [u64]) -> Moment<'a> {
-        moment(self.address(), None, kept)
+    fn recorded<'a>(&self, kept: &'a [u64]) -> RecordedHit<'a> {
+        recorded_hit(self.address(), None, kept)
     }
 }
 
@@ -84,8 +84,8 @@ impl Seen for Call<'_> {
     }
 
     #[inline(always)]
-    fn moment<'a>(&self, kept: &'a [u64]) -> Moment<'a> {
-        moment(self.function(), Some(self.return_address()), kept)
+    fn recorded<'a>(&self, kept: &'a [u64]) -> RecordedHit<'a> {
+        recorded_hit(self.function(), Some(self.return_address()), kept)
     }
 
     #[inline(always)]
@@ -95,9 +95,9 @@ impl Seen for Call<'_> {
 }
 
 #[inline(always)]
-fn moment(address: usize, return_address: Option<usize>, entry: &[u64]) -> Moment<'_> {
+fn recorded_hit(address: usize, return_address: Option<usize>, entry: &[u64]) -> RecordedHit<'_> {
     let return_address = return_address.map(|address| address as u64);
-    Moment { context: Context::here(), address: address as u64, return_address, entry }
+    RecordedHit { context: Context::here(), address: address as u64, return_address, entry }
 }
 
 /// Records that an instruction is about to be executed.
@@ -146,9 +146,9 @@ fn record(seen: &impl Seen) {
     // recorder that outlives the probe, as # Safety of `Armed::register` demands, and the probe exists while its
     // handler runs.
     let recorder = unsafe { recorder(seen.data()) };
-    // SAFETY: the engine calls this handler at a hit of this probe, with interrupts masked, and `moment` describes that
-    // hit. It lacks the words saved at the entry: a program of words, the only kind recorded quickly, uses none.
-    if !unsafe { recorder.record_fast(seen.registers(), || seen.moment(&[])) } {
+    // SAFETY: the engine calls this handler at a hit of this probe, with interrupts masked, and the recorded hit is
+    // that hit. It lacks the words saved at the entry: a program of words, the only kind recorded quickly, uses none.
+    if !unsafe { recorder.record_fast(seen.registers(), || seen.recorded(&[])) } {
         record_slow(seen);
     }
 }
@@ -159,8 +159,8 @@ fn record_slow(seen: &impl Seen) {
     let recorder = unsafe { recorder(seen.data()) };
     // SAFETY: the engine calls this handler at a hit of this probe, on this CPU, with interrupts masked.
     if !unsafe { recorder.tallies(seen.registers(), Context::cpu_here()) } {
-        // SAFETY: the engine calls this handler at a hit of this probe, with interrupts masked, and `moment` describes
+        // SAFETY: the engine calls this handler at a hit of this probe, with interrupts masked, and the recorded hit is
         // that hit.
-        unsafe { recorder.record(seen.registers(), &seen.moment(seen.kept())) };
+        unsafe { recorder.record(seen.registers(), &seen.recorded(seen.kept())) };
     }
 }

@@ -10,9 +10,9 @@ use aarch64_kprobes::exception::nofault;
 use aarch64_kprobes::probe::{self, Call, Decision, Entry};
 
 use super::Registers;
-use super::action::{self, Walk};
+use super::action::{HitState, Walk};
 pub(crate) use super::role::Role;
-use super::write::Moment;
+use super::write::RecordedHit;
 use crate::host::Context;
 use crate::recorder::Recorder;
 use crate::tracer::profile::Counts;
@@ -33,13 +33,13 @@ pub(crate) struct Limits {
 
 /// The data of the probes of all functions with one role.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct TracedRole {
     pub limits: *const Limits,
     pub role: Role,
 }
 
-impl Site {
-    /// Returns the site of a probe that was registered with `data`, and its limits.
+impl TracedRole {
+    /// Returns the traced role of a probe that was registered with `data`, and its limits.
     ///
     /// # Safety
     ///
@@ -48,8 +48,8 @@ impl Site {
     unsafe fn at<'a>(data: usize) -> (&'a Self, &'a Limits) {
         // SAFETY: by the caller.
         unsafe {
-            let site = &*core::ptr::with_exposed_provenance::<Self>(data);
-            (site, &*site.limits)
+            let traced = &*core::ptr::with_exposed_provenance::<Self>(data);
+            (traced, &*traced.limits)
         }
     }
 }
@@ -63,8 +63,8 @@ impl Limits {
         // A task is in at most `max_depth` calls of the graph. Without a limit only the newest is looked at.
         call.each_outer(graph_returned, |data| {
             if depth == 0 {
-                // SAFETY: `Traced` registers this handler with sites alone, and drops them after the probes.
-                around = Some(unsafe { Site::at(data) }.0.role);
+                // SAFETY: `Traced` registers this handler with traced roles alone, and drops them after the probes.
+                around = Some(unsafe { TracedRole::at(data) }.0.role);
             }
             depth += 1;
             depth < self.max_depth
@@ -76,16 +76,16 @@ impl Limits {
 /// Records that a function is called, if the call belongs to the graph.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_graph_entered")]
 pub(crate) extern "C" fn graph_entered(call: &mut Call<'_>) -> Decision {
-    // SAFETY: `Traced` registers this handler with sites alone, and drops them after the probes.
-    let (site, limits) = unsafe { Site::at(call.data()) };
-    if !limits.has(site.role, call) {
+    // SAFETY: `Traced` registers this handler with traced roles alone, and drops them after the probes.
+    let (traced, limits) = unsafe { TracedRole::at(call.data()) };
+    if !limits.has(traced.role, call) {
         return Decision::Decline;
     }
-    if site.role != Role::Silent {
+    if traced.role != Role::Silent {
         let (context, address) = (Context::here(), call.function() as u64);
-        let moment = Moment { context, address, return_address: None, entry: &[] };
+        let hit = RecordedHit { context, address, return_address: None, entry: &[] };
         // SAFETY: the hit is being handled on this CPU, with interrupts masked, and the event is one of calls.
-        unsafe { limits.entry.record(Registers::Frame(call.frame()), &moment) };
+        unsafe { limits.entry.record(Registers::Frame(call.frame()), &hit) };
     }
     Decision::Follow
 }
@@ -93,13 +93,13 @@ pub(crate) extern "C" fn graph_entered(call: &mut Call<'_>) -> Decision {
 /// Records that a function has returned.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_graph_returned")]
 pub(crate) extern "C" fn graph_returned(call: &mut Call<'_>) {
-    // SAFETY: `Traced` registers this handler with sites alone, and drops them after the probes.
-    let (site, limits) = unsafe { Site::at(call.data()) };
-    if site.role != Role::Silent {
+    // SAFETY: `Traced` registers this handler with traced roles alone, and drops them after the probes.
+    let (traced, limits) = unsafe { TracedRole::at(call.data()) };
+    if traced.role != Role::Silent {
         let (context, address) = (Context::here(), call.function() as u64);
-        let moment = Moment { context, address, return_address: Some(call.return_address() as u64), entry: &[] };
+        let hit = RecordedHit { context, address, return_address: Some(call.return_address() as u64), entry: &[] };
         // SAFETY: the hit is being handled on this CPU, with interrupts masked, and the event is one of returns.
-        unsafe { limits.back.record(Registers::Frame(call.frame()), &moment) };
+        unsafe { limits.back.record(Registers::Frame(call.frame()), &hit) };
     }
 }
 
@@ -189,8 +189,8 @@ pub(crate) extern "C" fn stack_entered(entry: &Entry) {
     }
     let context = Context::here();
     let registers = Registers::Entry(entry);
-    let moment = action::Moment { registers, context: &context, address: entry.address() as u64, faults: 0 };
-    let mut walk = Walk::new(&moment, true);
+    let state = HitState { registers, context: &context, address: entry.address() as u64, faults: 0 };
+    let mut walk = Walk::new(&state, true);
     let mut next = Some((walk.first(), depth));
     deepest.note(depth, || {
         let frame = next?;

@@ -6,7 +6,7 @@ use super::*;
 use crate::fetch::{Fetch, Register, Source, Taken};
 use crate::format::{Format, Shape, Type};
 use crate::hit::Registers;
-use crate::hit::write::Moment;
+use crate::hit::write::RecordedHit;
 use crate::host::Context;
 use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER, PRINT_MAX, RAW_EVENT, RAW_MAX, Recorder};
 use aarch64_kprobes::exception::TrapFrame;
@@ -48,7 +48,7 @@ fn a_record_has_room_for_what_is_written_whatever_its_format_says() {
         let recorder = Recorder::new(7, &format, &vec![argument; 32], Box::new([]), None, rings).unwrap();
         for number in 0..100 {
             // SAFETY: as for `record`.
-            unsafe { recorder.record(Registers::Frame(&TrapFrame::default()), &moment(0, number)) };
+            unsafe { recorder.record(Registers::Frame(&TrapFrame::default()), &hit(0, number)) };
         }
         let snapshot = rings.snapshot().unwrap();
         let records: Vec<_> = snapshot.records().unwrap().collect();
@@ -57,9 +57,9 @@ fn a_record_has_room_for_what_is_written_whatever_its_format_says() {
     }
 }
 
-fn moment(cpu: usize, number: u64) -> Moment<'static> {
+fn hit(cpu: usize, number: u64) -> RecordedHit<'static> {
     let context = Context { cpu, task: number, name: [number; 2], time: number };
-    Moment { context, address: number, return_address: None, entry: &[] }
+    RecordedHit { context, address: number, return_address: None, entry: &[] }
 }
 
 /// Records a hit of event 7 whose numbers are all `number`.
@@ -67,9 +67,9 @@ fn record(rings: &'static Rings, cpu: usize, number: u64) {
     let sources: Vec<_> = (0..ARGUMENTS).map(|number| Source::Register(Register::x(number).unwrap())).collect();
     let mut frame = TrapFrame::default();
     frame.x.fill(number);
-    // SAFETY: the tests have one writer for each CPU, and the event is not one of returns, so the moment has no return
+    // SAFETY: the tests have one writer for each CPU, and the event is not one of returns, so the hit has no return
     // address.
-    unsafe { recorder(rings, &sources).record(Registers::Frame(&frame), &moment(cpu, number)) };
+    unsafe { recorder(rings, &sources).record(Registers::Frame(&frame), &hit(cpu, number)) };
 }
 
 /// Returns the number in `record`, after checking that all its numbers are equal.
@@ -297,10 +297,10 @@ fn what_is_recorded_is_the_state_of_the_probed_code() {
     frame.x[30] = 1;
     let recorder = recorder(rings, &sources);
     // SAFETY: only this thread writes the ring of CPU 1, and the event is not one of returns.
-    unsafe { recorder.record(Registers::Frame(&frame), &moment(1, 4)) };
+    unsafe { recorder.record(Registers::Frame(&frame), &hit(1, 4)) };
     frame.pstate = !TrapFrame::IRQ_MASKED;
     // SAFETY: only this thread writes the ring of CPU 0, and the event is not one of returns.
-    unsafe { recorder.record(Registers::Frame(&frame), &moment(0, 5)) };
+    unsafe { recorder.record(Registers::Frame(&frame), &hit(0, 5)) };
     let snapshot = rings.snapshot().unwrap();
     let records: Vec<_> = snapshot.records().unwrap().collect();
     assert_eq!([8, 16, 24, 32, 40].map(|at| records[0].word(at)), [4, 1, 2, 3, TrapFrame::IRQ_MASKED]);

@@ -3,7 +3,7 @@
 use kprobes_random::assert_tried;
 
 use super::*;
-use crate::definition::{Command, Kind, parse};
+use crate::definition::{Command, EventKind, parse};
 use crate::format::Format;
 use crate::host::Function;
 use crate::ring::Record;
@@ -41,7 +41,7 @@ struct Hit<'a> {
 /// Returns the line of a hit of `definition`, with these bytes after the fields for the place.
 fn line(definition: &str, hit: &Hit<'_>, arguments: &[u8]) -> String {
     let Ok(Some(Command::Define(definition))) = parse(definition) else { panic!("{definition}") };
-    let shape = if definition.kind == Kind::Probe { Shape::Probe } else { Shape::Return };
+    let shape = if definition.kind == EventKind::Probe { Shape::Probe } else { Shape::Return };
     let fields = definition.arguments.iter().map(|argument| (argument.name.as_str(), argument.kind));
     let format = Format::new(shape, fields).unwrap();
     let mut bytes: Vec<u8> = [6, 0, hit.flags, 0].into();

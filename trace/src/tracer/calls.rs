@@ -66,7 +66,7 @@ struct CallIdentity {
 
 /// The change that a record makes. It is computed first and made when the record was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct Transition {
     /// The number of calls that contain the call. All others end.
     pub depth: usize,
     /// For a return, the system counter at its call, if that was recorded.
@@ -94,9 +94,9 @@ impl Calls {
     /// There is no memory.
     pub fn before<'a>(
         records: impl Iterator<Item = Record<'a>>,
-        kind: impl Fn(&Record<'_>) -> Option<Kind>,
+        call_record: impl Fn(&Record<'_>) -> Option<CallRecord>,
     ) -> Result<Self, OutOfMemory> {
-        Ok(Self { tasks: Tasks::default(), unrecorded: unrecorded::find(records, kind)? })
+        Ok(Self { tasks: Tasks::default(), unrecorded: unrecorded::find(records, call_record)? })
     }
 
     /// Begins the calls without a recorded entry that begin just before `record`. It does nothing when it is called
@@ -120,47 +120,52 @@ impl Calls {
         Ok(())
     }
 
-    /// Computes the step of a call.
-    pub fn enter(&self, record: &Record<'_>, Entry { is_tail, is_interrupt }: Entry) -> Step {
+    /// Computes the transition of a call.
+    pub fn enter(&self, record: &Record<'_>, CallEntry { is_tail, is_interrupt }: CallEntry) -> Transition {
         let task = self.tasks.find(record);
         let depth = task.map_or(0, |task| surrounding(&task.open, record.word(STACK), is_tail));
         let around = task.and_then(|task| task.interrupt).filter(|around| *around < depth);
-        Step { depth, began: None, interrupt: around.or(is_interrupt.then_some(depth)) }
+        Transition { depth, began: None, interrupt: around.or(is_interrupt.then_some(depth)) }
     }
 
-    /// Computes the step of a return.
-    pub fn leave(&self, record: &Record<'_>) -> Step {
-        let Some(task) = self.tasks.find(record) else { return Step { depth: 0, began: None, interrupt: None } };
+    /// Computes the transition of a return.
+    pub fn leave(&self, record: &Record<'_>) -> Transition {
+        let Some(task) = self.tasks.find(record) else { return Transition { depth: 0, began: None, interrupt: None } };
         let own = task.open.iter().rposition(|call| call.identity.is_of_return(record));
         let began = own.and_then(|at| task.open.get(at)).and_then(|call| call.began);
         // A call with the same stack pointer may have ended in the call that returns.
         let depth = own.unwrap_or_else(|| surrounding(&task.open, record.word(STACK), true));
         // The return of the entry itself is part of the interrupt.
-        Step { depth, began, interrupt: task.interrupt.filter(|entry| *entry <= depth) }
+        Transition { depth, began, interrupt: task.interrupt.filter(|entry| *entry <= depth) }
     }
 
-    /// Makes the step of a call.
+    /// Makes the transition of a call.
     ///
     /// # Errors
     ///
-    /// There is no memory: the step was not made.
-    pub fn has_entered(&mut self, record: &Record<'_>, entry: Entry, step: Step) -> Result<(), OutOfMemory> {
+    /// There is no memory: the transition was not made.
+    pub fn has_entered(
+        &mut self,
+        record: &Record<'_>,
+        entry: CallEntry,
+        transition: Transition,
+    ) -> Result<(), OutOfMemory> {
         let task = self.tasks.of(record)?;
-        task.open.truncate(step.depth);
-        task.interrupt = step.interrupt;
+        task.open.truncate(transition.depth);
+        task.interrupt = transition.interrupt;
         let identity = CallIdentity::of(record, entry.is_tail);
         fallible::push(&mut task.open, Call { identity, began: Some(record.time) })
     }
 
-    /// Makes the step of a return.
+    /// Makes the transition of a return.
     ///
     /// # Errors
     ///
-    /// There is no memory: the step was not made.
-    pub fn has_left(&mut self, record: &Record<'_>, step: Step) -> Result<(), OutOfMemory> {
+    /// There is no memory: the transition was not made.
+    pub fn has_left(&mut self, record: &Record<'_>, transition: Transition) -> Result<(), OutOfMemory> {
         let task = self.tasks.of(record)?;
-        task.open.truncate(step.depth);
-        task.interrupt = step.interrupt.filter(|entry| *entry < step.depth);
+        task.open.truncate(transition.depth);
+        task.interrupt = transition.interrupt.filter(|entry| *entry < transition.depth);
         Ok(())
     }
 }
@@ -211,18 +216,18 @@ impl<T: Default> Tasks<T> {
     }
 }
 
-/// A record that changes the calls of a task.
+/// What a record says of the calls of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CallRecord {
     /// A call.
-    Entry(Entry),
+    Entry(CallEntry),
     /// A return.
     Return,
 }
 
-/// A call.
+/// The entry of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct CallEntry {
     /// Whether it is a tail call.
     pub is_tail: bool,
     /// Whether it is the entry of an interrupt.

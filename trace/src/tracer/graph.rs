@@ -8,7 +8,7 @@ use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
 
-use super::calls::{self, Calls, Entry, Step};
+use super::calls::{self, CallEntry, CallRecord, Calls, Transition};
 use super::{PARENT, RESULT};
 use crate::host::{Clock, Symbols};
 use crate::options::{Flag, Options};
@@ -72,15 +72,15 @@ pub(crate) fn write_header(out: &mut dyn Write, options: Options) -> fmt::Result
     line(out, &|column| column.2, "               |   |   |   |")
 }
 
-/// Returns the change that `record` makes to the calls of its task. A call whose return address is a trampoline's is a
-/// tail call of a function that is followed to its return.
-pub(super) fn kind(record: &Record<'_>, symbols: &dyn Symbols) -> Option<calls::Kind> {
+/// Returns the call or the return that `record` is of. A call whose return address is a trampoline's is a tail call of
+/// a function that is followed to its return.
+pub(super) fn call_record(record: &Record<'_>, symbols: &dyn Symbols) -> Option<CallRecord> {
     match record.event() {
-        GRAPH_ENTRY_EVENT => Some(calls::Kind::Entry(Entry {
+        GRAPH_ENTRY_EVENT => Some(CallRecord::Entry(CallEntry {
             is_tail: symbols.is_trampoline(record.word(PARENT)),
             is_interrupt: symbols.is_interrupt_entry(record.word(8)),
         })),
-        GRAPH_RETURN_EVENT => Some(calls::Kind::Return),
+        GRAPH_RETURN_EVENT => Some(CallRecord::Return),
         _ => None,
     }
 }
@@ -92,7 +92,7 @@ impl Printer {
     ///
     /// There is no memory.
     pub fn of<'a>(records: impl Iterator<Item = Record<'a>>, symbols: &dyn Symbols) -> Result<Self, OutOfMemory> {
-        Ok(Self { calls: Calls::before(records, |record| kind(record, symbols))?, cpus: Vec::new() })
+        Ok(Self { calls: Calls::before(records, |record| call_record(record, symbols))?, cpus: Vec::new() })
     }
 
     /// Follows a record that is not written.
@@ -102,14 +102,14 @@ impl Printer {
     /// There is no memory.
     pub fn pass_over(&mut self, record: &Record<'_>, symbols: &dyn Symbols) -> Result<(), OutOfMemory> {
         self.calls.reach(record)?;
-        match kind(record, symbols) {
-            Some(calls::Kind::Entry(entry)) => {
-                let step = self.calls.enter(record, entry);
-                self.calls.has_entered(record, entry, step)
+        match call_record(record, symbols) {
+            Some(CallRecord::Entry(entry)) => {
+                let transition = self.calls.enter(record, entry);
+                self.calls.has_entered(record, entry, transition)
             }
-            Some(calls::Kind::Return) => {
-                let step = self.calls.leave(record);
-                self.calls.has_left(record, step)
+            Some(CallRecord::Return) => {
+                let transition = self.calls.leave(record);
+                self.calls.has_left(record, transition)
             }
             None => Ok(()),
         }
@@ -138,24 +138,25 @@ impl Printer {
         if record.lost > 0 {
             text::write_lost(out, record.cpu, record.lost)?;
         }
-        let is_hidden = |step: Step| step.interrupt.is_some() && !style.options.is(Flag::GraphInterrupts);
-        match kind(record, style.symbols) {
-            Some(calls::Kind::Entry(entry)) => {
-                let step = self.calls.enter(record, entry);
+        let is_hidden =
+            |transition: Transition| transition.interrupt.is_some() && !style.options.is(Flag::GraphInterrupts);
+        match call_record(record, style.symbols) {
+            Some(CallRecord::Entry(entry)) => {
+                let transition = self.calls.enter(record, entry);
                 let back = next.filter(|next| next.event() == GRAPH_RETURN_EVENT && next.task() == record.task());
                 let back = back.filter(|next| next.lost == 0 && calls::is_return_of(next, record, entry.is_tail));
-                if !is_hidden(step) {
-                    cpu.write_entry(out, record, back, step, style)?;
+                if !is_hidden(transition) {
+                    cpu.write_entry(out, record, back, transition, style)?;
                 }
                 cpu.skip = back.is_some();
-                self.calls.has_entered(record, entry, step)?;
+                self.calls.has_entered(record, entry, transition)?;
             }
-            Some(calls::Kind::Return) => {
-                let step = self.calls.leave(record);
-                if !is_hidden(step) {
-                    cpu.write_return(out, record, step, style)?;
+            Some(CallRecord::Return) => {
+                let transition = self.calls.leave(record);
+                if !is_hidden(transition) {
+                    cpu.write_return(out, record, transition, style)?;
                 }
-                self.calls.has_left(record, step)?;
+                self.calls.has_left(record, transition)?;
             }
             // As in Linux, these are no comments.
             None if matches!(record.event(), STACK_EVENT | FUNCTION_EVENT) => {
@@ -189,7 +190,7 @@ impl Cpu {
         out: &mut dyn Write,
         record: &Record<'_>,
         back: Option<&Record<'_>>,
-        step: Step,
+        transition: Transition,
         style: Style<'_>,
     ) -> fmt::Result {
         let function = record.word(8);
@@ -204,7 +205,7 @@ impl Cpu {
                 let clock = style.clock;
                 let nanoseconds = clock.nanoseconds(back.time).saturating_sub(clock.nanoseconds(record.time));
                 write_duration(out, Duration::Known(nanoseconds), style.options)?;
-                indent(out, step.depth)?;
+                indent(out, transition.depth)?;
                 write_function(out, function, style)?;
                 out.write_str("();")?;
                 if let Some(result) = Outcome::of(back, style.options) {
@@ -214,40 +215,46 @@ impl Cpu {
                 if is_interrupt {
                     write_interrupt(out, back, "<==========", style)?;
                 }
-                self.comment = step.depth;
+                self.comment = transition.depth;
             }
             None => {
                 write_duration(out, Duration::None, style.options)?;
-                indent(out, step.depth)?;
+                indent(out, transition.depth)?;
                 write_function(out, function, style)?;
                 out.write_str("() {\n")?;
-                self.comment = step.depth + 1;
+                self.comment = transition.depth + 1;
             }
         }
         Ok(())
     }
 
     /// Writes the lines of a return.
-    fn write_return(&mut self, out: &mut dyn Write, record: &Record<'_>, step: Step, style: Style<'_>) -> fmt::Result {
+    fn write_return(
+        &mut self,
+        out: &mut dyn Write,
+        record: &Record<'_>,
+        transition: Transition,
+        style: Style<'_>,
+    ) -> fmt::Result {
         let function = record.word(8);
         self.write_switch(out, record, style)?;
         write_context(out, record, style)?;
-        let duration = step.began.map_or(Duration::None, |began| {
+        let duration = transition.began.map_or(Duration::None, |began| {
             Duration::Known(style.clock.nanoseconds(record.time).saturating_sub(style.clock.nanoseconds(began)))
         });
         write_duration(out, duration, style.options)?;
-        indent(out, step.depth)?;
+        indent(out, transition.depth)?;
         out.write_char('}')?;
         let result = Outcome::of(record, style.options);
         // A brace does not tell what it closes where the call was not recorded.
-        if step.began.is_none() || style.options.is(Flag::GraphTail) || result.is_some() {
+        if transition.began.is_none() || style.options.is(Flag::GraphTail) || result.is_some() {
             out.write_str(" /* ")?;
             write_function(out, function, style)?;
             result.map_or(Ok(()), |result| write!(out, "{result}"))?;
             out.write_str(" */")?;
         }
         out.write_char('\n')?;
-        self.comment = step.depth;
+        self.comment = transition.depth;
         if style.symbols.is_interrupt_entry(function) {
             write_interrupt(out, record, "<==========", style)?;
         }
@@ -268,7 +275,7 @@ impl Cpu {
         // As in Linux, a comment in an outermost call is not indented.
         indent(out, if self.comment > 1 { self.comment } else { 0 })?;
         out.write_str("/* ")?;
-        let mut line = Line { out, is_ended: false };
+        let mut line = UnendedLine { out, is_ended: false };
         text::write_message(&mut line, record, event, style.symbols, style.options)?;
         out.write_str(" */\n")
     }
@@ -322,12 +329,12 @@ impl fmt::Display for Outcome {
 }
 
 /// Text without its last end of line.
-struct Line<'a> {
+struct UnendedLine<'a> {
     out: &'a mut dyn Write,
     is_ended: bool,
 }
 
-impl Write for Line<'_> {
+impl Write for UnendedLine<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if text.is_empty() {
             return Ok(());

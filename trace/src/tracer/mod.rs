@@ -77,7 +77,7 @@ impl Tracer {
 
 /// A kind of record of a tracer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordKind {
     /// A call, in the tracer `function`: the function, and the return address.
     Function,
     /// A call, in the tracer `function_graph`: the function, the return address, the stack pointer.
@@ -112,7 +112,7 @@ impl Recording<'_> {
         Recording { restriction: &Restriction::NONE, followed: None, stacks: false, results: false };
 }
 
-impl Kind {
+impl RecordKind {
     /// Returns the recorder of such records in `rings`, for all functions.
     ///
     /// # Errors

@@ -15,10 +15,10 @@ use fallible::{Arc, OutOfMemory};
 
 use super::profile::Counts;
 use super::usage::Usage;
-use super::{Kind, Recording};
+use super::{RecordKind, Recording};
 use crate::compiled::{self, Compiled};
 use crate::hit::handler;
-use crate::hit::tracer::{self, Limits, Role, Site};
+use crate::hit::tracer::{self, Limits, Role, TracedRole};
 use crate::host::Offsets;
 use crate::recorder::Recorder;
 use crate::ring::Rings;
@@ -34,7 +34,7 @@ pub struct Traced {
     returns: Vec<Kretprobe>,
     // No list: without memory for it, these would be dropped before the probes.
     _made: [Option<Made>; 2],
-    _sites: Option<Sites>,
+    _roles: Option<TracedRoles>,
     refused: Refused,
 }
 
@@ -65,8 +65,8 @@ struct Made {
 
 /// The data of handlers that decide whether calls are followed.
 #[derive(Debug)]
-struct Sites {
-    _sites: AliasableBox<[Site]>,
+struct TracedRoles {
+    _roles: AliasableBox<[TracedRole]>,
     _limits: AliasableBox<Limits>,
 }
 
@@ -97,9 +97,9 @@ impl Graph<'_> {
 }
 
 impl Made {
-    /// Creates a recorder for `functions`, as [`Kind::recorder`] does.
+    /// Creates a recorder for `functions`, as [`RecordKind::recorder`] does.
     fn new(
-        kind: Kind,
+        kind: RecordKind,
         functions: &[u64],
         rings: &'static Rings,
         recording: &Recording<'_>,
@@ -165,9 +165,9 @@ impl Traced {
     ///
     /// There is no memory.
     pub fn functions(functions: &[u64], rings: &'static Rings, recording: &Recording<'_>) -> Result<Self, OutOfMemory> {
-        let made = Made::new(Kind::Function, functions, rings, recording)?;
+        let made = Made::new(RecordKind::Function, functions, rings, recording)?;
         let Registered { probes: calls, refused, .. } = Self::calls(&made, functions, 0..functions.len())?;
-        Ok(Self { calls, returns: Vec::new(), _made: [Some(made), None], _sites: None, refused })
+        Ok(Self { calls, returns: Vec::new(), _made: [Some(made), None], _roles: None, refused })
     }
 
     /// Creates disarmed probes that record the calls and returns of `functions` in `rings`, within the limits of
@@ -185,8 +185,8 @@ impl Traced {
         if !graph.is_plain() {
             return Self::limited(functions, rings, graph, recording);
         }
-        let entry = Made::new(Kind::Entry, functions, rings, recording)?;
-        let back = Made::new(Kind::Return, functions, rings, recording)?;
+        let entry = Made::new(RecordKind::Entry, functions, rings, recording)?;
+        let back = Made::new(RecordKind::Return, functions, rings, recording)?;
         let probe = |number: usize| {
             let probe =
                 Kretprobe::at(functions[number] as usize).handler(handler::returned).data(back.data()).disabled();
@@ -201,7 +201,7 @@ impl Traced {
         let called = Self::calls(&entry, functions, numbers.iter().copied())?;
         refused.count += called.refused.count;
         refused.first = refused.first.or(called.refused.first);
-        Ok(Self { calls: called.probes, returns, _made: [Some(entry), Some(back)], _sites: None, refused })
+        Ok(Self { calls: called.probes, returns, _made: [Some(entry), Some(back)], _roles: None, refused })
     }
 
     /// Creates the probes of a graph with limits: a handler decides at each call whether it is followed.
@@ -211,17 +211,17 @@ impl Traced {
         graph: Graph<'_>,
         recording: &Recording<'_>,
     ) -> Result<Self, OutOfMemory> {
-        let recorder = |kind: Kind| kind.recorder(rings, recording);
-        let (entry, back) = (recorder(Kind::Entry)?, recorder(Kind::Return)?);
+        let recorder = |kind: RecordKind| kind.recorder(rings, recording);
+        let (entry, back) = (recorder(RecordKind::Entry)?, recorder(RecordKind::Return)?);
         let limits = Limits { entry, back, max_depth: graph.max_depth, has_outermost: !graph.only.is_empty() };
         let limits = AliasableBox::new(fallible::boxed(limits)?);
-        let sites = Role::ALL.map(|role| Site { limits: core::ptr::from_ref(&*limits), role });
-        let sites = AliasableBox::<[Site]>::new(fallible::boxed_slice(sites)?);
+        let roles = Role::ALL.map(|role| TracedRole { limits: core::ptr::from_ref(&*limits), role });
+        let roles = AliasableBox::<[TracedRole]>::new(fallible::boxed_slice(roles)?);
         let probe = |number: usize| {
             let function = functions[number];
-            let site = core::ptr::from_ref(&sites[graph.role(function) as usize]).expose_provenance();
+            let traced = core::ptr::from_ref(&roles[graph.role(function) as usize]).expose_provenance();
             let probe = Kretprobe::at(function as usize).entry(tracer::graph_entered).handler(tracer::graph_returned);
-            probe.data(site).disabled()
+            probe.data(traced).disabled()
         };
         let Registered { probes: returns, refused, .. } =
             registered(0..functions.len(), probe, Kretprobe::register_all)?;
@@ -229,7 +229,7 @@ impl Traced {
             calls: Vec::new(),
             returns,
             _made: [None, None],
-            _sites: Some(Sites { _sites: sites, _limits: limits }),
+            _roles: Some(TracedRoles { _roles: roles, _limits: limits }),
             refused,
         })
     }
@@ -251,7 +251,7 @@ impl Traced {
             probe.handler(tracer::profile_returned).data(data).disabled()
         };
         let Registered { probes: returns, refused, .. } = registered(0..counts.len(), probe, Kretprobe::register_all)?;
-        Ok(Self { calls: Vec::new(), returns, _made: [None, None], _sites: None, refused })
+        Ok(Self { calls: Vec::new(), returns, _made: [None, None], _roles: None, refused })
     }
 
     /// Creates disarmed probes that keep the deepest stack at which `functions` are called.
@@ -268,7 +268,7 @@ impl Traced {
         let probe =
             |number: usize| Kprobe::at(functions[number] as usize).entry(tracer::stack_entered).data(data).disabled();
         let Registered { probes: calls, refused, .. } = registered(0..functions.len(), probe, Kprobe::register_all)?;
-        Ok(Self { calls, returns: Vec::new(), _made: [None, None], _sites: None, refused })
+        Ok(Self { calls, returns: Vec::new(), _made: [None, None], _roles: None, refused })
     }
 
     fn calls(
@@ -342,7 +342,7 @@ impl Drop for Traced {
     }
 }
 
-// SAFETY: the sites point to the limits in the same struct, and neither changes.
-unsafe impl Send for Sites {}
-// SAFETY: the sites point to the limits in the same struct, and neither changes.
-unsafe impl Sync for Sites {}
+// SAFETY: the roles point to the limits in the same struct, and neither changes.
+unsafe impl Send for TracedRoles {}
+// SAFETY: the roles point to the limits in the same struct, and neither changes.
+unsafe impl Sync for TracedRoles {}

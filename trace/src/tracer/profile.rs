@@ -48,7 +48,7 @@ impl Counts {
 }
 
 /// A line of `trace_stat/functionN`.
-struct Row {
+struct FunctionProfile {
     function: u64,
     calls: u64,
     nanoseconds: u64,
@@ -73,21 +73,25 @@ pub fn write(
     symbols: &dyn Symbols,
     clock: Clock,
 ) -> Result<(), ShowError> {
-    let mut rows = Vec::new();
+    let mut profiles = Vec::new();
     for Counts { function, cells } in counts {
         let Some(cell) = cells.get(cpu) else { continue };
         let (calls, ticks, squares) = (cell.calls.load(Relaxed), cell.ticks.load(Relaxed), cell.squares.load(Relaxed));
         if calls > 0 {
             let scale = |ticks: u128| ticks * 1_000_000_000 / u128::from(clock.frequency.max(1));
             let nanoseconds = scale(ticks.into()) as u64;
-            let row =
-                Row { function: *function, calls, nanoseconds, variance: variance(calls, ticks, squares, &scale) };
-            fallible::push(&mut rows, row)?;
+            let profile = FunctionProfile {
+                function: *function,
+                calls,
+                nanoseconds,
+                variance: variance(calls, ticks, squares, &scale),
+            };
+            fallible::push(&mut profiles, profile)?;
         }
     }
-    fallible::sort_by_key(&mut rows, |row| (u64::MAX - row.nanoseconds, row.function));
+    fallible::sort_by_key(&mut profiles, |profile| (u64::MAX - profile.nanoseconds, profile.function));
     out.write_str(HEADER)?;
-    Ok(rows.iter().try_for_each(|row| row.write(out, symbols))?)
+    Ok(profiles.iter().try_for_each(|profile| profile.write(out, symbols))?)
 }
 
 /// Returns the sample variance, in nanoseconds squared: `s² = (n ∑x² - (∑x)²) / (n (n - 1))`.
@@ -100,7 +104,7 @@ fn variance(calls: u64, ticks: u64, squares: u64, scale: &dyn Fn(u128) -> u128) 
     u64::try_from(scale(scale(sum / (calls * (calls - 1))))).unwrap_or(u64::MAX)
 }
 
-impl Row {
+impl FunctionProfile {
     fn write(&self, out: &mut dyn Write, symbols: &dyn Symbols) -> fmt::Result {
         const NAME: usize = 30;
         let Self { function, calls, nanoseconds, variance } = *self;

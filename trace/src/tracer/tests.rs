@@ -679,15 +679,15 @@ fn records_of_a_tracer_are_laid_out_as_they_are_read() {
     let rings: &'static Rings = alloc::boxed::Box::leak(alloc::boxed::Box::new(Rings::new(1, 8192, &[]).unwrap()));
     let recording = Recording { results: true, ..Recording::ALL };
     let is_of_a_call =
-        |kind: Kind| kind.recorder(rings, &recording).map(|recorder| Recorder::is_of_a_call(&recorder)).unwrap();
-    assert_eq!([Kind::Function, Kind::Entry, Kind::Return].map(is_of_a_call), [true, true, false]);
+        |kind: RecordKind| kind.recorder(rings, &recording).map(|recorder| Recorder::is_of_a_call(&recorder)).unwrap();
+    assert_eq!([RecordKind::Function, RecordKind::Entry, RecordKind::Return].map(is_of_a_call), [true, true, false]);
     assert_eq!((PARENT, STACK), (Shape::Return.size() - 8, Shape::Return.size()));
 }
 
 /// Records a call or a return by task 3 on two CPUs in turn, with x0 = 42. Returns the records' bytes.
-fn recorded(kind: Kind, recording: &Recording<'_>) -> Vec<Vec<u8>> {
+fn recorded(kind: RecordKind, recording: &Recording<'_>) -> Vec<Vec<u8>> {
     use crate::hit::Registers;
-    use crate::hit::write::Moment;
+    use crate::hit::write::RecordedHit;
     use crate::host::Context;
     use aarch64_kprobes::exception::TrapFrame;
     let rings: &'static Rings = alloc::boxed::Box::leak(alloc::boxed::Box::new(Rings::new(2, 8192, &[]).unwrap()));
@@ -696,10 +696,10 @@ fn recorded(kind: Kind, recording: &Recording<'_>) -> Vec<Vec<u8>> {
     (frame.x[0], frame.sp) = (42, 0x8000);
     for cpu in 0..2 {
         let context = Context { cpu, task: 3, name: [0; 2], time: 1 };
-        let return_address = (kind == Kind::Return).then_some(GETNAME);
-        let moment = Moment { context, address: OPEN, return_address, entry: &[] };
-        // SAFETY: only this thread uses the rings, and the moment fits the kind.
-        unsafe { recorder.record(Registers::Frame(&frame), &moment) };
+        let return_address = (kind == RecordKind::Return).then_some(GETNAME);
+        let hit = RecordedHit { context, address: OPEN, return_address, entry: &[] };
+        // SAFETY: only this thread uses the rings, and the hit fits the kind.
+        unsafe { recorder.record(Registers::Frame(&frame), &hit) };
     }
     let taken = rings.take_of(None).unwrap();
     taken.records().unwrap().map(|record| record.bytes.to_vec()).collect()
@@ -708,9 +708,9 @@ fn recorded(kind: Kind, recording: &Recording<'_>) -> Vec<Vec<u8>> {
 #[test]
 fn a_return_is_recorded_with_its_result_only_if_that_is_wanted() {
     let word = |record: &[u8], at: usize| u64::from_le_bytes(record[at..at + 8].try_into().unwrap());
-    let record = &recorded(Kind::Return, &Recording { results: true, ..Recording::ALL })[0];
+    let record = &recorded(RecordKind::Return, &Recording { results: true, ..Recording::ALL })[0];
     assert_eq!([8, PARENT, STACK, RESULT].map(|at| word(record, at)), [OPEN, GETNAME, 0x8000, 42]);
-    assert_eq!(recorded(Kind::Return, &Recording::ALL)[0].len(), RESULT);
+    assert_eq!(recorded(RecordKind::Return, &Recording::ALL)[0].len(), RESULT);
 }
 
 #[test]
@@ -720,10 +720,10 @@ fn only_calls_on_the_chosen_cpus_are_recorded() {
     {
         let restriction = Restriction { cpus, ..Restriction::default() };
         let recording = Recording { restriction: &restriction, stacks, ..Recording::ALL };
-        assert_eq!(recorded(Kind::Function, &recording).len(), count, "{cpus:?} {stacks}");
+        assert_eq!(recorded(RecordKind::Function, &recording).len(), count, "{cpus:?} {stacks}");
         // Only the tracer `function` has stacks.
         let count = if stacks { count / 2 } else { count };
-        for kind in [Kind::Entry, Kind::Return] {
+        for kind in [RecordKind::Entry, RecordKind::Return] {
             assert_eq!(recorded(kind, &recording).len(), count, "{kind:?} {cpus:?} {stacks}");
         }
     }
@@ -753,7 +753,7 @@ fn only_calls_of_the_chosen_tasks_are_recorded() {
             followed.starts(parent, 3);
         }
         let recording = Recording { restriction: &restriction, followed: followed.as_ref(), ..Recording::ALL };
-        for kind in [Kind::Function, Kind::Entry, Kind::Return] {
+        for kind in [RecordKind::Function, RecordKind::Entry, RecordKind::Return] {
             assert_eq!(recorded(kind, &recording).len(), count, "{kind:?} {only} {without} {parent:?}");
         }
     }

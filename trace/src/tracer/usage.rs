@@ -30,12 +30,12 @@ pub(crate) struct Deepest {
     pub depth: AtomicU64,
     /// The number of frames.
     pub count: AtomicU64,
-    pub frames: [Frame; FRAMES],
+    pub frames: [StackFrame; FRAMES],
 }
 
 /// A function on a stack.
 #[derive(Debug)]
-pub(crate) struct Frame {
+pub(crate) struct StackFrame {
     /// A virtual address in the function: where it begins, or where a call in it returns to.
     pub address: AtomicU64,
     /// The depth of the stack within it, in bytes.
@@ -60,7 +60,7 @@ impl Usage {
     /// There is no memory.
     pub fn new(cpus: usize) -> Result<Self, OutOfMemory> {
         let zero = || AtomicU64::new(0);
-        let frame = |_| Frame { address: zero(), depth: zero() };
+        let frame = |_| StackFrame { address: zero(), depth: zero() };
         let deepest =
             |_| Deepest { version: zero(), depth: zero(), count: zero(), frames: core::array::from_fn(frame) };
         fallible::boxed_slice((0..cpus).map(deepest)).map(Self)

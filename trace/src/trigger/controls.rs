@@ -16,7 +16,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::{fmt, mem};
 
-use draft::{Draft, Entry};
+use draft::{Draft, EventSettings};
 use fallible::{Arc, OutOfMemory, TryClone};
 pub use instance::DefineError;
 
@@ -53,7 +53,7 @@ pub struct Services {
 /// The settings of all events that were ever enabled or got a filter or triggers.
 #[derive(Debug)]
 pub struct Controls {
-    controls: Vec<Entry>,
+    controls: Vec<EventSettings>,
     services: Services,
     /// Whether all events are disarmed, whatever their settings are.
     disarmed: bool,
@@ -124,7 +124,7 @@ impl Controls {
     /// Returns the settings of an event; `None` if it never had any.
     #[must_use]
     pub fn get(&self, name: Name<'_>) -> Option<&Settings> {
-        self.controls.iter().find(|entry| entry.is(name)).map(|entry| &entry.settings)
+        self.controls.iter().find(|of_event| of_event.is(name)).map(|of_event| &of_event.settings)
     }
 
     /// Enables or disables the events of this group and name; `None` matches any.
@@ -360,7 +360,7 @@ impl Controls {
         let is_by = |trigger: &Arc<Trigger>| {
             trigger.histogram().is_some_and(|histogram| histogram.definition().records_with(other.recorder()))
         };
-        let mut triggers = self.controls.iter().flat_map(|entry| entry.settings.triggers());
+        let mut triggers = self.controls.iter().flat_map(|of_event| of_event.settings.triggers());
         other.is_synthetic() && triggers.any(is_by)
     }
 

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
 use fallible::{Arc, OutOfMemory};
 
-pub use parse::{Error, Kind, Request};
+pub use parse::{Error, Request, TriggerKind};
 
 use crate::filter::{Filter, Number, Test, WordQuestion};
 use crate::histogram::{Histogram, Key, Tally};

@@ -28,7 +28,7 @@ pub struct Request {
     /// Whether the trigger is to be removed; otherwise it is to be set.
     pub remove: bool,
     /// The trigger.
-    pub kind: Kind,
+    pub kind: TriggerKind,
     /// How often the trigger fires at most; `None` means always.
     pub count: Option<u64>,
     /// The filter of the hits at which the trigger fires; `None` means all.
@@ -37,7 +37,7 @@ pub struct Request {
 
 /// The kind of a trigger, with its parameters.
 #[derive(Debug)]
-pub enum Kind {
+pub enum TriggerKind {
     /// `hist`
     Histogram(Definition),
     /// `stacktrace`
@@ -130,19 +130,19 @@ impl Request {
                 histogram::Problem::OutOfMemory => Error::OutOfMemory,
                 _ => Error::Histogram(error),
             })?;
-            return Ok(Self { remove, kind: Kind::Histogram(definition), count: None, filter });
+            return Ok(Self { remove, kind: TriggerKind::Histogram(definition), count: None, filter });
         }
         let (kind, count) = match (name, parameters) {
-            ("stacktrace", count) => (Kind::Stacktrace, count),
-            ("snapshot", count) => (Kind::Snapshot, count),
-            ("traceon" | "traceoff", count) => (Kind::Tracing { on: name == "traceon" }, count),
+            ("stacktrace", count) => (TriggerKind::Stacktrace, count),
+            ("snapshot", count) => (TriggerKind::Snapshot, count),
+            ("traceon" | "traceoff", count) => (TriggerKind::Tracing { on: name == "traceon" }, count),
             ("enable_event" | "disable_event" | "enable_hist" | "disable_hist", Some(parameters)) => {
                 let mut parts = parameters.splitn(3, ':');
                 let (Some(group), Some(event)) = (parts.next(), parts.next()) else { return Err(Error::Invalid) };
                 let (group, event) = (fallible::copy(group)?, fallible::copy(event)?);
                 let kind = match name {
-                    "enable_event" | "disable_event" => Kind::Event { on: name == "enable_event", group, event },
-                    _ => Kind::Histograms { on: name == "enable_hist", group, event },
+                    "enable_event" | "disable_event" => TriggerKind::Event { on: name == "enable_event", group, event },
+                    _ => TriggerKind::Histograms { on: name == "enable_hist", group, event },
                 };
                 (kind, parts.next())
             }
@@ -175,7 +175,7 @@ fn split_filter(text: &str) -> Result<(&str, Option<&str>), Error> {
     Ok((command, filter.map(|at| text[at + 2..].trim_matches(is_space))))
 }
 
-impl Kind {
+impl TriggerKind {
     /// Returns the beginning of the text of such a trigger.
     pub(super) fn name(&self) -> Name<'_> {
         match self {

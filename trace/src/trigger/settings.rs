@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use fallible::{Arc, OutOfMemory, TryClone};
 
-use super::{Action, Kind, Manner, Orders, Pause, Plan, Request, Switch, Target, Trigger};
+use super::{Action, Manner, Orders, Pause, Plan, Request, Switch, Target, Trigger, TriggerKind};
 use crate::filter::{self, Filter, FindFunction, Number};
 use crate::format::Field;
 use crate::histogram::{self, Command, Definition, Histogram};
@@ -313,10 +313,10 @@ impl Settings {
             (one, other) => one.is_none() && other.is_none(),
         };
         self.triggers.iter().position(|trigger| match (&request.kind, trigger.histogram()) {
-            (Kind::Histogram(wanted), Some(histogram)) => {
+            (TriggerKind::Histogram(wanted), Some(histogram)) => {
                 wanted.is_same(histogram.definition()) && is_same(&request.filter, &trigger.filter)
             }
-            (Kind::Histogram(_), None) | (_, Some(_)) => false,
+            (TriggerKind::Histogram(_), None) | (_, Some(_)) => false,
             (kind, None) => is_shown_as(&kind.name(), &trigger.name),
         })
     }
@@ -342,11 +342,11 @@ impl Settings {
         }
         let name = fallible::format(format_args!("{}", request.kind.name()))?;
         let action = match (&request.kind, target) {
-            (&(Kind::Tracing { on } | Kind::Event { on, .. }), Some(Target::Recording(switch))) => {
+            (&(TriggerKind::Tracing { on } | TriggerKind::Event { on, .. }), Some(Target::Recording(switch))) => {
                 Action::Switch { switch, on }
             }
-            (Kind::Snapshot, _) => Action::Snapshot(rings),
-            (Kind::Stacktrace, _) => Action::Stacktrace,
+            (TriggerKind::Snapshot, _) => Action::Snapshot(rings),
+            (TriggerKind::Stacktrace, _) => Action::Stacktrace,
             // A command is no histogram, and acts on none.
             _ => return Ok(()),
         };
@@ -398,15 +398,16 @@ impl Settings {
         let is_opposite = |trigger: &Arc<Trigger>| opposite.is_some_and(|name| is_shown_as(&name, &trigger.name));
         let is_taken = self.triggers.iter().any(is_opposite);
         let name = fallible::format(format_args!("{}", request.kind.name()))?;
-        let is_paused = matches!(request.kind, Kind::Histogram(Definition { command: Some(Command::Pause), .. }));
+        let is_paused =
+            matches!(request.kind, TriggerKind::Histogram(Definition { command: Some(Command::Pause), .. }));
         let action = match (request.kind, place) {
-            (Kind::Histogram(Definition { command: Some(Command::Clear), .. }), Some(place)) => {
+            (TriggerKind::Histogram(Definition { command: Some(Command::Clear), .. }), Some(place)) => {
                 return self.clear(place, resources);
             }
-            (Kind::Histogram(_), Some(_)) => return Err(SetError::Histogram(histogram::Problem::Exists)),
+            (TriggerKind::Histogram(_), Some(_)) => return Err(SetError::Histogram(histogram::Problem::Exists)),
             (_, Some(_)) => return Err(SetError::Exists),
             (_, None) if is_taken => return Err(SetError::Exists),
-            (Kind::Histogram(definition), None) => match definition.command {
+            (TriggerKind::Histogram(definition), None) => match definition.command {
                 Some(Command::Continue | Command::Clear) => {
                     return Err(SetError::Histogram(histogram::Problem::NotThere));
                 }
@@ -415,12 +416,15 @@ impl Settings {
                     None => Action::Histogram(Arc::try_new(resources.histogram(definition)?)?),
                 },
             },
-            (Kind::Stacktrace, None) => Action::Stacktrace,
-            (Kind::Snapshot, None) => match resources.rings {
+            (TriggerKind::Stacktrace, None) => Action::Stacktrace,
+            (TriggerKind::Snapshot, None) => match resources.rings {
                 Some(rings) => Action::Snapshot(rings),
                 None => return Ok(()),
             },
-            (Kind::Tracing { on } | Kind::Event { on, .. } | Kind::Histograms { on, .. }, None) => match target {
+            (
+                TriggerKind::Tracing { on } | TriggerKind::Event { on, .. } | TriggerKind::Histograms { on, .. },
+                None,
+            ) => match target {
                 Some(Target::Recording(switch)) => Action::Switch { switch, on },
                 Some(Target::Histograms(orders)) => Action::Order { orders, on },
                 None => return Ok(()),
@@ -446,8 +450,9 @@ impl Settings {
 
     /// Returns the histogram that `request` wants to pause or continue, and whether to pause it.
     pub(crate) fn pausing(&self, request: &Request) -> Option<(Arc<Trigger>, bool)> {
-        let Kind::Histogram(Definition { command: Some(command @ (Command::Pause | Command::Continue)), .. }) =
-            &request.kind
+        let TriggerKind::Histogram(Definition {
+            command: Some(command @ (Command::Pause | Command::Continue)), ..
+        }) = &request.kind
         else {
             return None;
         };

@@ -110,7 +110,7 @@ fn triggers_act_as_often_as_they_are_to() {
     set(&mut settings, "traceon:2", &switch).unwrap();
     set(&mut settings, "stacktrace:1 if u == 200", &switch).unwrap();
     let plan = plan(&settings);
-    let verdicts: Vec<_> = (0..3).map(|_| plan.run(&hit.record, &hit.moment(), &ON).stack).collect();
+    let verdicts: Vec<_> = (0..3).map(|_| plan.run(&hit.record, &hit.state(), &ON).stack).collect();
     assert_eq!(verdicts, [true, false, false]);
     assert!(switch.0.load(Relaxed));
     assert_eq!(
@@ -120,7 +120,7 @@ fn triggers_act_as_often_as_they_are_to() {
     );
     for expected in [true, false] {
         switch.0.store(false, Relaxed);
-        plan.run(&hit.record, &hit.moment(), &ON);
+        plan.run(&hit.record, &hit.state(), &ON);
         assert_eq!(switch.0.load(Relaxed), expected);
     }
 }
@@ -143,7 +143,7 @@ fn what_is_switched_is_for_the_next_hit_if_a_trigger_looks_at_this_one() {
         let tracing = Arc::try_new(Switch::new(was_on)).unwrap();
         let mut settings = Settings::new(true).unwrap();
         triggers.iter().for_each(|trigger| set(&mut settings, trigger, &tracing).unwrap());
-        let verdict = plan(&settings).run(&hit.record, &hit.moment(), &tracing);
+        let verdict = plan(&settings).run(&hit.record, &hit.state(), &tracing);
         assert_eq!((verdict.keep, verdict.stack), (keep, stack), "{triggers:?}");
     }
 }
@@ -153,17 +153,17 @@ fn an_event_is_hit_for_its_triggers_though_it_is_not_enabled() {
     let hit = Hit::new();
     let mut settings = Settings::new(false).unwrap();
     assert!(!settings.is_armed());
-    assert!(!plan(&settings).run(&hit.record, &hit.moment(), &ON).keep);
+    assert!(!plan(&settings).run(&hit.record, &hit.state(), &ON).keep);
     assert_eq!(settings.enabled_text(), "0");
     let switch = Arc::try_new(Switch::new(false)).unwrap();
     set(&mut settings, "traceon", &switch).unwrap();
     assert!(settings.is_armed());
     assert_eq!(settings.enabled_text(), "0*");
-    assert!(!plan(&settings).run(&hit.record, &hit.moment(), &ON).keep);
+    assert!(!plan(&settings).run(&hit.record, &hit.state(), &ON).keep);
     settings.set_enabled(true);
     settings.settle();
     assert_eq!(settings.enabled_text(), "1*");
-    assert!(plan(&settings).run(&hit.record, &hit.moment(), &ON).keep);
+    assert!(plan(&settings).run(&hit.record, &hit.state(), &ON).keep);
     assert!(switch.0.load(Relaxed));
 }
 
@@ -175,9 +175,9 @@ fn another_event_switches_this_one_while_it_may() {
     assert!(target.set_targeted(1));
     set(&mut source, "enable_event:g:target", target.recording()).unwrap();
     let target_plan = plan(&target);
-    assert!(!target_plan.run(&hit.record, &hit.moment(), &ON).keep);
-    plan(&source).run(&hit.record, &hit.moment(), &ON);
-    assert!(target_plan.run(&hit.record, &hit.moment(), &ON).keep);
+    assert!(!target_plan.run(&hit.record, &hit.state(), &ON).keep);
+    plan(&source).run(&hit.record, &hit.state(), &ON);
+    assert!(target_plan.run(&hit.record, &hit.state(), &ON).keep);
     assert_eq!(target.enabled_text(), "1*");
     assert!(target.set_targeted(0));
     target.settle();
@@ -214,7 +214,7 @@ fn another_event_pauses_the_histograms_of_this_one() {
         source
     };
     let (enable, disable) = (order("enable_hist:g:target"), order("disable_hist:g:target:2"));
-    let fire = |source: &Settings| _ = plan(source).run(&hit.record, &hit.moment(), &ON);
+    let fire = |source: &Settings| _ = plan(source).run(&hit.record, &hit.state(), &ON);
     let states = |expected: &str| {
         let shown = printed(&target);
         let ends: Vec<&str> = shown.lines().filter_map(|line| line.split('[').nth(1)).collect();
@@ -255,7 +255,7 @@ fn a_filter_decides_what_is_kept_and_shows_its_error() {
     assert_eq!(shown(&settings), "none\n");
     settings.set_filter(" u == 1\n", hit.fields(), FindFunction::NONE).unwrap();
     assert_eq!(shown(&settings), "u == 1\n");
-    assert!(!plan(&settings).run(&hit.record, &hit.moment(), &ON).keep);
+    assert!(!plan(&settings).run(&hit.record, &hit.state(), &ON).keep);
     settings.set_filter("nofield == 1", hit.fields(), FindFunction::NONE).unwrap_err();
     assert_eq!(shown(&settings), "nofield == 1\n        ^\nparse_error: Field not found\n");
     settings.set_filter("(u == 1", hit.fields(), FindFunction::NONE).unwrap_err();
@@ -306,9 +306,9 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
         let plan = settings.plan(None, Manner::INSIDE, &number).unwrap().unwrap();
         assert_eq!(plan.is_direct, is_direct, "{filter}");
         let record = if is_direct { &[][..] } else { &hit.record };
-        assert_eq!(plan.run(record, &hit.moment(), &ON).keep, keep, "{filter}");
+        assert_eq!(plan.run(record, &hit.state(), &ON).keep, keep, "{filter}");
         let is_of_words = !filter.contains("comm") && is_direct;
-        assert_eq!(plan.filter_fast(hit.moment().registers), is_of_words.then_some(keep), "{filter}");
+        assert_eq!(plan.filter_fast(hit.state().registers), is_of_words.then_some(keep), "{filter}");
     }
     let switch = Arc::try_new(Switch::new(true)).unwrap();
     for (trigger, is_direct) in tried([
@@ -323,11 +323,11 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
         set(&mut settings, trigger, &switch).unwrap();
         let plan = settings.plan(None, Manner::INSIDE, &number).unwrap().unwrap();
         assert_eq!(plan.is_direct, is_direct, "{trigger}");
-        assert_eq!(plan.filter_fast(hit.moment().registers), None, "{trigger}");
+        assert_eq!(plan.filter_fast(hit.state().registers), None, "{trigger}");
     }
     let mut settings = Settings::new(false).unwrap();
     set(&mut settings, "hist:keys=x:vals=x", &switch).unwrap();
-    settings.plan(None, Manner::INSIDE, &number).unwrap().unwrap().run(&[], &hit.moment(), &ON);
+    settings.plan(None, Manner::INSIDE, &number).unwrap().unwrap().run(&[], &hit.state(), &ON);
     let mut text = String::new();
     let trigger = &settings.triggers()[0];
     trigger.histogram().unwrap().write(&mut text, trigger, &crate::histogram::tests::Names).unwrap();
@@ -408,7 +408,7 @@ fn noise_is_answered() {
             }
         }
         let Ok(wanted) = request(&text) else { continue };
-        if matches!(&wanted.kind, Kind::Histogram(definition) if definition.command.is_some()) || wanted.remove {
+        if matches!(&wanted.kind, TriggerKind::Histogram(definition) if definition.command.is_some()) || wanted.remove {
             continue;
         }
         good += 1;

@@ -140,7 +140,7 @@ fn fields_of_a_probe_are_variables() {
 fn an_event_on_a_return_is_hit_at_the_return() {
     let mut events = others();
     define(&mut events, "e:on kprobes.back $first r=$result:u8").unwrap();
-    assert!(matches!(events.iter().last().unwrap().definition().kind, Kind::Return { .. }));
+    assert!(matches!(events.iter().last().unwrap().definition().kind, EventKind::Return { .. }));
     events.clear_trace();
     hit(0x1000, 1);
     let text = trace(&events, usize::MAX);

@@ -53,9 +53,9 @@ impl Controlled {
         frame.x[..2].copy_from_slice(&numbers);
         let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
         let context = Context { cpu, task: 7, name, time };
-        let moment = Moment { context, address: event.address(), return_address: None, entry: &[] };
-        // SAFETY: only this thread uses the ring, and the moment fits a probe on an instruction.
-        unsafe { event.recorder().record(Registers::Frame(&frame), &moment) };
+        let hit = RecordedHit { context, address: event.address(), return_address: None, entry: &[] };
+        // SAFETY: only this thread uses the ring, and the hit fits a probe on an instruction.
+        unsafe { event.recorder().record(Registers::Frame(&frame), &hit) };
     }
 }
 

@@ -183,7 +183,7 @@ fn events_are_removed_without_memory() {
     assert!(controls.get(("g", "one")).is_none());
 }
 
-/// A refusal without memory for its reason is still a refusal.
+/// An error without memory for its reason is still an error.
 #[test]
 fn what_is_refused_is_refused_without_memory() {
     let mut controlled = controlled();

@@ -6,8 +6,8 @@ use std::{string::ToString, vec};
 use kprobes_types::write::{self, Argument, Contents, Type};
 use kprobes_types::{Flavor, Form, Kind, Part, Source, Tag, Types, Unknown, ValuePlace};
 
-use super::{Error, define, events, fetched};
-use crate::definition::Problem;
+use super::{define, events, fetched};
+use crate::definition::{self, Problem};
 use alloc::string::String;
 use alloc::vec::Vec;
 use fallible::failing::with_memory;
@@ -181,7 +181,7 @@ fn all_arguments_are_those_that_can_be_recorded() {
 /// Returns the problem of a line with a caret below its cause.
 fn refused(line: &str, caret: &str) -> (Problem, String) {
     let mut events = events();
-    let error: Error = define(&mut events, line).expect_err(line);
+    let error: definition::Error = define(&mut events, line).expect_err(line);
     assert_eq!(error.column, caret.len() - 1, "{line}\n{caret}\n{error}");
     (error.problem, error.reason.unwrap_or_default())
 }

@@ -2,20 +2,18 @@
 
 use kprobes_symbols::glob_match_units;
 
-use super::{Moment, load};
+use super::{HitState, load};
 use crate::filter::{ACCEPT, Pattern, Question, Test, WordQuestion};
 use crate::hit::Registers;
 
 /// Whether the tests accept the record. A test of a value that could not be read is false.
 #[inline]
-pub(super) fn accepts(tests: &[Test], record: &[u8], moment: &Moment<'_>) -> bool {
+pub(super) fn accepts(tests: &[Test], record: &[u8], state: &HitState<'_>) -> bool {
     walk(tests, |question| match question {
         Question::Number { number, range } => {
-            load::number(*number, record, moment).is_some_and(|number| range.has(number))
+            load::number(*number, record, state).is_some_and(|number| range.has(number))
         }
-        Question::Text { text, pattern } => {
-            load::text(*text, record, moment).is_some_and(|text| matches(pattern, text))
-        }
+        Question::Text { text, pattern } => load::text(*text, record, state).is_some_and(|text| matches(pattern, text)),
     })
 }
 

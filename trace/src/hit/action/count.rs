@@ -6,10 +6,12 @@
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::{Moment, load};
+use super::{HitState, load};
 use crate::atomic::AtomicU64;
-use crate::filter::Text;
-use crate::histogram::{Cell, Histogram, Key, Keys, MULTIPLIER, Numbers, Source, Store, Table, Tally, Transform};
+use crate::filter::HitString;
+use crate::histogram::{
+    Cell, CounterTable, Histogram, Key, Keys, MULTIPLIER, Numbers, Source, Store, Tally, Transform,
+};
 use crate::hit::Registers;
 use crate::trigger::{Bound, Plan};
 
@@ -47,31 +49,31 @@ impl Tally {
 impl Histogram {
     /// Returns the table of a CPU; `None` for a CPU without one.
     #[inline(always)]
-    fn table(&self, cpu: usize) -> Option<&Table> {
+    fn table(&self, cpu: usize) -> Option<&CounterTable> {
         self.tables.get(cpu)
     }
 
     /// Counts a hit of the event of `bound`.
-    pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], moment: &Moment<'_>) {
+    pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], state: &HitState<'_>) {
         if bound.trigger.is_paused() {
             return;
         }
         if let Some(link) = self.link() {
             if !self.held.load(Relaxed) {
-                link.count(bound, plan, record, moment);
+                link.count(bound, plan, record, state);
             }
             return;
         }
-        let Some(table) = self.table(moment.context.cpu) else { return };
+        let Some(table) = self.table(state.context.cpu) else { return };
         let sums = match (&table.store, &*bound.keys) {
-            (Store::Keys(table), keys) => table.sums(keys, plan, record, moment),
+            (Store::Keys(table), keys) => table.sums(keys, plan, record, state),
             (store, [Key { source: Source::Number { number, transform }, .. }]) => {
-                store.cell(load::counted(*number, record, moment), *transform).map(Cell::sums)
+                store.cell(load::counted(*number, record, state), *transform).map(Cell::sums)
             }
             _ => None,
         };
         match sums {
-            Some(sums) => add(sums, &bound.values, |&value| load::counted(value, record, moment)),
+            Some(sums) => add(sums, &bound.values, |&value| load::counted(value, record, state)),
             None => increment(&table.dropped, 1),
         }
     }
@@ -125,7 +127,7 @@ impl Numbers {
 impl Keys {
     /// Returns the counters under the keys of a hit, which are made if the keys are new. `None` if the table is full.
     #[inline(always)]
-    fn sums(&self, keys: &[Key], plan: &Plan, record: &[u8], moment: &Moment<'_>) -> Option<Sums<'_>> {
+    fn sums(&self, keys: &[Key], plan: &Plan, record: &[u8], state: &HitState<'_>) -> Option<Sums<'_>> {
         let used = self.used.load(Relaxed);
         let room = self.entry(used)?;
         let (mut words, _) = room.split_at_checked(self.key)?;
@@ -133,19 +135,19 @@ impl Keys {
         for key in keys {
             let (own, rest) = words.split_at_checked(key.words)?;
             words = rest;
-            write_key(key, own, plan, record, moment);
+            write_key(key, own, plan, record, state);
             for word in own {
                 hash = mix(hash, word.load(Relaxed));
             }
         }
         let entry = match self.find(room.get(..self.key)?, hash.wrapping_mul(MULTIPLIER))? {
-            Found::Entry(entry) => entry,
-            Found::Free(slot) => {
+            Lookup::Entry(entry) => entry,
+            Lookup::Free(slot) => {
                 if used as usize >= self.slots.len() / 2 {
                     return None;
                 }
                 if let Some(name @ [_, ..]) = room.get(self.name..) {
-                    write_text(name, load::text(Text::Task, record, moment).unwrap_or(&[]));
+                    write_text(name, load::text(HitString::Task, record, state).unwrap_or(&[]));
                 }
                 slot.store(used + 1, Relaxed);
                 self.used.store(used + 1, Relaxed);
@@ -165,17 +167,18 @@ impl Keys {
 
     /// Looks up the entry of this key, or the free slot for it.
     #[inline(always)]
-    fn find(&self, key: &[AtomicU64], hash: u64) -> Option<Found<'_>> {
+    fn find(&self, key: &[AtomicU64], hash: u64) -> Option<Lookup<'_>> {
         search(&self.slots, hash, |slot| {
-            let Some(number) = slot.load(Relaxed).checked_sub(1) else { return Some(Found::Free(slot)) };
+            let Some(number) = slot.load(Relaxed).checked_sub(1) else { return Some(Lookup::Free(slot)) };
             let entry = self.entry(number)?;
             let is_same = key.iter().zip(entry).all(|(one, other)| one.load(Relaxed) == other.load(Relaxed));
-            is_same.then_some(Found::Entry(entry))
+            is_same.then_some(Lookup::Entry(entry))
         })
     }
 }
 
-enum Found<'a> {
+/// The outcome of looking up a key.
+enum Lookup<'a> {
     Entry(&'a [AtomicU64]),
     Free(&'a AtomicU32),
 }
@@ -246,24 +249,24 @@ fn exponent(number: u64) -> u64 {
 }
 
 #[inline(always)]
-pub(super) fn write_key(key: &Key, words: &[AtomicU64], plan: &Plan, record: &[u8], moment: &Moment<'_>) {
+pub(super) fn write_key(key: &Key, words: &[AtomicU64], plan: &Plan, record: &[u8], state: &HitState<'_>) {
     match key.source {
         Source::Number { number, transform } => {
             if let Some(word) = words.first() {
-                word.store(transform.apply(load::counted(number, record, moment)), Relaxed);
+                word.store(transform.apply(load::counted(number, record, state)), Relaxed);
             }
         }
         Source::Text(text) | Source::Recorded(text) => {
-            write_text(words, load::text(text, record, moment).unwrap_or(&[]))
+            write_text(words, load::text(text, record, state).unwrap_or(&[]))
         }
-        Source::Stack => write_stack(words, plan, moment),
+        Source::Stack => write_stack(words, plan, state),
     }
 }
 
 /// Stores the addresses of the stack, as many as fit, and pads with zeros.
 #[inline(always)]
-pub(super) fn write_stack(words: &[AtomicU64], plan: &Plan, moment: &Moment<'_>) {
-    let mut walk = plan.walk(moment);
+pub(super) fn write_stack(words: &[AtomicU64], plan: &Plan, state: &HitState<'_>) {
+    let mut walk = plan.walk(state);
     let mut address = Some(walk.first());
     for word in words {
         word.store(address.unwrap_or(0), Relaxed);

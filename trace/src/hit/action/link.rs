@@ -4,9 +4,9 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::count::{self, mix, place, write_key, write_text};
-use super::{Moment, load};
+use super::{HitState, load};
 use crate::atomic::AtomicU64;
-use crate::filter::Text;
+use crate::filter::HitString;
 use crate::histogram::{
     BoundAction, Content, Effect, From, Handler, Histogram, Link, MULTIPLIER, NO_ROOM, OPERANDS_MAX, Op, Reference,
     Setting, Shared,
@@ -19,38 +19,38 @@ use crate::trigger::{Bound, Plan};
 type Read = [AtomicU64];
 
 /// The words of an entry.
-type Entry<'a> = &'a [AtomicU64];
+type EntryWords<'a> = &'a [AtomicU64];
 
 impl Link {
     /// Counts a hit on a CPU, and sets variables. As in Linux, a hit is not counted if a variable that it refers to is
     /// not set under its key.
-    pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], moment: &Moment<'_>) {
+    pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], state: &HitState<'_>) {
         let table = &self.table;
-        let Some((room, number)) = table.room(moment.context.cpu) else { return table.drop_hit() };
+        let Some((room, number)) = table.room(state.context.cpu) else { return table.drop_hit() };
         let mut rest = room;
         for key in &bound.keys {
             let Some((own, others)) = rest.split_at_checked(key.words) else { return };
-            write_key(key, own, plan, record, moment);
+            write_key(key, own, plan, record, state);
             rest = others;
         }
-        let Some(read) = self.read(room, moment.context.cpu) else { return };
-        let Some((entry, is_new)) = table.entry(room, number, moment.context.cpu) else { return table.drop_hit() };
+        let Some(read) = self.read(room, state.context.cpu) else { return };
+        let Some((entry, is_new)) = table.entry(room, number, state.context.cpu) else { return table.drop_hit() };
         if is_new && let Some(name) = entry.get(self.name..self.set) {
-            write_text(name, load::text(Text::Task, record, moment).unwrap_or(&[]));
+            write_text(name, load::text(HitString::Task, record, state).unwrap_or(&[]));
         }
         let Some((hits, mut sums)) = entry.get(table.key()..).and_then(|words| words.split_first()) else { return };
         for ops in &self.sums {
             let [sum, others @ ..] = sums else { break };
-            sum.fetch_add(compute(ops, read, record, moment), Relaxed);
+            sum.fetch_add(compute(ops, read, record, state), Relaxed);
             sums = others;
         }
-        self.set(entry, read, plan, record, moment);
+        self.set(entry, read, plan, record, state);
         hits.fetch_add(1, Relaxed);
-        self.act(entry, read, plan, record, moment);
+        self.act(entry, read, plan, record, state);
     }
 
     /// Reads the variables that are referred to, under the key in `room`. `None` if one of them is not set.
-    fn read(&self, room: Entry<'_>, cpu: usize) -> Option<&Read> {
+    fn read(&self, room: EntryWords<'_>, cpu: usize) -> Option<&Read> {
         let start = cpu * self.references.len();
         let read = self.reads.get(start..start + self.references.len())?;
         let mut places = read.iter();
@@ -76,7 +76,7 @@ impl Link {
 
     /// Returns the words that an action sends: a variable of this histogram, or one that is referred to. A number that
     /// was read is in `read`.
-    pub(crate) fn sent<'a>(&'a self, from: From, entry: Entry<'a>, read: &'a Read) -> Option<Entry<'a>> {
+    pub(crate) fn sent<'a>(&'a self, from: From, entry: EntryWords<'a>, read: &'a Read) -> Option<EntryWords<'a>> {
         match from {
             From::Own(number) => {
                 let Setting { at, words, .. } = self.variables.get(number)?;
@@ -93,7 +93,7 @@ impl Link {
     }
 
     /// Carries out the actions.
-    fn act(&self, entry: Entry<'_>, read: &Read, plan: &Plan, record: &[u8], moment: &Moment<'_>) {
+    fn act(&self, entry: EntryWords<'_>, read: &Read, plan: &Plan, record: &[u8], state: &HitState<'_>) {
         for BoundAction { handler, watched, effect, latest, rings } in &self.actions {
             let mut now = 0;
             if let Some((variable, kept)) = watched {
@@ -108,10 +108,10 @@ impl Link {
                 before.store(now, Relaxed);
             }
             match effect {
-                Effect::Trace { recorder, sent } => self.emit(recorder, sent, entry, read, moment.context.cpu),
+                Effect::Trace { recorder, sent } => self.emit(recorder, sent, entry, read, state.context.cpu),
                 Effect::Save(first, count) => {
                     let kept = self.kept.get(*first..first + count).unwrap_or(&[]);
-                    self.set_all(kept, entry, read, plan, record, moment);
+                    self.set_all(kept, entry, read, plan, record, state);
                 }
                 Effect::Snapshot => {
                     let Some(rings) = rings else { continue };
@@ -126,8 +126,8 @@ impl Link {
     }
 
     /// Sets all variables under the key of `entry`.
-    fn set(&self, entry: Entry<'_>, read: &Read, plan: &Plan, record: &[u8], moment: &Moment<'_>) {
-        let bits = self.set_all(&self.variables, entry, read, plan, record, moment);
+    fn set(&self, entry: EntryWords<'_>, read: &Read, plan: &Plan, record: &[u8], state: &HitState<'_>) {
+        let bits = self.set_all(&self.variables, entry, read, plan, record, state);
         if let Some(set) = entry.get(self.set) {
             set.fetch_or(bits, AcqRel);
         }
@@ -137,11 +137,11 @@ impl Link {
     fn set_all(
         &self,
         settings: &[Setting],
-        entry: Entry<'_>,
+        entry: EntryWords<'_>,
         read: &Read,
         plan: &Plan,
         record: &[u8],
-        moment: &Moment<'_>,
+        state: &HitState<'_>,
     ) -> u64 {
         let mut bits = 0;
         let mut bit = 1_u64;
@@ -150,11 +150,11 @@ impl Link {
             match content {
                 Content::Number(ops) => {
                     if let [word, ..] = words {
-                        word.store(compute(ops, read, record, moment), Relaxed);
+                        word.store(compute(ops, read, record, state), Relaxed);
                     }
                 }
-                Content::Text(text) => write_text(words, load::text(*text, record, moment).unwrap_or(&[])),
-                Content::Stack => count::write_stack(words, plan, moment),
+                Content::Text(text) => write_text(words, load::text(*text, record, state).unwrap_or(&[])),
+                Content::Stack => count::write_stack(words, plan, state),
                 Content::Copy(reference) => {
                     let from = self.copied(*reference, read).unwrap_or(&[]);
                     let mut from = from.iter();
@@ -170,7 +170,7 @@ impl Link {
     }
 
     /// Returns the words of a variable that is referred to and is not a number.
-    fn copied(&self, reference: u8, read: &Read) -> Option<Entry<'_>> {
+    fn copied(&self, reference: u8, read: &Read) -> Option<EntryWords<'_>> {
         let Reference { histogram, variable, .. } = self.references.get(usize::from(reference))?;
         let link = histogram.link.as_ref()?;
         let start = read.get(usize::from(reference))?.load(Relaxed) as usize;
@@ -179,12 +179,12 @@ impl Link {
 }
 
 /// Computes a number.
-fn compute(ops: &[Op], read: &Read, record: &[u8], moment: &Moment<'_>) -> u64 {
+fn compute(ops: &[Op], read: &Read, record: &[u8], state: &HitState<'_>) -> u64 {
     let mut stack = [0_u64; OPERANDS_MAX];
     let mut depth = 0_usize;
     for op in ops {
         let value = match op {
-            Op::Number(number) => load::counted(*number, record, moment),
+            Op::Number(number) => load::counted(*number, record, state),
             Op::Constant(constant) => *constant,
             Op::Reference(number) => match read.get(usize::from(*number)) {
                 Some(read) => read.load(Relaxed),
@@ -222,7 +222,7 @@ impl Handler {
 
 impl Shared {
     /// Returns the number of an entry of this table, from 1.
-    fn number(&self, entry: Entry<'_>) -> u64 {
+    fn number(&self, entry: EntryWords<'_>) -> u64 {
         let before = entry.as_ptr().addr().wrapping_sub(self.words.as_ptr().addr()) / size_of::<AtomicU64>();
         before.checked_div(self.stride).unwrap_or(0) as u64 + 1
     }
@@ -242,7 +242,7 @@ impl Shared {
     }
 
     /// Returns the room of a CPU, and its entry number. `None` if no entry is left for it.
-    fn room(&self, cpu: usize) -> Option<(Entry<'_>, u32)> {
+    fn room(&self, cpu: usize) -> Option<(EntryWords<'_>, u32)> {
         let number = self.rooms.get(cpu)?.load(Relaxed);
         if number == NO_ROOM {
             return None;
@@ -252,7 +252,7 @@ impl Shared {
 
     /// Returns entry `number`, from 0.
     #[inline(always)]
-    fn at(&self, number: u32) -> Option<Entry<'_>> {
+    fn at(&self, number: u32) -> Option<EntryWords<'_>> {
         let start = number as usize * self.stride;
         self.words.get(start..start + self.stride)
     }
@@ -260,7 +260,7 @@ impl Shared {
     /// Returns the entry for the key in `room`, and whether it is new. A new entry is the room itself, which has this
     /// `number`. `None` if the key would be new and the table is full.
     #[inline(never)]
-    fn entry(&self, room: Entry<'_>, number: u32, cpu: usize) -> Option<(Entry<'_>, bool)> {
+    fn entry(&self, room: EntryWords<'_>, number: u32, cpu: usize) -> Option<(EntryWords<'_>, bool)> {
         let key = room.get(..self.key())?;
         let mut hash = 0;
         for word in key {
@@ -304,7 +304,7 @@ impl Shared {
     /// Returns the first word of the entry whose key equals the start of the key in `room`, which has these `parts`;
     /// this table may have fewer. A text may have another size in this table, because it is padded with zeros.
     #[inline(never)]
-    fn find_like(&self, parts: &[usize], room: Entry<'_>) -> Option<usize> {
+    fn find_like(&self, parts: &[usize], room: EntryWords<'_>) -> Option<usize> {
         let mut hash = 0;
         if !self.each_word(parts, room, |word, _| {
             hash = mix(hash, word);
@@ -329,7 +329,7 @@ impl Shared {
     /// Calls `each` for each word of the key in `room`, which has these `parts`, as a key of this table would contain
     /// it, with its index there. Returns false if this table cannot have such a key, or if `each` does.
     #[inline(always)]
-    fn each_word(&self, parts: &[usize], room: Entry<'_>, mut each: impl FnMut(u64, usize) -> bool) -> bool {
+    fn each_word(&self, parts: &[usize], room: EntryWords<'_>, mut each: impl FnMut(u64, usize) -> bool) -> bool {
         let (mut start, mut at) = (0, 0);
         let mut parts = parts.iter();
         for own in &self.parts {
@@ -354,7 +354,7 @@ impl Shared {
 }
 
 /// Whether the entry begins with this key.
-fn is_same(key: &[AtomicU64], entry: Entry<'_>) -> bool {
+fn is_same(key: &[AtomicU64], entry: EntryWords<'_>) -> bool {
     let mut words = entry.iter();
     for word in key {
         if words.next().is_none_or(|other| other.load(Relaxed) != word.load(Relaxed)) {

@@ -1,19 +1,19 @@
 //! Loads numbers and texts from a record.
 
-use super::Moment;
-use crate::filter::{Number, Text, Time};
+use super::HitState;
+use crate::filter::{HitString, Number, Time};
 
 /// Returns a number of a hit, extended to 64 bits; `None` if it could not be read. Returns 0 if the record is too short
 /// for the field.
 #[inline]
-pub(super) fn number(number: Number, record: &[u8], moment: &Moment<'_>) -> Option<u64> {
+pub(super) fn number(number: Number, record: &[u8], state: &HitState<'_>) -> Option<u64> {
     let (offset, size, signed) = match number {
-        Number::Field { fault: Some(bit), .. } if moment.faults >> (bit & 31) & 1 != 0 => return None,
+        Number::Field { fault: Some(bit), .. } if state.faults >> (bit & 31) & 1 != 0 => return None,
         Number::Field { offset, size, signed, .. } => (offset, size, signed),
-        Number::Register { register, .. } => return Some(moment.registers.get(register)),
-        Number::Task => return Some(moment.context.task as i32 as u64),
-        Number::Cpu => return Some(moment.context.cpu as u64),
-        Number::Time(time) => return Some(self::time(time, moment.context.time)),
+        Number::Register { register, .. } => return Some(state.registers.get(register)),
+        Number::Task => return Some(state.context.task as i32 as u64),
+        Number::Cpu => return Some(state.context.cpu as u64),
+        Number::Time(time) => return Some(self::time(time, state.context.time)),
     };
     let offset = usize::from(offset);
     let value = match size {
@@ -42,8 +42,8 @@ fn time(Time { clock, microseconds }: Time, ticks: u64) -> u64 {
 
 /// Returns a number of a hit for counting: 0 if it could not be read.
 #[inline]
-pub(super) fn counted(number: Number, record: &[u8], moment: &Moment<'_>) -> u64 {
-    self::number(number, record, moment).unwrap_or(0)
+pub(super) fn counted(number: Number, record: &[u8], state: &HitState<'_>) -> u64 {
+    self::number(number, record, state).unwrap_or(0)
 }
 
 /// Loads eight bytes. If they are aligned, as they mostly are, this is one load even on a target that requires
@@ -73,14 +73,14 @@ fn until_zero(bytes: &[u8]) -> &[u8] {
 
 /// Returns the bytes of a text, without the zero at its end; `None` if it could not be read.
 #[inline]
-pub(super) fn text<'a>(text: Text, record: &'a [u8], moment: &Moment<'a>) -> Option<&'a [u8]> {
+pub(super) fn text<'a>(text: HitString, record: &'a [u8], state: &HitState<'a>) -> Option<&'a [u8]> {
     let offset = match text {
-        Text::Located { offset } => offset,
-        Text::Fixed { offset, size } => {
+        HitString::Located { offset } => offset,
+        HitString::Fixed { offset, size } => {
             let start = usize::from(offset);
             return Some(until_zero(record.get(start..start + usize::from(size))?));
         }
-        Text::Task => return Some(until_zero(moment.context.name_bytes())),
+        HitString::Task => return Some(until_zero(state.context.name_bytes())),
     };
     let place = u32::from_le_bytes(bytes(record, offset.into())?) as usize;
     let (start, length) = (place & 0xffff, place >> 16);

@@ -22,7 +22,7 @@ use crate::trigger::{Action, Bound, Orders, Plan, PlanCell, Switch, Trigger};
 
 /// Everything about a hit that is not in its record.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment<'a> {
+pub struct HitState<'a> {
     /// The registers of the probed code.
     pub registers: Registers<'a>,
     /// Where and when the hit was.
@@ -54,14 +54,14 @@ impl PlanCell {
 
 impl Plan {
     /// Starts a walk along the stack at a hit of this event.
-    pub(crate) fn walk<'a>(&self, moment: &Moment<'a>) -> Walk<'a> {
-        Walk::new(moment, self.in_link)
+    pub(crate) fn walk<'a>(&self, state: &HitState<'a>) -> Walk<'a> {
+        Walk::new(state, self.in_link)
     }
 
     /// Whether the filter accepts the hit.
     #[inline(always)]
-    fn accepts(&self, record: &[u8], moment: &Moment<'_>) -> bool {
-        self.filter.as_ref().is_none_or(|filter| accept::accepts(filter.tests(), record, moment))
+    fn accepts(&self, record: &[u8], state: &HitState<'_>) -> bool {
+        self.filter.as_ref().is_none_or(|filter| accept::accepts(filter.tests(), record, state))
     }
 
     /// Decides a hit from its registers alone, if filtering by words is all that the plan does: returns whether to
@@ -75,16 +75,16 @@ impl Plan {
     /// Fires the triggers of the event, and decides what happens to `record`. The record is empty if no trigger or
     /// filter looks at it. `tracing` is the switch for all recording, which triggers may change.
     #[inline]
-    pub(crate) fn run(&self, record: &[u8], moment: &Moment<'_>, tracing: &Switch) -> Verdict {
+    pub(crate) fn run(&self, record: &[u8], state: &HitState<'_>, tracing: &Switch) -> Verdict {
         let was_on = tracing.is_on();
         let mut stack = false;
         for bound in &self.triggers {
-            stack |= bound.fire(self, record, moment);
+            stack |= bound.fire(self, record, state);
         }
         let is_on = tracing.is_on();
         let may_keep = if self.has_conditional_trigger { was_on } else { is_on };
-        let is_followed = || self.followed.as_ref().is_none_or(|tasks| tasks.accepts(moment.context.task as u32));
-        let keep = may_keep && self.recording.is_on() && is_followed() && self.accepts(record, moment);
+        let is_followed = || self.followed.as_ref().is_none_or(|tasks| tasks.accepts(state.context.task as u32));
+        let keep = may_keep && self.recording.is_on() && is_followed() && self.accepts(record, state);
         Verdict { keep, stack: stack && is_on || keep && self.stacks }
     }
 }
@@ -92,14 +92,14 @@ impl Plan {
 impl Bound {
     /// Fires the trigger if its filter accepts the hit. Returns whether the trigger wants a record of the stack.
     #[inline(always)]
-    fn fire(&self, plan: &Plan, record: &[u8], moment: &Moment<'_>) -> bool {
+    fn fire(&self, plan: &Plan, record: &[u8], state: &HitState<'_>) -> bool {
         if let Some(filter) = &self.filter
-            && !accept::accepts(filter.tests(), record, moment)
+            && !accept::accepts(filter.tests(), record, state)
         {
             return false;
         }
         match &self.trigger.action {
-            Action::Histogram(histogram) => histogram.count(self, plan, record, moment),
+            Action::Histogram(histogram) => histogram.count(self, plan, record, state),
             Action::Stacktrace => return self.trigger.take(),
             Action::Snapshot(rings) => {
                 if self.trigger.take() {

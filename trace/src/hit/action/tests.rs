@@ -48,12 +48,12 @@ impl Hit {
         &self.format.fields
     }
 
-    pub(crate) fn moment(&self) -> Moment<'_> {
-        Moment { registers: Registers::Frame(&self.frame), context: &self.context, address: 0x1000, faults: 0 }
+    pub(crate) fn state(&self) -> HitState<'_> {
+        HitState { registers: Registers::Frame(&self.frame), context: &self.context, address: 0x1000, faults: 0 }
     }
 
     pub(crate) fn accepted_by(&self, filter: &Filter) -> bool {
-        accept::accepts(filter.tests(), &self.record, &self.moment())
+        accept::accepts(filter.tests(), &self.record, &self.state())
     }
 }
 
@@ -84,7 +84,7 @@ fn a_stack_is_followed_along_its_records() {
     hit.frame.x[29] = at(&stack, 0);
     hit.frame.x[30] = 0x1804;
     let walk = |in_link: bool| {
-        let mut walk = Walk::new(&hit.moment(), in_link);
+        let mut walk = Walk::new(&hit.state(), in_link);
         let mut addresses = Vec::from([walk.first()]);
         addresses.extend(core::iter::from_fn(|| walk.step()).take(9));
         addresses
@@ -104,8 +104,8 @@ fn a_stack_that_runs_in_a_circle_ends() {
     stack.0[2].set(first);
     let mut hit = Hit::new();
     hit.frame.x[29] = first;
-    let mut walk = Walk::new(&hit.moment(), false);
+    let mut walk = Walk::new(&hit.state(), false);
     assert_eq!((walk.step(), walk.step(), walk.step()), (Some(0x2004), Some(0x3004), None));
     hit.frame.x[29] += 8;
-    assert_eq!(Walk::new(&hit.moment(), false).step(), None);
+    assert_eq!(Walk::new(&hit.state(), false).step(), None);
 }

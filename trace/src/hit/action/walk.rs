@@ -8,7 +8,7 @@
 use aarch64_kprobes::exception::nofault;
 use aarch64_kprobes::probe;
 
-use super::Moment;
+use super::HitState;
 use crate::fetch::Register;
 use crate::hit::Registers;
 
@@ -28,8 +28,8 @@ impl<'a> Walk<'a> {
     /// Starts a walk. `in_link` says that the probed function has not made its frame record yet, so its caller is in
     /// x30.
     #[must_use]
-    pub fn new(moment: &Moment<'a>, in_link: bool) -> Self {
-        let Moment { registers, address, .. } = *moment;
+    pub fn new(state: &HitState<'a>, in_link: bool) -> Self {
+        let HitState { registers, address, .. } = *state;
         Self { registers, address, in_link, record: registers.get(Register::FRAME) as usize }
     }
 

@@ -3,11 +3,11 @@
 
 use aarch64_kprobes::exception::nofault;
 
-use super::{Moment, Registers};
-use crate::fetch::{Extract, Op, Ops, Program, Register, Shift, Target, Word};
+use super::{RecordedHit, Registers};
+use crate::fetch::{Extract, FetchProgram, Op, Ops, Register, Shift, Target, Word};
 use crate::format::Width;
 use crate::functions::Functions;
-use crate::hit::action::{self, Verdict, Walk};
+use crate::hit::action::{HitState, Verdict, Walk};
 use crate::host::{Context, Function};
 use crate::recorder::{COMPOSED, Recorder, STACK_EVENT, STACK_HEADER, STACK_MAX, TEXT_MAX};
 use crate::ring::{RECORD_HEADER, Ring};
@@ -35,28 +35,30 @@ impl Recorder {
         ring: &Ring,
         plan: Option<&Plan>,
         registers: Registers<'_>,
-        moment: &Moment<'_>,
+        hit: &RecordedHit<'_>,
     ) {
         // SAFETY: each ring has its own buffer. The caller has entered the ring, so no other hit uses the buffer.
         let words = unsafe { &mut *ring.bench.0.get() };
-        let context = &moment.context;
+        let context = &hit.context;
         let [common, address, return_address, ..] = words;
         *common = self.common(ring, registers, context);
-        *address = moment.address;
-        if let Some(address) = moment.return_address {
+        *address = hit.address;
+        if let Some(address) = hit.return_address {
             *return_address = address;
         }
         let length = match &self.program {
-            Program::Words(_) | Program::Block(_) => self.size - RECORD_HEADER,
-            Program::Ops(_) => self.size,
+            FetchProgram::Words(_) | FetchProgram::Block(_) => self.size - RECORD_HEADER,
+            FetchProgram::Ops(_) => self.size,
         };
         let mut draft = Draft { words, length, faults: 0, slice: None };
         match &self.program {
-            Program::Words(words) | Program::Block(words) => draft.fill(words, self.shape.size() / 8, registers),
-            Program::Ops(ops) => draft.carry_out(ops, registers, moment),
+            FetchProgram::Words(words) | FetchProgram::Block(words) => {
+                draft.fill(words, self.shape.size() / 8, registers)
+            }
+            FetchProgram::Ops(ops) => draft.carry_out(ops, registers, hit),
         }
         let Some(plan) = plan else { return draft.publish(ring, context) };
-        let known = action::Moment { faults: draft.faults, ..self.known(registers, moment) };
+        let known = HitState { faults: draft.faults, ..self.known(registers, hit) };
         let Verdict { keep, stack } = plan.run(draft.bytes(), &known, &self.rings.on);
         if keep {
             draft.publish(ring, context);
@@ -73,12 +75,18 @@ impl Recorder {
     /// # Safety
     ///
     /// The caller must have entered the ring.
-    pub(super) unsafe fn record_stack(&self, ring: &Ring, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
+    pub(super) unsafe fn record_stack(
+        &self,
+        ring: &Ring,
+        plan: &Plan,
+        registers: Registers<'_>,
+        hit: &RecordedHit<'_>,
+    ) {
         // SAFETY: each ring has its own buffer. The caller has entered the ring, so no other hit uses the buffer.
         let words = unsafe { &mut *ring.bench.0.get() };
         let mut draft = Draft { words, length: 0, faults: 0, slice: None };
-        draft.stack(self.common(ring, registers, &moment.context), plan.walk(&self.known(registers, moment)));
-        draft.publish(ring, &moment.context);
+        draft.stack(self.common(ring, registers, &hit.context), plan.walk(&self.known(registers, hit)));
+        draft.publish(ring, &hit.context);
     }
 }
 
@@ -121,12 +129,12 @@ impl Draft<'_> {
         self.faults = 0;
     }
 
-    fn carry_out(&mut self, ops: &Ops, registers: Registers<'_>, moment: &Moment<'_>) {
+    fn carry_out(&mut self, ops: &Ops, registers: Registers<'_>, hit: &RecordedHit<'_>) {
         // Every argument begins with an operation that succeeds. Once a read fails, the value stays `None` until the
         // end of the argument.
         let mut value = Some(0);
         for op in &ops.list {
-            value = self.carry_out_one(op, value, ops, registers, moment);
+            value = self.carry_out_one(op, value, ops, registers, hit);
         }
     }
 
@@ -141,19 +149,19 @@ impl Draft<'_> {
         value: Option<u64>,
         ops: &Ops,
         registers: Registers<'_>,
-        moment: &Moment<'_>,
+        hit: &RecordedHit<'_>,
     ) -> Option<u64> {
         match *op {
             Op::Register(from) => return Some(registers.get(from)),
             Op::Stack(offset) => return read(registers.get(Register::SP).wrapping_add(offset.into()), Width::W64),
             Op::Immediate(number) => return Some(number),
-            Op::Entry(word) => return moment.entry.get(usize::from(word)).copied(),
+            Op::Entry(word) => return hit.entry.get(usize::from(word)).copied(),
             Op::Fixed(word) => {
-                return moment.entry.get(usize::from(word)).map(|word| (&raw const *word).expose_provenance() as u64);
+                return hit.entry.get(usize::from(word)).map(|word| (&raw const *word).expose_provenance() as u64);
             }
             Op::Located(word) => {
-                let offset = moment.entry.get(usize::from(word))? & 0xffff;
-                return Some(moment.entry.as_ptr().expose_provenance() as u64 + offset);
+                let offset = hit.entry.get(usize::from(word))? & 0xffff;
+                return Some(hit.entry.as_ptr().expose_provenance() as u64 + offset);
             }
             Op::Follow(offset) => return follow(value, offset, Width::W64),
             Op::Read(offset, width) => return follow(value, offset, width),
@@ -179,7 +187,7 @@ impl Draft<'_> {
             }
             Op::Symbol(target) => self.symbol(target, value, ops.functions.as_deref()),
             Op::TaskName(target) => {
-                let [low, high] = moment.context.name;
+                let [low, high] = hit.context.name;
                 let (low, high) = (low.to_le_bytes(), high.to_le_bytes());
                 self.name(target, low, high);
             }

@@ -7,8 +7,8 @@
 use core::sync::atomic::Ordering;
 
 use super::Registers;
-use super::action::{self, Verdict};
-use crate::fetch::{Program, Word};
+use super::action::{HitState, Verdict};
+use crate::fetch::{FetchProgram, Word};
 use crate::host::Context;
 use crate::recorder::{Flags, Recorder};
 use crate::ring::{RECORD_HEADER, Ring};
@@ -20,9 +20,9 @@ mod mark;
 mod pending;
 mod room;
 
-/// A hit, apart from its registers.
+/// A hit to record, apart from its registers.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment<'a> {
+pub struct RecordedHit<'a> {
     /// Where and when the hit was.
     pub context: Context,
     /// The virtual address of the probe; in a return probe, of the function that returned.
@@ -39,45 +39,45 @@ impl Recorder {
     ///
     /// # Safety
     ///
-    /// The caller must be handling the hit, on the CPU of `moment`, with interrupts masked. `moment` must have a return
+    /// The caller must be handling the hit, on the CPU of `hit`, with interrupts masked. `hit` must have a return
     /// address exactly if the event is one of returns.
     #[inline(never)]
-    pub unsafe fn record(&self, registers: Registers<'_>, moment: &Moment<'_>) {
-        // SAFETY: the caller guarantees that the hit is being handled on this CPU and that `moment` fits the event (see
+    pub unsafe fn record(&self, registers: Registers<'_>, hit: &RecordedHit<'_>) {
+        // SAFETY: the caller guarantees that the hit is being handled on this CPU and that `hit` fits the event (see
         // # Safety).
         unsafe {
             match self.plan.get() {
-                None if self.rings.is_on() => self.enter(None, registers, moment),
+                None if self.rings.is_on() => self.enter(None, registers, hit),
                 None => {}
-                Some(plan) if plan.is_direct => self.act(plan, registers, moment),
+                Some(plan) if plan.is_direct => self.act(plan, registers, hit),
                 Some(plan) => {
-                    self.enter(Some(plan), registers, moment);
+                    self.enter(Some(plan), registers, hit);
                     if plan.emits {
-                        self.drain(registers, moment);
+                        self.drain(registers, hit);
                     }
                 }
             }
         }
     }
 
-    /// Records a hit of an event that is on a synthetic one, whose record is the `entry` of `moment`. Records that its
+    /// Records a hit of an event that is on a synthetic one, whose record is the `entry` of `hit`. Records that its
     /// triggers make stay pending.
     ///
     /// # Safety
     ///
     /// The contract of [`record`](Self::record) applies.
     #[inline(never)]
-    unsafe fn record_attached(&self, registers: Registers<'_>, moment: &Moment<'_>) {
+    unsafe fn record_attached(&self, registers: Registers<'_>, hit: &RecordedHit<'_>) {
         if !self.armed.load(Ordering::Relaxed) {
             return;
         }
         // SAFETY: the caller upholds the contract of `record` (see # Safety).
         unsafe {
             match self.plan.get() {
-                None if self.rings.is_on() => self.enter(None, registers, moment),
+                None if self.rings.is_on() => self.enter(None, registers, hit),
                 None => {}
-                Some(plan) if plan.is_direct => self.act(plan, registers, moment),
-                Some(plan) => self.enter(Some(plan), registers, moment),
+                Some(plan) if plan.is_direct => self.act(plan, registers, hit),
+                Some(plan) => self.enter(Some(plan), registers, hit),
             }
         }
     }
@@ -88,23 +88,23 @@ impl Recorder {
     ///
     /// The contract of [`record`](Self::record) applies.
     #[inline(always)]
-    unsafe fn act(&self, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
-        let Verdict { keep, stack } = plan.run(&[], &self.known(registers, moment), &self.rings.on);
+    unsafe fn act(&self, plan: &Plan, registers: Registers<'_>, hit: &RecordedHit<'_>) {
+        let Verdict { keep, stack } = plan.run(&[], &self.known(registers, hit), &self.rings.on);
         if keep {
             // SAFETY: the caller upholds the contract of `record` (see # Safety).
-            unsafe { self.enter(None, registers, moment) };
+            unsafe { self.enter(None, registers, hit) };
         }
         if stack {
             // SAFETY: the caller upholds the contract of `record` (see # Safety).
-            unsafe { self.enter_stack(plan, registers, moment) };
+            unsafe { self.enter_stack(plan, registers, hit) };
         }
     }
 
     /// Returns what filters and triggers can know of a hit besides its record.
     #[inline(always)]
-    fn known<'a>(&self, registers: Registers<'a>, moment: &'a Moment<'_>) -> action::Moment<'a> {
-        let address = moment.return_address.unwrap_or(moment.address);
-        action::Moment { registers, context: &moment.context, address, faults: 0 }
+    fn known<'a>(&self, registers: Registers<'a>, hit: &'a RecordedHit<'_>) -> HitState<'a> {
+        let address = hit.return_address.unwrap_or(hit.address);
+        HitState { registers, context: &hit.context, address, faults: 0 }
     }
 
     /// Records the hit, unless `plan` drops it.
@@ -113,21 +113,21 @@ impl Recorder {
     ///
     /// The contract of [`record`](Self::record) applies.
     #[inline(never)]
-    unsafe fn enter(&self, plan: Option<&Plan>, registers: Registers<'_>, moment: &Moment<'_>) {
-        let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return };
+    unsafe fn enter(&self, plan: Option<&Plan>, registers: Registers<'_>, hit: &RecordedHit<'_>) {
+        let Some(ring) = self.rings.rings.get(hit.context.cpu) else { return };
         if !ring.enter() {
             return;
         }
         match (&self.program, plan) {
-            (Program::Words(words), None) => {
+            (FetchProgram::Words(words), None) => {
                 if let Some(room) = ring.reserve(self.size) {
-                    // SAFETY: the room was reserved for `self.size` bytes, and `moment` fits the event (see # Safety).
-                    unsafe { self.fill(ring, &room, words, registers, moment) };
+                    // SAFETY: the room was reserved for `self.size` bytes, and `hit` fits the event (see # Safety).
+                    unsafe { self.fill(ring, &room, words, registers, hit) };
                     room.commit();
                 }
             }
             // SAFETY: `ring` was entered above, so no other hit uses its buffer.
-            (_, plan) => unsafe { self.record_composed(ring, plan, registers, moment) },
+            (_, plan) => unsafe { self.record_composed(ring, plan, registers, hit) },
         }
         ring.leave();
     }
@@ -138,11 +138,11 @@ impl Recorder {
     ///
     /// The contract of [`record`](Self::record) applies.
     #[inline(never)]
-    unsafe fn enter_stack(&self, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
-        let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return };
+    unsafe fn enter_stack(&self, plan: &Plan, registers: Registers<'_>, hit: &RecordedHit<'_>) {
+        let Some(ring) = self.rings.rings.get(hit.context.cpu) else { return };
         if ring.enter() {
             // SAFETY: `ring` was just entered, so no other hit uses its buffer.
-            unsafe { self.record_stack(ring, plan, registers, moment) };
+            unsafe { self.record_stack(ring, plan, registers, hit) };
             ring.leave();
         }
     }
@@ -168,21 +168,21 @@ impl Recorder {
     ///
     /// The contract of [`record`](Self::record) applies.
     #[inline(always)]
-    pub unsafe fn record_fast<'a>(&self, registers: Registers<'_>, moment: impl FnOnce() -> Moment<'a>) -> bool {
+    pub unsafe fn record_fast<'a>(&self, registers: Registers<'_>, hit: impl FnOnce() -> RecordedHit<'a>) -> bool {
         match self.plan.get().map(|plan| plan.filter_fast(registers)) {
             None | Some(Some(true)) => {}
             Some(Some(false)) => return true,
             Some(None) => return false,
         }
-        let Program::Words(words) = &self.program else { return false };
+        let FetchProgram::Words(words) = &self.program else { return false };
         if !self.rings.is_on() {
             return true;
         }
-        let moment = moment();
-        let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return true };
+        let hit = hit();
+        let Some(ring) = self.rings.rings.get(hit.context.cpu) else { return true };
         let Some(room) = ring.reserve_here(self.size) else { return false };
-        // SAFETY: the room was reserved for `self.size` bytes, and `moment` fits the event (see # Safety).
-        unsafe { self.fill(ring, &room, words, registers, &moment) };
+        // SAFETY: the room was reserved for `self.size` bytes, and `hit` fits the event (see # Safety).
+        unsafe { self.fill(ring, &room, words, registers, &hit) };
         room.commit();
         ring.leave();
         true
@@ -192,23 +192,30 @@ impl Recorder {
     ///
     /// # Safety
     ///
-    /// `room` must have been reserved for `size` bytes. `moment` must have a return address exactly if the event is one
-    /// of returns.
+    /// `room` must have been reserved for `size` bytes. `hit` must have a return address exactly if the event is one of
+    /// returns.
     #[inline(always)]
-    unsafe fn fill(&self, ring: &Ring, room: &Room<'_>, words: &[Word], registers: Registers<'_>, moment: &Moment<'_>) {
+    unsafe fn fill(
+        &self,
+        ring: &Ring,
+        room: &Room<'_>,
+        words: &[Word],
+        registers: Registers<'_>,
+        hit: &RecordedHit<'_>,
+    ) {
         const FIRST: usize = RECORD_HEADER / 8;
-        let context = &moment.context;
+        let context = &hit.context;
         // SAFETY: `size` covers the header (words 0 to 3), the common fields, the address, and one word for each of
-        // `words`. An event of returns has one word more, for the return address, which the caller guarantees `moment`
-        // to have.
+        // `words`. An event of returns has one word more, for the return address, which the caller guarantees `hit` to
+        // have.
         unsafe {
             room.set(1, context.time);
             room.set(2, context.name[0]);
             room.set(3, context.name[1]);
             room.set(FIRST, self.common(ring, registers, context));
-            room.set(FIRST + 1, moment.address);
+            room.set(FIRST + 1, hit.address);
         }
-        let first = match moment.return_address {
+        let first = match hit.return_address {
             None => FIRST + 2,
             Some(address) => {
                 // SAFETY: an event of returns has this word (see above).

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{Moment, Registers};
+use super::{RecordedHit, Registers};
 use crate::atomic::AtomicU64;
 use crate::histogram::{Form, Link, Sent};
 use crate::hit::action::Verdict;
@@ -138,8 +138,8 @@ impl Recorder {
     ///
     /// The contract of [`record`](Self::record) applies.
     #[inline(never)]
-    pub(super) unsafe fn drain(&self, registers: Registers<'_>, moment: &Moment<'_>) {
-        let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return };
+    pub(super) unsafe fn drain(&self, registers: Registers<'_>, hit: &RecordedHit<'_>) {
+        let Some(ring) = self.rings.rings.get(hit.context.cpu) else { return };
         let mut at = 0;
         while at < ring.pending.used.load(Relaxed) as usize {
             let Some([recorder, size, words @ ..]) = ring.pending.from(at) else { break };
@@ -150,7 +150,7 @@ impl Recorder {
             at += HEADER + size / 8;
             if let Some(words) = words.get(..size / 8) {
                 // SAFETY: the caller upholds the contract of `record` (see # Safety).
-                unsafe { recorder.record_pending(ring, words, registers, moment) };
+                unsafe { recorder.record_pending(ring, words, registers, hit) };
             }
         }
         ring.pending.used.store(0, Relaxed);
@@ -162,9 +162,9 @@ impl Recorder {
     ///
     /// The contract of [`record`](Self::record) applies.
     #[inline(never)]
-    unsafe fn record_pending(&self, ring: &Ring, words: &[AtomicU64], registers: Registers<'_>, moment: &Moment<'_>) {
+    unsafe fn record_pending(&self, ring: &Ring, words: &[AtomicU64], registers: Registers<'_>, hit: &RecordedHit<'_>) {
         if let Some(first) = words.first() {
-            first.store(self.common(ring, registers, &moment.context), Relaxed);
+            first.store(self.common(ring, registers, &hit.context), Relaxed);
         }
         let plan = self.plan.get();
         let verdict = match plan {
@@ -174,17 +174,17 @@ impl Recorder {
                 // because every target of this crate is little-endian. Only this CPU writes the words, and not while
                 // they are looked at.
                 let bytes = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), 8 * words.len()) };
-                plan.run(bytes, &self.known(registers, moment), &self.rings.on)
+                plan.run(bytes, &self.known(registers, hit), &self.rings.on)
             }
         };
         if verdict.keep && ring.enter() {
-            self.publish(ring, words, moment);
+            self.publish(ring, words, hit);
             ring.leave();
         }
         let Some(plan) = plan else { return };
         if verdict.stack {
             // SAFETY: the caller upholds the contract of `record` (see # Safety).
-            unsafe { self.enter_stack(plan, registers, moment) };
+            unsafe { self.enter_stack(plan, registers, hit) };
         }
         if plan.attached.is_empty() {
             return;
@@ -193,19 +193,19 @@ impl Recorder {
         // read: what the triggers of an attached event emit goes behind them.
         let entry = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u64>(), words.len()) };
         // Field by field: a copy of the whole would be a call of `memcpy`, which is out of the region.
-        let Context { cpu, task, name: [low, high], time } = moment.context;
+        let Context { cpu, task, name: [low, high], time } = hit.context;
         let context = Context { cpu, task, name: [low, high], time };
-        let moment = Moment { context, address: moment.address, return_address: None, entry };
+        let hit = RecordedHit { context, address: hit.address, return_address: None, entry };
         for attached in &plan.attached {
             // SAFETY: the caller upholds the contract of `record` (see # Safety); an event on a synthetic one is none
             // of returns.
-            unsafe { attached.record_attached(registers, &moment) };
+            unsafe { attached.record_attached(registers, &hit) };
         }
     }
 
-    fn publish(&self, ring: &Ring, words: &[AtomicU64], moment: &Moment<'_>) {
+    fn publish(&self, ring: &Ring, words: &[AtomicU64], hit: &RecordedHit<'_>) {
         const FIRST: usize = RECORD_HEADER / 8;
-        let context = &moment.context;
+        let context = &hit.context;
         let Some(room) = ring.reserve(8 * (FIRST + words.len())) else { return };
         // SAFETY: the reserved room has `FIRST + words.len()` words, and the header takes the first of them.
         unsafe {

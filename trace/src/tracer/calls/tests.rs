@@ -1,4 +1,4 @@
-//! The depths of calls, against those of made-up programs of which each CPU has kept only the newest records.
+//! The depths of calls, against those of made-up executions of which each CPU has kept only the newest records.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -15,9 +15,9 @@ use crate::tracer::tests::{ALLOC, GETNAME, IRQ, Made, Names, OPEN, SCHEDULE, TRA
 const CPUS: usize = 3;
 /// The stack pointer of all tasks at their beginning.
 const STACKS: u64 = 0x8000;
-const PROGRAMS: u64 = 1_500;
+const EXECUTIONS: u64 = 1_500;
 
-/// A call of a program.
+/// A call of an execution.
 #[derive(Debug)]
 struct Truth {
     task: Key,
@@ -32,7 +32,7 @@ struct Truth {
     back: usize,
 }
 
-/// A record of a program.
+/// A record of an execution.
 #[derive(Clone, Debug)]
 struct Event {
     made: Made,
@@ -42,21 +42,21 @@ struct Event {
 
 /// What tasks did that move between CPUs.
 #[derive(Debug, Default)]
-struct Program {
+struct Execution {
     calls: Vec<Truth>,
     events: Vec<Event>,
 }
 
-/// A task of a program, with its calls, outermost first.
+/// A task of an execution, with its calls, outermost first.
 struct Running {
     number: u32,
     cpu: usize,
     open: Vec<usize>,
 }
 
-impl Program {
+impl Execution {
     fn new(random: &mut Random) -> Self {
-        let mut program = Self::default();
+        let mut execution = Self::default();
         let idle = (0..CPUS).map(|cpu| Running { number: 0, cpu, open: Vec::new() });
         let others = (1..=random.below(3_u32)).map(|number| Running { number, cpu: 0, open: Vec::new() });
         let mut tasks: Vec<_> = idle.chain(others).collect();
@@ -67,12 +67,12 @@ impl Program {
                 task.cpu = random.below(CPUS);
             }
             match task.open.last().copied() {
-                Some(last) if random.one_in(6) => program.end_in(task, last),
-                Some(_) if task.open.len() > 6 || random.one_in(2) => program.leave(task),
-                last => program.enter(random, task, last),
+                Some(last) if random.one_in(6) => execution.end_in(task, last),
+                Some(_) if task.open.len() > 6 || random.one_in(2) => execution.leave(task),
+                last => execution.enter(random, task, last),
             }
         }
-        program
+        execution
     }
 
     fn enter(&mut self, random: &mut Random, task: &mut Running, last: Option<usize>) {
@@ -187,27 +187,27 @@ impl Program {
 
 /// Returns the depth of the calls of all records.
 fn depths(records: &[Made]) -> Vec<usize> {
-    let mut calls = Calls::before(numbered(records), |record| graph::kind(record, &Names)).unwrap();
+    let mut calls = Calls::before(numbered(records), |record| graph::call_record(record, &Names)).unwrap();
     let depths = numbered(records).map(|record| follow(&mut calls, &record).unwrap().depth).collect();
     assert!(calls.unrecorded.is_empty(), "{:?} have not begun", calls.unrecorded);
     depths
 }
 
 /// Follows `record`, which must close a call if it is a return.
-fn follow(calls: &mut Calls, record: &Record<'_>) -> Result<Step, OutOfMemory> {
+fn follow(calls: &mut Calls, record: &Record<'_>) -> Result<Transition, OutOfMemory> {
     calls.reach(record)?;
-    match graph::kind(record, &Names).unwrap() {
-        Kind::Entry(entry) => {
-            let step = calls.enter(record, entry);
-            calls.has_entered(record, entry, step)?;
-            Ok(step)
+    match graph::call_record(record, &Names).unwrap() {
+        CallRecord::Entry(entry) => {
+            let transition = calls.enter(record, entry);
+            calls.has_entered(record, entry, transition)?;
+            Ok(transition)
         }
-        Kind::Return => {
-            let step = calls.leave(record);
+        CallRecord::Return => {
+            let transition = calls.leave(record);
             let open = &calls.tasks.find(record).unwrap().open;
-            assert!(open[step.depth].identity.is_of_return(record), "{record:?} closes nothing");
-            calls.has_left(record, step)?;
-            Ok(step)
+            assert!(open[transition.depth].identity.is_of_return(record), "{record:?} closes nothing");
+            calls.has_left(record, transition)?;
+            Ok(transition)
         }
     }
 }
@@ -215,36 +215,36 @@ fn follow(calls: &mut Calls, record: &Record<'_>) -> Result<Step, OutOfMemory> {
 #[test]
 fn depths_are_those_of_the_calls_that_are_known() {
     let (mut records, mut other) = (0_u64, 0_u64);
-    for seed in tried(0..PROGRAMS) {
+    for seed in tried(0..EXECUTIONS) {
         let mut random = Random::new(seed);
-        let program = Program::new(&mut random);
-        let kept = program.kept(&mut random);
-        let known = program.known(&kept);
+        let execution = Execution::new(&mut random);
+        let kept = execution.kept(&mut random);
+        let known = execution.known(&kept);
         let of_kept: Vec<_> = (0..kept.len()).filter(|&number| kept[number]).collect();
-        let made: Vec<_> = of_kept.iter().map(|&number| program.events[number].made.clone()).collect();
+        let made: Vec<_> = of_kept.iter().map(|&number| execution.events[number].made.clone()).collect();
         let found = depths(&made);
         for (&number, depth) in of_kept.iter().zip(found) {
-            let call = program.events[number].call;
+            let call = execution.events[number].call;
             let others = || {
-                let of_task = |at: &usize| *at != call && program.calls[*at].task == program.calls[call].task;
-                (0..program.calls.len()).filter(of_task)
+                let of_task = |at: &usize| *at != call && execution.calls[*at].task == execution.calls[call].task;
+                (0..execution.calls.len()).filter(of_task)
             };
             let expected = others().filter(|&at| known[at].contains(&number)).count();
             assert_eq!(depth, expected, "seed {seed}, record {number}");
             // The true depth, without the calls that have no record.
             let is_around = |at: &usize| {
-                let Truth { entry, back, .. } = program.calls[*at];
+                let Truth { entry, back, .. } = execution.calls[*at];
                 !known[*at].is_empty() && (entry..back).contains(&number)
             };
             records += 1;
             other += u64::from(others().filter(is_around).count() != depth);
         }
     }
-    let is_whole = cfg!(miri) || records > 40 * PROGRAMS;
+    let is_whole = cfg!(miri) || records > 40 * EXECUTIONS;
     assert!(is_whole && 20 * other < records, "{other} of {records} depths are not the true ones");
 }
 
-/// Returns `count` records of few functions and stack pointers, which no program makes.
+/// Returns `count` records of few functions and stack pointers, which no execution makes.
 fn anything(random: &mut Random, count: usize, tasks: u32) -> Vec<Made> {
     let record = |time| {
         let event = random.of(&[GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT]);
@@ -257,9 +257,9 @@ fn anything(random: &mut Random, count: usize, tasks: u32) -> Vec<Made> {
 
 #[test]
 fn every_return_closes_a_call_whatever_was_recorded() {
-    let few = (0..4 * PROGRAMS).map(|seed| (seed, 16, 2));
+    let few = (0..4 * EXECUTIONS).map(|seed| (seed, 16, 2));
     // More tasks than are kept.
-    let many = (0..PROGRAMS / 250).map(|seed| (seed, 5000, 2 * TASKS as u32));
+    let many = (0..EXECUTIONS / 250).map(|seed| (seed, 5000, 2 * TASKS as u32));
     for (seed, count, tasks) in tried(few.chain(many)) {
         depths(&anything(&mut Random::new(seed), count, tasks));
     }
@@ -267,26 +267,26 @@ fn every_return_closes_a_call_whatever_was_recorded() {
 
 #[test]
 fn calls_before_records_that_are_not_followed_are_dropped() {
-    for seed in tried(0..PROGRAMS) {
+    for seed in tried(0..EXECUTIONS) {
         let mut random = Random::new(seed);
         let records = anything(&mut random, 16, 2);
-        let mut calls = Calls::before(numbered(&records), |record| graph::kind(record, &Names)).unwrap();
+        let mut calls = Calls::before(numbered(&records), |record| graph::call_record(record, &Names)).unwrap();
         let first = random.below(records.len());
         for record in numbered(&records).skip(first) {
             calls.reach(&record).unwrap();
-            let step = match graph::kind(&record, &Names).unwrap() {
-                Kind::Entry(entry) => {
-                    let step = calls.enter(&record, entry);
-                    calls.has_entered(&record, entry, step).unwrap();
-                    step
+            let transition = match graph::call_record(&record, &Names).unwrap() {
+                CallRecord::Entry(entry) => {
+                    let transition = calls.enter(&record, entry);
+                    calls.has_entered(&record, entry, transition).unwrap();
+                    transition
                 }
-                Kind::Return => {
-                    let step = calls.leave(&record);
-                    calls.has_left(&record, step).unwrap();
-                    step
+                CallRecord::Return => {
+                    let transition = calls.leave(&record);
+                    calls.has_left(&record, transition).unwrap();
+                    transition
                 }
             };
-            assert!(step.depth <= records.len(), "seed {seed}");
+            assert!(transition.depth <= records.len(), "seed {seed}");
         }
         assert!(calls.unrecorded.is_empty(), "seed {seed}");
     }
@@ -296,17 +296,17 @@ fn calls_before_records_that_are_not_followed_are_dropped() {
 fn records_are_followed_after_there_was_no_memory() {
     for seed in tried(0..8) {
         let mut random = Random::new(seed);
-        let program = Program::new(&mut random);
-        let kept = program.kept(&mut random);
-        let events = program.events.iter().zip(&kept);
+        let execution = Execution::new(&mut random);
+        let kept = execution.kept(&mut random);
+        let events = execution.events.iter().zip(&kept);
         let records: Vec<_> = events.filter(|(_, kept)| **kept).map(|(event, _)| event.made.clone()).collect();
         let expected = depths(&records);
-        let before = || Calls::before(numbered(&records), |record| graph::kind(record, &Names));
+        let before = || Calls::before(numbered(&records), |record| graph::call_record(record, &Names));
         let (mut calls, allocations) = each_allocation(before, |error| *error == OutOfMemory);
         assert!(allocations > 0);
         for (record, expected) in numbered(&records).zip(expected) {
-            let (step, _) = each_allocation(|| follow(&mut calls, &record), |error| *error == OutOfMemory);
-            assert_eq!(step.depth, expected, "seed {seed}");
+            let (transition, _) = each_allocation(|| follow(&mut calls, &record), |error| *error == OutOfMemory);
+            assert_eq!(transition.depth, expected, "seed {seed}");
         }
     }
 }

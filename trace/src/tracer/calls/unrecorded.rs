@@ -14,7 +14,7 @@ use core::cmp::Reverse;
 
 use fallible::OutOfMemory;
 
-use super::{CallIdentity, Kind, PARENT, Record, STACK, Tasks};
+use super::{CallIdentity, CallRecord, PARENT, Record, STACK, Tasks};
 
 /// A call whose entry was not recorded.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ struct Task {
     /// one before it. If several are equal, all but the first belong to entries of tail calls.
     bounds: Vec<Bound>,
     /// The last record, if it is a return, and calls with this stack pointer may return with it.
-    row: Option<Row>,
+    row: Option<ReturnRow>,
 }
 
 /// A record that is not within a call with this stack pointer, or with a lower one, that returns later.
@@ -50,7 +50,7 @@ struct Bound {
 
 /// The last of a row of returns.
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct ReturnRow {
     cpu: usize,
     stack: u64,
     address: u64,
@@ -65,15 +65,15 @@ struct Row {
 /// There is no memory.
 pub(super) fn find<'a>(
     records: impl Iterator<Item = Record<'a>>,
-    kind: impl Fn(&Record<'_>) -> Option<Kind>,
+    call_record: impl Fn(&Record<'_>) -> Option<CallRecord>,
 ) -> Result<Vec<Unrecorded>, OutOfMemory> {
     let (mut tasks, mut found) = (Tasks::<Task>::default(), Vec::new());
     for record in records {
-        let Some(kind) = kind(&record) else { continue };
+        let Some(call_record) = call_record(&record) else { continue };
         let task = tasks.of(&record)?;
-        match kind {
-            Kind::Entry(entry) => task.enter(&record, entry.is_tail)?,
-            Kind::Return => task.leave(&record, &mut found)?,
+        match call_record {
+            CallRecord::Entry(entry) => task.enter(&record, entry.is_tail)?,
+            CallRecord::Return => task.leave(&record, &mut found)?,
         }
     }
     // Of calls that begin together, the one with the highest stack pointer is the outermost. Of a row, the last to
@@ -93,7 +93,7 @@ impl Task {
 
     fn leave(&mut self, record: &Record<'_>, found: &mut Vec<Unrecorded>) -> Result<(), OutOfMemory> {
         let (cpu, stack, address) = (record.cpu, record.word(STACK), record.word(PARENT));
-        let is_next = |row: &Row| (row.cpu, row.stack, row.address) == (cpu, stack, address);
+        let is_next = |row: &ReturnRow| (row.cpu, row.stack, row.address) == (cpu, stack, address);
         match self.row.filter(is_next) {
             // The call of the last return is a tail call of this one.
             Some(row) => {
@@ -117,14 +117,14 @@ impl Task {
             unrecorded = Some(found.len());
             fallible::push(found, Unrecorded { before, identity, is_tail: false, returned: record.count })?;
         }
-        self.row = Some(Row { cpu, stack, address, unrecorded });
+        self.row = Some(ReturnRow { cpu, stack, address, unrecorded });
         // This was no tail call, so no other call returns with it.
         if entry.is_some_and(|identity| identity.address.is_some()) { self.end_row() } else { Ok(()) }
     }
 
     /// Ends the row of returns: other calls with its stack pointer have ended.
     fn end_row(&mut self) -> Result<(), OutOfMemory> {
-        let Some(Row { stack, .. }) = self.row.take() else { return Ok(()) };
+        let Some(ReturnRow { stack, .. }) = self.row.take() else { return Ok(()) };
         self.add(|bound| bound.stack > stack, stack, None)
     }
 

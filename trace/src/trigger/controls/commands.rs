@@ -8,7 +8,7 @@ use crate::errno::Errno;
 use crate::events::{Armed, Event, Events};
 use crate::host::Symbols;
 use crate::trigger::settings::Settings;
-use crate::trigger::{Kind, Request, Trigger};
+use crate::trigger::{Request, Trigger, TriggerKind};
 
 impl Controls {
     /// Gives each of the functions at these virtual addresses the command `text`: `traceon`, `traceoff`, `snapshot`,
@@ -106,7 +106,7 @@ impl Controls {
 fn command(text: &str) -> Result<Request, Errno> {
     let request = Request::parse(text, &[]).map_err(|_| Errno::Invalid)?;
     match request {
-        Request { kind: Kind::Histogram(_) | Kind::Histograms { .. }, .. }
+        Request { kind: TriggerKind::Histogram(_) | TriggerKind::Histograms { .. }, .. }
         | Request { filter: Some(_), .. }
         | Request { remove: true, .. } => Err(Errno::Invalid),
         request => Ok(request),

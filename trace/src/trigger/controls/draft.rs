@@ -17,7 +17,7 @@ use crate::trigger::settings::Settings;
 
 /// The settings of one event.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct EventSettings {
     /// The group and the name of the event.
     pub name: Arc<(String, String)>,
     pub settings: Settings,
@@ -25,28 +25,28 @@ pub(super) struct Entry {
     pub is_changed: bool,
 }
 
-impl Entry {
+impl EventSettings {
     pub fn is(&self, (group, event): Name<'_>) -> bool {
         self.name.0 == group && self.name.1 == event
     }
 }
 
 /// New settings of all events, before they take effect.
-pub(super) struct Draft(pub Vec<Entry>);
+pub(super) struct Draft(pub Vec<EventSettings>);
 
 impl Draft {
     /// Returns the new settings of an event, which are created if it has none.
     pub fn get_mut(&mut self, name: Name<'_>) -> Result<&mut Settings, OutOfMemory> {
-        let place = match self.0.iter().position(|entry| entry.is(name)) {
+        let place = match self.0.iter().position(|of_event| of_event.is(name)) {
             Some(place) => place,
             None => {
                 let name = Arc::try_new((fallible::copy(name.0)?, fallible::copy(name.1)?))?;
-                let entry = Entry { name, settings: Settings::new(false)?, is_changed: true };
-                fallible::push(&mut self.0, entry)?;
+                let of_event = EventSettings { name, settings: Settings::new(false)?, is_changed: true };
+                fallible::push(&mut self.0, of_event)?;
                 self.0.len() - 1
             }
         };
-        let Entry { settings, is_changed, .. } = &mut self.0[place];
+        let EventSettings { settings, is_changed, .. } = &mut self.0[place];
         *is_changed = true;
         Ok(settings)
     }
@@ -58,10 +58,10 @@ impl Draft {
 }
 
 /// Recounts the triggers that act on each event, and marks the events whose count changes.
-fn retarget(entries: &mut [Entry]) {
-    for place in 0..entries.len() {
-        let count = entries.iter().map(|entry| entry.settings.count_of(&entries[place].settings)).sum();
-        let Entry { settings, is_changed, .. } = &mut entries[place];
+fn retarget(all: &mut [EventSettings]) {
+    for place in 0..all.len() {
+        let count = all.iter().map(|of_event| of_event.settings.count_of(&all[place].settings)).sum();
+        let EventSettings { settings, is_changed, .. } = &mut all[place];
         *is_changed |= settings.set_targeted(count);
     }
 }
@@ -69,14 +69,14 @@ fn retarget(entries: &mut [Entry]) {
 impl Controls {
     /// Returns a copy of the settings, as a draft.
     pub(super) fn draft(&self) -> Result<Draft, OutOfMemory> {
-        let copy = |Entry { name, settings, .. }: &Entry| -> Result<_, OutOfMemory> {
-            Ok(Entry { name: name.clone(), settings: settings.try_clone()?, is_changed: false })
+        let copy = |EventSettings { name, settings, .. }: &EventSettings| -> Result<_, OutOfMemory> {
+            Ok(EventSettings { name: name.clone(), settings: settings.try_clone()?, is_changed: false })
         };
         // Room for one more event, so that adding one needs no second allocation.
-        let mut entries = Vec::new();
-        entries.try_reserve_exact(self.controls.len() + 1)?;
-        self.controls.iter().try_for_each(|entry| fallible::push(&mut entries, copy(entry)?))?;
-        Ok(Draft(entries))
+        let mut all = Vec::new();
+        all.try_reserve_exact(self.controls.len() + 1)?;
+        self.controls.iter().try_for_each(|of_event| fallible::push(&mut all, copy(of_event)?))?;
+        Ok(Draft(all))
     }
 
     /// Puts the draft into effect: the handlers and stubs of the events that it changes follow the new settings. If
@@ -90,21 +90,23 @@ impl Controls {
         let mut draft = draft;
         // A synthetic event's plan has the recorders of the armed events that are on it.
         for event in events.all().filter(|event| event.is_synthetic()) {
-            let is_changed = |on: &Event<P>| draft.0.iter().any(|entry| entry.is_changed && is(on, entry));
+            let is_changed = |on: &Event<P>| draft.0.iter().any(|of_event| of_event.is_changed && is(on, of_event));
             if events.attached_to(event).any(is_changed) {
                 let count = events.attached_to(event).filter(|on| is_armed(on, &draft.0)).count();
                 draft.get_mut(name(event))?.set_attached(count);
             }
         }
-        let Draft(mut entries) = draft;
+        let Draft(mut all) = draft;
         let mut staged = Vec::new();
         for (number, event) in events.all().enumerate() {
-            let Some(entry) = entries.iter().find(|entry| entry.is_changed && is(event, entry)) else { continue };
-            let attached = attached(events, event, &entries)?;
+            let Some(of_event) = all.iter().find(|of_event| of_event.is_changed && is(event, of_event)) else {
+                continue;
+            };
+            let attached = attached(events, event, &all)?;
             let (recorder, address) = (event.recorder(), event.address());
-            let plan = self.plan(&entry.settings, recorder, address, event.gate(), &attached)?;
+            let plan = self.plan(&of_event.settings, recorder, address, event.gate(), &attached)?;
             let is_exempt = event.is_static() || event.is_of_commands();
-            let is_to_be_armed = entry.settings.is_armed() && (!disarmed || is_exempt);
+            let is_to_be_armed = of_event.settings.is_armed() && (!disarmed || is_exempt);
             // The stub of a disarmed probe is compiled when the probe is armed.
             let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };
             let (is_exchanged, was_armed) = (false, event.is_enabled());
@@ -140,11 +142,11 @@ impl Controls {
         if failed.is_some() {
             return Err(Errno::NoMemory);
         }
-        for entry in &mut entries {
-            entry.settings.settle();
-            entry.is_changed = false;
+        for of_event in &mut all {
+            of_event.settings.settle();
+            of_event.is_changed = false;
         }
-        self.controls = entries;
+        self.controls = all;
         Ok(())
     }
 
@@ -152,11 +154,11 @@ impl Controls {
     /// triggers. This never fails. If there is no memory for a new plan, a call that has begun is still handled by the
     /// old one.
     pub fn reset<P: Armed>(&mut self, events: &Events<P>, meant: impl Fn(&Definition) -> bool) {
-        for entry in &mut self.controls {
-            let mut probes = events.iter().filter(|event| !event.is_static() && is(event, entry)).peekable();
+        for of_event in &mut self.controls {
+            let mut probes = events.iter().filter(|event| !event.is_static() && is(event, of_event)).peekable();
             if probes.peek().is_some() && probes.all(|event| meant(event.definition())) {
-                entry.settings.reset();
-                entry.is_changed = true;
+                of_event.settings.reset();
+                of_event.is_changed = true;
             }
         }
         self.settle(events);
@@ -164,7 +166,7 @@ impl Controls {
 
     /// Drops the settings of events that no longer exist.
     pub fn forget<P: Armed>(&mut self, events: &Events<P>) {
-        self.controls.retain(|entry| events.all().any(|event| is(event, entry)));
+        self.controls.retain(|of_event| events.all().any(|event| is(event, of_event)));
         self.refused.retain(|refused| events.all().any(|event| name(event) == refused.name()));
         self.settle(events);
     }
@@ -175,25 +177,25 @@ impl Controls {
         // The plan of a synthetic event may have recorders of events that are not armed any more.
         for event in events.all().filter(|event| event.is_synthetic()) {
             let count = events.attached_to(event).filter(|on| is_armed(on, &self.controls)).count();
-            if let Some(entry) = self.controls.iter_mut().find(|entry| is(event, entry)) {
-                entry.is_changed |= entry.settings.set_attached(count);
+            if let Some(of_event) = self.controls.iter_mut().find(|of_event| is(event, of_event)) {
+                of_event.is_changed |= of_event.settings.set_attached(count);
             }
         }
         for number in 0..self.controls.len() {
-            let Some(entry) = self.controls.get_mut(number) else { break };
-            entry.settings.settle();
-            if !mem::take(&mut entry.is_changed) {
+            let Some(of_event) = self.controls.get_mut(number) else { break };
+            of_event.settings.settle();
+            if !mem::take(&mut of_event.is_changed) {
                 continue;
             }
-            let Some(entry) = self.controls.get(number) else { break };
-            for event in events.all().filter(|event| is(event, entry)) {
-                if !entry.settings.is_armed() {
+            let Some(of_event) = self.controls.get(number) else { break };
+            for event in events.all().filter(|event| is(event, of_event)) {
+                if !of_event.settings.is_armed() {
                     let _ = event.set_enabled(false);
                 }
                 // Without memory the old plan stays. Events on this one that are not armed any more record nothing.
                 let Ok(attached) = attached(events, event, &self.controls) else { continue };
                 let (recorder, address) = (event.recorder(), event.address());
-                let plan = self.plan(&entry.settings, recorder, address, event.gate(), &attached);
+                let plan = self.plan(&of_event.settings, recorder, address, event.gate(), &attached);
                 if let Ok(Some(old)) = plan.map(|plan| event.replace_plan(plan)) {
                     P::synchronize();
                     drop(old);
@@ -255,16 +257,16 @@ impl<P: Armed> Staged<P> {
 fn attached<P: Armed>(
     events: &Events<P>,
     event: &Event<P>,
-    entries: &[Entry],
+    all: &[EventSettings],
 ) -> Result<Vec<Arc<Recorder>>, OutOfMemory> {
-    let armed = events.attached_to(event).filter(|on| is_armed(on, entries));
+    let armed = events.attached_to(event).filter(|on| is_armed(on, all));
     fallible::collect(armed.map(|on| on.shared_recorder().clone()))
 }
 
-fn is_armed<P: Armed>(event: &Event<P>, entries: &[Entry]) -> bool {
-    entries.iter().any(|entry| is(event, entry) && entry.settings.is_armed())
+fn is_armed<P: Armed>(event: &Event<P>, all: &[EventSettings]) -> bool {
+    all.iter().any(|of_event| is(event, of_event) && of_event.settings.is_armed())
 }
 
-fn is<P: Armed>(event: &Event<P>, entry: &Entry) -> bool {
-    entry.is(name(event))
+fn is<P: Armed>(event: &Event<P>, of_event: &EventSettings) -> bool {
+    of_event.is(name(event))
 }

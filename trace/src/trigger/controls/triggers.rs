@@ -6,13 +6,13 @@ use core::fmt::Write;
 
 use fallible::{Arc, OutOfMemory};
 
-use super::draft::{Draft, Entry};
+use super::draft::{Draft, EventSettings};
 use super::{Controls, Name, RefusedHistogram, find};
 use crate::errno::Errno;
 use crate::events::{Armed, Events};
 use crate::histogram::{self, Command, Histogram, LinkedHistogram, Needed, OtherEvents, Scope};
 use crate::trigger::settings::{Resources, SetError, Settings};
-use crate::trigger::{Error, Kind, Request, Target, Trigger};
+use crate::trigger::{self, Request, Target, Trigger, TriggerKind};
 
 impl Controls {
     /// Sets a trigger of an event, or removes one.
@@ -83,16 +83,16 @@ impl Controls {
     /// until another trigger is removed.
     fn drop_automatic<P: Armed>(&mut self, events: &mut Events<P>) {
         let is_left = |histogram: &Histogram| histogram.definition().is_automatic && !self.is_referred_to(histogram);
-        let triggers = self.controls.iter().flat_map(|entry| entry.settings.triggers());
+        let triggers = self.controls.iter().flat_map(|of_event| of_event.settings.triggers());
         if !triggers.filter_map(|trigger| trigger.histogram()).any(is_left) {
             return;
         }
         let drop_all = |controls: &Self| -> Result<Draft, OutOfMemory> {
             let mut draft = controls.draft()?;
-            for entry in &controls.controls {
-                let left = entry.settings.triggers().iter().filter_map(|trigger| trigger.histogram());
+            for of_event in &controls.controls {
+                let left = of_event.settings.triggers().iter().filter_map(|trigger| trigger.histogram());
                 for histogram in left.filter(|histogram| is_left(histogram)) {
-                    draft.get_mut((&entry.name.0, &entry.name.1))?.remove_histogram(histogram);
+                    draft.get_mut((&of_event.name.0, &of_event.name.1))?.remove_histogram(histogram);
                 }
             }
             draft.retarget();
@@ -120,7 +120,7 @@ impl Controls {
         if let Some((trigger, paused)) = settings.and_then(|settings| settings.pausing(&request)) {
             return self.set_paused(events, name, &trigger, paused);
         }
-        if let (Kind::Histogram(definition), Some(settings)) = (&request.kind, settings)
+        if let (TriggerKind::Histogram(definition), Some(settings)) = (&request.kind, settings)
             && let (Some(Command::Clear), Some(histogram)) = (definition.command, settings.histogram(&request))
         {
             if histogram.clear(P::synchronize) {
@@ -129,7 +129,7 @@ impl Controls {
             // All events that share the histogram get the new one.
             let cleared = self.resources(events).cleared(histogram).map_err(|_| Errno::NoMemory)?;
             let mut draft = self.draft()?;
-            for Entry { settings, is_changed, .. } in &mut draft.0 {
+            for EventSettings { settings, is_changed, .. } in &mut draft.0 {
                 *is_changed |= settings.replace_histogram(histogram, &cleared)?;
             }
             return self.commit(events, draft, self.disarmed);
@@ -153,12 +153,12 @@ impl Controls {
         let request = Request::parse_in(text, fields, scope);
         drop(linked);
         let mut request = request.map_err(|error| match error {
-            Error::Invalid => Errno::Invalid,
-            Error::OutOfMemory => Errno::NoMemory,
-            Error::Filter(filter, error) => self.refuse_filter(&filter, &error),
-            Error::Histogram(error) => self.refuse_histogram(name, text, &error),
+            trigger::Error::Invalid => Errno::Invalid,
+            trigger::Error::OutOfMemory => Errno::NoMemory,
+            trigger::Error::Filter(filter, error) => self.refuse_filter(&filter, &error),
+            trigger::Error::Histogram(error) => self.refuse_histogram(name, text, &error),
         })?;
-        if let Kind::Histogram(definition) = &mut request.kind {
+        if let TriggerKind::Histogram(definition) = &mut request.kind {
             definition.is_automatic = needed.is_none();
         }
         Ok(request)
@@ -220,7 +220,7 @@ impl Controls {
         let target = target(events, &mut draft, &request.kind)?;
         let takes_snapshots = request.kind.takes_snapshots();
         let (mut clock, mut named) = (None, None);
-        if let Kind::Histogram(definition) = &request.kind {
+        if let TriggerKind::Histogram(definition) = &request.kind {
             clock = definition.clock();
             named = self.find_like(definition).map_err(|error| {
                 let column = definition.name.as_deref().and_then(|name| text.trim().find(name)).unwrap_or(0);
@@ -250,7 +250,7 @@ impl Controls {
     /// Returns the histograms with variables, each with its event.
     fn linked(&self) -> Result<Vec<LinkedHistogram<'_>>, OutOfMemory> {
         let mut linked = Vec::new();
-        for Entry { name, settings, .. } in &self.controls {
+        for EventSettings { name, settings, .. } in &self.controls {
             let histograms = settings.triggers().iter().filter_map(|trigger| trigger.shared_histogram());
             let with_variables = histograms.filter(|histogram| histogram.link.is_some());
             fallible::extend(
@@ -263,7 +263,7 @@ impl Controls {
 
     /// Whether a trigger refers to a variable of `histogram`.
     fn is_referred_to(&self, histogram: &Histogram) -> bool {
-        let triggers = self.controls.iter().flat_map(|entry| entry.settings.triggers());
+        let triggers = self.controls.iter().flat_map(|of_event| of_event.settings.triggers());
         let mut histograms = triggers.filter_map(|trigger| trigger.histogram());
         histograms.any(|other| other.definition().refers_to(histogram))
     }
@@ -271,7 +271,7 @@ impl Controls {
     /// Returns the existing histogram with the name in `definition`; `None` if there is none.
     fn find_like(&self, definition: &histogram::Definition) -> Result<Option<Arc<Histogram>>, histogram::Error> {
         let Some(name) = &definition.name else { return Ok(None) };
-        let triggers = self.controls.iter().flat_map(|entry| entry.settings.triggers());
+        let triggers = self.controls.iter().flat_map(|of_event| of_event.settings.triggers());
         let mut histograms = triggers.filter_map(|trigger| trigger.shared_histogram());
         let named = histograms.find(|histogram| histogram.definition().name.as_ref() == Some(name));
         match named {
@@ -326,17 +326,21 @@ impl RefusedHistogram {
 }
 
 /// Returns what a trigger of this kind acts on: all tracing, or another event, which must exist.
-pub(super) fn target<P: Armed>(events: &Events<P>, draft: &mut Draft, kind: &Kind) -> Result<Option<Target>, Errno> {
+pub(super) fn target<P: Armed>(
+    events: &Events<P>,
+    draft: &mut Draft,
+    kind: &TriggerKind,
+) -> Result<Option<Target>, Errno> {
     Ok(match kind {
-        Kind::Tracing { .. } => Some(Target::Recording(events.rings().switch().clone())),
-        Kind::Event { group, event, .. } | Kind::Histograms { group, event, .. } => {
+        TriggerKind::Tracing { .. } => Some(Target::Recording(events.rings().switch().clone())),
+        TriggerKind::Event { group, event, .. } | TriggerKind::Histograms { group, event, .. } => {
             find(events, (group, event)).ok().filter(|event| !event.is_only_for_triggers()).ok_or(Errno::Invalid)?;
             let settings = draft.get_mut((group, event))?;
             Some(match kind {
-                Kind::Histograms { .. } => Target::Histograms(settings.orders().clone()),
+                TriggerKind::Histograms { .. } => Target::Histograms(settings.orders().clone()),
                 _ => Target::Recording(settings.recording().clone()),
             })
         }
-        Kind::Histogram(_) | Kind::Stacktrace | Kind::Snapshot => None,
+        TriggerKind::Histogram(_) | TriggerKind::Stacktrace | TriggerKind::Snapshot => None,
     })
 }
