@@ -12,7 +12,7 @@ use core::ops::Deref;
 
 use aarch64_kprobes::probe::{Entry, KprobeBuilder, KretprobeBuilder, Mode, Registration, Return};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
-use kprobes_console::program::{Program, Refusal};
+use kprobes_console::program::{Program, ProgramRefusal};
 use kprobes_console::{symbol, tracing};
 use kprobes_trace::definition::{self, Command};
 use kprobes_trace::engine::Probe;
@@ -376,7 +376,7 @@ fn compiled(at: usize, what: &str) -> Armed {
 }
 
 /// Starts a program that does `what` at the entry of the function at `at`, by `start`.
-fn program(at: usize, what: &str, start: fn(&str) -> Result<Program, Refusal>) -> Armed {
+fn program(at: usize, what: &str, start: fn(&str) -> Result<Program, ProgramRefusal>) -> Armed {
     running(&format!("kprobe:{} {what}", function_at(at)), start)
 }
 
@@ -385,7 +385,7 @@ fn function_at(at: usize) -> &'static str {
 }
 
 /// Starts a program with one probe.
-fn running(text: &str, start: fn(&str) -> Result<Program, Refusal>) -> Armed {
+fn running(text: &str, start: fn(&str) -> Result<Program, ProgramRefusal>) -> Armed {
     let Ok(program) = start(text) else { panic!("{text} does not run") };
     Armed { probes: vec![Box::new(OneProbe(program))], counted: 1, _others: vec![] }
 }

@@ -25,7 +25,7 @@ use crate::typed::{is_unfinished, option, quoted};
 
 /// A kind of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum NameKind {
     Command,
     /// The commands and files that `help` explains.
     Topic,
@@ -48,7 +48,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     pub arguments: &'static str,
-    /// The values of an argument that has no [`Kind`].
+    /// The values of an argument that has no [`NameKind`].
     pub values: &'static [&'static str],
 }
 
@@ -61,7 +61,7 @@ pub(crate) trait Names {
     fn place(&self, letter: char) -> Option<&'static str>;
 
     /// Offers the names of a kind.
-    fn offer(&mut self, kind: Kind, found: &mut Candidates) -> Result<(), OutOfMemory>;
+    fn offer(&mut self, kind: NameKind, found: &mut Candidates) -> Result<(), OutOfMemory>;
 }
 
 impl<T: Names> Completer for T {
@@ -86,7 +86,7 @@ fn inside(text: &str) -> &str {
     text.strip_prefix(['\'', '"']).unwrap_or(text)
 }
 
-fn offer(word: &str, kind: Kind, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
+fn offer(word: &str, kind: NameKind, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
     found.look_for(word)?;
     names.offer(kind, found)
 }
@@ -95,17 +95,17 @@ fn offer(word: &str, kind: Kind, names: &mut impl Names, found: &mut Candidates)
 fn line(text: &str, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
     let text = text.trim_start();
     if let Some(file) = text.strip_prefix('>') {
-        return offer(file.trim_start_matches('>').trim_start(), Kind::File, names, found);
+        return offer(file.trim_start_matches('>').trim_start(), NameKind::File, names, found);
     }
     match split(text) {
-        _ if text.starts_with("-:") => offer(&text[2..], Kind::Event, names, found),
+        _ if text.starts_with("-:") => offer(&text[2..], NameKind::Event, names, found),
         Some(_) if is_definition(text) => definition(text, names, found),
         Some((command, rest)) => match names.usage(command) {
             Some(usage) => arguments(rest, usage, names, found),
             None => Ok(()),
         },
         None if text.starts_with('#') => Ok(()),
-        None => offer(text, Kind::Command, names, found),
+        None => offer(text, NameKind::Command, names, found),
     }
 }
 
@@ -114,9 +114,9 @@ fn definition(text: &str, names: &mut impl Names, found: &mut Candidates) -> Res
     let Some((head, place)) = split(text) else { return Ok(()) };
     let place = inside(place);
     let kind = match head.chars().next().and_then(|letter| names.place(letter)) {
-        Some("EVENT") => Kind::StaticEvent,
-        Some("GROUP.EVENT") => Kind::GroupEvent,
-        Some(_) => Kind::Function,
+        Some("EVENT") => NameKind::StaticEvent,
+        Some("GROUP.EVENT") => NameKind::GroupEvent,
+        Some(_) => NameKind::Function,
         None => return Ok(()),
     };
     // Arguments follow the place.
@@ -147,7 +147,7 @@ fn arguments(mut rest: &str, usage: Usage, names: &mut impl Names, found: &mut C
                     found.look_for(rest)?;
                     words().filter(|word| word.starts_with('-')).try_for_each(|word| found.offer(word, " "))?;
                     return if words().any(|word| word == "OPTIONS") {
-                        names.offer(Kind::Option, found)
+                        names.offer(NameKind::Option, found)
                     } else {
                         Ok(())
                     };
@@ -158,12 +158,12 @@ fn arguments(mut rest: &str, usage: Usage, names: &mut impl Names, found: &mut C
             return match option(behind).filter(|_| has_command) {
                 Some((_, command)) => line(inside(command), names, found),
                 None if is_program => program(inside(rest), names, found),
-                None => offer(inside(rest), Kind::Function, names, found),
+                None => offer(inside(rest), NameKind::Function, names, found),
             };
         } else if argument == Some("TEXT") {
             let is_quoted = |at: usize| rest[..at].matches('\'').count() % 2 == 1;
             return match rest.rfind('>').filter(|&at| !is_quoted(at)) {
-                Some(at) => offer(rest[at + 1..].trim_start(), Kind::File, names, found),
+                Some(at) => offer(rest[at + 1..].trim_start(), NameKind::File, names, found),
                 None if is_quoted(rest.len()) => definition(inside(rest), names, found),
                 None => Ok(()),
             };
@@ -172,9 +172,9 @@ fn arguments(mut rest: &str, usage: Usage, names: &mut impl Names, found: &mut C
         } else {
             let Some(argument) = argument else { return Ok(()) };
             let kind = match argument {
-                "PATH" => Some(Kind::File),
-                "EVENT" => Some(Kind::Event),
-                "NAME" => Some(Kind::Topic),
+                "PATH" => Some(NameKind::File),
+                "EVENT" => Some(NameKind::Event),
+                "NAME" => Some(NameKind::Topic),
                 _ => None,
             };
             found.look_for(rest)?;
@@ -261,9 +261,9 @@ fn probe(text: &str, names: &mut impl Names, found: &mut Candidates) -> Result<(
     let Some((_, after)) = KINDS.iter().find(|(names, _)| names.contains(&kind)) else { return Ok(()) };
     found.look_for(inside(rest))?;
     match after {
-        After::Function => names.offer(Kind::Function, found),
-        After::Event => names.offer(Kind::Tracepoint, found),
-        After::Memory => names.offer(Kind::Static, found),
+        After::Function => names.offer(NameKind::Function, found),
+        After::Event => names.offer(NameKind::Tracepoint, found),
+        After::Memory => names.offer(NameKind::Static, found),
         After::Period => Unit::ALL.iter().try_for_each(|unit| found.offer(unit.name(), ":")),
         After::Software => found.offer("cpu-clock", ":"),
         After::Hardware => HardwareEvent::ALL.iter().try_for_each(|event| found.offer(event.name(), ":")),

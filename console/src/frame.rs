@@ -13,9 +13,9 @@ use fallible::OutOfMemory;
 /// x29, the frame pointer (AAPCS64, section 6.4.6).
 const FRAME_POINTER: Registers = Registers::x(29);
 
-/// The state before an instruction. Heights are in bytes, from the stack pointer at the entry.
+/// The heights before an instruction, in bytes, from the stack pointer at the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct State {
+struct Heights {
     /// The height of the stack pointer.
     stack: i64,
     /// The height of the frame pointer; `None` if it is the caller's, or another value.
@@ -27,7 +27,7 @@ enum Known {
     /// No path has led to the instruction.
     Nothing,
     /// All paths so far agree.
-    State(State),
+    Heights(Heights),
     /// Paths disagree.
     Conflict,
 }
@@ -45,12 +45,12 @@ impl Frames {
     ///
     /// # Errors
     ///
-    /// There is no memory for the states.
+    /// There is no memory for the heights.
     pub(crate) fn of(length: usize, word: impl Fn(usize) -> u32) -> Result<Self, OutOfMemory> {
         let known = fallible::collect((0..length).map(|_| Known::Nothing))?;
         let mut frames = Self { known, lowest: 0 };
         let mut pending = Vec::new();
-        frames.lead(0, Known::State(State { stack: 0, frame: None }), &mut pending)?;
+        frames.lead(0, Known::Heights(Heights { stack: 0, frame: None }), &mut pending)?;
         while let Some(at) = pending.pop() {
             let word = word(at);
             let verdict = classify(word);
@@ -70,7 +70,7 @@ impl Frames {
             }
         }
         let heights = frames.known.iter().filter_map(|known| match known {
-            Known::State(state) => Some(state.stack),
+            Known::Heights(heights) => Some(heights.stack),
             _ => None,
         });
         frames.lowest = heights.min().unwrap_or(0);
@@ -94,12 +94,12 @@ impl Frames {
 
     /// Returns whether x29 is the function's own frame pointer at instruction `at`.
     pub(crate) fn has_pointer(&self, at: usize) -> bool {
-        matches!(self.known.get(at), Some(Known::State(State { frame: Some(_), .. })))
+        matches!(self.known.get(at), Some(Known::Heights(Heights { frame: Some(_), .. })))
     }
 
     /// Returns whether the stack pointer is at the lower end of the frame at instruction `at`.
     pub(crate) fn has_stack(&self, at: usize) -> bool {
-        matches!(self.known.get(at), Some(Known::State(state)) if state.stack == self.lowest && self.lowest < 0)
+        matches!(self.known.get(at), Some(Known::Heights(heights)) if heights.stack == self.lowest && self.lowest < 0)
     }
 }
 
@@ -107,7 +107,7 @@ impl Frames {
 fn after(word: u32, before: Known) -> Known {
     /// ADD x29, sp, without its immediate (Arm ARM, C6.2.5).
     const SET_FRAME: u32 = 0x9100_03fd;
-    let Known::State(State { stack, frame }) = before else { return before };
+    let Known::Heights(Heights { stack, frame }) = before else { return before };
     let stack_after = match StackPointer::after(word) {
         StackPointer::Moved(distance) => stack + distance,
         StackPointer::FromFrame(distance) => match frame {
@@ -121,7 +121,7 @@ fn after(word: u32, before: Known) -> Known {
     } else {
         frame.filter(|_| (Access::of(word).writes & FRAME_POINTER).is_empty())
     };
-    Known::State(State { stack: stack_after, frame })
+    Known::Heights(Heights { stack: stack_after, frame })
 }
 
 /// Returns whether the instruction is BRK or UDF, which the compiler writes where nothing returns (Arm ARM, C6.2.41 and

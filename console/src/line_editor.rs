@@ -89,7 +89,7 @@ pub trait Completer {
 
 /// A reason for refusing a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum LineRefusal {
     /// The line has more than [`LINE_MAX`] bytes.
     TooLong,
     /// The line has bytes that are not UTF-8.
@@ -100,7 +100,7 @@ pub enum Refusal {
     OutOfMemory,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for LineRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong => write!(f, "the line has more than {LINE_MAX} bytes"),
@@ -114,12 +114,12 @@ impl fmt::Display for Refusal {
 
 /// A line, and the reason if it is not what was sent.
 #[derive(Debug, Default)]
-struct Line {
+struct EditedLine {
     text: String,
-    refusal: Option<Refusal>,
+    refusal: Option<LineRefusal>,
 }
 
-impl TryClone for Line {
+impl TryClone for EditedLine {
     fn try_clone(&self) -> Result<Self, OutOfMemory> {
         Ok(Self { text: fallible::copy(&self.text)?, refusal: self.refusal })
     }
@@ -130,7 +130,7 @@ impl TryClone for Line {
 struct Search {
     wanted: String,
     /// The line from before the search, its cursor, and its index as in `LineEditor::shown`.
-    line: Line,
+    line: EditedLine,
     cursor: usize,
     shown: usize,
 }
@@ -153,7 +153,7 @@ pub struct LineEditor {
     /// The earlier rows of the line, each with a line feed.
     rows: String,
     /// The row that is being typed.
-    line: Line,
+    line: EditedLine,
     /// The offset of the cursor, in bytes.
     cursor: usize,
     keys: Keys,
@@ -173,7 +173,7 @@ pub struct LineEditor {
     /// The index of the history line that is shown. The index after the last one is the line that is being typed.
     shown: usize,
     /// The line that is being typed, while a line of the history is shown.
-    draft: Line,
+    draft: EditedLine,
 }
 
 impl LineEditor {
@@ -183,7 +183,7 @@ impl LineEditor {
         Self {
             prompt,
             rows: String::new(),
-            line: Line::default(),
+            line: EditedLine::default(),
             cursor: 0,
             keys: Keys::default(),
             columns: None,
@@ -195,7 +195,7 @@ impl LineEditor {
             history: VecDeque::new(),
             host: Host::default(),
             shown: 0,
-            draft: Line::default(),
+            draft: EditedLine::default(),
         }
     }
 
@@ -228,11 +228,11 @@ impl LineEditor {
         byte: u8,
         completer: &mut dyn Completer,
         out: &mut dyn Write,
-    ) -> Result<Option<Result<String, Refusal>>, fmt::Error> {
+    ) -> Result<Option<Result<String, LineRefusal>>, fmt::Error> {
         let (noise, key) = self.keys.feed(byte);
         match noise {
-            Some(Noise::NotUtf8) => self.refuse(Refusal::NotUtf8, out)?,
-            Some(Noise::NoKey) => self.refuse(Refusal::NoKey, out)?,
+            Some(Noise::NotUtf8) => self.refuse(LineRefusal::NotUtf8, out)?,
+            Some(Noise::NoKey) => self.refuse(LineRefusal::NoKey, out)?,
             None => {}
         }
         let Some(key) = key else { return Ok(None) };
@@ -242,7 +242,7 @@ impl LineEditor {
         let was_known = self.columns.is_some();
         let mut held = self.held.take();
         match (key, self.asked) {
-            (Key::Column(_), 0) => self.refuse(Refusal::NoKey, out)?,
+            (Key::Column(_), 0) => self.refuse(LineRefusal::NoKey, out)?,
             (Key::Column(column), _) => {
                 self.asked -= 1;
                 self.columns = Some(usize::from(column).max(self.prompt.len() + 2));
@@ -289,7 +289,7 @@ impl LineEditor {
                 }
             }
             // Noise has cut the line off, or made its end.
-            (Key::EarlierEnd, None) => self.refuse(Refusal::NoKey, out)?,
+            (Key::EarlierEnd, None) => self.refuse(LineRefusal::NoKey, out)?,
             (_, earlier) => {
                 *earlier = None;
                 return Ok(false);
@@ -314,7 +314,7 @@ impl LineEditor {
     }
 
     /// Marks the line as refused, and rings the bell. The first reason is kept.
-    fn refuse(&mut self, refusal: Refusal, out: &mut dyn Write) -> fmt::Result {
+    fn refuse(&mut self, refusal: LineRefusal, out: &mut dyn Write) -> fmt::Result {
         self.line.refusal.get_or_insert(refusal);
         out.write_str(BELL)
     }
@@ -338,7 +338,7 @@ impl LineEditor {
         key: Key,
         completer: &mut dyn Completer,
         out: &mut dyn Write,
-    ) -> Result<Option<Result<String, Refusal>>, fmt::Error> {
+    ) -> Result<Option<Result<String, LineRefusal>>, fmt::Error> {
         if let Key::Column(_) = key {
             // `feed` has handled this key.
             return Ok(None);
@@ -416,17 +416,17 @@ impl LineEditor {
     }
 
     /// Ends the line by `key`.
-    fn finish(&mut self, key: Key, out: &mut dyn Write) -> Result<Result<String, Refusal>, fmt::Error> {
+    fn finish(&mut self, key: Key, out: &mut dyn Write) -> Result<Result<String, LineRefusal>, fmt::Error> {
         self.move_to(self.line.text.len(), out)?;
         self.remember(key, out)?;
         out.write_char('\n')?;
-        let Line { text: last, refusal } = mem::take(&mut self.line);
+        let EditedLine { text: last, refusal } = mem::take(&mut self.line);
         let mut line = mem::take(&mut self.rows);
         self.clear();
         Ok(match refusal {
             Some(refusal) => Err(refusal),
             None if line.is_empty() => Ok(last),
-            None if line.try_reserve(last.len()).is_err() => Err(Refusal::OutOfMemory),
+            None if line.try_reserve(last.len()).is_err() => Err(LineRefusal::OutOfMemory),
             None => {
                 line.push_str(&last);
                 Ok(line)
@@ -479,7 +479,7 @@ impl LineEditor {
     /// Begins the next row of the line.
     fn begin_row(&mut self, out: &mut dyn Write) -> fmt::Result {
         if self.rows.try_reserve(self.line.text.len() + 1).is_err() {
-            return self.refuse(Refusal::OutOfMemory, out);
+            return self.refuse(LineRefusal::OutOfMemory, out);
         }
         self.move_to(self.line.text.len(), out)?;
         self.remember(Key::Enter, out)?;
@@ -494,8 +494,8 @@ impl LineEditor {
 
     fn clear(&mut self) {
         self.rows = String::new();
-        self.line = Line::default();
-        self.draft = Line::default();
+        self.line = EditedLine::default();
+        self.draft = EditedLine::default();
         self.cursor = 0;
         self.columns = None;
         self.shown = self.history.len();
@@ -503,12 +503,12 @@ impl LineEditor {
 
     fn insert(&mut self, character: char, out: &mut dyn Write) -> fmt::Result {
         if !self.has_room(self.line.text.len() + character.len_utf8()) {
-            return self.refuse(Refusal::TooLong, out);
+            return self.refuse(LineRefusal::TooLong, out);
         }
         let behind = self.cursor + character.len_utf8();
         if self.cursor == self.line.text.len() {
             if fallible::push_char(&mut self.line.text, character).is_err() {
-                return self.refuse(Refusal::OutOfMemory, out);
+                return self.refuse(LineRefusal::OutOfMemory, out);
             }
             self.cursor = behind;
             out.write_char(character)?;
@@ -516,7 +516,7 @@ impl LineEditor {
         }
         let place = self.cell(self.cursor);
         if self.line.text.try_reserve(character.len_utf8()).is_err() {
-            return self.refuse(Refusal::OutOfMemory, out);
+            return self.refuse(LineRefusal::OutOfMemory, out);
         }
         self.line.text.insert(self.cursor, character);
         self.redraw(place, self.cursor, behind, out)
@@ -716,7 +716,7 @@ impl LineEditor {
             None => out.write_str(BELL)?,
             Some((wanted, index, at, text)) => self.change(at, out, |editor| {
                 let refusal = editor.line.refusal;
-                (editor.line, editor.shown) = (Line { text, refusal }, index);
+                (editor.line, editor.shown) = (EditedLine { text, refusal }, index);
                 if let Some(search) = &mut editor.search {
                     search.wanted = wanted;
                 }
@@ -752,7 +752,7 @@ impl LineEditor {
             self.draft = draft;
         }
         let line = match self.history.get(index) {
-            Some(text) => fallible::copy(text).map(|text| Line { text, refusal: None }),
+            Some(text) => fallible::copy(text).map(|text| EditedLine { text, refusal: None }),
             None => self.draft.try_clone(),
         };
         let Some(line) = line.ok().filter(|line| self.has_room(line.text.len())) else { return out.write_str(BELL) };

@@ -7,9 +7,9 @@ use fallible::OutOfMemory;
 use fallible::failing::{Heap, each_allocation, with_memory};
 
 use crate::files::path;
-use crate::line_editor::{Candidates, Completer, LineEditor, Refusal};
+use crate::line_editor::{Candidates, Completer, LineEditor, LineRefusal};
 use crate::lines::Lines;
-use crate::shell::Line;
+use crate::shell::CommandLine;
 use crate::typed::{name, typed};
 use crate::words::{Failure, Words};
 
@@ -19,7 +19,7 @@ static HEAP: Heap = Heap;
 #[test]
 fn a_line_of_a_shell() {
     const TEXT: &str = "cat 'a b'\\c \"d\\\"\" > e";
-    let (line, failures) = each_allocation(|| Line::parse(TEXT), |error| error.is_memory());
+    let (line, failures) = each_allocation(|| CommandLine::parse(TEXT), |error| error.is_memory());
     assert_eq!(line.words, ["cat", "a bc", "d\""]);
     assert!(failures > 3);
 }
@@ -118,7 +118,7 @@ fn a_line_without_memory_for_its_next_row_is_refused() {
     };
     assert_eq!(feed(usize::MAX, "tr {"), None);
     assert_eq!(feed(0, "\r"), None);
-    assert_eq!(feed(usize::MAX, "tr }\r"), Some(Err(Refusal::OutOfMemory)));
+    assert_eq!(feed(usize::MAX, "tr }\r"), Some(Err(LineRefusal::OutOfMemory)));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use kprobes_trace::trigger::controls::Controls;
 use crate::host::host;
 use crate::input::Foreground;
 use crate::instances::Instances;
-use crate::line_editor::{LineEditor, Refusal};
+use crate::line_editor::{LineEditor, LineRefusal};
 use crate::screen::Screen;
 use crate::tracer::Tracing;
 use crate::words::{Failure, Words};
@@ -124,7 +124,7 @@ fn show(failure: &Failure, line: &str) {
 }
 
 impl Session {
-    fn read_line(&mut self) -> Result<String, Refusal> {
+    fn read_line(&mut self) -> Result<String, LineRefusal> {
         if !host().is_line_done() {
             println!();
         }

@@ -17,7 +17,7 @@ use crate::words::Failure;
 
 /// A parsed line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct CommandLine {
     /// The words, without their quotes.
     pub words: Vec<String>,
     /// The file that receives the output, if it does not go to the screen.
@@ -74,7 +74,7 @@ enum Token {
     },
 }
 
-impl Line {
+impl CommandLine {
     /// Parses a line. `$?` is not replaced.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl Line {
 ///
 /// # Errors
 ///
-/// Returns the errors of [`Line::parse`] for the word; a redirection is a problem, too.
+/// Returns the errors of [`CommandLine::parse`] for the word; a redirection is a problem, too.
 pub fn first_word(text: &str) -> Result<(String, usize), Error> {
     let (mut quote, mut is_escaped) = (None, false);
     let ends = |(_, c): &(usize, char)| {
@@ -136,7 +136,7 @@ pub fn first_word(text: &str) -> Result<(String, usize), Error> {
         false
     };
     let length = text.char_indices().find(ends).map_or(text.len(), |(at, _)| at);
-    let Line { mut words, output } = Line::parse(&text[..length])?;
+    let CommandLine { mut words, output } = CommandLine::parse(&text[..length])?;
     match (words.pop(), output) {
         (Some(word), None) if words.is_empty() => Ok((word, length)),
         (_, Some(Output { column, .. })) => Err(Error { problem: "the output goes to no file", column }),
@@ -228,7 +228,7 @@ mod tests {
     use kprobes_random::Random;
 
     fn read(text: &str) -> (Vec<String>, Option<(String, bool)>) {
-        let line = Line::parse(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        let line = CommandLine::parse(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
         (line.words, line.output.map(|Output { path, append, .. }| (path, append)))
     }
 
@@ -250,7 +250,7 @@ mod tests {
     fn the_outcome_of_the_line_before_is_a_variable() {
         let line = r#"echo $? a$?b "$?$" '$?' \$? $x? > $?"#;
         for (was_refused, status) in [(false, "0"), (true, "1")] {
-            let Line { words, output } = Line::parse_after(line, was_refused).unwrap();
+            let CommandLine { words, output } = CommandLine::parse_after(line, was_refused).unwrap();
             let (inner, quoted) = (["a", status, "b"].concat(), [status, "$"].concat());
             assert_eq!(words, ["echo", status, &inner, &quoted, "$?", "$?", "$x?"]);
             assert_eq!(output.unwrap().path, status);
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_pointed_at() {
-        let refused = |text: &str| Line::parse(text).expect_err(text).column;
+        let refused = |text: &str| CommandLine::parse(text).expect_err(text).column;
         assert_eq!(refused("echo 'a"), 5);
         assert_eq!(refused("echo a\"b'"), 6);
         assert_eq!(refused("echo >"), 5);
@@ -314,7 +314,7 @@ mod tests {
             ("10>file echo", 0),
             ("echo \u{e9} 1>file", 7),
         ] {
-            let error = Line::parse(line).expect_err(line);
+            let error = CommandLine::parse(line).expect_err(line);
             assert!(error.problem.starts_with("a number directly before `>`"), "{line}: {error:?}");
             assert_eq!(error.column, column, "{line}");
         }
@@ -333,7 +333,7 @@ mod tests {
             let [before, between, behind] = [counts % 6, counts / 6 % 6, counts / 36].map(blank);
             let between_words = if between.is_empty() { " " } else { between };
             let line = [before, "echo", between_words, "'a  b'", between, ">", between, "file", behind].concat();
-            let expected = Line {
+            let expected = CommandLine {
                 words: words("echo 'a  b'"),
                 output: Some(Output {
                     path: "file".into(),
@@ -341,7 +341,7 @@ mod tests {
                     column: line.chars().take_while(|&c| c != '>').count(),
                 }),
             };
-            assert_eq!(Line::parse(&line), Ok(expected), "{line:?}");
+            assert_eq!(CommandLine::parse(&line), Ok(expected), "{line:?}");
         }
     }
 
@@ -371,7 +371,7 @@ mod tests {
             // Random text is parsed, or refused with a column within it.
             let length = random.below(20);
             let noise = text(&mut random, length);
-            if let Err(Error { column, .. }) = Line::parse(&noise) {
+            if let Err(Error { column, .. }) = CommandLine::parse(&noise) {
                 assert!(column < noise.chars().count(), "{noise}");
             }
         }

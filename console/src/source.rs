@@ -9,11 +9,11 @@ use crate::typed::name;
 use crate::words::{Failure, Words};
 use crate::{source_lines, symbol, types};
 
-/// The maximum number of places that are shown for a line of a file. A line of an inlined function may have hundreds.
-const PLACES_MAX: usize = 4;
+/// The maximum number of starts that are shown for a line of a file. A line of an inlined function may have hundreds.
+const STARTS_MAX: usize = 4;
 
 /// An instruction that begins a line: the file number, the line number, and the virtual address.
-type Place = (u32, u32, u64);
+type LineStart = (u32, u32, u64);
 
 /// Runs the command `lines FUNC|FILE.rs`.
 pub(crate) fn lines(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
@@ -22,15 +22,15 @@ pub(crate) fn lines(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failur
         words.expect("a function, or a file as in console.rs,")?;
     }
     let table = source_lines::table().map_err(Failure::new)?;
-    let mut places: Vec<Place> = Vec::new();
+    let mut starts: Vec<LineStart> = Vec::new();
     let statements = || table.rows().filter(|row| row.is_statement && row.line > 0);
     let is_file = wanted.ends_with(".rs") || wanted.ends_with(".S");
     if is_file {
         let (file, _) = table.find(&wanted).map_err(|error| Failure::at(column, error))?;
         let rows = statements().filter(|row| row.file == file);
-        fallible::extend(&mut places, rows.map(|row| (row.file, row.line, row.address))).map_err(Failure::new)?;
-        places.sort_unstable();
-        return write(&places, PLACES_MAX, None, None);
+        fallible::extend(&mut starts, rows.map(|row| (row.file, row.line, row.address))).map_err(Failure::new)?;
+        starts.sort_unstable();
+        return write(&starts, STARTS_MAX, None, None);
     }
     let mut is_known = false;
     let signature = |start| types::function(start).and_then(|function| function.declaration());
@@ -39,10 +39,10 @@ pub(crate) fn lines(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failur
         println!("{}:", symbol::path(&function).map_err(Failure::new)?);
         let within = function.address..function.address + function.size;
         let rows = statements().filter(|row| within.contains(&row.address));
-        places.clear();
-        fallible::extend(&mut places, rows.map(|row| (row.file, row.line, row.address))).map_err(Failure::new)?;
-        places.sort_unstable();
-        write(&places, usize::MAX, Some(function.address), signature(function.address))?;
+        starts.clear();
+        fallible::extend(&mut starts, rows.map(|row| (row.file, row.line, row.address))).map_err(Failure::new)?;
+        starts.sort_unstable();
+        write(&starts, usize::MAX, Some(function.address), signature(function.address))?;
     }
     match (is_known, symbol::nearest(&wanted)) {
         (true, _) => Ok(()),
@@ -53,12 +53,17 @@ pub(crate) fn lines(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failur
     }
 }
 
-/// Writes each file, with its lines and up to `most` places of each line. Places are shown as offsets from the function
+/// Writes each file, with its lines and up to `most` starts of each line. Starts are shown as offsets from the function
 /// at `start`, if there is only one function, and the lines of its source also as counted from its declaration.
-fn write(places: &[Place], most: usize, start: Option<u64>, declaration: Option<Declaration>) -> Result<(), Failure> {
+fn write(
+    starts: &[LineStart],
+    most: usize,
+    start: Option<u64>,
+    declaration: Option<Declaration>,
+) -> Result<(), Failure> {
     let table = source_lines::table().map_err(Failure::new)?;
     let declared = declaration.map(|declaration| declaration.file);
-    for of_file in places.chunk_by(|(one, ..), (other, ..)| one == other) {
+    for of_file in starts.chunk_by(|(one, ..), (other, ..)| one == other) {
         let file = of_file.first().map(|(file, ..)| *file);
         println!("{}", file.and_then(|file| table.file(file)).unwrap_or("?"));
         for of_line in of_file.chunk_by(|(_, one, _), (_, other, _)| one == other) {

@@ -21,7 +21,7 @@ pub(crate) fn table() -> Result<Lines<'static>, LineError<'static>> {
 /// # Errors
 ///
 /// The image has no such table, no file or several files have this path, or no instruction begins the line.
-pub(crate) fn places(path: &str, line: u32) -> Result<impl Iterator<Item = u64> + Clone, LineError<'static>> {
+pub(crate) fn addresses(path: &str, line: u32) -> Result<impl Iterator<Item = u64> + Clone, LineError<'static>> {
     table()?.places(path, line)
 }
 
@@ -32,18 +32,18 @@ pub(crate) fn places(path: &str, line: u32) -> Result<impl Iterator<Item = u64> 
 /// # Errors
 ///
 /// The image has no table of lines, the place of the declaration is unknown, or the function has no such line.
-pub(crate) fn places_in(
+pub(crate) fn addresses_in(
     function: &Symbol<'_>,
     wanted: u32,
 ) -> Result<(u32, impl Iterator<Item = u64> + Clone), LineError<'static>> {
     let start = function.address;
     if wanted == 0 {
-        return Ok((0, Places::Entry(Some(start))));
+        return Ok((0, LineAddresses::Entry(Some(start))));
     }
     let declaration = types::function(start).and_then(|function| function.declaration());
     let declaration = declaration.ok_or(LineError::NoDeclaration)?;
-    let (line, places) = table()?.of_function(declaration, start..start + function.size, wanted)?;
-    Ok((line, Places::OfLine(places)))
+    let (line, addresses) = table()?.of_function(declaration, start..start + function.size, wanted)?;
+    Ok((line, LineAddresses::OfLine(addresses)))
 }
 
 /// Returns whose variables a probe on a line of a file means at the virtual address `address`, in the function at
@@ -68,20 +68,21 @@ pub(crate) fn whose(function: u64, address: u64) -> Whose {
     }
 }
 
-/// The places of a line in a function. The adapters of iterators would have the state of several.
+/// The virtual addresses of the instructions that begin a line in a function. The adapters of iterators would have the
+/// state of several.
 #[derive(Clone)]
-enum Places<I> {
+enum LineAddresses<I> {
     Entry(Option<u64>),
     OfLine(I),
 }
 
-impl<I: Iterator<Item = u64>> Iterator for Places<I> {
+impl<I: Iterator<Item = u64>> Iterator for LineAddresses<I> {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
         match self {
             Self::Entry(entry) => entry.take(),
-            Self::OfLine(places) => places.next(),
+            Self::OfLine(addresses) => addresses.next(),
         }
     }
 }

@@ -88,7 +88,7 @@ impl Symbols for Names {
     }
 
     fn line(&self, file: &str, line: u32, each: &mut dyn FnMut(u64)) -> Result<(), LineError<'_>> {
-        source_lines::places(file, line)?.for_each(each);
+        source_lines::addresses(file, line)?.for_each(each);
         Ok(())
     }
 

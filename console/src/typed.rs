@@ -6,7 +6,7 @@ use alloc::string::String;
 use fallible::OutOfMemory;
 use kprobes_trace::definition;
 
-use crate::shell::Line;
+use crate::shell::CommandLine;
 use crate::words::{Failure, Words};
 
 /// A parsed program or glob, with its command.
@@ -31,7 +31,7 @@ pub fn name(words: &mut Words<'_>) -> Result<(String, usize), Failure> {
     if !rest.text.starts_with(['\'', '"']) {
         return Ok((fallible::copy(rest.text)?, rest.column));
     }
-    let line = Line::parse(rest.text).map_err(|error| error.failure(rest.column))?;
+    let line = CommandLine::parse(rest.text).map_err(|error| error.failure(rest.column))?;
     match only_word(line) {
         Some(word) => Ok((word, rest.column + 1)),
         None => Err(rest.failure("one quoted name is expected here, and nothing after it")),
@@ -59,7 +59,7 @@ pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
         };
         return Ok(Typed { text: fallible::copy(text)?, column: rest.column, command });
     }
-    let line = Line::parse(rest.text).map_err(|error| error.failure(rest.column))?;
+    let line = CommandLine::parse(rest.text).map_err(|error| error.failure(rest.column))?;
     let (is_redirected, mut words) = (line.output.is_some(), line.words.into_iter());
     // A command that is not in quotes is all that follows.
     if let Some(("", command)) = quoted(rest.text).and_then(|(_, behind)| option(behind))
@@ -81,7 +81,7 @@ pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
 }
 
 /// Returns the word of a line that consists of one word.
-fn only_word(mut line: Line) -> Option<String> {
+fn only_word(mut line: CommandLine) -> Option<String> {
     let is_alone = line.words.len() == 1 && line.output.is_none();
     if is_alone { line.words.pop() } else { None }
 }
@@ -180,7 +180,7 @@ fn string_length(text: &str) -> Option<usize> {
 
 /// Removes the quotes of a command that is quoted as a whole.
 fn unquoted(command: &str) -> Result<String, OutOfMemory> {
-    match Line::parse(command) {
+    match CommandLine::parse(command) {
         Err(error) if error.is_memory() => Err(OutOfMemory),
         line => line.ok().and_then(only_word).map_or_else(|| fallible::copy(command), Ok),
     }

@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use kprobes_console::program::{self, Program, Refusal};
+use kprobes_console::program::{self, Program, ProgramRefusal};
 use runtime::task::JoinHandle;
 use runtime::{smp, task};
 
@@ -87,7 +87,7 @@ fn work() {
 }
 
 /// Returns what `program` prints during [`work`], and the number of calls of [`counted`] meanwhile.
-fn printed(program: Result<Program, Refusal>, text: &str) -> (String, u64) {
+fn printed(program: Result<Program, ProgramRefusal>, text: &str) -> (String, u64) {
     let program = program.unwrap_or_else(|refusal| {
         let mut why = String::new();
         let _ = refusal.write(text, &mut why);

@@ -17,7 +17,7 @@ use core::arch::naked_asm;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use kprobes_console::program::{Program, Refusal};
+use kprobes_console::program::{Program, ProgramRefusal};
 use runtime::task::JoinHandle;
 use runtime::{smp, task};
 
@@ -35,7 +35,7 @@ fn started(text: &str, start: Start) -> Program {
     })
 }
 
-type Start = fn(&str) -> Result<Program, Refusal>;
+type Start = fn(&str) -> Result<Program, ProgramRefusal>;
 
 /// Returns what a program prints that runs during `act`.
 fn printed(text: &str, act: impl FnOnce()) -> String {

@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use aarch64_kprobes::probe::{CpuWords, Entry, Insertion, Mode, Snippet, Step};
 use aarch64_kprobes::{Hit, Kprobe, Kretprobe, ProbeError, probe};
 use fallible::OutOfMemory;
-use kprobes_console::program::{Program, Refusal, list};
+use kprobes_console::program::{Program, ProgramRefusal, list};
 use kprobes_console::tracing;
 use kprobes_trace::definition::{Command, Problem, parse};
 use kprobes_trace::engine::Probe;
@@ -219,7 +219,7 @@ test!(
     }
 );
 
-fn is_memory(refusal: &Refusal) -> bool {
+fn is_memory(refusal: &ProgramRefusal) -> bool {
     let mut why = String::new();
     refusal.write("", &mut why).expect("there is memory");
     why.contains("memory")
@@ -235,7 +235,7 @@ test!(
         let text = "BEGIN { @begun = 1; } kprobe:tests::scarce::called /arg0 > 1/ { @[func, arg0] = count(); @h = hist(arg0); } \
             kretprobe:tests::scarce::called { printf(\"%d %s\\n\", retval, func); }";
         // A clause that cannot be compiled for lack of memory is interpreted.
-        let says_so = |refusal: &Option<Refusal>| refusal.as_ref().is_none_or(is_memory);
+        let says_so = |refusal: &Option<ProgramRefusal>| refusal.as_ref().is_none_or(is_memory);
         let start = || match Program::start(text) {
             Ok(program) if program.interpreted().is_empty() => Ok(program),
             outcome => Err(outcome.err()),

@@ -41,14 +41,14 @@ struct Count {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Comparison {
     /// The instructions outside every sequence that the scan refuses.
-    refused: Found,
+    refused: Occurrences,
     /// The instructions inside a sequence that the scan accepts.
-    accepted: Found,
+    accepted: Occurrences,
 }
 
 /// A number of occurrences, with the virtual address of the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Found {
+struct Occurrences {
     count: u64,
     first: Option<usize>,
 }
@@ -147,7 +147,7 @@ impl fmt::Display for Census {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for Occurrences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.count)?;
         self.first.map_or(Ok(()), |first| write!(f, " (the first at {first:#x})"))

@@ -115,19 +115,19 @@ fn the_linear_scan_is_compared_where_the_place_decides() {
     // A branch, `b #12`, skips the words between.
     let around = [LDXR, 0x1400_0003, ADD, RET, STXR, RET];
     let census = census(&[(START, &around)], 0..0);
-    assert_eq!(census.tight.refused, Found { count: 2, first: Some(START + 8) });
-    assert_eq!(census.tight.accepted, Found::default());
+    assert_eq!(census.tight.refused, Occurrences { count: 2, first: Some(START + 8) });
+    assert_eq!(census.tight.accepted, Occurrences::default());
 
     // The scan does not reach back to the load.
     let mut long = [ADD; 50];
     (long[0], long[49]) = (LDXR, STXR);
     let far = self::census(&[(START, &long)], 0..0);
-    assert_eq!(far.tight.accepted, Found { count: 16, first: Some(START + 4 * 33) });
-    assert_eq!(far.tight.refused, Found::default());
+    assert_eq!(far.tight.accepted, Occurrences { count: 16, first: Some(START + 4 * 33) });
+    assert_eq!(far.tight.refused, Occurrences::default());
 
     // Without bit 23, an LDAR counts as a load-exclusive.
     let ordered = self::census(&[(START, &[LDAR, ADD, RET])], 0..0);
-    assert_eq!(ordered.loose.refused, Found { count: 2, first: Some(START + 4) });
+    assert_eq!(ordered.loose.refused, Occurrences { count: 2, first: Some(START + 4) });
     assert_eq!(ordered.tight, Comparison::default());
 }
 

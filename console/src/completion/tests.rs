@@ -21,24 +21,24 @@ impl Names for Kernel {
         })
     }
 
-    fn offer(&mut self, kind: Kind, found: &mut Candidates) -> Result<(), OutOfMemory> {
+    fn offer(&mut self, kind: NameKind, found: &mut Candidates) -> Result<(), OutOfMemory> {
         match kind {
-            Kind::Command => COMMANDS.iter().try_for_each(|(name, _)| found.offer(name, " ")),
-            Kind::Topic => found.offer("topic", " "),
-            Kind::Option => found.offer("--dry-run", " "),
-            Kind::File => ["trace ", "events/"].iter().try_for_each(|file| found.offer(file, "")),
-            Kind::Function => {
+            NameKind::Command => COMMANDS.iter().try_for_each(|(name, _)| found.offer(name, " ")),
+            NameKind::Topic => found.offer("topic", " "),
+            NameKind::Option => found.offer("--dry-run", " "),
+            NameKind::File => ["trace ", "events/"].iter().try_for_each(|file| found.offer(file, "")),
+            NameKind::Function => {
                 FUNCTIONS.iter().try_for_each(|path| found.offer_path(path, "::"))?;
                 let is_empty = found.names().is_empty();
                 FUNCTIONS.iter().filter(|_| is_empty).try_for_each(|path| found.offer_segment(path))
             }
-            Kind::Static => found.offer_path("a::STATIC", "::"),
-            Kind::Event => found.offer("defined", " "),
-            Kind::StaticEvent => found.offer("switch", " "),
-            Kind::Tracepoint => {
+            NameKind::Static => found.offer_path("a::STATIC", "::"),
+            NameKind::Event => found.offer("defined", " "),
+            NameKind::StaticEvent => found.offer("switch", " "),
+            NameKind::Tracepoint => {
                 ["net:rx", "net:tx", "sched:switch"].iter().try_for_each(|one| found.offer_path(one, ":"))
             }
-            Kind::GroupEvent => found.offer_path("kprobes.defined", "."),
+            NameKind::GroupEvent => found.offer_path("kprobes.defined", "."),
         }
     }
 }

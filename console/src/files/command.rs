@@ -10,21 +10,21 @@ use super::tracefs::{self, Fault, WriteFault};
 use crate::input;
 use crate::screen::Screen;
 use crate::session::Session;
-use crate::shell::{Line, Output};
+use crate::shell::{CommandLine, Output};
 use crate::words::{Failure, SCREEN_ONLY, Word, Words};
 
 /// Parses the rest of a line as a shell does, with `$?` from the previous line.
-fn shell_line(session: &Session, words: &Words<'_>) -> Result<Line, Failure> {
+fn shell_line(session: &Session, words: &Words<'_>) -> Result<CommandLine, Failure> {
     let Word { text, column } = words.rest();
-    Line::parse_after(text, session.was_refused).map_err(|error| error.failure(column))
+    CommandLine::parse_after(text, session.was_refused).map_err(|error| error.failure(column))
 }
 
 /// Parses the rest of a line, and refuses a redirection.
 fn to_screen(session: &Session, words: &Words<'_>) -> Result<Vec<String>, Failure> {
     let before = words.rest().column;
     match shell_line(session, words)? {
-        Line { output: Some(output), .. } => Err(Failure::at(before + output.column, SCREEN_ONLY)),
-        Line { words, output: None } => Ok(words),
+        CommandLine { output: Some(output), .. } => Err(Failure::at(before + output.column, SCREEN_ONLY)),
+        CommandLine { words, output: None } => Ok(words),
     }
 }
 
@@ -117,7 +117,7 @@ fn unless_interrupted(session: &mut Session, errno: Errno, path: &str) -> Result
 
 /// Runs the command `echo [-neE] WORDS [> PATH]`.
 pub(crate) fn echo(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let Line { words, output } = shell_line(session, words)?;
+    let CommandLine { words, output } = shell_line(session, words)?;
     let bytes = echoed(&words)?;
     match output {
         None => match str::from_utf8(&bytes) {
@@ -131,7 +131,7 @@ pub(crate) fn echo(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
 
 /// Runs a line that consists of `> PATH`, which empties a file.
 pub(crate) fn truncate(session: &mut Session, line: &str) -> Result<(), Failure> {
-    let Line { words, output } = Line::parse(line).map_err(|error| error.failure(0))?;
+    let CommandLine { words, output } = CommandLine::parse(line).map_err(|error| error.failure(0))?;
     match (output, words.first()) {
         (_, Some(word)) => {
             return Err(Failure::new(format_args!(

@@ -96,10 +96,10 @@ fn number(text: &[u8], radix: u32, most: usize) -> (u8, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::Line;
+    use crate::shell::CommandLine;
 
     fn echo(line: &str) -> Vec<u8> {
-        echoed(&Line::parse(line).unwrap().words).unwrap()
+        echoed(&CommandLine::parse(line).unwrap().words).unwrap()
     }
 
     #[test]

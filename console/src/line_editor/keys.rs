@@ -79,7 +79,7 @@ pub(super) enum Noise {
 
 /// The state of a partially received key.
 #[derive(Clone, Copy, Debug, Default)]
-enum State {
+enum PartialKey {
     /// No byte has been received.
     #[default]
     Start,
@@ -96,7 +96,7 @@ enum State {
 /// Splits the bytes from a terminal into keys.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    state: State,
+    partial: PartialKey,
     /// Whether the last byte was a carriage return.
     returned: bool,
 }
@@ -107,24 +107,30 @@ impl Keys {
     pub fn feed(&mut self, byte: u8) -> (Option<Noise>, Option<Key>) {
         let returned = core::mem::replace(&mut self.returned, byte == b'\r');
         // A control character ends an incomplete sequence, so that noise cannot swallow the end of a line.
-        let state = core::mem::take(&mut self.state);
-        match state {
-            State::Start => self.start(byte, returned),
-            State::Character(bytes, length) if byte >= 0x80 => self.character(bytes, length, byte),
-            State::Character(..) => (Some(Noise::NotUtf8), self.start(byte, false).1),
-            State::Escape if let Some(key) = with_alt(byte) => known(Some(key)),
+        let partial = core::mem::take(&mut self.partial);
+        match partial {
+            PartialKey::Start => self.start(byte, returned),
+            PartialKey::Character(bytes, length) if byte >= 0x80 => self.character(bytes, length, byte),
+            PartialKey::Character(..) => (Some(Noise::NotUtf8), self.start(byte, false).1),
+            PartialKey::Escape if let Some(key) = with_alt(byte) => known(Some(key)),
             _ if byte < b' ' => (Some(Noise::NoKey), self.start(byte, false).1),
-            State::Escape if byte == b'[' => self.continue_with(State::Control { first: 0, last: 0, is_first: true }),
-            State::Escape if byte == b'O' => self.continue_with(State::Function),
-            State::Escape => (Some(Noise::NoKey), None),
-            State::Control { first, last, is_first } => match byte {
+            PartialKey::Escape if byte == b'[' => {
+                self.continue_with(PartialKey::Control { first: 0, last: 0, is_first: true })
+            }
+            PartialKey::Escape if byte == b'O' => self.continue_with(PartialKey::Function),
+            PartialKey::Escape => (Some(Noise::NoKey), None),
+            PartialKey::Control { first, last, is_first } => match byte {
                 b'0'..=b'9' => {
                     let last = last.saturating_mul(10).saturating_add((byte - b'0').into());
-                    self.continue_with(State::Control { first: if is_first { last } else { first }, last, is_first })
+                    self.continue_with(PartialKey::Control {
+                        first: if is_first { last } else { first },
+                        last,
+                        is_first,
+                    })
                 }
-                b';' => self.continue_with(State::Control { first, last: 0, is_first: false }),
+                b';' => self.continue_with(PartialKey::Control { first, last: 0, is_first: false }),
                 // Other parameters and intermediate bytes have no effect.
-                b' '..=b'?' => self.continue_with(state),
+                b' '..=b'?' => self.continue_with(partial),
                 b'~' => known(match (first, last) {
                     (history::END_KEY, history::BEGIN) => Some(Key::EarlierBegin),
                     (history::END_KEY, history::END) => Some(Key::EarlierEnd),
@@ -140,12 +146,12 @@ impl Keys {
                 b'D' if matches!(last, ALT | CONTROL) => known(Some(Key::WordLeft)),
                 _ => known(special(byte)),
             },
-            State::Function => known(special(byte)),
+            PartialKey::Function => known(special(byte)),
         }
     }
 
-    fn continue_with(&mut self, state: State) -> (Option<Noise>, Option<Key>) {
-        self.state = state;
+    fn continue_with(&mut self, partial: PartialKey) -> (Option<Noise>, Option<Key>) {
+        self.partial = partial;
         (None, None)
     }
 
@@ -158,7 +164,7 @@ impl Keys {
             b'\t' => known(Some(Key::Tab)),
             b' '..=b'~' => known(Some(Key::Character(byte.into()))),
             0x08 | 0x7f => known(Some(Key::Backspace)),
-            0x1b => self.continue_with(State::Escape),
+            0x1b => self.continue_with(PartialKey::Escape),
             0x80.. => self.character([0; 4], 0, byte),
             _ => known(match byte | 0x40 {
                 b'A' => Some(Key::Home),
@@ -191,7 +197,7 @@ impl Keys {
                 Some(character) => known(Some(Key::Character(character))),
                 None => known(None),
             },
-            Err(error) if error.error_len().is_none() => self.continue_with(State::Character(bytes, length + 1)),
+            Err(error) if error.error_len().is_none() => self.continue_with(PartialKey::Character(bytes, length + 1)),
             // The byte may be the first of the next character.
             Err(_) if length > 0 => (Some(Noise::NotUtf8), self.start(byte, false).1),
             Err(_) => (Some(Noise::NotUtf8), None),

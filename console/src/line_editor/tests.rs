@@ -147,7 +147,7 @@ impl Completer for Names {
 struct Session {
     editor: LineEditor,
     terminal: Terminal,
-    lines: Vec<Result<String, Refusal>>,
+    lines: Vec<Result<String, LineRefusal>>,
 }
 
 impl Session {
@@ -205,7 +205,7 @@ fn lines(bytes: &str) -> Vec<String> {
 }
 
 /// Returns the result of sending `bytes` and a line feed.
-fn line(bytes: &[u8]) -> Result<String, Refusal> {
+fn line(bytes: &[u8]) -> Result<String, LineRefusal> {
     Session::new().typed(bytes).typed(b"\n").lines.pop().unwrap()
 }
 
@@ -303,12 +303,12 @@ fn what_is_not_closed_goes_on_in_a_next_row() {
     assert_eq!(lines("a {\rb\r}\r\x10\x10\r"), ["a {\nb\n}", "b"]);
     // A peer that sends lines ends each with a line feed.
     assert_eq!(lines("a {\nb\n{\r\nc\r\n"), ["a {", "b", "{\n", "c"]);
-    assert_eq!(line(b"a\xff {"), Err(Refusal::NotUtf8), "it does not go on");
+    assert_eq!(line(b"a\xff {"), Err(LineRefusal::NotUtf8), "it does not go on");
     let long = "x".repeat(LINE_MAX - 3);
     assert_eq!(lines(&format!("{{{long}\r}}\r")), [format!("{{{long}\n}}")]);
     // A line of the history that there is no room for is not shown: nothing is added to the row.
     assert_eq!(lines(&format!("{long}\r{{{long}\r\x10}}\r"))[1], format!("{{{long}\n}}"));
-    assert_eq!(line(format!("{{{long}\r}}{long}").as_bytes()), Err(Refusal::TooLong));
+    assert_eq!(line(format!("{{{long}\r}}{long}").as_bytes()), Err(LineRefusal::TooLong));
     assert_eq!(line(format!("{{{long}xx\r").as_bytes()), Ok(format!("{{{long}xx")), "there is no room for a next row");
 }
 
@@ -364,7 +364,7 @@ fn tabs_of_pasted_text_are_spaces() {
     }
     // The terminal answers late.
     session = session.typed(b"\x1b[24;48R\x1b[24;48R\x1b[24;48R\x1b[24;48R\r\x1b[24;48R\r");
-    assert_eq!(session.lines, [Ok("cat tr  x".into()), Ok("events/".into()), Err(Refusal::NoKey)]);
+    assert_eq!(session.lines, [Ok("cat tr  x".into()), Ok("events/".into()), Err(LineRefusal::NoKey)]);
     let mut session = Session::with(Terminal::new(USUAL_COLUMNS, false));
     for &byte in format!("{}\t{}\x01\ty\r", "x".repeat(50), "x".repeat(50)).as_bytes() {
         session.feed(byte);
@@ -422,7 +422,7 @@ fn a_host_hands_earlier_lines_over() {
         assert_eq!(session.lines.last().unwrap().as_deref(), Ok(line), "{keys:?}");
         assert_eq!(session.terminal.reports, reports, "{keys:?}");
     }
-    assert_eq!(line(format!("ab{}", history::key(history::END)).as_bytes()), Err(Refusal::NoKey));
+    assert_eq!(line(format!("ab{}", history::key(history::END)).as_bytes()), Err(LineRefusal::NoKey));
     // A number that the editor does not know.
     assert_eq!(line(format!("ac\x1b[D{}b", history::key(999)).as_bytes()).as_deref(), Ok("acb"));
     // The terminal is asked for its columns, and the host speaks before it answers.
@@ -490,7 +490,7 @@ fn a_terminal_may_answer_nothing_or_late() {
     session = session.typed(b"\x1b[24;80Rlist\r");
     assert_eq!(session.lines[1], Ok("list".into()));
     // An answer that was not asked for is noise.
-    assert_eq!(line(b"list\x1b[24;80R"), Err(Refusal::NoKey));
+    assert_eq!(line(b"list\x1b[24;80R"), Err(LineRefusal::NoKey));
 }
 
 /// Lines of every length from 1,000 to 5,000 bytes are accepted or refused as a whole.
@@ -507,7 +507,7 @@ fn a_line_that_does_not_fit_is_refused() {
             for byte in text.bytes().chain(*b"\r") {
                 outcome = editor.feed(byte, &mut Names, &mut terminal).unwrap();
             }
-            let expected = if length <= LINE_MAX { Ok(text) } else { Err(Refusal::TooLong) };
+            let expected = if length <= LINE_MAX { Ok(text) } else { Err(LineRefusal::TooLong) };
             assert!(outcome == Some(expected), "{length}");
         }
     }
@@ -531,7 +531,7 @@ fn every_byte_is_understood_or_refuses_the_line() {
             let is_key = matches!(byte, 1..=14 | 16 | 18 | 20 | 21 | 23 | 25 | 27 | 127);
             match (core::str::from_utf8(&sent), &outcome) {
                 (_, Err(_)) if byte >= 0x80 || splits_character => {}
-                (_, Err(Refusal::NoKey)) if !is_key || byte == 27 => {}
+                (_, Err(LineRefusal::NoKey)) if !is_key || byte == 27 => {}
                 (Ok(sent), Ok(line)) if !is_key => assert_eq!(line, sent),
                 (Ok(_), Ok(_)) if byte != 27 => {}
                 // The byte made `ESC [` or `ESC O`, or ended a key.
@@ -553,7 +553,7 @@ fn text_outside_ascii_is_kept() {
 #[test]
 fn what_is_no_text_and_no_key_refuses_the_line() {
     for noise in [&b"\xff"[..], b"\xc3", b"\xf0\x9f\x92", b"\x80", b"\xc3\xf0\x9f\x92\xa5", b"\xed\xa0\x80"] {
-        assert_eq!(line(&[b"ab", noise, b"c"].concat()), Err(Refusal::NotUtf8), "{noise:x?}");
+        assert_eq!(line(&[b"ab", noise, b"c"].concat()), Err(LineRefusal::NotUtf8), "{noise:x?}");
     }
     for noise in [
         "\x00",
@@ -568,7 +568,7 @@ fn what_is_no_text_and_no_key_refuses_the_line() {
         "\x1b[1;2",
         "\x1bO",
     ] {
-        assert_eq!(line(format!("ab{noise}").as_bytes()), Err(Refusal::NoKey), "{noise:?}");
+        assert_eq!(line(format!("ab{noise}").as_bytes()), Err(LineRefusal::NoKey), "{noise:?}");
     }
     assert_eq!(lines("ab\x1b[1;2Dc\x1b[3;5~\r"), ["ac"]);
 }
@@ -576,23 +576,23 @@ fn what_is_no_text_and_no_key_refuses_the_line() {
 #[test]
 fn a_refused_line_can_be_recalled_as_it_was_shown() {
     let session = Session::new().typed(b"ab\xff\r\x1b[A\r");
-    assert_eq!(session.lines, [Err(Refusal::NotUtf8), Ok("ab".into())]);
+    assert_eq!(session.lines, [Err(LineRefusal::NotUtf8), Ok("ab".into())]);
     assert_eq!(session.terminal.bells, 1);
     // After it is discarded or emptied, the line is a new one.
     assert_eq!(lines("ab\x0f\x03c\r"), ["", "c"]);
     assert_eq!(lines("ab\x0f\x15c\r"), ["c"]);
     // Noise in a search refuses the line found, and noise before one the line that it gives back.
     let searched = |keys: &[u8]| line(&[b"found\r", keys].concat());
-    assert_eq!(searched(b"\x12f\x0fo"), Err(Refusal::NoKey));
+    assert_eq!(searched(b"\x12f\x0fo"), Err(LineRefusal::NoKey));
     for (keys, outcome) in [
         (&b"a\x0f\x12f"[..], Ok("found".into())),
-        (b"a\x0f\x12f\x07", Err(Refusal::NoKey)),
-        (b"a\x0f\x12\x05", Err(Refusal::NoKey)),
+        (b"a\x0f\x12f\x07", Err(LineRefusal::NoKey)),
+        (b"a\x0f\x12\x05", Err(LineRefusal::NoKey)),
     ] {
         assert_eq!(searched(keys), outcome);
     }
     // Leaving the line for the history does not make it a new one.
-    assert_eq!(line(b"c\rab\x0f\x1b[A\x1b[B"), Err(Refusal::NoKey));
+    assert_eq!(line(b"c\rab\x0f\x1b[A\x1b[B"), Err(LineRefusal::NoKey));
 }
 
 /// Random bytes, in which meaningful bytes are frequent. The checks after every byte must hold.

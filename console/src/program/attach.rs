@@ -13,9 +13,9 @@ use kprobes_vm::code::{Builtin, Code, Op};
 use super::Shared;
 use super::compiled::{Clauses, View};
 use super::exits::Exit;
-use super::hit::{INTERPRETER, Site};
-use super::places::{Place, Way};
+use super::hit::{ClauseSite, INTERPRETER};
 use super::refused::{ProbedInstruction, Refused};
+use super::resolve::{ResolvedPlace, Way};
 use super::snippets::Snippets;
 
 /// The number of probes that are registered between checks for an interruption.
@@ -28,7 +28,7 @@ pub(super) struct Attached {
     kprobes: Vec<Kprobe>,
     kretprobes: Vec<Kretprobe>,
     /// The sites, whose addresses the probes have as data. They never move.
-    sites: AliasableBox<[Site]>,
+    sites: AliasableBox<[ClauseSite]>,
     /// The compiled handlers of the probes.
     pub clauses: Clauses,
     _snippets: Snippets,
@@ -61,9 +61,9 @@ impl From<OutOfMemory> for Unattached {
 }
 
 // SAFETY: a site is never changed, and points to a `Shared`, which all CPUs may use.
-unsafe impl Send for Site {}
+unsafe impl Send for ClauseSite {}
 // SAFETY: a site is never changed, and points to a `Shared`, which all CPUs may use.
-unsafe impl Sync for Site {}
+unsafe impl Sync for ClauseSite {}
 
 /// Registers disarmed probes that run the clauses of `shared` at all `places` that can be probed. Clauses are compiled,
 /// unless `is_interpreted`. Where a clause has a snippet in `snippets`, the stub of the probe runs the snippet and
@@ -79,12 +79,12 @@ unsafe impl Sync for Site {}
 /// `shared` must point to a valid `Shared` that outlives the result and does not move.
 pub(super) unsafe fn attach(
     shared: *const Shared,
-    places: Vec<Place>,
+    places: Vec<ResolvedPlace>,
     snippets: Snippets,
     is_interpreted: bool,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Attached, Unattached> {
-    let site = |place: &Place| Site {
+    let site = |place: &ResolvedPlace| ClauseSite {
         shared,
         clause: place.clause,
         name: place.name as u64,
@@ -94,7 +94,7 @@ pub(super) unsafe fn attach(
         exit: if let Way::Exit(exit) = place.way { exit } else { Exit::Always },
         caller: place.inlined.map(|inlined| inlined.caller),
     };
-    let sites = AliasableBox::<[Site]>::new(fallible::boxed_slice(places.iter().map(site))?);
+    let sites = AliasableBox::<[ClauseSite]>::new(fallible::boxed_slice(places.iter().map(site))?);
     let is_wanted = |clause, view| places.iter().any(|place| place.clause == clause && place.way.view() == Some(view));
     let clauses = match is_interpreted {
         true => Clauses::default(),
@@ -179,7 +179,7 @@ fn registered<B: Clone, P>(
     Ok(probes)
 }
 
-impl Place {
+impl ResolvedPlace {
     fn instruction(&self) -> ProbedInstruction {
         ProbedInstruction { probe: self.probe, function: self.function.start, address: self.address }
     }

@@ -19,7 +19,7 @@ use kprobes_vm::compile::{self, Base, Directory, Kernel, Path, Refused, Source};
 use spin::Once;
 
 use super::Shared;
-use super::hit::{Site, callees};
+use super::hit::{ClauseSite, callees};
 use super::room::Room;
 use crate::{host, time};
 
@@ -58,7 +58,7 @@ const fn in_task(offset: &'static [u16]) -> Path {
 
 /// Returns the paths from a hit, through the address of its site, to the function and to the name in the site.
 const fn in_site([first, second, third]: [u16; 3]) -> [[u16; 4]; 2] {
-    let (function, name) = (offset_of!(Site, function) as u16, offset_of!(Site, name) as u16);
+    let (function, name) = (offset_of!(ClauseSite, function) as u16, offset_of!(ClauseSite, name) as u16);
     [[first, second, third, function], [first, second, third, name]]
 }
 

@@ -20,11 +20,11 @@ use kprobes_symbols::{InlinedCopies, InlinedCopy, InlinedError, InlinedFunction,
 use spin::Once;
 
 use super::exits::Exit;
-use super::places::Way;
+use super::resolve::Way;
 use crate::{host, symbol};
 
 /// An instruction at which control passes into a copy, or out of it.
-pub(super) struct Site {
+pub(super) struct CopyBoundary {
     pub way: Way,
     /// The virtual address of the instruction.
     pub address: usize,
@@ -45,7 +45,7 @@ pub(super) struct Copy {
     pub hash: u16,
     is_in_pieces: bool,
     /// The instructions at which control passes; `None` if no instructions mark this.
-    pub sites: Option<Vec<Site>>,
+    pub boundaries: Option<Vec<CopyBoundary>>,
 }
 
 /// The copies that a glob means.
@@ -58,7 +58,7 @@ pub(super) struct Copies {
 
 /// The table of copies for one program. It is unpacked at the first use.
 #[derive(Default)]
-pub(super) struct Table(OnceCell<Result<Unpacked, Problem>>);
+pub(super) struct CopyTable(OnceCell<Result<Unpacked, Problem>>);
 
 /// The unpacked table. Unpacking takes a hundred times as long as reading, so the table is kept for the next program,
 /// unless it would take more than one part in [`KEPT`] of the memory to spare.
@@ -92,7 +92,7 @@ impl Unpacked {
     }
 }
 
-impl Table {
+impl CopyTable {
     fn get(&self) -> Result<&InlinedCopies, Problem> {
         match self.0.get_or_init(Unpacked::new) {
             Ok(Unpacked::Kept(copies)) => Ok(copies),
@@ -143,7 +143,7 @@ impl Table {
                     address: stored.address as usize,
                     hash: kprobes_types::hash(&function.name),
                     is_in_pieces: stored.is_in_pieces,
-                    sites: sites(&stored, exit, &host)?,
+                    boundaries: boundaries(&stored, exit, &host)?,
                     host,
                 };
                 fallible::push(&mut found.copies, copy)?;
@@ -175,10 +175,10 @@ impl Table {
     /// The table is damaged, there is no memory for it, or there are no copies.
     pub fn list(&self, glob: &str, exit: bool) -> Result<Vec<String>, Problem> {
         let line = |copy: Copy| {
-            let Copy { name, host, address, is_in_pieces, sites, .. } = copy;
+            let Copy { name, host, address, is_in_pieces, boundaries, .. } = copy;
             let host_name = symbol::lookup(host.start).map_or("", |symbol| symbol.name);
             let offset = address - host.start;
-            let about = match sites {
+            let about = match boundaries {
                 None => ", not marked by an instruction",
                 Some(_) if is_in_pieces => ", in pieces",
                 Some(_) => "",
@@ -192,28 +192,32 @@ impl Table {
 
 /// Returns the instructions of `host` at which control passes into a copy, or out of it if `exit`; `None` if no
 /// instructions mark this.
-fn sites(copy: &InlinedCopy<'_>, exit: bool, host: &Range<usize>) -> Result<Option<Vec<Site>>, OutOfMemory> {
-    let site = |Passage { address, when }: Passage| {
+fn boundaries(
+    copy: &InlinedCopy<'_>,
+    exit: bool,
+    host: &Range<usize>,
+) -> Result<Option<Vec<CopyBoundary>>, OutOfMemory> {
+    let boundary = |Passage { address, when }: Passage| {
         let address = address as usize;
         let way = match when {
             When::Always => Way::Instruction,
             When::Taken => Way::Exit(Exit::Conditional(branch_at(address)?)),
             When::NotTaken => Way::Exit(Exit::Unless(branch_at(address)?)),
         };
-        host.contains(&address).then_some(Site { way, address })
+        host.contains(&address).then_some(CopyBoundary { way, address })
     };
     match exit {
-        true => copy.exits().map_or(Ok(None), |passages| all(passages.map(site))),
-        false => copy.entries().map_or(Ok(None), |passages| all(passages.map(site))),
+        true => copy.exits().map_or(Ok(None), |passages| all(passages.map(boundary))),
+        false => copy.entries().map_or(Ok(None), |passages| all(passages.map(boundary))),
     }
 }
 
-/// Returns the sites; `None` if one of them is `None`.
-fn all(sites: impl Iterator<Item = Option<Site>>) -> Result<Option<Vec<Site>>, OutOfMemory> {
+/// Returns the boundaries; `None` if one of them is `None`.
+fn all(boundaries: impl Iterator<Item = Option<CopyBoundary>>) -> Result<Option<Vec<CopyBoundary>>, OutOfMemory> {
     let mut all = Vec::new();
-    for site in sites {
-        let Some(site) = site else { return Ok(None) };
-        fallible::push(&mut all, site)?;
+    for boundary in boundaries {
+        let Some(boundary) = boundary else { return Ok(None) };
+        fallible::push(&mut all, boundary)?;
     }
     Ok(Some(all))
 }

@@ -10,9 +10,9 @@ use kprobes_program::syntax::{self, Parameters, Probe, Spanned};
 use kprobes_symbols::names::matches;
 use kprobes_vm::code::Routine;
 
-use super::inlined::Table;
-use super::places::Places;
-use super::running::{Refusal, parse};
+use super::inlined::CopyTable;
+use super::resolve::ResolvedProbes;
+use super::running::{ProgramRefusal, parse};
 use crate::types;
 
 /// Returns a line for each probe that `text`, a list of probes separated by commas, means in this image. With
@@ -21,8 +21,8 @@ use crate::types;
 /// # Errors
 ///
 /// Returns the problem with `text`, or that it means no probe.
-pub fn list(text: &str, has_signatures: bool) -> Result<Vec<String>, Refusal> {
-    let (mut lines, table) = (Vec::new(), Table::default());
+pub fn list(text: &str, has_signatures: bool) -> Result<Vec<String>, ProgramRefusal> {
+    let (mut lines, table) = (Vec::new(), CopyTable::default());
     for probe in syntax::parse_probes(text)? {
         add(&probe, has_signatures, &table, &mut lines)?;
     }
@@ -34,8 +34,12 @@ pub fn list(text: &str, has_signatures: bool) -> Result<Vec<String>, Refusal> {
 /// # Errors
 ///
 /// Returns the problem with `text`, or that one of its probes means nothing. Only the syntax of the program is checked.
-pub fn list_of_program(text: &str, parameters: Parameters<'_>, has_signatures: bool) -> Result<Vec<String>, Refusal> {
-    let (mut lines, table) = (Vec::new(), Table::default());
+pub fn list_of_program(
+    text: &str,
+    parameters: Parameters<'_>,
+    has_signatures: bool,
+) -> Result<Vec<String>, ProgramRefusal> {
+    let (mut lines, table) = (Vec::new(), CopyTable::default());
     for clause in parse(text, parameters)?.clauses {
         for probe in &clause.probes {
             add(probe, has_signatures, &table, &mut lines)?;
@@ -50,8 +54,8 @@ pub fn list_of_program(text: &str, parameters: Parameters<'_>, has_signatures: b
 /// # Errors
 ///
 /// Nothing matches, the table of inlined functions is damaged, or there is no memory for the lines.
-pub fn search(pattern: &str, has_signatures: bool) -> Result<Vec<String>, Refusal> {
-    let (mut lines, table) = (Vec::new(), Table::default());
+pub fn search(pattern: &str, has_signatures: bool) -> Result<Vec<String>, ProgramRefusal> {
+    let (mut lines, table) = (Vec::new(), CopyTable::default());
     let span = Span { start: 0, end: pattern.len() };
     let mut add = |node: Probe| match add(&Spanned { node, span }, has_signatures, &table, &mut lines) {
         Err(Error { problem: Problem::NoMatch | Problem::NoMatchBut { .. } | Problem::NoInlined, .. }) => Ok(()),
@@ -68,19 +72,21 @@ pub fn search(pattern: &str, has_signatures: bool) -> Result<Vec<String>, Refusa
         }
     }
     match lines.is_empty() {
-        true => Err(Refusal::at(fallible::copy("no function, inlined function or static event matches this")?, span)),
+        true => {
+            Err(ProgramRefusal::at(fallible::copy("no function, inlined function or static event matches this")?, span))
+        }
         false => Ok(lines),
     }
 }
 
 /// Adds the lines for one probe.
-fn add(probe: &Spanned<Probe>, has_signatures: bool, table: &Table, lines: &mut Vec<String>) -> Result<(), Error> {
+fn add(probe: &Spanned<Probe>, has_signatures: bool, table: &CopyTable, lines: &mut Vec<String>) -> Result<(), Error> {
     if let Probe::Inline { function, exit } = &probe.node {
         let copies = table.list(function, *exit).map_err(|problem| probe.span.error(problem))?;
         return Ok(fallible::extend(lines, copies)?);
     }
     let routine = Routine { ops: Vec::new(), runs_after_exit: false };
-    let mut all = Places::default();
+    let mut all = ResolvedProbes::default();
     all.add(0, &routine, probe, table)?;
     if let Probe::Tracepoint { .. } = probe.node {
         for (name, place) in all.names.iter().zip(&all.places) {

@@ -9,7 +9,7 @@
 // | `names` | functions by their names |
 // | `exits` | the instructions that leave a function |
 // | `inlined` | inlined copies of functions |
-// | `places` | from probes to instructions |
+// | `resolve` | from probes to instructions |
 // | `compiled` | clauses as instructions |
 // | `room` | executable memory for them |
 // | `attach` | registering the probes |
@@ -32,7 +32,7 @@ mod compiled;
 mod inlined;
 mod list;
 mod names;
-mod places;
+mod resolve;
 mod running;
 mod samples;
 mod snippets;
@@ -42,4 +42,4 @@ mod watch;
 pub use compiled::Reason;
 pub use list::{list, list_of_program, search};
 use running::Shared;
-pub use running::{Detached, Options, Program, Reader, Refusal};
+pub use running::{Detached, Options, Program, ProgramRefusal, Reader};

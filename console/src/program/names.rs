@@ -16,15 +16,15 @@ use kprobes_types::{Types, TypesError};
 use kprobes_vm::code::Routine;
 
 use super::inlined;
-use super::places::Places;
+use super::resolve::ResolvedProbes;
 use super::watch::Watchpoints;
 use crate::frame::Frames;
 use crate::{source_lines, symbol, types};
 
 /// The functions and statics of the image, for the checker.
-pub(super) struct Image<'a>(pub &'a inlined::Table);
+pub(super) struct ImageSymbols<'a>(pub &'a inlined::CopyTable);
 
-impl Symbols for Image<'_> {
+impl Symbols for ImageSymbols<'_> {
     fn address(&self, path: &str) -> Option<u64> {
         symbol::meant(path).next().or_else(|| symbol::find_static(path).next()).map(|symbol| symbol.address)
     }
@@ -40,7 +40,7 @@ impl Symbols for Image<'_> {
 
     fn instructions(&self, of: &Spanned<Probe>) -> Result<Vec<Instruction>, Error> {
         let routine = Routine { ops: Vec::new(), runs_after_exit: false };
-        let mut all = Places::default();
+        let mut all = ResolvedProbes::default();
         all.add(0, &routine, of, self.0)?;
         let mut instructions = Vec::new();
         let mut last: Option<(usize, Frames)> = None;

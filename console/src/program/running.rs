@@ -21,9 +21,9 @@ use kprobes_vm::store::{Limits, Store};
 use super::alone::{self, Intervals};
 use super::attach::{self, Attached, Unattached, Unseen};
 use super::compiled::Reason;
-use super::inlined::Table;
-use super::names::{Image, ProgramNames};
-use super::places::{Place, Places, Watched};
+use super::inlined::CopyTable;
+use super::names::{ImageSymbols, ProgramNames};
+use super::resolve::{ResolvedPlace, ResolvedProbes, Watched};
 use super::samples::{SampledClause, Samples};
 use super::snippets::Snippets;
 use super::watch::{self, Ended, Functions, Unwatched, Watching, Watchpoints};
@@ -100,7 +100,7 @@ pub struct Reader(Arc<Shared>);
 
 /// The reason why a program does not run.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub struct ProgramRefusal {
     /// The reason, without its full stop.
     sentence: String,
     /// The part of the text that is the cause.
@@ -109,19 +109,19 @@ pub struct Refusal {
     is_stopped: bool,
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for ProgramRefusal {
     fn from(error: Error) -> Self {
         Self::at(sentence(format_args!("{}", error.problem)), error.span)
     }
 }
 
-impl From<OutOfMemory> for Refusal {
+impl From<OutOfMemory> for ProgramRefusal {
     fn from(error: OutOfMemory) -> Self {
         Error::from(error).into()
     }
 }
 
-impl From<Unattached> for Refusal {
+impl From<Unattached> for ProgramRefusal {
     fn from(why: Unattached) -> Self {
         match why {
             Unattached::Stopped => Self {
@@ -138,7 +138,7 @@ fn sentence(arguments: fmt::Arguments<'_>) -> String {
     fallible::format(arguments).unwrap_or_default()
 }
 
-impl Refusal {
+impl ProgramRefusal {
     pub(crate) fn new(sentence: String) -> Self {
         Self { sentence, cause: None, is_stopped: false }
     }
@@ -203,35 +203,35 @@ fn limits(keys: Option<usize>) -> Limits {
 
 /// Refuses a program that would leave less than an eighth of the heap to others. A single line can ask for more probes
 /// than there is memory for, in addition to the `kept` bytes that the program keeps.
-fn check_memory(places: &[Place], kept: usize) -> Result<(), Refusal> {
+fn check_memory(places: &[ResolvedPlace], kept: usize) -> Result<(), ProgramRefusal> {
     let free = host::memory_to_spare();
     if kept > free {
         let (kept, free) = (kept >> 10, free >> 10);
-        return Err(Refusal::new(sentence(format_args!(
+        return Err(ProgramRefusal::new(sentence(format_args!(
             "the maps and the output of the program take {kept} KiB, and {free} KiB are free: use fewer maps or a \
              smaller -k"
         ))));
     }
     let free = free - kept;
-    let needed: usize = places.iter().map(Place::memory).sum();
+    let needed: usize = places.iter().map(ResolvedPlace::memory).sum();
     if needed <= free {
         return Ok(());
     }
     let (probes, needed, free) = (places.len(), needed >> 10, free >> 10);
-    Err(Refusal::new(sentence(format_args!(
+    Err(ProgramRefusal::new(sentence(format_args!(
         "{probes} probes take about {needed} KiB, and {free} KiB are free: probe fewer instructions"
     ))))
 }
 
 /// Parses a program with its parameters. A refusal quotes the parameter that is its cause.
-pub(super) fn parse(text: &str, parameters: Parameters<'_>) -> Result<syntax::Program, Refusal> {
+pub(super) fn parse(text: &str, parameters: Parameters<'_>) -> Result<syntax::Program, ProgramRefusal> {
     syntax::parse_with(text, parameters).map_err(|Error { problem, span }| {
-        Refusal::at(sentence(format_args!("{}", parameters.sentence(problem))), span)
+        ProgramRefusal::at(sentence(format_args!("{}", parameters.sentence(problem))), span)
     })
 }
 
 /// Parses a program with the parameters of `options`, and restricts it to their task.
-pub(super) fn tree(text: &str, options: Options<'_>) -> Result<syntax::Program, Refusal> {
+pub(super) fn tree(text: &str, options: Options<'_>) -> Result<syntax::Program, ProgramRefusal> {
     let mut tree = parse(text, options.parameters)?;
     if let Some(task) = options.task {
         tree.restrict_to_task(task)?;
@@ -243,24 +243,24 @@ pub(super) fn tree(text: &str, options: Options<'_>) -> Result<syntax::Program, 
 struct Read {
     tree: syntax::Program,
     /// The functions that are inlined, as far as they were asked for.
-    table: Table,
+    table: CopyTable,
     program: Checked,
 }
 
 /// Parses and checks a program. Both recurse, so this is called where little of the stack is in use, and not inlined
 /// into functions with large frames.
 #[inline(never)]
-fn read(text: &str, options: Options<'_>) -> Result<Read, Refusal> {
+fn read(text: &str, options: Options<'_>) -> Result<Read, ProgramRefusal> {
     let tree = tree(text, options)?;
-    let table = Table::default();
-    let program = check(&tree, &Image(&table))?;
+    let table = CopyTable::default();
+    let program = check(&tree, &ImageSymbols(&table))?;
     Ok(Read { tree, table, program })
 }
 
 /// What a program is to be told of.
 struct Wanted {
     /// The places to probe.
-    places: Vec<Place>,
+    places: Vec<ResolvedPlace>,
     /// The memory to watch.
     watched: Vec<Watched>,
     /// The place of each probe in the text.
@@ -270,7 +270,7 @@ struct Wanted {
 impl Shared {
     /// Resolves the probes of a program, and allocates the memory that it needs. Returns the shared
     /// state, and what to probe and to watch.
-    fn load(checked: Box<Read>, options: Options<'_>) -> Result<(Self, Wanted), Refusal> {
+    fn load(checked: Box<Read>, options: Options<'_>) -> Result<(Self, Wanted), ProgramRefusal> {
         let Read { tree, table, program } = *checked;
         let config = program.config;
         let limits = limits(options.keys.or(config.keys));
@@ -278,7 +278,7 @@ impl Shared {
         let limits = Limits { output_bytes, ..limits };
         let kept = limits.bytes(&program.code);
         check_memory(&[], kept)?;
-        let (mut all, mut missing) = (Places::default(), Vec::new());
+        let (mut all, mut missing) = (ResolvedProbes::default(), Vec::new());
         for (number, (clause, routine)) in tree.clauses.iter().zip(&program.code.routines).enumerate() {
             for probe in &clause.probes {
                 match all.add(number, routine, probe, &table) {
@@ -297,20 +297,21 @@ impl Shared {
         }
         let probes = all.places.len() + all.alone.len() + all.sampled.len() + all.watched.len();
         match config.probes {
-            _ if probes == 0 => return Err(Refusal::new(sentence(format_args!("no probe reaches anything")))),
+            _ if probes == 0 => return Err(ProgramRefusal::new(sentence(format_args!("no probe reaches anything")))),
             Some(most) if probes > most => {
-                return Err(Refusal::new(sentence(format_args!(
+                return Err(ProgramRefusal::new(sentence(format_args!(
                     "the program has {probes} probes, and max_probes is {most}"
                 ))));
             }
             _ => {}
         }
-        let Places { places, spans, names, alone, sampled, mut inlined, untold, moved, watched } = all;
+        let ResolvedProbes { places, spans, names, alone, sampled, mut inlined, untold, moved, watched } = all;
         fallible::extend(&mut missing, moved)?;
         fallible::sort_by(&mut inlined, Ord::cmp);
         inlined.dedup_by_key(|(value, _)| *value);
         let store = Store::new(&program.code, &limits, time::nanoseconds());
-        let store = store.map_err(|flaw| Refusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;
+        let store =
+            store.map_err(|flaw| ProgramRefusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;
         let (watchpoints, functions) = (Watchpoints::default(), watch::functions(&names)?);
         let (ending, reading) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
         let (late, unsampled) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -388,7 +389,7 @@ impl Program {
     /// Returns the problem with the program, or the reason why one of its probes reaches nothing; the program has had
     /// no effect then. If the probes, the watchpoints or the samples cannot be started after all, returns an error
     /// after `BEGIN` has run; they have ended then.
-    pub fn start(text: &str) -> Result<Self, Refusal> {
+    pub fn start(text: &str) -> Result<Self, ProgramRefusal> {
         Self::start_unless(text, Options::default(), GO_ON)
     }
 
@@ -397,7 +398,7 @@ impl Program {
     /// # Errors
     ///
     /// Returns the errors of [`start`](Self::start).
-    pub fn interpret(text: &str) -> Result<Self, Refusal> {
+    pub fn interpret(text: &str) -> Result<Self, ProgramRefusal> {
         Self::start_unless(text, Options { is_interpreted: true, ..Options::default() }, GO_ON)
     }
 
@@ -407,19 +408,23 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`start`](Self::start), or a refusal that [is stopped](Refusal::is_stopped).
-    pub fn start_unless(text: &str, options: Options<'_>, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
+    /// Returns the errors of [`start`](Self::start), or a refusal that [is stopped](ProgramRefusal::is_stopped).
+    pub fn start_unless(
+        text: &str,
+        options: Options<'_>,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Self, ProgramRefusal> {
         let mut program = Self::prepare(text, options, is_stopped)?;
         let Self { samples, attached, tasks, shared, .. } = &mut program;
         alone::run(shared, |probe| *probe == Probe::Begin);
         // Asked once: what is probed, watched and sampled starts together or not at all.
         if !is_stopped() {
-            attached.arm().map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
-            shared.watchpoints.arm().map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
+            attached.arm().map_err(|error| ProgramRefusal::new(sentence(format_args!("{error}"))))?;
+            shared.watchpoints.arm().map_err(|error| ProgramRefusal::new(sentence(format_args!("{error}"))))?;
             // SAFETY: `shared` is in an `Arc`, so it does not move. `Program` drops the field with the samples before
             // the `Arc`, and `detach` keeps this order.
             let sampled = unsafe { samples.start(shared) };
-            sampled.map_err(|why| Refusal::new(sentence(format_args!("{why}"))))?;
+            sampled.map_err(|why| ProgramRefusal::new(sentence(format_args!("{why}"))))?;
         }
         tasks.intervals = Some(alone::start_intervals(shared)?);
         Ok(program)
@@ -431,13 +436,17 @@ impl Program {
     /// # Errors
     ///
     /// Returns the errors of [`start_unless`](Self::start_unless) that are found before `BEGIN` runs.
-    pub fn prepare(text: &str, options: Options<'_>, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
+    pub fn prepare(text: &str, options: Options<'_>, is_stopped: &dyn Fn() -> bool) -> Result<Self, ProgramRefusal> {
         Self::register(fallible::boxed(read(text, options)?)?, options, is_stopped)
     }
 
     /// Does the rest of [`prepare`](Self::prepare) for a program that is checked.
     #[inline(never)]
-    fn register(checked: Box<Read>, options: Options<'_>, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
+    fn register(
+        checked: Box<Read>,
+        options: Options<'_>,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Self, ProgramRefusal> {
         let is_interpreted = options.is_interpreted;
         let (shared, Wanted { places, watched, spans }) = Shared::load(checked, options)?;
         // From here on, `shared` must not move, because code contains addresses in it.
@@ -452,18 +461,21 @@ impl Program {
         if let Some((probe, why)) = attached.refused.probes.first()
             && shared.program.config.missing == Missing::Error
         {
-            return Err(Refusal::at(sentence(format_args!("{why}")), spans.get(*probe).copied().unwrap_or_default()));
+            return Err(ProgramRefusal::at(
+                sentence(format_args!("{why}")),
+                spans.get(*probe).copied().unwrap_or_default(),
+            ));
         }
         let watching = Watching::register(&shared, &watched).map_err(|error| match error {
             Unwatched::OutOfMemory => OutOfMemory.into(),
             Unwatched::Refused { probe, why } => {
-                Refusal::at(sentence(format_args!("{why}")), spans.get(probe).copied().unwrap_or_default())
+                ProgramRefusal::at(sentence(format_args!("{why}")), spans.get(probe).copied().unwrap_or_default())
             }
         })?;
         let samples = Samples::prepare(&shared).map_err(|why| {
             let refused = why.place(shared.sampled.iter().map(|sampled| sampled.period));
             let span = refused.and_then(|place| spans.get(shared.sampled.get(place)?.probe));
-            Refusal::at(sentence(format_args!("{why}")), span.copied().unwrap_or_default())
+            ProgramRefusal::at(sentence(format_args!("{why}")), span.copied().unwrap_or_default())
         })?;
         let tasks = Tasks { intervals: None, shared: shared.clone() };
         Ok(Self { samples, attached, watching, tasks, shared })

@@ -11,7 +11,7 @@ use fallible::OutOfMemory;
 use kprobes_program::syntax::Period;
 
 use super::exits::Exit;
-use super::hit::{self, Site};
+use super::hit::{self, ClauseSite};
 use super::running::Shared;
 use crate::host::{Coverage, Sample, Sampled, SamplingClock, Unsampled, host};
 use crate::{prologue, symbol, time};
@@ -113,7 +113,7 @@ unsafe fn take(shared: usize, number: usize, missed: u64, frame: &TrapFrame) -> 
     program.unsampled.fetch_add(missed, Ordering::Relaxed);
     let pc = frame.pc as usize;
     let function = sampled.wants_function.then(|| symbol::function(pc)).flatten().unwrap_or(pc..pc);
-    let site = Site {
+    let site = ClauseSite {
         shared,
         clause: sampled.clause,
         name: sampled.name as u64,

@@ -11,7 +11,7 @@ use kprobes_vm::store::{Store, WORDS, Words};
 
 use super::Shared;
 use super::compiled::View;
-use super::places::{Place, Way};
+use super::resolve::{ResolvedPlace, Way};
 use crate::host;
 
 /// Words of the engine for each CPU, for a store to collect in.
@@ -65,7 +65,7 @@ impl Snippets {
     /// # Errors
     ///
     /// There is no memory for the words that they collect in.
-    pub fn of(shared: &mut Shared, places: &[Place]) -> Result<Self, OutOfMemory> {
+    pub fn of(shared: &mut Shared, places: &[ResolvedPlace]) -> Result<Self, OutOfMemory> {
         let (mut clauses, mut keys, mut insertions) = (Vec::new(), Vec::new(), Vec::new());
         for (clause, at) in (0..shared.program.code.routines.len()).flat_map(|clause| BOTH.map(|at| (clause, at))) {
             let count = places.iter().filter(|place| place.clause == clause && place.way.at() == Some(at)).count();
@@ -110,7 +110,7 @@ impl Snippets {
     }
 
     /// Returns the operand for the probe at `place`.
-    fn operand(shared: &mut Shared, key: &Key, place: &Place) -> Result<u64, OutOfMemory> {
+    fn operand(shared: &mut Shared, key: &Key, place: &ResolvedPlace) -> Result<u64, OutOfMemory> {
         let parts = key.parts.iter().map(|part| match part {
             Part::Number(number) => *number,
             Part::Function => place.meant(),

@@ -5,7 +5,7 @@ use core::fmt::{self, Write};
 use kprobes_vm::counted::counted;
 
 use super::compiled::View;
-use super::running::{Options, Program, Refusal, tree};
+use super::running::{Options, Program, ProgramRefusal, tree};
 use crate::disassembly::Disassembly;
 use crate::tracing;
 
@@ -15,7 +15,7 @@ impl Program {
     /// # Errors
     ///
     /// Returns the problem with `text`. Errors of `out` end the text.
-    pub fn write_tree(text: &str, options: Options<'_>, out: &mut dyn Write) -> Result<(), Refusal> {
+    pub fn write_tree(text: &str, options: Options<'_>, out: &mut dyn Write) -> Result<(), ProgramRefusal> {
         // The caller finds errors of `out`, which last.
         let _ = tree(text, options)?.clauses.iter().try_for_each(|clause| writeln!(out, "{clause}"));
         Ok(())

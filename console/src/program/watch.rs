@@ -11,7 +11,7 @@ use spin::Mutex;
 
 use super::Shared;
 use super::hit::{WATCHED, WatchSite};
-use super::places::Watched;
+use super::resolve::Watched;
 use crate::{host, symbol};
 
 /// The ranges of the functions of the image, in ascending order, for hits: a hit looks up nothing else.

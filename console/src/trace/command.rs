@@ -24,7 +24,7 @@ use crate::host::{self, host};
 use crate::input;
 use crate::lines;
 use crate::lock::Lock;
-use crate::program::{Options, Program, Reader, Refusal};
+use crate::program::{Options, Program, ProgramRefusal, Reader};
 use crate::screen::Screen;
 use crate::session::Session;
 use crate::typed::{Typed, typed};
@@ -238,7 +238,7 @@ fn run_alone(
 }
 
 /// Shows why a program does not run.
-pub(super) fn refuse(refusal: &Refusal, text: &str, screen: &mut Screen) {
+pub(super) fn refuse(refusal: &ProgramRefusal, text: &str, screen: &mut Screen) {
     // The screen returns an error only after ^C.
     let _ = match screen.mark {
         None => refusal.write(text, screen),

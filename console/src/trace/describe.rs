@@ -6,7 +6,7 @@ use core::fmt::{self, Write};
 use kprobes_vm::counted::counted;
 
 use super::options::{Stage, Stages};
-use crate::program::{Options, Program, Refusal};
+use crate::program::{Options, Program, ProgramRefusal};
 use crate::symbol;
 
 /// What is told about a program.
@@ -28,7 +28,7 @@ impl Notes {
     /// # Errors
     ///
     /// Returns the problem with `text`.
-    pub fn write_tree(&self, text: &str, options: Options<'_>, out: &mut dyn Write) -> Result<(), Refusal> {
+    pub fn write_tree(&self, text: &str, options: Options<'_>, out: &mut dyn Write) -> Result<(), ProgramRefusal> {
         if self.stages.has(Stage::Tree) { Program::write_tree(text, options, out) } else { Ok(()) }
     }
 

@@ -10,7 +10,7 @@ use kprobes_wire::mark::{Mark, Marked};
 
 use super::command::refuse;
 use super::options::{Name, Request};
-use crate::program::{self, Refusal};
+use crate::program::{self, ProgramRefusal};
 use crate::screen::Screen;
 use crate::session::Session;
 use crate::typed::{Typed, typed};
@@ -38,7 +38,9 @@ pub(super) fn list(session: &mut Session, request: &Request) {
         _ if is_program || text.trim_end().ends_with('}') && !is_probes() => {
             program::list_of_program(text, Parameters { words: &request.parameters }, has_signatures)
         }
-        _ if !request.parameters.is_empty() => Err(fallible::copy(NO_PROGRAM).map_or_else(Refusal::from, Refusal::new)),
+        _ if !request.parameters.is_empty() => {
+            Err(fallible::copy(NO_PROGRAM).map_or_else(ProgramRefusal::from, ProgramRefusal::new))
+        }
         _ if has_kind(text) || is_probes() => program::list(text, has_signatures),
         _ => program::search(text, has_signatures),
     };
@@ -52,7 +54,7 @@ fn has_kind(text: &str) -> bool {
 
 /// Shows the lines of a list and their number, or why there are none. If `is_marked`, the lines are marked for a
 /// program on the host.
-fn show(session: &mut Session, text: &str, outcome: Result<Vec<String>, Refusal>, is_marked: bool) {
+fn show(session: &mut Session, text: &str, outcome: Result<Vec<String>, ProgramRefusal>, is_marked: bool) {
     let screen = |mark| Screen { mark: is_marked.then_some(mark) };
     match outcome {
         Err(refusal) => {

@@ -13,7 +13,7 @@ use crate::program::Shared;
 use crate::program::exits::Exit;
 use crate::time;
 
-/// The handlers that the engine calls at the hits of a clause, each with the address of a [`Site`] as its data. A
+/// The handlers that the engine calls at the hits of a clause, each with the address of a [`ClauseSite`] as its data. A
 /// compiled clause replaces all handlers but `left` and `called`.
 pub(crate) struct Handlers {
     /// Called at the first instruction of a function, if the clause needs only the registers that a call passes.
@@ -40,7 +40,7 @@ pub(crate) const INTERPRETER: Handlers = Handlers {
 /// A probe of a program, as its hits see it. Compiled code loads the name and the function from here.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Site {
+pub(crate) struct ClauseSite {
     /// The program. It outlives the probe.
     pub shared: *const Shared,
     /// The number of the clause.
@@ -58,7 +58,7 @@ pub(crate) struct Site {
     pub caller: Option<u64>,
 }
 
-impl Site {
+impl ClauseSite {
     /// Returns the site at the virtual address `data`.
     ///
     /// # Safety
@@ -76,7 +76,7 @@ impl Site {
 #[inline(never)]
 pub(crate) fn run_alone(shared: &Shared, clause: usize, name: u64) {
     let (function, function_end) = (0, 0);
-    let site = Site {
+    let site = ClauseSite {
         shared,
         clause,
         name,
@@ -86,7 +86,7 @@ pub(crate) fn run_alone(shared: &Shared, clause: usize, name: u64) {
         exit: Exit::Always,
         caller: None,
     };
-    Moment { site: &site, registers: &TrapFrame::ZERO, return_address: None, result: 0 }.run();
+    ClauseHit { site: &site, registers: &TrapFrame::ZERO, return_address: None, result: 0 }.run();
 }
 
 /// Runs the clause of `site` for a sample of the code with the registers `frame`, with all interrupts masked.
@@ -95,8 +95,8 @@ pub(crate) fn run_alone(shared: &Shared, clause: usize, name: u64) {
 ///
 /// The program of the site must live.
 #[inline(never)]
-pub(crate) unsafe fn run_sample(site: &Site, frame: &TrapFrame) {
-    Moment { site, registers: frame, return_address: None, result: 0 }.run();
+pub(crate) unsafe fn run_sample(site: &ClauseSite, frame: &TrapFrame) {
+    ClauseHit { site, registers: frame, return_address: None, result: 0 }.run();
 }
 
 /// The registers of the probed code.
@@ -143,8 +143,8 @@ pub(crate) fn is_passed(register: Register) -> bool {
 }
 
 /// The state at a hit.
-pub(super) struct Moment<'a, R> {
-    pub site: &'a Site,
+pub(super) struct ClauseHit<'a, R> {
+    pub site: &'a ClauseSite,
     pub registers: &'a R,
     /// The address to which the function has returned, at a return.
     pub return_address: Option<u64>,
@@ -155,7 +155,7 @@ pub(super) struct Moment<'a, R> {
 const FRAME_POINTER: Register = Register::X(29);
 const LINK: Register = Register::X(30);
 
-impl<'a> Moment<'a, TrapFrame> {
+impl<'a> ClauseHit<'a, TrapFrame> {
     /// Creates the state at the return of `call`.
     ///
     /// # Safety
@@ -164,14 +164,14 @@ impl<'a> Moment<'a, TrapFrame> {
     #[inline(always)]
     pub unsafe fn returned(call: &'a Call<'_>) -> Self {
         // SAFETY: the caller guarantees that the data is the address of a live site (see # Safety).
-        let site = unsafe { Site::at(call.data()) };
+        let site = unsafe { ClauseSite::at(call.data()) };
         let return_address = Some(call.return_address() as u64);
         let result = call.instance_data().first().copied().unwrap_or(0);
         Self { site, registers: call.frame(), return_address, result }
     }
 }
 
-impl<R: Registers> Moment<'_, R> {
+impl<R: Registers> ClauseHit<'_, R> {
     #[inline(always)]
     pub fn run(&self) {
         // SAFETY: `attach` requires that the program of a site outlives its probe. A site of `run_alone` has its
@@ -206,7 +206,7 @@ fn record_at(record: u64) -> Option<(u64, u64)> {
     (next != 0).then(|| (next, true_address()))
 }
 
-impl<R: Registers> Machine for Moment<'_, R> {
+impl<R: Registers> Machine for ClauseHit<'_, R> {
     #[inline(always)]
     fn register(&self, register: Register) -> u64 {
         self.registers.register(register)

@@ -1,32 +1,33 @@
-//! The handlers that interpret clauses, which the engine calls. The data of each probe is the address of its [`Site`].
+//! The handlers that interpret clauses, which the engine calls. The data of each probe is the address of its
+//! [`ClauseSite`].
 
 use aarch64_kprobes::probe::{Call, Decision, Entry, Hit};
 
-use super::clause::{Moment, Site};
+use super::clause::{ClauseHit, ClauseSite};
 
 /// Runs a clause at the first instruction of a function, with the registers that a call passes.
 #[unsafe(link_section = ".kprobes.text.handlers.program_entered")]
 pub(crate) extern "C" fn entered(entry: &Entry) {
     // SAFETY: only `super::super::attach` registers this function, with the address of a site that outlives the probe.
-    let site = unsafe { Site::at(entry.data()) };
-    Moment { site, registers: entry, return_address: None, result: 0 }.run();
+    let site = unsafe { ClauseSite::at(entry.data()) };
+    ClauseHit { site, registers: entry, return_address: None, result: 0 }.run();
 }
 
 /// Runs a clause at an instruction.
 #[unsafe(link_section = ".kprobes.text.handlers.program_reached")]
 pub(crate) extern "C" fn reached(hit: &mut Hit<'_>) {
     // SAFETY: only `super::super::attach` registers this function, with the address of a site that outlives the probe.
-    let site = unsafe { Site::at(hit.data()) };
-    Moment { site, registers: hit.frame(), return_address: None, result: 0 }.run();
+    let site = unsafe { ClauseSite::at(hit.data()) };
+    ClauseHit { site, registers: hit.frame(), return_address: None, result: 0 }.run();
 }
 
 /// Runs a clause at an instruction that may leave its function, if the instruction is about to leave it.
 #[unsafe(link_section = ".kprobes.text.handlers.program_left")]
 pub(crate) extern "C" fn left(hit: &mut Hit<'_>) {
     // SAFETY: only `super::super::attach` registers this function, with the address of a site that outlives the probe.
-    let site = unsafe { Site::at(hit.data()) };
+    let site = unsafe { ClauseSite::at(hit.data()) };
     if site.exit.is_taken(hit.frame(), &(site.function..site.function_end)) {
-        Moment { site, registers: hit.frame(), return_address: None, result: 0 }.run();
+        ClauseHit { site, registers: hit.frame(), return_address: None, result: 0 }.run();
     }
 }
 
@@ -34,7 +35,7 @@ pub(crate) extern "C" fn left(hit: &mut Hit<'_>) {
 #[unsafe(link_section = ".kprobes.text.handlers.program_returned")]
 pub(crate) extern "C" fn returned(call: &mut Call<'_>) {
     // SAFETY: only `super::super::attach` registers this function, with the address of a site that outlives the probe.
-    unsafe { Moment::returned(call) }.run();
+    unsafe { ClauseHit::returned(call) }.run();
 }
 
 /// Saves the address at which a function will write its result, for the clause at its return. At the entry, x8 has this

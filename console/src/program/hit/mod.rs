@@ -12,5 +12,5 @@ mod handler;
 mod leave;
 mod watched;
 
-pub(super) use clause::{INTERPRETER, Site, is_passed, run_alone, run_sample};
+pub(super) use clause::{ClauseSite, INTERPRETER, is_passed, run_alone, run_sample};
 pub(super) use watched::{WATCHED, WatchSite};

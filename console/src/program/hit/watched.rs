@@ -3,7 +3,7 @@
 use aarch64_kprobes::exception::nofault;
 use aarch64_kprobes::probe::{WatchHandler, WatchHit};
 
-use super::clause::{Moment, Site};
+use super::clause::{ClauseHit, ClauseSite};
 use crate::program::Shared;
 use crate::program::exits::Exit;
 use crate::prologue;
@@ -43,7 +43,7 @@ extern "C" fn watched(hit: &WatchHit<'_>) {
     let pc = hit.frame().pc;
     let (function, function_end) = containing(shared.functions.ranges(), pc);
     let is_caller_in_link = watch.wants_caller && is_caller_in_link(function, function_end, pc);
-    let site = Site {
+    let site = ClauseSite {
         shared: watch.shared,
         clause: watch.clause,
         name: watch.name,
@@ -53,7 +53,7 @@ extern "C" fn watched(hit: &WatchHit<'_>) {
         exit: Exit::Always,
         caller: None,
     };
-    Moment { site: &site, registers: hit.frame(), return_address: None, result: 0 }.run();
+    ClauseHit { site: &site, registers: hit.frame(), return_address: None, result: 0 }.run();
 }
 
 /// Returns the range that contains the virtual address `pc`; an empty one at `pc` if none does.

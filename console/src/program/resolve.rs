@@ -16,7 +16,7 @@ use kprobes_vm::code::{Builtin, Op, Routine};
 
 use super::exits::{Exit, exit_at};
 use super::hit;
-use super::inlined::{Copies, Site, Table};
+use super::inlined::{Copies, CopyBoundary, CopyTable};
 use super::samples::SampledClause;
 use crate::nearest::nearest;
 use crate::{prologue, source_lines, symbol};
@@ -40,7 +40,7 @@ pub(super) enum Way {
 
 /// An instruction to be probed.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct ResolvedPlace {
     pub way: Way,
     /// The virtual address of the instruction.
     pub address: usize,
@@ -71,7 +71,7 @@ pub(super) struct Inlined {
     pub first: u64,
 }
 
-impl Place {
+impl ResolvedPlace {
     /// Returns the value of the probed function: its virtual address, or the value of the copied function.
     pub fn meant(&self) -> u64 {
         self.inlined.map_or(self.function.start as u64, |inlined| inlined.function)
@@ -97,8 +97,8 @@ impl Place {
 
 /// Everything that a program probes.
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    pub places: Vec<Place>,
+pub(super) struct ResolvedProbes {
+    pub places: Vec<ResolvedPlace>,
     /// The place of each probe in the text, by the probe's number.
     pub spans: Vec<Span>,
     /// The names: each probe with its function, by number, including probes of clauses that run at no hit.
@@ -163,7 +163,7 @@ impl Wants {
     }
 }
 
-impl Places {
+impl ResolvedProbes {
     /// Adds the places at which clause `clause`, whose code is `routine`, runs for `probe`. `table` has the inlined
     /// copies.
     ///
@@ -175,7 +175,7 @@ impl Places {
         clause: usize,
         routine: &Routine,
         probe: &Spanned<Probe>,
-        table: &Table,
+        table: &CopyTable,
     ) -> Result<(), Error> {
         let wants = Wants::of(routine);
         let before = self.places.len();
@@ -311,7 +311,7 @@ impl Places {
     /// [`add_function_line`](Self::add_function_line).
     #[inline(never)]
     fn add_line(&mut self, clause: usize, span: Span, file: &str, line: u32, wants: &Wants) -> Result<(), Error> {
-        let places = source_lines::places(file, line).map_err(|why| span.error(Problem::Line { why }))?;
+        let places = source_lines::addresses(file, line).map_err(|why| span.error(Problem::Line { why }))?;
         // Each copy of the line is a place of its own, whichever function it is in.
         let functions = places.filter_map(|address| Some((address, symbol::lookup(address as usize)?)));
         for (address, function) in functions {
@@ -337,7 +337,7 @@ impl Places {
         let mut failed = Vec::new();
         let told = self.moved.len();
         for function in symbol::functions(function) {
-            match source_lines::places_in(&function, line) {
+            match source_lines::addresses_in(&function, line) {
                 Ok((found, places)) => self.push_lines(clause, &function, line, found, places, wants)?,
                 Err(why) => fallible::push(&mut failed, (symbol::path(&function)?, why))?,
             }
@@ -383,7 +383,7 @@ impl Places {
 
     /// Adds the places at which control passes into the copies, or out of them if `exit`.
     fn push_copies(&mut self, clause: usize, found: Copies, exit: bool, wants: &Wants) -> Result<(), Problem> {
-        let untold = found.copies.iter().filter(|copy| copy.sites.is_none()).count();
+        let untold = found.copies.iter().filter(|copy| copy.boundaries.is_none()).count();
         if untold == found.copies.len() {
             return Err(Problem::UntoldInlined);
         }
@@ -391,16 +391,16 @@ impl Places {
         fallible::extend(&mut self.inlined, found.names)?;
         let mut last: Option<(u64, usize)> = None;
         for copy in found.copies {
-            let Some(sites) = copy.sites else { continue };
+            let Some(boundaries) = copy.boundaries else { continue };
             let name = match last {
                 Some((function, name)) if function == copy.function => name,
                 _ => self.name(Probe::Inline { function: copy.name, exit })?,
             };
             last = Some((copy.function, name));
             let (function, caller, hash, first) = (copy.function, copy.caller, copy.hash, copy.address as u64);
-            for Site { way, address } in sites {
+            for CopyBoundary { way, address } in boundaries {
                 let is_certain = address == copy.host.start;
-                let place = Place {
+                let place = ResolvedPlace {
                     way,
                     address,
                     clause,
@@ -442,7 +442,7 @@ impl Places {
         let is_certain = offset == 0 || matches!(way, Way::Exit(_));
         let is_caller_in_link = wants.caller && (is_certain || prologue::is_caller_in_link(address));
         let probe = self.probe();
-        let place = Place { way, address, clause, probe, name, function, is_caller_in_link, inlined: None };
+        let place = ResolvedPlace { way, address, clause, probe, name, function, is_caller_in_link, inlined: None };
         fallible::push(&mut self.places, place)
     }
 }
