@@ -3,9 +3,9 @@
 
 mod control;
 mod declarations;
+mod executable;
 mod instruction;
 mod output;
-mod program;
 mod registers;
 mod scan;
 mod stack;
@@ -18,9 +18,9 @@ use anyhow::{Context, Result};
 pub use control::with_control;
 pub use declarations::Declarations;
 use declarations::{Size, Stack};
+pub use executable::Executable;
 pub use instruction::{Flow, flow};
 use output::Tree;
-pub use program::Program;
 use stack::Depths;
 use walk::{Graph, Violation};
 
@@ -37,7 +37,7 @@ const PROFILES: &str = include_str!("../declarations/profiles.toml");
 
 /// A linked program, and what an audit has found in it.
 pub struct Audit {
-    program: Program,
+    executable: Executable,
     findings: Findings,
 }
 
@@ -48,9 +48,9 @@ impl Audit {
     ///
     /// The file cannot be read, or is not a program for AArch64.
     pub fn of(elf: &Path, declarations: &Declarations) -> Result<Self> {
-        let program = load(elf)?;
-        let findings = Findings::new(&program, declarations);
-        Ok(Self { program, findings })
+        let executable = load(elf)?;
+        let findings = Findings::new(&executable, declarations);
+        Ok(Self { executable, findings })
     }
 
     /// Whether nothing is wrong.
@@ -68,13 +68,13 @@ impl Audit {
     /// Prints the tree of calls, the functions that may wait, the counts and the violations. Returns whether nothing is
     /// wrong.
     pub fn print(&self) -> bool {
-        let Self { program, findings } = self;
-        print!("{}", Tree { program, graph: &findings.graph, depths: &findings.depths });
+        let Self { executable, findings } = self;
+        print!("{}", Tree { executable, graph: &findings.graph, depths: &findings.depths });
         println!();
-        for (reason, functions) in findings.waiting(program) {
+        for (reason, functions) in findings.waiting(executable) {
             println!("may wait: {reason}\n    {}", functions.join("\n    "));
         }
-        println!("{}", findings.summary(program));
+        println!("{}", findings.summary(executable));
         if !self.is_closed() {
             println!("\n{}", findings.report());
         }
@@ -84,7 +84,7 @@ impl Audit {
     /// Returns the graph of calls, in the language of Graphviz.
     #[must_use]
     pub fn dot(&self) -> String {
-        output::dot(&self.program, &self.findings.graph, &self.findings.depths)
+        output::dot(&self.executable, &self.findings.graph, &self.findings.depths)
     }
 }
 
@@ -108,9 +108,9 @@ impl Declarations {
     }
 }
 
-fn load(elf: &Path) -> Result<Program> {
+fn load(elf: &Path) -> Result<Executable> {
     let bytes = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
-    Program::parse(&bytes).with_context(|| format!("{} cannot be audited", elf.display()))
+    Executable::parse(&bytes).with_context(|| format!("{} cannot be audited", elf.display()))
 }
 
 /// The findings of an audit.
@@ -123,14 +123,14 @@ struct Findings {
 }
 
 impl Findings {
-    fn new(program: &Program, declarations: &Declarations) -> Self {
-        let graph = walk::walk(program, declarations);
-        let depths = Depths::of(program, declarations, &graph);
+    fn new(executable: &Executable, declarations: &Declarations) -> Self {
+        let graph = walk::walk(executable, declarations);
+        let depths = Depths::of(executable, declarations, &graph);
         let mut violations = graph.violations.clone();
         violations.extend(depths.violations.iter().cloned());
         let deepest = graph.roots.iter().copied().max_by_key(|&root| depths.get(root).bytes);
         let path: Vec<u64> = deepest.map(|root| depths.path(root)).unwrap_or_default();
-        let path: Vec<String> = path.iter().map(|&at| program.describe(at)).collect();
+        let path: Vec<String> = path.iter().map(|&at| executable.describe(at)).collect();
         let bytes = deepest.map_or(0, |root| depths.get(root).bytes);
         let levels = declarations.nesting.unwrap_or(1);
         let needed = levels * bytes;
@@ -141,7 +141,7 @@ impl Findings {
                 let (what, size) = match size {
                     Size::Bytes(bytes) => (String::new(), Some(*bytes)),
                     Size::Symbol(name) => {
-                        let value = program.value(name).and_then(|value| i64::try_from(value).ok());
+                        let value = executable.value(name).and_then(|value| i64::try_from(value).ok());
                         (format!("{name} = "), value)
                     }
                 };
@@ -168,22 +168,22 @@ impl Findings {
     }
 
     /// Returns the functions that may take a lock or wait, by the reason why they may.
-    fn waiting(&self, program: &Program) -> BTreeMap<String, Vec<String>> {
+    fn waiting(&self, executable: &Executable) -> BTreeMap<String, Vec<String>> {
         let mut waiting = BTreeMap::<String, Vec<String>>::new();
         for (&entry, node) in &self.graph.nodes {
             if let Some(reason) = &node.waits {
                 let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-                waiting.entry(reason).or_default().push(program.describe(entry));
+                waiting.entry(reason).or_default().push(executable.describe(entry));
             }
         }
         waiting
     }
 
     /// Returns the counts, and the deepest stack.
-    fn summary(&self, program: &Program) -> String {
+    fn summary(&self, executable: &Executable) -> String {
         let nodes = &self.graph.nodes;
         let mut functions: Vec<_> =
-            nodes.keys().filter_map(|&entry| Some(program.function(entry)?.range.start)).collect();
+            nodes.keys().filter_map(|&entry| Some(executable.function(entry)?.range.start)).collect();
         functions.dedup();
         let indirect: usize = nodes.values().map(|node| node.indirect).sum();
         let locks = nodes.values().filter(|node| node.waits.is_some()).count();

@@ -123,7 +123,7 @@ pub fn source(elf: &Path) -> Result<Source> {
     let (contents, debug) =
         read.with_context(|| format!("{} has no debugging information about lines", elf.display()))?;
     let mut functions = Vec::new();
-    for function in debug.program.functions() {
+    for function in debug.executable.functions() {
         let described = contents.functions.iter().find(|other| other.address == function.range.start);
         let declaration = described.and_then(|described| described.declaration);
         let named = |name: &String| Function { name: name.clone(), range: function.range.clone(), declaration };

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use kprobes_symbols::glob_match;
 use serde::Deserialize;
 
-use super::program::Function;
+use super::executable::Function;
 
 /// The text of a file.
 #[derive(Deserialize)]
@@ -120,7 +120,7 @@ pub enum Size {
 
 /// One declaration about the functions whose name matches a pattern.
 #[derive(Debug)]
-pub struct Entry<T> {
+pub struct Declaration<T> {
     /// The pattern, with the wildcards `*` and `?`.
     pub pattern: String,
     /// The declared property.
@@ -134,7 +134,7 @@ pub struct Entry<T> {
     is_used: Cell<bool>,
 }
 
-impl<T> Entry<T> {
+impl<T> Declaration<T> {
     /// Whether it is about `function`.
     pub fn matches(&self, function: &Function) -> bool {
         function.names.iter().any(|name| glob_match(&self.pattern, name))
@@ -146,9 +146,9 @@ impl<T> Entry<T> {
     }
 }
 
-/// Returns the first of `entries` about `function`, and marks it as applying.
-pub fn applying<'a, T>(entries: &'a [Entry<T>], function: &Function) -> Option<&'a Entry<T>> {
-    entries.iter().find(|entry| entry.matches(function)).inspect(|entry| entry.is_needed())
+/// Returns the first of `declarations` about `function`, and marks it as applying.
+pub fn applying<'a, T>(declarations: &'a [Declaration<T>], function: &Function) -> Option<&'a Declaration<T>> {
+    declarations.iter().find(|declaration| declaration.matches(function)).inspect(|declaration| declaration.is_needed())
 }
 
 /// The targets of indirect calls.
@@ -184,27 +184,27 @@ pub struct Declarations {
     /// Their files, with whether a declaration that applies to nothing is an error in them.
     files: Vec<(PathBuf, bool)>,
     /// Where paths begin. The value is the distance between the entries of a table, or 0 for a single entry.
-    pub roots: Vec<Entry<u64>>,
+    pub roots: Vec<Declaration<u64>>,
     /// Functions after whose call the path ends.
-    pub abandons: Vec<Entry<()>>,
+    pub abandons: Vec<Declaration<()>>,
     /// Functions at which the path ends.
-    pub ends: Vec<Entry<()>>,
+    pub ends: Vec<Declaration<()>>,
     /// Functions that take locks or wait.
-    pub locks: Vec<Entry<()>>,
+    pub locks: Vec<Declaration<()>>,
     /// Functions that do neither, though they look like it.
-    pub lock_free: Vec<Entry<()>>,
+    pub lock_free: Vec<Declaration<()>>,
     /// Functions in the region that are not on a path.
-    pub elsewhere: Vec<Entry<()>>,
+    pub elsewhere: Vec<Declaration<()>>,
     /// Indirect calls.
-    pub indirect: Vec<Entry<Indirect>>,
+    pub indirect: Vec<Declaration<Indirect>>,
     /// Functions that belong to a group.
-    pub groups: Vec<Entry<String>>,
+    pub groups: Vec<Declaration<String>>,
     /// Functions that generated code calls.
-    pub generated: Vec<Entry<Generated>>,
+    pub generated: Vec<Declaration<Generated>>,
     /// The bytes of stack of functions that set their stack pointer.
-    pub frames: Vec<Entry<i64>>,
+    pub frames: Vec<Declaration<i64>>,
     /// How often functions can be on one path.
-    pub recursion: Vec<Entry<i64>>,
+    pub recursion: Vec<Declaration<i64>>,
     /// How many exceptions can be nested on one stack.
     pub nesting: Option<i64>,
     /// The limit of the deepest path.
@@ -228,19 +228,19 @@ impl Declarations {
             RootText::Table(TableText { every, reason }) => (pattern, every, reason),
         });
         extend(&mut self.roots, "roots", file, roots)?;
-        for (table, entries, found) in [
+        for (table, declarations, found) in [
             ("abandons", &mut self.abandons, text.abandons),
             ("ends", &mut self.ends, text.ends),
             ("locks", &mut self.locks, text.locks),
             ("lock-free", &mut self.lock_free, text.lock_free),
             ("elsewhere", &mut self.elsewhere, text.elsewhere),
         ] {
-            extend(entries, table, file, found.into_iter().map(|(pattern, reason)| (pattern, (), reason)))?;
+            extend(declarations, table, file, found.into_iter().map(|(pattern, reason)| (pattern, (), reason)))?;
         }
         let inlined = text.inlined.into_iter().map(|(pattern, reason)| (pattern, (), reason));
         let known = self.elsewhere.len();
         extend(&mut self.elsewhere, "inlined", file, inlined)?;
-        self.elsewhere[known..].iter().for_each(Entry::is_needed);
+        self.elsewhere[known..].iter().for_each(Declaration::is_needed);
         let indirect = text.indirect.into_iter();
         let indirect =
             indirect.map(|IndirectText { r#in, sites, reaches, reason }| (r#in, Indirect { sites, reaches }, reason));
@@ -269,20 +269,20 @@ impl Declarations {
         Ok(())
     }
 
-    /// Whether `entry` must apply to something in the image. A foreign image may lack functions of the engine that it
-    /// does not use, or that were inlined.
-    pub fn is_checked<T>(&self, entry: &Entry<T>) -> bool {
-        self.files[entry.file].1
+    /// Whether `declaration` must apply to something in the image. A foreign image may lack functions of the engine
+    /// that it does not use, or that were inlined.
+    pub fn is_checked<T>(&self, declaration: &Declaration<T>) -> bool {
+        self.files[declaration.file].1
     }
 
     /// Returns the declarations that apply to nothing, as sentences.
     pub fn stale(&self) -> Vec<String> {
-        fn of<T>(declarations: &Declarations, entries: &[Entry<T>]) -> Vec<String> {
-            let stale = entries.iter().filter(|entry| !entry.is_used.get() && declarations.is_checked(entry));
+        fn of<T>(all: &Declarations, declarations: &[Declaration<T>]) -> Vec<String> {
+            let stale = declarations.iter().filter(|one| !one.is_used.get() && all.is_checked(one));
             stale
-                .map(|entry| {
-                    let file = declarations.files[entry.file].0.display();
-                    format!("{file}: [{}] {:?} applies to nothing", entry.table, entry.pattern)
+                .map(|one| {
+                    let file = all.files[one.file].0.display();
+                    format!("{file}: [{}] {:?} applies to nothing", one.table, one.pattern)
                 })
                 .collect()
         }
@@ -304,14 +304,14 @@ impl Declarations {
 }
 
 fn extend<T>(
-    entries: &mut Vec<Entry<T>>,
+    declarations: &mut Vec<Declaration<T>>,
     table: &'static str,
     file: usize,
     found: impl Iterator<Item = (String, T, String)>,
 ) -> Result<()> {
     for (pattern, value, reason) in found {
         ensure!(!reason.trim().is_empty(), "[{table}] {pattern:?} has no reason");
-        entries.push(Entry { pattern, value, table, reason, file, is_used: Cell::new(false) });
+        declarations.push(Declaration { pattern, value, table, reason, file, is_used: Cell::new(false) });
     }
     Ok(())
 }

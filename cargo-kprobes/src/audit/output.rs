@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    program::Program,
+    executable::Executable,
     stack::Depths,
     walk::{Graph, Node},
 };
@@ -14,7 +14,7 @@ use crate::counted::counted;
 
 /// The tree of all functions that the roots reach. The callees of a function are shown where it comes first.
 pub struct Tree<'a> {
-    pub program: &'a Program,
+    pub executable: &'a Executable,
     pub graph: &'a Graph,
     pub depths: &'a Depths,
 }
@@ -41,14 +41,14 @@ impl fmt::Display for Tree<'_> {
 impl Tree<'_> {
     /// Whether two entries of one function lead to the same.
     fn are_alike(&self, one: u64, other: u64) -> bool {
-        let start = |entry| self.program.function(entry).map(|function| function.range.start);
+        let start = |entry| self.executable.function(entry).map(|function| function.range.start);
         let leads_to = |entry| self.graph.nodes.get(entry).map(|node| &node.leads_to);
         start(one) == start(other) && leads_to(&one) == leads_to(&other)
     }
 
     fn branch(&self, f: &mut fmt::Formatter<'_>, entry: u64, level: usize, shown: &mut BTreeSet<u64>) -> fmt::Result {
         let Some(node) = self.graph.nodes.get(&entry) else { return Ok(()) };
-        write!(f, "{:indent$}{}", "", self.program.describe(entry), indent = 2 * level)?;
+        write!(f, "{:indent$}{}", "", self.executable.describe(entry), indent = 2 * level)?;
         let callees: BTreeSet<u64> = node.leads_to.iter().map(|(callee, _)| *callee).collect();
         if !shown.insert(entry) {
             return writeln!(f, "{}", if callees.is_empty() { "" } else { " …" });
@@ -84,12 +84,12 @@ fn remarks(node: &Node, deepest: i64) -> Vec<String> {
 }
 
 /// Returns the graph in the language of Graphviz.
-pub fn dot(program: &Program, graph: &Graph, depths: &Depths) -> String {
+pub fn dot(executable: &Executable, graph: &Graph, depths: &Depths) -> String {
     let mut text = String::from("digraph hit_path {\n    rankdir=LR;\n    node [shape=box];\n");
     let deepest = graph.roots.iter().copied().max_by_key(|&root| depths.get(root).bytes);
     let deepest: BTreeSet<u64> = deepest.map(|root| depths.path(root)).unwrap_or_default().into_iter().collect();
     for (&entry, node) in &graph.nodes {
-        let name = program.describe(entry).replace('\\', "\\\\").replace('"', "\\\"");
+        let name = executable.describe(entry).replace('\\', "\\\\").replace('"', "\\\"");
         let remarks = remarks(node, depths.get(entry).bytes).join(", ");
         let style = if graph.roots.contains(&entry) { ", style=bold" } else { "" };
         let color = if deepest.contains(&entry) { ", color=red" } else { "" };

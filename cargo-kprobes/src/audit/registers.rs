@@ -16,7 +16,7 @@ pub enum Value {
     /// This number, mostly an address.
     Constant(u64),
     /// An entry of this jump table.
-    Entry(Table),
+    Entry(JumpTable),
     /// The target of a jump table's entry: a base plus the entry.
     Target {
         /// The address that the shifted entry is added to.
@@ -24,13 +24,13 @@ pub enum Value {
         /// How many bits the entry is shifted.
         shift: u32,
         /// The table.
-        table: Table,
+        table: JumpTable,
     },
 }
 
 /// A jump table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct JumpTable {
     /// Its virtual address.
     pub address: u64,
     /// The size of an entry in bytes.
@@ -217,7 +217,7 @@ impl Registers {
         // One register, with a register for an offset: the form by which jump tables are read.
         if word & 0x3b20_0c00 == 0x3820_0800 && !vector {
             let entry = |size, signed| match self.get(rn) {
-                Value::Constant(address) => Value::Entry(Table { address, size, signed }),
+                Value::Constant(address) => Value::Entry(JumpTable { address, size, signed }),
                 _ => Value::Unknown,
             };
             let loaded = match (word >> 30, word >> 22 & 0b11) {

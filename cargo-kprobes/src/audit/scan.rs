@@ -4,18 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    executable::{Executable, Function},
     instruction::{Flow, Synchronization, flow, is_floating, synchronization},
-    program::{Function, Program},
-    registers::{Registers, Table, Value},
+    registers::{JumpTable, Registers, Value},
     waiting,
 };
 
 /// The most entries of a jump table. It bounds the reading of a table whose end cannot be seen.
 const LONGEST_TABLE: usize = 1 << 16;
 
-/// A place where control leaves a function, whether or not it comes back.
+/// A call or a tail call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct CallSite {
     /// The virtual address of the instruction.
     pub at: u64,
     /// The target. `None` if it is in a register.
@@ -28,7 +28,7 @@ pub struct Site {
 #[derive(Debug, Default)]
 pub struct Body {
     /// The calls and the tail calls, by address.
-    pub sites: Vec<Site>,
+    pub call_sites: Vec<CallSite>,
     /// The most bytes of stack that it has in use itself.
     pub frame: i64,
     /// Whether control may come back to its caller.
@@ -58,17 +58,17 @@ pub trait Callees {
 }
 
 /// Reads the function around the virtual address `entry`, from there. `None` if no symbol says where it ends.
-pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body> {
-    let range = program.function(entry)?.range.clone();
+pub fn scan(executable: &Executable, callees: &dyn Callees, entry: u64) -> Option<Body> {
+    let range = executable.function(entry)?.range.clone();
     let declared = callees.declared_frame(entry);
     let mut body = Body { frame: declared.unwrap_or(0), ..Body::default() };
     let mut states = BTreeMap::from([(entry, Registers::at_entry())]);
     let mut successors: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    let mut sites: BTreeMap<(u64, Option<u64>), Site> = BTreeMap::new();
+    let mut call_sites: BTreeMap<(u64, Option<u64>), CallSite> = BTreeMap::new();
     let mut indirect_in_outlined = Vec::new();
     let mut pending = vec![entry];
     while let Some(at) = pending.pop() {
-        let Some(word) = program.word(at) else {
+        let Some(word) = executable.word(at) else {
             body.exceptions.push((at, "there is no instruction"));
             continue;
         };
@@ -81,7 +81,7 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
         let offset = |offset: i64| at.wrapping_add_signed(offset);
         let mut leave = |state: &Registers, target: Option<u64>| {
             let depth = state.depth().or(declared).unwrap_or(0);
-            sites.insert((at, target), Site { at, target, depth });
+            call_sites.insert((at, target), CallSite { at, target, depth });
         };
         let mut goes_to = Vec::new();
         match flow(word) {
@@ -97,8 +97,8 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
                 if callees.ends_path(target) {
                     body.ended.insert(target);
                 } else if callees.returns(target) {
-                    match outlined(program, target) {
-                        true => indirect_in_outlined.extend(execute_outlined(program, target, &mut state)),
+                    match outlined(executable, target) {
+                        true => indirect_in_outlined.extend(execute_outlined(executable, target, &mut state)),
                         false => state.call(),
                     }
                     goes_to.push(next);
@@ -109,7 +109,7 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
                 state.call();
                 goes_to.push(next);
             }
-            Flow::JumpRegister(number) => match jump_table(program, &range, at, state.get(number)) {
+            Flow::JumpRegister(number) => match jump_table(executable, &range, at, state.get(number)) {
                 Some(targets) => goes_to.extend(targets),
                 None => {
                     let target = constant(state.get(number));
@@ -124,8 +124,8 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
             if !range.contains(&target) {
                 leave(&state, Some(target));
                 body.returns |= callees.returns(target);
-                if outlined(program, target) {
-                    indirect_in_outlined.extend(execute_outlined(program, target, &mut state.clone()));
+                if outlined(executable, target) {
+                    indirect_in_outlined.extend(execute_outlined(executable, target, &mut state.clone()));
                 }
                 continue;
             }
@@ -145,7 +145,7 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
         successors.insert(at, goes_to);
     }
     for &at in states.keys() {
-        let Some(word) = program.word(at) else { continue };
+        let Some(word) = executable.word(at) else { continue };
         if is_floating(word) {
             body.floating.push(at);
         }
@@ -153,15 +153,15 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
             body.exceptions.push((at, why));
         }
     }
-    // A site may be seen several times, with less and less known of the stack pointer. The last one counts.
-    body.sites = sites.into_values().collect();
-    for Site { at, target, depth } in indirect_in_outlined {
-        match body.sites.iter_mut().find(|site| site.at == at) {
-            Some(site) => site.depth = site.depth.max(depth),
-            None => body.sites.push(Site { at, target, depth }),
+    // A call site may be seen several times, with less and less known of the stack pointer. The last one counts.
+    body.call_sites = call_sites.into_values().collect();
+    for CallSite { at, target, depth } in indirect_in_outlined {
+        match body.call_sites.iter_mut().find(|call| call.at == at) {
+            Some(call) => call.depth = call.depth.max(depth),
+            None => body.call_sites.push(CallSite { at, target, depth }),
         }
     }
-    body.synchronizes = waiting::find(program, &successors, &states);
+    body.synchronizes = waiting::find(executable, &successors, &states);
     body.successors = successors;
     Some(body)
 }
@@ -169,42 +169,42 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
 /// Whether the function at `entry` is treated as a part of its caller. This is so for outlined functions, and for a
 /// read that may fault: the inline assembly around it names the registers that it changes, so its callers rely on the
 /// others.
-fn outlined(program: &Program, entry: u64) -> bool {
+fn outlined(executable: &Executable, entry: u64) -> bool {
     const READS: &str = "kprobes_nofault_load";
     let is_part = |function: &Function| function.is_outlined() || function.name().starts_with(READS);
-    program.function(entry).is_some_and(|function| function.range.start == entry && is_part(function))
+    executable.function(entry).is_some_and(|function| function.range.start == entry && is_part(function))
 }
 
 /// Executes the outlined function at `entry` with the values in `state`. Returns its indirect calls, which count as the
 /// caller's, because declarations name the caller.
-fn execute_outlined(program: &Program, entry: u64, state: &mut Registers) -> Vec<Site> {
+fn execute_outlined(executable: &Executable, entry: u64, state: &mut Registers) -> Vec<CallSite> {
     let mut indirect = Vec::new();
     let mut at = entry;
-    while let Some(word) = program.word(at) {
-        let site = |number| Site { at, target: constant(state.get(number)), depth: state.depth().unwrap_or(0) };
+    while let Some(word) = executable.word(at) {
+        let call = |number| CallSite { at, target: constant(state.get(number)), depth: state.depth().unwrap_or(0) };
         match flow(word) {
             Flow::Next => state.execute(at, word),
             Flow::Call(distance) => {
                 let target = at.wrapping_add_signed(distance);
-                match target != entry && outlined(program, target) {
-                    true => indirect.extend(execute_outlined(program, target, state)),
+                match target != entry && outlined(executable, target) {
+                    true => indirect.extend(execute_outlined(executable, target, state)),
                     false => state.call(),
                 }
             }
             Flow::CallRegister(number) => {
-                indirect.extend(Some(site(number)).filter(|site| site.target.is_none()));
+                indirect.extend(Some(call(number)).filter(|call| call.target.is_none()));
                 state.call();
             }
             // The outlined function ends with a call, after which its caller goes on.
             Flow::JumpRegister(number) => {
-                indirect.extend(Some(site(number)).filter(|site| site.target.is_none()));
+                indirect.extend(Some(call(number)).filter(|call| call.target.is_none()));
                 state.call();
                 break;
             }
             Flow::Jump(distance) => {
                 let target = at.wrapping_add_signed(distance);
-                match target != entry && outlined(program, target) {
-                    true => indirect.extend(execute_outlined(program, target, state)),
+                match target != entry && outlined(executable, target) {
+                    true => indirect.extend(execute_outlined(executable, target, state)),
                     false => state.call(),
                 }
                 break;
@@ -231,17 +231,17 @@ fn constant(value: Value) -> Option<u64> {
 /// leads to the branch, to the load or the addition before it, or to the ADR of itself that gives the base, because no
 /// entry leads into the block that reads the table. Entries that are read after its true end only add to the
 /// instructions that count as reached.
-fn jump_table(program: &Program, range: &std::ops::Range<u64>, at: u64, value: Value) -> Option<BTreeSet<u64>> {
-    let Value::Target { base, shift, table: Table { address, size, signed } } = value else { return None };
-    let has_own_base = program.word(base).is_some_and(|word| word & !31 == 0x1000_0000);
+fn jump_table(executable: &Executable, range: &std::ops::Range<u64>, at: u64, value: Value) -> Option<BTreeSet<u64>> {
+    let Value::Target { base, shift, table: JumpTable { address, size, signed } } = value else { return None };
+    let has_own_base = executable.word(base).is_some_and(|word| word & !31 == 0x1000_0000);
     let reads = if has_own_base { base } else { at.saturating_sub(8) }..=at;
     let mut targets = BTreeSet::new();
     for index in 0..LONGEST_TABLE {
         let place = address + (index * size) as u64;
-        if index > 0 && program.begins_object(place) {
+        if index > 0 && executable.begins_object(place) {
             break;
         }
-        let Some(bytes) = program.bytes(place, size) else { break };
+        let Some(bytes) = executable.bytes(place, size) else { break };
         let entry = bytes.iter().rev().fold(0_u64, |entry, &byte| entry << 8 | u64::from(byte));
         let unused = 64 - 8 * size as u32;
         let entry = if signed { ((entry << unused).cast_signed() >> unused).cast_unsigned() } else { entry };
@@ -255,6 +255,6 @@ fn jump_table(program: &Program, range: &std::ops::Range<u64>, at: u64, value: V
 }
 
 /// Returns the part of the instruction at `at` in synchronisation. `None` if it has none.
-pub fn kind(program: &Program, at: u64) -> Option<Synchronization> {
-    synchronization(program.word(at)?)
+pub fn kind(executable: &Executable, at: u64) -> Option<Synchronization> {
+    synchronization(executable.word(at)?)
 }

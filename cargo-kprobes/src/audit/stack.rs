@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     declarations::{Declarations, applying},
-    program::Program,
+    executable::Executable,
     walk::{Graph, Violation},
 };
 
@@ -33,16 +33,22 @@ pub struct Depths {
 
 impl Depths {
     /// Computes the deepest uses from all roots of `graph`.
-    pub fn of(program: &Program, declarations: &Declarations, graph: &Graph) -> Self {
+    pub fn of(executable: &Executable, declarations: &Declarations, graph: &Graph) -> Self {
         let mut depths = Self::default();
         for &root in &graph.roots {
-            depths.follow(program, declarations, graph, root);
+            depths.follow(executable, declarations, graph, root);
         }
         depths
     }
 
     /// Returns the deepest use from `entry` on, and the lowest place in the path that an omitted call leads back to.
-    fn follow(&mut self, program: &Program, declarations: &Declarations, graph: &Graph, entry: u64) -> (Use, usize) {
+    fn follow(
+        &mut self,
+        executable: &Executable,
+        declarations: &Declarations,
+        graph: &Graph,
+        entry: u64,
+    ) -> (Use, usize) {
         if let Some(&known) = self.known.get(&entry) {
             return (known, usize::MAX);
         }
@@ -54,16 +60,16 @@ impl Depths {
         for &(callee, depth) in &node.leads_to {
             if let Some(begin) = self.path.iter().position(|&at| at == callee) {
                 back = back.min(begin);
-                let again = program.function(callee);
+                let again = executable.function(callee);
                 if again.is_none_or(|function| applying(&declarations.recursion, function).is_none()) {
-                    let path: Vec<_> = self.path.iter().map(|&at| program.describe(at)).collect();
-                    let again = program.describe(callee);
+                    let path: Vec<_> = self.path.iter().map(|&at| executable.describe(at)).collect();
+                    let again = executable.describe(callee);
                     let what = format!("calls {again} recursively, and [recursion] gives no bound");
                     self.violations.push(Violation { what, path });
                 }
                 continue;
             }
-            let (below, leads_back) = self.follow(program, declarations, graph, callee);
+            let (below, leads_back) = self.follow(executable, declarations, graph, callee);
             back = back.min(leads_back);
             if depth + below.bytes > deepest.bytes {
                 deepest = Use { bytes: depth + below.bytes, by: Some(callee) };
@@ -71,7 +77,7 @@ impl Depths {
         }
         self.path.pop();
         // Each time that it is on a path, it uses no more than everything that it leads to, except itself.
-        let bound = program
+        let bound = executable
             .function(entry)
             .and_then(|function| declarations.recursion.iter().find(|bound| bound.matches(function)));
         deepest.bytes *= bound.map_or(1, |bound| bound.value);

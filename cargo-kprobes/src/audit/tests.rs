@@ -9,13 +9,13 @@ mod words;
 
 use std::path::Path;
 
-use super::{Findings, declarations::Declarations, program::Program};
+use super::{Findings, declarations::Declarations, executable::Executable};
 
 /// Returns the violations in a program with these declarations, each as the path and the sentence.
-fn audit(program: &Program, declared: &str) -> Vec<String> {
+fn audit(executable: &Executable, declared: &str) -> Vec<String> {
     let mut declarations = Declarations::default();
     declarations.add(Path::new("test.toml"), declared, true).expect("the declarations can be read");
-    let findings = Findings::new(program, &declarations);
+    let findings = Findings::new(executable, &declarations);
     let told = |violation: &super::Violation| format!("{}: {}", violation.path.join(" → "), violation.what);
     findings.violations.iter().map(told).collect()
 }

@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use aarch64_kprobes::insn::{Op, Verdict, classify};
 
 use super::{
+    executable::Executable,
     instruction::{Flow, Synchronization, flow},
-    program::Program,
     registers::{Registers, Value},
     scan::kind,
 };
@@ -28,23 +28,29 @@ use super::{
 type Edges = BTreeMap<u64, Vec<u64>>;
 
 /// Returns the first instruction, by address, that makes the function a suspect, and why.
-pub fn find(program: &Program, successors: &Edges, states: &BTreeMap<u64, Registers>) -> Option<(u64, &'static str)> {
+pub fn find(
+    executable: &Executable,
+    successors: &Edges,
+    states: &BTreeMap<u64, Registers>,
+) -> Option<(u64, &'static str)> {
     let atomics: BTreeMap<u64, Synchronization> =
-        states.keys().filter_map(|&at| Some((at, kind(program, at)?))).collect();
+        states.keys().filter_map(|&at| Some((at, kind(executable, at)?))).collect();
     let acquiring = atomics.iter().find_map(|(&at, atomic)| match atomic {
         Synchronization::LoadExclusive { acquire: true } => Some((at, "acquires")),
-        Synchronization::LoadExclusive { acquire: false } if compares(program, &atomics, at) => Some((at, "compares")),
+        Synchronization::LoadExclusive { acquire: false } if compares(executable, &atomics, at) => {
+            Some((at, "compares"))
+        }
         Synchronization::Atomic { acquires: true } => Some((at, "acquires or compares")),
         _ => None,
     });
-    acquiring.or_else(|| waiting_loop(program, successors, states, &atomics))
+    acquiring.or_else(|| waiting_loop(executable, successors, states, &atomics))
 }
 
 /// Whether there is a branch between the load-exclusive at `load` and its store.
-fn compares(program: &Program, atomics: &BTreeMap<u64, Synchronization>, load: u64) -> bool {
+fn compares(executable: &Executable, atomics: &BTreeMap<u64, Synchronization>, load: u64) -> bool {
     let mut at = load + 4;
     loop {
-        match program.word(at).map(flow) {
+        match executable.word(at).map(flow) {
             Some(Flow::Next) if matches!(atomics.get(&at), Some(Synchronization::StoreExclusive { .. })) => {
                 return false;
             }
@@ -55,13 +61,13 @@ fn compares(program: &Program, atomics: &BTreeMap<u64, Synchronization>, load: u
 }
 
 fn waiting_loop(
-    program: &Program,
+    executable: &Executable,
     successors: &Edges,
     states: &BTreeMap<u64, Registers>,
     atomics: &BTreeMap<u64, Synchronization>,
 ) -> Option<(u64, &'static str)> {
     let has_barrier = atomics.values().any(|atomic| *atomic == Synchronization::Barrier);
-    let edges = without_retries(program, successors, atomics);
+    let edges = without_retries(executable, successors, atomics);
     for members in cycles(&edges) {
         for at in &members {
             let why = match atomics.get(at) {
@@ -74,7 +80,7 @@ fn waiting_loop(
             };
             return Some((*at, why));
         }
-        if let Some(at) = rereads(program, states, &members) {
+        if let Some(at) = rereads(executable, states, &members) {
             return Some((at, "reads the same address in each iteration of a loop that stores nothing"));
         }
     }
@@ -83,12 +89,12 @@ fn waiting_loop(
 
 /// Returns the edges without those that repeat an exclusive pair after a failed store: CBNZ of the status, directly
 /// after the store, back to the load or to the instructions before it that compute nothing but the address.
-fn without_retries(program: &Program, successors: &Edges, atomics: &BTreeMap<u64, Synchronization>) -> Edges {
+fn without_retries(executable: &Executable, successors: &Edges, atomics: &BTreeMap<u64, Synchronization>) -> Edges {
     let mut edges = successors.clone();
     for (&store, atomic) in atomics {
         let Synchronization::StoreExclusive { status } = atomic else { continue };
         let branch = store + 4;
-        let is_retry = match program.word(branch).map(classify) {
+        let is_retry = match executable.word(branch).map(classify) {
             Some(Verdict::Simulate(Op::CompareBranch { rt, wide: false, nonzero: true, .. })) => rt == *status,
             _ => false,
         };
@@ -145,11 +151,11 @@ fn cycles(edges: &Edges) -> Vec<BTreeSet<u64>> {
 }
 
 /// Returns the first load of a loop that only reads addresses that do not change in it. `None` for other loops.
-fn rereads(program: &Program, states: &BTreeMap<u64, Registers>, members: &BTreeSet<u64>) -> Option<u64> {
+fn rereads(executable: &Executable, states: &BTreeMap<u64, Registers>, members: &BTreeSet<u64>) -> Option<u64> {
     let mut loads = Vec::new();
     let mut written = BTreeSet::new();
     for &at in members {
-        let word = program.word(at)?;
+        let word = executable.word(at)?;
         match flow(word) {
             Flow::Next => {}
             Flow::Jump(_) | Flow::Condition(_) | Flow::JumpRegister(_) => continue,

@@ -10,8 +10,8 @@ use kprobes_symbols::glob_match;
 
 use super::{
     declarations::{Declarations, applying},
-    program::{Function, Program},
-    scan::{Body, Callees, Site, scan},
+    executable::{Executable, Function},
+    scan::{Body, CallSite, Callees, scan},
 };
 use crate::counted::counted;
 
@@ -30,7 +30,8 @@ pub struct Node {
     pub body: Body,
     /// The first caller that it was reached from. `None` if it is a root.
     from: Option<u64>,
-    /// The functions that it leads to, with the bytes of its stack that are then in use, in the order of the sites.
+    /// The functions that it leads to, with the bytes of its stack that are then in use, in the order of the call
+    /// sites.
     pub leads_to: Vec<(u64, i64)>,
     /// The number of its indirect calls.
     pub indirect: usize,
@@ -65,7 +66,7 @@ pub struct Graph {
 /// A function counts as not returning until a way back is found, because a function that only calls itself does not
 /// return.
 pub(super) struct Returning<'a> {
-    program: &'a Program,
+    executable: &'a Executable,
     declarations: &'a Declarations,
     known: RefCell<BTreeMap<u64, bool>>,
     /// Whether an unknown function was asked for since the last pass.
@@ -74,7 +75,7 @@ pub(super) struct Returning<'a> {
 
 impl Callees for Returning<'_> {
     fn returns(&self, entry: u64) -> bool {
-        if self.program.function(entry).is_none() {
+        if self.executable.function(entry).is_none() {
             return true;
         }
         let mut known = self.known.borrow_mut();
@@ -85,25 +86,25 @@ impl Callees for Returning<'_> {
     }
 
     fn ends_path(&self, entry: u64) -> bool {
-        let function = self.program.function(entry);
+        let function = self.executable.function(entry);
         function.is_some_and(|function| self.declarations.abandons.iter().any(|end| end.matches(function)))
     }
 
     fn declared_frame(&self, entry: u64) -> Option<i64> {
-        let function = self.program.function(entry)?;
+        let function = self.executable.function(entry)?;
         self.declarations.frames.iter().find(|frame| frame.matches(function)).map(|frame| frame.value)
     }
 }
 
 impl<'a> Returning<'a> {
     /// Creates an empty set of results.
-    pub fn new(program: &'a Program, declarations: &'a Declarations) -> Self {
-        Self { program, declarations, known: RefCell::new(BTreeMap::new()), is_incomplete: Cell::new(false) }
+    pub fn new(executable: &'a Executable, declarations: &'a Declarations) -> Self {
+        Self { executable, declarations, known: RefCell::new(BTreeMap::new()), is_incomplete: Cell::new(false) }
     }
 
     /// Determines at once which of all functions return. A caller that reads all of them saves work by this.
     pub fn determine_all(&self) {
-        let entries = self.program.functions().map(|function| (function.range.start, false));
+        let entries = self.executable.functions().map(|function| (function.range.start, false));
         self.known.borrow_mut().extend(entries);
         self.settle();
     }
@@ -115,7 +116,7 @@ impl<'a> Returning<'a> {
             let open: Vec<u64> = self.known.borrow().iter().filter(|(_, known)| !**known).map(|(at, _)| *at).collect();
             let mut found = false;
             for entry in open {
-                if scan(self.program, self, entry).is_none_or(|body| body.returns) {
+                if scan(self.executable, self, entry).is_none_or(|body| body.returns) {
                     self.known.borrow_mut().insert(entry, true);
                     found = true;
                 }
@@ -130,7 +131,7 @@ impl<'a> Returning<'a> {
     pub fn read(&self, entry: u64) -> Option<Body> {
         loop {
             self.is_incomplete.set(false);
-            let body = scan(self.program, self, entry);
+            let body = scan(self.executable, self, entry);
             if !self.is_incomplete.get() {
                 return body;
             }
@@ -140,9 +141,9 @@ impl<'a> Returning<'a> {
 }
 
 /// Follows everything from the declared roots.
-pub fn walk(program: &Program, declarations: &Declarations) -> Graph {
-    let returning = Returning::new(program, declarations);
-    let mut walk = Walk { program, declarations, returning, graph: Graph::default(), pending: VecDeque::new() };
+pub fn walk(executable: &Executable, declarations: &Declarations) -> Graph {
+    let returning = Returning::new(executable, declarations);
+    let mut walk = Walk { executable, declarations, returning, graph: Graph::default(), pending: VecDeque::new() };
     walk.begin();
     while let Some(entry) = walk.pending.pop_front() {
         walk.visit(entry);
@@ -153,7 +154,7 @@ pub fn walk(program: &Program, declarations: &Declarations) -> Graph {
 }
 
 struct Walk<'a> {
-    program: &'a Program,
+    executable: &'a Executable,
     declarations: &'a Declarations,
     returning: Returning<'a>,
     graph: Graph,
@@ -163,7 +164,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn begin(&mut self) {
         for root in &self.declarations.roots {
-            for function in self.program.functions().filter(|function| root.matches(function)) {
+            for function in self.executable.functions().filter(|function| root.matches(function)) {
                 root.is_needed();
                 let step = if root.value == 0 { u64::MAX } else { root.value };
                 let mut entry = function.range.start;
@@ -174,7 +175,8 @@ impl Walk<'_> {
                 }
             }
         }
-        let placed = self.program.functions().filter(|function| self.program.handlers.contains(&function.range.start));
+        let placed =
+            self.executable.functions().filter(|function| self.executable.handlers.contains(&function.range.start));
         for handler in placed {
             self.graph.roots.push(handler.range.start);
             self.reach(handler.range.start, None);
@@ -183,7 +185,7 @@ impl Walk<'_> {
 
     /// Schedules the function at `entry` for a visit, unless it must not be reached.
     fn reach(&mut self, entry: u64, from: Option<u64>) -> bool {
-        let Some(function) = self.program.function(entry) else {
+        let Some(function) = self.executable.function(entry) else {
             let what = format!(
                 "branches to {entry:#x}, which is not a function of the symbol table: assembly makes it one by `.type` \
                  and `.size`"
@@ -192,7 +194,7 @@ impl Walk<'_> {
             return false;
         };
         if let Some(what) = self.forbidden(function) {
-            self.violation(format!("{what}: {}", self.program.describe(entry)), from);
+            self.violation(format!("{what}: {}", self.executable.describe(entry)), from);
             return false;
         }
         if let Entry::Vacant(place) = self.graph.nodes.entry(entry) {
@@ -209,7 +211,7 @@ impl Walk<'_> {
         };
         // A function in the region may have the name of the generic function that it is an instance of. Only calls out
         // of the region allocate.
-        let is_outside = !self.program.region.contains(&function.range.start);
+        let is_outside = !self.executable.region.contains(&function.range.start);
         if is_outside && begins(&ALLOCATORS) {
             return Some("uses the allocator");
         }
@@ -225,23 +227,23 @@ impl Walk<'_> {
             return true;
         }
         let entry = function.range.start;
-        if self.program.region.contains(&entry) || !seen.insert(entry) {
+        if self.executable.region.contains(&entry) || !seen.insert(entry) {
             return false;
         }
         let Some(body) = self.returning.read(entry) else { return false };
         !body.returns
             && body
-                .sites
+                .call_sites
                 .iter()
-                .filter_map(|site| self.program.function(site.target?))
+                .filter_map(|call| self.executable.function(call.target?))
                 .any(|callee| self.panics(callee, seen))
     }
 
     /// Reads the function at `entry`, and reaches the functions that it calls.
     fn visit(&mut self, entry: u64) {
         let Some(body) = self.returning.read(entry) else { return };
-        let Some(function) = self.program.function(entry) else { return };
-        let place = |at: u64| format!("{:#x} ({})", at, self.program.describe(at));
+        let Some(function) = self.executable.function(entry) else { return };
+        let place = |at: u64| format!("{:#x} ({})", at, self.executable.describe(at));
         let mut wrong: Vec<String> = Vec::new();
         wrong.extend(body.floating.iter().map(|&at| format!("uses floating point or SIMD at {}", place(at))));
         wrong.extend(body.exceptions.iter().map(|&(at, why)| format!("cannot be followed at {}: {why}", place(at))));
@@ -252,7 +254,7 @@ impl Walk<'_> {
             wrong.push(format!("makes the stack pointer unknown before {}: declare it in [frames]", place(at)));
         }
         for ended in &body.ended {
-            let ended = self.program.function(*ended);
+            let ended = self.executable.function(*ended);
             ended.and_then(|function| applying(&self.declarations.abandons, function));
         }
         let mut waits = None;
@@ -270,8 +272,8 @@ impl Walk<'_> {
         let mut leads_to = Vec::new();
         let mut indirect = 0;
         // Calls by a register in an outlined function count as its callers' calls.
-        let own = |site: &&Site| site.target.is_some() || !function.is_outlined();
-        for &Site { at, target, depth } in body.sites.iter().filter(own) {
+        let own = |call: &&CallSite| call.target.is_some() || !function.is_outlined();
+        for &CallSite { at, target, depth } in body.call_sites.iter().filter(own) {
             let targets = match target {
                 Some(target) => vec![(target, 0)],
                 None => {
@@ -281,7 +283,7 @@ impl Walk<'_> {
             };
             for (target, more) in targets {
                 let is_end = |callee: &&Function| applying(&self.declarations.ends, callee).is_some();
-                if let Some(callee) = self.program.function(target).filter(is_end) {
+                if let Some(callee) = self.executable.function(target).filter(is_end) {
                     self.graph.ends.insert(callee.range.start);
                 } else if self.reach(target, Some(entry)) {
                     leads_to.push((target, depth + more));
@@ -299,7 +301,7 @@ impl Walk<'_> {
         let Some(declared) = applying(&self.declarations.indirect, function) else {
             let what = format!(
                 "has an indirect call at {at:#x} ({}) that is not declared in [[indirect]]",
-                self.program.describe(at)
+                self.executable.describe(at)
             );
             self.violation(what, Some(entry));
             return Vec::new();
@@ -311,7 +313,7 @@ impl Walk<'_> {
                 Some(group) => targets.extend(self.members(group)),
                 None => {
                     let named = |callee: &&Function| callee.names.iter().any(|name| glob_match(pattern, name));
-                    targets.extend(self.program.functions().filter(named).map(|callee| (callee.range.start, 0)));
+                    targets.extend(self.executable.functions().filter(named).map(|callee| (callee.range.start, 0)));
                 }
             }
             if targets.len() == before && !pattern.starts_with('@') && self.declarations.is_checked(declared) {
@@ -326,14 +328,14 @@ impl Walk<'_> {
     fn members(&self, group: &str) -> Vec<(u64, i64)> {
         let declared = self.declarations.groups.iter().filter(|member| member.value == group);
         let declared = declared.flat_map(|member| {
-            let named = self.program.functions().filter(|function| member.matches(function));
+            let named = self.executable.functions().filter(|function| member.matches(function));
             named.inspect(|_| member.is_needed()).map(|function| function.range.start)
         });
-        let placed = self.program.functions().map(|function| function.range.start);
-        let placed = placed.filter(|start| group == HANDLERS && self.program.handlers.contains(start));
+        let placed = self.executable.functions().map(|function| function.range.start);
+        let placed = placed.filter(|start| group == HANDLERS && self.executable.handlers.contains(start));
         let generated = self.declarations.generated.iter().filter(|called| called.value.group == group);
         let generated = generated.flat_map(|called| {
-            let named = self.program.functions().filter(|function| called.matches(function));
+            let named = self.executable.functions().filter(|function| called.matches(function));
             named.inspect(|_| called.is_needed()).map(|function| (function.range.start, called.value.bytes))
         });
         declared.chain(placed).map(|start| (start, 0)).chain(generated).collect()
@@ -345,10 +347,10 @@ impl Walk<'_> {
             let mut sites = BTreeSet::new();
             let mut entry = None;
             for (&at, node) in &self.graph.nodes {
-                let Some(function) = self.program.function(at) else { continue };
+                let Some(function) = self.executable.function(at) else { continue };
                 let first = self.declarations.indirect.iter().find(|other| other.matches(function));
                 if first.is_some_and(|first| ptr::eq(first, declared)) {
-                    sites.extend(node.body.sites.iter().filter(|site| site.target.is_none()).map(|site| site.at));
+                    sites.extend(node.body.call_sites.iter().filter(|call| call.target.is_none()).map(|call| call.at));
                     entry = Some(at);
                 }
             }
@@ -368,10 +370,10 @@ impl Walk<'_> {
     /// Checks that every function in the region is on a path, or declared not to be, so that no root is forgotten.
     fn check_region(&mut self) {
         let reached: BTreeSet<u64> =
-            self.graph.nodes.keys().filter_map(|&entry| Some(self.program.function(entry)?.range.start)).collect();
-        for function in self.program.functions() {
+            self.graph.nodes.keys().filter_map(|&entry| Some(self.executable.function(entry)?.range.start)).collect();
+        for function in self.executable.functions() {
             let start = function.range.start;
-            let is_inside = self.program.region.contains(&start);
+            let is_inside = self.executable.region.contains(&start);
             // The name of an outlined function does not tell its callers, so all outlined functions are in the region.
             let is_missing = is_inside && !reached.contains(&start) && !function.is_outlined();
             let is_elsewhere = is_missing && applying(&self.declarations.elsewhere, function).is_some();
@@ -387,7 +389,7 @@ impl Walk<'_> {
 
     /// Reports a violation in the function at `entry`, or in the roots themselves.
     fn violation(&mut self, what: String, entry: Option<u64>) {
-        let path = self.graph.path(self.program, entry);
+        let path = self.graph.path(self.executable, entry);
         let violation = Violation { what, path };
         if !self.graph.violations.contains(&violation) {
             self.graph.violations.push(violation);
@@ -397,11 +399,11 @@ impl Walk<'_> {
 
 impl Graph {
     /// Returns the shortest path from a root to the function at `entry`.
-    fn path(&self, program: &Program, entry: Option<u64>) -> Vec<String> {
+    fn path(&self, executable: &Executable, entry: Option<u64>) -> Vec<String> {
         let mut path = Vec::new();
         let mut at = entry;
         while let Some(entry) = at {
-            path.push(program.describe(entry));
+            path.push(executable.describe(entry));
             at = self.nodes.get(&entry).and_then(|node| node.from);
         }
         path.reverse();

@@ -11,14 +11,14 @@ use anyhow::{Result, anyhow};
 use kprobes_types::Row;
 use object::{Object, ObjectSection, read::elf::ElfFile64};
 
-use crate::audit::Program;
+use crate::audit::Executable;
 pub use entries::{Entries, Index};
 pub use lines::Files;
 pub use location::{Location, Piece};
 
 /// A linked program with its debugging information.
 pub struct DebugInfo<'a> {
-    pub program: Program,
+    pub executable: Executable,
     pub entries: Entries<'a>,
     /// The lines of source, in the order of their addresses.
     pub rows: Vec<Row>,
@@ -39,8 +39,8 @@ impl<'a> DebugInfo<'a> {
         let mut files = Files::default();
         let entries = Entries::read(section, &mut files)
             .map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
-        let program = Program::parse(file.data())?;
-        let (rows, prologues) = lines::read(section, &program, &mut files)?;
-        Ok(Some(Self { program, entries, rows, prologues, files }))
+        let executable = Executable::parse(file.data())?;
+        let (rows, prologues) = lines::read(section, &executable, &mut files)?;
+        Ok(Some(Self { executable, entries, rows, prologues, files }))
     }
 }

@@ -13,21 +13,22 @@ use crate::audit::with_control;
 
 /// Returns all copies in the program.
 pub fn copies(debug: &DebugInfo<'_>) -> Result<Vec<Inlined>> {
-    let DebugInfo { program, entries, .. } = debug;
+    let DebugInfo { executable, entries, .. } = debug;
     let mut by_function: BTreeMap<u64, Vec<Index>> = BTreeMap::new();
     for copy in entries.copies() {
         // Functions that the linker has removed have no address.
         let first = entries[copy].ranges.first();
-        if let Some(function) = first.and_then(|range| program.function(range.start)) {
+        if let Some(function) = first.and_then(|range| executable.function(range.start)) {
             by_function.entry(function.range.start).or_default().push(copy);
         }
     }
     let mut names = Names { entries, known: HashMap::new() };
-    with_control(program, |control| {
+    with_control(executable, |control| {
         let mut copies = Vec::new();
         for (start, found) in by_function {
-            let function = program.function(start).context("a function has moved")?;
-            let words = function.range.clone().step_by(4).map(|address| program.word(address).unwrap_or(0)).collect();
+            let function = executable.function(start).context("a function has moved")?;
+            let words =
+                function.range.clone().step_by(4).map(|address| executable.word(address).unwrap_or(0)).collect();
             let host = Function::new(start, words, &control(start).unwrap_or_default());
             for copy in found {
                 let Range { start, end } = function.range;

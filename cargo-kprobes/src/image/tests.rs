@@ -15,8 +15,8 @@ fn image(program: &[u8]) -> Result<Vec<u8>> {
     with_tables(&parse(program)?, &[], None)
 }
 
-/// A program, with the parts that the tests vary.
-struct Program {
+/// Builds an ELF file from the parts that the tests vary.
+struct ElfBuilder {
     machine: u16,
     /// For each segment: the address, the bytes and the length in memory.
     segments: Vec<(u64, Vec<u8>, u64)>,
@@ -24,7 +24,7 @@ struct Program {
     symbols: Vec<(&'static str, u8, u16, u64, u64)>,
 }
 
-impl Program {
+impl ElfBuilder {
     fn new() -> Self {
         let mut text = vec![0x11; 0x80];
         text[16..24].fill(0);
@@ -116,7 +116,7 @@ impl Program {
 
 #[test]
 fn lays_out_segments_and_zeroed_data() {
-    let image = image(&Program::new().elf()).unwrap();
+    let image = image(&ElfBuilder::new().elf()).unwrap();
     assert_eq!(image.len() % 4096, 0);
     assert_eq!(image[16..24], (image.len() as u64).to_le_bytes());
     assert_eq!(image[..16], [0x11; 16]);
@@ -129,7 +129,7 @@ fn lays_out_segments_and_zeroed_data() {
 
 #[test]
 fn appends_the_functions_and_statics_and_nothing_else() {
-    let image = image(&Program::new().elf()).unwrap();
+    let image = image(&ElfBuilder::new().elf()).unwrap();
     let table = SymbolTable::parse(&image[0x2000..]).unwrap();
     let functions: Vec<_> = table.iter().map(|symbol| (symbol.name, symbol.address, symbol.size)).collect();
     assert_eq!(functions, [("kernel::main", START + 0x40, 0x10), ("memcpy", START + 0x50, 0x30)]);
@@ -139,8 +139,8 @@ fn appends_the_functions_and_statics_and_nothing_else() {
 
 #[test]
 fn surveys_the_text_with_both_ways_at_the_sites_of_events() {
-    let mut program = Program::new();
-    program.symbols.push(("__kprobes_text_start", 0, TEXT_SECTION, START + 0x40, 0));
+    let mut builder = ElfBuilder::new();
+    builder.symbols.push(("__kprobes_text_start", 0, TEXT_SECTION, START + 0x40, 0));
     let main: [u32; 6] = [
         0x9400_0004, // bl memcpy
         0xd503_201f, // nop: the site
@@ -149,29 +149,29 @@ fn surveys_the_text_with_both_ways_at_the_sites_of_events() {
         0xd280_0029, // memcpy: mov x9, #1
         0xd65f_03c0, // ret
     ];
-    program.segments[0].1[0x40..0x58].copy_from_slice(&main.map(u32::to_le_bytes).concat());
+    builder.segments[0].1[0x40..0x58].copy_from_slice(&main.map(u32::to_le_bytes).concat());
     // The site, its block and its function, each by the distance from the word itself.
     let site = [0x44 - 0x1000, 0x4c - 0x1008, 0].map(i64::to_le_bytes).concat();
-    program.segments[1].1 = site;
-    let is_read_in_block = |program: &Program| {
-        let image = image(&program.elf()).unwrap();
+    builder.segments[1].1 = site;
+    let is_read_in_block = |builder: &ElfBuilder| {
+        let image = image(&builder.elf()).unwrap();
         let survey = SymbolTable::parse(&image[0x2000..]).unwrap().survey();
         let (rows, _) = survey[20..].as_chunks::<4>().0.as_chunks::<4>();
         let header = [START.to_le_bytes(), [0, 0, 1, 0, 0x40, 0, 0, 0]].concat();
         assert_eq!(survey[..16], header, "the image has pages of up to 64 KiB, and the engine's region at 0x40");
         rows.contains(&[0x50, 0, 1 << 9, 0x4c].map(u32::to_le_bytes))
     };
-    assert!(!is_read_in_block(&program));
+    assert!(!is_read_in_block(&builder));
     let site = |name, address| (name, 0, DATA_SECTION, address, 0);
-    program.symbols.push(site("__kprobes_sites_start", START + 0x1000));
-    program.symbols.push(site("__kprobes_sites_end", START + 0x1018));
-    assert!(is_read_in_block(&program));
+    builder.symbols.push(site("__kprobes_sites_start", START + 0x1000));
+    builder.symbols.push(site("__kprobes_sites_end", START + 0x1018));
+    assert!(is_read_in_block(&builder));
 
     let mut error = |[start, end]: [u64; 2]| {
-        program.symbols.truncate(program.symbols.len() - 2);
-        program.symbols.push(site("__kprobes_sites_start", start));
-        program.symbols.push(site("__kprobes_sites_end", end));
-        program.error()
+        builder.symbols.truncate(builder.symbols.len() - 2);
+        builder.symbols.push(site("__kprobes_sites_start", start));
+        builder.symbols.push(site("__kprobes_sites_end", end));
+        builder.error()
     };
     assert_eq!(error([START + 0x1000, START + 0x1010]), "the sites of static events are truncated");
     assert_eq!(error([START + 0x1000, START + 0x1030]), "the sites of static events are in no section");
@@ -181,7 +181,7 @@ fn surveys_the_text_with_both_ways_at_the_sites_of_events() {
 
 #[test]
 fn appends_where_data_lies_in_the_text() {
-    let image = image(&Program::new().elf()).unwrap();
+    let image = image(&ElfBuilder::new().elf()).unwrap();
     let table = SymbolTable::parse(&image[0x2000..]).unwrap();
     let data: Vec<u64> = (0..0x2000).step_by(4).filter(|&at| table.has_data(START + at..START + at + 4)).collect();
     assert_eq!(data, [0x48, 0x78, 0x7c], "the last range ends with its section");
@@ -190,30 +190,30 @@ fn appends_where_data_lies_in_the_text() {
 #[test]
 fn says_what_is_wrong_with_a_program() {
     assert!(image(b"#!/bin/sh\n").unwrap_err().to_string().starts_with("it is not a 64-bit ELF file"));
-    let foreign = Program { machine: 62, ..Program::new() };
+    let foreign = ElfBuilder { machine: 62, ..ElfBuilder::new() };
     assert_eq!(foreign.error(), "it is not a program for little-endian AArch64");
     for name in ["__image_start", "__image_end"] {
-        let mut program = Program::new();
-        program.symbols.retain(|symbol| symbol.0 != name);
-        assert_eq!(program.error(), format!("it has no symbol {name}: is it linked with linker.ld?"));
+        let mut builder = ElfBuilder::new();
+        builder.symbols.retain(|symbol| symbol.0 != name);
+        assert_eq!(builder.error(), format!("it has no symbol {name}: is it linked with linker.ld?"));
     }
-    let mut program = Program::new();
-    program.symbols[1].3 = START;
-    assert!(program.error().contains("does not fit its __image_start"), "{}", program.error());
-    let mut program = Program::new();
-    program.segments[0].1[56] = 0;
-    assert_eq!(program.error(), "it does not begin with an arm64 Image header");
+    let mut builder = ElfBuilder::new();
+    builder.symbols[1].3 = START;
+    assert!(builder.error().contains("does not fit its __image_start"), "{}", builder.error());
+    let mut builder = ElfBuilder::new();
+    builder.segments[0].1[56] = 0;
+    assert_eq!(builder.error(), "it does not begin with an arm64 Image header");
     for (address, length) in [(START - 8, 8), (START + 0x1ff0, 0x20), (u64::MAX - 8, 8), (START, u64::MAX)] {
-        let mut program = Program::new();
-        program.segments.push((address, vec![1; 8], length));
+        let mut builder = ElfBuilder::new();
+        builder.segments.push((address, vec![1; 8], length));
         let expected = format!("its segment at {address:#x} is not between __image_start and __image_end");
-        assert_eq!(program.error(), expected);
+        assert_eq!(builder.error(), expected);
     }
 }
 
 #[test]
 fn a_plain_image_is_what_is_in_memory() {
-    let elf = Program::new().elf();
+    let elf = ElfBuilder::new().elf();
     let (plain, start) = contents(&parse(&elf).unwrap()).unwrap();
     assert_eq!((plain.len(), start), (0x2000, START));
     // In the header, only the length differs from that of an image with symbols.
@@ -222,7 +222,7 @@ fn a_plain_image_is_what_is_in_memory() {
 
 #[test]
 fn no_truncated_program_becomes_an_image() {
-    let elf = Program::new().elf();
+    let elf = ElfBuilder::new().elf();
     for length in 0..elf.len() {
         assert!(image(&elf[..length]).is_err(), "the first {length} of {} bytes", elf.len());
     }

@@ -22,17 +22,17 @@ use layout::Layouts;
 
 /// Returns the contents of the table. `None` if the debugging information says nothing of types or lines.
 pub fn contents(debug: &DebugInfo<'_>) -> Option<Contents> {
-    let DebugInfo { program, entries, rows, prologues, files } = debug;
+    let DebugInfo { executable, entries, rows, prologues, files } = debug;
     // Equal functions that were merged may have different types, and the debugging information has those of one of
     // them. So nothing is said of merged functions.
     let alone = |address| {
-        let found = program.function(address).filter(|of| of.range.start == address && of.names.len() == 1);
+        let found = executable.function(address).filter(|of| of.range.start == address && of.names.len() == 1);
         found.map(|of| of.range.clone())
     };
     let mut contents = functions(entries, &alone, prologues);
     let says_types = contents.types.iter().any(|of| of.shape != Kind::Unit);
     for function in &mut contents.functions {
-        let within = program.function(function.address).map(|of| of.range.clone()).unwrap_or_default();
+        let within = executable.function(function.address).map(|of| of.range.clone()).unwrap_or_default();
         function.declaration = function
             .declaration
             .map(|declaration| Declaration { more: extent(entries, declaration, within, rows), ..declaration });

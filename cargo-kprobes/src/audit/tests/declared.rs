@@ -6,7 +6,7 @@ use super::{
     audit,
     stacks::{RET, call, jump},
 };
-use crate::audit::{Findings, declarations::Declarations, program::Program};
+use crate::audit::{Findings, declarations::Declarations, executable::Executable};
 
 const ROOT: &str = "[roots]\nroot = \"test\"\n";
 const BRK: u32 = 0xd420_0020;
@@ -35,12 +35,12 @@ fn every_declaration_has_a_reason() {
 
 #[test]
 fn what_applies_to_nothing_is_reported() {
-    let program = Program::of(&[("root", 0, &[RET])]);
+    let executable = Executable::of(&[("root", 0, &[RET])]);
     let declared = "[abandons]\na = \"test\"\n[ends]\nb = \"test\"\n[locks]\nroot = \"test\"\n[lock-free]\nroot = \"test\"\n\
                     [elsewhere]\nroot = \"test\"\n[groups.g]\nd = \"test\"\n[frames]\nroot = { bytes = 1, reason = \"test\" }\n\
                     [recursion]\nroot = { depth = 1, reason = \"test\" }\n\
                     [[indirect]]\nin = \"root\"\nsites = 1\nreaches = []\nreason = \"test\"\n";
-    let found = audit(&program, &format!("[roots]\nroot = \"test\"\nc = \"test\"\n{declared}"));
+    let found = audit(&executable, &format!("[roots]\nroot = \"test\"\nc = \"test\"\n{declared}"));
     let stale = |what: &str| format!(": test.toml: {what} applies to nothing");
     let expected = [
         "[roots] \"c\"",
@@ -57,12 +57,12 @@ fn what_applies_to_nothing_is_reported() {
         assert!(found.contains(&stale(what)), "{what}: {found:#?}");
     }
     assert!(found.iter().any(|found| found.ends_with("has 0 indirect calls, but [[indirect]] in \"root\" declares 1")));
-    assert_eq!(audit(&program, "[roots]\nroot = \"test\"\n[inlined]\ngone = \"test\"\n"), [""; 0]);
-    let program = Program::of(&[("root", 0, &[RET]), ("new", 0x100, &[RET])]);
-    assert_eq!(audit(&program, "[roots]\nroot = \"test\"\n[inlined]\nnew = \"test\"\n"), [""; 0]);
-    let program = Program::of(&[("root", 0, &[RET])]);
+    assert_eq!(audit(&executable, "[roots]\nroot = \"test\"\n[inlined]\ngone = \"test\"\n"), [""; 0]);
+    let executable = Executable::of(&[("root", 0, &[RET]), ("new", 0x100, &[RET])]);
+    assert_eq!(audit(&executable, "[roots]\nroot = \"test\"\n[inlined]\nnew = \"test\"\n"), [""; 0]);
+    let executable = Executable::of(&[("root", 0, &[RET])]);
     assert_eq!(
-        audit(&program, ""),
+        audit(&executable, ""),
         [
             ": root is in the region, but no root reaches it: declare it in [roots] or [elsewhere]",
             ": no root is declared",
@@ -72,10 +72,10 @@ fn what_applies_to_nothing_is_reported() {
 
 #[test]
 fn a_function_at_which_paths_end_is_reached() {
-    let program = Program::of(&[("root", 0, &[jump(0x100)]), ("end", 0x100, &[RET])]);
-    assert_eq!(audit(&program, "[roots]\nroot = \"test\"\n[ends]\nend = \"test\"\n"), [""; 0]);
-    let program = Program::of(&[("root", 0, &[RET]), ("end", 0x100, &[RET])]);
-    let found = audit(&program, "[roots]\nroot = \"test\"\n[ends]\nend = \"test\"\n");
+    let executable = Executable::of(&[("root", 0, &[jump(0x100)]), ("end", 0x100, &[RET])]);
+    assert_eq!(audit(&executable, "[roots]\nroot = \"test\"\n[ends]\nend = \"test\"\n"), [""; 0]);
+    let executable = Executable::of(&[("root", 0, &[RET]), ("end", 0x100, &[RET])]);
+    let found = audit(&executable, "[roots]\nroot = \"test\"\n[ends]\nend = \"test\"\n");
     assert!(
         found.iter().any(|found| found.starts_with(": end is in the region, but no root reaches it")),
         "{found:#?}"
@@ -87,37 +87,40 @@ fn a_path_ends_where_it_is_declared_to() {
     // The instruction after the call of `stop` is a trap, and so is `stop` itself.
     let root = [call(0x100), BRK];
     let functions: [(&str, u64, &[u32]); 2] = [("root", 0, &root), ("stop", 0x100, &[BRK])];
-    let program = Program::of(&functions);
-    assert_eq!(audit(&program, ROOT), ["root → stop: cannot be followed at 0x100 (stop): it generates an exception"]);
-    assert_eq!(audit(&program, &format!("{ROOT}[ends]\nstop = \"test\"\n[elsewhere]\nstop = \"test\"\n")), [""; 0]);
+    let executable = Executable::of(&functions);
+    assert_eq!(
+        audit(&executable, ROOT),
+        ["root → stop: cannot be followed at 0x100 (stop): it generates an exception"]
+    );
+    assert_eq!(audit(&executable, &format!("{ROOT}[ends]\nstop = \"test\"\n[elsewhere]\nstop = \"test\"\n")), [""; 0]);
     // A path ends after a function that leaves it, but the function itself is on it.
-    let program = Program::of(&[("root", 0, &root), ("leave", 0x100, &[RET])]);
-    assert_eq!(audit(&program, ROOT), ["root: cannot be followed at 0x4 (root+0x4): it generates an exception"]);
-    assert_eq!(audit(&program, &format!("{ROOT}[abandons]\nleave = \"test\"\n")), [""; 0]);
-    let program = Program::of(&functions);
-    let found = audit(&program, &format!("{ROOT}[abandons]\nstop = \"test\"\n"));
+    let executable = Executable::of(&[("root", 0, &root), ("leave", 0x100, &[RET])]);
+    assert_eq!(audit(&executable, ROOT), ["root: cannot be followed at 0x4 (root+0x4): it generates an exception"]);
+    assert_eq!(audit(&executable, &format!("{ROOT}[abandons]\nleave = \"test\"\n")), [""; 0]);
+    let executable = Executable::of(&functions);
+    let found = audit(&executable, &format!("{ROOT}[abandons]\nstop = \"test\"\n"));
     assert_eq!(found, ["root → stop: cannot be followed at 0x100 (stop): it generates an exception"]);
 }
 
 #[test]
 fn groups_grow_with_every_file() {
-    let program = Program::of(&[("root", 0, &[BLR, RET]), ("one", 0x100, &[RET]), ("other", 0x200, &[BRK])]);
+    let executable = Executable::of(&[("root", 0, &[BLR, RET]), ("one", 0x100, &[RET]), ("other", 0x200, &[BRK])]);
     let indirect = "[[indirect]]\nin = \"root\"\nsites = 1\nreaches = [\"@callees\"]\nreason = \"test\"\n";
     let one = "[groups.callees]\none = \"test\"\n[elsewhere]\nother = \"test\"\n";
-    assert_eq!(audit(&program, &format!("{ROOT}{indirect}{one}")), [""; 0]);
+    assert_eq!(audit(&executable, &format!("{ROOT}{indirect}{one}")), [""; 0]);
     let both = "[groups.callees]\none = \"test\"\nother = \"test\"\n";
-    let found = audit(&program, &format!("{ROOT}{indirect}{both}"));
+    let found = audit(&executable, &format!("{ROOT}{indirect}{both}"));
     assert_eq!(found, ["root → other: cannot be followed at 0x200 (other): it generates an exception"]);
 }
 
 #[test]
 fn an_image_is_not_held_to_what_the_engine_declares_of_others() {
-    let program = Program::of(&[("root", 0, &[BLR, RET]), ("callee", 0x100, &[RET])]);
+    let executable = Executable::of(&[("root", 0, &[BLR, RET]), ("callee", 0x100, &[RET])]);
     let indirect = "[[indirect]]\nin = \"root\"\nsites = 2\nreaches = [\"callee\", \"gone\"]\nreason = \"test\"\n";
     let audit = |is_checked| {
         let mut declarations = Declarations::default();
         declarations.add(Path::new("test.toml"), &format!("{ROOT}{indirect}"), is_checked).unwrap();
-        Findings::new(&program, &declarations)
+        Findings::new(&executable, &declarations)
             .violations
             .into_iter()
             .map(|violation| violation.what)
@@ -134,17 +137,17 @@ fn an_image_is_not_held_to_what_the_engine_declares_of_others() {
 #[test]
 fn the_engine_declares_its_own_frames() {
     // mov x9, sp; mov sp, x9: as a routine that moves its frame.
-    let program = Program::of(&[("kretprobe_trampoline", 0, &[0x9100_03e9, 0x9100_013f, RET])]);
+    let executable = Executable::of(&[("kretprobe_trampoline", 0, &[0x9100_03e9, 0x9100_013f, RET])]);
     let mut declarations = Declarations::default();
     declarations.add(Path::new("engine.toml"), crate::audit::ENGINE, false).unwrap();
-    assert_eq!(Findings::new(&program, &declarations).violations, []);
+    assert_eq!(Findings::new(&executable, &declarations).violations, []);
 }
 
 #[test]
 fn the_margin_is_a_part_of_a_stack() {
-    let program = Program::of(&[("root", 0, &[RET])]);
+    let executable = Executable::of(&[("root", 0, &[RET])]);
     let stack =
-        |size: &str| audit(&program, &format!("{ROOT}[stack]\nsize = {size}\nmargin = 64\nreason = \"test\"\n"));
+        |size: &str| audit(&executable, &format!("{ROOT}[stack]\nsize = {size}\nmargin = 64\nreason = \"test\"\n"));
     assert_eq!(stack("65"), [""; 0]);
     assert_eq!(stack("64"), [": a margin of 64 bytes does not fit stacks of 64"]);
     assert_eq!(stack("\"stack_size\""), [": a margin of 64 bytes does not fit stacks of stack_size = ?"]);

@@ -3,13 +3,13 @@
 use std::{env, fs, process::Command};
 
 use super::audit;
-use crate::audit::program::Program;
+use crate::audit::executable::Executable;
 
 const ROOT: &str = "[roots]\nplanted_root = \"the hit path that something is planted in\"\n";
 const PATH: &str = "planted_root → program::middle → program::culprit: ";
 
 /// Builds the program in which `what` is planted.
-fn program(what: &str) -> Program {
+fn executable(what: &str) -> Executable {
     // Beside the program of these tests, which Cargo has a place for.
     let out = env::current_exe().expect("a test is a program").with_file_name(format!("planted-{what}"));
     let arguments = [
@@ -27,12 +27,12 @@ fn program(what: &str) -> Program {
     rustc.args(arguments).args(["--cfg", &format!("planted={what:?}"), "planted/program.rs", "-o"]).arg(&out);
     let done = rustc.output().expect("rustc can be started");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    Program::parse(&fs::read(&out).expect("it has been linked")).expect("it is a program for the target")
+    Executable::parse(&fs::read(&out).expect("it has been linked")).expect("it is a program for the target")
 }
 
 /// Audits the program in which `what` is planted. There must be exactly one violation, which is returned.
 fn violation(what: &str) -> String {
-    let found = audit(&program(what), ROOT);
+    let found = audit(&executable(what), ROOT);
     assert_eq!(found.len(), 1, "{found:#?}");
     found[0].clone()
 }
@@ -45,7 +45,7 @@ fn culprit(what: &str) -> String {
 
 #[test]
 fn nothing_wrong_is_nothing_found() {
-    assert_eq!(audit(&program("nothing"), ROOT), [""; 0]);
+    assert_eq!(audit(&executable("nothing"), ROOT), [""; 0]);
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn a_function_that_can_be_probed() {
 
 #[test]
 fn a_function_pointer() {
-    let program = program("pointer");
-    let found = audit(&program, ROOT);
+    let executable = executable("pointer");
+    let found = audit(&executable, ROOT);
     assert!(found[0].starts_with(&format!("{PATH}has an indirect call at ")), "{found:#?}");
     assert!(found[0].ends_with("that is not declared in [[indirect]]"), "{found:#?}");
     // The function that only the pointer leads to is not on any known path.
@@ -81,7 +81,7 @@ fn a_function_pointer() {
         let declared = format!(
             "{ROOT}[[indirect]]\nin = \"program::culprit\"\nsites = {sites}\nreaches = [{callee:?}]\nreason = \"planted\"\n"
         );
-        audit(&program, &declared)
+        audit(&executable, &declared)
     };
     assert_eq!(declared(1, "program::callee"), [""; 0]);
     let found = declared(2, "program::callee");
@@ -99,7 +99,7 @@ fn a_call_of_a_trait_object() {
 
 #[test]
 fn a_floating_point_register() {
-    let found = audit(&program("floating"), ROOT);
+    let found = audit(&executable("floating"), ROOT);
     assert_eq!(found.len(), 2, "{found:#?}");
     assert!(found.iter().all(|found| found.starts_with(&format!("{PATH}uses floating point or SIMD at "))));
     assert!(culprit("status").starts_with("uses floating point or SIMD at "));
@@ -110,15 +110,15 @@ fn a_lock() {
     assert!(culprit("lock").starts_with("may take a lock or wait: "));
     assert!(culprit("waiting").starts_with("may take a lock or wait: "));
     let allowed = format!("{ROOT}[locks]\n\"program::culprit\" = \"planted\"\n");
-    assert_eq!(audit(&program("lock"), &allowed), [""; 0]);
+    assert_eq!(audit(&executable("lock"), &allowed), [""; 0]);
 }
 
 #[test]
 fn a_stack_too_deep() {
-    let program = program("stack");
+    let executable = executable("stack");
     let stack = |margin: u32| {
         audit(
-            &program,
+            &executable,
             &format!(
                 "{ROOT}[nesting]\nlevels = 2\nreason = \"planted\"\n[stack]\nsize = 16384\nmargin = {margin}\nreason = \"planted\"\n"
             ),
@@ -137,7 +137,7 @@ fn a_recursion() {
     let again = "calls program::middle recursively, and [recursion] gives no bound";
     assert_eq!(violation("recursion"), format!("{PATH}{again}"));
     let bounded = format!("{ROOT}[recursion]\n\"program::middle\" = {{ depth = 3, reason = \"planted\" }}\n");
-    assert_eq!(audit(&program("recursion"), &bounded), [""; 0]);
+    assert_eq!(audit(&executable("recursion"), &bounded), [""; 0]);
 }
 
 #[test]
@@ -153,6 +153,6 @@ fn a_function_of_the_region_that_no_root_reaches() {
 
 #[test]
 fn a_handler_is_a_root_by_its_place() {
-    let found = audit(&program("handler"), ROOT);
+    let found = audit(&executable("handler"), ROOT);
     assert_eq!(found, ["planted_handler: can panic: core::panicking::panic_bounds_check"]);
 }

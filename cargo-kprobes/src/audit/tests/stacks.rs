@@ -1,7 +1,7 @@
 //! The depth of the stack, in functions that are written here as words.
 
 use super::audit;
-use crate::audit::{declarations::Declarations, program::Program, stack::Depths, walk::walk};
+use crate::audit::{declarations::Declarations, executable::Executable, stack::Depths, walk::walk};
 
 pub const RET: u32 = 0xd65f_03c0;
 /// `stp x29, x30, [sp, #-32]!`, `mov x29, sp`, `ldp x29, x30, [sp], #32`.
@@ -34,12 +34,12 @@ const ROOT: &str = "[roots]\nroot = \"test\"\n";
 
 /// Returns the deepest stack from `root` on.
 fn deepest(functions: &[(&str, u64, &[u32])], declared: &str) -> i64 {
-    let program = Program::of(functions);
-    assert_eq!(audit(&program, &format!("{ROOT}{declared}")), [""; 0]);
+    let executable = Executable::of(functions);
+    assert_eq!(audit(&executable, &format!("{ROOT}{declared}")), [""; 0]);
     let mut declarations = Declarations::default();
     declarations.add("test.toml".as_ref(), &format!("{ROOT}{declared}"), true).unwrap();
-    let graph = walk(&program, &declarations);
-    Depths::of(&program, &declarations, &graph).get(graph.roots[0]).bytes
+    let graph = walk(&executable, &declarations);
+    Depths::of(&executable, &declarations, &graph).get(graph.roots[0]).bytes
 }
 
 #[test]
@@ -64,14 +64,14 @@ fn an_outlined_function_is_a_part_of_its_caller() {
     assert_eq!(deepest(&[("root", 0, &root), push, ("callee", 0x200, &deep), pop], ""), 160);
     let functions = [("root", 0, &root[..]), push, ("OUTLINED_FUNCTION_2", 0x200, &by_register[..]), pop];
     assert_eq!(
-        audit(&Program::of(&functions), ROOT),
+        audit(&Executable::of(&functions), ROOT),
         ["root: has an indirect call at 0x200 (OUTLINED_FUNCTION_2) that is not declared in [[indirect]]"]
     );
     let declared = "[[indirect]]\nin = \"root\"\nsites = 1\nreaches = []\nreason = \"test\"\n";
     assert_eq!(deepest(&functions, declared), 96);
     // No root has to reach it.
     let unreached = [("root", 0, &[RET][..]), push];
-    assert_eq!(audit(&Program::of(&unreached), ROOT), [""; 0]);
+    assert_eq!(audit(&Executable::of(&unreached), ROOT), [""; 0]);
 }
 
 #[test]
@@ -105,8 +105,8 @@ fn every_way_to_move_the_stack_pointer_is_followed() {
 fn what_sets_the_stack_pointer_otherwise_is_declared() {
     // sub sp, sp, x9; mov sp, x9.
     for word in [0xcb29_63ff, 0x9100_013f] {
-        let program = Program::of(&[("root", 0, &[PUSH, word, POP, RET])]);
-        let found = audit(&program, ROOT);
+        let executable = Executable::of(&[("root", 0, &[PUSH, word, POP, RET])]);
+        let found = audit(&executable, ROOT);
         assert_eq!(found, ["root: makes the stack pointer unknown before 0x8 (root+0x8): declare it in [frames]"]);
     }
     let frames = "[frames]\nroot = { bytes = 512, reason = \"test\" }\n";
@@ -117,9 +117,9 @@ fn what_sets_the_stack_pointer_otherwise_is_declared() {
 #[test]
 fn where_ways_with_different_depths_meet_the_depth_is_unknown() {
     // cbz x0, past the sub.
-    let program = Program::of(&[("root", 0, &[branch_if_zero(8), DOWN, RET])]);
+    let executable = Executable::of(&[("root", 0, &[branch_if_zero(8), DOWN, RET])]);
     assert_eq!(
-        audit(&program, ROOT),
+        audit(&executable, ROOT),
         ["root: makes the stack pointer unknown before 0x8 (root+0x8): declare it in [frames]"]
     );
 }
@@ -131,8 +131,8 @@ fn a_call_that_does_not_return_ends_a_function() {
     let never = [DOWN, jump(0)];
     let next = [0xd420_0020];
     assert_eq!(deepest(&[("root", 0, &root), ("never", 0x100, &never)], ""), 96);
-    let program = Program::of(&[("root", 0, &root), ("next", 8, &next), ("never", 0x100, &never)]);
-    let found = audit(&program, ROOT);
+    let executable = Executable::of(&[("root", 0, &root), ("next", 8, &next), ("never", 0x100, &never)]);
+    let found = audit(&executable, ROOT);
     assert_eq!(found, [": next is in the region, but no root reaches it: declare it in [roots] or [elsewhere]"]);
 }
 
@@ -143,7 +143,7 @@ fn recursion_is_counted_as_often_as_it_is_declared() {
     let one = [DOWN, call(0x200 - 0x104), UP, RET];
     let other = [PUSH, call(0x100 - 0x204), POP, RET];
     let functions: [(&str, u64, &[u32]); 3] = [("root", 0, &root), ("one", 0x100, &one), ("other", 0x200, &other)];
-    let found = audit(&Program::of(&functions), ROOT);
+    let found = audit(&Executable::of(&functions), ROOT);
     assert_eq!(found, ["root → one → other: calls one recursively, and [recursion] gives no bound"]);
     let bounded = "[recursion]\none = { depth = 5, reason = \"test\" }\n";
     assert_eq!(deepest(&functions, bounded), 32 + 5 * (64 + 32));
@@ -153,15 +153,15 @@ fn recursion_is_counted_as_often_as_it_is_declared() {
 fn every_entry_of_a_table_of_vectors_is_a_root() {
     let nop = 0xd503_201f;
     let table = [DOWN, RET, nop, nop, DOWN, DOWN, RET, nop, RET, nop, nop, 0xd420_0020];
-    let program = Program::of(&[("root", 0, &table)]);
+    let executable = Executable::of(&[("root", 0, &table)]);
     let declared = "[roots]\nroot = { every = 16, reason = \"test\" }\n";
     // Code that no entry leads to is not looked at.
-    assert_eq!(audit(&program, declared), [""; 0]);
+    assert_eq!(audit(&executable, declared), [""; 0]);
     let mut declarations = Declarations::default();
     declarations.add("test.toml".as_ref(), declared, true).unwrap();
-    let graph = walk(&program, &declarations);
+    let graph = walk(&executable, &declarations);
     assert_eq!(graph.roots, [0, 16, 32]);
-    let depths = Depths::of(&program, &declarations, &graph);
+    let depths = Depths::of(&executable, &declarations, &graph);
     assert_eq!(graph.roots.iter().map(|&root| depths.get(root).bytes).collect::<Vec<_>>(), [64, 128, 0]);
 }
 
@@ -178,7 +178,7 @@ fn what_generated_code_calls_is_followed_with_its_stack() {
         format!("{declared}[[generated]]\ngroup = {group:?}\nbytes = 48\nreaches = [\"other\"]\nreason = \"test\"\n")
     };
     assert_eq!(deepest(&functions, &generated("callees")), 32 + 48 + 64);
-    let found = audit(&Program::of(&functions), &format!("{ROOT}{}", generated("others")));
+    let found = audit(&Executable::of(&functions), &format!("{ROOT}{}", generated("others")));
     assert_eq!(
         found,
         [

@@ -4,7 +4,7 @@ use super::{
     audit,
     stacks::{RET, jump},
 };
-use crate::audit::program::Program;
+use crate::audit::executable::Executable;
 
 const NOP: u32 = 0xd503_201f;
 /// `ldxr x8, [x9]`, `ldaxr w8, [x9]`, `add x8, x8, #1`, `stxr w10, x8, [x9]`.
@@ -23,7 +23,7 @@ fn branch_if_not(register: u32, offset: i32) -> u32 {
 
 /// Returns why the function is suspected. `None` if it is not.
 fn suspected(words: &[u32]) -> Option<String> {
-    let found = audit(&Program::of(&[("root", 0, words)]), "[roots]\nroot = \"test\"\n");
+    let found = audit(&Executable::of(&[("root", 0, words)]), "[roots]\nroot = \"test\"\n");
     assert!(found.len() < 2, "{found:#?}");
     let found = found.first()?.strip_prefix("root: may take a lock or wait: the instruction at ").expect("a suspect");
     found.strip_suffix("; declare it in [locks] or [lock-free]").map(str::to_owned)

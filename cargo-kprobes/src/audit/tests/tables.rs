@@ -1,7 +1,7 @@
 //! Jump tables: their targets are read, and a branch by a register without a table is an indirect call.
 
 use super::{audit, stacks::RET};
-use crate::audit::program::Program;
+use crate::audit::executable::Executable;
 
 const BRK: u32 = 0xd420_0020;
 /// `adr x9, .+0x1000` and `adr x10, .+16`, at 0 and at 4.
@@ -15,7 +15,7 @@ const ROOT: &str = "[roots]\nroot = \"test\"\n";
 /// traps.
 fn found(load: u32, add: u32, table: &[u8]) -> Vec<String> {
     let words = [TABLE, BASE, load, add, BRANCH, RET, RET, BRK, BRK];
-    audit(&Program::of(&[("root", 0, &words)]).with_data(0x1000, table), ROOT)
+    audit(&Executable::of(&[("root", 0, &words)]).with_data(0x1000, table), ROOT)
 }
 
 const TRAP: &str = "root: cannot be followed at 0x1c (root+0x1c): it generates an exception";
@@ -43,7 +43,7 @@ fn tables_of_every_width_are_read() {
     let words = [TABLE, 0x1000_000a, 0xb8a8_792b, 0x8b0b_014a, BRANCH, RET, RET, BRK, BRK];
     let found = |last| {
         let entries = table([16, last, 24]);
-        audit(&Program::of(&[("root", 0, &words)]).with_data(0x1000, &entries), ROOT)
+        audit(&Executable::of(&[("root", 0, &words)]).with_data(0x1000, &entries), ROOT)
     };
     assert_eq!((found(0), found(20)), (Vec::new(), Vec::from([TRAP.to_owned()])));
 }
@@ -51,10 +51,10 @@ fn tables_of_every_width_are_read() {
 #[test]
 fn a_table_ends_where_something_else_begins() {
     let words = [TABLE, BASE, 0x3868_692b, 0x8b0b_094a, BRANCH, RET, RET, BRK, BRK];
-    let program = || Program::of(&[("root", 0, &words)]).with_data(0x1000, &[0, 1, 2, 200]);
-    assert_eq!(audit(&program().with_object(0x1003), ROOT), [TRAP]);
-    assert_eq!(audit(&program().with_object(0x1002), ROOT), [""; 0]);
-    assert_eq!(audit(&program().with_object(0x1000), ROOT), [TRAP]);
+    let executable = || Executable::of(&[("root", 0, &words)]).with_data(0x1000, &[0, 1, 2, 200]);
+    assert_eq!(audit(&executable().with_object(0x1003), ROOT), [TRAP]);
+    assert_eq!(audit(&executable().with_object(0x1002), ROOT), [""; 0]);
+    assert_eq!(audit(&executable().with_object(0x1000), ROOT), [TRAP]);
 }
 
 #[test]
@@ -70,10 +70,10 @@ fn a_branch_by_anything_else_is_an_indirect_call() {
 fn a_call_of_an_address_that_is_known_is_no_indirect_call() {
     // adr x8, .+0x100; blr x8.
     let root = [0x1000_0808, 0xd63f_0100, RET];
-    assert_eq!(audit(&Program::of(&[("root", 0, &root), ("callee", 0x100, &[RET])]), ROOT), [""; 0]);
-    let found = audit(&Program::of(&[("root", 0, &root), ("callee", 0x100, &[BRK])]), ROOT);
+    assert_eq!(audit(&Executable::of(&[("root", 0, &root), ("callee", 0x100, &[RET])]), ROOT), [""; 0]);
+    let found = audit(&Executable::of(&[("root", 0, &root), ("callee", 0x100, &[BRK])]), ROOT);
     assert_eq!(found, ["root → callee: cannot be followed at 0x100 (callee): it generates an exception"]);
-    let found = audit(&Program::of(&[("root", 0, &root)]), ROOT);
+    let found = audit(&Executable::of(&[("root", 0, &root)]), ROOT);
     let what = "which is not a function of the symbol table: assembly makes it one by `.type` and `.size`";
     assert_eq!(found, [format!("root: branches to 0x100, {what}")]);
 }

@@ -18,9 +18,9 @@ pub type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 /// The number of an entry.
 pub type Index = usize;
 
-/// The needed parts of an entry.
+/// The needed parts of a debugging information entry (DWARF 4, section 2.1).
 #[derive(Default)]
-pub struct Entry<'a> {
+pub struct DebugEntry<'a> {
     pub tag: Option<DwTag>,
     pub parent: Option<Index>,
     pub children: Vec<Index>,
@@ -60,7 +60,7 @@ pub struct Entry<'a> {
 
 /// All needed entries.
 pub struct Entries<'a> {
-    all: Vec<Entry<'a>>,
+    all: Vec<DebugEntry<'a>>,
     /// The offset of each entry in `.debug_info`, in ascending order.
     offsets: Vec<usize>,
     /// The addresses of the instructions that belong to inlined functions.
@@ -68,9 +68,9 @@ pub struct Entries<'a> {
 }
 
 impl<'a> ops::Index<Index> for Entries<'a> {
-    type Output = Entry<'a>;
+    type Output = DebugEntry<'a>;
 
-    fn index(&self, index: Index) -> &Entry<'a> {
+    fn index(&self, index: Index) -> &DebugEntry<'a> {
         &self.all[index]
     }
 }
@@ -162,7 +162,7 @@ impl<'a> Entries<'a> {
 
     /// Returns the functions that have code.
     pub fn functions(&self) -> impl Iterator<Item = Index> {
-        let is_function = |entry: &Entry<'_>| entry.tag == Some(gimli::DW_TAG_subprogram) && entry.start.is_some();
+        let is_function = |entry: &DebugEntry<'_>| entry.tag == Some(gimli::DW_TAG_subprogram) && entry.start.is_some();
         (0..self.all.len()).filter(move |&index| is_function(&self.all[index]))
     }
 
@@ -190,7 +190,7 @@ impl<'a> Entries<'a> {
     /// The compiler describes a vtable as a variable `<Type as Trait>::{vtable}`, in whose type the implementing type
     /// is said to be contained. Vtables whose objects do not have their size at [`VTABLE_SIZE`] are left out.
     pub fn vtables(&self) -> impl Iterator<Item = (u64, Index)> {
-        let is_vtable = |entry: &&Entry<'_>| entry.name.is_some_and(|name| name.ends_with(b"::{vtable}"));
+        let is_vtable = |entry: &&DebugEntry<'_>| entry.name.is_some_and(|name| name.ends_with(b"::{vtable}"));
         self.all.iter().filter(is_vtable).filter_map(|entry| {
             let of = self.at(entry.of?)?;
             let mut members = self.children(of, gimli::DW_TAG_member).map(|member| &self[member]);
@@ -211,7 +211,7 @@ impl<'a> Entries<'a> {
     }
 
     /// Returns the first result of `get` for an entry and the entries that complete it.
-    pub fn inherited<T>(&self, of: Index, get: impl Fn(&Entry<'a>) -> Option<T>) -> Option<T> {
+    pub fn inherited<T>(&self, of: Index, get: impl Fn(&DebugEntry<'a>) -> Option<T>) -> Option<T> {
         /// The longest chain of entries that complete one another: a copy, a definition and a declaration.
         const ENTRIES_MAX: usize = 3;
         iter::successors(Some(of), |&entry| self.origin(entry)).take(ENTRIES_MAX).find_map(|entry| get(&self[entry]))
@@ -316,8 +316,8 @@ fn read_entry<'a>(
     unit: &Unit<Bytes<'a>>,
     entry: &DebuggingInformationEntry<Bytes<'a>>,
     parent: Option<Index>,
-) -> gimli::Result<Entry<'a>> {
-    let mut read = Entry { tag: Some(entry.tag()), parent, ..Entry::default() };
+) -> gimli::Result<DebugEntry<'a>> {
+    let mut read = DebugEntry { tag: Some(entry.tag()), parent, ..DebugEntry::default() };
     let refers = |value: AttributeValue<Bytes<'a>>| match value {
         AttributeValue::UnitRef(offset) => Some(unit.header.offset().0 + offset.0),
         AttributeValue::DebugInfoRef(offset) => Some(offset.0),

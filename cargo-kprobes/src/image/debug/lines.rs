@@ -11,7 +11,7 @@ use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId, Unit};
 use kprobes_types::Row;
 
 use super::entries::Bytes;
-use crate::audit::Program;
+use crate::audit::Executable;
 
 /// The files of a program, which rows and declarations refer to by index.
 #[derive(Default)]
@@ -32,16 +32,16 @@ struct Sequence {
     end: u64,
 }
 
-/// Reads the lines of `program`, in ascending order of address, and adds their files to `files`. Also returns the
+/// Reads the lines of `executable`, in ascending order of address, and adds their files to `files`. Also returns the
 /// addresses at which prologues have ended. `section` returns the debugging information.
 pub fn read<'a>(
     section: impl Fn(&str) -> &'a [u8],
-    program: &Program,
+    executable: &Executable,
     files: &mut Files,
 ) -> Result<(Vec<Row>, BTreeSet<u64>)> {
     let (mut sequences, mut prologues) = (Vec::new(), BTreeSet::new());
     files
-        .read(section, program, &mut sequences, &mut prologues)
+        .read(section, executable, &mut sequences, &mut prologues)
         .map_err(|error| anyhow!("its line tables are not valid: {error}"))?;
     sequences.sort_by_key(|sequence| sequence.rows.first().map_or(0, |row| row.address));
     let (mut rows, mut end) = (Vec::new(), 0);
@@ -51,7 +51,7 @@ pub fn read<'a>(
             continue;
         }
         end = sequence.end;
-        push(&mut rows, sequence, |address| program.function(address).is_some_and(|of| of.range.start == address));
+        push(&mut rows, sequence, |address| executable.function(address).is_some_and(|of| of.range.start == address));
     }
     Ok((rows, prologues))
 }
@@ -80,7 +80,7 @@ impl Files {
     fn read<'a>(
         &mut self,
         section: impl Fn(&str) -> &'a [u8],
-        program: &Program,
+        executable: &Executable,
         sequences: &mut Vec<Sequence>,
         prologues: &mut BTreeSet<u64>,
     ) -> gimli::Result<()> {
@@ -98,7 +98,7 @@ impl Files {
                 if row.end_sequence() {
                     let rows = std::mem::take(&mut rows);
                     // Functions that the linker has removed have no address.
-                    let is_there = rows.first().is_some_and(|row| program.function(row.address).is_some());
+                    let is_there = rows.first().is_some_and(|row| executable.function(row.address).is_some());
                     if is_there {
                         sequences.push(Sequence { rows, end: address });
                     }

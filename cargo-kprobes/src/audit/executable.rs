@@ -1,4 +1,4 @@
-//! The linked program as the audit reads it: bytes by address, and functions by the symbols that cover them.
+//! The executable as the audit reads it: bytes by address, and functions by the symbols that cover them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,9 +40,9 @@ impl Function {
     }
 }
 
-/// A linked program.
+/// An executable: a linked program.
 #[derive(Debug)]
-pub struct Program {
+pub struct Executable {
     /// The contents of the sections that are in memory, by their address.
     sections: BTreeMap<u64, Vec<u8>>,
     /// The functions, by their address.
@@ -57,7 +57,7 @@ pub struct Program {
     pub handlers: Range<u64>,
 }
 
-impl Program {
+impl Executable {
     /// Parses an ELF file.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let file =
@@ -126,7 +126,7 @@ impl Program {
         self.values.get(name).copied()
     }
 
-    /// Returns `length` bytes at the virtual address `address`, if the program has contents there.
+    /// Returns `length` bytes at the virtual address `address`, if the executable has contents there.
     pub fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
         let (start, contents) = self.sections.range(..=address).next_back()?;
         let offset = usize::try_from(address - start).ok()?;
@@ -171,10 +171,10 @@ fn objects(sections: &BTreeMap<u64, Vec<u8>>, text: Range<u64>) -> Vec<u64> {
 }
 
 #[cfg(test)]
-impl Program {
-    /// Creates a program of these functions, each with its address and its words. All of them are in the region.
+impl Executable {
+    /// Creates an executable of these functions, each with its address and its words. All of them are in the region.
     pub fn of(functions: &[(&str, u64, &[u32])]) -> Self {
-        let mut program = Self {
+        let mut executable = Self {
             sections: BTreeMap::new(),
             functions: BTreeMap::new(),
             objects: BTreeSet::new(),
@@ -185,10 +185,10 @@ impl Program {
         for &(name, start, words) in functions {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             let range = start..start + bytes.len() as u64;
-            program.functions.insert(start, Function { range, names: vec![name.to_owned()] });
-            program.sections.insert(start, bytes);
+            executable.functions.insert(start, Function { range, names: vec![name.to_owned()] });
+            executable.sections.insert(start, bytes);
         }
-        program
+        executable
     }
 
     /// Adds an object whose address an instruction computes.
