@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use aarch64_kprobes::platform::MAX_CPUS;
 use aarch64_kprobes::probe::{CpuWords, Insertion, Snippet};
 use fallible::OutOfMemory;
-use kprobes_vm::compile::{At, Key, Part, in_stub};
+use kprobes_vm::compile::{At, Key, KeyPart, in_stub};
 use kprobes_vm::store::{Store, WORDS, Words};
 
 use super::Shared;
@@ -112,10 +112,10 @@ impl Snippets {
     /// Returns the operand for the probe at `place`.
     fn operand(shared: &mut Shared, key: &Key, place: &ResolvedPlace) -> Result<u64, OutOfMemory> {
         let parts = key.parts.iter().map(|part| match part {
-            Part::Number(number) => *number,
-            Part::Function => place.meant(),
-            Part::Site => place.name as u64,
-            Part::Address => place.address as u64,
+            KeyPart::Number(number) => *number,
+            KeyPart::Function => place.meant(),
+            KeyPart::Site => place.name as u64,
+            KeyPart::Address => place.address as u64,
         });
         let numbers = fallible::collect(parts)?;
         shared.store.distance(&shared.program.code, key.map, &numbers, &mut cells)?.ok_or(OutOfMemory)

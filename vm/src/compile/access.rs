@@ -130,7 +130,7 @@ impl Emitter<'_> {
         Value { base: SLOT, offset: 8 * shape.key_words as u16 }
     }
 
-    /// Moves `BUCKET` from the first bucket to the home of the key: see `Table::home`.
+    /// Moves `BUCKET` from the first bucket to the home of the key: see `HashTable::home`.
     fn home(&mut self, keys: &[u8], shape: Shape) {
         if shape.home_bits == 0 {
             return;

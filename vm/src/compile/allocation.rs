@@ -1,9 +1,9 @@
-//! The places of values: for each value of a clause, a register or its word of the frame.
+//! Register allocation: for each value of a clause, a register or its word of the frame.
 //!
-//! Control only goes forward, so one pass over the ops in their order is enough. A word has a value *after* an op if
-//! an op that can be reached from there, by falling through or by a jump over it, reads its present contents.
-//! Consecutive ops after which a word has a value are a *span*. A span has one place, and no value goes from one span
-//! to another. Registers are assigned to spans in the order in which they begin; if there are not enough, the span that
+//! Control only goes forward, so one pass over the ops in their order is enough. A word is *live* after an op if an op
+//! that can be reached from there, by falling through or by a jump over it, reads its present contents. Consecutive ops
+//! after which a word is live are a *live range*. A range has one allocation, and no value goes from one range to
+//! another. Registers are assigned to ranges in the order in which they begin; if there are not enough, the range that
 //! ends last is in the frame.
 //!
 //! Strings are in the frame. A value in a register also has its word in the frame, where it is stored for a call.
@@ -16,32 +16,32 @@ use fallible::OutOfMemory;
 
 use crate::code::{Code, FRAME_WORDS, Op, Word};
 
-/// The place of a value.
+/// Where a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Allocation {
     /// A register, by its number.
     Register(u8),
     /// The word of the frame.
     Memory,
-    /// No place: the value is never read.
+    /// Nowhere: the value is never read.
     Nowhere,
 }
 
-/// A span: a word, the ops after which it has a value, and its place.
+/// A live range: a word, the ops after which it is live, and its allocation.
 #[derive(Debug)]
-struct Span {
+struct LiveRange {
     word: usize,
-    /// The number of the op that writes the word, and of the last op after which it has the value.
+    /// The number of the op that writes the word, and of the last op after which it is live.
     first: usize,
     last: usize,
-    place: Place,
+    allocation: Allocation,
 }
 
-/// The places of all values.
+/// The allocations of all values.
 #[derive(Debug)]
-pub(super) struct Places {
-    spans: Vec<Span>,
-    /// For each word, the numbers of its spans, in their order.
+pub(super) struct Allocations {
+    ranges: Vec<LiveRange>,
+    /// For each word, the numbers of its ranges, in their order.
     of: Vec<Vec<usize>>,
 }
 
@@ -89,22 +89,22 @@ pub(super) fn successors(op: Op) -> (Option<usize>, bool) {
     }
 }
 
-impl Places {
-    /// Assigns places to the values of `ops`, which are part of `code` and keep the rules of the form. The registers
-    /// are `registers`.
+impl Allocations {
+    /// Allocates the values of `ops`, which are part of `code` and keep the rules of the form, to `registers` and the
+    /// frame.
     ///
     /// # Errors
     ///
-    /// [`OutOfMemory`] if there is no memory for the places.
+    /// [`OutOfMemory`] if there is no memory for the allocations.
     pub fn new(code: &Code, ops: &[Op], registers: RangeInclusive<u8>) -> Result<Self, OutOfMemory> {
         let of = fallible::collect((0..FRAME_WORDS).map(|_| Vec::new()))?;
-        let mut places = Self { spans: Vec::new(), of };
-        places.find(code, ops)?;
-        places.assign(registers)?;
-        Ok(places)
+        let mut allocations = Self { ranges: Vec::new(), of };
+        allocations.find(code, ops)?;
+        allocations.assign(registers)?;
+        Ok(allocations)
     }
 
-    /// Finds the spans.
+    /// Finds the live ranges.
     fn find(&mut self, code: &Code, ops: &[Op]) -> Result<(), OutOfMemory> {
         let mut needed = fallible::collect((0..=ops.len()).map(|_| Words::default()))?;
         for (number, op) in ops.iter().enumerate().rev() {
@@ -144,92 +144,95 @@ impl Places {
         Ok(())
     }
 
-    /// Notes that a word has a value after an op, in memory if `in_memory`.
+    /// Notes that a word is live after an op, in memory if `in_memory`.
     fn extend(&mut self, word: usize, op: usize, in_memory: bool) -> Result<(), OutOfMemory> {
         let Some(of) = self.of.get_mut(word) else { return Ok(()) };
-        let known = of.last().and_then(|&last| self.spans.get_mut(last)).filter(|span| span.last + 1 == op);
-        let span = match known {
-            Some(span) => {
-                span.last = op;
-                span
+        let known = of.last().and_then(|&last| self.ranges.get_mut(last)).filter(|range| range.last + 1 == op);
+        let range = match known {
+            Some(range) => {
+                range.last = op;
+                range
             }
             None => {
-                fallible::push(of, self.spans.len())?;
-                fallible::push(&mut self.spans, Span { word, first: op, last: op, place: Place::Nowhere })?;
-                let Some(span) = self.spans.last_mut() else { return Ok(()) };
-                span
+                fallible::push(of, self.ranges.len())?;
+                fallible::push(
+                    &mut self.ranges,
+                    LiveRange { word, first: op, last: op, allocation: Allocation::Nowhere },
+                )?;
+                let Some(range) = self.ranges.last_mut() else { return Ok(()) };
+                range
             }
         };
         if in_memory {
-            span.place = Place::Memory;
+            range.allocation = Allocation::Memory;
         }
         Ok(())
     }
 
-    /// Assigns registers to spans, which are in the order in which they begin.
+    /// Assigns registers to ranges, which are in the order in which they begin.
     fn assign(&mut self, registers: RangeInclusive<u8>) -> Result<(), OutOfMemory> {
         // Each register is in one of these lists, and each has room for all.
         let mut free = fallible::collect(registers.rev())?;
         let mut active: Vec<(usize, u8)> = Vec::new();
         active.try_reserve_exact(free.len())?;
-        for number in 0..self.spans.len() {
-            let Some(&Span { first, last, place, .. }) = self.spans.get(number) else { continue };
+        for number in 0..self.ranges.len() {
+            let Some(&LiveRange { first, last, allocation, .. }) = self.ranges.get(number) else { continue };
             active.retain(|&(other, register)| {
-                let stays = self.spans.get(other).is_some_and(|other| other.last >= first);
+                let stays = self.ranges.get(other).is_some_and(|other| other.last >= first);
                 if !stays {
                     free.push(register);
                 }
                 stays
             });
-            if place == Place::Memory {
+            if allocation == Allocation::Memory {
                 continue;
             }
             let register = free.pop().or_else(|| {
-                let ends = |&(other, _): &(usize, u8)| self.spans.get(other).map_or(0, |other| other.last);
+                let ends = |&(other, _): &(usize, u8)| self.ranges.get(other).map_or(0, |other| other.last);
                 let (at, &(other, register)) = active.iter().enumerate().max_by_key(|(_, one)| ends(one))?;
-                let longest = self.spans.get_mut(other).filter(|other| other.last > last)?;
-                longest.place = Place::Memory;
+                let longest = self.ranges.get_mut(other).filter(|other| other.last > last)?;
+                longest.allocation = Allocation::Memory;
                 active.swap_remove(at);
                 Some(register)
             });
             active.extend(register.map(|register| (number, register)));
-            if let Some(span) = self.spans.get_mut(number) {
-                span.place = register.map_or(Place::Memory, Place::Register);
+            if let Some(range) = self.ranges.get_mut(number) {
+                range.allocation = register.map_or(Allocation::Memory, Allocation::Register);
             }
         }
         Ok(())
     }
 
-    fn behind(&self, word: usize, op: usize) -> Option<&Span> {
-        let spans = self.of.get(word)?.iter().filter_map(|&number| self.spans.get(number));
-        spans.take_while(|span| span.first <= op).find(|span| op <= span.last)
+    fn behind(&self, word: usize, op: usize) -> Option<&LiveRange> {
+        let ranges = self.of.get(word)?.iter().filter_map(|&number| self.ranges.get(number));
+        ranges.take_while(|range| range.first <= op).find(|range| op <= range.last)
     }
 
-    /// Returns the place where op `number` finds `word`.
-    pub fn before(&self, word: usize, number: usize) -> Place {
-        number.checked_sub(1).and_then(|op| self.behind(word, op)).map_or(Place::Nowhere, |span| span.place)
+    /// Returns where op `number` finds `word`.
+    pub fn before(&self, word: usize, number: usize) -> Allocation {
+        number.checked_sub(1).and_then(|op| self.behind(word, op)).map_or(Allocation::Nowhere, |range| range.allocation)
     }
 
-    /// Returns the place where op `number` puts `word`.
-    pub fn after(&self, word: usize, number: usize) -> Place {
-        self.behind(word, number).map_or(Place::Nowhere, |span| span.place)
+    /// Returns where op `number` puts `word`.
+    pub fn after(&self, word: usize, number: usize) -> Allocation {
+        self.behind(word, number).map_or(Allocation::Nowhere, |range| range.allocation)
     }
 
-    /// Returns the last op after which `word` has the value that op `number` writes.
+    /// Returns the last op after which the value of `word` that op `number` writes is live.
     pub fn last(&self, word: usize, number: usize) -> usize {
-        self.behind(word, number).map_or(number, |span| span.last)
+        self.behind(word, number).map_or(number, |range| range.last)
     }
 
     /// Returns whether `register` never holds a value.
     pub fn has_no_value_in(&self, register: u8) -> bool {
-        self.spans.iter().all(|span| span.place != Place::Register(register))
+        self.ranges.iter().all(|range| range.allocation != Allocation::Register(register))
     }
 
-    /// Returns the words in registers that have a value both before and after op `number`.
+    /// Returns the words in registers that are live both before and after op `number`.
     pub fn across(&self, number: usize) -> impl Iterator<Item = (usize, u8)> {
-        let spans = self.spans.iter().filter(move |span| span.first < number && number <= span.last);
-        spans.filter_map(|span| match span.place {
-            Place::Register(register) => Some((span.word, register)),
+        let ranges = self.ranges.iter().filter(move |range| range.first < number && number <= range.last);
+        ranges.filter_map(|range| match range.allocation {
+            Allocation::Register(register) => Some((range.word, register)),
             _ => None,
         })
     }

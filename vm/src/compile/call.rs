@@ -5,9 +5,9 @@ use core::convert::Infallible;
 use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary};
 
-use super::clock::Part;
+use super::allocation::{Allocation, each};
+use super::clock::ClockStep;
 use super::emit::Emitter;
-use super::places::{Place, each};
 use super::{Call, FRAME, HIT, LEFT, ONE, OTHER, ROW, Source, THIRD, load};
 use crate::code::{Builtin, Operand, Word};
 
@@ -37,13 +37,15 @@ impl Emitter<'_> {
     pub fn perform(&mut self, number: usize) {
         self.frame();
         let touched = self.touched(number);
-        let own = |(word, place)| if let Place::Register(register) = place { Some((word, register)) } else { None };
-        let across = self.assembler.list(self.places.across(number));
-        let read = each(touched.read()).map(|word| (word, self.places.before(word, number))).filter_map(own);
+        let own = |(word, allocation)| {
+            if let Allocation::Register(register) = allocation { Some((word, register)) } else { None }
+        };
+        let across = self.assembler.list(self.allocations.across(number));
+        let read = each(touched.read()).map(|word| (word, self.allocations.before(word, number))).filter_map(own);
         let mut before = self.assembler.list(read.chain(across.iter().copied()));
         before.sort_unstable();
         before.dedup();
-        let written = each(touched.written()).map(|word| (word, self.places.after(word, number))).filter_map(own);
+        let written = each(touched.written()).map(|word| (word, self.allocations.after(word, number))).filter_map(own);
         let mut after = self.assembler.list(written.chain(across));
         after.sort_unstable();
         after.dedup();
@@ -104,10 +106,10 @@ impl Emitter<'_> {
     fn time(&mut self, number: usize, to: Word, start: u64) {
         let Some(clock) = self.kernel.nanoseconds else { return self.perform(number) };
         let target = self.target(number, to);
-        let add = |part| {
-            match part {
-                Part::Word(word) => self.assembler.push(word),
-                Part::Number(register, number) => self.assembler.constant(register, number),
+        let add = |step| {
+            match step {
+                ClockStep::Word(word) => self.assembler.push(word),
+                ClockStep::Number(register, number) => self.assembler.constant(register, number),
             }
             Ok::<(), Infallible>(())
         };
@@ -135,7 +137,9 @@ impl Emitter<'_> {
         self.assembler.push(encode::store(ONE, FRAME, Self::offset(word)));
         self.assembler.push(encode::store(OTHER, FRAME, Self::offset(word + 1)));
         debug_assert!(
-            [word, word + 1].iter().all(|&word| !matches!(self.places.after(word, number), Place::Register(_)))
+            [word, word + 1]
+                .iter()
+                .all(|&word| !matches!(self.allocations.after(word, number), Allocation::Register(_)))
         );
     }
 

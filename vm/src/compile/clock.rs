@@ -12,8 +12,8 @@ pub struct Clock {
     pub per_tick: u64,
 }
 
-/// A part of the code that reads the time.
-pub(super) enum Part {
+/// A step of the code that reads the time.
+pub(super) enum ClockStep {
     /// An instruction.
     Word(u32),
     /// Load this number into this register.
@@ -21,26 +21,26 @@ pub(super) enum Part {
 }
 
 impl Clock {
-    /// Reads the time into `target`, with the parts that `add` is called with. They also change `one` and `other`.
+    /// Reads the time into `target`, with the steps that `add` is called with. They also change `one` and `other`.
     pub(super) fn read<E>(
         self,
         target: u8,
         [one, other]: [u8; 2],
-        mut add: impl FnMut(Part) -> Result<(), E>,
+        mut add: impl FnMut(ClockStep) -> Result<(), E>,
     ) -> Result<(), E> {
-        add(Part::Word(a64::read_counter(target)))?;
-        add(Part::Number(one, self.start))?;
-        add(Part::Word(a64::compute(Binary::Subtract, target, target, one)))?;
+        add(ClockStep::Word(a64::read_counter(target)))?;
+        add(ClockStep::Number(one, self.start))?;
+        add(ClockStep::Word(a64::compute(Binary::Subtract, target, target, one)))?;
         let (whole, part) = (self.per_tick >> 32, self.per_tick as u32);
         if part == 0 && whole.is_power_of_two() {
             let shift = whole.trailing_zeros() as u8;
-            return if shift > 0 { add(Part::Word(a64::shift_left(target, target, shift))) } else { Ok(()) };
+            return if shift > 0 { add(ClockStep::Word(a64::shift_left(target, target, shift))) } else { Ok(()) };
         }
-        add(Part::Number(one, self.per_tick))?;
+        add(ClockStep::Number(one, self.per_tick))?;
         // Take the middle 64 bits of the 128-bit product.
-        add(Part::Word(a64::compute(Binary::MultiplyHigh, other, target, one)))?;
-        add(Part::Word(a64::compute(Binary::Multiply, target, target, one)))?;
-        add(Part::Word(a64::shift_right(target, target, 32)))?;
-        add(Part::Word(a64::or_shifted(target, target, other, 32)))
+        add(ClockStep::Word(a64::compute(Binary::MultiplyHigh, other, target, one)))?;
+        add(ClockStep::Word(a64::compute(Binary::Multiply, target, target, one)))?;
+        add(ClockStep::Word(a64::shift_right(target, target, 32)))?;
+        add(ClockStep::Word(a64::or_shifted(target, target, other, 32)))
     }
 }

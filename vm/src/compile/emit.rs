@@ -6,11 +6,11 @@ use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Branch};
 use fallible::OutOfMemory;
 
+use super::allocation::{Allocation, each, successors};
 use super::assembler::Label;
 use super::compute::condition;
-use super::places::{Place, each, successors};
 use super::{
-    Assembler, BUCKET, Call, Compiled, Directory, FRAME, HIT, Kernel, LEFT, ONE, OTHER, Places, ROW, Refused,
+    Allocations, Assembler, BUCKET, Call, Compiled, Directory, FRAME, HIT, Kernel, LEFT, ONE, OTHER, ROW, Refused,
     WORDS_MAX, ZERO, load,
 };
 use crate::code::{Code, Op, Operand, Routine, Touched, Word};
@@ -45,7 +45,7 @@ pub(super) struct Emitter<'a> {
     pub store: &'a Store,
     pub directory: &'a Directory,
     pub kernel: &'a Kernel,
-    pub places: Places,
+    pub allocations: Allocations,
     pub ready: Ready,
     out_of_line: Vec<OutOfLine>,
     pub calls: Vec<Call>,
@@ -63,7 +63,7 @@ impl<'a> Emitter<'a> {
         store: &'a Store,
         directory: &'a Directory,
         kernel: &'a Kernel,
-        places: Places,
+        allocations: Allocations,
     ) -> Result<Self, OutOfMemory> {
         let mut assembler = Assembler::default();
         let labels = fallible::collect((0..=routine.ops.len()).map(|_| assembler.label()))?;
@@ -76,7 +76,7 @@ impl<'a> Emitter<'a> {
             store,
             directory,
             kernel,
-            places,
+            allocations,
             ready: Ready::default(),
             out_of_line: Vec::new(),
             calls: Vec::new(),
@@ -184,9 +184,9 @@ impl<'a> Emitter<'a> {
     /// Returns the register with `word` for op `number`: its own, or `otherwise`, into which the word is loaded.
     pub fn word(&mut self, number: usize, word: Word, otherwise: u8) -> u8 {
         let word = usize::from(word.0);
-        match self.places.before(word, number) {
-            Place::Register(register) => register,
-            Place::Memory | Place::Nowhere => {
+        match self.allocations.before(word, number) {
+            Allocation::Register(register) => register,
+            Allocation::Memory | Allocation::Nowhere => {
                 self.assembler.push(load(otherwise, FRAME, Self::offset(word)));
                 otherwise
             }
@@ -208,27 +208,27 @@ impl<'a> Emitter<'a> {
 
     /// Returns the register into which op `number` must put its result `to`. [`keep`](Self::keep) must follow.
     pub fn target(&self, number: usize, to: Word) -> u8 {
-        match self.places.after(to.0.into(), number) {
-            Place::Register(register) => register,
-            Place::Memory | Place::Nowhere => ONE,
+        match self.allocations.after(to.0.into(), number) {
+            Allocation::Register(register) => register,
+            Allocation::Memory | Allocation::Nowhere => ONE,
         }
     }
 
     /// Moves `to` from the register of [`target`](Self::target) to its place, if that is in memory.
     pub fn keep(&mut self, number: usize, to: Word) {
-        if self.places.after(to.0.into(), number) == Place::Memory {
+        if self.allocations.after(to.0.into(), number) == Allocation::Memory {
             self.assembler.push(encode::store(ONE, FRAME, Self::offset(to.0.into())));
         }
     }
 
     fn is_needed(&self, number: usize, to: Word) -> bool {
-        self.places.after(to.0.into(), number) != Place::Nowhere
+        self.allocations.after(to.0.into(), number) != Allocation::Nowhere
     }
 
     fn op(&mut self, number: usize, op: Op) {
         let touched = self.touched(number);
-        let in_memory = each(touched.read()).any(|word| self.places.before(word, number) == Place::Memory)
-            || each(touched.written()).any(|word| self.places.after(word, number) == Place::Memory);
+        let in_memory = each(touched.read()).any(|word| self.allocations.before(word, number) == Allocation::Memory)
+            || each(touched.written()).any(|word| self.allocations.after(word, number) == Allocation::Memory);
         if in_memory {
             self.frame();
         }

@@ -16,21 +16,21 @@
 //!
 //! A handler saves nothing unless it calls. It uses only registers that a function need not preserve: x0 is the hit; x1
 //! is the row of this CPU (see [`Directory`]) and x2 its frame, both loaded where they are first needed; x3 to x8 are
-//! values, as `places` assigns them; and x9 to x17 are temporary within an op. Around a call, values are in the frame,
-//! where the interpreter has them. So the stack holds at most 32 bytes: a frame record, x0 and x1.
+//! values, as `allocation` assigns them; and x9 to x17 are temporary within an op. Around a call, values are in the
+//! frame, where the interpreter has them. So the stack holds at most 32 bytes: a frame record, x0 and x1.
 //!
 //! A handler writes only that part of the stack, the store, and its frame in the store. Control goes forward, except in
 //! the search of a bucket, which has a bit for each slot. `verify` and `reach` check all of this again in the finished
 //! words.
 
 mod access;
+mod allocation;
 mod assembler;
 mod call;
 mod clock;
 mod collect;
 mod compute;
 mod emit;
-mod places;
 mod reach;
 mod snippet;
 mod verify;
@@ -43,12 +43,12 @@ use core::ops::RangeInclusive;
 use aarch64_kprobes::insn::{Literal, encode};
 use fallible::OutOfMemory;
 
+use allocation::Allocations;
 use assembler::Assembler;
 pub use clock::Clock;
 use emit::Emitter;
-use places::Places;
 use reach::Reach;
-pub use snippet::{At, InStub, Key, Part, in_stub};
+pub use snippet::{At, InStub, Key, KeyPart, in_stub};
 
 use crate::code::{Code, Op, Register};
 use crate::counted::counted;
@@ -273,12 +273,12 @@ pub fn compile(
     if store.lanes.len() < kernel.cpus {
         return Err(Refused::Cpus { store: store.lanes.len(), kernel: kernel.cpus });
     }
-    // The places of values are found along paths that only go forward.
+    // The allocations of values are found along paths that only go forward.
     if routine.ops.iter().any(|op| matches!(op, Op::Again { .. })) {
         return Err(Refused::Loop);
     }
-    let places = Places::new(code, &routine.ops, VARIABLES)?;
-    let compiled = Emitter::new(code, clause, routine, store, directory, kernel, places)?.emit()?;
+    let allocations = Allocations::new(code, &routine.ops, VARIABLES)?;
+    let compiled = Emitter::new(code, clause, routine, store, directory, kernel, allocations)?.emit()?;
     compiled.verify(|to| to == kernel.perform, Reach { store, directory, cpu: kernel.cpu })?;
     Ok(compiled)
 }

@@ -26,9 +26,9 @@ use value::{Area, Value};
 type Broken = &'static str;
 const FOREIGN_WRITE: Broken = "writes what it must not";
 
-/// What is known before a word is executed.
+/// What is known before a word is executed: the state of an abstract interpretation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct State {
+struct AbstractState {
     registers: [Value; 18],
     /// The registers whose comparison the flags hold.
     compared: Option<(u8, u8)>,
@@ -38,7 +38,7 @@ struct State {
     held: Option<u8>,
 }
 
-impl State {
+impl AbstractState {
     fn get(&self, number: u8) -> Value {
         match number {
             ZERO => Value::Is(0),
@@ -116,17 +116,18 @@ impl Reach<'_> {
                 *count += 1;
             }
         }
-        let mut first = State { registers: [Value::Any; 18], compared: None, saved: [Value::Any; 2], held: None };
+        let mut first =
+            AbstractState { registers: [Value::Any; 18], compared: None, saved: [Value::Any; 2], held: None };
         if self.cpu.base == Base::Hit {
             first.registers[usize::from(HIT)] = Value::Path(0);
         }
-        let mut states: Vec<Option<Box<State>>> = fallible::collect(words.iter().map(|_| None))?;
+        let mut states: Vec<Option<Box<AbstractState>>> = fallible::collect(words.iter().map(|_| None))?;
         if let Some(place) = states.first_mut() {
             *place = Some(fallible::boxed(first)?);
         }
         // What is known at the beginnings of searches, each identified by its first word.
         let heads = order.iter().filter_map(|&at| searches_from(words, at));
-        let mut searches: Vec<(usize, Option<State>)> = fallible::collect(heads.map(|head| (head, None)))?;
+        let mut searches: Vec<(usize, Option<AbstractState>)> = fallible::collect(heads.map(|head| (head, None)))?;
         searches.sort_unstable_by_key(|(head, _)| *head);
         searches.dedup_by_key(|(head, _)| *head);
         for &at in order {
@@ -138,7 +139,7 @@ impl Reach<'_> {
                 // The search changes these registers. Where it continues, everything else must be as it is here.
                 state.set(ONE, Value::Any).and(state.set(OTHER, Value::Any)).map_err(broken)?;
                 state.compared = None;
-                *head = Some(State::clone(&state));
+                *head = Some(AbstractState::clone(&state));
             }
             if words.get(at).is_some_and(|word| word & 0xffe0_fc00 == 0xc800_7c00) {
                 self.take(&state, words, &leading, at).map_err(broken)?;
@@ -151,7 +152,7 @@ impl Reach<'_> {
             }
             let is_taken = at.checked_sub(1).and_then(|at| words.get(at)) == Some(&TAKE);
             for to in successors(at) {
-                let mut state = State::clone(&state);
+                let mut state = AbstractState::clone(&state);
                 if is_taken && to == at + 1 {
                     state.held = self.bucket(state.get(BUCKET));
                 }
@@ -167,7 +168,7 @@ impl Reach<'_> {
 
     /// Word `at` is an exclusive store. Checks that it is part of the sequence that locks a bucket: `ldaxr`, `cbnz`,
     /// `stxr`, `cbnz`. Control may enter the sequence only at its beginning.
-    fn take(&self, state: &State, words: &[u32], leading: &[usize], at: usize) -> Result<(), Broken> {
+    fn take(&self, state: &AbstractState, words: &[u32], leading: &[usize], at: usize) -> Result<(), Broken> {
         let sequence =
             at.checked_sub(2).and_then(|start| Some((words.get(start..at + 2)?, leading.get(start + 1..at + 2)?)));
         let is_whole = sequence.is_some_and(|(words, leading)| {
@@ -182,7 +183,7 @@ impl Reach<'_> {
     }
 
     /// Updates what is known by executing word `at`, and checks the word's rules.
-    fn execute(&self, state: &mut State, words: &[u32], at: usize) -> Result<(), Broken> {
+    fn execute(&self, state: &mut AbstractState, words: &[u32], at: usize) -> Result<(), Broken> {
         let word = words.get(at).copied().unwrap_or(0);
         let (d, n, second) = (register(word, 0), register(word, 5), register(word, 10));
         let is = |mask: u32, value: u32| word & mask == value;
@@ -247,7 +248,7 @@ impl Reach<'_> {
     }
 
     /// Checks that `words` words may be stored at `offset` words after the address in register `base`.
-    fn store(&self, state: &State, base: u8, offset: u64, words: u64) -> Result<(), Broken> {
+    fn store(&self, state: &AbstractState, base: u8, offset: u64, words: u64) -> Result<(), Broken> {
         let (area, most) = self.area(state.get(base)).ok_or(FOREIGN_WRITE)?;
         let (bytes, map) = self.writable(area).ok_or(FOREIGN_WRITE)?;
         if 8 * offset < bytes.start || most.saturating_add(8 * (offset + words)) > bytes.end {

@@ -23,9 +23,9 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch};
 use aarch64_kprobes::probe::Step;
 use fallible::OutOfMemory;
 
-use super::clock::Part as Time;
+use super::allocation::{Allocation, Allocations, each};
+use super::clock::ClockStep;
 use super::compute::{binary, condition, immediate, is_remainder};
-use super::places::{Place, Places, each};
 use super::{Base, Kernel, Source, ZERO, load};
 use crate::code::{Arithmetic, Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, Word};
 use crate::store::{NewWords, Store};
@@ -51,7 +51,7 @@ pub enum At {
 
 /// A part of a key that is known before any hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum KeyPart {
     /// A number.
     Number(u64),
     /// The virtual address of the probed function.
@@ -68,7 +68,7 @@ pub struct Key {
     /// The number of the map.
     pub map: usize,
     /// The parts of the key.
-    pub parts: Vec<Part>,
+    pub parts: Vec<KeyPart>,
 }
 
 /// A clause as steps of a snippet.
@@ -95,8 +95,8 @@ impl InStub {
     pub fn steps(mut self, code: &Code, store: &mut Store, new: NewWords<'_>) -> Result<Vec<Step>, OutOfMemory> {
         for (step, key) in &self.fixed {
             let numbers = key.parts.iter().filter_map(|part| match part {
-                Part::Number(number) => Some(*number),
-                Part::Function | Part::Site | Part::Address => None,
+                KeyPart::Number(number) => Some(*number),
+                KeyPart::Function | KeyPart::Site | KeyPart::Address => None,
             });
             let numbers = fallible::collect(numbers)?;
             let distance = store.distance(code, key.map, &numbers, new)?.ok_or(OutOfMemory)?;
@@ -119,7 +119,7 @@ enum KnownWord {
     /// The word is equal to this register.
     In(u8),
     /// The word is equal to this part.
-    Is(Part),
+    Is(KeyPart),
 }
 
 /// Why there is no snippet.
@@ -164,7 +164,7 @@ pub fn in_stub(
         at,
         kernel,
         atomics,
-        places: Places::new(code, &routine.ops, values.clone())?,
+        allocations: Allocations::new(code, &routine.ops, values.clone())?,
         values,
         known: fallible::collect((0..FRAME_WORDS).map(|_| None))?,
         starts: Vec::new(),
@@ -211,7 +211,7 @@ struct Lowering<'a> {
     atomics: bool,
     /// The registers for values.
     values: RangeInclusive<u8>,
-    places: Places,
+    allocations: Allocations,
     /// What is known of each word, and the op that wrote it. A list, because the stack has no room for so many.
     known: Vec<Option<(KnownWord, usize)>>,
     /// The step at which each op begins.
@@ -271,10 +271,10 @@ impl Lowering<'_> {
 
     /// Returns the register with `word` before op `number`.
     fn word(&self, number: usize, word: Word) -> Result<u8, NoSnippet> {
-        match (self.places.before(word.0.into(), number), self.known(word)) {
+        match (self.allocations.before(word.0.into(), number), self.known(word)) {
             (_, Some(KnownWord::In(register))) => Ok(register),
-            (_, Some(KnownWord::Is(_))) | (Place::Memory | Place::Nowhere, None) => Err(NoSnippet::Snippet),
-            (Place::Register(register), None) => Ok(register),
+            (_, Some(KnownWord::Is(_))) | (Allocation::Memory | Allocation::Nowhere, None) => Err(NoSnippet::Snippet),
+            (Allocation::Register(register), None) => Ok(register),
         }
     }
 
@@ -287,7 +287,7 @@ impl Lowering<'_> {
         match operand {
             Operand::Constant(value) => Some(value),
             Operand::Word(word) => match self.known(word) {
-                Some(KnownWord::Is(Part::Number(value))) => Some(value),
+                Some(KnownWord::Is(KeyPart::Number(value))) => Some(value),
                 _ => None,
             },
         }
@@ -308,22 +308,22 @@ impl Lowering<'_> {
 
     /// Returns the register for the result `to` of op `number`; `None` if it is never read.
     fn target(&self, number: usize, to: Word) -> Result<Option<u8>, NoSnippet> {
-        match self.places.after(to.0.into(), number) {
-            Place::Register(register) => Ok(Some(register)),
-            Place::Nowhere => Ok(None),
-            Place::Memory => Err(NoSnippet::Snippet),
+        match self.allocations.after(to.0.into(), number) {
+            Allocation::Register(register) => Ok(Some(register)),
+            Allocation::Nowhere => Ok(None),
+            Allocation::Memory => Err(NoSnippet::Snippet),
         }
     }
 
     /// Notes that `to` is `known` after op `number`. Returns false if another op writes the word before it is last
     /// read; then nothing is noted.
     fn remember(&mut self, number: usize, to: Word, known: KnownWord) -> bool {
-        let last = self.places.last(to.0.into(), number);
+        let last = self.allocations.last(to.0.into(), number);
         let others = self.routine.ops.get(number + 1..=last).unwrap_or_default();
         let is_written =
             |op: &Op| self.code.touched(*op).is_ok_and(|of| each(of.written()).any(|word| word == to.0.into()));
         // A jump over the op may carry another value of the word.
-        let is_first = self.places.before(to.0.into(), number) == Place::Nowhere;
+        let is_first = self.allocations.before(to.0.into(), number) == Allocation::Nowhere;
         let is_only = is_first && !others.iter().any(is_written);
         if let (true, Some(place)) = (is_only, self.known.get_mut(usize::from(to.0))) {
             *place = Some((known, number));
@@ -347,7 +347,7 @@ impl Lowering<'_> {
             Op::Set { to, from } => {
                 let Some(target) = self.target(number, to)? else { return Ok(()) };
                 if let Some(value) = self.number_of(from) {
-                    if self.remember(number, to, KnownWord::Is(Part::Number(value))) {
+                    if self.remember(number, to, KnownWord::Is(KeyPart::Number(value))) {
                         return Ok(());
                     }
                     return self.push(Step::Number(target, value));
@@ -424,9 +424,9 @@ impl Lowering<'_> {
             Builtin::Register(Register::Pc | Register::X(30)) if self.at == At::Return => {
                 return Err(NoSnippet::Snippet);
             }
-            Builtin::Function => Part::Function,
-            Builtin::Site => Part::Site,
-            Builtin::Register(Register::Pc) => Part::Address,
+            Builtin::Function => KeyPart::Function,
+            Builtin::Site => KeyPart::Site,
+            Builtin::Register(Register::Pc) => KeyPart::Address,
             Builtin::Register(Register::X(register)) => {
                 if CHANGED.contains(&register) {
                     return Err(NoSnippet::Snippet);
@@ -455,10 +455,10 @@ impl Lowering<'_> {
     /// Loads the nanoseconds since `start` into `target`.
     fn time(&mut self, target: u8, start: u64) -> Result<(), NoSnippet> {
         let clock = self.kernel.nanoseconds.ok_or(NoSnippet::Snippet)?;
-        clock.read(target, [ONE, OTHER], |part| {
-            self.push(match part {
-                Time::Word(word) => Step::Instruction(word),
-                Time::Number(register, number) => Step::Number(register, number),
+        clock.read(target, [ONE, OTHER], |step| {
+            self.push(match step {
+                ClockStep::Word(word) => Step::Instruction(word),
+                ClockStep::Number(register, number) => Step::Number(register, number),
             })
         })?;
         if start != 0 {

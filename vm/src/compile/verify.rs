@@ -73,7 +73,7 @@ const FORMS: [(u32, u32, Writes); 35] = [
 
 /// Where control may go after a word.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum Successors {
     /// To the next word.
     Falls,
     /// To this word or to the next.
@@ -97,23 +97,23 @@ pub(super) fn register(word: u32, low: u32) -> u8 {
 
 /// Returns where control may go after a word. Fails if the word has no allowed form, or writes a register that it must
 /// not.
-fn successor(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static str> {
+fn successors(word: u32, at: usize, words: usize, all: usize) -> Result<Successors, &'static str> {
     const BRANCHES_OUT: &str = "branches out of the instructions";
     if word == a64::RETURN {
-        return Ok(Next::Ends);
+        return Ok(Successors::Ends);
     }
     if word == a64::call_register(THIRD) || ENTER.contains(&word) || LEAVE.contains(&word) {
-        return Ok(Next::Falls);
+        return Ok(Successors::Falls);
     }
     let next = match (word >> 24, word >> 26) {
-        (_, 0x05) => Next::Jumps(target(word, at, 0, 26).ok_or(BRANCHES_OUT)?),
+        (_, 0x05) => Successors::Jumps(target(word, at, 0, 26).ok_or(BRANCHES_OUT)?),
         (0x54 | 0x34 | 0x35 | 0xb4 | 0xb5, _) if word >> 24 != 0x54 || word & 16 == 0 => {
-            Next::Either(target(word, at, 5, 19).ok_or(BRANCHES_OUT)?)
+            Successors::Either(target(word, at, 5, 19).ok_or(BRANCHES_OUT)?)
         }
-        (0x36 | 0x37, _) => Next::Either(target(word, at, 5, 14).ok_or(BRANCHES_OUT)?),
+        (0x36 | 0x37, _) => Successors::Either(target(word, at, 5, 14).ok_or(BRANCHES_OUT)?),
         (0x58, _) if register(word, 0) < 18 => {
             let literal = target(word, at, 5, 19).filter(|literal| (words..all).contains(literal) && literal % 2 == 0);
-            return literal.map(|_| Next::Falls).ok_or("loads from outside the literals");
+            return literal.map(|_| Successors::Falls).ok_or("loads from outside the literals");
         }
         _ => {
             let form = FORMS.iter().find(|(mask, value, _)| word & mask == *value);
@@ -126,11 +126,11 @@ fn successor(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'s
                 Writes::T => may(register(word, 0)) && may(register(word, 10)),
                 Writes::S => may(register(word, 16)),
             };
-            return if is_right { Ok(Next::Falls) } else { Err("writes what it must not") };
+            return if is_right { Ok(Successors::Falls) } else { Err("writes what it must not") };
         }
     };
     match next {
-        Next::Jumps(to) | Next::Either(to) if to >= words => Err(BRANCHES_OUT),
+        Successors::Jumps(to) | Successors::Either(to) if to >= words => Err(BRANCHES_OUT),
         next => Ok(next),
     }
 }
@@ -148,9 +148,9 @@ impl Compiled {
         let mut all = Vec::new();
         all.try_reserve_exact(instructions.len()).map_err(OutOfMemory::from)?;
         for (at, &word) in instructions.iter().enumerate() {
-            all.push(successor(word, at, instructions.len(), self.words.len()).map_err(|what| flaw(at, what))?);
+            all.push(successors(word, at, instructions.len(), self.words.len()).map_err(|what| flaw(at, what))?);
         }
-        if !matches!(all.last(), Some(Next::Ends | Next::Jumps(_))) {
+        if !matches!(all.last(), Some(Successors::Ends | Successors::Jumps(_))) {
             return Err(flaw(instructions.len(), "runs past its end"));
         }
         self.calls(instructions, &all, may)?;
@@ -160,17 +160,17 @@ impl Compiled {
             before == Some(&a64::shift_right(TAKEN, TAKEN, 1))
                 && instructions.get(at).map(|word| word & 0xff00_001f) == Some(SEARCHES)
         };
-        let successors = |at: usize| {
-            let next = all.get(at).copied().unwrap_or(Next::Ends);
+        let leads_to = |at: usize| {
+            let next = all.get(at).copied().unwrap_or(Successors::Ends);
             let target = match next {
-                Next::Either(to) if to <= at && forgets(at) => None,
-                Next::Either(to) | Next::Jumps(to) => Some(to),
+                Successors::Either(to) if to <= at && forgets(at) => None,
+                Successors::Either(to) | Successors::Jumps(to) => Some(to),
                 _ => None,
             };
-            target.into_iter().chain(matches!(next, Next::Falls | Next::Either(_)).then_some(at + 1))
+            target.into_iter().chain(matches!(next, Successors::Falls | Successors::Either(_)).then_some(at + 1))
         };
         let mut leading = fallible::collect(all.iter().map(|_| 0_usize))?;
-        for to in (0..all.len()).flat_map(successors) {
+        for to in (0..all.len()).flat_map(leads_to) {
             if let Some(count) = leading.get_mut(to) {
                 *count += 1;
             }
@@ -183,7 +183,7 @@ impl Compiled {
         ready.extend((0..all.len()).filter(|&at| leading.get(at) == Some(&0)));
         while let Some(at) = ready.pop() {
             order.push(at);
-            for to in successors(at) {
+            for to in leads_to(at) {
                 let Some(count) = leading.get_mut(to) else { continue };
                 *count -= 1;
                 if *count == 0 {
@@ -194,12 +194,12 @@ impl Compiled {
         if let Some(at) = leading.iter().position(|count| *count > 0) {
             return Err(flaw(at, "may loop forever"));
         }
-        reach.check(self, &order, successors)
+        reach.check(self, &order, leads_to)
     }
 
     /// Checks that all calls are listed, that the fixed words around a call save what it does not preserve, and that
     /// these words are nowhere else.
-    fn calls(&self, instructions: &[u32], all: &[Next], may: impl Fn(u64) -> bool) -> Result<(), Refused> {
+    fn calls(&self, instructions: &[u32], all: &[Successors], may: impl Fn(u64) -> bool) -> Result<(), Refused> {
         let flaw = |word, what| Refused::Flaw { word, what };
         let mut calls = self.calls.iter();
         let mut inside = fallible::collect(instructions.iter().map(|_| false))?;
@@ -234,10 +234,10 @@ impl Compiled {
         }
         for (at, next) in all.iter().enumerate() {
             let to = match *next {
-                Next::Either(to) | Next::Jumps(to) => inside.get(to) == Some(&true),
+                Successors::Either(to) | Successors::Jumps(to) => inside.get(to) == Some(&true),
                 _ => false,
             };
-            if to || inside.get(at) == Some(&true) && *next != Next::Falls {
+            if to || inside.get(at) == Some(&true) && *next != Successors::Falls {
                 return Err(flaw(at, "branches within a call"));
             }
         }

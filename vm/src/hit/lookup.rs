@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::{all_pairs, copy_cells, load_cells};
 use crate::atomic::{AtomicU64, spin_loop};
-use crate::store::{Bucket, Cells, FOLLOWING, MIX, Table};
+use crate::store::{Bucket, Cells, FOLLOWING, HashTable, MIX};
 
 /// A locked bucket. Dropping this unlocks it.
 struct Held<'a>(&'a AtomicU64);
@@ -37,7 +37,7 @@ struct Found<'a> {
     _home: Held<'a>,
 }
 
-impl Table {
+impl HashTable {
     /// Returns the number of the home bucket of `key`: the upper bits of a product that all bits of the key affect. One
     /// multiplication is not enough for a key of one word: keys that differ by certain multiples would have adjacent
     /// homes.

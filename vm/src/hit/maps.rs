@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use super::{Machine, Run, copy_cells, halves, is_better, join, load_cells, series, total, wide, widened};
 use crate::atomic::AtomicU64;
 use crate::code::{Aggregate, MapValue, Word, rows};
-use crate::store::{Cells, Table};
+use crate::store::{Cells, HashTable};
 
 /// The number of empty buckets that count as one op while the keys of a map are enumerated. Looking at an empty bucket
 /// takes a few instructions.
@@ -14,7 +14,12 @@ const EMPTY_BUCKETS: usize = 64;
 impl<M: Machine> Run<'_, M> {
     /// Calls `act` with the table of a map for this CPU, or the shared one, and with the key.
     #[inline]
-    pub(super) fn with_table<T>(&self, map: u8, key: Word, act: impl FnOnce(&Table, &Cells) -> Option<T>) -> Option<T> {
+    pub(super) fn with_table<T>(
+        &self,
+        map: u8,
+        key: Word,
+        act: impl FnOnce(&HashTable, &Cells) -> Option<T>,
+    ) -> Option<T> {
         let table = match &**self.store.tables.get(usize::from(map))? {
             [alone] => alone,
             tables => tables.get(self.machine.cpu())?,
@@ -100,7 +105,7 @@ impl<M: Machine> Run<'_, M> {
         let map = usize::from(map);
         let (Some(of), Some(tables)) = (self.code.maps.get(map), self.store.tables.get(map)) else { return 0 };
         let MapValue::Aggregate(aggregate) = &of.value else { return 0 };
-        let words = tables.first().map_or(0, Table::value_words).min(3);
+        let words = tables.first().map_or(0, HashTable::value_words).min(3);
         let mut all = [0; 3];
         for table in tables {
             table.with_value(self.words(key, table.key_words()), |value| {

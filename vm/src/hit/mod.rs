@@ -29,7 +29,7 @@ use core::sync::atomic::Ordering;
 
 use crate::atomic::AtomicU64;
 use crate::code::{Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, TURNS_MAX, Word};
-use crate::store::{Cells, Lane, MIX, Store, Table};
+use crate::store::{Cells, HashTable, Lane, MIX, Store};
 
 /// Returns whether `holds` is true of each pair of elements at the same index, as far as both slices go.
 ///
@@ -271,7 +271,7 @@ impl<'a, M: Machine> Run<'a, M> {
             Op::Has { to, map, key } => self.set(to, self.has(map, key).into()),
             Op::Keys { to, map } => {
                 let table = self.store.tables.get(usize::from(map)).and_then(|tables| tables.first());
-                self.set(to, table.map_or(0, Table::keys));
+                self.set(to, table.map_or(0, HashTable::keys));
             }
             Op::Get { to, map, key } => self.get_value(to, map, key),
             Op::Total { to, map, key } => self.set(to, self.total(map, key)),

@@ -9,7 +9,7 @@ use core::mem;
 
 use fallible::OutOfMemory;
 
-use super::{Masked, Table};
+use super::{HashTable, Masked};
 use crate::code::MapValue;
 use crate::hit::join;
 
@@ -32,7 +32,7 @@ impl Entries {
     /// # Errors
     ///
     /// [`OutOfMemory`] if there is no memory for a copy.
-    pub(crate) fn read(tables: &[Table], kept: MapValue, masked: Masked<'_>) -> Result<Self, OutOfMemory> {
+    pub(crate) fn read(tables: &[HashTable], kept: MapValue, masked: Masked<'_>) -> Result<Self, OutOfMemory> {
         let (key_words, value_words) = tables.first().map_or((0, 1), |table| (table.key_words(), table.value_words()));
         let row_words = (key_words + value_words).max(1);
         let mut entries = Self { kept, rows: Vec::new(), order: Vec::new(), key_words, row_words };

@@ -1,4 +1,4 @@
-//! Tables: keys with values, in memory that is allocated once. `hit::lookup` searches and changes them.
+//! Hash tables: keys with values, in memory that is allocated once. `hit::lookup` searches and changes them.
 //!
 //! A table is made of buckets of [`WAYS`] slots. The hash of a key tells its home bucket. If all slots of the home are
 //! in use, a new key goes to one of the next few buckets, the first with a free slot, and the home records the distance
@@ -42,9 +42,9 @@ pub(crate) fn cells(count: usize) -> Result<Box<Cells>, OutOfMemory> {
     crate::atomic::zeroed(count)
 }
 
-/// A table of keys with values.
+/// A hash table of keys with values.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct HashTable {
     pub(crate) key_words: usize,
     pub(crate) value_words: usize,
     pub(crate) ways: usize,
@@ -67,7 +67,7 @@ pub(crate) struct Bucket<'a> {
     pub(crate) slots: &'a Cells,
 }
 
-impl Table {
+impl HashTable {
     /// Makes a table for `entries` keys, a power of 2 and at least 16, with `key_words` words in a key and
     /// `value_words` in a value. If a key has no words, there is only one key.
     pub fn new(key_words: usize, value_words: usize, entries: usize) -> Result<Self, OutOfMemory> {

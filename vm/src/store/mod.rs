@@ -4,9 +4,9 @@
 mod cached;
 mod entries;
 mod fixed;
+mod hash_table;
 mod ring;
 mod stacks;
-mod table;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,10 +20,10 @@ pub use entries::Entries;
 use fixed::Fixed;
 pub(crate) use fixed::Layout;
 pub use fixed::{NewWords, WORDS, Words};
+pub(crate) use hash_table::{Bucket, Cells, FOLLOWING, HEAD, HashTable, MIX, cells};
 pub use ring::Record;
 pub(crate) use ring::{HEAD as RECORD_HEAD, Ring};
 pub(crate) use stacks::Stacks;
-pub(crate) use table::{Bucket, Cells, FOLLOWING, HEAD, MIX, Table, cells};
 
 use crate::atomic::{AtomicBool, AtomicU64};
 use crate::code::{Code, FRAME_WORDS, Flaw, Map, MapValue};
@@ -108,7 +108,7 @@ impl Limits {
     pub fn bytes(&self, code: &Code) -> usize {
         let tables = code.maps.iter().map(|map| {
             let (key, value) = (map.key_words(), map.value.words());
-            self.copies(map) * Table::words(key, value, self.entries(map))
+            self.copies(map) * HashTable::words(key, value, self.entries(map))
         });
         let lane = FRAME_WORDS + code.stack_frames + self.output_words();
         let stacks = self.stacks(code.stack_frames) * (code.stack_frames + 1);
@@ -173,7 +173,7 @@ impl From<OutOfMemory> for LoadError {
 pub struct Store {
     pub(crate) lanes: Box<[Lane]>,
     /// The tables of each map: one, or one for each CPU.
-    pub(crate) tables: Box<[Box<[Table]>]>,
+    pub(crate) tables: Box<[Box<[HashTable]>]>,
     fixed: Fixed,
     /// The slots of each map, if stubs collect there.
     pub(crate) cached: Box<[Option<Cached>]>,
@@ -209,7 +209,7 @@ impl Store {
         };
         let tables = |map: &Map| {
             let (key, value) = (map.key_words(), map.value.words());
-            let table = |_| Table::new(key, value, limits.entries(map));
+            let table = |_| HashTable::new(key, value, limits.entries(map));
             fallible::boxed_slice(fallible::collect_results((0..limits.copies(map)).map(table))?)
         };
         let lanes = fallible::collect_results((0..limits.cpus).map(lane))?;
@@ -316,7 +316,7 @@ impl Store {
     /// Returns the number of values that a map dropped because there was no place for their keys.
     #[must_use]
     pub fn dropped(&self, map: usize) -> u64 {
-        self.tables.get(map).into_iter().flatten().map(Table::dropped).sum()
+        self.tables.get(map).into_iter().flatten().map(HashTable::dropped).sum()
     }
 
     /// Removes all keys from a map, or, if `keep`, only zeros their values. Each step runs within a call of `masked`.

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 
 use fallible::OutOfMemory;
 
-use super::table::{Cells, cells};
+use super::hash_table::{Cells, cells};
 use crate::atomic::AtomicU64;
 
 /// The words of a record before its values: the action with the number of values, and the time.

@@ -7,7 +7,7 @@ use aarch64_kprobes::insn::encode::compute::Condition;
 use super::super::access::Shape;
 use super::super::verify::{register, target};
 use super::super::{BUCKET, Base, SLOT, TAKEN, ZERO};
-use super::{Reach, State};
+use super::{AbstractState, Reach};
 use crate::code::FRAME_WORDS;
 use crate::store::HEAD;
 
@@ -114,7 +114,7 @@ impl Reach<'_> {
     }
 
     /// Returns the result of word `at`, which is not a store.
-    pub(super) fn computed(&self, state: &State, words: &[u32], at: usize) -> Value {
+    pub(super) fn computed(&self, state: &AbstractState, words: &[u32], at: usize) -> Value {
         let word = words.get(at).copied().unwrap_or(0);
         let (d, n, m) = (register(word, 0), register(word, 5), register(word, 16));
         let (one, other, sum) = (state.get(n), state.get(m), state.get(register(word, 10)));
@@ -208,7 +208,7 @@ impl Reach<'_> {
     }
 
     /// Returns the value of register `n` plus `bytes`.
-    fn moved(&self, state: &State, n: u8, bytes: u64) -> Value {
+    fn moved(&self, state: &AbstractState, n: u8, bytes: u64) -> Value {
         let value = state.get(n);
         match self.area(value) {
             Some((Area::Bucket(map), 0)) if n == BUCKET && state.held == Some(map) => {

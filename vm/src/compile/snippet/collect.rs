@@ -7,7 +7,7 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::super::{Base, ZERO, load};
-use super::{Key, KnownWord, Lowering, NoSnippet, ONE, OTHER, Part, is_only_collected};
+use super::{Key, KeyPart, KnownWord, Lowering, NoSnippet, ONE, OTHER, is_only_collected};
 use crate::code::{Aggregate, MapValue, Operand, Word, rows};
 use crate::store::{Cached, Layout, MIX, SHIFT};
 
@@ -139,12 +139,12 @@ impl Lowering<'_> {
 
     /// Returns whether a register has a value that is read after op `number`.
     fn is_used(&self, number: usize, register: u8) -> bool {
-        self.places.across(number).any(|(_, of)| of == register)
+        self.allocations.across(number).any(|(_, of)| of == register)
     }
 
     /// Loads the distance of the words of `key` into `OTHER`.
     fn words(&mut self, key: Key) -> Result<(), NoSnippet> {
-        if key.parts.iter().all(|part| matches!(part, Part::Number(_))) {
+        if key.parts.iter().all(|part| matches!(part, KeyPart::Number(_))) {
             fallible::push(&mut self.fixed, (self.steps.len(), key))?;
             return self.push(Step::Number(OTHER, 0));
         }
@@ -158,7 +158,7 @@ impl Lowering<'_> {
     /// Computes the number of a value's row into `ONE`, as `hit::maps::linear_row` does.
     fn linear(&mut self, value: u8, least: i64, most: i64, step: i64) -> Result<(), NoSnippet> {
         let row =
-            self.values.clone().rev().find(|&register| register != value && self.places.has_no_value_in(register));
+            self.values.clone().rev().find(|&register| register != value && self.allocations.has_no_value_in(register));
         let row = row.ok_or(NoSnippet::Snippet)?;
         self.push(Step::Number(OTHER, least.cast_unsigned()))?;
         self.instruction(a64::compute(Binary::Subtract, row, value, OTHER))?;

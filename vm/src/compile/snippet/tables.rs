@@ -17,8 +17,8 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::super::access::Shape;
+use super::super::allocation::{each, successors};
 use super::super::compute::{binary, immediate, is_remainder};
-use super::super::places::{each, successors};
 use super::super::{ZERO, load};
 use super::{Lowering, NoSnippet, ONE, OTHER};
 use crate::code::{Arithmetic, Builtin, Op, Operand, Word};
@@ -103,7 +103,7 @@ impl Lowering<'_> {
         }
         self.push(Step::Number(BUCKET, address))?;
         if shape.home_bits > 0 {
-            // See `Table::home`.
+            // See `HashTable::home`.
             self.push(Step::Number(ONE, MIX))?;
             for (part, &key) in wanted.key().iter().enumerate() {
                 let mixed = if part == 0 { key } else { OTHER };

@@ -13,7 +13,7 @@ use crate::code::{Aggregate, Type};
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-fn add(table: &Table, key: &[u64], value: &[u64]) {
+fn add(table: &HashTable, key: &[u64], value: &[u64]) {
     let key: Box<Cells> = key.iter().map(|&word| AtomicU64::new(word)).collect();
     let add = |words: &Cells| {
         words
@@ -25,10 +25,10 @@ fn add(table: &Table, key: &[u64], value: &[u64]) {
 }
 
 /// Tables of four CPUs that share keys of two words, and the expected merged values.
-fn tables() -> (Vec<Table>, BTreeMap<[u64; 2], u64>) {
+fn tables() -> (Vec<HashTable>, BTreeMap<[u64; 2], u64>) {
     // In Miri, a borrow of a table takes time for each of its words.
     const KEYS: u64 = if cfg!(miri) { 4 } else { 97 };
-    let tables: Vec<_> = (0..4).map(|_| Table::new(2, 1, if cfg!(miri) { 16 } else { 256 }).unwrap()).collect();
+    let tables: Vec<_> = (0..4).map(|_| HashTable::new(2, 1, if cfg!(miri) { 16 } else { 256 }).unwrap()).collect();
     let mut expected = BTreeMap::new();
     for number in 0..4 * KEYS {
         let key = [number % KEYS, number % 3];
@@ -61,7 +61,7 @@ fn keys_that_become_the_same_are_put_together() {
 
 #[test]
 fn entries_are_sorted_by_their_values_and_then_by_their_keys() {
-    let table = Table::new(1, 2, 64).unwrap();
+    let table = HashTable::new(1, 2, 64).unwrap();
     for (key, text) in
         [(5, b"b\0\0\0\0\0\0\0"), (1, b"ba\0\0\0\0\0\0"), (9, b"a\0\0\0\0\0\0\0"), (2, b"b\0\0\0\0\0\0\0")]
     {
@@ -83,7 +83,7 @@ fn entries_are_sorted_by_their_values_and_then_by_their_keys() {
 fn a_large_map_is_read_in_less_memory_than_it_takes() {
     let keys = if cfg!(miri) { 1 << 4 } else { 1 << 14 };
     let before = allocated();
-    let tables: Vec<_> = (0..4).map(|_| Table::new(1, 1, keys as usize).unwrap()).collect();
+    let tables: Vec<_> = (0..4).map(|_| HashTable::new(1, 1, keys as usize).unwrap()).collect();
     let taken = allocated() - before;
     for key in 0..keys {
         tables.iter().for_each(|table| add(table, &[key], &[1]));

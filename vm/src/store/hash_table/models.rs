@@ -7,7 +7,7 @@ use kprobes_models::{Model, loom::thread, verify};
 use super::*;
 
 /// Adds 1 to both words of the only key's value.
-fn step(table: &Table) {
+fn step(table: &HashTable) {
     table.change(&[], |value| {
         for word in value {
             word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -15,7 +15,7 @@ fn step(table: &Table) {
     });
 }
 
-fn all(table: &Table) -> Vec<(Vec<u64>, Vec<u64>)> {
+fn all(table: &HashTable) -> Vec<(Vec<u64>, Vec<u64>)> {
     let mut rows = Vec::new();
     (0..table.buckets()).for_each(|bucket| table.read(bucket, &|action| action(), &mut rows).unwrap());
     let row = |row: &[u64]| (row[..table.key_words()].into(), row[table.key_words()..].into());
@@ -26,7 +26,7 @@ fn all(table: &Table) -> Vec<(Vec<u64>, Vec<u64>)> {
 #[test]
 fn changes_are_not_lost_and_values_are_whole() {
     let model = Model::new(|| {
-        let table = Arc::new(Table::new(0, 2, 1).unwrap());
+        let table = Arc::new(HashTable::new(0, 2, 1).unwrap());
         let other = thread::spawn({
             let table = table.clone();
             move || step(&table)
@@ -36,7 +36,7 @@ fn changes_are_not_lost_and_values_are_whole() {
         assert_eq!(all(&table), [(Vec::new(), Vec::from([2, 2]))]);
     });
     let reader = Model::new(|| {
-        let table = Arc::new(Table::new(0, 2, 1).unwrap());
+        let table = Arc::new(HashTable::new(0, 2, 1).unwrap());
         let writer = thread::spawn({
             let table = table.clone();
             move || step(&table)

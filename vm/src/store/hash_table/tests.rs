@@ -11,36 +11,36 @@ fn key(words: &[u64]) -> Box<Cells> {
     words.iter().map(|&word| AtomicU64::new(word)).collect()
 }
 
-fn add(table: &Table, words: &[u64], amount: u64) -> Option<u64> {
+fn add(table: &HashTable, words: &[u64], amount: u64) -> Option<u64> {
     table.change(&key(words), |value| value[0].fetch_add(amount, Ordering::Relaxed) + amount)
 }
 
-fn get(table: &Table, words: &[u64]) -> Option<u64> {
+fn get(table: &HashTable, words: &[u64]) -> Option<u64> {
     table.with_value(&key(words), |value| value[0].load(Ordering::Relaxed))
 }
 
-fn entries(table: &Table, bucket: usize) -> Vec<(Vec<u64>, Vec<u64>)> {
+fn entries(table: &HashTable, bucket: usize) -> Vec<(Vec<u64>, Vec<u64>)> {
     let mut rows = Vec::new();
     table.read(bucket, &|action| action(), &mut rows).unwrap();
     let row = |row: &[u64]| (row[..table.key_words()].into(), row[table.key_words()..].into());
     rows.chunks_exact(table.key_words() + table.value_words()).map(row).collect()
 }
 
-fn all(table: &Table) -> Vec<(Vec<u64>, Vec<u64>)> {
+fn all(table: &HashTable) -> Vec<(Vec<u64>, Vec<u64>)> {
     let mut all: Vec<_> = (0..table.buckets()).flat_map(|bucket| entries(table, bucket)).collect();
     all.sort();
     all
 }
 
 /// Returns the keys whose home is bucket `home` of a table, in ascending order.
-fn keys_at(table: &Table, home: usize) -> impl Iterator<Item = u64> {
+fn keys_at(table: &HashTable, home: usize) -> impl Iterator<Item = u64> {
     (0..).filter(move |&word| table.home(&key(&[word])) == home)
 }
 
 #[test]
 fn keys_have_values_of_their_own() {
     const NUMBERS: u64 = if cfg!(miri) { 10 } else { 40 };
-    let table = Table::new(2, 1, if cfg!(miri) { 16 } else { 64 }).unwrap();
+    let table = HashTable::new(2, 1, if cfg!(miri) { 16 } else { 64 }).unwrap();
     for number in 0..NUMBERS {
         assert_eq!(add(&table, &[number, 7], number), Some(number));
         assert_eq!(add(&table, &[7, number], 100), Some(if number == 7 { 107 } else { 100 }));
@@ -55,7 +55,7 @@ fn keys_have_values_of_their_own() {
 
 #[test]
 fn without_a_key_there_is_one_value() {
-    let table = Table::new(0, 1, 64).unwrap();
+    let table = HashTable::new(0, 1, 64).unwrap();
     assert_eq!(all(&table), []);
     add(&table, &[], 3);
     add(&table, &[], 4);
@@ -69,7 +69,7 @@ fn as_many_keys_find_a_place_as_are_promised() {
         [|n| n, |n| 0xffff_ffc0_0000_0000 + 4 * n, |n| 64 * n, |n| n << 40, |n| n.reverse_bits()];
     for &entries in if cfg!(miri) { &[16][..] } else { &[16, 32, 64, 128, 1024] } {
         for pattern in patterns.into_iter().take(if cfg!(miri) { 2 } else { 5 }) {
-            let table = Table::new(1, 1, entries).unwrap();
+            let table = HashTable::new(1, 1, entries).unwrap();
             for number in 0..entries as u64 {
                 add(&table, &[pattern(number)], number);
             }
@@ -90,7 +90,7 @@ fn keys_at_equal_distances_find_a_place_whatever_the_distance() {
     let distances = fibonacci.map(|(distance, _)| distance).filter(|&distance| distance < u64::MAX >> 10);
     for distance in distances.chain((0..54).map(|bit| 1 << bit)).chain(1..500) {
         for first in [0, 0xffff_ffc0_0000_0000] {
-            let table = Table::new(1, 1, 1024).unwrap();
+            let table = HashTable::new(1, 1, 1024).unwrap();
             for number in 0..1000 {
                 add(&table, &[distance.wrapping_mul(number).wrapping_add(first)], 1);
             }
@@ -102,7 +102,7 @@ fn keys_at_equal_distances_find_a_place_whatever_the_distance() {
 #[test]
 fn up_to_128_keys_find_a_place_though_they_have_one_home() {
     for &entries in if cfg!(miri) { &[16][..] } else { &[16, 128] } {
-        let table = Table::new(1, 1, entries).unwrap();
+        let table = HashTable::new(1, 1, entries).unwrap();
         let last = 2 * entries / WAYS - 1;
         let keys: Vec<u64> = keys_at(&table, last).take(entries + 1).collect();
         keys[..entries].iter().for_each(|&word| _ = add(&table, &[word], word));
@@ -116,7 +116,7 @@ fn up_to_128_keys_find_a_place_though_they_have_one_home() {
 
 #[test]
 fn a_key_behind_its_home_stays_one_when_room_is_made() {
-    let table = Table::new(1, 1, 16).unwrap();
+    let table = HashTable::new(1, 1, 16).unwrap();
     let keys: Vec<u64> = keys_at(&table, 1).take(12).collect();
     keys.iter().for_each(|&word| _ = add(&table, &[word], 1));
     assert_eq!((entries(&table, 1).len(), entries(&table, 2).len()), (8, 4));
@@ -132,7 +132,7 @@ fn a_key_behind_its_home_stays_one_when_room_is_made() {
 
 #[test]
 fn what_has_no_place_is_dropped_and_counted() {
-    let table = Table::new(1, 1, 16).unwrap();
+    let table = HashTable::new(1, 1, 16).unwrap();
     let keys = if cfg!(miri) { 100 } else { 1000 };
     for number in 0..keys {
         add(&table, &[number], 1);
@@ -147,7 +147,7 @@ fn what_has_no_place_is_dropped_and_counted() {
 
 #[test]
 fn clearing_takes_keys_out_and_zeroing_keeps_them() {
-    let table = Table::new(1, 2, 16).unwrap();
+    let table = HashTable::new(1, 2, 16).unwrap();
     let words: Vec<u64> = keys_at(&table, 0).take(10).collect();
     words.iter().for_each(|&word| _ = add(&table, &[word], 5));
     (0..table.buckets()).for_each(|bucket| table.clear(bucket, true));
@@ -158,7 +158,7 @@ fn clearing_takes_keys_out_and_zeroing_keeps_them() {
 }
 
 /// Adds 1 to all words of a key's value.
-fn step(table: &Table, word: u64) {
+fn step(table: &HashTable, word: u64) {
     table.change(&key(&[word]), |value| {
         value.iter().for_each(|word| word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed));
     });
@@ -167,7 +167,7 @@ fn step(table: &Table, word: u64) {
 #[test]
 fn threads_lose_nothing_and_readers_see_whole_values() {
     const ROUNDS: u64 = if cfg!(miri) { 15 } else { 30_000 };
-    let table = Table::new(1, 2, 64).unwrap();
+    let table = HashTable::new(1, 2, 64).unwrap();
     // Enough keys with one home that some are in later buckets.
     let words: Vec<u64> = keys_at(&table, 3).take(11).collect();
     std::thread::scope(|scope| {
@@ -195,7 +195,7 @@ fn threads_lose_nothing_and_readers_see_whole_values() {
 #[test]
 fn what_is_put_taken_out_and_looked_at_by_threads_at_a_time_is_never_of_another_key() {
     const ROUNDS: u64 = if cfg!(miri) { 30 } else { 20_000 };
-    let table = Table::new(1, 2, 16).unwrap();
+    let table = HashTable::new(1, 2, 16).unwrap();
     let words: Vec<u64> = keys_at(&table, 1).take(12).collect();
     let (table, words) = (&table, &words);
     std::thread::scope(|scope| {
@@ -228,7 +228,7 @@ fn what_is_put_taken_out_and_looked_at_by_threads_at_a_time_is_never_of_another_
 fn a_reader_gets_ahead_however_often_the_bucket_is_changed() {
     // Reading this value takes longer than changing it.
     const WORDS: usize = if cfg!(miri) { 16 } else { 256 };
-    let table = Table::new(1, WORDS, 16).unwrap();
+    let table = HashTable::new(1, WORDS, 16).unwrap();
     let is_over = AtomicBool::new(false);
     step(&table, 1);
     std::thread::scope(|scope| {
@@ -252,7 +252,7 @@ fn a_reader_gets_ahead_however_often_the_bucket_is_changed() {
 
 #[test]
 fn keys_are_counted_and_met_one_after_the_other() {
-    let table = Table::new(1, 1, 16).unwrap();
+    let table = HashTable::new(1, 1, 16).unwrap();
     // More keys with one home than a bucket has room for.
     let words: Vec<u64> = keys_at(&table, 1).take(12).collect();
     for &word in &words {
