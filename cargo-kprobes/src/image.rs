@@ -19,7 +19,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use debug::DebugInfo;
 use kprobes_symbols::{Contents, Inlined, Symbol, SymbolTable};
-use kprobes_types::{Declaration, Row};
+use kprobes_types::{Declaration, LineRow};
 use object::{
     Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind, elf,
     read::elf::{ElfFile64, ElfSymbol64, FileHeader},
@@ -62,7 +62,7 @@ pub struct Source {
     /// The functions, in the order of their addresses.
     pub functions: Vec<Function>,
     /// The lines, in the order of their addresses.
-    pub rows: Vec<Row>,
+    pub rows: Vec<LineRow>,
     /// The files, by their number.
     pub files: Vec<File>,
 }

@@ -2,7 +2,7 @@
 
 use kprobes_program::check::Whose;
 use kprobes_symbols::Symbol;
-use kprobes_types::{Line, LineError, Lines};
+use kprobes_types::{LineError, Lines, SourceLine};
 
 use crate::types;
 
@@ -89,7 +89,7 @@ impl<I: Iterator<Item = u64>> Iterator for LineAddresses<I> {
 
 /// Returns the source line of the instruction at the virtual address `address`.
 #[must_use]
-pub fn at(address: usize) -> Option<Line<'static>> {
+pub fn at(address: usize) -> Option<SourceLine<'static>> {
     table().ok()?.at(address as u64)
 }
 

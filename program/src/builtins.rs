@@ -7,8 +7,8 @@ use crate::error::Problem;
 
 const NUMBER: Type = Type::Integer { signed: false };
 
-/// A builtin.
-pub(crate) struct Row {
+/// A builtin that is a word.
+pub(crate) struct BuiltinWord {
     pub name: &'static str,
     pub value: BuiltinValue,
 }
@@ -33,30 +33,30 @@ pub(crate) enum BuiltinValue {
     TextLength,
 }
 
-const fn row(name: &'static str, of: Type, what: Builtin, needs_hit: bool) -> Row {
-    Row { name, value: BuiltinValue::Loaded { of, what, needs_hit } }
+const fn word(name: &'static str, of: Type, what: Builtin, needs_hit: bool) -> BuiltinWord {
+    BuiltinWord { name, value: BuiltinValue::Loaded { of, what, needs_hit } }
 }
 
-pub(crate) const ROWS: [Row; 14] = [
-    row("func", Type::Symbol, Builtin::Function, true),
-    row("caller", Type::Symbol, Builtin::Caller, true),
-    row("probe", Type::Site, Builtin::Site, false),
-    row("cpu", NUMBER, Builtin::Cpu, false),
-    row("ncpus", NUMBER, Builtin::Cpus, false),
-    row("rand", NUMBER, Builtin::Random, false),
-    row("tid", NUMBER, Builtin::Task, false),
-    row("pid", NUMBER, Builtin::Task, false),
-    row("nsecs", NUMBER, Builtin::Nanoseconds, false),
-    row("elapsed", NUMBER, Builtin::Elapsed, false),
-    Row { name: "comm", value: BuiltinValue::Comm },
-    Row { name: "probetype", value: BuiltinValue::ProbeKind },
-    Row { name: "retval", value: BuiltinValue::Result },
-    Row { name: "default_str_length", value: BuiltinValue::TextLength },
+pub(crate) const BUILTIN_WORDS: [BuiltinWord; 14] = [
+    word("func", Type::Symbol, Builtin::Function, true),
+    word("caller", Type::Symbol, Builtin::Caller, true),
+    word("probe", Type::Site, Builtin::Site, false),
+    word("cpu", NUMBER, Builtin::Cpu, false),
+    word("ncpus", NUMBER, Builtin::Cpus, false),
+    word("rand", NUMBER, Builtin::Random, false),
+    word("tid", NUMBER, Builtin::Task, false),
+    word("pid", NUMBER, Builtin::Task, false),
+    word("nsecs", NUMBER, Builtin::Nanoseconds, false),
+    word("elapsed", NUMBER, Builtin::Elapsed, false),
+    BuiltinWord { name: "comm", value: BuiltinValue::Comm },
+    BuiltinWord { name: "probetype", value: BuiltinValue::ProbeKind },
+    BuiltinWord { name: "retval", value: BuiltinValue::Result },
+    BuiltinWord { name: "default_str_length", value: BuiltinValue::TextLength },
 ];
 
 /// Returns whether this name may be written as a call without arguments, as bpftrace has it.
 pub(crate) fn is_callable(name: &str) -> bool {
-    ROWS.iter().any(|row| row.name == name)
+    BUILTIN_WORDS.iter().any(|word| word.name == name)
 }
 
 /// A call: what it is for, its name, and the numbers of arguments that it may have.
@@ -102,7 +102,7 @@ const fn aggregate(name: &'static str, least: usize, most: usize) -> Call {
     Call { role: Role::Aggregate, name, least, most }
 }
 
-/// The calls with arguments. Those of [`ROWS`] and [`WORDS`] may be written as calls without any.
+/// The calls with arguments. Those of [`BUILTIN_WORDS`] and [`WORDS`] may be written as calls without any.
 pub(crate) static CALLS: [Call; 53] = [
     value("str", 1, 2),
     value("kaddr", 1, 1),
@@ -187,7 +187,7 @@ pub fn words() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 fn values() -> impl Iterator<Item = &'static str> {
-    ROWS.iter().map(|row| row.name).chain(WORDS)
+    BUILTIN_WORDS.iter().map(|word| word.name).chain(WORDS)
 }
 
 fn functions() -> impl Iterator<Item = &'static str> {
@@ -218,8 +218,8 @@ pub(crate) fn unknown_function(name: &str) -> Problem {
 /// For programs that are made at random.
 #[doc(hidden)]
 pub fn names(numbers: bool) -> impl Iterator<Item = &'static str> {
-    ROWS.iter().filter_map(move |row| match row.value {
-        BuiltinValue::Loaded { of, needs_hit, .. } => (!numbers || of == NUMBER && !needs_hit).then_some(row.name),
+    BUILTIN_WORDS.iter().filter_map(move |word| match word.value {
+        BuiltinValue::Loaded { of, needs_hit, .. } => (!numbers || of == NUMBER && !needs_hit).then_some(word.name),
         _ => None,
     })
 }

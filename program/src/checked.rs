@@ -29,7 +29,7 @@ pub struct Checked {
     /// The Rust types of values, indexed by their numbers.
     pub rust_values: Vec<RustValue>,
     /// The blocks of Rust values that are captured as a whole, indexed by their numbers.
-    pub images: Vec<Vec<Block>>,
+    pub captures: Vec<Vec<Block>>,
 }
 
 impl fmt::Display for Checked {
@@ -93,7 +93,7 @@ pub enum RustValue {
         first: u64,
     },
     /// The whole value and what it refers to, in the blocks of this number.
-    Image(u8),
+    Captured(u8),
     /// Not a Rust value: the address of an instruction, shown as its line of source.
     Line,
     /// Not a Rust value: an address of a network card, in the order that its bytes have in memory.

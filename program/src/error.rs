@@ -4,7 +4,7 @@ use core::fmt;
 
 use aarch64_kprobes::event::Event;
 use fallible::OutOfMemory;
-use kprobes_types::{Kind, LineError, TypeId, Types, Unknown};
+use kprobes_types::{LineError, TypeId, TypeKind, Types, Unknown};
 use kprobes_vm::code::Type;
 use kprobes_vm::counted::counted;
 use unicode_width::UnicodeWidthStr;
@@ -241,9 +241,9 @@ impl Listed {
                 all.clone().map(|one| one.name).enumerate().filter(is_first).nth(number).map(|(_, name)| name)
             }
             Self::Fields(types, of) | Self::Variants(types, of) => match types.get(of)?.kind {
-                Kind::Struct { mut members, .. } => members.nth(number).map(|member| member.name),
-                Kind::Enumeration { mut enumerators, .. } => enumerators.nth(number).map(|one| one.name),
-                Kind::Variants { mut variants, .. } => variants.nth(number).map(|one| one.name),
+                TypeKind::Struct { mut members, .. } => members.nth(number).map(|member| member.name),
+                TypeKind::Enumeration { mut enumerators, .. } => enumerators.nth(number).map(|one| one.name),
+                TypeKind::Variants { mut variants, .. } => variants.nth(number).map(|one| one.name),
                 _ => None,
             },
         }

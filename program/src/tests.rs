@@ -20,7 +20,7 @@ mod typed;
 use fallible::failing::Heap;
 
 pub(crate) use kprobes_random::tried::{is_tried, tried};
-pub(crate) use machine::{Bed, Image, Task};
+pub(crate) use machine::{Bed, SimulatedImage, Task};
 
 #[global_allocator]
 static HEAP: Heap = Heap;

@@ -49,9 +49,9 @@ const CPUS: usize = 2;
 /// The functions of the simulated image, with their addresses; each is 0x100 bytes long.
 const IMAGE: [(&str, u64); 3] = [("blk::submit", 0x1000), ("blk::read", 0x1100), ("main", 0x1200)];
 
-struct Image;
+struct SimulatedImage;
 
-impl Symbols for Image {
+impl Symbols for SimulatedImage {
     fn address(&self, name: &str) -> Option<u64> {
         IMAGE.iter().find(|(of, _)| *of == name).map(|&(_, address)| address)
     }
@@ -61,7 +61,7 @@ impl Symbols for Image {
     }
 }
 
-impl Names for Image {
+impl Names for SimulatedImage {
     fn symbol(&self, address: u64) -> Option<(&str, u64)> {
         IMAGE.iter().find(|(_, start)| (*start..start + 0x100).contains(&address)).map(|&(name, start)| (name, start))
     }
@@ -185,7 +185,7 @@ struct Loaded {
 
 impl Loaded {
     fn new(program: &str, limits: &Limits) -> Option<Box<Self>> {
-        let program = parse(program).and_then(|tree| check(&tree, &Image)).ok()?;
+        let program = parse(program).and_then(|tree| check(&tree, &SimulatedImage)).ok()?;
         let store = Store::new(&program.code, limits, 1_000).expect("the checker keeps the rules");
         Some(Box::new(Self { program, store }))
     }
@@ -193,8 +193,9 @@ impl Loaded {
     /// Returns all output, and the contents of all maps.
     fn report(&self) -> String {
         let mut text = String::new();
-        drain(&self.program, &self.store, &Image, &masked, OutputFormat::Text, &mut text).expect("strings take all");
-        write_maps(&self.program, &self.store, &Image, &masked, OutputFormat::Text, &mut text)
+        drain(&self.program, &self.store, &SimulatedImage, &masked, OutputFormat::Text, &mut text)
+            .expect("strings take all");
+        write_maps(&self.program, &self.store, &SimulatedImage, &masked, OutputFormat::Text, &mut text)
             .expect("strings take all");
         for (number, map) in self.program.code.maps.iter().enumerate() {
             let entries = self.store.read(number, map.value, &masked).expect("there is memory for a copy");
@@ -376,7 +377,7 @@ fn broken(op: Op) -> Op {
 
 /// Returns where the program has ops of these kinds. `None` if it exceeds the limits of the language.
 fn places_of(program: &str, is_wanted: impl Fn(&Op) -> bool) -> Option<Vec<usize>> {
-    let program = parse(program).and_then(|tree| check(&tree, &Image)).ok()?;
+    let program = parse(program).and_then(|tree| check(&tree, &SimulatedImage)).ok()?;
     let ops = &program.code.routines[0].ops;
     Some((0..ops.len()).filter(|&at| is_wanted(&ops[at])).collect())
 }

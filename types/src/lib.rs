@@ -60,7 +60,7 @@
 //! | copy | a number: its bit 0 is set if the number of stretches of its instructions follows, which is 1 otherwise, the bits above are the distance in words from the start of the copy before, or from the entry; then these stretches; inlined function; for each of its variables that a copy has: variable of a copy |
 //! | variable of a copy | 0 if the copy does not have it; otherwise 1 plus a number: its bit 0 is set if the scope follows, as number of stretches, each: stretch; the bits above are 0 if the place follows, which holds in the whole scope, or 1 plus the number of stretches with a place, each: stretch, place |
 //! | row | see below |
-//! | type | name, module, size, number of the kind, then the fields of the [`Kind`] in their order |
+//! | type | name, module, size, number of the kind, then the fields of the [`TypeKind`] in their order |
 //!
 //! A row is a byte, followed by up to three numbers:
 //!
@@ -99,8 +99,8 @@ mod variables;
 #[cfg(any(test, feature = "write"))]
 pub mod write;
 
-pub use lines::{Line, LineError, Lines, Row};
-pub use model::{Declaration, Flavor, Form, Kind, Part, Source, Tag, TypeId, Unknown, ValuePlace};
+pub use lines::{LineError, LineRow, Lines, SourceLine};
+pub use model::{Declaration, Flavor, Form, Source, Tag, TypeId, TypeKind, Unknown, ValuePart, ValuePlace};
 pub use table::{
     Argument, Enumerator, Enumerators, Function, Member, Members, Type, Types, TypesError, Variant, Variants,
 };

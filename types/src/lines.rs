@@ -72,7 +72,7 @@ pub(crate) struct Parts<'a> {
 
 /// A line of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line<'a> {
+pub struct SourceLine<'a> {
     /// The path of the file, relative to its crate or to the workspace.
     pub file: &'a str,
     /// The number of the line, from 1.
@@ -81,7 +81,7 @@ pub struct Line<'a> {
 
 /// Consecutive instructions that come from one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct LineRow {
     /// The virtual address of the first instruction.
     pub address: u64,
     /// The number of the file.
@@ -150,7 +150,7 @@ impl core::fmt::Display for LineError<'_> {
 }
 
 /// The usual form: `src/lib.rs:12`.
-impl core::fmt::Display for Line<'_> {
+impl core::fmt::Display for SourceLine<'_> {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(out, "{}:{}", self.file, self.line)
     }
@@ -183,7 +183,7 @@ impl<'a> Lines<'a> {
         Some(())
     }
 
-    fn block(&self, number: usize) -> Option<Rows<'a>> {
+    fn block(&self, number: usize) -> Option<LineRows<'a>> {
         let [first, start] = self.parts.blocks.get(number)?.map(u32::from_le);
         let end = match self.parts.blocks.get(number + 1) {
             Some([_, end]) => u32::from_le(*end) as usize,
@@ -191,12 +191,12 @@ impl<'a> Lines<'a> {
         };
         let rest = Cursor(self.parts.rows.get(start as usize..end)?);
         let address = self.types.base().checked_add(first.into())?;
-        let row = Row { address, file: 0, line: 0, is_statement: false };
-        Some(Rows { rest, row, history: History::default() })
+        let row = LineRow { address, file: 0, line: 0, is_statement: false };
+        Some(LineRows { rest, row, history: History::default() })
     }
 
     /// Returns all rows, in ascending order of address.
-    pub fn rows(&self) -> impl Iterator<Item = Row> + Clone + use<'a> {
+    pub fn rows(&self) -> impl Iterator<Item = LineRow> + Clone + use<'a> {
         self.rows_from(0)
     }
 
@@ -207,7 +207,7 @@ impl<'a> Lines<'a> {
 
     /// Returns the row of the instruction at the virtual address `address`; `None` if it comes from no line.
     #[must_use]
-    pub fn row(&self, address: u64) -> Option<Row> {
+    pub fn row(&self, address: u64) -> Option<LineRow> {
         let offset = u32::try_from(address.checked_sub(self.types.base())?).ok()?;
         let after = self.parts.blocks.partition_point(|[first, _]| u32::from_le(*first) <= offset);
         let rows = self.block(after.checked_sub(1)?)?;
@@ -216,15 +216,15 @@ impl<'a> Lines<'a> {
 
     /// Returns the line of the instruction at the virtual address `address`.
     #[must_use]
-    pub fn at(&self, address: u64) -> Option<Line<'a>> {
+    pub fn at(&self, address: u64) -> Option<SourceLine<'a>> {
         let row = self.row(address)?;
-        Some(Line { file: self.file(row.file)?, line: row.line })
+        Some(SourceLine { file: self.file(row.file)?, line: row.line })
     }
 
     /// Returns the line of a declaration.
     #[must_use]
-    pub fn line(&self, declaration: Declaration) -> Option<Line<'a>> {
-        Some(Line { file: self.file(declaration.file)?, line: declaration.line })
+    pub fn line(&self, declaration: Declaration) -> Option<SourceLine<'a>> {
+        Some(SourceLine { file: self.file(declaration.file)?, line: declaration.line })
     }
 
     /// Returns the path of a file.
@@ -281,7 +281,7 @@ impl<'a> Lines<'a> {
 
     /// Returns the virtual addresses of the instructions that begin line `line` of a file.
     pub fn begins(&self, file: u32, line: u32) -> impl Iterator<Item = u64> + Clone + use<'a> {
-        let is_it = move |row: &Row| row.file == file && row.line == line && row.is_statement;
+        let is_it = move |row: &LineRow| row.file == file && row.line == line && row.is_statement;
         self.rows().filter(is_it).map(|row| row.address)
     }
 
@@ -302,7 +302,7 @@ impl<'a> Lines<'a> {
     ) -> Result<(u32, impl Iterator<Item = u64> + Clone + use<'a>), LineError<'a>> {
         let lines = *self;
         // The file may have more functions, which may be inlined into this one.
-        let count = move |row: &Row| declaration.count(row.line).filter(|_| row.file == declaration.file);
+        let count = move |row: &LineRow| declaration.count(row.line).filter(|_| row.file == declaration.file);
         let rows = move || lines.within(within.clone()).filter(|row| row.is_statement);
         let counts = rows().filter_map(move |row| count(&row));
         let found = counts.clone().filter(|&count| count >= wanted).min();
@@ -312,7 +312,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Returns the rows that begin at the virtual addresses `within`.
-    pub fn within(&self, within: Range<u64>) -> impl Iterator<Item = Row> + Clone + use<'a> {
+    pub fn within(&self, within: Range<u64>) -> impl Iterator<Item = LineRow> + Clone + use<'a> {
         let offset = u32::try_from(within.start.saturating_sub(self.types.base())).unwrap_or(u32::MAX);
         let after = self.parts.blocks.partition_point(|[first, _]| u32::from_le(*first) <= offset);
         let rows = self.rows_from(after.saturating_sub(1));
@@ -335,15 +335,15 @@ struct RowsFrom<'a> {
     /// The number of the block after the current one.
     next: usize,
     /// The rest of the current block.
-    rows: Option<Rows<'a>>,
+    rows: Option<LineRows<'a>>,
 }
 
 impl Iterator for RowsFrom<'_> {
-    type Item = Row;
+    type Item = LineRow;
 
-    fn next(&mut self) -> Option<Row> {
+    fn next(&mut self) -> Option<LineRow> {
         loop {
-            if let Some(row) = self.rows.as_mut().and_then(Rows::next) {
+            if let Some(row) = self.rows.as_mut().and_then(LineRows::next) {
                 return Some(row);
             }
             if self.next >= self.lines.parts.blocks.len() {
@@ -357,15 +357,15 @@ impl Iterator for RowsFrom<'_> {
 
 /// The rows of a block.
 #[derive(Clone, Debug)]
-struct Rows<'a> {
+struct LineRows<'a> {
     rest: Cursor<'a>,
-    row: Row,
+    row: LineRow,
     history: History,
 }
 
-impl Rows<'_> {
+impl LineRows<'_> {
     /// Reads the next row. Returns `Some(None)` at the end, and `None` if the bytes are not a row.
-    fn next_row(&mut self) -> Option<Option<Row>> {
+    fn next_row(&mut self) -> Option<Option<LineRow>> {
         if self.rest.0.is_empty() {
             return Some(None);
         }
@@ -388,16 +388,16 @@ impl Rows<'_> {
             number => *self.history.lines.get(usize::from(number) + 1)?,
         };
         let address = self.row.address.checked_add(distance.checked_mul(4)?)?;
-        self.row = Row { address, file, line, is_statement: first & STATEMENT != 0 };
+        self.row = LineRow { address, file, line, is_statement: first & STATEMENT != 0 };
         self.history.remember(file, line);
         Some(Some(self.row))
     }
 }
 
-impl Iterator for Rows<'_> {
-    type Item = Row;
+impl Iterator for LineRows<'_> {
+    type Item = LineRow;
 
-    fn next(&mut self) -> Option<Row> {
+    fn next(&mut self) -> Option<LineRow> {
         let row = self.next_row().flatten();
         if row.is_none() {
             self.rest = Cursor(&[]);
@@ -409,10 +409,10 @@ impl Iterator for Rows<'_> {
 /// Writes the rows of a block. The distance of the first row counts from its own address, so it is 0. `put` writes a
 /// number.
 #[cfg(any(test, feature = "write"))]
-pub(crate) fn write_block(block: &[Row], out: &mut std::vec::Vec<u8>, put: fn(&mut std::vec::Vec<u8>, u64)) {
+pub(crate) fn write_block(block: &[LineRow], out: &mut std::vec::Vec<u8>, put: fn(&mut std::vec::Vec<u8>, u64)) {
     let mut last = block.first().map_or(0, |row| row.address);
     let mut history = History::default();
-    for &Row { address, file, line, is_statement } in block {
+    for &LineRow { address, file, line, is_statement } in block {
         let words = address.saturating_sub(last) / 4;
         let recent = history.lines.iter().skip(1).position(|other| *other == (file, line));
         let number = recent.filter(|&number| number < usize::from(OTHER)).map_or(OTHER, |number| number as u8);

@@ -69,7 +69,7 @@ impl Source {
 
 /// A part of a value that is in a word of its own. Bits of the word above the part are undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Part {
+pub struct ValuePart {
     /// The offset in the value, in bytes.
     pub offset: u32,
     /// The size in bytes, 1 to 8.
@@ -87,9 +87,9 @@ pub enum ValuePlace {
     /// One or two words.
     Words {
         /// The first word.
-        first: Part,
+        first: ValuePart,
         /// The second word, if there is one.
-        second: Option<Part>,
+        second: Option<ValuePart>,
     },
     /// Memory, at an address that is in a word. For a result, this is the address passed at the entry.
     At(Source),
@@ -176,7 +176,7 @@ pub struct Tag {
 
 /// The kind of a type. `M`, `V` and `E` are its lists of members, variants and enumerators; `T` refers to a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind<T, M, V, E> {
+pub enum TypeKind<T, M, V, E> {
     /// A type of unknown layout.
     Opaque,
     /// `()`.

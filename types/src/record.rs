@@ -1,6 +1,6 @@
 //! Reading numbers from untrusted bytes.
 
-use crate::model::{Part, Source, Unknown, ValuePlace};
+use crate::model::{Source, Unknown, ValuePart, ValuePlace};
 
 /// The bytes that are still to be read.
 #[derive(Clone, Copy, Debug)]
@@ -65,10 +65,10 @@ impl<'a> Cursor<'a> {
         Some((register, (offset >> 1).cast_signed() ^ -(offset & 1).cast_signed()))
     }
 
-    fn part(&mut self) -> Option<Part> {
+    fn part(&mut self) -> Option<ValuePart> {
         let (offset, bytes) = (self.word()?, self.word()?);
         let bytes = u8::try_from(bytes).ok().filter(|bytes| (1..=8).contains(bytes))?;
-        Some(Part { offset, bytes, source: self.source()? })
+        Some(ValuePart { offset, bytes, source: self.source()? })
     }
 
     /// Reads a place.

@@ -7,7 +7,7 @@ use kprobes_symbols::CHECKSUM;
 use zerocopy::FromBytes;
 
 use crate::lines::{self, Lines};
-use crate::model::{Declaration, Flavor, Form, Kind, Tag, TypeId, Unknown, ValuePlace};
+use crate::model::{Declaration, Flavor, Form, Tag, TypeId, TypeKind, Unknown, ValuePlace};
 use crate::record::Cursor;
 use crate::variables::{Copies, Variables};
 use crate::{
@@ -130,7 +130,7 @@ pub struct Type<'a> {
     /// The size in bytes.
     pub size: u64,
     /// The kind, with everything that depends on it.
-    pub kind: Kind<TypeId, Members<'a>, Variants<'a>, Enumerators<'a>>,
+    pub kind: TypeKind<TypeId, Members<'a>, Variants<'a>, Enumerators<'a>>,
 }
 
 /// A member of a struct.
@@ -527,13 +527,13 @@ impl<'a> Types<'a> {
         };
         let id = |rest: &mut Cursor<'a>| self.id(rest.word()?);
         let kind = match rest.number()? {
-            0 => Kind::Opaque,
-            1 => Kind::Unit,
-            2 => Kind::Bool,
-            3 => Kind::Char,
-            4 => Kind::Integer { signed: flag(rest)? },
-            5 => Kind::Float,
-            6 => Kind::Function,
+            0 => TypeKind::Opaque,
+            1 => TypeKind::Unit,
+            2 => TypeKind::Bool,
+            3 => TypeKind::Char,
+            4 => TypeKind::Integer { signed: flag(rest)? },
+            5 => TypeKind::Float,
+            6 => TypeKind::Function,
             7 => {
                 let flavor = match rest.number()? {
                     0 => Flavor::Reference,
@@ -541,17 +541,22 @@ impl<'a> Types<'a> {
                     2 => Flavor::Raw,
                     _ => return None,
                 };
-                Kind::Pointer { flavor, target: id(rest)?, at: rest.word()? }
+                TypeKind::Pointer { flavor, target: id(rest)?, at: rest.word()? }
             }
-            8 => Kind::Sequence { element: id(rest)?, is_text: flag(rest)?, data: rest.word()?, length: rest.word()? },
-            9 => Kind::Dynamic { data: rest.word()?, vtable: rest.word()? },
-            10 => Kind::Array { element: id(rest)?, count: rest.number()? },
+            8 => TypeKind::Sequence {
+                element: id(rest)?,
+                is_text: flag(rest)?,
+                data: rest.word()?,
+                length: rest.word()?,
+            },
+            9 => TypeKind::Dynamic { data: rest.word()?, vtable: rest.word()? },
+            10 => TypeKind::Array { element: id(rest)?, count: rest.number()? },
             11 => {
                 let form = if flag(rest)? { Form::Tuple } else { Form::Named };
-                Kind::Struct { form, members: Members::take(*self, rest)? }
+                TypeKind::Struct { form, members: Members::take(*self, rest)? }
             }
-            12 => Kind::Wrapper { target: id(rest)?, at: rest.word()? },
-            13 => Kind::Enumeration { signed: flag(rest)?, enumerators: Enumerators::take(*self, rest)? },
+            12 => TypeKind::Wrapper { target: id(rest)?, at: rest.word()? },
+            13 => TypeKind::Enumeration { signed: flag(rest)?, enumerators: Enumerators::take(*self, rest)? },
             14 => {
                 let tag = match flag(rest)? {
                     false => None,
@@ -560,9 +565,9 @@ impl<'a> Types<'a> {
                         matches!(bytes, 1 | 2 | 4 | 8).then_some(Some(Tag { offset, bytes: bytes as u8 }))?
                     }
                 };
-                Kind::Variants { tag, variants: Variants::take(*self, rest)? }
+                TypeKind::Variants { tag, variants: Variants::take(*self, rest)? }
             }
-            15 => Kind::Object { data: rest.word()?, vtable: rest.word()? },
+            15 => TypeKind::Object { data: rest.word()?, vtable: rest.word()? },
             _ => return None,
         };
         Some(Type { name, module, size, kind })

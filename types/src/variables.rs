@@ -187,11 +187,11 @@ pub struct CopyVariable<'a> {
 struct Stored<'a> {
     /// The number of stretches of the scope, or 0 for the whole copy, and their record.
     scope: (u64, Cursor<'a>),
-    places: Places<'a>,
+    places: ValuePlaces<'a>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Places<'a> {
+enum ValuePlaces<'a> {
     /// One place in the whole scope.
     Whole(ValuePlace),
     /// The number of stretches with a place, and their record.
@@ -292,9 +292,9 @@ impl<'a> CopyVariables<'a> {
                     skip_stretches(scope.0, start, rest)?;
                 }
                 let places = match (head >> 1).checked_sub(1) {
-                    None => Places::Whole(types.place(rest)?),
+                    None => ValuePlaces::Whole(types.place(rest)?),
                     Some(count) => {
-                        let stretches = Places::Stretches(count, *rest);
+                        let stretches = ValuePlaces::Stretches(count, *rest);
                         skip_places(&types, count, start, rest)?;
                         stretches
                     }
@@ -368,8 +368,8 @@ impl<'a> CopyVariable<'a> {
             return Some(Err(Unknown::OptimizedOut));
         }
         let place = match places {
-            Places::Whole(place) => place,
-            Places::Stretches(count, rest) => place_at(&copy.types, count, rest, copy.start, offset)?,
+            ValuePlaces::Whole(place) => place,
+            ValuePlaces::Stretches(count, rest) => place_at(&copy.types, count, rest, copy.start, offset)?,
         };
         Some(match place {
             ValuePlace::Unknown(why) => Err(why),

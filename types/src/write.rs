@@ -6,8 +6,8 @@ use std::{array, fmt, vec, vec::Vec};
 
 use kprobes_symbols::CHECKSUM;
 
-use crate::lines::{BLOCK, Row, write_block};
-use crate::model::{Declaration, Flavor, Form, Kind, Part, Source, Tag, Unknown, ValuePlace};
+use crate::lines::{BLOCK, LineRow, write_block};
+use crate::model::{Declaration, Flavor, Form, Source, Tag, TypeKind, Unknown, ValuePart, ValuePlace};
 use crate::pool::{Pool, shared_text};
 use crate::{CHECKED_FROM, HEADER_WORDS, INLINED, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VARIABLES, VERSION, VTABLES};
 
@@ -18,7 +18,7 @@ pub type VariantText = (String, Option<u64>, usize);
 /// A variant without fields: its name and value.
 pub type EnumeratorText = (String, u64);
 /// The kind of a type. It refers to other types by their index in [`Contents::types`].
-pub type Shape = Kind<usize, Vec<MemberText>, Vec<VariantText>, Vec<EnumeratorText>>;
+pub type Shape = TypeKind<usize, Vec<MemberText>, Vec<VariantText>, Vec<EnumeratorText>>;
 
 /// A type, to be written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,19 +38,19 @@ impl Type {
     #[must_use]
     pub fn referring(&self, mut change: impl FnMut(usize) -> usize) -> Self {
         let shape = match self.shape.clone() {
-            Kind::Pointer { flavor, target, at } => Kind::Pointer { flavor, target: change(target), at },
-            Kind::Sequence { element, is_text, data, length } => {
-                Kind::Sequence { element: change(element), is_text, data, length }
+            TypeKind::Pointer { flavor, target, at } => TypeKind::Pointer { flavor, target: change(target), at },
+            TypeKind::Sequence { element, is_text, data, length } => {
+                TypeKind::Sequence { element: change(element), is_text, data, length }
             }
-            Kind::Array { element, count } => Kind::Array { element: change(element), count },
-            Kind::Wrapper { target, at } => Kind::Wrapper { target: change(target), at },
-            Kind::Struct { form, mut members } => {
+            TypeKind::Array { element, count } => TypeKind::Array { element: change(element), count },
+            TypeKind::Wrapper { target, at } => TypeKind::Wrapper { target: change(target), at },
+            TypeKind::Struct { form, mut members } => {
                 members.iter_mut().for_each(|(.., of)| *of = change(*of));
-                Kind::Struct { form, members }
+                TypeKind::Struct { form, members }
             }
-            Kind::Variants { tag, mut variants } => {
+            TypeKind::Variants { tag, mut variants } => {
                 variants.iter_mut().for_each(|(.., of)| *of = change(*of));
-                Kind::Variants { tag, variants }
+                TypeKind::Variants { tag, variants }
             }
             other => other,
         };
@@ -143,7 +143,7 @@ pub struct Contents {
     /// All types that the functions and vtables refer to, directly or indirectly.
     pub types: Vec<Type>,
     /// The source lines, in ascending order of address. They refer to files by their index in `files`.
-    pub rows: Vec<Row>,
+    pub rows: Vec<LineRow>,
     /// The paths of the files.
     pub files: Vec<String>,
     /// The virtual (link) address of each vtable, and the index in `types` of the type whose methods are in it.
@@ -431,7 +431,7 @@ fn put_variables(out: &mut Vec<u8>, all: &[Variable], pools: &mut Pools) {
 }
 
 /// Writes the rows `all` in blocks.
-fn put_rows(base: u64, all: &[Row], blocks: &mut Vec<u8>, rows: &mut Vec<u8>) -> Result<(), WriteError> {
+fn put_rows(base: u64, all: &[LineRow], blocks: &mut Vec<u8>, rows: &mut Vec<u8>) -> Result<(), WriteError> {
     for block in all.chunks(BLOCK) {
         blocks.extend(offset(base, block.first().map_or(0, |row| row.address))?);
         blocks.extend(word(rows.len())?);
@@ -501,7 +501,7 @@ fn put_place(out: &mut Vec<u8>, place: &ValuePlace) {
         ValuePlace::Nothing => put(out, 0),
         ValuePlace::Words { first, second } => {
             put_all(out, &[1, 1 + u64::from(second.is_some())]);
-            for Part { offset, bytes, source: from } in [Some(first), second].into_iter().flatten() {
+            for ValuePart { offset, bytes, source: from } in [Some(first), second].into_iter().flatten() {
                 put_all(out, &[offset.into(), bytes.into()]);
                 put_source(out, from);
             }
@@ -528,14 +528,14 @@ fn put_type(out: &mut Vec<u8>, of: &Type, pools: &mut Pools) {
     pools.put_name(out, &of.module);
     put(out, of.size);
     match &of.shape {
-        Kind::Opaque => put(out, 0),
-        Kind::Unit => put(out, 1),
-        Kind::Bool => put(out, 2),
-        Kind::Char => put(out, 3),
-        Kind::Integer { signed } => put_all(out, &[4, (*signed).into()]),
-        Kind::Float => put(out, 5),
-        Kind::Function => put(out, 6),
-        Kind::Pointer { flavor, target, at } => {
+        TypeKind::Opaque => put(out, 0),
+        TypeKind::Unit => put(out, 1),
+        TypeKind::Bool => put(out, 2),
+        TypeKind::Char => put(out, 3),
+        TypeKind::Integer { signed } => put_all(out, &[4, (*signed).into()]),
+        TypeKind::Float => put(out, 5),
+        TypeKind::Function => put(out, 6),
+        TypeKind::Pointer { flavor, target, at } => {
             let flavor = match flavor {
                 Flavor::Reference => 0,
                 Flavor::Shared => 1,
@@ -543,28 +543,28 @@ fn put_type(out: &mut Vec<u8>, of: &Type, pools: &mut Pools) {
             };
             put_all(out, &[7, flavor, *target as u64, (*at).into()]);
         }
-        Kind::Sequence { element, is_text, data, length } => {
+        TypeKind::Sequence { element, is_text, data, length } => {
             put_all(out, &[8, *element as u64, (*is_text).into(), (*data).into(), (*length).into()]);
         }
-        Kind::Dynamic { data, vtable } => put_all(out, &[9, (*data).into(), (*vtable).into()]),
-        Kind::Object { data, vtable } => put_all(out, &[15, (*data).into(), (*vtable).into()]),
-        Kind::Array { element, count } => put_all(out, &[10, *element as u64, *count]),
-        Kind::Struct { form, members } => {
+        TypeKind::Dynamic { data, vtable } => put_all(out, &[9, (*data).into(), (*vtable).into()]),
+        TypeKind::Object { data, vtable } => put_all(out, &[15, (*data).into(), (*vtable).into()]),
+        TypeKind::Array { element, count } => put_all(out, &[10, *element as u64, *count]),
+        TypeKind::Struct { form, members } => {
             put_all(out, &[11, (*form == Form::Tuple).into(), members.len() as u64]);
             for (name, offset, of) in members {
                 pools.put_name(out, name);
                 put_all(out, &[(*offset).into(), *of as u64]);
             }
         }
-        Kind::Wrapper { target, at } => put_all(out, &[12, *target as u64, (*at).into()]),
-        Kind::Enumeration { signed, enumerators } => {
+        TypeKind::Wrapper { target, at } => put_all(out, &[12, *target as u64, (*at).into()]),
+        TypeKind::Enumeration { signed, enumerators } => {
             put_all(out, &[13, (*signed).into(), enumerators.len() as u64]);
             for (name, value) in enumerators {
                 pools.put_name(out, name);
                 put(out, *value);
             }
         }
-        Kind::Variants { tag, variants } => {
+        TypeKind::Variants { tag, variants } => {
             put(out, 14);
             match tag {
                 None => put(out, 0),

@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow, bail};
 use cargo_kprobes::image::{self, File, Function, Source};
 use kprobes_symbols::distance::nearest_path;
 use kprobes_symbols::names::{numbered, plain_path};
-use kprobes_types::{Declaration, Row};
+use kprobes_types::{Declaration, LineRow};
 
 use crate::{setup, workspace};
 
@@ -89,7 +89,7 @@ impl fmt::Display for Listing<'_> {
         writeln!(out, "{name} at {:#x}, {} bytes:", range.start, range.end - range.start)?;
         // The addresses of each line of each file.
         let mut files: BTreeMap<u32, BTreeMap<u32, Vec<u64>>> = BTreeMap::new();
-        let begins_line = |row: &&Row| range.contains(&row.address) && row.line > 0 && row.is_statement;
+        let begins_line = |row: &&LineRow| range.contains(&row.address) && row.line > 0 && row.is_statement;
         for row in self.source.rows.iter().filter(begins_line) {
             files.entry(row.file).or_default().entry(row.line).or_default().push(row.address);
         }
@@ -158,7 +158,7 @@ mod tests {
     fn source() -> Source {
         let function =
             |name: &str, start, declaration| Function { name: name.into(), range: start..start + 0x20, declaration };
-        let row = |address, file, line| Row { address, file, line, is_statement: true };
+        let row = |address, file, line| LineRow { address, file, line, is_statement: true };
         let file = |path: &str| File { path: path.into(), built_from: Path::new("/w").join(path) };
         Source {
             functions: vec![
@@ -172,7 +172,7 @@ mod tests {
                 row(0x1004, 0, 1),
                 row(0x1008, 1, 4),
                 row(0x100c, 1, 2),
-                Row { is_statement: false, ..row(0x1010, 1, 3) },
+                LineRow { is_statement: false, ..row(0x1010, 1, 3) },
                 row(0x1014, 0, 0),
                 row(0x2000, 1, 2),
             ],

@@ -8,7 +8,7 @@ mod location;
 use std::collections::BTreeSet;
 
 use anyhow::{Result, anyhow};
-use kprobes_types::Row;
+use kprobes_types::LineRow;
 use object::{Object, ObjectSection, read::elf::ElfFile64};
 
 use crate::audit::Executable;
@@ -21,7 +21,7 @@ pub struct DebugInfo<'a> {
     pub executable: Executable,
     pub entries: Entries<'a>,
     /// The lines of source, in the order of their addresses.
-    pub rows: Vec<Row>,
+    pub rows: Vec<LineRow>,
     /// The addresses at which the prologues of functions have ended.
     pub prologues: BTreeSet<u64>,
     /// The files that the entries and the rows refer to.

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 use kprobes_types::write::{Argument, Contents, Copy, Function, Inlined, Type, Variable, lengths, write};
-use kprobes_types::{Declaration, Kind, Row, Source, Unknown, ValuePlace};
+use kprobes_types::{Declaration, LineRow, Source, TypeKind, Unknown, ValuePlace};
 
 use super::debug::{DebugInfo, Entries, Index};
 use convention::Convention;
@@ -30,7 +30,7 @@ pub fn contents(debug: &DebugInfo<'_>) -> Option<Contents> {
         found.map(|of| of.range.clone())
     };
     let mut contents = functions(entries, &alone, prologues);
-    let says_types = contents.types.iter().any(|of| of.shape != Kind::Unit);
+    let says_types = contents.types.iter().any(|of| of.shape != TypeKind::Unit);
     for function in &mut contents.functions {
         let within = executable.function(function.address).map(|of| of.range.clone()).unwrap_or_default();
         function.declaration = function
@@ -119,7 +119,7 @@ fn functions(entries: &Entries<'_>, wanted: &dyn Fn(u64) -> Option<Range<u64>>, 
 
 /// Returns the number of lines from a declaration to the last that instructions of the function itself, which are at
 /// the addresses `within`, come from. Functions of the same file that are inlined may come from later lines.
-fn extent(entries: &Entries<'_>, declaration: Declaration, within: Range<u64>, rows: &[Row]) -> u32 {
+fn extent(entries: &Entries<'_>, declaration: Declaration, within: Range<u64>, rows: &[LineRow]) -> u32 {
     let first = rows.partition_point(|row| row.address < within.start);
     let rows = rows[first..].iter().take_while(|row| row.address < within.end);
     let own = rows.filter(|row| row.file == declaration.file && !entries.is_inlined(row.address));

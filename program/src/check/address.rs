@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use kprobes_types::{Kind, Type as RustType};
+use kprobes_types::{Type as RustType, TypeKind};
 use kprobes_vm::code::{Arithmetic, Op, Operand, Type, Word};
 
 use super::call::written;
@@ -117,12 +117,12 @@ impl Clause<'_, '_> {
         let mut value = self.followed(value, span)?;
         for _ in 0..STEPS_MAX {
             value = match self.rust(value.of, span)?.kind {
-                Kind::Array { element, count } => {
+                TypeKind::Array { element, count } => {
                     let is_byte =
-                        matches!(self.rust(element, span)?, RustType { size: 1, kind: Kind::Integer { .. }, .. });
+                        matches!(self.rust(element, span)?, RustType { size: 1, kind: TypeKind::Integer { .. }, .. });
                     return Ok(is_byte.then_some((value.spot, count)));
                 }
-                Kind::Struct { members, .. } => {
+                TypeKind::Struct { members, .. } => {
                     let mut members = members;
                     match (members.next(), members.next()) {
                         (Some(only), None) => {
@@ -144,7 +144,7 @@ impl Clause<'_, '_> {
         let value = self.typed(of)?.ok_or(of.span.error(Problem::NotAStruct))?;
         let value = self.followed(value, of.span)?;
         match self.rust(value.of, of.span)?.kind {
-            Kind::Struct { mut members, .. } => {
+            TypeKind::Struct { mut members, .. } => {
                 let found = members.find(|member| member.name == name.as_str());
                 let names = crate::error::Listed::Fields(self.types(of.span)?, value.of);
                 let no_field = Problem::NoField { of: self.rust(value.of, of.span)?.name, names };

@@ -1,7 +1,7 @@
 //! Evaluates `sizeof`, `offsetof`, the types in casts, and assertions, while a program is checked. Their operands are
 //! not compiled: only their types count.
 
-use kprobes_types::Kind;
+use kprobes_types::TypeKind;
 use kprobes_vm::code::Type;
 
 use super::Stage;
@@ -76,7 +76,7 @@ impl Clause<'_, '_> {
         let value = match self.typed(asked)? {
             Some(typed) => {
                 let followed = self.followed(typed, span)?;
-                if matches!(self.rust(followed.of, span)?.kind, Kind::Array { .. }) {
+                if matches!(self.rust(followed.of, span)?.kind, TypeKind::Array { .. }) {
                     return Ok(Class::Array);
                 }
                 if self.is_address(typed.of, span)? {

@@ -9,7 +9,7 @@ use kprobes_vm::store::Limits;
 use super::clause::Clause;
 use super::map::arithmetic;
 use super::value::{SIGNED, UNSIGNED, Value, constant, join, number};
-use crate::builtins::{BuiltinValue, ROWS, unknown_value};
+use crate::builtins::{BUILTIN_WORDS, BuiltinValue, unknown_value};
 use crate::checked::RustValue;
 use crate::config::{Config, StackFormat, StackMode};
 use crate::error::{Error, Noun, Problem, Span};
@@ -344,7 +344,7 @@ impl Clause<'_, '_> {
     #[inline(never)]
     fn builtin(&mut self, name: &str, span: Span) -> Result<Value, Error> {
         let load = |what| move |to| Op::Load { to, what };
-        let register = match ROWS.iter().find(|row| row.name == name).map(|row| row.value) {
+        let register = match BUILTIN_WORDS.iter().find(|word| word.name == name).map(|word| word.value) {
             Some(BuiltinValue::Loaded { of, what, needs_hit }) => {
                 self.allow(self.allowed.hit || !needs_hit, Problem::NoHit, span)?;
                 return self.give(of, load(what), span);

@@ -8,13 +8,13 @@ mod address;
 mod arguments;
 mod array;
 mod call;
+mod capture;
 mod clause;
 mod compile_time;
 mod condition;
 mod event;
 mod expression;
 mod format;
-mod image;
 mod map;
 mod place;
 mod shapes;
@@ -154,7 +154,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
         formats: Vec::new(),
         shapes: Shapes::default(),
         rust_values: Vec::new(),
-        images: Vec::new(),
+        captures: Vec::new(),
         declared: Vec::new(),
         stack_frames: 0,
         instructions: Cell::new(None),
@@ -206,7 +206,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
         formats: checker.formats,
         tuples: checker.shapes.0,
         rust_values: checker.rust_values,
-        images: checker.images,
+        captures: checker.captures,
     })
 }
 
@@ -219,7 +219,7 @@ struct Checker<'a> {
     formats: Vec<String>,
     shapes: Shapes,
     rust_values: Vec<RustValue>,
-    images: Vec<Vec<Block>>,
+    captures: Vec<Vec<Block>>,
     /// The variables that are declared without a value.
     declared: Vec<Declared>,
     stack_frames: usize,
@@ -239,7 +239,7 @@ struct Tables {
     formats: usize,
     shapes: usize,
     rust_values: usize,
-    images: usize,
+    captures: usize,
 }
 
 /// A variable that is declared without a value.
@@ -295,7 +295,7 @@ impl Checker<'_> {
             formats: self.formats.len(),
             shapes: self.shapes.0.len(),
             rust_values: self.rust_values.len(),
-            images: self.images.len(),
+            captures: self.captures.len(),
         }
     }
 
@@ -305,7 +305,7 @@ impl Checker<'_> {
         self.formats.truncate(to.formats);
         self.shapes.0.truncate(to.shapes);
         self.rust_values.truncate(to.rust_values);
-        self.images.truncate(to.images);
+        self.captures.truncate(to.captures);
     }
 
     /// Returns the number of the time format `format`; the same format has the same number.
@@ -341,10 +341,10 @@ impl Checker<'_> {
     }
 
     /// Returns the number of these blocks; equal blocks have the same number.
-    fn image(&mut self, blocks: Vec<Block>, span: Span) -> Result<u8, Error> {
-        let number = self.images.iter().position(|other| *other == blocks).unwrap_or(self.images.len());
-        if number == self.images.len() {
-            fallible::push(&mut self.images, blocks)?;
+    fn capture(&mut self, blocks: Vec<Block>, span: Span) -> Result<u8, Error> {
+        let number = self.captures.iter().position(|other| *other == blocks).unwrap_or(self.captures.len());
+        if number == self.captures.len() {
+            fallible::push(&mut self.captures, blocks)?;
         }
         u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))
     }

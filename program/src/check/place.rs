@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use kprobes_types::{Part, Source, ValuePlace};
+use kprobes_types::{Source, ValuePart, ValuePlace};
 use kprobes_vm::code::{Arithmetic, Builtin, Comparison, Op, Operand, Register, Type};
 
 use super::clause::Clause;
@@ -147,7 +147,7 @@ impl Clause<'_, '_> {
             ValuePlace::Nothing | ValuePlace::At(_) | ValuePlace::Memory { .. } => Value::constant(0, false),
             ValuePlace::Words { first, second } => {
                 let end = offset.saturating_add(bytes.into());
-                let has = |part: &Part| {
+                let has = |part: &ValuePart| {
                     u64::from(part.offset) <= offset && end <= u64::from(part.offset) + u64::from(part.bytes)
                 };
                 let part = [Some(first), second].into_iter().flatten().find(has);

@@ -4,7 +4,7 @@
 //! or a variant is needed. Then it is loaded in the same way as `*(u32 *)(arg0 + 8)`. A field access dereferences
 //! references automatically, as in Rust.
 
-use kprobes_types::{Flavor, Kind, Type as RustType, TypeId, Types, ValuePlace};
+use kprobes_types::{Flavor, Type as RustType, TypeId, TypeKind, Types, ValuePlace};
 use kprobes_vm::code::{Arithmetic, Builtin, Op, Operand, Type};
 
 use super::clause::Clause;
@@ -124,7 +124,7 @@ impl Clause<'_, '_> {
     ) -> Result<Option<Typed>, Error> {
         let array = self.followed(array, at)?;
         // Indexing a raw pointer to integers is handled as for other pointers.
-        let Kind::Array { element, count } = self.rust(array.of, span)?.kind else { return Ok(None) };
+        let TypeKind::Array { element, count } = self.rust(array.of, span)?.kind else { return Ok(None) };
         let number = self.value(index)?;
         let number = super::value::constant(number, index.span)?;
         if number >= count {
@@ -141,7 +141,7 @@ impl Clause<'_, '_> {
         for _ in 0..STEPS_MAX {
             let of = self.rust(value.of, span)?;
             match of.kind {
-                Kind::Struct { mut members, .. } => {
+                TypeKind::Struct { mut members, .. } => {
                     if let Some(member) = members.clone().find(|member| member.name == name) {
                         return Ok(Typed { of: member.of, spot: value.spot.at(member.offset.into()) });
                     }
@@ -156,8 +156,8 @@ impl Clause<'_, '_> {
                     // has no fields itself is reported for the struct.
                     let inner = self.rust(only.of, span)?;
                     let has_fields = match inner.kind {
-                        Kind::Struct { .. } | Kind::Pointer { .. } | Kind::Wrapper { .. } => true,
-                        Kind::Variants { tag, mut variants } => {
+                        TypeKind::Struct { .. } | TypeKind::Pointer { .. } | TypeKind::Wrapper { .. } => true,
+                        TypeKind::Variants { tag, mut variants } => {
                             tag.is_none() || variants.any(|variant| variant.name == name)
                         }
                         _ => false,
@@ -167,14 +167,14 @@ impl Clause<'_, '_> {
                     }
                     value = Typed { of: only.of, spot: value.spot.at(only.offset.into()) };
                 }
-                Kind::Variants { tag: None, mut variants } => {
+                TypeKind::Variants { tag: None, mut variants } => {
                     let only = variants.next().ok_or(span.error(Problem::FieldOfEnum { of: of.name }))?;
                     value = Typed { of: only.of, ..value };
                     if only.name == name {
                         return Ok(value);
                     }
                 }
-                Kind::Variants { tag: Some(tag), mut variants } => {
+                TypeKind::Variants { tag: Some(tag), mut variants } => {
                     let all = variants.clone();
                     let problem = match name.starts_with(|c: char| c.is_ascii_uppercase()) {
                         true => {
@@ -192,7 +192,7 @@ impl Clause<'_, '_> {
                     outcome?;
                     return Ok(Typed { of: found.of, ..value });
                 }
-                Kind::Pointer { .. } | Kind::Wrapper { .. } => {
+                TypeKind::Pointer { .. } | TypeKind::Wrapper { .. } => {
                     value = self.inner(value, span)?.ok_or(span.error(Problem::DamagedTypes))?;
                 }
                 _ => return Err(span.error(Problem::NoField { of: of.name, names: Listed::Names(&[]) })),
@@ -204,11 +204,11 @@ impl Clause<'_, '_> {
     /// Returns the target of a pointer, or the content of a wrapper; `None` for other values.
     fn inner(&mut self, value: Typed, span: Span) -> Result<Option<Typed>, Error> {
         Ok(match self.rust(value.of, span)?.kind {
-            Kind::Pointer { target, at, .. } => {
+            TypeKind::Pointer { target, at, .. } => {
                 let address = self.load(value.spot, 8, UNSIGNED, span)?;
                 Some(Typed { of: target, spot: Spot::Memory(address.at, at.into()) })
             }
-            Kind::Wrapper { target, at } => Some(Typed { of: target, spot: value.spot.at(at.into()) }),
+            TypeKind::Wrapper { target, at } => Some(Typed { of: target, spot: value.spot.at(at.into()) }),
             _ => None,
         })
     }
@@ -218,7 +218,7 @@ impl Clause<'_, '_> {
         let mut value = value;
         for _ in 0..STEPS_MAX {
             match self.rust(value.of, span)?.kind {
-                Kind::Pointer { flavor: Flavor::Reference | Flavor::Shared, .. } | Kind::Wrapper { .. } => {
+                TypeKind::Pointer { flavor: Flavor::Reference | Flavor::Shared, .. } | TypeKind::Wrapper { .. } => {
                     value = self.inner(value, span)?.ok_or(span.error(Problem::DamagedTypes))?;
                 }
                 _ => return Ok(value),
@@ -232,8 +232,8 @@ impl Clause<'_, '_> {
         let mut of = of;
         for _ in 0..STEPS_MAX {
             of = match self.rust(of, span)?.kind {
-                Kind::Wrapper { target, .. } => target,
-                Kind::Pointer { flavor, target, .. } => {
+                TypeKind::Wrapper { target, .. } => target,
+                TypeKind::Pointer { flavor, target, .. } => {
                     return Ok(flavor == Flavor::Raw || !is_read_through(&self.rust(target, span)?.kind));
                 }
                 _ => return Ok(false),
@@ -251,19 +251,21 @@ impl Clause<'_, '_> {
             let bytes = u8::try_from(of.size).unwrap_or(u8::MAX);
             let no_number = span.error(Problem::NotANumber { of: of.name });
             value = match of.kind {
-                Kind::Integer { signed } | Kind::Enumeration { signed, .. } if matches!(bytes, 1 | 2 | 4 | 8) => {
+                TypeKind::Integer { signed } | TypeKind::Enumeration { signed, .. }
+                    if matches!(bytes, 1 | 2 | 4 | 8) =>
+                {
                     return self.load(value.spot, bytes, Type::Integer { signed }, span);
                 }
-                Kind::Bool => return self.load(value.spot, 1, UNSIGNED, span),
-                Kind::Char => return self.load(value.spot, 4, UNSIGNED, span),
-                Kind::Function => return self.load(value.spot, 8, Type::Symbol, span),
-                Kind::Pointer { flavor, target, at } => {
+                TypeKind::Bool => return self.load(value.spot, 1, UNSIGNED, span),
+                TypeKind::Char => return self.load(value.spot, 4, UNSIGNED, span),
+                TypeKind::Function => return self.load(value.spot, 8, Type::Symbol, span),
+                TypeKind::Pointer { flavor, target, at } => {
                     let to = self.rust(target, span)?;
                     match (flavor, to.kind) {
                         (Flavor::Reference | Flavor::Shared, kind) if is_read_through(&kind) => {
                             self.followed(value, span)?
                         }
-                        (Flavor::Raw, Kind::Integer { signed }) if matches!(to.size, 1 | 2 | 4 | 8) => {
+                        (Flavor::Raw, TypeKind::Integer { signed }) if matches!(to.size, 1 | 2 | 4 | 8) => {
                             let of = Type::Pointer { signed, bytes: to.size as u8 };
                             return self.load(value.spot, 8, of, span);
                         }
@@ -275,18 +277,18 @@ impl Clause<'_, '_> {
                         _ => return self.load(value.spot, 8, UNSIGNED, span),
                     }
                 }
-                Kind::Wrapper { .. } => self.inner(value, span)?.ok_or(no_number)?,
-                Kind::Sequence { is_text: true, .. } => {
+                TypeKind::Wrapper { .. } => self.inner(value, span)?.ok_or(no_number)?,
+                TypeKind::Sequence { is_text: true, .. } => {
                     return self.sequence_text(value, None, span)?.ok_or(no_number);
                 }
-                Kind::Struct { mut members, .. } => {
+                TypeKind::Struct { mut members, .. } => {
                     let types = self.types(span)?;
                     let has_bytes =
                         |member: &kprobes_types::Member<'static>| types.get(member.of).is_some_and(|of| of.size > 0);
                     let only = members.find(has_bytes).filter(|_| !members.any(|member| has_bytes(&member)));
                     let only = only.ok_or(no_number)?;
                     // A field that is no number is reported for the whole struct.
-                    if let Kind::Variants { .. } | Kind::Array { .. } | Kind::Unit | Kind::Opaque =
+                    if let TypeKind::Variants { .. } | TypeKind::Array { .. } | TypeKind::Unit | TypeKind::Opaque =
                         self.rust(only.of, span)?.kind
                     {
                         return Err(no_number);
@@ -304,18 +306,18 @@ impl Clause<'_, '_> {
         let value = self.followed(value, span)?;
         let of = self.rust(value.of, span)?;
         Ok(match of.kind {
-            Kind::Sequence { element, is_text, data, length } => {
+            TypeKind::Sequence { element, is_text, data, length } => {
                 let is_bytes = is_text
-                    || matches!(self.rust(element, span)?, RustType { size: 1, kind: Kind::Integer { .. }, .. });
+                    || matches!(self.rust(element, span)?, RustType { size: 1, kind: TypeKind::Integer { .. }, .. });
                 if !is_bytes {
                     return Ok(None);
                 }
                 let data = self.load(value.spot.at(data.into()), 8, UNSIGNED, span)?;
                 Some((data.at, self.load(value.spot.at(length.into()), 8, UNSIGNED, span)?.at))
             }
-            Kind::Array { element, count } => {
+            TypeKind::Array { element, count } => {
                 let is_bytes =
-                    matches!(self.rust(element, span)?, RustType { size: 1, kind: Kind::Integer { .. }, .. });
+                    matches!(self.rust(element, span)?, RustType { size: 1, kind: TypeKind::Integer { .. }, .. });
                 match self.in_memory(value.spot, span)? {
                     Some((base, offset)) if is_bytes => {
                         let at = self.compute(Arithmetic::Add, base, Operand::Constant(offset), UNSIGNED, span)?.at;
@@ -332,8 +334,8 @@ impl Clause<'_, '_> {
     pub fn count_of(&mut self, value: Typed, span: Span) -> Result<Option<Value>, Error> {
         let value = self.followed(value, span)?;
         Ok(match self.rust(value.of, span)?.kind {
-            Kind::Sequence { length, .. } => Some(self.load(value.spot.at(length.into()), 8, UNSIGNED, span)?),
-            Kind::Array { count, .. } => Some(Value::constant(count, false)),
+            TypeKind::Sequence { length, .. } => Some(self.load(value.spot.at(length.into()), 8, UNSIGNED, span)?),
+            TypeKind::Array { count, .. } => Some(Value::constant(count, false)),
             _ => None,
         })
     }
@@ -346,12 +348,12 @@ impl Clause<'_, '_> {
         let value = self.followed(typed, span)?;
         let of = self.rust(value.of, span)?;
         match of.kind {
-            Kind::Bool | Kind::Char | Kind::Enumeration { .. } => {
+            TypeKind::Bool | TypeKind::Char | TypeKind::Enumeration { .. } => {
                 let number = self.scalar(value, span)?;
                 let of = self.checker.rust_type(RustValue::Whole(value.of), 1, span)?;
                 Ok(Value { of, ..number })
             }
-            Kind::Variants { .. } => self.variant(value, span),
+            TypeKind::Variants { .. } => self.variant(value, span),
             _ => self.scalar(typed, span),
         }
     }
@@ -359,10 +361,14 @@ impl Clause<'_, '_> {
 
 /// Returns whether a reference to a value of this kind denotes the value, and not its address, where a number or a
 /// string is needed.
-fn is_read_through<M, V, E>(kind: &Kind<TypeId, M, V, E>) -> bool {
+fn is_read_through<M, V, E>(kind: &TypeKind<TypeId, M, V, E>) -> bool {
     match kind {
-        Kind::Integer { .. } | Kind::Bool | Kind::Char | Kind::Enumeration { .. } | Kind::Sequence { .. } => true,
-        Kind::Pointer { flavor, .. } => *flavor != Flavor::Raw,
+        TypeKind::Integer { .. }
+        | TypeKind::Bool
+        | TypeKind::Char
+        | TypeKind::Enumeration { .. }
+        | TypeKind::Sequence { .. } => true,
+        TypeKind::Pointer { flavor, .. } => *flavor != Flavor::Raw,
         _ => false,
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use kprobes_types::{Kind, Tag};
+use kprobes_types::{Tag, TypeKind};
 use kprobes_vm::code::{Arithmetic, Comparison, Op, Operand};
 
 use super::clause::Clause;
@@ -16,7 +16,7 @@ impl Clause<'_, '_> {
     /// Returns the variant of an enum with fields.
     pub fn variant(&mut self, value: Typed, span: Span) -> Result<Value, Error> {
         let of = self.rust(value.of, span)?;
-        let Kind::Variants { tag, variants } = of.kind else {
+        let TypeKind::Variants { tag, variants } = of.kind else {
             return Err(span.error(Problem::NotAnEnum { of: of.name }));
         };
         let tags = Tags::of(tag.map_or(8, |tag| tag.bytes), variants.clone().filter_map(|variant| variant.value));
@@ -108,7 +108,7 @@ impl Clause<'_, '_> {
         let names = Listed::Variants(self.types(span)?, value.of);
         let no_variant = path.span.error(Problem::NoVariant { of: of.name, names });
         match of.kind {
-            Kind::Enumeration { mut enumerators, .. } => {
+            TypeKind::Enumeration { mut enumerators, .. } => {
                 let Some(found) = enumerators.find(|one| one.name == name && is_type) else {
                     return if is_path { Err(no_variant) } else { Ok(None) };
                 };
@@ -116,7 +116,7 @@ impl Clause<'_, '_> {
                 let number = self.load(value.spot, bytes, UNSIGNED, span)?;
                 Ok(Some((how, number.at, Operand::Constant(found.value))))
             }
-            Kind::Variants { tag, mut variants } => {
+            TypeKind::Variants { tag, mut variants } => {
                 let all = variants.clone();
                 let Some(found) = variants.find(|one| one.name == name && is_type) else {
                     return if is_path { Err(no_variant) } else { Ok(None) };

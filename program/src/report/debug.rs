@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
-use kprobes_types::{Flavor, Form, Kind, TypeId, Types};
+use kprobes_types::{Flavor, Form, TypeId, TypeKind, Types};
 use kprobes_vm::hit::extend;
 
 use super::{Names, line};
@@ -19,7 +19,7 @@ const FAULT: &str = "(fault)";
 /// The context for writing values.
 pub(super) struct Values<'a> {
     pub types: Types<'static>,
-    pub images: &'a [Vec<Block>],
+    pub captures: &'a [Vec<Block>],
     pub names: &'a dyn Names,
 }
 
@@ -32,23 +32,23 @@ pub(super) fn write(values: &Values<'_>, value: RustValue, words: &[u64], out: &
         // The caller writes what is not in the table of types.
         RustValue::Stack(_) | RustValue::HardwareAddress | RustValue::InternetAddress { .. } => Ok(()),
         RustValue::Line => line::write(values.types.lines(), word, out),
-        RustValue::Image(number) => {
-            let blocks = values.images.get(usize::from(number)).map_or(&[][..], Vec::as_slice);
+        RustValue::Captured(number) => {
+            let blocks = values.captures.get(usize::from(number)).map_or(&[][..], Vec::as_slice);
             let Some(own) = blocks.first() else { return out.write_str(MORE) };
-            let image = Image { values, blocks, words };
-            image.value(own.of, At { block: 0, offset: 0, nested: 0 }, out)
+            let captured = CapturedValue { values, blocks, words };
+            captured.value(own.of, At { block: 0, offset: 0, nested: 0 }, out)
         }
     }
 }
 
 /// A value that was captured as a whole.
-struct Image<'a> {
+struct CapturedValue<'a> {
     values: &'a Values<'a>,
     blocks: &'a [Block],
     words: &'a [u64],
 }
 
-/// The place of a value in a captured image.
+/// The place of a value in a captured one.
 #[derive(Clone, Copy)]
 struct At {
     block: usize,
@@ -63,7 +63,7 @@ impl At {
     }
 }
 
-impl Image<'_> {
+impl CapturedValue<'_> {
     /// Returns the number of bytes of a block that could be read.
     fn found(&self, block: usize) -> u64 {
         self.blocks.get(block).and_then(|block| self.words.get(usize::from(block.at))).copied().unwrap_or(0)
@@ -111,13 +111,13 @@ impl Image<'_> {
             return out.write_str(MORE);
         };
         match of.1 {
-            Kind::Pointer { flavor: Flavor::Reference | Flavor::Shared, target, .. } => self.refer(target, at, out),
-            Kind::Wrapper { target, at: offset } => self.value(target, at.inner(offset.into()), out),
-            Kind::Array { element, count } => self.elements(element, count, Some(at.inner(0)), out),
-            Kind::Sequence { .. } => self.sequence(of.0, at, out),
-            Kind::Object { .. } => self.object(of.0, at, out),
-            Kind::Struct { .. } => self.structure(of.0, at, out),
-            Kind::Variants { .. } => self.variant(of.0, at, out),
+            TypeKind::Pointer { flavor: Flavor::Reference | Flavor::Shared, target, .. } => self.refer(target, at, out),
+            TypeKind::Wrapper { target, at: offset } => self.value(target, at.inner(offset.into()), out),
+            TypeKind::Array { element, count } => self.elements(element, count, Some(at.inner(0)), out),
+            TypeKind::Sequence { .. } => self.sequence(of.0, at, out),
+            TypeKind::Object { .. } => self.object(of.0, at, out),
+            TypeKind::Struct { .. } => self.structure(of.0, at, out),
+            TypeKind::Variants { .. } => self.variant(of.0, at, out),
             _ => self.simple(of.0, at, out),
         }
     }
@@ -127,11 +127,11 @@ impl Image<'_> {
     fn simple(&self, id: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
         let types = &self.values.types;
         let Some(of) = types.get(id) else { return out.write_str(MORE) };
-        let data = if let Kind::Dynamic { data, .. } = of.kind { data } else { 0 };
+        let data = if let TypeKind::Dynamic { data, .. } = of.kind { data } else { 0 };
         let bytes = match of.kind {
-            Kind::Unit => return out.write_str("()"),
-            Kind::Opaque => return write!(out, "<{}>", of.name),
-            Kind::Dynamic { .. } => 8,
+            TypeKind::Unit => return out.write_str("()"),
+            TypeKind::Opaque => return write!(out, "<{}>", of.name),
+            TypeKind::Dynamic { .. } => 8,
             _ => of.size,
         };
         let number = match self.number(at.inner(data.into()), bytes) {
@@ -139,18 +139,18 @@ impl Image<'_> {
             Err(why) => return out.write_str(why),
         };
         match of.kind {
-            Kind::Integer { signed: true } => {
+            TypeKind::Integer { signed: true } => {
                 let above = 128_u64.saturating_sub(8 * bytes).min(127) as u32;
                 write!(out, "{}", number.cast_signed() << above >> above)
             }
-            Kind::Integer { signed: false } => write!(out, "{number}"),
-            Kind::Float => write!(out, "{}::from_bits({number:#x})", of.name),
-            Kind::Dynamic { .. } => write!(out, "<{} at {number:#x}>", of.name),
-            Kind::Function => match self.values.names.symbol(number as u64) {
+            TypeKind::Integer { signed: false } => write!(out, "{number}"),
+            TypeKind::Float => write!(out, "{}::from_bits({number:#x})", of.name),
+            TypeKind::Dynamic { .. } => write!(out, "<{} at {number:#x}>", of.name),
+            TypeKind::Function => match self.values.names.symbol(number as u64) {
                 Some((name, start)) if start == number as u64 => out.write_str(name),
                 _ => write!(out, "{number:#x}"),
             },
-            Kind::Bool | Kind::Char | Kind::Enumeration { .. } => scalar(types, id, number as u64, out),
+            TypeKind::Bool | TypeKind::Char | TypeKind::Enumeration { .. } => scalar(types, id, number as u64, out),
             _ => write!(out, "{number:#x}"),
         }
     }
@@ -158,7 +158,7 @@ impl Image<'_> {
     /// Writes a slice, a vector or a string.
     #[inline(never)]
     fn sequence(&self, of: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
-        let Some(Kind::Sequence { element, is_text, data, length }) = self.values.types.get(of).map(|of| of.kind)
+        let Some(TypeKind::Sequence { element, is_text, data, length }) = self.values.types.get(of).map(|of| of.kind)
         else {
             return out.write_str(MORE);
         };
@@ -175,7 +175,7 @@ impl Image<'_> {
     #[inline(never)]
     fn object(&self, id: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
         let types = &self.values.types;
-        let Some((name, Kind::Object { data, vtable })) = types.get(id).map(|of| (of.name, of.kind)) else {
+        let Some((name, TypeKind::Object { data, vtable })) = types.get(id).map(|of| (of.name, of.kind)) else {
             return out.write_str(MORE);
         };
         let words = [data, vtable].map(|offset| self.word(at, offset.into(), 8));
@@ -191,7 +191,7 @@ impl Image<'_> {
 
     #[inline(never)]
     fn structure(&self, of: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
-        let Some((name, Kind::Struct { form, members })) = self.values.types.get(of).map(|of| (of.name, of.kind))
+        let Some((name, TypeKind::Struct { form, members })) = self.values.types.get(of).map(|of| (of.name, of.kind))
         else {
             return out.write_str(MORE);
         };
@@ -203,7 +203,7 @@ impl Image<'_> {
     #[inline(never)]
     fn variant(&self, of: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
         let types = &self.values.types;
-        let Some(Kind::Variants { tag, mut variants }) = types.get(of).map(|of| of.kind) else {
+        let Some(TypeKind::Variants { tag, mut variants }) = types.get(of).map(|of| of.kind) else {
             return out.write_str(MORE);
         };
         let value = match tag.map(|tag| self.word(at, tag.offset.into(), tag.bytes.into())).transpose() {
@@ -214,7 +214,7 @@ impl Image<'_> {
         let found = variants.find(|variant| variant.value.is_some() && variant.value == value).or(default);
         let Some(found) = found else { return invalid(value.unwrap_or(0), out) };
         match types.get(found.of).map(|of| of.kind) {
-            Some(Kind::Struct { form, members }) => self.fields(found.name, form, members, at, out),
+            Some(TypeKind::Struct { form, members }) => self.fields(found.name, form, members, at, out),
             _ => out.write_str(found.name),
         }
     }
@@ -331,18 +331,18 @@ fn scalar(types: &Types<'_>, of: TypeId, word: u64, out: &mut dyn Write) -> fmt:
     let bits = (8 * of.size).min(64) as u8;
     let cut = |signed| if bits < 64 { extend(word, bits, signed) } else { word };
     match of.kind {
-        Kind::Bool => match word & 0xff {
+        TypeKind::Bool => match word & 0xff {
             0 => out.write_str("false"),
             1 => out.write_str("true"),
             other => invalid(other, out),
         },
-        Kind::Char => match u32::try_from(word).ok().and_then(char::from_u32) {
+        TypeKind::Char => match u32::try_from(word).ok().and_then(char::from_u32) {
             Some(character) => write!(out, "{character:?}"),
             None => invalid(word, out),
         },
-        Kind::Integer { signed: true } => write!(out, "{}", cut(true).cast_signed()),
-        Kind::Integer { signed: false } => write!(out, "{}", cut(false)),
-        Kind::Enumeration { signed, mut enumerators } => {
+        TypeKind::Integer { signed: true } => write!(out, "{}", cut(true).cast_signed()),
+        TypeKind::Integer { signed: false } => write!(out, "{}", cut(false)),
+        TypeKind::Enumeration { signed, mut enumerators } => {
             match enumerators.find(|enumerator| enumerator.value == cut(false)) {
                 Some(found) => out.write_str(found.name),
                 None if signed => write!(out, "<invalid discriminant {}>", cut(true).cast_signed()),
@@ -355,7 +355,7 @@ fn scalar(types: &Types<'_>, of: TypeId, word: u64, out: &mut dyn Write) -> fmt:
 
 /// Writes the name of a variant of an enum with fields, without its fields.
 fn variant(types: &Types<'_>, of: TypeId, distance: u64, first: u64, out: &mut dyn Write) -> fmt::Result {
-    let Some(Kind::Variants { tag, mut variants }) = types.get(of).map(|of| of.kind) else {
+    let Some(TypeKind::Variants { tag, mut variants }) = types.get(of).map(|of| of.kind) else {
         return write!(out, "{distance:#x}");
     };
     let most = u64::MAX >> (64 - 8 * u32::from(tag.map_or(8, |tag| tag.bytes).clamp(1, 8)));
@@ -366,7 +366,7 @@ fn variant(types: &Types<'_>, of: TypeId, distance: u64, first: u64, out: &mut d
         Some(found) => {
             out.write_str(found.name)?;
             let members = match types.get(found.of).map(|of| of.kind) {
-                Some(Kind::Struct { form, members }) if members.clone().next().is_some() => Some(form),
+                Some(TypeKind::Struct { form, members }) if members.clone().next().is_some() => Some(form),
                 _ => None,
             };
             match members {

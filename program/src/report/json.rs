@@ -146,8 +146,8 @@ impl Reporter<'_> {
             }
             Aggregate::Series(of) => {
                 out.write_char('[')?;
-                let rows = series::rows(&of, value)?;
-                let valued = rows.into_iter().filter_map(|(start, value)| Some((start, value?)));
+                let intervals = series::intervals(&of, value)?;
+                let valued = intervals.into_iter().filter_map(|(start, value)| Some((start, value?)));
                 for (place, (start, value)) in valued.enumerate() {
                     out.write_str(if place > 0 { ",{\"interval_start\": \"" } else { "{\"interval_start\": \"" })?;
                     series::write_date(start, out)?;

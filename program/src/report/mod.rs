@@ -313,7 +313,7 @@ impl Reporter<'_> {
                 }
                 match known.zip(self.names.types()) {
                     Some((known, types)) => debug::write(
-                        &debug::Values { types, images: &self.program.images, names: self.names },
+                        &debug::Values { types, captures: &self.program.captures, names: self.names },
                         known,
                         words,
                         out,

@@ -12,11 +12,11 @@ use super::time;
 const COLUMNS: usize = 53;
 
 /// An interval: its start in nanoseconds since the start of the machine, and its value, if it has one.
-pub(super) type Row = (u64, Option<i128>);
+pub(super) type SeriesInterval = (u64, Option<i128>);
 
 /// Returns the intervals of a series, from the first to the last that have values. A place whose interval is older than
 /// the last ones has not been used again.
-pub(super) fn rows(series: &Series, words: &[u64]) -> Result<Vec<Row>, OutOfMemory> {
+pub(super) fn intervals(series: &Series, words: &[u64]) -> Result<Vec<SeriesInterval>, OutOfMemory> {
     let places = 0..words.len() / INTERVAL_WORDS;
     let mut known = fallible::collect(places.filter_map(|place| series.interval(words, place)))?;
     fallible::sort_by_key(&mut known, |&(number, _)| number);
@@ -24,9 +24,9 @@ pub(super) fn rows(series: &Series, words: &[u64]) -> Result<Vec<Row>, OutOfMemo
     let mut shown = known.into_iter().filter(|(number, _)| newest - number < series.intervals.into()).peekable();
     let first = shown.peek().map_or(newest, |&(number, _)| number);
     let value = |value: u64| if series.signed { value.cast_signed().into() } else { i128::from(value) };
-    fallible::collect((first..=newest).map(|row| {
-        let found = shown.next_if(|&(number, _)| number == row);
-        (row.saturating_mul(series.interval), found.map(|(_, found)| value(found)))
+    fallible::collect((first..=newest).map(|number| {
+        let found = shown.next_if(|&(other, _)| other == number);
+        (number.saturating_mul(series.interval), found.map(|(_, found)| value(found)))
     }))
 }
 
@@ -70,9 +70,9 @@ impl Clock {
 
 /// Writes a series as text. Values are divided by `divisor`.
 pub(super) fn write(series: &Series, words: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
-    let mut rows = rows(series, words)?;
-    rows.iter_mut().for_each(|(_, value)| *value = value.map(|value| value / i128::from(divisor.max(1))));
-    let values = || rows.iter().filter_map(|(_, value)| *value);
+    let mut intervals = intervals(series, words)?;
+    intervals.iter_mut().for_each(|(_, value)| *value = value.map(|value| value / i128::from(divisor.max(1))));
+    let values = || intervals.iter().filter_map(|(_, value)| *value);
     let (Some(mut least), Some(mut most)) = (values().min(), values().max()) else {
         return out.write_str("<no data>\n");
     };
@@ -86,7 +86,7 @@ pub(super) fn write(series: &Series, words: &[u64], divisor: u64, out: &mut dyn 
     let bounds = fallible::format(format_args!("{least:<21}{most:>32}"))?;
     writeln!(out, "{:width$} {bounds}", "")?;
     writeln!(out, "{name:<width$} |{:_<1$}|", "", COLUMNS - 2)?;
-    for &(start, value) in &rows {
+    for &(start, value) in &intervals {
         clock.write(start, out)?;
         let mut line = [b' '; COLUMNS];
         (line[0], line[COLUMNS - 1]) = (b'|', b'|');

@@ -122,12 +122,12 @@ fn last_outside(text: &str, separator: char) -> Option<usize> {
 
 /// A part of a probe, with its place.
 #[derive(Clone, Copy)]
-struct Part<'a> {
+struct ProbePart<'a> {
     text: &'a str,
     start: usize,
 }
 
-impl<'a> Part<'a> {
+impl<'a> ProbePart<'a> {
     fn span(self) -> Span {
         Span { start: self.start, end: self.start + self.text.len() }
     }
@@ -182,11 +182,11 @@ pub(super) fn parse(cursor: &mut Cursor<'_>) -> Result<Spanned<Probe>, Error> {
         Span { start, end: start + 1 }.error(problem)
     })?;
     cursor.position += length;
-    let whole = Part { text: cursor.text.get(start..start + length).unwrap_or(""), start };
+    let whole = ProbePart { text: cursor.text.get(start..start + length).unwrap_or(""), start };
     Ok(Spanned { node: read(whole)?, span: whole.span() })
 }
 
-fn read(whole: Part<'_>) -> Result<Probe, Error> {
+fn read(whole: ProbePart<'_>) -> Result<Probe, Error> {
     // A name before the kind has no meaning.
     let is_name =
         |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
@@ -268,7 +268,7 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
 }
 
 /// Parses `ADDRESS:LENGTH:MODE`, with a number or the name of a static, and an offset after it.
-fn watchpoint(rest: Part<'_>) -> Result<Probe, Error> {
+fn watchpoint(rest: ProbePart<'_>) -> Result<Probe, Error> {
     let parts = last_outside(rest.text, ':').map(|at| rest.cut(at)).and_then(|(before, mode)| {
         let (place, length) = before.cut(last_outside(before.text, ':')?);
         Some((place, length, mode))

@@ -8,7 +8,7 @@ use crate::check::check;
 use crate::error::{Error, Problem};
 use crate::syntax::{KINDS, parse};
 
-use super::machine::Image;
+use super::machine::SimulatedImage;
 use super::tried;
 
 /// The values and functions of bpftrace's documentation, docs/stdlib.md.
@@ -29,7 +29,7 @@ const PROBES: &str = "BEGIN END begin end self test bench hardware h interval i 
     p rawtracepoint rt software s tracepoint t uprobe uretprobe u ur usdt U watchpoint w asyncwatchpoint aw";
 
 fn error(program: &str) -> Option<Error> {
-    parse(program).and_then(|tree| check(&tree, &Image)).err()
+    parse(program).and_then(|tree| check(&tree, &SimulatedImage)).err()
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn builtins_may_be_written_as_calls() {
         let program = |value: &str| parse(&format!("kretprobe:f {{ print({value}); }}")).unwrap();
         let called = program(&format!("{name}()"));
         assert_eq!(called.to_string(), program(name).to_string());
-        assert!(check(&called, &Image).is_ok(), "{name}");
+        assert!(check(&called, &SimulatedImage).is_ok(), "{name}");
         let problem = error(&format!("kretprobe:f {{ print({name}(1)); }}")).map(|error| error.problem);
         let wanted = if name == "nsecs" { Problem::Clock } else { Problem::ArgumentCount { least: 0, most: 0 } };
         assert_eq!(problem, Some(wanted), "{name}");

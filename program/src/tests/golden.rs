@@ -5,7 +5,7 @@ use std::format;
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-use super::machine::Image;
+use super::machine::SimulatedImage;
 use super::tried;
 use crate::check::check;
 use kprobes_types::LineError;
@@ -241,7 +241,7 @@ fn every_error_is_shown() {
 #[cfg_attr(miri, ignore = "its programs have thousands of bytes")]
 fn errors_that_no_line_of_the_console_is_long_enough_for() {
     let refused = |program: &str| {
-        let error = parse(program).and_then(|tree| check(&tree, &Image)).unwrap_err();
+        let error = parse(program).and_then(|tree| check(&tree, &SimulatedImage)).unwrap_err();
         let shown = error.within(program).to_string();
         shown.lines().skip(1).collect::<Vec<_>>().join("\n").trim_start().to_string()
     };
@@ -261,7 +261,7 @@ fn errors_are_shown_as_they_are() {
     for (typed, reply) in tried(exchanges(ERRORS)) {
         let Some(program) = typed.strip_prefix("trace ").filter(|program| !program.contains("' -")) else { continue };
         let program = program.strip_prefix('\'').and_then(|quoted| quoted.strip_suffix('\'')).unwrap_or(program);
-        let Err(error) = parse(program).and_then(|tree| check(&tree, &Image)) else {
+        let Err(error) = parse(program).and_then(|tree| check(&tree, &SimulatedImage)) else {
             assert!(!reply.starts_with("error: bpftrace's"), "{typed} is not refused any more");
             continue;
         };

@@ -32,10 +32,10 @@ pub(crate) const IMAGE: [(&str, u64); 8] = [
     ("net::twin", 0x1700),
 ];
 
-/// The symbol table of the image.
-pub(crate) struct Image;
+/// The symbol table of the simulated image.
+pub(crate) struct SimulatedImage;
 
-impl Symbols for Image {
+impl Symbols for SimulatedImage {
     fn address(&self, name: &str) -> Option<u64> {
         let (path, number) = numbered(name);
         IMAGE
@@ -93,7 +93,7 @@ impl Symbols for Image {
     }
 }
 
-impl Names for Image {
+impl Names for SimulatedImage {
     fn symbol(&self, address: u64) -> Option<(&str, u64)> {
         IMAGE.iter().find(|(_, start)| (*start..start + 0x100).contains(&address)).map(|&(name, start)| (name, start))
     }
@@ -234,7 +234,7 @@ impl Bed {
 
     /// Loads a valid program within `limits`.
     pub fn within(program: &str, limits: &Limits) -> Self {
-        let loaded = parse(program).and_then(|tree| check(&tree, &Image));
+        let loaded = parse(program).and_then(|tree| check(&tree, &SimulatedImage));
         let checked = loaded.unwrap_or_else(|error| panic!("{}", error.within(program)));
         let store = Store::new(&checked.code, limits, 1_000);
         let store = store.unwrap_or_else(|flaw| panic!("{program}\n{checked}{flaw}"));
@@ -249,13 +249,14 @@ impl Bed {
 
     /// Drains the output. Returns whether the program asked to exit.
     pub fn drain(&mut self) -> bool {
-        drain(&self.program, &self.store, &Image, &masked, self.format, &mut self.text).unwrap()
+        drain(&self.program, &self.store, &SimulatedImage, &masked, self.format, &mut self.text).unwrap()
     }
 
     /// Returns everything that is printed, up to and including the maps at the end.
     pub fn finish(mut self) -> String {
         self.drain();
-        write_maps(&self.program, &self.store, &Image, &|action| action(), self.format, &mut self.text).unwrap();
+        write_maps(&self.program, &self.store, &SimulatedImage, &|action| action(), self.format, &mut self.text)
+            .unwrap();
         self.text
     }
 }
@@ -281,7 +282,7 @@ pub(super) fn value(expression: &str) -> String {
 
 /// Returns why `program` is refused: the mark below its line, and the sentence.
 pub(super) fn refused(program: &str) -> String {
-    match parse(program).and_then(|tree| check(&tree, &Image)) {
+    match parse(program).and_then(|tree| check(&tree, &SimulatedImage)) {
         Ok(code) => panic!("{program} is not refused:\n{code}"),
         Err(error) => error.within(program).to_string(),
     }

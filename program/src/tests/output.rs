@@ -6,7 +6,7 @@ use std::string::String;
 
 use kprobes_vm::store::Limits;
 
-use super::machine::{Bed, Image, Task, masked, once, printed, refused, value};
+use super::machine::{Bed, SimulatedImage, Task, masked, once, printed, refused, value};
 use super::tried;
 use crate::report::{OutputFormat, drain};
 use kprobes_random::assert_tried;
@@ -496,7 +496,7 @@ fn what_writing_puts_out_is_for_the_next_time() {
     let bed = Bed::new("kprobe:f { printf(\"hit\\n\"); }");
     bed.hit(0, &Task::with(&[])).hit(0, &Task { cpu: 1, ..Task::with(&[]) });
     let mut out = Feedback(&bed, String::new());
-    assert_eq!(drain(&bed.program, &bed.store, &Image, &masked, OutputFormat::Text, &mut out), Ok(false));
+    assert_eq!(drain(&bed.program, &bed.store, &SimulatedImage, &masked, OutputFormat::Text, &mut out), Ok(false));
     assert_eq!(out.1, "hit\nhit\n");
 }
 

@@ -7,7 +7,7 @@ use std::vec::Vec;
 use kprobes_vm::hit::run;
 use kprobes_vm::store::{Limits, Store};
 
-use super::machine::{Bed, Image, Task, masked};
+use super::machine::{Bed, SimulatedImage, Task, masked};
 use crate::check::check;
 use crate::generate;
 use crate::report::{OutputFormat, drain, write_maps};
@@ -115,7 +115,7 @@ fn survives(text: &str, random: &mut Random) -> bool {
             return false;
         }
     };
-    let program = match check(&tree, &Image) {
+    let program = match check(&tree, &SimulatedImage) {
         Ok(program) => program,
         Err(error) => {
             assert!(text.get(error.span.start..error.span.end).is_some(), "{text}: {error:?}");
@@ -132,9 +132,9 @@ fn survives(text: &str, random: &mut Random) -> bool {
         for clause in 0..program.code.routines.len() {
             run(&program.code, clause, &store, &hit);
         }
-        drain(&program, &store, &Image, &masked, OutputFormat::Text, &mut out).unwrap();
+        drain(&program, &store, &SimulatedImage, &masked, OutputFormat::Text, &mut out).unwrap();
     }
-    write_maps(&program, &store, &Image, &|action| action(), OutputFormat::Text, &mut out).unwrap();
+    write_maps(&program, &store, &SimulatedImage, &|action| action(), OutputFormat::Text, &mut out).unwrap();
     true
 }
 

@@ -7,7 +7,7 @@ use fallible::Text;
 use fallible::failing::{each_allocation, with_memory};
 use kprobes_vm::store::{Limits, LoadError, Store};
 
-use super::machine::{Bed, Image, Task, masked};
+use super::machine::{Bed, SimulatedImage, Task, masked};
 use super::tried;
 use crate::check::check;
 use crate::checked::Checked;
@@ -27,7 +27,7 @@ const PROGRAMS: [&str; 7] = [
 ];
 
 fn load(text: &str) -> Result<Checked, Error> {
-    check(&parse(text)?, &Image)
+    check(&parse(text)?, &SimulatedImage)
 }
 
 fn is_memory(error: &Error) -> bool {
@@ -96,11 +96,11 @@ fn a_report_is_whole_or_an_error() {
         let kept = bed();
         // Drained output cannot be drained again, so it is drained with enough memory. Maps can be written repeatedly.
         let mut put_out = String::new();
-        drain(&program, &kept.store, &Image, &masked, format, &mut put_out).unwrap();
+        drain(&program, &kept.store, &SimulatedImage, &masked, format, &mut put_out).unwrap();
         let (maps, _) = each_allocation(
             || {
                 let mut out = Text::default();
-                write_maps(&program, &kept.store, &Image, &masked, format, &mut out).map(|()| out.0)
+                write_maps(&program, &kept.store, &SimulatedImage, &masked, format, &mut out).map(|()| out.0)
             },
             |std::fmt::Error| true,
         );
@@ -108,9 +108,10 @@ fn a_report_is_whole_or_an_error() {
         for allocations in (0..60).step_by(if cfg!(miri) { 13 } else { 1 }) {
             let bed = bed();
             let mut out = Text::default();
-            let outcome =
-                with_memory(allocations, || drain(&program, &bed.store, &Image, &masked, format, &mut out).map(drop));
-            let all = drain(&program, &bed.store, &Image, &masked, format, &mut out);
+            let outcome = with_memory(allocations, || {
+                drain(&program, &bed.store, &SimulatedImage, &masked, format, &mut out).map(drop)
+            });
+            let all = drain(&program, &bed.store, &SimulatedImage, &masked, format, &mut out);
             assert!(all.is_ok() && (outcome.is_err() || expected.starts_with(&out.0)), "{text}: {}", out.0);
         }
     }

@@ -8,7 +8,7 @@ use std::vec;
 use std::vec::Vec;
 
 use kprobes_types::write::{self, Argument, Contents, Copy, CopyVariable, Function, Inlined, Shape, Type, Variable};
-use kprobes_types::{Flavor, Form, Kind, Part, Row, Source, Tag, Types, Unknown, ValuePlace};
+use kprobes_types::{Flavor, Form, LineRow, Source, Tag, TypeKind, Types, Unknown, ValuePart, ValuePlace};
 
 use super::machine::{Bed, refused};
 use super::{Task, tried};
@@ -48,25 +48,25 @@ fn fields(all: &[(&str, u32, usize)]) -> Vec<(String, u32, usize)> {
 }
 
 fn structure(form: Form, all: &[(&str, u32, usize)]) -> Shape {
-    Kind::Struct { form, members: fields(all) }
+    TypeKind::Struct { form, members: fields(all) }
 }
 
 fn types() -> Vec<Type> {
-    let integer = |signed| Kind::Integer { signed };
+    let integer = |signed| TypeKind::Integer { signed };
     let variants = |all: &[(&str, Option<u64>, usize)]| {
         all.iter().map(|&(name, value, of)| (name.to_string(), value, of)).collect()
     };
-    let pointer = |flavor, target| Kind::Pointer { flavor, target, at: 0 };
+    let pointer = |flavor, target| TypeKind::Pointer { flavor, target, at: 0 };
     vec![
         of("u32", 4, integer(false)),
         of("i16", 2, integer(true)),
-        of("bool", 1, Kind::Bool),
-        of("char", 4, Kind::Char),
-        of("&str", 16, Kind::Sequence { element: U8, is_text: true, data: 0, length: 8 }),
+        of("bool", 1, TypeKind::Bool),
+        of("char", 4, TypeKind::Char),
+        of("&str", 16, TypeKind::Sequence { element: U8, is_text: true, data: 0, length: 8 }),
         of(
             "State",
             1,
-            Kind::Enumeration {
+            TypeKind::Enumeration {
                 signed: true,
                 enumerators: vec![("Idle".to_string(), 0), ("Busy".to_string(), 1), ("Gone".to_string(), 0xff)],
             },
@@ -83,7 +83,7 @@ fn types() -> Vec<Type> {
         of(
             "Option<&Header>",
             8,
-            Kind::Variants {
+            TypeKind::Variants {
                 tag: Some(Tag { offset: 0, bytes: 8 }),
                 variants: variants(&[("None", Some(0), NONE), ("Some", None, SOME)]),
             },
@@ -95,35 +95,35 @@ fn types() -> Vec<Type> {
         of(
             "Message",
             8,
-            Kind::Variants {
+            TypeKind::Variants {
                 tag: Some(Tag { offset: 0, bytes: 1 }),
                 variants: variants(&[("Quit", Some(3), QUIT), ("Move", Some(4), MOVE)]),
             },
         ),
         of("Quit", 8, structure(Form::Named, &[])),
         of("Move", 8, structure(Form::Named, &[("x", 4, U32)])),
-        of("()", 0, Kind::Unit),
-        of("&[u8]", 16, Kind::Sequence { element: U8, is_text: false, data: 0, length: 8 }),
+        of("()", 0, TypeKind::Unit),
+        of("&[u8]", 16, TypeKind::Sequence { element: U8, is_text: false, data: 0, length: 8 }),
         of("u8", 1, integer(false)),
         of("*const u32", 8, pointer(Flavor::Raw, U32)),
         of("(u32, u32)", 8, structure(Form::Tuple, &[("0", 0, U32), ("1", 4, U32)])),
-        of("Endless", 8, Kind::Wrapper { target: ENDLESS, at: 0 }),
+        of("Endless", 8, TypeKind::Wrapper { target: ENDLESS, at: 0 }),
         of("&Endless", 8, pointer(Flavor::Reference, ENDLESS + 1)),
         of("Port", 2, structure(Form::Tuple, &[("0", 0, I16)])),
         of("&Port", 8, pointer(Flavor::Reference, PORT)),
         of("&&Port", 8, pointer(Flavor::Reference, PORT + 1)),
         of("&u32", 8, pointer(Flavor::Reference, U32)),
         of("&&u32", 8, pointer(Flavor::Reference, PORT + 3)),
-        of("&dyn Device", 16, Kind::Object { data: 0, vtable: 8 }),
+        of("&dyn Device", 16, TypeKind::Object { data: 0, vtable: 8 }),
     ]
 }
 
 fn register(number: u8, bytes: u8) -> ValuePlace {
-    ValuePlace::Words { first: Part { offset: 0, bytes, source: Source::Register(number) }, second: None }
+    ValuePlace::Words { first: ValuePart { offset: 0, bytes, source: Source::Register(number) }, second: None }
 }
 
 fn pair(number: u8) -> ValuePlace {
-    let part = |offset, number| Part { offset, bytes: 8, source: Source::Register(number) };
+    let part = |offset, number| ValuePart { offset, bytes: 8, source: Source::Register(number) };
     ValuePlace::Words { first: part(0, number), second: Some(part(8, number + 1)) }
 }
 
@@ -253,7 +253,7 @@ fn variables_of_an_inlined_copy_that_are_away_are_refused() {
 
 /// The lines of `blk::submit`.
 fn lines() -> Contents {
-    let row = |address, line| Row { address, file: 0, line, is_statement: true };
+    let row = |address, line| LineRow { address, file: 0, line, is_statement: true };
     let rows = vec![row(0x1000, 3), row(0x1008, 4), row(0x1010, 3), row(0x1014, 0)];
     Contents { rows, files: vec!["blk/src/lib.rs".to_string()], ..Contents::default() }
 }
@@ -296,12 +296,12 @@ pub(super) fn table() -> &'static Types<'static> {
         let variable = |name: &str, of, is_argument, scope: &[Range<u32>], places: &[(Range<u32>, ValuePlace)]| {
             Variable { name: name.to_string(), of, is_argument, scope: scope.to_vec(), places: places.to_vec() }
         };
-        let framed = |offset, at| Part { offset, bytes: 8, source: Source::Memory { register: 29, offset: at } };
-        let sum = Part { source: Source::Sum { register: 20, offset: 8 }, ..framed(0, 0) };
+        let framed = |offset, at| ValuePart { offset, bytes: 8, source: Source::Memory { register: 29, offset: at } };
+        let sum = ValuePart { source: Source::Sum { register: 20, offset: 8 }, ..framed(0, 0) };
         let sum = ValuePlace::Words { first: sum, second: None };
         let bits = |bytes, bits| {
             let source = Source::Bits { register: 21, bits };
-            ValuePlace::Words { first: Part { offset: 0, bytes, source }, second: None }
+            ValuePlace::Words { first: ValuePart { offset: 0, bytes, source }, second: None }
         };
         let halves = ValuePlace::Words { first: framed(0, 0x20), second: Some(framed(8, 0x28)) };
         let submit = Function {
@@ -318,7 +318,10 @@ pub(super) fn table() -> &'static Types<'static> {
                 argument(
                     "deep",
                     U32,
-                    ValuePlace::Words { first: Part { offset: 0, bytes: 4, source: Source::stack(8) }, second: None },
+                    ValuePlace::Words {
+                        first: ValuePart { offset: 0, bytes: 4, source: Source::stack(8) },
+                        second: None,
+                    },
                 ),
                 argument("gone", U32, ValuePlace::Unknown(Unknown::OptimizedOut)),
                 argument("moved", U32, ValuePlace::Unknown(Unknown::Elsewhere { from: 16, to: 60 })),

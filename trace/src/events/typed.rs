@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use kprobes_types::{Argument as Passed, Flavor, Function, Kind as Shape, Type as Rust, TypeId, Types, ValuePlace};
+use kprobes_types::{Argument as Passed, Flavor, Function, Type as Rust, TypeId, TypeKind as Shape, Types, ValuePlace};
 
 use super::ResolveError;
 use super::resolve::{self, EntryValue, keep};
@@ -369,7 +369,7 @@ impl<'a> Signature<'a> {
         match place {
             ValuePlace::Words { first, second } => {
                 let end = offset.saturating_add(bytes);
-                let has = |part: &kprobes_types::Part| {
+                let has = |part: &kprobes_types::ValuePart| {
                     u64::from(part.offset) <= offset && end <= u64::from(part.offset) + u64::from(part.bytes)
                 };
                 let part = [Some(first), second].into_iter().flatten().find(has);

@@ -8,8 +8,8 @@ use std::{vec, vec::Vec};
 use kprobes_random::Random;
 
 use super::{Argument, Enumerator, Member, Types, TypesError, Variant};
-use crate::lines::{LineError, Row};
-use crate::model::{Declaration, Flavor, Form, Kind, Part, Source, Tag, TypeId, Unknown, ValuePlace};
+use crate::lines::{LineError, LineRow};
+use crate::model::{Declaration, Flavor, Form, Source, Tag, TypeId, TypeKind, Unknown, ValuePart, ValuePlace};
 use crate::write::{self, Contents, Copy, CopyVariable, Function, Inlined, Type, seal};
 
 const BASE: u64 = 0xffff_ffc0_0000_0000;
@@ -45,48 +45,56 @@ fn memory(register: u8, offset: i32) -> ValuePlace {
 
 fn sum(register: u8, offset: i32) -> ValuePlace {
     let source = Source::Sum { register, offset };
-    ValuePlace::Words { first: Part { offset: 0, bytes: 4, source }, second: None }
+    ValuePlace::Words { first: ValuePart { offset: 0, bytes: 4, source }, second: None }
 }
 
 fn bits(register: u8, bits: u8) -> ValuePlace {
     let source = Source::Bits { register, bits };
-    ValuePlace::Words { first: Part { offset: 0, bytes: 4, source }, second: None }
+    ValuePlace::Words { first: ValuePart { offset: 0, bytes: 4, source }, second: None }
 }
 
 /// A type of every kind, and functions with places of every kind.
 fn contents() -> Contents {
     let text = |text: &str| text.to_string();
     let types = vec![
-        of("u32", 4, Kind::Integer { signed: false }),
-        of("*mut Opaque", 8, Kind::Opaque),
-        of("()", 0, Kind::Unit),
-        of("bool", 1, Kind::Bool),
-        of("char", 4, Kind::Char),
-        of("i64", 8, Kind::Integer { signed: true }),
-        of("f64", 8, Kind::Float),
-        of("fn()", 8, Kind::Function),
-        of("&Header", 8, Kind::Pointer { flavor: Flavor::Reference, target: 12, at: 0 }),
-        of("Arc<Header>", 8, Kind::Pointer { flavor: Flavor::Shared, target: 12, at: 16 }),
-        of("&str", 16, Kind::Sequence { element: 0, is_text: true, data: 0, length: 8 }),
-        of("*const dyn Device", 16, Kind::Dynamic { data: 0, vtable: 8 }),
-        of("Header", 16, Kind::Struct { form: Form::Named, members: vec![(text("next"), 8, 8), (text("len"), 4, 0)] }),
-        of("[u32; 3]", 12, Kind::Array { element: 0, count: 3 }),
-        of("Pin<&Header>", 8, Kind::Wrapper { target: 8, at: 0 }),
-        of("State", 1, Kind::Enumeration { signed: true, enumerators: vec![(text("Idle"), 0), (text("Gone"), 0xff)] }),
+        of("u32", 4, TypeKind::Integer { signed: false }),
+        of("*mut Opaque", 8, TypeKind::Opaque),
+        of("()", 0, TypeKind::Unit),
+        of("bool", 1, TypeKind::Bool),
+        of("char", 4, TypeKind::Char),
+        of("i64", 8, TypeKind::Integer { signed: true }),
+        of("f64", 8, TypeKind::Float),
+        of("fn()", 8, TypeKind::Function),
+        of("&Header", 8, TypeKind::Pointer { flavor: Flavor::Reference, target: 12, at: 0 }),
+        of("Arc<Header>", 8, TypeKind::Pointer { flavor: Flavor::Shared, target: 12, at: 16 }),
+        of("&str", 16, TypeKind::Sequence { element: 0, is_text: true, data: 0, length: 8 }),
+        of("*const dyn Device", 16, TypeKind::Dynamic { data: 0, vtable: 8 }),
+        of(
+            "Header",
+            16,
+            TypeKind::Struct { form: Form::Named, members: vec![(text("next"), 8, 8), (text("len"), 4, 0)] },
+        ),
+        of("[u32; 3]", 12, TypeKind::Array { element: 0, count: 3 }),
+        of("Pin<&Header>", 8, TypeKind::Wrapper { target: 8, at: 0 }),
+        of(
+            "State",
+            1,
+            TypeKind::Enumeration { signed: true, enumerators: vec![(text("Idle"), 0), (text("Gone"), 0xff)] },
+        ),
         of(
             "Option<&Header>",
             8,
-            Kind::Variants {
+            TypeKind::Variants {
                 tag: Some(Tag { offset: 0, bytes: 8 }),
                 variants: vec![(text("None"), Some(0), 2), (text("Some"), None, 12)],
             },
         ),
-        of("One", 4, Kind::Variants { tag: None, variants: vec![(text("Only"), None, 12)] }),
-        of("*const u32", 8, Kind::Pointer { flavor: Flavor::Raw, target: 0, at: 0 }),
-        of("&dyn Device", 16, Kind::Object { data: 8, vtable: 0 }),
+        of("One", 4, TypeKind::Variants { tag: None, variants: vec![(text("Only"), None, 12)] }),
+        of("*const u32", 8, TypeKind::Pointer { flavor: Flavor::Raw, target: 0, at: 0 }),
+        of("&dyn Device", 16, TypeKind::Object { data: 8, vtable: 0 }),
     ];
     let argument = |name: &str, of: usize, place| write::Argument { name: text(name), of, place };
-    let part = |offset, bytes, source| Part { offset, bytes, source };
+    let part = |offset, bytes, source| ValuePart { offset, bytes, source };
     let nothing = argument("", 2, ValuePlace::Nothing);
     let variable = |name: &str, of: usize, is_argument, scope: &[Range<u32>], places: &[(Range<u32>, ValuePlace)]| {
         write::Variable { name: text(name), of, is_argument, scope: scope.to_vec(), places: places.to_vec() }
@@ -125,7 +133,7 @@ fn contents() -> Contents {
             copies: vec![],
         },
     ];
-    let row = |offset, file, line, is_statement| Row { address: BASE + offset, file, line, is_statement };
+    let row = |offset, file, line, is_statement| LineRow { address: BASE + offset, file, line, is_statement };
     // More rows than fit into a block, one line at several places, and instructions that come from no line.
     let many = (0..100).map(|number| row(0x1100 + 4 * number, 1, 300 - 2 * number as u32, number % 3 == 0));
     let rows = [row(0x1000, 0, 7, true), row(0x1008, 1, 9, true), row(0x1010, 0, 7, true), row(0x1014, 0, 0, false)];
@@ -249,30 +257,32 @@ fn reads_what_was_written() {
         assert_eq!((read.name, read.module, read.size), (&*written.name, &*written.module, written.size));
         let id = |of: usize| TypeId(of as u32);
         match (read.kind, &written.shape) {
-            (Kind::Struct { form, members }, Kind::Struct { form: of, members: all }) => {
+            (TypeKind::Struct { form, members }, TypeKind::Struct { form: of, members: all }) => {
                 let all: Vec<_> =
                     all.iter().map(|(name, offset, of)| Member { name, offset: *offset, of: id(*of) }).collect();
                 assert_eq!((form, members.collect::<Vec<_>>()), (*of, all));
             }
-            (Kind::Variants { tag, variants }, Kind::Variants { tag: of, variants: all }) => {
+            (TypeKind::Variants { tag, variants }, TypeKind::Variants { tag: of, variants: all }) => {
                 let all: Vec<_> =
                     all.iter().map(|(name, value, of)| Variant { name, value: *value, of: id(*of) }).collect();
                 assert_eq!((tag, variants.collect::<Vec<_>>()), (*of, all));
             }
-            (Kind::Enumeration { signed, enumerators }, Kind::Enumeration { signed: of, enumerators: all }) => {
+            (TypeKind::Enumeration { signed, enumerators }, TypeKind::Enumeration { signed: of, enumerators: all }) => {
                 let all: Vec<_> = all.iter().map(|(name, value)| Enumerator { name, value: *value }).collect();
                 assert_eq!((signed, enumerators.collect::<Vec<_>>()), (*of, all));
             }
-            (Kind::Pointer { flavor, target, at }, &Kind::Pointer { flavor: f, target: t, at: a }) => {
+            (TypeKind::Pointer { flavor, target, at }, &TypeKind::Pointer { flavor: f, target: t, at: a }) => {
                 assert_eq!((flavor, target, at), (f, id(t), a));
             }
-            (Kind::Array { element, count }, &Kind::Array { element: e, count: c }) => {
+            (TypeKind::Array { element, count }, &TypeKind::Array { element: e, count: c }) => {
                 assert_eq!((element, count), (id(e), c));
             }
-            (Kind::Wrapper { target, at }, &Kind::Wrapper { target: t, at: a }) => assert_eq!((target, at), (id(t), a)),
+            (TypeKind::Wrapper { target, at }, &TypeKind::Wrapper { target: t, at: a }) => {
+                assert_eq!((target, at), (id(t), a))
+            }
             (
-                Kind::Sequence { element, is_text, data, length },
-                &Kind::Sequence { element: e, is_text: i, data: d, length: l },
+                TypeKind::Sequence { element, is_text, data, length },
+                &TypeKind::Sequence { element: e, is_text: i, data: d, length: l },
             ) => assert_eq!((element, is_text, data, length), (id(e), i, d, l)),
             (read, written) => {
                 assert_eq!(std::format!("{read:?}"), std::format!("{written:?}"));
@@ -370,9 +380,9 @@ fn read_all(types: &Types<'_>) {
     for number in 0..types.len() {
         let Some(of) = types.get(TypeId(number as u32)) else { continue };
         match of.kind {
-            Kind::Struct { members, .. } => members.for_each(drop),
-            Kind::Variants { variants, .. } => variants.for_each(drop),
-            Kind::Enumeration { enumerators, .. } => enumerators.for_each(drop),
+            TypeKind::Struct { members, .. } => members.for_each(drop),
+            TypeKind::Variants { variants, .. } => variants.for_each(drop),
+            TypeKind::Enumeration { enumerators, .. } => enumerators.for_each(drop),
             _ => {}
         }
     }

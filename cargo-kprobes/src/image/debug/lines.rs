@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use anyhow::{Result, anyhow};
 use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId, Unit};
-use kprobes_types::Row;
+use kprobes_types::LineRow;
 
 use super::entries::Bytes;
 use crate::audit::Executable;
@@ -28,7 +28,7 @@ pub struct UnitFiles(HashMap<u64, u32>);
 
 /// Rows without a gap, up to the end of the last.
 struct Sequence {
-    rows: Vec<Row>,
+    rows: Vec<LineRow>,
     end: u64,
 }
 
@@ -38,7 +38,7 @@ pub fn read<'a>(
     section: impl Fn(&str) -> &'a [u8],
     executable: &Executable,
     files: &mut Files,
-) -> Result<(Vec<Row>, BTreeSet<u64>)> {
+) -> Result<(Vec<LineRow>, BTreeSet<u64>)> {
     let (mut sequences, mut prologues) = (Vec::new(), BTreeSet::new());
     files
         .read(section, executable, &mut sequences, &mut prologues)
@@ -60,16 +60,16 @@ pub fn read<'a>(
 /// Instructions that the compiler attributes to no line count to the line before in their function. Of several rows
 /// with one address, the last that has a line is right. A function has rows of its own: `is_function` returns whether
 /// one begins at an address.
-fn push(rows: &mut Vec<Row>, sequence: Sequence, is_function: impl Fn(u64) -> bool) {
-    let end = Row { address: sequence.end, file: 0, line: 0, is_statement: false };
-    let begins = |row: &Row| row.line > 0 || is_function(row.address);
+fn push(rows: &mut Vec<LineRow>, sequence: Sequence, is_function: impl Fn(u64) -> bool) {
+    let end = LineRow { address: sequence.end, file: 0, line: 0, is_statement: false };
+    let begins = |row: &LineRow| row.line > 0 || is_function(row.address);
     for row in sequence.rows.into_iter().filter(begins).chain([end]) {
-        let has_line = |last: &Row| last.address == row.address && last.line > 0;
+        let has_line = |last: &LineRow| last.address == row.address && last.line > 0;
         if row.line == 0 && row.address < end.address && rows.last().is_some_and(has_line) {
             continue;
         }
         rows.pop_if(|last| last.address == row.address);
-        let is_new = |last: &Row| (last.file, last.line) != (row.file, row.line);
+        let is_new = |last: &LineRow| (last.file, last.line) != (row.file, row.line);
         if rows.last().is_none_or(is_new) || row.line > 0 && is_function(row.address) {
             rows.push(row);
         }
@@ -92,7 +92,7 @@ impl Files {
             let Some(lines) = unit.line_program.clone() else { continue };
             let mut numbers = UnitFiles::default();
             let mut all = lines.rows();
-            let mut rows: Vec<Row> = Vec::new();
+            let mut rows: Vec<LineRow> = Vec::new();
             while let Some((header, row)) = all.next_row()? {
                 let address = row.address();
                 if row.end_sequence() {
@@ -110,7 +110,7 @@ impl Files {
                 let file = self.number(&mut numbers, &dwarf, &unit, header, row.file_index())?;
                 let line = row.line().map_or(0, |line| u32::try_from(line.get()).unwrap_or(0));
                 let (file, is_statement) = if line == 0 { (0, false) } else { (file, row.is_stmt()) };
-                rows.push(Row { address, file, line, is_statement });
+                rows.push(LineRow { address, file, line, is_statement });
             }
         }
         Ok(())
@@ -186,7 +186,7 @@ fn plain(path: &str, workspace: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kprobes_types::Row;
+    use kprobes_types::LineRow;
 
     use super::{Sequence, plain, push};
 
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn rows_in_a_row_of_one_line_are_one() {
-        let row = |address, line, is_statement| Row { address, file: 0, line, is_statement };
+        let row = |address, line, is_statement| LineRow { address, file: 0, line, is_statement };
         let mut rows = Vec::new();
         let all =
             [row(0, 1, true), row(4, 1, true), row(8, 2, true), row(8, 3, true), row(12, 3, true), row(16, 1, true)];
@@ -219,8 +219,8 @@ mod tests {
 
     #[test]
     fn adjacent_functions_have_rows_of_their_own() {
-        let row = |address, line| Row { address, file: 0, line, is_statement: line > 0 };
-        let end = |address| Row { address, file: 0, line: 0, is_statement: false };
+        let row = |address, line| LineRow { address, file: 0, line, is_statement: line > 0 };
+        let end = |address| LineRow { address, file: 0, line: 0, is_statement: false };
         let is_function = |address| address % 8 == 0;
         let mut rows = Vec::new();
         push(&mut rows, Sequence { rows: vec![row(0, 1), row(4, 1)], end: 8 }, is_function);

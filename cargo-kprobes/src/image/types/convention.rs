@@ -17,7 +17,7 @@
 //!
 //! A parameter without any location may be in no register: callers leave out unused arguments.
 
-use kprobes_types::{Part, Source, Unknown, ValuePlace};
+use kprobes_types::{Source, Unknown, ValuePart, ValuePlace};
 
 use super::super::debug::{Index, Location, Piece};
 use super::layout::Layouts;
@@ -91,7 +91,7 @@ impl Words {
 
     /// Returns the place of a value. `None` if that takes more words than the table can describe.
     fn place(&mut self, passing: Passing) -> Option<ValuePlace> {
-        let part = |offset: u64, bytes: u64, source| Part { offset: offset as u32, bytes: bytes as u8, source };
+        let part = |offset: u64, bytes: u64, source| ValuePart { offset: offset as u32, bytes: bytes as u8, source };
         let one = |first| ValuePlace::Words { first, second: None };
         Some(match passing {
             Passing::Nothing => ValuePlace::Nothing,
@@ -206,7 +206,7 @@ impl Convention {
     /// register that earlier parameters take.
     fn agrees(&self, number: usize, place: ValuePlace) -> bool {
         let order = |place: &ValuePlace| match *place {
-            ValuePlace::Words { first: Part { source, .. }, .. } | ValuePlace::At(source) => match source {
+            ValuePlace::Words { first: ValuePart { source, .. }, .. } | ValuePlace::At(source) => match source {
                 Source::Lost => None,
                 Source::Register(number) => Some(u32::from(number)),
                 Source::Memory { offset, .. } => Some(REGISTERS + offset.cast_unsigned() / 8),
@@ -262,7 +262,7 @@ fn read(location: &Location, of: Option<Passing>) -> Option<ValuePlace> {
             }
             Piece::Constant(value) if whole <= 8 => Some(ValuePlace::Constant(value)),
             piece if whole <= 8 => {
-                let first = Part { offset: 0, bytes: whole as u8, source: register(piece, whole)? };
+                let first = ValuePart { offset: 0, bytes: whole as u8, source: register(piece, whole)? };
                 Some(ValuePlace::Words { first, second: None })
             }
             _ => None,
@@ -274,7 +274,7 @@ fn read(location: &Location, of: Option<Passing>) -> Option<ValuePlace> {
         if bytes > 8 {
             return None;
         }
-        found.push(Part { offset, bytes: bytes as u8, source: register(piece, bytes)? });
+        found.push(ValuePart { offset, bytes: bytes as u8, source: register(piece, bytes)? });
         offset += bytes as u32;
     }
     // There may be padding between the parts of a pair.
@@ -286,7 +286,7 @@ fn read(location: &Location, of: Option<Passing>) -> Option<ValuePlace> {
             (first, Some(second))
         }
         (Passing::Pair(one, other, at), &[first]) if u64::from(first.bytes) <= one.bytes => {
-            (first, Some(Part { offset: at as u32, bytes: other.bytes as u8, source: Source::Lost }))
+            (first, Some(ValuePart { offset: at as u32, bytes: other.bytes as u8, source: Source::Lost }))
         }
         (Passing::Scalar(_), &[first, second]) => (first, Some(second)),
         (Passing::Scalar(_) | Passing::Memory(..=8), &[first]) if u64::from(first.bytes) == whole => (first, None),

@@ -165,7 +165,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use kprobes_types::write::Contents;
-    use kprobes_types::{Part, Source, Unknown};
+    use kprobes_types::{Source, Unknown, ValuePart};
 
     use super::super::super::debug::Files;
     use super::*;
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(contents.inlined[step.of].hash, hash("step"));
         assert_eq!((&step.instructions, &last.instructions), (&alone(0x8..0x28), &alone(0x10..0x1c)));
         let register = |number| {
-            let first = Part { offset: 0, bytes: 8, source: Source::Register(number) };
+            let first = ValuePart { offset: 0, bytes: 8, source: Source::Register(number) };
             ValuePlace::Words { first, second: None }
         };
         let place = |number, place| CopyVariable { number, scope: vec![], places: vec![(0x8..0x28, place)] };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use gimli::DwTag;
 use kprobes_types::write::{Shape, Type};
-use kprobes_types::{Flavor, Form, Kind, Tag};
+use kprobes_types::{Flavor, Form, Tag, TypeKind};
 
 use super::super::debug::{Entries, Index};
 
@@ -38,7 +38,7 @@ impl<'a> Layouts<'a> {
             return number;
         }
         let number = self.types.len();
-        let unit = Type { name: "()".into(), module: String::new(), size: 0, shape: Kind::Unit };
+        let unit = Type { name: "()".into(), module: String::new(), size: 0, shape: TypeKind::Unit };
         self.types.push(unit);
         self.known.insert(entry, number);
         pending.extend(entry.map(|entry| (entry, number)));
@@ -49,9 +49,9 @@ impl<'a> Layouts<'a> {
         let entries = self.entries;
         let full = entries.name(entry);
         let size = self.size(entry).unwrap_or(0);
-        let shape = self.shape(entry, &full, size, pending).unwrap_or(Kind::Opaque);
+        let shape = self.shape(entry, &full, size, pending).unwrap_or(TypeKind::Opaque);
         // Paths in programs name enums. No path names another type.
-        let is_enum = matches!(shape, Kind::Variants { .. } | Kind::Enumeration { .. });
+        let is_enum = matches!(shape, TypeKind::Variants { .. } | TypeKind::Enumeration { .. });
         let module = if is_enum { entries.module(entry) } else { String::new() };
         Type { name: self.short_name(entry), module, size, shape }
     }
@@ -117,26 +117,26 @@ impl<'a> Layouts<'a> {
         let entries = self.entries;
         match entries[entry].tag? {
             gimli::DW_TAG_base_type => Some(match entries[entry].encoding? {
-                gimli::DW_ATE_boolean if size == 1 => Kind::Bool,
-                gimli::DW_ATE_UTF if size == 4 => Kind::Char,
-                gimli::DW_ATE_float => Kind::Float,
-                gimli::DW_ATE_signed | gimli::DW_ATE_signed_char if size > 0 => Kind::Integer { signed: true },
-                gimli::DW_ATE_unsigned | gimli::DW_ATE_unsigned_char if size > 0 => Kind::Integer { signed: false },
-                _ if name == "()" => Kind::Unit,
-                _ => Kind::Opaque,
+                gimli::DW_ATE_boolean if size == 1 => TypeKind::Bool,
+                gimli::DW_ATE_UTF if size == 4 => TypeKind::Char,
+                gimli::DW_ATE_float => TypeKind::Float,
+                gimli::DW_ATE_signed | gimli::DW_ATE_signed_char if size > 0 => TypeKind::Integer { signed: true },
+                gimli::DW_ATE_unsigned | gimli::DW_ATE_unsigned_char if size > 0 => TypeKind::Integer { signed: false },
+                _ if name == "()" => TypeKind::Unit,
+                _ => TypeKind::Opaque,
             }),
             gimli::DW_TAG_pointer_type => {
                 let target = entries.type_of(entry);
                 if target.is_some_and(|target| entries[target].tag == Some(gimli::DW_TAG_subroutine_type)) {
-                    return Some(Kind::Function);
+                    return Some(TypeKind::Function);
                 }
                 let is_reference = name.starts_with('&') || name.starts_with("alloc::boxed::Box<");
                 let flavor = if is_reference { Flavor::Reference } else { Flavor::Raw };
-                Some(Kind::Pointer { flavor, target: self.number(target, pending), at: 0 })
+                Some(TypeKind::Pointer { flavor, target: self.number(target, pending), at: 0 })
             }
             gimli::DW_TAG_array_type => {
                 let element = self.number(entries.type_of(entry), pending);
-                Some(Kind::Array { element, count: self.count(entry)? })
+                Some(TypeKind::Array { element, count: self.count(entry)? })
             }
             gimli::DW_TAG_enumeration_type => {
                 let encoding = entries.type_of(entry).and_then(|of| entries[of].encoding);
@@ -145,7 +145,7 @@ impl<'a> Layouts<'a> {
                 for each in entries.children(entry, gimli::DW_TAG_enumerator) {
                     enumerators.push((entries.name(each), masked(entries[each].value?, size)?));
                 }
-                (size > 0).then_some(Kind::Enumeration { signed, enumerators })
+                (size > 0).then_some(TypeKind::Enumeration { signed, enumerators })
             }
             STRUCT => match entries.children(entry, gimli::DW_TAG_variant_part).next() {
                 Some(part) => self.variants(part, pending),
@@ -181,7 +181,7 @@ impl<'a> Layouts<'a> {
         }
         let defaults = variants.iter().filter(|(_, value, _)| value.is_none()).count();
         let is_told = if tag.is_some() { defaults <= 1 } else { variants.len() == 1 };
-        is_told.then_some(Kind::Variants { tag, variants })
+        is_told.then_some(TypeKind::Variants { tag, variants })
     }
 
     fn structure(&mut self, entry: Index, name: &str, size: u64, pending: &mut Vec<(Index, usize)>) -> Option<Shape> {
@@ -192,7 +192,7 @@ impl<'a> Layouts<'a> {
             let bare = bare.iter().find_map(|prefix| name.strip_prefix(prefix))?;
             // As for any raw pointer, there may be nothing at the address.
             if name.starts_with('*') {
-                return Some(Kind::Dynamic { data: offset(data)?, vtable: offset(length)? });
+                return Some(TypeKind::Dynamic { data: offset(data)?, vtable: offset(length)? });
             }
             let is_text = bare == "str" || bare.starts_with("str,");
             let element = entries.type_of(entries.type_of(data)?);
@@ -200,7 +200,7 @@ impl<'a> Layouts<'a> {
                 return None;
             }
             let element = self.number(element, pending);
-            return Some(Kind::Sequence { element, is_text, data: offset(data)?, length: offset(length)? });
+            return Some(TypeKind::Sequence { element, is_text, data: offset(data)?, length: offset(length)? });
         }
         if let (Some(data), Some(vtable)) = (self.member(entry, "pointer"), self.member(entry, "vtable")) {
             let (data, vtable) = (offset(data)?, offset(vtable)?);
@@ -208,7 +208,11 @@ impl<'a> Layouts<'a> {
             let references = ["&mut ", "&", "alloc::boxed::Box<"];
             let target = references.iter().find_map(|prefix| name.strip_prefix(prefix));
             let is_object = target.is_some_and(|target| target.trim_start_matches('(').starts_with("dyn "));
-            return Some(if is_object { Kind::Object { data, vtable } } else { Kind::Dynamic { data, vtable } });
+            return Some(if is_object {
+                TypeKind::Object { data, vtable }
+            } else {
+                TypeKind::Dynamic { data, vtable }
+            });
         }
         if let Some(shape) = self.of_library(entry, name, pending) {
             return Some(shape);
@@ -229,7 +233,7 @@ impl<'a> Layouts<'a> {
             members.iter_mut().for_each(|(name, ..)| *name = name.trim_start_matches('_').into());
         }
         let form = if is_tuple { Form::Tuple } else { Form::Named };
-        Some(Kind::Struct { form, members })
+        Some(TypeKind::Struct { form, members })
     }
 
     /// Returns the shape of a type of the standard library that stands for a value inside it, or leads to one. `None`
@@ -244,7 +248,7 @@ impl<'a> Layouts<'a> {
                 let (offset, vector) = self.path(entry, &["vec"])?;
                 let (element, data, length) = self.vector(vector, &FIRST)?;
                 let element = self.number(Some(element), pending);
-                Some(Kind::Sequence {
+                Some(TypeKind::Sequence {
                     element,
                     is_text: true,
                     data: small(offset + data)?,
@@ -254,7 +258,7 @@ impl<'a> Layouts<'a> {
             ("alloc::vec", "Vec") => {
                 let (element, data, length) = self.vector(entry, &FIRST)?;
                 let element = self.number(Some(element), pending);
-                Some(Kind::Sequence { element, is_text: false, data: small(data)?, length: small(length)? })
+                Some(TypeKind::Sequence { element, is_text: false, data: small(data)?, length: small(length)? })
             }
             ("alloc::sync", "Arc") => self.shared(entry, "data", pending),
             ("alloc::rc", "Rc") => self.shared(entry, "value", pending),
@@ -262,7 +266,7 @@ impl<'a> Layouts<'a> {
             ("core::pin", "Pin") => {
                 let only = self.only(entry)?;
                 let target = self.number(entries.type_of(only), pending);
-                Some(Kind::Wrapper { target, at: small(entries[only].offset)? })
+                Some(TypeKind::Wrapper { target, at: small(entries[only].offset)? })
             }
             ("core::cell", "UnsafeCell") => self.wrapper(entry, &["value"], pending),
             ("core::sync::atomic" | "core::num::nonzero" | "core::num::wrapping" | "core::num::saturating", of)
@@ -273,7 +277,7 @@ impl<'a> Layouts<'a> {
                     let only = self.only(of)?;
                     (at, of) = (at + entries[only].offset, entries.type_of(only)?);
                 }
-                Some(Kind::Wrapper { target: self.number(Some(of), pending), at: small(at)? })
+                Some(TypeKind::Wrapper { target: self.number(Some(of), pending), at: small(at)? })
             }
             _ => None,
         }
@@ -281,7 +285,7 @@ impl<'a> Layouts<'a> {
 
     fn wrapper(&mut self, of: Index, names: &[&str], pending: &mut Vec<(Index, usize)>) -> Option<Shape> {
         let (at, target) = self.path(of, names)?;
-        Some(Kind::Wrapper { target: self.number(Some(target), pending), at: at.try_into().ok()? })
+        Some(TypeKind::Wrapper { target: self.number(Some(target), pending), at: at.try_into().ok()? })
     }
 
     /// Returns the only member of a struct that has bytes.
@@ -313,11 +317,11 @@ impl<'a> Layouts<'a> {
             let second = |names: [&str; 2]| Some((self.member(pointer, names[0])?, self.member(pointer, names[1])?));
             let (data, second) = second(["pointer", "vtable"]).or_else(|| second(["data_ptr", "length"]))?;
             let offset = |member: Index| u32::try_from(self.entries[member].offset).ok();
-            return Some(Kind::Dynamic { data: offset(data)?, vtable: offset(second)? });
+            return Some(TypeKind::Dynamic { data: offset(data)?, vtable: offset(second)? });
         }
         let (at, target) = self.path(self.entries.type_of(pointer)?, &[value])?;
         let target = self.number(Some(target), pending);
-        Some(Kind::Pointer { flavor: Flavor::Shared, target, at: at.try_into().ok()? })
+        Some(TypeKind::Pointer { flavor: Flavor::Shared, target, at: at.try_into().ok()? })
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use kprobes_types::write::{Copy, Variable};
-use kprobes_types::{Part, Source, Unknown, ValuePlace};
+use kprobes_types::{Source, Unknown, ValuePart, ValuePlace};
 
 use super::super::debug::{Entries, Index, Location, Piece};
 use super::copies::{self, InlinedFunctions};
@@ -148,7 +148,7 @@ impl FunctionVariables<'_> {
                 Piece::Constant(value) if size <= 8 => Some(ValuePlace::Constant(value)),
                 Piece::Register(_) | Piece::Sum(..) | Piece::Bits(..) if size <= 8 => {
                     self.source(piece).map_or(unknown, |source| {
-                        let first = Part { offset: 0, bytes: size as u8, source };
+                        let first = ValuePart { offset: 0, bytes: size as u8, source };
                         Some(ValuePlace::Words { first, second: None })
                     })
                 }
@@ -163,7 +163,7 @@ impl FunctionVariables<'_> {
         }
         // Every byte is in a part, so that a part that is lost is not taken for zeros.
         let mut at = 0;
-        let mut found: Vec<Part> = Vec::new();
+        let mut found: Vec<ValuePart> = Vec::new();
         let length = parts.iter().map(|&(_, bytes)| bytes).sum::<u64>();
         let rest = (Piece::Lost, size.saturating_sub(length));
         for (piece, bytes) in parts.iter().copied().chain([rest]).filter(|&(_, bytes)| bytes > 0) {
@@ -171,7 +171,7 @@ impl FunctionVariables<'_> {
                 (Ok(Source::Lost), Some(last)) if last.source == Source::Lost && u64::from(last.bytes) + bytes <= 8 => {
                     last.bytes += bytes as u8;
                 }
-                (Ok(source), _) if bytes <= 8 => found.push(Part { offset: at, bytes: bytes as u8, source }),
+                (Ok(source), _) if bytes <= 8 => found.push(ValuePart { offset: at, bytes: bytes as u8, source }),
                 _ => return unknown,
             }
             at += bytes as u32;
@@ -241,7 +241,7 @@ pub fn in_scope<T: core::marker::Copy>(ranges: Vec<(Range<u32>, T)>, scope: &[Ra
 
 #[cfg(test)]
 mod tests {
-    use kprobes_types::{Part, Source, Unknown, ValuePlace};
+    use kprobes_types::{Source, Unknown, ValuePart, ValuePlace};
 
     use super::{FunctionVariables, Location, Piece, in_scope};
 
@@ -253,7 +253,7 @@ mod tests {
     }
 
     fn words(first: (u32, u8, Source), second: Option<(u32, u8, Source)>) -> Option<ValuePlace> {
-        let part = |(offset, bytes, source)| Part { offset, bytes, source };
+        let part = |(offset, bytes, source)| ValuePart { offset, bytes, source };
         Some(ValuePlace::Words { first: part(first), second: second.map(part) })
     }
 

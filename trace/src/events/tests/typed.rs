@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::{string::ToString, vec};
 
 use kprobes_types::write::{self, Argument, Contents, Type};
-use kprobes_types::{Flavor, Form, Kind, Part, Source, Tag, Types, Unknown, ValuePlace};
+use kprobes_types::{Flavor, Form, Source, Tag, TypeKind, Types, Unknown, ValuePart, ValuePlace};
 
 use super::{define, events, fetched};
 use crate::definition::{self, Problem};
@@ -32,39 +32,42 @@ const WIDE: usize = 15;
 
 fn types() -> Vec<Type> {
     let of = |name: &str, size, shape| Type { name: name.to_string(), module: String::new(), size, shape };
-    let members = |form, all: &[(&str, u32, usize)]| Kind::Struct {
+    let members = |form, all: &[(&str, u32, usize)]| TypeKind::Struct {
         form,
         members: all.iter().map(|&(name, offset, of)| (name.to_string(), offset, of)).collect(),
     };
-    let sequence = |is_text| Kind::Sequence { element: BYTE, is_text, data: 0, length: 8 };
-    let pointer = |flavor, target| Kind::Pointer { flavor, target, at: 0 };
+    let sequence = |is_text| TypeKind::Sequence { element: BYTE, is_text, data: 0, length: 8 };
+    let pointer = |flavor, target| TypeKind::Pointer { flavor, target, at: 0 };
     vec![
-        of("u32", 4, Kind::Integer { signed: false }),
-        of("i16", 2, Kind::Integer { signed: true }),
-        of("u64", 8, Kind::Integer { signed: false }),
-        of("u8", 1, Kind::Integer { signed: false }),
+        of("u32", 4, TypeKind::Integer { signed: false }),
+        of("i16", 2, TypeKind::Integer { signed: true }),
+        of("u64", 8, TypeKind::Integer { signed: false }),
+        of("u8", 1, TypeKind::Integer { signed: false }),
         of("&str", 16, sequence(true)),
         of("Header", 32, members(Form::Named, &[("next", 0, U64), ("state", 8, STATE), ("name", 16, TEXT)])),
-        of("State", 1, Kind::Enumeration { signed: true, enumerators: vec![("Idle".to_string(), 0)] }),
-        of("()", 0, Kind::Unit),
+        of("State", 1, TypeKind::Enumeration { signed: true, enumerators: vec![("Idle".to_string(), 0)] }),
+        of("()", 0, TypeKind::Unit),
         of("Pair", 4, members(Form::Tuple, &[("0", 0, I16), ("1", 2, I16)])),
         of("&Header", 8, pointer(Flavor::Reference, HEADER)),
         of(
             "Option<u32>",
             8,
-            Kind::Variants { tag: Some(Tag { offset: 0, bytes: 4 }), variants: vec![("None".to_string(), None, UNIT)] },
+            TypeKind::Variants {
+                tag: Some(Tag { offset: 0, bytes: 4 }),
+                variants: vec![("None".to_string(), None, UNIT)],
+            },
         ),
         of("*const u8", 8, pointer(Flavor::Raw, BYTE)),
         of("&[u8]", 16, sequence(false)),
         of("Length", 4, members(Form::Tuple, &[("0", 0, U32)])),
-        of("Loop", 8, Kind::Wrapper { target: LOOP, at: 0 }),
-        of("u128", 16, Kind::Integer { signed: false }),
+        of("Loop", 8, TypeKind::Wrapper { target: LOOP, at: 0 }),
+        of("u128", 16, TypeKind::Integer { signed: false }),
     ]
 }
 
 /// Returns the signatures of `f` and the other functions.
 fn contents() -> Contents {
-    let part = |offset, bytes, number| Part { offset, bytes, source: Source::Register(number) };
+    let part = |offset, bytes, number| ValuePart { offset, bytes, source: Source::Register(number) };
     let one = |bytes, number| ValuePlace::Words { first: part(0, bytes, number), second: None };
     let two = |first, second| ValuePlace::Words { first: part(0, 8, first), second: Some(part(8, 8, second)) };
     let argument = |name: &str, of, place| Argument { name: name.to_string(), of, place };
@@ -79,7 +82,7 @@ fn contents() -> Contents {
         argument(
             "lost",
             U64,
-            ValuePlace::Words { first: Part { source: Source::Lost, ..part(0, 8, 0) }, second: None },
+            ValuePlace::Words { first: ValuePart { source: Source::Lost, ..part(0, 8, 0) }, second: None },
         ),
         argument("option", OPTION, one(8, 3)),
         argument("raw", POINTER, one(8, 19)),
@@ -92,7 +95,7 @@ fn contents() -> Contents {
         argument(
             "on_stack",
             U64,
-            ValuePlace::Words { first: Part { source: Source::stack(16), ..part(0, 8, 0) }, second: None },
+            ValuePlace::Words { first: ValuePart { source: Source::stack(16), ..part(0, 8, 0) }, second: None },
         ),
     ];
     let function = |address, arguments, of, place| write::Function {

@@ -8,7 +8,7 @@
 
 use alloc::vec::Vec;
 
-use kprobes_types::{Flavor, Kind, Part, Source, TypeId, ValuePlace};
+use kprobes_types::{Flavor, Source, TypeId, TypeKind, ValuePart, ValuePlace};
 use kprobes_vm::code::{Arithmetic, Comparison, Op, Operand, Type, Word};
 
 use super::clause::Clause;
@@ -131,19 +131,19 @@ impl Clause<'_, '_> {
         let value = self.followed(typed, span)?;
         let of = self.rust(value.of, span)?;
         match of.kind {
-            Kind::Bool | Kind::Char | Kind::Enumeration { .. } => self.shown(expression),
-            Kind::Integer { .. } if of.size <= 8 => {
+            TypeKind::Bool | TypeKind::Char | TypeKind::Enumeration { .. } => self.shown(expression),
+            TypeKind::Integer { .. } if of.size <= 8 => {
                 let number = self.scalar(value, span)?;
                 let of = self.checker.rust_type(RustValue::Whole(value.of), 1, span)?;
                 Ok(Value { of, ..number })
             }
-            Kind::Opaque => Err(span.error(Problem::NotShown { of: of.name })),
-            _ => self.image(value, span),
+            TypeKind::Opaque => Err(span.error(Problem::NotShown { of: of.name })),
+            _ => self.capture(value, span),
         }
     }
 
     /// Plans the blocks of a value, and adds the ops that read them.
-    fn image(&mut self, value: Typed, span: Span) -> Result<Value, Error> {
+    fn capture(&mut self, value: Typed, span: Span) -> Result<Value, Error> {
         let of = self.rust(value.of, span)?;
         let too_large = span.error(Problem::NotShown { of: of.name });
         let mut plan = Plan::default();
@@ -161,8 +161,8 @@ impl Clause<'_, '_> {
             }
         }
         let words = plan.words as u8;
-        let of = self.checker.image(plan.blocks, span)?;
-        let of = self.checker.rust_type(RustValue::Image(of), words, span)?;
+        let of = self.checker.capture(plan.blocks, span)?;
+        let of = self.checker.rust_type(RustValue::Captured(of), words, span)?;
         Ok(Value { at: Operand::Word(first), of })
     }
 
@@ -194,18 +194,18 @@ impl Clause<'_, '_> {
     ) -> Result<(), Error> {
         let at = |offset: u32| Within { offset: within.offset.saturating_add(offset), ..within };
         match self.rust(of, span)?.kind {
-            Kind::Struct { members, .. } => {
+            TypeKind::Struct { members, .. } => {
                 fallible::extend(pending, fallible::collect(members.map(|member| (member.of, at(member.offset))))?)?;
             }
-            Kind::Wrapper { target, at: offset } => fallible::push(pending, (target, at(offset)))?,
-            Kind::Array { element, count } => {
+            TypeKind::Wrapper { target, at: offset } => fallible::push(pending, (target, at(offset)))?,
+            TypeKind::Array { element, count } => {
                 let bytes = self.rust(element, span)?.size;
                 for number in 0..count.min(ELEMENTS_MAX) {
                     let offset = number.saturating_mul(bytes).min(OWN_MAX) as u32;
                     fallible::push(pending, (element, at(offset)))?;
                 }
             }
-            Kind::Variants { tag, variants } => {
+            TypeKind::Variants { tag, variants } => {
                 let tags = Tags::of(tag.map_or(8, |tag| tag.bytes), variants.clone().filter_map(|one| one.value));
                 for variant in variants {
                     let mut guards = within.guards;
@@ -223,19 +223,19 @@ impl Clause<'_, '_> {
                     fallible::push(pending, (variant.of, Within { guards, ..within }))?;
                 }
             }
-            Kind::Pointer { flavor: Flavor::Reference | Flavor::Shared, target, at: distance } => {
+            TypeKind::Pointer { flavor: Flavor::Reference | Flavor::Shared, target, at: distance } => {
                 let bytes = self.rust(target, span)?.size.min(REFERRED_MAX) as u32;
                 let (guards, address) = (within.guards, within.offset);
                 let reading = Reading { guards, address, distance, length: Length::Whole };
                 self.refer(plan, pending, target, bytes, within, reading, span)?;
             }
-            Kind::Object { data, vtable } => {
+            TypeKind::Object { data, vtable } => {
                 let [address, vtable] = [data, vtable].map(|offset| within.offset.saturating_add(offset));
                 let length = Length::Object { vtable };
                 let reading = Reading { guards: within.guards, address, distance: 0, length };
                 plan.refer(of, REFERRED_MAX as u32, within, reading)?;
             }
-            Kind::Sequence { element, is_text, data, length } => {
+            TypeKind::Sequence { element, is_text, data, length } => {
                 let size = self.rust(element, span)?.size;
                 let most = if is_text { REFERRED_MAX } else { ELEMENTS_MAX };
                 let bytes = size.saturating_mul(most).min(REFERRED_MAX);
@@ -310,7 +310,7 @@ impl Clause<'_, '_> {
         let Spot::Passed(place, from) = spot else { return Ok(()) };
         let parts = match place {
             ValuePlace::Words { first, second } => [Some(first), second],
-            ValuePlace::Constant(_) => [Some(Part { offset: 0, bytes: 8, source: Source::Lost }), None],
+            ValuePlace::Constant(_) => [Some(ValuePart { offset: 0, bytes: 8, source: Source::Lost }), None],
             ValuePlace::Unknown(why) => return Err(span.error(Problem::Unknown { why })),
             ValuePlace::Nothing | ValuePlace::At(_) | ValuePlace::Memory { .. } => [None; 2],
         };
