@@ -11,7 +11,7 @@ use serde::Deserialize;
 pub use arguments::{Overrides, with_reboot};
 
 use crate::{
-    test::select::{Entry, Interruption, Interrupts, Traits},
+    test::select::{EntryLevel, Interruption, Interrupts, Traits},
     workspace,
 };
 
@@ -86,7 +86,7 @@ struct Qemu {
     /// The machine's interrupt controller.
     interrupts: Interrupts,
     /// The exception level at which QEMU enters the kernel.
-    entry: Entry,
+    entry: EntryLevel,
     /// The number of CPUs by default.
     smp: u32,
     max_smp: u32,
@@ -126,7 +126,7 @@ pub struct Configuration {
     /// The size of its memory, as QEMU takes it, if it differs from that of the board.
     memory: Option<String>,
     interrupts: Option<Interrupts>,
-    entry: Option<Entry>,
+    entry: Option<EntryLevel>,
     #[serde(default)]
     interruption: Interruption,
     /// Needs of tests that this configuration does not meet, in addition to those of the board.
@@ -192,7 +192,7 @@ impl Board {
             }
             if option("virtualization", "on") {
                 let entry = configuration.entry.unwrap_or(qemu.entry);
-                ensure!(entry == Entry::El2, "{name} is entered at EL2, and has entry = {entry:?}");
+                ensure!(entry == EntryLevel::El2, "{name} is entered at EL2, and has entry = {entry:?}");
             }
         }
         let counts = board.configurations.iter().filter_map(|configuration| configuration.smp);
@@ -318,7 +318,7 @@ fn names(boards: &Path) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Board, DEFAULT, Entry, Interrupts, names};
+    use super::{Board, DEFAULT, EntryLevel, Interrupts, names};
     use crate::workspace;
 
     pub(super) const TEXT: &str = r#"
@@ -362,8 +362,8 @@ mod tests {
         let named = Board::parse("test", &named).unwrap();
         let cores = [0, 1].map(|index| named.traits(&named.configurations[index]).unwrap().core);
         assert_eq!(cores, ["max", "Armv8.2-A"]);
-        assert_eq!((traits.interrupts, traits.entry), (Interrupts::GicV3, Entry::El2));
-        assert_eq!(board.traits(base).unwrap().entry, Entry::El1);
+        assert_eq!((traits.interrupts, traits.entry), (Interrupts::GicV3, EntryLevel::El2));
+        assert_eq!(board.traits(base).unwrap().entry, EntryLevel::El1);
         assert_eq!((board.prefix(base), board.prefix(server)), ("test".into(), "test/server".into()));
         for (line, sentence) in [
             ("interrupts = \"gicv3\"\n", "server has a GICv3, and interrupts = GicV2"),

@@ -113,7 +113,7 @@ impl Options {
         if !self.no_network {
             let plugged = network::plug(board.cards())?;
             arguments.extend(plugged.arguments);
-            plugged.lines.iter().for_each(|line| eprintln!("{line}"));
+            plugged.servers.iter().for_each(|servers| eprintln!("{servers}"));
         }
         Ok(Target::Qemu { arguments, image, elf, has_virtio: board.has_virtio_serial() })
     }

@@ -58,18 +58,18 @@ pub trait Start {
 /// A QEMU with these arguments.
 impl Start for Vec<OsString> {
     fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
-        Ok(Box::new(Machine::start(self, output)?))
+        Ok(Box::new(Qemu::start(self, output)?))
     }
 }
 
 /// A QEMU process, with its UART as pipes of this process.
-pub struct Machine {
+pub struct Qemu {
     qemu: Child,
     keys: Sender<Vec<u8>>,
     complaints: Option<JoinHandle<String>>,
 }
 
-impl Machine {
+impl Qemu {
     /// Starts QEMU with the arguments of a board. A thread passes everything that the UART sends to `output`, and ends
     /// with QEMU.
     pub fn start(arguments: &[OsString], output: impl Fn(Output) + Send + 'static) -> Result<Self> {
@@ -116,7 +116,7 @@ impl Machine {
     }
 }
 
-impl Uart for Machine {
+impl Uart for Qemu {
     fn type_keys(&self, keys: Vec<u8>) {
         // The receiver is gone if QEMU is. The reader of QEMU's output reports that.
         let _ = self.keys.send(keys);
@@ -136,7 +136,7 @@ impl Uart for Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for Qemu {
     fn drop(&mut self) {
         // Both fail only if QEMU has been waited for already.
         let _ = self.qemu.kill();

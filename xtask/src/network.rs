@@ -18,14 +18,14 @@ const ECHO: &str = "{echo}";
 
 /// The addresses at which the servers on a card are reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct CardServers {
     /// The name of the card.
     pub name: String,
     pub http: SocketAddr,
     pub echo: SocketAddr,
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for CardServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: http://{}/, and echo at {}", self.name, self.http, self.echo)
     }
@@ -36,7 +36,7 @@ pub struct CardsWithPorts {
     /// QEMU's arguments for the cards.
     pub arguments: Vec<OsString>,
     /// The addresses of the servers, in the order of the cards.
-    pub lines: Vec<Line>,
+    pub servers: Vec<CardServers>,
 }
 
 /// Whether QEMU complains that another process has taken a port in the meantime.
@@ -51,7 +51,7 @@ pub fn hold_port() -> Result<TcpListener> {
 
 /// Chooses free ports for these cards. QEMU should take them soon: another process could take them until then.
 pub fn plug(cards: &[Card]) -> Result<CardsWithPorts> {
-    let mut plugged = CardsWithPorts { arguments: Vec::new(), lines: Vec::new() };
+    let mut plugged = CardsWithPorts { arguments: Vec::new(), servers: Vec::new() };
     // All ports are held at the same time, so that no two are the same.
     let mut held = Vec::new();
     let mut free = || {
@@ -61,14 +61,12 @@ pub fn plug(cards: &[Card]) -> Result<CardsWithPorts> {
         anyhow::Ok(address)
     };
     for card in cards {
-        let line = Line { name: card.name.clone(), http: free()?, echo: free()? };
+        let servers = CardServers { name: card.name.clone(), http: free()?, echo: free()? };
         let port = |address: SocketAddr| address.port().to_string();
-        plugged.arguments.extend(
-            card.arguments.iter().map(|argument| {
-                OsString::from(argument.replace(HTTP, &port(line.http)).replace(ECHO, &port(line.echo)))
-            }),
-        );
-        plugged.lines.push(line);
+        plugged.arguments.extend(card.arguments.iter().map(|argument| {
+            OsString::from(argument.replace(HTTP, &port(servers.http)).replace(ECHO, &port(servers.echo)))
+        }));
+        plugged.servers.push(servers);
     }
     Ok(plugged)
 }
@@ -86,12 +84,14 @@ mod tests {
             arguments: vec!["-netdev".into(), "user,hostfwd=tcp::{http}-:80,hostfwd=tcp::{echo}-:7".into()],
         };
         let plugged = plug(&[card("a"), card("b")]).unwrap();
-        let ports: HashSet<_> = plugged.lines.iter().flat_map(|line| [line.http.port(), line.echo.port()]).collect();
-        assert_eq!((ports.len(), plugged.lines.len(), plugged.arguments.len()), (4, 2, 4));
-        let line = &plugged.lines[1];
-        let expected = format!("user,hostfwd=tcp::{}-:80,hostfwd=tcp::{}-:7", line.http.port(), line.echo.port());
+        let ports: HashSet<_> =
+            plugged.servers.iter().flat_map(|servers| [servers.http.port(), servers.echo.port()]).collect();
+        assert_eq!((ports.len(), plugged.servers.len(), plugged.arguments.len()), (4, 2, 4));
+        let servers = &plugged.servers[1];
+        let expected = format!("user,hostfwd=tcp::{}-:80,hostfwd=tcp::{}-:7", servers.http.port(), servers.echo.port());
         assert_eq!(plugged.arguments[3], *expected);
-        let text = format!("b: http://127.0.0.1:{}/, and echo at 127.0.0.1:{}", line.http.port(), line.echo.port());
-        assert_eq!(line.to_string(), text);
+        let text =
+            format!("b: http://127.0.0.1:{}/, and echo at 127.0.0.1:{}", servers.http.port(), servers.echo.port());
+        assert_eq!(servers.to_string(), text);
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     console::printable,
     machine::{Output, Start, Uart},
 };
-use line::{Heard, Line};
+use line::{Heard, SerialLine};
 use load::Load;
 pub use load::QUIT;
 
@@ -53,7 +53,7 @@ pub struct Options {
 pub struct Station {
     /// The name of the board.
     pub board: String,
-    line: Arc<Mutex<Line>>,
+    line: Arc<Mutex<SerialLine>>,
     part: u16,
     /// How long a loader may take to answer, when no user is there to switch the board on.
     pub patience: Duration,
@@ -64,7 +64,7 @@ impl Station {
     pub fn open(board: &str, options: &Options) -> Result<Option<Self>> {
         let Some(path) = &options.serial else { return Ok(None) };
         let part = Board::load(board)?.sd()?.loader.cpu_part;
-        let line = Line::open(path, options.baud)?;
+        let line = SerialLine::open(path, options.baud)?;
         Ok(Some(Self { board: board.into(), line: Arc::new(Mutex::new(line)), part, patience: PATIENCE }))
     }
 
@@ -75,8 +75,8 @@ impl Station {
     }
 
     /// Packs `image` to be started on the board.
-    pub fn with(&self, image: &[u8]) -> Result<Image<'_>> {
-        Ok(Image { station: self, package: package(image)? })
+    pub fn with(&self, image: &[u8]) -> Result<BoardImage<'_>> {
+        Ok(BoardImage { station: self, package: package(image)? })
     }
 }
 
@@ -88,13 +88,13 @@ impl Drop for Station {
 }
 
 /// A serial line to a board that runs a kernel already.
-pub struct Connection(Arc<Mutex<Line>>);
+pub struct Connection(Arc<Mutex<SerialLine>>);
 
 impl Connection {
     /// Opens the line. `None` if the options have no serial port.
     pub fn open(options: &Options) -> Result<Option<Self>> {
         let Some(path) = &options.serial else { return Ok(None) };
-        Ok(Some(Self(Arc::new(Mutex::new(Line::open(path, options.baud)?)))))
+        Ok(Some(Self(Arc::new(Mutex::new(SerialLine::open(path, options.baud)?)))))
     }
 
     /// Is the console of the kernel on this terminal until the person leaves.
@@ -130,12 +130,12 @@ pub fn boards_with(part: u16) -> String {
 }
 
 /// An image, and the board that runs it.
-pub struct Image<'a> {
+pub struct BoardImage<'a> {
     station: &'a Station,
     package: Package,
 }
 
-impl Start for Image<'_> {
+impl Start for BoardImage<'_> {
     fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
         let line = Arc::clone(&self.station.line);
         // The previous image has the line until it is dropped.
@@ -148,7 +148,7 @@ impl Start for Image<'_> {
 /// Makes the running kernel give the board back to the loader for the next image. This works at the kernel's prompt. A
 /// kernel that does not come to one is stopped by keys that it takes in any state in which it takes interrupts.
 /// Otherwise the next load would first have to find out what runs there.
-fn give_back(line: &mut Line) {
+fn give_back(line: &mut SerialLine) {
     line.send(load::RESET);
     if await_loader(line, |_| ()) {
         return;
@@ -159,7 +159,7 @@ fn give_back(line: &mut Line) {
 }
 
 /// Returns whether the loader announces itself in time. Other output before that goes to `heard`.
-fn await_loader(line: &mut Line, heard: impl Fn(&str)) -> bool {
+fn await_loader(line: &mut SerialLine, heard: impl Fn(&str)) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < RESET_TIMEOUT {
         match line.hear(TURN) {
@@ -180,7 +180,11 @@ struct Running {
 impl Running {
     /// Reads a line whose kernel runs, until the returned value is dropped or the loader is back. If it is dropped,
     /// `leave` is called.
-    fn on(line: Arc<Mutex<Line>>, output: Box<dyn Fn(Output) + Send>, leave: Option<fn(&mut Line)>) -> Self {
+    fn on(
+        line: Arc<Mutex<SerialLine>>,
+        output: Box<dyn Fn(Output) + Send>,
+        leave: Option<fn(&mut SerialLine)>,
+    ) -> Self {
         let (keys, typed) = mpsc::channel::<Vec<u8>>();
         thread::spawn(move || {
             let mut line = line.lock().unwrap_or_else(PoisonError::into_inner);

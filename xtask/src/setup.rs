@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use step::Step;
+use step::SetupStep;
 pub use tools::{get as tools, get_json_reader as json_reader, get_reader as reader, get_terminal as terminal};
 
 use crate::{
@@ -68,7 +68,7 @@ pub fn rust(components: &[&str]) -> Result<()> {
     }
     for (kind, name) in missing {
         // rustup adds to the toolchain that runs this, or otherwise to that of rust-toolchain.toml.
-        let rustup = Step::run(&["rustup", kind, "add", name]);
+        let rustup = SetupStep::run(&["rustup", kind, "add", name]);
         if output_of(workspace::command("rustup").arg("--version").stderr(Stdio::null())).is_err() {
             let version = output_of(workspace::command("rustc").arg("--version"))?;
             bail!("the {kind} {name} of {} is missing, and rustup is not installed: install either", version.trim());
@@ -90,7 +90,7 @@ fn qemu(machines: &[&str]) -> Result<()> {
             bail!("{lack}: install Homebrew (https://brew.sh), then type `brew install qemu`");
         }
         let verb = if output_of(Command::new("brew").args(["list", "qemu"])).is_ok() { "upgrade" } else { "install" };
-        Step::run(&["brew", verb, "qemu"]).take()?;
+        SetupStep::run(&["brew", verb, "qemu"]).take()?;
     } else if output_of(Command::new("apt-get").arg("--version")).is_ok() {
         apt::install_qemu(machines)?;
     } else {

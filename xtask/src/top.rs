@@ -36,7 +36,7 @@ use crate::{
 };
 use model::Model;
 use program::{KEYS, Plan};
-use state::{Action, Listing, Page, State};
+use state::{Action, Listing, Page, ViewState};
 
 /// How long a frame is shown at least, and how long a key may wait: 30 frames a second.
 const FRAME: Duration = Duration::from_millis(33);
@@ -181,7 +181,7 @@ pub struct Top {
     plan: Plan,
     command: Option<String>,
     model: Model,
-    state: State,
+    state: ViewState,
     phase: Phase,
     /// The program to start once the one before has ended.
     next: Option<String>,
@@ -249,7 +249,7 @@ impl Top {
         let first = plan.overview();
         let top = Self {
             model: Model::new(options.interval),
-            state: State::new(options.time),
+            state: ViewState::new(options.time),
             command: options.command.clone(),
             phase: Phase::Idle,
             next: Some(first.clone()),

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::table::{aligned, number};
 use crate::{
-    machine::{Machine, Output, Start, Uart},
+    machine::{Output, Qemu, Start, Uart},
     record::with_channel,
     remote::Remote,
     workspace,
@@ -178,7 +178,7 @@ impl Start for Paced {
             due = due.max(Instant::now()) + byte * length as u32;
             thread::sleep(due.saturating_duration_since(Instant::now()));
         });
-        let machine = Machine::start(&self.arguments, move |piece| match piece {
+        let machine = Qemu::start(&self.arguments, move |piece| match piece {
             Output::Bytes(bytes) if !is_fast => bytes.chunks(PIECE).for_each(|bytes| {
                 pace.lock().unwrap_or_else(std::sync::PoisonError::into_inner)(bytes.len());
                 output(Output::Bytes(bytes.into()));

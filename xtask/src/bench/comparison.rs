@@ -7,12 +7,12 @@ use serde::Deserialize;
 
 /// The data of all cases, by name.
 #[derive(Deserialize)]
-pub struct Comparison(BTreeMap<String, Entry>);
+pub struct Comparison(BTreeMap<String, CaseComparison>);
 
 /// The data of a case.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Entry {
+pub struct CaseComparison {
     /// The cost of the same in Linux 6.1 and 6.12, in instructions.
     pub linux: Option<[u32; 2]>,
     /// The row of Linux's table, for readers of the file.
@@ -31,7 +31,7 @@ impl Comparison {
     }
 
     /// The data of the case of this name, if there is any.
-    pub fn of(&self, name: &str) -> Option<&Entry> {
+    pub fn of(&self, name: &str) -> Option<&CaseComparison> {
         self.0.get(name)
     }
 }

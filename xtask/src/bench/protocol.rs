@@ -8,7 +8,7 @@ pub const PROMPT: &str = "bench> ";
 
 /// A line of the protocol.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum ProtocolLine {
     /// A case that exists.
     Case(Case),
     /// The measurement of a case.
@@ -59,7 +59,7 @@ pub struct Throughput {
     pub nanoseconds: u64,
 }
 
-impl Line {
+impl ProtocolLine {
     /// Parses a line. `None` if it is not one of the protocol.
     pub fn parse(line: &str) -> Option<Self> {
         #[derive(Deserialize)]
@@ -90,29 +90,35 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
-    use super::{Case, Line, Measured, Throughput};
+    use super::{Case, Measured, ProtocolLine, Throughput};
 
     #[test]
     fn reads_lines_among_garbage() {
         let measured = Measured { name: "a.b".into(), total: 300, bare: 100, count: 100, unit: "cycles".into() };
         let throughput = Throughput { name: "a.b".into(), cpus: 4, functions: 1, calls: 5, nanoseconds: 6 };
         for (text, line) in [
-            ("case a.b hit 4", Some(Line::Case(Case { name: "a.b".into(), copies: 4 }))),
-            ("case a.b change 0", Some(Line::Case(Case { name: "a.b".into(), copies: 0 }))),
-            (r#"{"name":"a.b","total":300,"bare":100,"count":100,"unit":"cycles"}"#, Some(Line::Measured(measured))),
+            ("case a.b hit 4", Some(ProtocolLine::Case(Case { name: "a.b".into(), copies: 4 }))),
+            ("case a.b change 0", Some(ProtocolLine::Case(Case { name: "a.b".into(), copies: 0 }))),
+            (
+                r#"{"name":"a.b","total":300,"bare":100,"count":100,"unit":"cycles"}"#,
+                Some(ProtocolLine::Measured(measured)),
+            ),
             (r#"{"name":"a.b","total":300,"bare":100,"count":0,"unit":"cycles"}"#, None),
-            (r#"{"name":"a.b","cpus":4,"functions":1,"calls":5,"nanoseconds":6}"#, Some(Line::Throughput(throughput))),
-            (r#"{"name":"a.b"}"#, Some(Line::Done("a.b".into()))),
-            ("armed a.b", Some(Line::Armed)),
-            ("traced a.b", Some(Line::Traced)),
-            ("error: no clock", Some(Line::Refused("no clock".into()))),
+            (
+                r#"{"name":"a.b","cpus":4,"functions":1,"calls":5,"nanoseconds":6}"#,
+                Some(ProtocolLine::Throughput(throughput)),
+            ),
+            (r#"{"name":"a.b"}"#, Some(ProtocolLine::Done("a.b".into()))),
+            ("armed a.b", Some(ProtocolLine::Armed)),
+            ("traced a.b", Some(ProtocolLine::Traced)),
+            ("error: no clock", Some(ProtocolLine::Refused("no clock".into()))),
             ("bench> run a.b", None),
             ("case a.b other 1", None),
             ("case a.b hit", None),
             ("{}", None),
             ("", None),
         ] {
-            assert_eq!(Line::parse(text), line, "{text}");
+            assert_eq!(ProtocolLine::parse(text), line, "{text}");
         }
     }
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::{
     comparison::Comparison,
     page::Page,
-    protocol::{Line, Measured, PROMPT},
+    protocol::{Measured, PROMPT, ProtocolLine},
 };
 use crate::{
     console::Event,
@@ -69,19 +69,19 @@ impl Subject<()> for Rehearsal {
                 }),
             },
             Event::Line(text) => {
-                match Line::parse(&text) {
-                    Some(Line::Case(case)) if self.left_out.contains(&case.name.as_str()) => {}
-                    Some(Line::Case(case)) => self.names.push_back(case.name),
-                    Some(Line::Done(name)) if self.current.as_ref() == Some(&name) => {
+                match ProtocolLine::parse(&text) {
+                    Some(ProtocolLine::Case(case)) if self.left_out.contains(&case.name.as_str()) => {}
+                    Some(ProtocolLine::Case(case)) => self.names.push_back(case.name),
+                    Some(ProtocolLine::Done(name)) if self.current.as_ref() == Some(&name) => {
                         self.current = None;
                         self.done += 1;
                     }
-                    Some(Line::Measured(measured)) if self.current.as_ref() == Some(&measured.name) => {
+                    Some(ProtocolLine::Measured(measured)) if self.current.as_ref() == Some(&measured.name) => {
                         self.current = None;
                         self.done += 1;
                         self.figures.push(measured);
                     }
-                    Some(Line::Refused(sentence)) => return Reply::Done(Err(sentence)),
+                    Some(ProtocolLine::Refused(sentence)) => return Reply::Done(Err(sentence)),
                     _ => {}
                 }
                 Reply::Wait

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, mem};
 
 use super::{
     monitor::Monitor,
-    protocol::{Case, Line, Measured, PROMPT},
+    protocol::{Case, Measured, PROMPT, ProtocolLine},
     symbols::Symbols,
     trace::Trace,
 };
@@ -109,10 +109,10 @@ impl<'a> Session<'a> {
         Reply::Type(command)
     }
 
-    fn line(&mut self, line: Line) -> anyhow::Result<Reply<Outcome>> {
+    fn line(&mut self, line: ProtocolLine) -> anyhow::Result<Reply<Outcome>> {
         match line {
-            Line::Case(case) if (self.wanted)(&case.name) => self.cases.push_back(case),
-            Line::Measured(measured) => {
+            ProtocolLine::Case(case) if (self.wanted)(&case.name) => self.cases.push_back(case),
+            ProtocolLine::Measured(measured) => {
                 if let Some(case) = self.cases.pop_front_if(|case| case.name == measured.name) {
                     self.pending = None;
                     match case.copies != 0 || self.traces_changes {
@@ -121,19 +121,19 @@ impl<'a> Session<'a> {
                     }
                 }
             }
-            Line::Armed => {
+            ProtocolLine::Armed => {
                 self.monitor.start_log()?;
                 return Ok(Reply::Type(String::new()));
             }
-            Line::Traced => {
+            ProtocolLine::Traced => {
                 let log = self.monitor.end_log()?;
                 let trace = Trace::read(log, &self.symbols).map_err(anyhow::Error::msg)?;
                 self.pending = None;
                 self.figures.extend(self.traced.take().map(|measured| Figure { measured, trace: Some(trace) }));
                 return Ok(Reply::Type(String::new()));
             }
-            Line::Refused(sentence) => return Ok(Reply::Done(Ok(Err(sentence)))),
-            Line::Case(_) | Line::Done(_) | Line::Throughput(_) => {}
+            ProtocolLine::Refused(sentence) => return Ok(Reply::Done(Ok(Err(sentence)))),
+            ProtocolLine::Case(_) | ProtocolLine::Done(_) | ProtocolLine::Throughput(_) => {}
         }
         Ok(Reply::Wait)
     }
@@ -147,7 +147,7 @@ impl Subject<Outcome> for Session<'_> {
     fn event(&mut self, event: Event) -> Reply<Outcome> {
         match event {
             Event::Prompt => self.next(),
-            Event::Line(text) => match Line::parse(&text).map(|line| self.line(line)) {
+            Event::Line(text) => match ProtocolLine::parse(&text).map(|line| self.line(line)) {
                 None => Reply::Wait,
                 Some(Ok(reply)) => reply,
                 Some(Err(error)) => Reply::Done(Err(format!("{error:#}"))),

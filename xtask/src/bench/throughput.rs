@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, fmt::Write};
 
 use super::{
-    protocol::{Line, PROMPT, Throughput},
+    protocol::{PROMPT, ProtocolLine, Throughput},
     table::{aligned, number},
 };
 use crate::{
@@ -57,10 +57,12 @@ impl Subject<Vec<Throughput>> for Session<'_> {
                 None => Reply::Done(Ok(std::mem::take(&mut self.results))),
             },
             Event::Line(text) => {
-                match Line::parse(&text) {
-                    Some(Line::Case(case)) if case.copies >= CPUS && (self.wanted)(&case.name) => self.add(&case.name),
-                    Some(Line::Throughput(result)) => self.results.push(result),
-                    Some(Line::Refused(sentence)) => return Reply::Done(Err(sentence)),
+                match ProtocolLine::parse(&text) {
+                    Some(ProtocolLine::Case(case)) if case.copies >= CPUS && (self.wanted)(&case.name) => {
+                        self.add(&case.name)
+                    }
+                    Some(ProtocolLine::Throughput(result)) => self.results.push(result),
+                    Some(ProtocolLine::Refused(sentence)) => return Reply::Done(Err(sentence)),
                     _ => {}
                 }
                 Reply::Wait

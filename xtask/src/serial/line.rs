@@ -29,7 +29,7 @@ pub enum Heard {
 }
 
 /// A line.
-pub struct Line {
+pub struct SerialLine {
     path: PathBuf,
     baud: u32,
     /// `None` while the port is gone.
@@ -38,7 +38,7 @@ pub struct Line {
     heard: VecDeque<Heard>,
 }
 
-impl Line {
+impl SerialLine {
     /// Opens the line on the existing port at `path`.
     pub fn open(path: &Path, baud: u32) -> Result<Self> {
         let port = Some(Port::open(path, baud)?);

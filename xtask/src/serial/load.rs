@@ -12,7 +12,7 @@ use kprobes_pl011::{QUIT_KEY, QUITS};
 
 use super::{
     boards_with,
-    line::{Heard, Line},
+    line::{Heard, SerialLine},
     progress::Progress,
 };
 use crate::{conversation, test::protocol};
@@ -42,7 +42,7 @@ pub struct Load<'a> {
 
 impl Load<'_> {
     /// Loads and starts the image.
-    pub fn run(&self, line: &mut Line) -> Result<()> {
+    pub fn run(&self, line: &mut SerialLine) -> Result<()> {
         let begin = Instant::now();
         let mut sender = Sender::new(self.package, ANSWER_TIMEOUT + line.time_of(2 * frame::ROOM));
         let mut progress = Progress::new(self.package, line.name());
@@ -105,7 +105,7 @@ impl OtherProgram {
 
     /// Sends the end of a line to get a prompt: the line feed also ends a line of several rows. If the prompt is one of
     /// ours, asks for the loader. Other systems are sent nothing but the end of a line.
-    fn ask(&mut self, line: &mut Line, silence: Duration) {
+    fn ask(&mut self, line: &mut SerialLine, silence: Duration) {
         if silence < self.asked {
             self.asked = Duration::ZERO;
         }

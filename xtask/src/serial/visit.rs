@@ -5,14 +5,14 @@ use kprobes_loader_protocol::Reply;
 
 use super::{
     TURN,
-    line::{Heard, Line},
+    line::{Heard, SerialLine},
     load::Load,
 };
 use crate::terminal::{HOW_TO_LEAVE, Menu, REDRAW_KEY, Terminal, Typed};
 
 /// Loads the image whenever the loader comes back, and is its console in between. Without an image, it is the console
 /// of the kernel that runs already. Returns when the person leaves.
-pub fn interact(line: &mut Line, load: Option<&Load>) -> Result<()> {
+pub fn interact(line: &mut SerialLine, load: Option<&Load>) -> Result<()> {
     load.map_or(Ok(()), |load| load.run(line))?;
     eprintln!("{}", if load.is_some() { "To quit: Ctrl-A X." } else { HOW_TO_LEAVE });
     let mut terminal = Terminal::open(Menu::Own)?;

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Result, bail};
 
-use super::{Step, is_root, output_of};
+use super::{SetupStep, is_root, output_of};
 
 const PACKAGE: &str = "qemu-system-arm";
 /// The first version with all machines.
@@ -23,7 +23,7 @@ pub const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 pub fn install_qemu(machines: &[&str]) -> Result<()> {
     let system = System::parse(&fs::read_to_string("/etc/os-release").unwrap_or_default());
     let root = is_root()?;
-    let update = Step::run(&["apt-get", "update"]);
+    let update = SetupStep::run(&["apt-get", "update"]);
     let mut candidate = candidate()?;
     if root && candidate.is_none() {
         // The lists of a fresh container are empty.
@@ -32,7 +32,7 @@ pub fn install_qemu(machines: &[&str]) -> Result<()> {
     }
     let steps = plan(&system, candidate, machines, &targets()?)?;
     if root {
-        return steps.iter().try_for_each(Step::take);
+        return steps.iter().try_for_each(SetupStep::take);
     }
     let lines: Vec<_> = steps.iter().map(|step| format!("    {}", step.shell())).collect();
     bail!("only root can install {PACKAGE}; type\n{}", lines.join("\n"));
@@ -57,8 +57,8 @@ fn targets() -> Result<String> {
 }
 
 /// Returns the steps to a QEMU with these machines, on a system whose sources offer the major version `candidate`.
-fn plan(system: &System, candidate: Option<u32>, machines: &[&str], targets: &str) -> Result<Vec<Step>> {
-    let update = || Step::run(&["apt-get", "update"]);
+fn plan(system: &System, candidate: Option<u32>, machines: &[&str], targets: &str) -> Result<Vec<SetupStep>> {
+    let update = || SetupStep::run(&["apt-get", "update"]);
     let new_enough = candidate.is_none_or(|version| version >= WANTED);
     if system.codename == BACKPORTED && candidate.is_none_or(|version| version < WANTED) {
         let backports = format!("{BACKPORTED}-backports");
@@ -69,7 +69,7 @@ fn plan(system: &System, candidate: Option<u32>, machines: &[&str], targets: &st
             };
             let source =
                 format!("Types: deb\nURIs: {mirror}\nSuites: {backports}\nComponents: main\nSigned-By: {KEYRING}\n");
-            steps.push(Step::write(Path::new(BACKPORTS_FILE), source));
+            steps.push(SetupStep::write(Path::new(BACKPORTS_FILE), source));
         }
         steps.extend([update(), install(&["-t", &backports])]);
         Ok(steps)
@@ -85,11 +85,11 @@ fn plan(system: &System, candidate: Option<u32>, machines: &[&str], targets: &st
     }
 }
 
-fn install(from: &[&str]) -> Step {
+fn install(from: &[&str]) -> SetupStep {
     let mut words = vec!["apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"];
     words.extend(from);
     words.push(PACKAGE);
-    Step::run(&words)
+    SetupStep::run(&words)
 }
 
 /// Returns the major version that `apt-get install` would install.
@@ -136,7 +136,7 @@ impl System {
 
 #[cfg(test)]
 mod tests {
-    use super::{Step, System, major_version, plan, uri};
+    use super::{SetupStep, System, major_version, plan, uri};
 
     const DEBIAN: &str = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nNAME=\"Debian GNU/Linux\"\nVERSION_CODENAME=bookworm\nID=debian\n";
     const UBUNTU: &str = "PRETTY_NAME=\"Ubuntu 24.04.1 LTS\"\nVERSION_CODENAME=noble\nID=ubuntu\n";
@@ -144,8 +144,8 @@ mod tests {
         bookworm main http://m.example/debian/\nbookworm-security main http://s.example/debian-security/\n";
     const ALL: [&str; 2] = ["virt", "raspi4b"];
 
-    fn shell(steps: Vec<Step>) -> Vec<String> {
-        steps.iter().map(Step::shell).collect()
+    fn shell(steps: Vec<SetupStep>) -> Vec<String> {
+        steps.iter().map(SetupStep::shell).collect()
     }
 
     #[test]

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Step,
+    SetupStep,
     apt::{self, KEYRING},
     output_of,
 };
@@ -95,7 +95,7 @@ impl Archive {
 
     fn ask_apt_for(&self, mirror: &str, suite: &str, component: &str) -> Result<Index> {
         let (sources, configuration) = (self.file("sources.list"), self.file("apt.conf"));
-        Step::write(&sources, format!("deb [signed-by={KEYRING}] {mirror} {suite} {component}\n")).take()?;
+        SetupStep::write(&sources, format!("deb [signed-by={KEYRING}] {mirror} {suite} {component}\n")).take()?;
         let options = [
             ("Dir::Etc::SourceList", sources.as_str()),
             ("Dir::Etc::SourceParts", "/dev/null"),
@@ -112,8 +112,8 @@ impl Archive {
             ("Acquire::IndexTargets::deb::DEP-11::DefaultEnabled", "false"),
         ];
         let lines = options.map(|(option, value)| format!("{option} \"{value}\";\n"));
-        Step::write(&configuration, lines.concat()).take()?;
-        Step::run(&["apt-get", "-c", &configuration, "update"]).take()?;
+        SetupStep::write(&configuration, lines.concat()).take()?;
+        SetupStep::run(&["apt-get", "-c", &configuration, "update"]).take()?;
         Ok(Index::Apt { configuration })
     }
 
@@ -166,7 +166,7 @@ impl Archive {
         let file = self.scratch.join("package.deb");
         match &self.index {
             Index::Apt { configuration } => {
-                Step::run(&["apt-get", "-c", configuration, "download", package]).run_in(&self.scratch)?;
+                SetupStep::run(&["apt-get", "-c", configuration, "download", package]).run_in(&self.scratch)?;
                 let entries = fs::read_dir(&self.scratch)?.filter_map(Result::ok);
                 let downloaded = entries.into_iter().find(|entry| is_of(package, &entry.file_name().to_string_lossy()));
                 let downloaded = downloaded.with_context(|| format!("apt-get has not downloaded {package}"))?;
@@ -197,7 +197,7 @@ fn fetch(url: &str, file: &str) -> Result<()> {
     let patient = ["--connect-timeout", "30", "--speed-limit", "1", "--speed-time", "60", "--retry", "3"];
     let progress = if io::stderr().is_terminal() { "--progress-bar" } else { "--silent" };
     let usual = ["--fail", "--location", progress, "--show-error", "--output", file, url];
-    Step::run(&[&["curl"][..], &secure, &patient, &usual].concat()).take()
+    SetupStep::run(&[&["curl"][..], &secure, &patient, &usual].concat()).take()
 }
 
 /// Extracts the files `members` from a package into `directory`.

@@ -13,14 +13,14 @@ use crate::workspace;
 
 /// One step of an installation.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SetupStep {
     /// Creates a file with this text.
     Write(PathBuf, String),
     /// Runs a command that asks nothing.
     Run(Vec<String>),
 }
 
-impl Step {
+impl SetupStep {
     /// Returns a step that creates a file.
     pub fn write(path: impl AsRef<Path>, text: String) -> Self {
         Self::Write(path.as_ref().into(), text)

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Result, bail, ensure};
 
-use super::{Step, is_root, output_of};
+use super::{SetupStep, is_root, output_of};
 
 /// The programs, with their Debian packages.
 const TOOLS: [(&str, &str); 4] =
@@ -51,12 +51,12 @@ fn install(tools: &[(&'static str, &'static str)], names: &str) -> Result<()> {
     }
     let mut install = vec!["apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"];
     install.extend(&packages);
-    let steps = [Step::run(&["apt-get", "update"]), Step::run(&install)];
+    let steps = [SetupStep::run(&["apt-get", "update"]), SetupStep::run(&install)];
     if !is_root()? {
         let lines: Vec<_> = steps.iter().map(|step| format!("    {}", step.shell())).collect();
         bail!("only root can install {list}; type\n{}", lines.join("\n"));
     }
-    steps.iter().try_for_each(Step::take)?;
+    steps.iter().try_for_each(SetupStep::take)?;
     ensure!(missing(tools).is_empty(), "{} were installed, but are not in PATH", missing(tools).join(" "));
     Ok(())
 }

@@ -47,7 +47,7 @@ use crate::{
     workspace,
 };
 
-type Test = fn(&Machine) -> Result<Outcome>;
+type Test = fn(&Fixture) -> Result<Outcome>;
 
 /// The tests.
 const TESTS: [(&str, Test); 8] = [
@@ -74,8 +74,8 @@ const LEFT: (&str, &str) = ("run sha256 100000 1", "calls of sha2::sha256::compr
 /// A workload that does not end by itself.
 const WORKLOAD: &str = "run sha256 100000000";
 
-/// The machine of a test, and its means.
-struct Machine {
+/// The machine of a test, and what else the test uses.
+struct Fixture {
     arguments: Vec<OsString>,
     /// The options of commands for this configuration.
     options: [String; 4],
@@ -101,21 +101,21 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel:
             if name == "attach::pictures" && !(named.is_base() && named.board.name == board::DEFAULT) {
                 continue;
             }
-            let machine = Machine {
+            let fixture = Fixture {
                 arguments: arguments.clone(),
                 options: named.options(),
                 image: kernel.into(),
                 directory: workspace::root().join("target/attach").join(format!("{index}")),
                 seconds: targets.seconds,
             };
-            let run = move || test(&machine).map_err(|error| format!("{error:#}"));
+            let run = move || test(&fixture).map_err(|error| format!("{error:#}"));
             candidates.push(Candidate::new(index, name.into(), Demands::default(), run));
         }
     }
     targets.begin(context, candidates, Order::Last);
 }
 
-impl Machine {
+impl Fixture {
     fn deadline(&self) -> Instant {
         Instant::now() + Duration::from_secs(self.seconds)
     }
@@ -181,28 +181,28 @@ impl Drop for Ended<'_> {
 }
 
 /// A machine goes on between commands, which leave it as it was, also if they end early. One command uses it at a time.
-fn detached(machine: &Machine) -> Result<Outcome> {
-    let files = Files::of(machine.directory("qemu")?);
+fn detached(fixture: &Fixture) -> Result<Outcome> {
+    let files = Files::of(fixture.directory("qemu")?);
     let end = Ended(&files);
     // A test that was interrupted has left its machine.
-    let deadline = machine.deadline();
+    let deadline = fixture.deadline();
     while Detached::find_in(files.clone())?.is_some() {
         ensure!(Instant::now() < deadline, "the machine of a test before does not end");
         files.kill();
         thread::sleep(TURN);
     }
-    files.start(&machine.arguments, &machine.image, true, Some(machine.seconds))?;
+    files.start(&fixture.arguments, &fixture.image, true, Some(fixture.seconds))?;
     let find = || anyhow::Ok(Target::Detached(Detached::find_in(files.clone())?.context("the machine has ended")?));
     let refused = |result: Result<()>, why: &str| match result {
         Err(error) if format!("{error:#}").contains(why) => Ok(()),
         result => bail!("not refused because {why}: {result:?}"),
     };
-    let second = files.start(&machine.arguments, &machine.image, true, Some(machine.seconds));
+    let second = files.start(&fixture.arguments, &fixture.image, true, Some(fixture.seconds));
     refused(second.map(drop), "a detached machine runs already")?;
     {
         let target = find()?;
         refused(find().map(drop), "another command uses the detached machine")?;
-        let mut remote = Remote::start(&target, machine.seconds)?;
+        let mut remote = Remote::start(&target, fixture.seconds)?;
         // It is left in the middle of a program.
         remote.type_line("trace 'kprobe:sha2::* { @ = count(); }'")?;
     }
@@ -222,7 +222,7 @@ fn detached(machine: &Machine) -> Result<Outcome> {
             thread::sleep(TURN);
         }
     }
-    let log = machine.directory("qemu")?.join("log");
+    let log = fixture.directory("qemu")?.join("log");
     while !String::from_utf8_lossy(&fs::read(&log)?).contains(LEFT.1) {
         ensure!(Instant::now() < deadline, "`{}` does not end without a reader", LEFT.0);
         thread::sleep(TURN);
@@ -236,7 +236,7 @@ fn detached(machine: &Machine) -> Result<Outcome> {
     drop(read);
     for _ in 0..2 {
         let target = find()?;
-        let mut remote = Remote::start(&target, machine.seconds)?;
+        let mut remote = Remote::start(&target, fixture.seconds)?;
         let left = remote.ask("list")?;
         ensure!(left.iter().any(|line| line.starts_with("memory: 0 instructions, 0 slots and 0 stubs")), "{left:?}");
         let sizes = remote.ask("cat buffer_size_kb")?;
@@ -263,7 +263,7 @@ fn detached(machine: &Machine) -> Result<Outcome> {
         remote.leave(target.farewell());
     }
     let target = find()?;
-    Remote::start(&target, machine.seconds)?.leave(Some("poweroff"));
+    Remote::start(&target, fixture.seconds)?.leave(Some("poweroff"));
     drop(target);
     ensure!(Detached::find_in(files.clone())?.is_none(), "the machine goes on after `poweroff`");
     drop(end);
@@ -272,12 +272,12 @@ fn detached(machine: &Machine) -> Result<Outcome> {
 
 /// `run --gdb` prints where a debugger finds a machine, and arguments after `--` reach QEMU: `-S` stops the machine
 /// before its first instruction, until the debugger leaves.
-fn gdb(machine: &Machine) -> Result<Outcome> {
+fn gdb(fixture: &Fixture) -> Result<Outcome> {
     let mut command = own(&["run", "--no-network", "--gdb", "--script", "-"])?;
     command
-        .args(&machine.options)
+        .args(&fixture.options)
         .arg("--image")
-        .arg(&machine.image)
+        .arg(&fixture.image)
         .args(["--", "-S"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null());
@@ -286,12 +286,12 @@ fn gdb(machine: &Machine) -> Result<Outcome> {
     let mut lines = BufReader::new(notes).lines().map_while(Result::ok);
     let port = lines.find_map(|line| line.split_once("target remote :")?.1.strip_suffix('\'')?.parse::<u16>().ok());
     let port = port.context("the command does not say how to connect")?;
-    let deadline = machine.deadline();
+    let deadline = fixture.deadline();
     // A connection that comes before QEMU is ready is refused or reset.
     let mut stub = loop {
         let stub = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map_err(Into::into);
         let asked = stub.and_then(|mut stub| {
-            stub.set_read_timeout(Some(Duration::from_secs(machine.seconds)))?;
+            stub.set_read_timeout(Some(Duration::from_secs(fixture.seconds)))?;
             let stopped = ask(&mut stub, "?")?;
             ensure!(stopped.starts_with("T05") || stopped.starts_with("S05"), "the stub says {stopped:?}");
             Ok(stub)
@@ -340,7 +340,7 @@ struct Running {
 impl Running {
     /// Starts the command `name` with these arguments, which run [`PROGRAM`], and waits until it runs. The machine may
     /// be silent for `patience` seconds.
-    fn start(machine: &Machine, cable: &Cable, patience: &str, name: &str, arguments: &[&str]) -> Result<Self> {
+    fn start(fixture: &Fixture, cable: &Cable, patience: &str, name: &str, arguments: &[&str]) -> Result<Self> {
         let before = cable.sent();
         let port = cable.port.to_string_lossy().into_owned();
         let mut command = own(&[name, "--serial", &port, "--timeout", patience])?;
@@ -351,7 +351,7 @@ impl Running {
         let mut output = BufReader::new(child.0.stdout.take().context("there is no standard output")?).lines();
         if name == "top" {
             // It prints nothing. Its program is longer than this.
-            let deadline = machine.deadline();
+            let deadline = fixture.deadline();
             while cable.sent() < before + 500 && child.0.try_wait()?.is_none() {
                 ensure!(Instant::now() < deadline, "{name} types no program");
                 thread::sleep(TURN);
@@ -365,9 +365,9 @@ impl Running {
 
     /// Waits for its end, and ends it if it goes on for longer than tests of the machine may take. Returns its status
     /// and what it says.
-    fn end(mut self, machine: &Machine) -> Result<(ExitStatus, String)> {
+    fn end(mut self, fixture: &Fixture) -> Result<(ExitStatus, String)> {
         let (is_over, waits) = mpsc::channel::<()>();
-        let (id, limit) = (self.child.0.id().to_string(), Duration::from_secs(machine.seconds));
+        let (id, limit) = (self.child.0.id().to_string(), Duration::from_secs(fixture.seconds));
         let guard = thread::spawn(move || {
             if waits.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 let _ = Command::new("kill").args(["-KILL", &id]).status();
@@ -384,13 +384,13 @@ impl Running {
 }
 
 /// Each command ends with a sentence when its line is pulled for good, and a recording can be read until then.
-fn line(machine: &Machine) -> Result<Outcome> {
-    let directory = machine.directory("line")?;
+fn line(fixture: &Fixture) -> Result<Outcome> {
+    let directory = fixture.directory("line")?;
     let path = |name: &str| directory.join(name).to_string_lossy().into_owned();
     let [file, screen, script] = ["trace.dat", "top.svg", "script"].map(path);
     let _ = fs::remove_file(&file);
     fs::write(&script, format!("trace '{PROGRAM}' -c '{WORKLOAD}'\n"))?;
-    let image = machine.image.to_string_lossy();
+    let image = fixture.image.to_string_lossy();
     let watched = ["--svg", &screen, "--seconds", "1000", "sha2::*"];
     let recorded = ["-o", &file, "--image", &image, "-e", EVENT, "-p", PROGRAM];
     // The last line of a script says where it was.
@@ -401,10 +401,10 @@ fn line(machine: &Machine) -> Result<Outcome> {
         ("attach", &["--script", &script], 1),
     ];
     for (name, arguments, status) in commands {
-        let cable = machine.cable("line")?;
-        let running = Running::start(machine, &cable, PATIENCE, name, arguments)?;
+        let cable = fixture.cable("line")?;
+        let running = Running::start(fixture, &cable, PATIENCE, name, arguments)?;
         drop(cable);
-        let (ended, notes) = running.end(machine)?;
+        let (ended, notes) = running.end(fixture)?;
         let is_told = notes.contains(&format!("xtask: the machine gave no sign of life for {PATIENCE} s"));
         ensure!(ended.code() == Some(status) && is_told, "{name}: {ended}: {notes}");
         if name == "record" {
@@ -427,14 +427,14 @@ fn open(port: &Path) -> Result<Connection> {
 }
 
 /// A program on the standard input runs while events are recorded. A refused one leaves no file.
-fn programs(machine: &Machine) -> Result<Outcome> {
-    let directory = machine.directory("programs")?;
+fn programs(fixture: &Fixture) -> Result<Outcome> {
+    let directory = fixture.directory("programs")?;
     let [file, source] = ["trace.dat", "program.bt"].map(|name| directory.join(name));
     let record = |program: &str| -> Result<_> {
         let _ = fs::remove_file(&file);
         fs::write(&source, program)?;
         let mut command = own(&["record", "--no-network", "-e", EVENT, "-c", EVENTS.1, "-p", "-"])?;
-        command.args(&machine.options).arg("--image").arg(&machine.image).arg("-o").arg(&file);
+        command.args(&fixture.options).arg("--image").arg(&fixture.image).arg("-o").arg(&file);
         Ok(command.stdin(File::open(&source)?).output()?)
     };
     let done = record("kprobe:sha2::* { @blocks = count(); }")?;
@@ -452,13 +452,13 @@ fn programs(machine: &Machine) -> Result<Outcome> {
 const PICTURE_MAX: u64 = 150 << 10;
 
 /// The commands below the pictures of the README make them: the same functions, in the same layout.
-fn pictures(machine: &Machine) -> Result<Outcome> {
+fn pictures(fixture: &Fixture) -> Result<Outcome> {
     let root = workspace::root();
     let readme = fs::read_to_string(root.join("README.md"))?;
-    let directory = machine.directory("pictures")?;
+    let directory = fixture.directory("pictures")?;
     fs::create_dir_all(directory.join("docs/pictures"))?;
     let own = format!("'{}'", env::current_exe()?.display());
-    let options = format!("--no-network --image '{}' ", machine.image.display());
+    let options = format!("--no-network --image '{}' ", fixture.image.display());
     for (name, contents) in [("flamegraph", frames as fn(&str) -> Vec<String>), ("top", rows)] {
         let picture = format!("docs/pictures/{name}.svg");
         let (_, rest) = readme.split_once(&format!("]({picture})")).context("the README lacks a picture")?;

@@ -23,28 +23,28 @@ pub const GAP: &str = "...";
 /// The difference: expected lines after `-`, actual lines after `+`.
 pub fn compare(expected: &[String], actual: &[String], numbers: &mut Numbers) -> Result<(), String> {
     let patterns: Vec<_> = expected.iter().map(|line| Pattern { text: line, normal: normal(line) }).collect();
-    let mut lines: Vec<_> = actual.iter().map(|line| Line { text: line, normal: normal(line) }).collect();
+    let mut lines: Vec<_> = actual.iter().map(|line| ActualLine { text: line, normal: normal(line) }).collect();
     if !expected.iter().any(|line| line == GAP) {
         reorder(&patterns, &mut lines);
     }
     let steps = align(&patterns, &lines);
-    if steps.iter().any(|step| matches!(step, Step::Missing(_) | Step::Extra(_))) {
-        return Err(steps.iter().map(Step::to_string).collect());
+    if steps.iter().any(|step| matches!(step, AlignmentStep::Missing(_) | AlignmentStep::Extra(_))) {
+        return Err(steps.iter().map(AlignmentStep::to_string).collect());
     }
     let mut add = |name: String, number, text: &str| match *numbers.entry(name.clone()).or_insert(number) {
         before if before == number => Ok(()),
         before => Err(format!("  {text}\nhere {name} is {number}, and was {before} before")),
     };
     for step in &steps {
-        if let Step::Same(pattern, line) = step {
+        if let AlignmentStep::Same(pattern, line) = step {
             let named = pattern.matches(line).unwrap_or_default();
             named.into_iter().try_for_each(|(name, number)| add(name, number, line.text))?;
         }
     }
     for pattern in &patterns {
         let Some(name) = pattern.sum() else { continue };
-        let count = |step: &Step<'_>| match step {
-            Step::Skipped(gap, text) if ptr::eq(*gap, pattern) => count_of_row(text),
+        let count = |step: &AlignmentStep<'_>| match step {
+            AlignmentStep::Skipped(gap, text) if ptr::eq(*gap, pattern) => count_of_row(text),
             _ => None,
         };
         add(name.into(), steps.iter().filter_map(count).sum(), pattern.text)?;
@@ -66,7 +66,7 @@ struct Pattern<'a> {
 }
 
 /// An actual line, as written and in normal form.
-struct Line<'a> {
+struct ActualLine<'a> {
     text: &'a str,
     normal: String,
 }
@@ -83,12 +83,12 @@ impl Pattern<'_> {
     }
 
     /// Whether the line may be one of the lines that a gap stands for.
-    fn covers(&self, line: &Line<'_>) -> bool {
+    fn covers(&self, line: &ActualLine<'_>) -> bool {
         self.text == GAP || count_of_row(line.text).is_some()
     }
 
     /// Returns the named numbers with which the pattern matches this line. `None` if it does not match.
-    fn matches(&self, line: &Line<'_>) -> Option<Vec<(String, u64)>> {
+    fn matches(&self, line: &ActualLine<'_>) -> Option<Vec<(String, u64)>> {
         if !self.normal.contains("${") {
             return (self.normal == line.normal).then(Vec::new);
         }
@@ -112,7 +112,7 @@ impl Pattern<'_> {
 }
 
 /// Sorts the rows that begin with an address into the expected order. Unexpected rows come last.
-fn reorder(patterns: &[Pattern<'_>], lines: &mut [Line<'_>]) {
+fn reorder(patterns: &[Pattern<'_>], lines: &mut [ActualLine<'_>]) {
     let is_row = |text: &str| text.starts_with("ADDRESS ");
     let mut places: Vec<_> = (0..lines.len()).filter(|&place| is_row(&lines[place].normal)).collect();
     for pattern in patterns.iter().filter(|pattern| is_row(&pattern.normal)) {
@@ -127,15 +127,15 @@ fn reorder(patterns: &[Pattern<'_>], lines: &mut [Line<'_>]) {
 }
 
 /// One step of an alignment of both texts.
-enum Step<'a> {
-    Same(&'a Pattern<'a>, &'a Line<'a>),
+enum AlignmentStep<'a> {
+    Same(&'a Pattern<'a>, &'a ActualLine<'a>),
     /// A line that a gap covers.
     Skipped(&'a Pattern<'a>, &'a str),
     Missing(&'a str),
     Extra(&'a str),
 }
 
-impl std::fmt::Display for Step<'_> {
+impl std::fmt::Display for AlignmentStep<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Same(_, line) => writeln!(f, "  {}", line.text),
@@ -147,7 +147,7 @@ impl std::fmt::Display for Step<'_> {
 }
 
 /// Returns the alignment with the fewest differences.
-fn align<'a>(patterns: &'a [Pattern<'a>], lines: &'a [Line<'a>]) -> Vec<Step<'a>> {
+fn align<'a>(patterns: &'a [Pattern<'a>], lines: &'a [ActualLine<'a>]) -> Vec<AlignmentStep<'a>> {
     let is_gap = |at: usize| patterns[at].is_gap();
     // The least number of differences between the patterns and the lines from here on.
     let mut cost = vec![vec![0_usize; lines.len() + 1]; patterns.len() + 1];
@@ -175,17 +175,17 @@ fn align<'a>(patterns: &'a [Pattern<'a>], lines: &'a [Line<'a>]) -> Vec<Step<'a>
             if !is_row && cost[p][l] == cost[p + 1][l] {
                 p += 1;
             } else {
-                steps.push(Step::Skipped(&patterns[p], lines[l].text));
+                steps.push(AlignmentStep::Skipped(&patterns[p], lines[l].text));
                 l += 1;
             }
         } else if p < patterns.len() && l < lines.len() && patterns[p].matches(&lines[l]).is_some() {
-            steps.push(Step::Same(&patterns[p], &lines[l]));
+            steps.push(AlignmentStep::Same(&patterns[p], &lines[l]));
             (p, l) = (p + 1, l + 1);
         } else if p < patterns.len() && cost[p][l] == 1 + cost[p + 1][l] {
-            steps.push(Step::Missing(patterns[p].text));
+            steps.push(AlignmentStep::Missing(patterns[p].text));
             p += 1;
         } else {
-            steps.push(Step::Extra(lines[l].text));
+            steps.push(AlignmentStep::Extra(lines[l].text));
             l += 1;
         }
     }

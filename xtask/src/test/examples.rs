@@ -37,7 +37,7 @@ struct Example {
     /// Audits the image, if that is a test.
     audit: Option<Audit>,
     /// Runs the image on a machine.
-    run: fn(&Path, Machine) -> Result<Outcome, String>,
+    run: fn(&Path, QemuMachine) -> Result<Outcome, String>,
 }
 
 /// Audits an image. The error is the report.
@@ -45,7 +45,7 @@ type Audit = fn(&Path) -> Result<(), String>;
 
 /// A machine of QEMU, with its core and the number of its CPUs for a kernel of one.
 #[derive(Clone, Copy)]
-struct Machine {
+struct QemuMachine {
     machine: &'static str,
     core: &'static str,
     cpus: usize,
@@ -70,10 +70,12 @@ const EXAMPLES: [Example; 3] = [
     },
 ];
 /// The machines that an example runs on: a core with LSE and pointer authentication, and one without.
-const MACHINES: [Machine; 2] =
-    [Machine { machine: "virt", core: "max", cpus: 1 }, Machine { machine: "virt", core: "cortex-a72", cpus: 1 }];
+const MACHINES: [QemuMachine; 2] = [
+    QemuMachine { machine: "virt", core: "max", cpus: 1 },
+    QemuMachine { machine: "virt", core: "cortex-a72", cpus: 1 },
+];
 /// The machine for the feature `raspi3b`. It has all its CPUs.
-const RASPI3B: Machine = Machine { machine: "raspi3b", core: "cortex-a53", cpus: 4 };
+const RASPI3B: QemuMachine = QemuMachine { machine: "raspi3b", core: "cortex-a53", cpus: 4 };
 /// The time limit, far more than an example takes.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -170,7 +172,7 @@ fn shown(name: &str) -> Result<String, String> {
 }
 
 /// Compares the output of an example with the block of its page.
-fn prints(elf: &Path, Machine { machine, core, cpus }: Machine) -> Result<Outcome, String> {
+fn prints(elf: &Path, QemuMachine { machine, core, cpus }: QemuMachine) -> Result<Outcome, String> {
     let expected = shown("minimal")?;
     let printed = run(elf, machine, core, cpus)?;
     match printed == expected {
@@ -189,7 +191,7 @@ fn fill_in(elf: &Path, core: &str) -> Result<PathBuf, String> {
 }
 
 /// Plays the session of the example's page.
-fn answers(elf: &Path, Machine { machine, core, cpus }: Machine) -> Result<Outcome, String> {
+fn answers(elf: &Path, QemuMachine { machine, core, cpus }: QemuMachine) -> Result<Outcome, String> {
     let out = fill_in(elf, core)?;
     let page = read("examples/console/README.md")?;
     let session = Session::in_markdown(&page, "console").into_iter().next().ok_or("the page shows no session")??;

@@ -41,8 +41,8 @@ use super::{
 };
 use crate::{
     board::{Board, Card, Configuration},
-    machine::{Machine, Output, Start, Uart},
-    network::{self, Line},
+    machine::{Output, Qemu, Start, Uart},
+    network::{self, CardServers},
     setup,
 };
 use capture::Packet;
@@ -114,7 +114,7 @@ pub fn all(
     fs::create_dir_all(directory).with_context(|| format!("{} cannot be made", directory.display()))?;
     let machine = |name: &str| {
         let captures = board.cards().iter().map(|card| directory.join(format!("{name}-{}.pcap", card.name)));
-        let host = Host { lines: Arc::default(), captures: captures.collect() };
+        let host = Host { servers: Arc::default(), captures: captures.collect() };
         Networked { arguments: arguments.to_vec(), cards: board.cards().to_vec(), host }
     };
     // Packets arrive by interrupts, and tasks on all CPUs serve them.
@@ -186,19 +186,19 @@ pub fn all(
 #[derive(Clone)]
 struct Host {
     /// The addresses of the cards' servers, once the machine was started.
-    lines: Arc<Mutex<Vec<Line>>>,
+    servers: Arc<Mutex<Vec<CardServers>>>,
     /// For each card, the file that QEMU captures its packets in.
     captures: Vec<PathBuf>,
 }
 
 impl Host {
-    fn lines(&self) -> Vec<Line> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn servers(&self) -> Vec<CardServers> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether these are all interfaces, and all have addresses.
     fn is_reached(&self, interfaces: &[Interface]) -> bool {
-        self.lines().iter().map(|line| &line.name).eq(interfaces.iter().map(|interface| &interface.name))
+        self.servers().iter().map(|servers| &servers.name).eq(interfaces.iter().map(|interface| &interface.name))
             && interfaces.iter().all(|interface| interface.has_address)
     }
 
@@ -241,10 +241,10 @@ impl Networked {
             dump.push(file.to_string_lossy().replace(',', ",,"));
             arguments.extend(["-object".into(), dump]);
         }
-        *self.host.lines.lock().unwrap_or_else(PoisonError::into_inner) = plugged.lines;
+        *self.host.servers.lock().unwrap_or_else(PoisonError::into_inner) = plugged.servers;
         let (said, heard) = mpsc::channel();
         let (is_first, output) = (AtomicBool::new(true), output.clone());
-        let machine = Machine::start(&arguments, move |what| {
+        let machine = Qemu::start(&arguments, move |what| {
             if is_first.swap(false, Ordering::Relaxed) {
                 let has_ended = matches!(what, Output::End);
                 // The receiver may have given up.

@@ -37,19 +37,19 @@ const CPUS: usize = 8;
 /// How many events are recorded by default.
 const EVENTS: usize = 8_000;
 
-type Test = fn(&Machine) -> Result<Outcome>;
+type Test = fn(&Fixture) -> Result<Outcome>;
 
 /// The tests, each in a machine of its own.
 const TESTS: [(&str, &[Trait], Test); 5] = [
     ("record::imports", &[], imports),
     ("record::jq", &[], jq),
-    ("record::json", &[Trait::Cpus], |machine| json(&mut machine.start()?).map(|()| Outcome::Passed)),
+    ("record::json", &[Trait::Cpus], |fixture| json(&mut fixture.start()?).map(|()| Outcome::Passed)),
     ("record::report", &[Trait::Cpus], report),
     ("record::uart", &[Trait::Board], uart),
 ];
 
-/// The machine of a test, and its means.
-struct Machine {
+/// The machine of a test, and what else the test uses.
+struct Fixture {
     arguments: Vec<OsString>,
     image: PathBuf,
     /// The directory for its files.
@@ -57,7 +57,7 @@ struct Machine {
     seconds: u64,
 }
 
-impl Machine {
+impl Fixture {
     fn start(&self) -> Result<Remote> {
         Remote::start(&self.arguments, self.seconds)
     }
@@ -76,13 +76,13 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel:
             if name == "record::report" && !has_channel {
                 continue;
             }
-            let machine = Machine {
+            let fixture = Fixture {
                 arguments: arguments.clone(),
                 image: kernel.into(),
                 directory: workspace::root().join("target/recordings").join(format!("{}-{index}", named.board.name)),
                 seconds: targets.seconds,
             };
-            let run = move || test(&machine).map_err(|error| format!("{error:#}"));
+            let run = move || test(&fixture).map_err(|error| format!("{error:#}"));
             candidates.push(Candidate::new(index, name.into(), Demands::on(traits), run));
         }
     }
@@ -91,15 +91,15 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel:
 
 /// `trace-cmd report` must print the recording as the kernel prints the trace, line for line, except for the width of
 /// columns and the state of the CPU, which it does not print. The state is checked in the records.
-fn report(machine: &Machine) -> Result<Outcome> {
+fn report(fixture: &Fixture) -> Result<Outcome> {
     if let Err(error) = setup::reader() {
         return Ok(Outcome::Skipped(format!("trace-cmd is not installed: {error:#}")));
     }
     // Each iteration has three events.
     let events = env::var("RECORD_EVENTS").ok().and_then(|events| events.parse().ok()).unwrap_or(EVENTS).div_ceil(3);
-    fs::create_dir_all(&machine.directory)?;
-    let [frames, file] = ["frames", "trace.dat"].map(|name| machine.directory.join(name));
-    let mut remote = Remote::start(&with_channel(&machine.arguments, &frames), machine.seconds)?;
+    fs::create_dir_all(&fixture.directory)?;
+    let [frames, file] = ["frames", "trace.dat"].map(|name| fixture.directory.join(name));
+    let mut remote = Remote::start(&with_channel(&fixture.arguments, &frames), fixture.seconds)?;
     for line in [
         "echo 16384 > buffer_size_kb",
         "p:blocks sha2::sha256::compress256 count=%x2:u64 block=+0(%x1):x8[4] from=%x30:symbol task=$comm odd=%x2:s8",
@@ -110,7 +110,7 @@ fn report(machine: &Machine) -> Result<Outcome> {
         ensure!(remote.does(line)?, "{line} is refused");
     }
     let text = remote.ask("cat trace")?;
-    let mut recorded = Recorded::of(fs::read(&machine.image)?);
+    let mut recorded = Recorded::of(fs::read(&fixture.image)?);
     let outcome = recorded.take(
         &mut remote,
         Some(&frames),
@@ -170,9 +170,9 @@ impl Printed {
 }
 
 /// A board with only a UART sends the same frames between the lines of its console.
-fn uart(machine: &Machine) -> Result<Outcome> {
-    let mut remote = machine.start()?;
-    let mut recorded = Recorded::of(fs::read(&machine.image)?);
+fn uart(fixture: &Fixture) -> Result<Outcome> {
+    let mut remote = fixture.start()?;
+    let mut recorded = Recorded::of(fs::read(&fixture.image)?);
     let record_options = RecordOptions {
         event: vec!["p:blocks sha2::sha256::compress256 count=%x2:u64".into()],
         command: Some("run sha256 100".into()),
@@ -188,8 +188,8 @@ fn uart(machine: &Machine) -> Result<Outcome> {
 }
 
 /// Runs a program in a file that imports others, and one that is refused because of a file that it imports.
-fn imports(machine: &Machine) -> Result<Outcome> {
-    let directory = machine.directory.join("imports");
+fn imports(fixture: &Fixture) -> Result<Outcome> {
+    let directory = fixture.directory.join("imports");
     fs::create_dir_all(directory.join("lib"))?;
     for (file, text) in [
         ("main.bt", "#!/usr/bin/env bpftrace\nimport \"lib\";\nimport \"lib/a.bt\";\nBEGIN { printf(\"main\\n\"); }"),
@@ -204,7 +204,7 @@ fn imports(machine: &Machine) -> Result<Outcome> {
     }
     fs::create_dir_all(directory.join("wrong"))?;
     fs::write(directory.join("wrong/c.bt"), "// A function that is unknown.\nBEGIN { foo(1); }\n")?;
-    let mut remote = machine.start()?;
+    let mut remote = fixture.start()?;
     let mut run = |file: &str| {
         let mut out = String::new();
         let command = ProgramOptions::text("run sha256 100");
@@ -242,7 +242,7 @@ const FILTERS: [(&str, &str); 9] = [
 ];
 
 /// Another program reads the JSON.
-fn jq(machine: &Machine) -> Result<Outcome> {
+fn jq(fixture: &Fixture) -> Result<Outcome> {
     const PROGRAM: &str = "BEGIN { printf(\"it's \\\"one\\\"\\n\"); print((1, \"a\")); @large = (uint64)-1; } \
         kprobe:sha2::sha256::compress256 { @n = count(); @of[func, 1] = count(); @s = stats(3); @h = hist(3); \
         @l = lhist(3, 0, 10, 1); }";
@@ -250,7 +250,7 @@ fn jq(machine: &Machine) -> Result<Outcome> {
         return Ok(Outcome::Skipped(format!("jq is not installed: {error:#}")));
     }
     let mut output = String::new();
-    let mut remote = machine.start()?;
+    let mut remote = fixture.start()?;
     let outcome = run_text(&mut remote, PROGRAM, &ProgramOptions::json("run sha256 100"), &mut |stream, text| {
         if stream == Stream::Output {
             output.push_str(text);
@@ -258,8 +258,8 @@ fn jq(machine: &Machine) -> Result<Outcome> {
         Ok(())
     })?;
     ensure!(outcome == trace::Outcome::Done, "{outcome:?}: {output}");
-    fs::create_dir_all(&machine.directory)?;
-    let file = machine.directory.join("output.json");
+    fs::create_dir_all(&fixture.directory)?;
+    let file = fixture.directory.join("output.json");
     fs::write(&file, &output)?;
     for (filter, expected) in FILTERS {
         let read = Command::new("jq").args(["-c", filter]).arg(&file).stdin(Stdio::null()).output()?;

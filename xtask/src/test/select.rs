@@ -66,7 +66,7 @@ pub enum Interrupts {
 /// An exception level at which a kernel is entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Entry {
+pub enum EntryLevel {
     El1,
     El2,
 }
@@ -88,7 +88,7 @@ pub struct Traits {
     pub cpus: u32,
     pub core: String,
     pub interrupts: Interrupts,
-    pub entry: Entry,
+    pub entry: EntryLevel,
     pub board: String,
     pub interruption: Interruption,
     /// Needs of tests that the configuration does not meet.
@@ -176,12 +176,12 @@ impl fmt::Display for Demands {
 mod tests {
     use super::{
         Demands,
-        Entry::{self, El1, El2},
+        EntryLevel::{self, El1, El2},
         Interrupts::{self, Bcm2836, GicV2, GicV3},
         Trait, Traits,
     };
 
-    fn traits(cpus: u32, core: &str, interrupts: Interrupts, entry: Entry, board: &str, lacks: &[&str]) -> Traits {
+    fn traits(cpus: u32, core: &str, interrupts: Interrupts, entry: EntryLevel, board: &str, lacks: &[&str]) -> Traits {
         let lacks = lacks.iter().map(|lack| lack.to_string()).collect();
         Traits {
             cpus,

@@ -53,13 +53,13 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel:
 
 /// A screen that is awaited: texts of its fourth line, which is the first row, and texts of the rest; and the key to
 /// press then.
-type Step = (&'static [&'static str], &'static [&'static str], KeyCode);
+type AwaitedScreen = (&'static [&'static str], &'static [&'static str], KeyCode);
 
 /// Finds the function that is called most at the top, looks at its callers, and goes back. Then no probe is left. A
 /// workload that ends is counted to its end.
 fn live(arguments: &Vec<OsString>, seconds: u64) -> Result<Outcome> {
     let mut remote = Remote::start(arguments, seconds)?;
-    let steps: [Step; 5] = [
+    let steps: [AwaitedScreen; 5] = [
         (&["sha2::sha256::compress256", " µs "], &["1 functions"], KeyCode::Char('2')),
         (&["sha256/"], &["2 tasks"], KeyCode::Char('1')),
         (&["sha2::sha256::compress256"], &["hits/s▾"], KeyCode::Enter),
@@ -67,14 +67,14 @@ fn live(arguments: &Vec<OsString>, seconds: u64) -> Result<Outcome> {
         (&["sha2::sha256::compress256", " µs "], &["3 CPUs"], KeyCode::Char('q')),
     ];
     watch(&mut remote, WORKLOAD, &steps, seconds)?;
-    let steps: [Step; 1] =
+    let steps: [AwaitedScreen; 1] =
         [(&[" 2,000 ", " 0 ", "sha2::sha256::compress256"], &["ENDED", " 1,000 "], KeyCode::Char('q'))];
     watch(&mut remote, "run sha256 1000", &steps, seconds)?;
     Ok(Outcome::Passed)
 }
 
 /// Watches a workload until all steps are done. Then no probe is left.
-fn watch(remote: &mut Remote, workload: &str, steps: &[Step], seconds: u64) -> Result<()> {
+fn watch(remote: &mut Remote, workload: &str, steps: &[AwaitedScreen], seconds: u64) -> Result<()> {
     let mut top = Top::new(&TopOptions {
         globs: FUNCTIONS.map(String::from).into(),
         command: Some(workload.into()),
@@ -86,7 +86,7 @@ fn watch(remote: &mut Remote, workload: &str, steps: &[Step], seconds: u64) -> R
     let deadline = Instant::now() + Duration::from_secs(seconds);
     let end = top.run(remote, &mut terminal, &mut |screen| {
         let first = screen.lines().nth(3).unwrap_or_default();
-        let is_awaited = |(row, rest, _): &&Step| {
+        let is_awaited = |(row, rest, _): &&AwaitedScreen| {
             row.iter().all(|text| first.contains(text)) && rest.iter().all(|text| screen.contains(text))
         };
         ensure!(Instant::now() < deadline, "{:?} does not come after\n{screen}", steps.peek());

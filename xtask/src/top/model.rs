@@ -13,7 +13,7 @@ const SECOND: f64 = 1e9;
 
 /// A row of a page: a function, a task, a CPU or a caller.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Row {
+pub struct PageRow {
     /// Hits a second in the last interval; `None` if the row was below those that the target prints.
     pub rate: Option<f64>,
     /// All hits, up to the last interval in which the row was printed.
@@ -29,7 +29,7 @@ pub struct Row {
     seen: u64,
 }
 
-impl Row {
+impl PageRow {
     /// The calls whose return was not seen: they are in progress, or were missed.
     pub fn open(&self) -> u64 {
         self.total.saturating_sub(self.returns)
@@ -44,13 +44,13 @@ impl Row {
 
 /// The rows of a page.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rows {
-    pub rows: BTreeMap<String, Row>,
+pub struct PageRows {
+    pub rows: BTreeMap<String, PageRow>,
     /// Whether the target had as many rows as it prints, so that others may have been left out.
     pub is_cut: bool,
 }
 
-impl Rows {
+impl PageRows {
     /// Adds what an interval of so many seconds has printed: for each name the new hits.
     fn add(&mut self, printed: BTreeMap<String, Printed>, is_cut: bool, seconds: f64, interval: u64) {
         self.is_cut = is_cut;
@@ -111,10 +111,10 @@ pub struct Bucket {
 pub struct Model {
     /// The number of probes; 0 until they are placed.
     pub probes: u64,
-    pub functions: Rows,
-    pub tasks: Rows,
-    pub cpus: Rows,
-    pub callers: Rows,
+    pub functions: PageRows,
+    pub tasks: PageRows,
+    pub cpus: PageRows,
+    pub callers: PageRows,
     pub histogram: Vec<Bucket>,
     /// Hits a second of all functions in the last interval, and their number in all.
     pub rate: f64,
@@ -367,7 +367,7 @@ pub mod tests {
         let places = r#"{"type": "map", "data": {"@w": {"0,7": 8, "1,7": 6, "1,8": 7}}}"#;
         let names = r#"{"type": "map", "data": {"@n": {"7": "sha256/0"}}}"#;
         feed(&mut model, &interval(3_000, &[], &[places, names]));
-        let rows = |rows: &super::Rows| -> Vec<_> {
+        let rows = |rows: &super::PageRows| -> Vec<_> {
             rows.rows.iter().map(|(name, row)| (name.clone(), row.rate, row.total)).collect()
         };
         assert_eq!(rows(&model.tasks), [("? (8)".into(), Some(0.0), 7), ("sha256/0 (7)".into(), Some(1.5), 14)]);

@@ -4,7 +4,7 @@ use std::mem;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::model::{Model, Row, Rows};
+use super::model::{Model, PageRow, PageRows};
 
 /// The pages, in the order of their keys.
 pub const PAGES: [Page; 3] = [Page::Functions, Page::Tasks, Page::Cpus];
@@ -52,7 +52,7 @@ pub struct Listing {
 
 /// What is shown.
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct ViewState {
     pub page: Page,
     /// Whether calls are timed, so that there are columns about times.
     pub is_timed: bool,
@@ -77,7 +77,7 @@ pub struct State {
     pub message: String,
 }
 
-impl State {
+impl ViewState {
     /// Creates the state in which a view begins.
     pub fn new(is_timed: bool) -> Self {
         Self {
@@ -111,7 +111,7 @@ impl State {
     }
 
     /// Returns the rows of the page in their order: numbers from the greatest on, names by the alphabet.
-    pub fn rows<'a>(&self, model: &'a Model) -> Vec<(&'a str, &'a Row)> {
+    pub fn rows<'a>(&self, model: &'a Model) -> Vec<(&'a str, &'a PageRow)> {
         let needle = self.filter.to_lowercase();
         let rows = self.all(model).rows.iter().map(|(name, row)| (name.as_str(), row));
         let mut rows: Vec<_> = rows.filter(|(name, _)| name.to_lowercase().contains(&needle)).collect();
@@ -131,7 +131,7 @@ impl State {
     }
 
     /// Returns all rows of the page.
-    pub fn all<'a>(&self, model: &'a Model) -> &'a Rows {
+    pub fn all<'a>(&self, model: &'a Model) -> &'a PageRows {
         match self.page {
             Page::Functions => &model.functions,
             Page::Tasks => &model.tasks,
@@ -141,8 +141,8 @@ impl State {
     }
 
     /// Returns the place of the selected row among these.
-    pub fn place(&self, rows: &[(&str, &Row)]) -> usize {
-        let is_selected = |(name, _): &(&str, &Row)| self.selected.as_deref() == Some(*name);
+    pub fn place(&self, rows: &[(&str, &PageRow)]) -> usize {
+        let is_selected = |(name, _): &(&str, &PageRow)| self.selected.as_deref() == Some(*name);
         rows.iter().position(is_selected).unwrap_or(0)
     }
 
@@ -273,7 +273,7 @@ mod tests {
             Model,
             tests::{feed, interval},
         },
-        Action, Column, Listing, Page, State,
+        Action, Column, Listing, Page, ViewState,
     };
 
     fn model() -> Model {
@@ -285,7 +285,7 @@ mod tests {
         model
     }
 
-    fn press(state: &mut State, keys: &str) -> Option<Action> {
+    fn press(state: &mut ViewState, keys: &str) -> Option<Action> {
         let code = |c| match c {
             '\n' => KeyCode::Enter,
             '\x1b' => KeyCode::Esc,
@@ -297,13 +297,13 @@ mod tests {
         keys.chars().fold(None, |_, c| state.key(KeyEvent::from(code(c)), &model))
     }
 
-    fn names(state: &State) -> Vec<String> {
+    fn names(state: &ViewState) -> Vec<String> {
         state.rows(&model()).iter().map(|(name, _)| name.to_string()).collect()
     }
 
     #[test]
     fn every_column_sorts() {
-        let mut state = State::new(true);
+        let mut state = ViewState::new(true);
         let mut seen = Vec::new();
         for _ in 0..6 {
             seen.push((state.sort, names(&state).concat()));
@@ -327,12 +327,12 @@ mod tests {
 
     #[test]
     fn typing_filters_until_it_is_ended() {
-        let mut state = State::new(false);
+        let mut state = ViewState::new(false);
         assert_eq!(press(&mut state, "/hiq\x08"), None);
         assert_eq!((names(&state), state.is_filtering), (vec!["a::High".into()], true));
         assert_eq!(press(&mut state, "\n"), None);
         assert_eq!(press(&mut state, "\n"), Some(Action::Enter("a::High".into())));
-        let mut state = State::new(false);
+        let mut state = ViewState::new(false);
         press(&mut state, "/zzz\x1b");
         assert_eq!((names(&state).len(), state.is_filtering), (3, false));
         press(&mut state, "/zzz\n");
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_selected_row_is_followed_by_its_name() {
-        let mut state = State::new(false);
+        let mut state = ViewState::new(false);
         press(&mut state, "jr");
         assert_eq!(state.selected.as_deref(), Some("c::mid"));
         press(&mut state, "jjj");
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn source_scrolls_until_it_is_left() {
-        let mut state = State::new(false);
+        let mut state = ViewState::new(false);
         assert_eq!(press(&mut state, "o\n"), Some(Action::Enter("a::High".into())), "all functions have no source");
         assert_eq!(press(&mut state, "o"), Some(Action::Source("a::High".into())));
         state.source = Some(Listing { lines: ["a", "b", "c"].map(String::from).into(), first: 0 });
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn pages_turn_and_a_pause_keeps_what_is_shown() {
-        let mut state = State::new(true);
+        let mut state = ViewState::new(true);
         press(&mut state, "sss\t");
         assert_eq!((state.page, state.sort), (Page::Tasks, Column::Rate), "tasks have no such column");
         press(&mut state, "\t\t3");
@@ -387,21 +387,21 @@ mod tests {
     fn the_view_ends_by_q_and_ctrl_c_from_everywhere() {
         let ctrl_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         for before in ["", "/text", "?", "\n", "p"] {
-            let mut state = State::new(false);
+            let mut state = ViewState::new(false);
             press(&mut state, before);
             assert_eq!(state.key(ctrl_c, &model()), Some(Action::Quit), "{before:?}");
         }
         for (keys, action) in
             [("q", Some(Action::Quit)), ("?q", Some(Action::Quit)), ("?w", None), ("w", Some(Action::Save))]
         {
-            assert_eq!(press(&mut State::new(false), keys), action, "{keys}");
+            assert_eq!(press(&mut ViewState::new(false), keys), action, "{keys}");
         }
     }
 
     #[test]
     fn a_letter_with_ctrl_or_alt_is_another_key() {
         for modifiers in [KeyModifiers::CONTROL, KeyModifiers::ALT, KeyModifiers::CONTROL | KeyModifiers::SHIFT] {
-            let mut state = State::new(true);
+            let mut state = ViewState::new(true);
             let before = format!("{state:?}");
             for letter in "qwhrsjkp/?1 C".chars() {
                 let is_interrupt = letter == 'C' && modifiers.contains(KeyModifiers::CONTROL);
@@ -411,7 +411,7 @@ mod tests {
             }
         }
         // Shift makes another letter, with which no key of this view begins.
-        let mut state = State::new(true);
+        let mut state = ViewState::new(true);
         assert_eq!(press(&mut state, "CQW"), None);
         press(&mut state, "/");
         state.key(KeyEvent::new(KeyCode::Char('w'), KeyModifiers::CONTROL), &model());

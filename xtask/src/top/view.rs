@@ -11,8 +11,8 @@ use ratatui::{
 use unicode_width::UnicodeWidthStr;
 
 use super::{
-    model::{Bucket, HISTORY, Model, Row},
-    state::{Column, Listing, PAGES, Page, State},
+    model::{Bucket, HISTORY, Model, PageRow},
+    state::{Column, Listing, PAGES, Page, ViewState},
 };
 
 const HELP: &str = "\
@@ -44,7 +44,7 @@ const TIMED_HISTORY: usize = 8;
 const BUCKETS: usize = 16;
 
 /// Draws the state with the newest model.
-pub fn draw(frame: &mut Frame<'_>, state: &State, newest: &Model) {
+pub fn draw(frame: &mut Frame<'_>, state: &ViewState, newest: &Model) {
     let model = state.shown(newest);
     let buckets = match state.page {
         Page::Callers if state.source.is_none() => {
@@ -73,7 +73,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &State, newest: &Model) {
     }
 }
 
-fn summary(state: &State, model: &Model) -> Line<'static> {
+fn summary(state: &ViewState, model: &Model) -> Line<'static> {
     let mut line = Line::from(match (model.probes, state.page) {
         (0, _) => String::new(),
         (probes, Page::Callers) => format!("{} of one function", counted(probes, "probe")),
@@ -94,7 +94,7 @@ fn summary(state: &State, model: &Model) -> Line<'static> {
     line
 }
 
-fn tabs(state: &State) -> Line<'static> {
+fn tabs(state: &ViewState) -> Line<'static> {
     let mut line = Line::default();
     if state.page == Page::Callers {
         line.push_span(if state.source.is_some() { "source of " } else { "callers of " });
@@ -114,7 +114,7 @@ fn tabs(state: &State) -> Line<'static> {
 }
 
 /// Draws the table: its header, and the rows around the selected one.
-fn rows(state: &State, model: &Model, area: Rect) -> Vec<Line<'static>> {
+fn rows(state: &ViewState, model: &Model, area: Rect) -> Vec<Line<'static>> {
     let history = match (area.width, state.columns().len()) {
         (WIDE.., _) => HISTORY,
         (_, 3) => NARROW_HISTORY,
@@ -169,7 +169,7 @@ fn width(column: Column) -> Option<usize> {
     }
 }
 
-fn entry(state: &State, name: &str, row: &Row, history: usize, all: usize) -> Line<'static> {
+fn entry(state: &ViewState, name: &str, row: &PageRow, history: usize, all: usize) -> Line<'static> {
     let mut text = String::new();
     for column in state.columns() {
         let value = match column {
@@ -194,7 +194,7 @@ fn entry(state: &State, name: &str, row: &Row, history: usize, all: usize) -> Li
 
 /// Draws the newest `count` intervals, each in proportion to the greatest of the row. Intervals without a known number
 /// are blank.
-fn sparkline(row: &Row, count: usize) -> String {
+fn sparkline(row: &PageRow, count: usize) -> String {
     const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let newest = row.history.iter().skip(row.history.len().saturating_sub(count));
     let greatest = newest.clone().flatten().copied().fold(1.0, f64::max);
@@ -234,7 +234,7 @@ fn bars(model: &Model, rows: usize, width: u16) -> Vec<Line<'static>> {
     lines
 }
 
-fn footer(state: &State, newest: &Model) -> Line<'static> {
+fn footer(state: &ViewState, newest: &Model) -> Line<'static> {
     match (state.message.as_str(), newest.losses.last()) {
         ("", Some(loss)) => Line::from(loss.clone()).bold(),
         ("", None) if state.source.is_some() => Line::from("Esc back  j k scroll  w write  ? help  q end"),
@@ -293,7 +293,7 @@ mod tests {
                 Model,
                 tests::{feed, interval},
             },
-            state::{Page, State},
+            state::{Page, ViewState},
         },
         draw, duration, grouped, shortened, text,
     };
@@ -329,14 +329,14 @@ mod tests {
         model
     }
 
-    fn screen(width: u16, height: u16, state: &State, model: &Model) -> String {
+    fn screen(width: u16, height: u16, state: &ViewState, model: &Model) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, state, model)).unwrap();
         text(terminal.backend().buffer())
     }
 
     /// Compares a screen with the one in the file. To write the files anew: `TOP_SCREENS=1 cargo test …`.
-    fn check(name: &str, (width, height): (u16, u16), state: &State) {
+    fn check(name: &str, (width, height): (u16, u16), state: &ViewState) {
         let path = format!("{}/src/top/screens/{name}-{width}x{height}.txt", env!("CARGO_MANIFEST_DIR"));
         let screen = screen(width, height, state, &model());
         if std::env::var_os("TOP_SCREENS").is_some() {
@@ -349,19 +349,19 @@ mod tests {
     #[test]
     fn screens_are_as_in_the_files() {
         for size in [(80, 24), (200, 50)] {
-            let mut state = State::new(true);
+            let mut state = ViewState::new(true);
             check("functions", size, &state);
             state.page = Page::Callers;
             state.function = "sha2::sha256::compress256".into();
             check("callers", size, &state);
         }
         let small = (80, 24);
-        let mut state = State::new(false);
+        let mut state = ViewState::new(false);
         state.page = Page::Tasks;
         state.paused = Some(Box::new(model()));
         (state.filter, state.is_filtering) = ("sha".into(), true);
         check("tasks", small, &state);
-        let mut state = State::new(false);
+        let mut state = ViewState::new(false);
         (state.page, state.has_help) = (Page::Cpus, true);
         check("help", small, &state);
     }
@@ -372,7 +372,7 @@ mod tests {
         for width in 0..60 {
             for height in 0..12 {
                 for page in [Page::Functions, Page::Callers] {
-                    let mut state = State::new(true);
+                    let mut state = ViewState::new(true);
                     (state.page, state.has_help) = (page, width % 2 == 0);
                     screen(width, height, &state, &model);
                 }
@@ -386,7 +386,7 @@ mod tests {
         let rows: Vec<_> = (10..60).map(|number| (format!("f{number},1"), 1)).collect();
         let rows: Vec<_> = rows.iter().map(|(key, hits)| (key.as_str(), *hits)).collect();
         feed(&mut model, &interval(1_000, &rows, &[]));
-        let mut state = State::new(false);
+        let mut state = ViewState::new(false);
         assert!(screen(80, 10, &state, &model).contains("f10"));
         state.selected = Some("f42".into());
         assert!(screen(80, 10, &state, &model).contains("f42"));

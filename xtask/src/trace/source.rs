@@ -19,12 +19,12 @@ pub struct Source {
     /// For each byte of the line, its place.
     origins: Vec<Origin>,
     /// The texts of the program: its own first, and those that it imports.
-    texts: Vec<Text>,
+    texts: Vec<SourceText>,
 }
 
 /// A text of a program.
 #[derive(Debug, PartialEq, Eq)]
-struct Text {
+struct SourceText {
     text: String,
     /// The file of the text, if it has one.
     name: Option<String>,
@@ -57,7 +57,7 @@ impl Source {
         let mut seen = BTreeSet::new();
         seen.extend(name.as_ref().and_then(|name| fs::canonicalize(name).ok()));
         let mut source =
-            Self { line: String::new(), origins: Vec::new(), texts: vec![Text { text: text.into(), name }] };
+            Self { line: String::new(), origins: Vec::new(), texts: vec![SourceText { text: text.into(), name }] };
         match source.add(0, arguments, &mut seen) {
             Ok(()) => Ok(source),
             Err(Flaw { text, place, sentence }) => Err(source.mark(text, place, &sentence)),
@@ -66,7 +66,7 @@ impl Source {
 
     /// Adds the text with the number `number`, after the texts that it imports and that are not `seen` yet.
     fn add(&mut self, number: usize, arguments: &[String], seen: &mut BTreeSet<PathBuf>) -> Result<(), Flaw> {
-        let Text { text, name } = &self.texts[number];
+        let SourceText { text, name } = &self.texts[number];
         let text = text.clone();
         let directory = name.as_ref().and_then(|name| Path::new(name).parent()).unwrap_or(Path::new("")).to_path_buf();
         let flaw = |(place, sentence)| Flaw { text: number, place, sentence };
@@ -93,7 +93,7 @@ impl Source {
                 }
                 let text = fs::read_to_string(&file).map_err(unread)?;
                 let next = self.texts.len();
-                self.texts.push(Text { text, name: Some(file.display().to_string()) });
+                self.texts.push(SourceText { text, name: Some(file.display().to_string()) });
                 self.add(next, arguments, seen)?;
                 self.put(" ", next, 0);
             }
@@ -231,7 +231,7 @@ impl Source {
 
     /// Returns the sentence with a part of the text with the number `number`.
     fn mark(&self, number: usize, cause: Range<usize>, sentence: &str) -> String {
-        let Text { text, name } = &self.texts[number];
+        let SourceText { text, name } = &self.texts[number];
         let start = text[..cause.start].rfind('\n').map_or(0, |end| end + 1);
         let line = text[start..].lines().next().unwrap_or("");
         let before = &text[start..cause.start];

@@ -7,17 +7,17 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::{EVENT, Machine, PROGRAM, Running, WORKLOAD, open};
+use super::{EVENT, Fixture, PROGRAM, Running, WORKLOAD, open};
 use crate::{boot::Target, remote::Remote, setup, test::report::Outcome};
 
 /// Each command takes its probes away, says what has ended it, and has the exit status of that signal.
-pub(super) fn ended(machine: &Machine) -> Result<Outcome> {
-    let directory = machine.directory("ended")?;
+pub(super) fn ended(fixture: &Fixture) -> Result<Outcome> {
+    let directory = fixture.directory("ended")?;
     let path = |name: &str| directory.join(name).to_string_lossy().into_owned();
     let [file, screen, script] = ["trace.dat", "top.svg", "script"].map(path);
     let _ = fs::remove_file(&file);
     fs::write(&script, format!("list\ntrace '{PROGRAM}' -c '{WORKLOAD}'\nlist\n"))?;
-    let image = machine.image.to_string_lossy();
+    let image = fixture.image.to_string_lossy();
     let recorded = ["-o", &file, "--image", &image, "-e", EVENT, "-p", PROGRAM];
     let commands: [(&str, &[&str]); 4] = [
         ("attach", &["--script", &script]),
@@ -25,19 +25,19 @@ pub(super) fn ended(machine: &Machine) -> Result<Outcome> {
         ("record", &recorded),
         ("top", &["--svg", &screen, "--seconds", "1000", "sha2::*"]),
     ];
-    let cable = machine.cable("ended")?;
-    let patience = machine.seconds.to_string();
+    let cable = fixture.cable("ended")?;
+    let patience = fixture.seconds.to_string();
     for (signal, name, status) in [("-TERM", "SIGTERM", 143), ("-HUP", "SIGHUP", 129)] {
         for (command, arguments) in commands {
-            let running = Running::start(machine, &cable, &patience, command, arguments)?;
+            let running = Running::start(fixture, &cable, &patience, command, arguments)?;
             let killed = Command::new("kill").args([signal, &running.child.0.id().to_string()]).status()?;
-            let (ended, notes) = running.end(machine)?;
+            let (ended, notes) = running.end(fixture)?;
             ensure!(killed.success(), "{command} has ended before {name}: {ended}: {notes}");
             let is_told = notes.contains(&format!("xtask: ended by {name}"));
             ensure!(ended.code() == Some(status) && is_told, "{command} after {name}: {ended}: {notes}");
             ensure!(command != "record" || !notes.contains("missing"), "{notes}");
             let target = Target::Connected { connection: open(&cable.port)?, image: None };
-            let mut remote = Remote::start(&target, machine.seconds)?;
+            let mut remote = Remote::start(&target, fixture.seconds)?;
             let left = remote.ask("list")?;
             let is_clean = left.iter().any(|line| line.starts_with("memory: 0 instructions, 0 slots and 0 stubs"));
             ensure!(is_clean, "{command} has left after {name}: {left:?}");

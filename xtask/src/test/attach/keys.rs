@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Machine, TURN, own};
+use super::{Fixture, TURN, own};
 use crate::{conversation::PROMPT, setup, test::report::Outcome};
 
 /// The size of the terminal.
@@ -57,14 +57,14 @@ const EDITED: [(&[&str], &str); 31] = [
 const LONG: &str = "echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb cccccccccc";
 
 /// Types all keys on both kinds of machines.
-pub(super) fn keys(machine: &Machine) -> Result<Outcome> {
+pub(super) fn keys(fixture: &Fixture) -> Result<Outcome> {
     if let Err(error) = setup::terminal() {
         return Ok(Outcome::Skipped(format!("tmux is not installed: {error:#}")));
     }
-    let image = machine.image.display().to_string();
-    let options = machine.options.join(" ");
+    let image = fixture.image.display().to_string();
+    let options = fixture.options.join(" ");
     let exe = own(&[])?.get_program().display().to_string();
-    let state = machine.directory("keys/state")?;
+    let state = fixture.directory("keys/state")?;
     let history = state.join("aarch64-kprobes/history");
     // The history of a test before.
     let _ = fs::remove_file(&history);
@@ -73,7 +73,7 @@ pub(super) fn keys(machine: &Machine) -> Result<Outcome> {
         format!("env {name} XDG_STATE_HOME='{state}' '{exe}' run --no-network {options} --image '{image}'")
     };
     {
-        let terminal = Tmux::new(machine, "qemu", &run("-u NO_COLOR"))?;
+        let terminal = Tmux::new(fixture, "qemu", &run("-u NO_COLOR"))?;
         terminal.type_all()?;
         let painted = terminal.capture(&["-e", "-S", "-"])?;
         for (word, color) in [("kprobes>", "32m"), ("error:", "31m"), ("^", "31m")] {
@@ -87,11 +87,11 @@ pub(super) fn keys(machine: &Machine) -> Result<Outcome> {
     let typed = fs::read_to_string(&history)?;
     ensure!(typed.starts_with("echo one\necho two\n") && typed.ends_with("\nlisst\npoweroff\n"), "{typed:?}");
     ensure!(fs::metadata(&history)?.permissions().mode() & 0o777 == 0o600, "others may read the history");
-    let cable = machine.cable("keys")?;
+    let cable = fixture.cable("keys")?;
     let port = cable.port.display().to_string();
     {
         let attach = format!("env XDG_STATE_HOME='{}' NO_COLOR=1 '{exe}' attach --serial '{port}'", state.display());
-        let terminal = Tmux::new(machine, "line", &attach)?;
+        let terminal = Tmux::new(fixture, "line", &attach)?;
         // The lines that were typed on QEMU.
         terminal.edit(&["Up", "|"], "poweroff|")?;
         terminal.edit(&["Up", "Up", "|"], "lisst|")?;
@@ -104,7 +104,7 @@ pub(super) fn keys(machine: &Machine) -> Result<Outcome> {
     }
     // A script sees nothing of the history, and is not in it.
     let typed = fs::read_to_string(&history)?;
-    let script = machine.directory("keys")?.join("script");
+    let script = fixture.directory("keys")?.join("script");
     fs::write(&script, "echo scripted\n")?;
     let mut scripted = own(&["attach", "--serial", &port, "--script"])?;
     let done = scripted.arg(&script).env("XDG_STATE_HOME", &state).output()?;
@@ -112,7 +112,7 @@ pub(super) fn keys(machine: &Machine) -> Result<Outcome> {
     ensure!(output == format!("{PROMPT}echo scripted\nscripted\n{PROMPT}\n"), "{output:?}");
     ensure!(fs::read_to_string(&history)? == typed, "a script is in the history");
     // Without colors, QEMU has the lines as well.
-    let terminal = Tmux::new(machine, "again", &run("TERM=dumb"))?;
+    let terminal = Tmux::new(fixture, "again", &run("TERM=dumb"))?;
     terminal.edit(&["Up", "|"], "lisst|")?;
     terminal.send(&["C-a", "x"])?;
     terminal.wait("the end", |screen| screen.contains("status 0"))?;
@@ -121,15 +121,15 @@ pub(super) fn keys(machine: &Machine) -> Result<Outcome> {
 
 /// A terminal in a tmux of its own, which ends with this.
 struct Tmux<'a> {
-    machine: &'a Machine,
+    fixture: &'a Fixture,
     socket: String,
 }
 
 impl<'a> Tmux<'a> {
     /// Starts a command, at whose end the terminal shows its status.
-    fn new(machine: &'a Machine, name: &str, command: &str) -> Result<Self> {
-        let place = machine.directory.file_name().unwrap_or_default().to_string_lossy();
-        let terminal = Self { machine, socket: format!("kprobes-{}-{place}-{name}", process::id()) };
+    fn new(fixture: &'a Fixture, name: &str, command: &str) -> Result<Self> {
+        let place = fixture.directory.file_name().unwrap_or_default().to_string_lossy();
+        let terminal = Self { fixture, socket: format!("kprobes-{}-{place}-{name}", process::id()) };
         let shell = format!("{command}; echo status $?; exec cat");
         terminal.tmux(&["-f", "/dev/null", "new-session", "-d"], &[SIZE.as_slice(), &[&shell]].concat())?;
         terminal.wait("the prompt", |screen| last(screen) == PROMPT.trim_end())?;
@@ -155,7 +155,7 @@ impl<'a> Tmux<'a> {
 
     /// Waits until the screen is as wanted.
     fn wait(&self, what: &str, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
-        let deadline = self.machine.deadline();
+        let deadline = self.fixture.deadline();
         loop {
             let screen = self.capture(&[])?;
             if is_wanted(&screen) {

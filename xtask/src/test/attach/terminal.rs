@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Machine, Process, own};
+use super::{Fixture, Process, own};
 use crate::{
     conversation::PROMPT,
     test::{pty::Pty, report::Outcome},
@@ -19,26 +19,26 @@ use crate::{
 const END: &str = "the end of the test";
 
 /// The terminal is as before after any signal that ends the command.
-pub(super) fn terminal(machine: &Machine) -> Result<Outcome> {
+pub(super) fn terminal(fixture: &Fixture) -> Result<Outcome> {
     // 128, and the number of the signal.
     for (signal, status) in [("-INT", 130), ("-TERM", 143)] {
         for name in ["xterm", "dumb"] {
-            ends(machine, signal, status, name, true)?;
+            ends(fixture, signal, status, name, true)?;
         }
-        ends(machine, signal, status, "dumb", false)?;
+        ends(fixture, signal, status, "dumb", false)?;
     }
     Ok(Outcome::Passed)
 }
 
 /// Ends the command on the terminal `name`. If QEMU `is_stopped`, it takes no signal, and the second one ends the
 /// command. Otherwise the first one ends both.
-fn ends(machine: &Machine, signal: &str, status: i32, name: &str, is_stopped: bool) -> Result<()> {
+fn ends(fixture: &Fixture, signal: &str, status: i32, name: &str, is_stopped: bool) -> Result<()> {
     let pty = Pty::new()?;
     pty.set_non_blocking()?;
     let before = pty.modes()?;
     let mut command = own(&["run", "--no-network"])?;
-    command.args(&machine.options).arg("--image").arg(&machine.image);
-    command.env("TERM", name).env("XDG_STATE_HOME", machine.directory("terminal")?);
+    command.args(&fixture.options).arg("--image").arg(&fixture.image);
+    command.env("TERM", name).env("XDG_STATE_HOME", fixture.directory("terminal")?);
     let (child, pieces) = pty.spawn(&mut command)?;
     let mut child = Process(child);
     let id = child.0.id().to_string();
@@ -47,7 +47,7 @@ fn ends(machine: &Machine, signal: &str, status: i32, name: &str, is_stopped: bo
         ensure!(is_sent, "{signal} cannot be sent to {id}");
         Ok(())
     };
-    let deadline = machine.deadline();
+    let deadline = fixture.deadline();
     let (mut shown, mut is_prompted, mut is_sent) = (String::new(), false, false);
     let ended = loop {
         ensure!(Instant::now() < deadline, "{signal} does not end the command: {shown:?}");

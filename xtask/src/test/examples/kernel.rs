@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Machine, fill_in, run, shown};
+use super::{QemuMachine, fill_in, run, shown};
 use crate::{audit, test::report::Outcome, workspace};
 
 pub const PACKAGE: &str = "kprobes-kernel-example";
@@ -17,7 +17,7 @@ pub fn is_closed(elf: &Path) -> Result<(), String> {
 }
 
 /// Runs the example on several CPUs. It must print what its page shows, with other numbers that agree with each other.
-pub fn counts(elf: &Path, Machine { machine, core, .. }: Machine) -> Result<Outcome, String> {
+pub fn counts(elf: &Path, QemuMachine { machine, core, .. }: QemuMachine) -> Result<Outcome, String> {
     let printed = run(&fill_in(elf, core)?, machine, core, CPUS)?;
     let page = shown("kernel")?;
     if words(&printed) != words(&page) {

@@ -89,9 +89,9 @@ mod paging {{
     const UART: usize = 0x0900_0000;
 
     #[repr(align(65536))]
-    struct Table([AtomicU64; ENTRIES]);
-    static BLOCKS: Table = Table([const {{ AtomicU64::new(0) }}; ENTRIES]);
-    static PAGES: Table = Table([const {{ AtomicU64::new(0) }}; ENTRIES]);
+    struct TranslationTable([AtomicU64; ENTRIES]);
+    static BLOCKS: TranslationTable = TranslationTable([const {{ AtomicU64::new(0) }}; ENTRIES]);
+    static PAGES: TranslationTable = TranslationTable([const {{ AtomicU64::new(0) }}; ENTRIES]);
 
     const BLOCK_ENTRY: u64 = 0b01;
     const TABLE_OR_PAGE: u64 = 0b11;

@@ -25,7 +25,7 @@ use rustix::{
     termios::{OptionalActions, tcgetattr, tcsetattr},
 };
 
-use crate::machine::{Machine, Output, Uart};
+use crate::machine::{Output, Qemu, Uart};
 
 /// How long a pulled cable stays out.
 const PULLED: Duration = Duration::from_millis(700);
@@ -62,7 +62,7 @@ impl Cable {
     /// Starts QEMU with these arguments, at the end of a cable with these faults. The port is in `directory`.
     pub fn new(arguments: &[OsString], faults: Faults, directory: &Path, name: &str) -> Result<Self> {
         let (output, sent) = mpsc::channel();
-        let board = Machine::start(arguments, move |piece| drop(output.send(piece)))?;
+        let board = Qemu::start(arguments, move |piece| drop(output.send(piece)))?;
         fs::create_dir_all(directory).with_context(|| format!("{} cannot be made", directory.display()))?;
         let port = directory.join(name);
         let end = plug(&port)?;
@@ -127,7 +127,7 @@ fn wait(end: &OwnedFd, events: PollFlags) -> PollFlags {
 }
 
 struct Carrier {
-    board: Machine,
+    board: Qemu,
     sent: Receiver<Output>,
     port: PathBuf,
     /// The board's end of the pseudo-terminal. `None` while the cable is out.

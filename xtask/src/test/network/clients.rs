@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use crate::{disk, network::Line};
+use crate::{disk, network::CardServers};
 
 /// How long a server may take to go on.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -32,12 +32,12 @@ struct Response {
 }
 
 /// The megabyte is fetched on all cards at once, on several connections and repeatedly on one.
-pub fn http(lines: &[Line]) -> Result<()> {
-    on_each(lines, |line| {
+pub fn http(cards: &[CardServers]) -> Result<()> {
+    on_each(cards, |servers| {
         for _ in 0..FETCHES {
-            fetch_whole(line.http)?;
+            fetch_whole(servers.http)?;
         }
-        let mut connection = connect(line.http)?;
+        let mut connection = connect(servers.http)?;
         for _ in 0..FETCHES {
             let response = ask(&mut connection, "GET /megabyte HTTP/1.1\r\nHost: kernel\r\n\r\n")?;
             has_megabyte(&response)?;
@@ -50,12 +50,12 @@ pub fn http(lines: &[Line]) -> Result<()> {
 }
 
 /// Several clients at once send bytes, and each gets its own bytes back.
-pub fn echo(lines: &[Line]) -> Result<()> {
-    on_each(lines, |line| {
+pub fn echo(cards: &[CardServers]) -> Result<()> {
+    on_each(cards, |servers| {
         // The clients connect one after the other: QEMU's queue of connections that it has not accepted yet is short,
         // and is not tested here. A client that receives something has been accepted by the kernel.
         let greet = |_| {
-            let mut connection = connect(line.echo)?;
+            let mut connection = connect(servers.echo)?;
             connection.get_mut().write_all(b"!")?;
             connection.read_exact(&mut [0])?;
             anyhow::Ok(connection)
@@ -83,8 +83,8 @@ pub fn echo(lines: &[Line]) -> Result<()> {
 
 /// Wrong requests are answered as they should be, and clients that leave without a word do no harm, even if they are
 /// more than the server takes at a time: after all of them, the megabyte is complete.
-pub fn rough(lines: &[Line]) -> Result<()> {
-    on_each(lines, |line| {
+pub fn rough(cards: &[CardServers]) -> Result<()> {
+    on_each(cards, |servers| {
         let long = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", "k".repeat(4000));
         for (request, status) in [
             ("GET /nothing HTTP/1.1\r\nHost: kernel\r\n\r\n", "404 Not Found"),
@@ -93,34 +93,34 @@ pub fn rough(lines: &[Line]) -> Result<()> {
             ("GET / HTTP/1.1\r\n\r\n", "400 Bad Request"),
             (&long, "431 Request Header Fields Too Large"),
         ] {
-            let Response { head, content } = ask(&mut connect(line.http)?, request)?;
+            let Response { head, content } = ask(&mut connect(servers.http)?, request)?;
             ensure!(head.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{request:?} is answered by {head:?}");
             ensure!(content == status.as_bytes(), "{request:?} is answered by {content:?}");
         }
         for thousands in 1..=10 {
-            let mut connection = connect(line.http)?;
+            let mut connection = connect(servers.http)?;
             connection.get_mut().write_all(b"GET /megabyte HTTP/1.1\r\nHost: kernel\r\n\r\n")?;
             connection.read_exact(&mut vec![0; thousands * 1000])?;
         }
         for beginning in ["", "GET /mega"] {
-            annoy(line.http, beginning);
-            annoy(line.echo, beginning);
+            annoy(servers.http, beginning);
+            annoy(servers.echo, beginning);
         }
-        let crowd: Vec<_> = (0..CROWD).map(|_| annoy(line.http, "")).collect();
+        let crowd: Vec<_> = (0..CROWD).map(|_| annoy(servers.http, "")).collect();
         drop(crowd);
-        fetch_at_last(line.http)
+        fetch_at_last(servers.http)
     })
 }
 
 /// A client that comes when all connections are taken is refused at once. The present clients are served, and new ones
 /// after they have gone.
-pub fn full(lines: &[Line]) -> Result<()> {
+pub fn full(cards: &[CardServers]) -> Result<()> {
     const REQUEST: &str = "GET / HTTP/1.1\r\nHost: kernel\r\n\r\n";
-    on_each(lines, |line| {
-        let mut served: Vec<_> = (0..CONNECTIONS).map(|_| connect(line.http)).collect::<Result<_>>()?;
+    on_each(cards, |servers| {
+        let mut served: Vec<_> = (0..CONNECTIONS).map(|_| connect(servers.http)).collect::<Result<_>>()?;
         // A client that has a response has been accepted.
         served.iter_mut().try_for_each(|connection| ask(connection, REQUEST).map(drop))?;
-        let mut refused = connect(line.http)?;
+        let mut refused = connect(servers.http)?;
         // The connection may have been refused before this.
         let _ = refused.get_mut().write_all(REQUEST.as_bytes());
         match refused.read(&mut [0]) {
@@ -130,7 +130,7 @@ pub fn full(lines: &[Line]) -> Result<()> {
         }
         served.iter_mut().try_for_each(|connection| ask(connection, REQUEST).map(drop))?;
         drop(served);
-        fetch_at_last(line.http)
+        fetch_at_last(servers.http)
     })
 }
 
@@ -155,9 +155,9 @@ fn annoy(address: SocketAddr, beginning: &str) -> Option<BufReader<TcpStream>> {
 }
 
 /// Calls `visit` for each card, for all of them at once.
-pub fn on_each(lines: &[Line], visit: impl Fn(&Line) -> Result<()> + Sync) -> Result<()> {
+pub fn on_each(cards: &[CardServers], visit: impl Fn(&CardServers) -> Result<()> + Sync) -> Result<()> {
     let visit = &visit;
-    in_parallel(lines.iter().map(|line| move || visit(line).with_context(|| line.name.clone())))
+    in_parallel(cards.iter().map(|servers| move || visit(servers).with_context(|| servers.name.clone())))
 }
 
 /// Runs all of these at once.

@@ -90,7 +90,7 @@ impl Recorded {
                 if let Some(line) = reply.get(1) {
                     return Err(format!("the reply to `{}` is {line:?}", self.tracer.set));
                 }
-                self.state = State::Visited(Visiting::begin(curl::for_some_time, self.host.lines()), 1);
+                self.state = State::Visited(Visiting::begin(curl::for_some_time, self.host.servers()), 1);
                 Ok(Reply::Type(MEANWHILE[0].0.into()))
             }
             State::Visited(visiting, typed) => {

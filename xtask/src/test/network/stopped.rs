@@ -103,7 +103,7 @@ impl Stopped {
             State::Arriving(arrival) => match arrival.asked(&self.host, &reply)? {
                 Arrived::NotYet(reply) => return Ok(reply),
                 Arrived::All(_) => {
-                    self.state = State::Visited(Visiting::begin(curl::for_some_time, self.host.lines()), 0);
+                    self.state = State::Visited(Visiting::begin(curl::for_some_time, self.host.servers()), 0);
                 }
             },
             // The ^C came when the command was over, and applied to the next line.

@@ -196,7 +196,7 @@ impl Traced {
                 return Err("packets were sent or received while the program began".into());
             }
             self.since = mem::take(lengths);
-            self.state = State::Visited(Visiting::begin(self.visit, self.host.lines()));
+            self.state = State::Visited(Visiting::begin(self.visit, self.host.servers()));
         }
         Ok(())
     }

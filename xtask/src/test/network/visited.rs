@@ -51,7 +51,7 @@ impl Visited {
                 Arrived::NotYet(reply) => return Ok(reply),
                 Arrived::All(_) => {
                     let heap = listed::heap(&reply).ok_or("the reply does not say how much of the heap is in use")?;
-                    self.state = State::Visiting(Visiting::begin(self.visit, self.host.lines()), heap);
+                    self.state = State::Visiting(Visiting::begin(self.visit, self.host.servers()), heap);
                 }
             },
             State::Visiting(..) => return Err("the machine asks twice".into()),

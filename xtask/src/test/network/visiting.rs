@@ -5,18 +5,18 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Result, anyhow};
 
-use crate::network::Line;
+use crate::network::CardServers;
 
 /// The work of the clients.
-pub type Visit = fn(&[Line]) -> Result<()>;
+pub type Visit = fn(&[CardServers]) -> Result<()>;
 
 /// Clients that are there, or have gone and were not asked for their result. If this is dropped, they end when they
 /// notice that the machine is off.
 pub struct Visiting(Option<JoinHandle<Result<()>>>);
 
 impl Visiting {
-    pub fn begin(visit: Visit, lines: Vec<Line>) -> Self {
-        Self(Some(thread::spawn(move || visit(&lines))))
+    pub fn begin(visit: Visit, cards: Vec<CardServers>) -> Self {
+        Self(Some(thread::spawn(move || visit(&cards))))
     }
 
     /// Returns the result of the clients, once, when all have gone.
