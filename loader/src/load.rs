@@ -4,10 +4,10 @@ use core::arch::asm;
 
 use aarch64_cpu::registers::{CNTFRQ_EL0, CNTPCT_EL0, Readable};
 use kprobes_loader_protocol::{
-    Command, Refusal, Reply, Transfer,
+    Command, ImageRefusal, Reply, Transfer,
     frame::{self, LONGEST, Piece, ROOM, Splitter},
     package,
-    receiver::{Receiver, Step},
+    receiver::{Reaction, Receiver},
 };
 
 use crate::{
@@ -25,7 +25,7 @@ unsafe extern "C" {
 }
 
 /// The state that the firmware left, which the kernel gets.
-struct State {
+struct FirmwareState {
     /// The physical address of the device tree.
     tree: u64,
     /// SCTLR and VBAR of the current exception level.
@@ -44,8 +44,13 @@ extern "C" fn loader_main(tree: u64, control: u64, vectors: u64) -> ! {
     uart.report(format_args!("loader: {}, exception level {}", board.name, exception_level()));
     // SAFETY: `loader_main` runs once for each start of the loader.
     let memory = unsafe { Memory::take() };
-    Loader { receiver: Receiver::new(board.part, place::ROOM), uart, memory, state: State { tree, control, vectors } }
-        .run()
+    Loader {
+        receiver: Receiver::new(board.part, place::ROOM),
+        uart,
+        memory,
+        state: FirmwareState { tree, control, vectors },
+    }
+    .run()
 }
 
 fn exception_level() -> u64 {
@@ -59,7 +64,7 @@ struct Loader {
     receiver: Receiver,
     uart: Uart,
     memory: Memory,
-    state: State,
+    state: FirmwareState,
 }
 
 impl Loader {
@@ -77,8 +82,8 @@ impl Loader {
             match splitter.push::<Command>(byte) {
                 Piece::Nothing => {}
                 Piece::Message(command) => match self.receiver.command(&command, self.memory.packed) {
-                    Step::Answer(reply) => self.say(&reply),
-                    Step::Start(transfer) => self.start(&transfer),
+                    Reaction::Answer(reply) => self.say(&reply),
+                    Reaction::Start(transfer) => self.start(&transfer),
                 },
                 // A single byte before a frame is noise.
                 Piece::Text([] | [_]) => {}
@@ -105,15 +110,15 @@ impl Loader {
             self.say(&Reply::Started { id });
         }
         self.uart.finish();
-        let State { tree, control, vectors } = self.state;
+        let FirmwareState { tree, control, vectors } = self.state;
         // SAFETY: `unpack` has written the whole image to memory and dropped its cache lines, and `state` is what the
         // firmware left of this CPU's state. No code of the loader runs after the jump.
         unsafe { loader_leave(tree, self.memory.kernel.as_ptr(), control, vectors) }
     }
 
-    fn unpack(&mut self, transfer: &Transfer) -> Result<(), Refusal> {
+    fn unpack(&mut self, transfer: &Transfer) -> Result<(), ImageRefusal> {
         place::check_device_tree(self.state.tree, transfer.length)?;
-        let packed = self.memory.packed.get(..transfer.packed as usize).ok_or(Refusal::NotUnpackable)?;
+        let packed = self.memory.packed.get(..transfer.packed as usize).ok_or(ImageRefusal::NotUnpackable)?;
         package::unpack(transfer, packed, self.memory.kernel)?;
         self.memory.finish(transfer.length as usize);
         Ok(())

@@ -5,7 +5,7 @@
 
 use core::{ops::Range, slice};
 
-use kprobes_loader_protocol::Refusal;
+use kprobes_loader_protocol::ImageRefusal;
 
 unsafe extern "C" {
     safe static __image_start: u8;
@@ -56,11 +56,11 @@ impl Memory {
 
 /// Checks that a kernel of `length` bytes, and the loader, do not overwrite the device tree at the physical address
 /// `tree`.
-pub fn check_device_tree(tree: u64, length: u32) -> Result<(), Refusal> {
+pub fn check_device_tree(tree: u64, length: u32) -> Result<(), ImageRefusal> {
     let taken = [KERNEL.start as u64..KERNEL.start as u64 + u64::from(length), LOADER.start as u64..PACKED.end as u64];
     let is_hit = |taken: &Range<u64>| tree < taken.end && tree.saturating_add(tree_length(tree)) > taken.start;
     match taken.iter().any(is_hit) {
-        true => Err(Refusal::DeviceTree { address: tree }),
+        true => Err(ImageRefusal::DeviceTree { address: tree }),
         false => Ok(()),
     }
 }

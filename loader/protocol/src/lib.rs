@@ -131,13 +131,13 @@ pub enum Reply {
         /// [`Transfer::id`].
         id: u32,
         /// The reason.
-        refusal: Refusal,
+        refusal: ImageRefusal,
     },
 }
 
 /// Why an image is not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Refusal {
+pub enum ImageRefusal {
     /// The image is too long. The fields are the limits of the loader.
     TooLong {
         /// The longest image in bytes.
@@ -156,7 +156,7 @@ pub enum Refusal {
     },
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ImageRefusal {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Self::TooLong { image, packed } => {

@@ -2,23 +2,23 @@
 
 use miniz_oxide::inflate;
 
-use crate::{CHECKSUM, Refusal, Transfer};
+use crate::{CHECKSUM, ImageRefusal, Transfer};
 
 /// Unpacks the packed image of `transfer` to the start of `image`.
 ///
 /// # Errors
 ///
-/// [`Refusal::Damaged`] if the checksum of `packed` is not the one in `transfer`; [`Refusal::NotUnpackable`] if
-/// `packed` cannot be unpacked, or if the length or the checksum of the image is not the one in `transfer`.
-pub fn unpack(transfer: &Transfer, packed: &[u8], image: &mut [u8]) -> Result<(), Refusal> {
+/// [`ImageRefusal::Damaged`] if the checksum of `packed` is not the one in `transfer`; [`ImageRefusal::NotUnpackable`]
+/// if `packed` cannot be unpacked, or if the length or the checksum of the image is not the one in `transfer`.
+pub fn unpack(transfer: &Transfer, packed: &[u8], image: &mut [u8]) -> Result<(), ImageRefusal> {
     if CHECKSUM.checksum(packed) != transfer.id {
-        return Err(Refusal::Damaged);
+        return Err(ImageRefusal::Damaged);
     }
-    let image = image.get_mut(..transfer.length as usize).ok_or(Refusal::NotUnpackable)?;
+    let image = image.get_mut(..transfer.length as usize).ok_or(ImageRefusal::NotUnpackable)?;
     let length = inflate::decompress_slice_iter_to_slice(image, core::iter::once(packed), true, false);
     match length {
         Ok(length) if length == image.len() && CHECKSUM.checksum(image) == transfer.checksum => Ok(()),
-        _ => Err(Refusal::NotUnpackable),
+        _ => Err(ImageRefusal::NotUnpackable),
     }
 }
 

@@ -1,10 +1,10 @@
 //! The loader's side: its answers, and the state of the transfer.
 
-use crate::{CHECKSUM, Command, Refusal, Reply, Transfer, VERSION};
+use crate::{CHECKSUM, Command, ImageRefusal, Reply, Transfer, VERSION};
 
 /// What the loader has to do after a command.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Reaction {
     /// Send this reply.
     Answer(Reply),
     /// Start this image, which is complete in memory.
@@ -38,11 +38,11 @@ impl Receiver {
     }
 
     /// Handles `command`. `memory` holds the packed image; only this function changes it.
-    pub fn command(&mut self, command: &Command, memory: &mut [u8]) -> Step {
+    pub fn command(&mut self, command: &Command, memory: &mut [u8]) -> Reaction {
         match command {
-            Command::Hello => Step::Answer(self.ready()),
-            Command::Begin(transfer) => Step::Answer(self.begin(transfer, memory)),
-            Command::Data { id, index, bytes } => Step::Answer(self.data(*id, *index, bytes, memory)),
+            Command::Hello => Reaction::Answer(self.ready()),
+            Command::Begin(transfer) => Reaction::Answer(self.begin(transfer, memory)),
+            Command::Data { id, index, bytes } => Reaction::Answer(self.data(*id, *index, bytes, memory)),
             Command::Start { id } => self.start(*id),
         }
     }
@@ -57,7 +57,7 @@ impl Receiver {
 
     /// Gives the transfer up. The host has to announce it again, and to send all its blocks again, unless the whole
     /// packed image is in memory undamaged.
-    pub fn refuse(&mut self, id: u32, refusal: Refusal) -> Reply {
+    pub fn refuse(&mut self, id: u32, refusal: ImageRefusal) -> Reply {
         self.current = None;
         Reply::Refused { id, refusal }
     }
@@ -71,7 +71,7 @@ impl Receiver {
         }
         let Some(place) = memory.get(..transfer.packed as usize).filter(|_| transfer.length <= self.room) else {
             let packed = memory.len().try_into().unwrap_or(u32::MAX);
-            return self.refuse(id, Refusal::TooLong { image: self.room, packed });
+            return self.refuse(id, ImageRefusal::TooLong { image: self.room, packed });
         };
         // The packed image may still be in memory from before the board was reset.
         let next = if CHECKSUM.checksum(place) == id { transfer.blocks() } else { 0 };
@@ -91,13 +91,13 @@ impl Receiver {
         Reply::Have { id, next: *next }
     }
 
-    fn start(&self, id: u32) -> Step {
+    fn start(&self, id: u32) -> Reaction {
         match self.current {
             Some((transfer, next)) if transfer.id == id => match next < transfer.blocks() {
-                true => Step::Answer(Reply::Have { id, next }),
-                false => Step::Start(transfer),
+                true => Reaction::Answer(Reply::Have { id, next }),
+                false => Reaction::Start(transfer),
             },
-            _ => Step::Answer(self.ready()),
+            _ => Reaction::Answer(self.ready()),
         }
     }
 }

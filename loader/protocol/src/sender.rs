@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use crate::{
-    Command, Refusal, Reply, VERSION,
+    Command, ImageRefusal, Reply, VERSION,
     frame::{self, ROOM},
     package::Package,
 };
@@ -34,7 +34,7 @@ pub enum Failure {
     /// The loader has this version of the protocol, and the host another.
     Version(u16),
     /// The loader has refused the image.
-    Refused(Refusal),
+    Refused(ImageRefusal),
 }
 
 impl fmt::Display for Failure {
@@ -131,7 +131,7 @@ impl<'a> Sender<'a> {
             }
             Reply::Started { id } if id == own => (Stage::Started, now),
             Reply::Refused { id, refusal } if id == own => {
-                let may_be_line = matches!(refusal, Refusal::Damaged | Refusal::NotUnpackable);
+                let may_be_line = matches!(refusal, ImageRefusal::Damaged | ImageRefusal::NotUnpackable);
                 if self.is_second || !may_be_line {
                     return Err(Failure::Refused(refusal));
                 }

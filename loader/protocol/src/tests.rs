@@ -7,10 +7,10 @@ use kprobes_random::Random;
 use kprobes_random::tried::tried;
 
 use crate::{
-    BLOCK, CHECKSUM, Command, Refusal, Reply, Transfer,
+    BLOCK, CHECKSUM, Command, ImageRefusal, Reply, Transfer,
     frame::{LONGEST, LONGEST_REPLY, Piece, ROOM, Splitter, encode},
     package::{Package, unpack},
-    receiver::{Receiver, Step},
+    receiver::{Reaction, Receiver},
     sender::{Failure, Sender, Stage},
 };
 
@@ -88,8 +88,8 @@ impl Board {
             match self.splitter.push::<Command>(byte) {
                 Piece::Message(command) if self.started.is_none() => {
                     match self.receiver.command(&command, &mut self.memory) {
-                        Step::Answer(reply) => replies.push(reply),
-                        Step::Start(transfer) => replies.extend(self.start(&transfer)),
+                        Reaction::Answer(reply) => replies.push(reply),
+                        Reaction::Start(transfer) => replies.extend(self.start(&transfer)),
                     }
                 }
                 Piece::Text([_, _, ..]) if self.started.is_none() => replies.push(self.receiver.garbage()),
@@ -201,7 +201,7 @@ fn what_has_come_is_not_sent_again() {
     let mut receiver = Board::receiver();
     let mut memory = vec![0; ROOM_FOR_IMAGE as usize];
     let id = package.transfer.id;
-    let answer = |reply| Step::Answer(reply);
+    let answer = |reply| Reaction::Answer(reply);
     let mut say = |command| receiver.command(&command, &mut memory);
     assert_eq!(say(Command::Begin(package.transfer)), answer(Reply::Have { id, next: 0 }));
     for index in [0, 1, 1, blocks - 1] {
@@ -225,7 +225,7 @@ fn nothing_starts_over_a_line_that_carries_nothing() {
 fn a_loader_refuses_what_it_has_no_room_for() {
     let package = Package::new(&vec![0; ROOM_FOR_IMAGE as usize + 1]).unwrap();
     let (result, _) = transfer(&mut Board::new(), &package, Noise::default(), 0, 0);
-    let refusal = Refusal::TooLong { image: ROOM_FOR_IMAGE, packed: ROOM_FOR_IMAGE };
+    let refusal = ImageRefusal::TooLong { image: ROOM_FOR_IMAGE, packed: ROOM_FOR_IMAGE };
     assert_eq!(result, Err(Failure::Refused(refusal)));
 }
 
@@ -238,7 +238,7 @@ fn an_image_that_is_not_what_it_says_is_sent_twice_and_given_up() {
         transfer(&mut Board::new(), &package, Noise::default(), 0, 0)
     };
     let refused = |refusal| Err(Failure::Refused(refusal));
-    assert_eq!(lie(|package| package.transfer.id ^= 1), (refused(Refusal::Damaged), 2));
+    assert_eq!(lie(|package| package.transfer.id ^= 1), (refused(ImageRefusal::Damaged), 2));
     for change in tried([
         (|package| package.transfer.checksum ^= 1) as fn(&mut Package),
         |package| package.transfer.length += 1,
@@ -248,7 +248,7 @@ fn an_image_that_is_not_what_it_says_is_sent_twice_and_given_up() {
             package.transfer.id = CHECKSUM.checksum(&package.packed);
         },
     ]) {
-        assert_eq!(lie(change).0, refused(Refusal::NotUnpackable));
+        assert_eq!(lie(change).0, refused(ImageRefusal::NotUnpackable));
     }
 }
 
