@@ -27,26 +27,26 @@ const CPU: usize = 1;
 const PC: usize = 0x1000;
 
 /// A machine with two CPUs.
-struct Machine {
+struct SimulatedMachine {
     round: Round<2>,
-    line: Mutex<Line>,
+    line: Mutex<InterruptLine>,
     changed: Condvar,
     /// Memory that is not atomic. CPU 1 accesses it while it is not held, and the action on CPU 0 while it is.
     text: Cell<()>,
 }
 
 // SAFETY: loom tracks the cell, and fails if two threads use it without an order.
-unsafe impl Sync for Machine {}
+unsafe impl Sync for SimulatedMachine {}
 
 /// The interrupt line of CPU 1.
 #[derive(Default)]
-struct Line {
+struct InterruptLine {
     is_pending: bool,
     /// Whether no further interrupt will come.
     is_last: bool,
 }
 
-impl Machine {
+impl SimulatedMachine {
     fn interrupt(&self) {
         self.line.lock().unwrap().is_pending = true;
         self.changed.notify_one();
@@ -101,7 +101,7 @@ impl Machine {
 #[test]
 fn a_cpu_is_held_and_let_go() {
     let model = Model::new(|| {
-        let machine = Arc::new(Machine {
+        let machine = Arc::new(SimulatedMachine {
             round: Round::new(),
             line: Mutex::default(),
             changed: Condvar::new(),
