@@ -37,7 +37,7 @@ pub const MAX_CPUS: usize = 32;
 
 /// The parts of a machine that the kernel uses. All addresses are physical.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine {
+pub struct Hardware {
     /// The ranges of RAM.
     pub memory: Vec<Range<u64>, 16>,
     /// The parts of RAM that are reserved for firmware or other CPUs.
@@ -150,12 +150,12 @@ pub enum Start {
     SpinTable(u64),
 }
 
-impl Machine {
+impl Hardware {
     /// Reads a device tree blob. Ignores bytes after its end. Moves the tokens of a tree that has NOPs.
     pub fn read(blob: &mut [u8]) -> Result<Self, DeviceTreeError> {
         let tree = blob::parse(blob)?;
         let root = Node::root(&tree).ok_or(DeviceTreeError::Missing { what: "root" })?;
-        let mut machine = Self {
+        let mut hardware = Self {
             memory: Vec::new(),
             reserved: Vec::new(),
             uart: None,
@@ -171,19 +171,19 @@ impl Machine {
             surplus_cpus: 0,
             wanted_cpus: wanted_cpus(&root),
         };
-        machine.read_memory(&tree, &root)?;
-        machine.read_cpus(&root);
+        hardware.read_memory(&tree, &root)?;
+        hardware.read_cpus(&root);
         let domains = Domains::read(&root);
-        machine.interrupt_controller = domains.controller.clone();
-        machine.read_devices(&root, &domains);
-        machine.broadcom = Broadcom::read(&root);
-        if machine.memory.is_empty() {
+        hardware.interrupt_controller = domains.controller.clone();
+        hardware.read_devices(&root, &domains);
+        hardware.broadcom = Broadcom::read(&root);
+        if hardware.memory.is_empty() {
             return Err(DeviceTreeError::Missing { what: "memory" });
         }
-        if machine.cpus.is_empty() {
+        if hardware.cpus.is_empty() {
             return Err(DeviceTreeError::Missing { what: "CPU" });
         }
-        Ok(machine)
+        Ok(hardware)
     }
 
     /// Moves the boot CPU, which has this MPIDR_EL1, to the front.

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use heapless::Vec;
 
-/// The most ranges in a set. The reservations of a [`Machine`](crate::Machine) cut its RAM into fewer
+/// The most ranges in a set. The reservations of a [`Hardware`](crate::Hardware) cut its RAM into fewer
 /// pieces. Beyond the limit, memory stays unused.
 const CAPACITY: usize = 128;
 /// Bytes in a page, the unit of a set.

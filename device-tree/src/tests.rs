@@ -18,22 +18,22 @@ fn registers(address: u64, length: u64) -> Registers {
     Registers { address, length }
 }
 
-fn read_blob(blob: &[u8]) -> Result<Machine, DeviceTreeError> {
-    Machine::read(&mut blob.to_vec())
+fn read_blob(blob: &[u8]) -> Result<Hardware, DeviceTreeError> {
+    Hardware::read(&mut blob.to_vec())
 }
 
-fn read(tree: Tree) -> Machine {
+fn read(tree: Tree) -> Hardware {
     read_blob(&tree.blob()).unwrap()
 }
 
 #[test]
 #[expect(clippy::single_range_in_vec_init, reason = "the memory is one range")]
 fn qemu_virt() {
-    let machine = read_blob(VIRT_GICV2).unwrap();
-    assert_eq!(machine.memory, [0x4000_0000..0x5000_0000]);
-    assert_eq!(machine.reserved, []);
+    let hardware = read_blob(VIRT_GICV2).unwrap();
+    assert_eq!(hardware.memory, [0x4000_0000..0x5000_0000]);
+    assert_eq!(hardware.reserved, []);
     assert_eq!(
-        machine.uart,
+        hardware.uart,
         Some(Device {
             registers: registers(0x900_0000, 0x1000),
             interrupt: Some(Interrupt { number: 33, edge: false }),
@@ -41,7 +41,7 @@ fn qemu_virt() {
         })
     );
     assert_eq!(
-        machine.interrupt_controller,
+        hardware.interrupt_controller,
         Some(InterruptController::GicV2 {
             distributor: registers(0x800_0000, 0x1_0000),
             cpu_interface: registers(0x801_0000, 0x1_0000),
@@ -52,18 +52,18 @@ fn qemu_virt() {
         interrupt: Some(Interrupt { number: 48 + slot as u32, edge: true }),
         is_coherent: true,
     });
-    assert_eq!(machine.virtio, slots.collect::<Vec<_, 32>>());
-    assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
-    assert_eq!(machine.physical_timer, Some(Interrupt { number: 30, edge: false }));
-    assert_eq!(machine.counters, [Interrupt { number: 23, edge: false }]);
-    assert_eq!((machine.psci, machine.is_raspberry_pi), (Some(Conduit::Hvc), false));
-    assert_eq!(machine.cpus, [0, 1].map(|affinity| Cpu { affinity, start: Some(Start::Psci) }));
+    assert_eq!(hardware.virtio, slots.collect::<Vec<_, 32>>());
+    assert_eq!(hardware.timer, Some(Interrupt { number: 27, edge: false }));
+    assert_eq!(hardware.physical_timer, Some(Interrupt { number: 30, edge: false }));
+    assert_eq!(hardware.counters, [Interrupt { number: 23, edge: false }]);
+    assert_eq!((hardware.psci, hardware.is_raspberry_pi), (Some(Conduit::Hvc), false));
+    assert_eq!(hardware.cpus, [0, 1].map(|affinity| Cpu { affinity, start: Some(Start::Psci) }));
 
     let other = read_blob(VIRT_GICV3).unwrap();
     let redistributors = [registers(0x80a_0000, 0xf6_0000)].into_iter().collect();
     let distributor = registers(0x800_0000, 0x1_0000);
     assert_eq!(other.interrupt_controller, Some(InterruptController::GicV3 { distributor, redistributors }));
-    assert_eq!(Machine { interrupt_controller: machine.interrupt_controller.clone(), ..other }, machine);
+    assert_eq!(Hardware { interrupt_controller: hardware.interrupt_controller.clone(), ..other }, hardware);
 }
 
 /// The parts of a Raspberry Pi 5's tree that matter: devices behind `ranges`, the core number in affinity level 1,
@@ -134,30 +134,30 @@ fn raspberry_pi_5() -> Tree {
 
 #[test]
 fn raspberry_pi_5_behind_its_bus() {
-    let mut machine = read(raspberry_pi_5());
-    assert_eq!(machine.memory, [0..0x3fc0_0000, 0x4000_0000..0x2_0000_0000]);
+    let mut hardware = read(raspberry_pi_5());
+    assert_eq!(hardware.memory, [0..0x3fc0_0000, 0x4000_0000..0x2_0000_0000]);
     let reservation = |range, mapped| Reservation { range, mapped };
     assert_eq!(
-        machine.reserved,
+        hardware.reserved,
         [reservation(0..0x8_0000, true), reservation(0..0x8_0000, false), reservation(0x3fd1_6e30..0x3fd1_6e69, true),]
     );
     let interrupt = Some(Interrupt { number: 153, edge: false });
     assert_eq!(
-        machine.uart,
+        hardware.uart,
         Some(Device { registers: registers(0x10_7d00_1000, 0x200), interrupt, is_coherent: false })
     );
     let distributor = registers(0x10_7fff_9000, 0x1000);
     let cpu_interface = registers(0x10_7fff_a000, 0x2000);
-    assert_eq!(machine.interrupt_controller, Some(InterruptController::GicV2 { distributor, cpu_interface }));
-    assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
-    assert_eq!(machine.physical_timer, Some(Interrupt { number: 30, edge: false }));
-    assert_eq!(machine.psci, Some(Conduit::Smc));
-    let affinities = |machine: &Machine| machine.cpus.iter().map(|cpu| cpu.affinity).collect::<std::vec::Vec<_>>();
-    assert_eq!(affinities(&machine), [0, 0x100, 0x200, 0x300]);
+    assert_eq!(hardware.interrupt_controller, Some(InterruptController::GicV2 { distributor, cpu_interface }));
+    assert_eq!(hardware.timer, Some(Interrupt { number: 27, edge: false }));
+    assert_eq!(hardware.physical_timer, Some(Interrupt { number: 30, edge: false }));
+    assert_eq!(hardware.psci, Some(Conduit::Smc));
+    let affinities = |hardware: &Hardware| hardware.cpus.iter().map(|cpu| cpu.affinity).collect::<std::vec::Vec<_>>();
+    assert_eq!(affinities(&hardware), [0, 0x100, 0x200, 0x300]);
 
-    machine.put_boot_cpu_first(0x8100_0200).unwrap();
-    assert_eq!(affinities(&machine), [0x200, 0, 0x100, 0x300]);
-    assert_eq!(machine.put_boot_cpu_first(1), Err(DeviceTreeError::BootCpu { affinity: 1 }));
+    hardware.put_boot_cpu_first(0x8100_0200).unwrap();
+    assert_eq!(affinities(&hardware), [0x200, 0, 0x100, 0x300]);
+    assert_eq!(hardware.put_boot_cpu_first(1), Err(DeviceTreeError::BootCpu { affinity: 1 }));
 }
 
 /// A Raspberry Pi 3 has no GIC; its UART's interrupts go to a controller of its own, and its CPUs wait in a spin table.
@@ -197,23 +197,23 @@ fn raspberry_pi_3() -> Tree {
 
 #[test]
 fn interrupts_of_another_controller_are_none() {
-    let machine = read(raspberry_pi_3());
+    let hardware = read(raspberry_pi_3());
     assert_eq!(
-        machine.uart,
+        hardware.uart,
         Some(Device { registers: registers(0x3f20_1000, 0x200), interrupt: None, is_coherent: false })
     );
-    assert_eq!(machine.interrupt_controller, None);
+    assert_eq!(hardware.interrupt_controller, None);
 }
 
 #[test]
 fn spin_tables_name_a_word_for_each_cpu() {
-    let mut machine = read(raspberry_pi_3());
+    let mut hardware = read(raspberry_pi_3());
     let cpu = |core| Cpu { affinity: core, start: Some(Start::SpinTable(0xd8 + 8 * core)) };
-    assert_eq!(machine.cpus, [0, 1, 2, 3].map(cpu));
-    assert_eq!(machine.psci, None);
+    assert_eq!(hardware.cpus, [0, 1, 2, 3].map(cpu));
+    assert_eq!(hardware.psci, None);
     // The release address stays with its CPU, whichever CPU boots.
-    machine.put_boot_cpu_first(0x8000_0002).unwrap();
-    assert_eq!(machine.cpus, [2, 0, 1, 3].map(cpu));
+    hardware.put_boot_cpu_first(0x8000_0002).unwrap();
+    assert_eq!(hardware.cpus, [2, 0, 1, 3].map(cpu));
 }
 
 /// Returns the start method of a CPU. `describe` fills the node of the CPU.
@@ -349,8 +349,8 @@ fn a_cpu_too_many_is_counted() {
             });
         }
     });
-    let machine = read(tree);
-    assert_eq!((machine.cpus.len(), machine.surplus_cpus), (MAX_CPUS, 3));
+    let hardware = read(tree);
+    assert_eq!((hardware.cpus.len(), hardware.surplus_cpus), (MAX_CPUS, 3));
 }
 
 #[test]

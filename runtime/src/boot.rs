@@ -3,7 +3,7 @@
 use core::fmt;
 
 use aarch64_cpu::registers::{MPIDR_EL1, Readable, TPIDRRO_EL0, Writeable};
-use device_tree::{AFFINITY, DeviceTreeError, Machine};
+use device_tree::{AFFINITY, DeviceTreeError, Hardware};
 
 use crate::broadcom::{self, watchdog};
 use crate::interrupt::InterruptError;
@@ -11,7 +11,7 @@ use crate::memory::descriptor::{Attributes, Descriptor, MAIR};
 use crate::memory::layout;
 use crate::memory::stack::Stack;
 use crate::per_cpu::MAX_CPUS;
-use crate::smp::{Entry, SMP_ENTRIES};
+use crate::smp::{CpuEntry, SMP_ENTRIES};
 use crate::{
     block, console, interrupt, machine, memory, network, power, println, recording, smp, task, time, uart, virtio,
 };
@@ -54,10 +54,10 @@ core::arch::global_asm!(
     AFFINITY = const AFFINITY,
     MAX_CPUS = const MAX_CPUS,
     SMP_ENTRIES = sym SMP_ENTRIES,
-    CPU_ENTRY_SIZE = const size_of::<Entry>(),
-    CPU_ENTRY_AFFINITY = const Entry::AFFINITY,
-    CPU_ENTRY_STACK = const Entry::STACK,
-    CPU_ENTRY_EMERGENCY_STACK = const Entry::EMERGENCY_STACK,
+    CPU_ENTRY_SIZE = const size_of::<CpuEntry>(),
+    CPU_ENTRY_AFFINITY = const CpuEntry::AFFINITY,
+    CPU_ENTRY_STACK = const CpuEntry::STACK,
+    CPU_ENTRY_EMERGENCY_STACK = const CpuEntry::EMERGENCY_STACK,
 );
 
 /// The physical addresses where a UART may be, for reporting that there is no device tree: those of all boards.
@@ -99,38 +99,38 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
     time::initialize();
     // SAFETY: boot calls `map_device_tree` here and nowhere else.
     let tree = unsafe { memory::map_device_tree(device_tree) }.unwrap_or_else(|error| stop_without_tree(error));
-    let mut machine = Machine::read(tree).unwrap_or_else(|error| stop_without_tree(error));
-    if let Some(uart) = &machine.uart {
-        let clock = or_stop("UART", broadcom::connect_uart(&machine, uart));
+    let mut hardware = Hardware::read(tree).unwrap_or_else(|error| stop_without_tree(error));
+    if let Some(uart) = &hardware.uart {
+        let clock = or_stop("UART", broadcom::connect_uart(&hardware, uart));
         or_stop("UART", uart::initialize(uart, clock));
     }
-    if let Some(conduit) = machine.psci {
-        power::initialize(conduit, machine.is_raspberry_pi);
+    if let Some(conduit) = hardware.psci {
+        power::initialize(conduit, hardware.is_raspberry_pi);
     }
-    if let Some(registers) = &machine.broadcom.power {
+    if let Some(registers) = &hardware.broadcom.power {
         or_stop("watchdog", watchdog::initialize(registers));
     }
-    or_stop("CPUs", machine.put_boot_cpu_first(MPIDR_EL1.get()));
-    or_stop("memory", memory::initialize(&machine, tree));
+    or_stop("CPUs", hardware.put_boot_cpu_first(MPIDR_EL1.get()));
+    or_stop("memory", memory::initialize(&hardware, tree));
     or_stop("emergency stack", set_emergency_stack());
     console::init();
-    or_stop("interrupts", start_interrupts(&machine));
-    let mut devices = virtio::find(&machine, |error| println!("a device is ignored: {error}"));
+    or_stop("interrupts", start_interrupts(&hardware));
+    let mut devices = virtio::find(&hardware, |error| println!("a device is ignored: {error}"));
     block::initialize(&mut devices, |error| println!("a disk is ignored: {error}"));
     network::initialize(&mut devices, |error| println!("a network card is ignored: {error}"));
     recording::initialize(&mut devices, |error| println!("the channel to the host is ignored: {error}"));
     drop(devices);
-    smp::start_others(&machine);
+    smp::start_others(&hardware);
     task::start("main", runtime_main)
 }
 
-fn start_interrupts(machine: &Machine) -> Result<(), InterruptError> {
-    let controller = machine.interrupt_controller.as_ref().ok_or(InterruptError::NoController)?;
-    interrupt::initialize(controller, machine.physical_timer, &machine.counters)?;
+fn start_interrupts(hardware: &Hardware) -> Result<(), InterruptError> {
+    let controller = hardware.interrupt_controller.as_ref().ok_or(InterruptError::NoController)?;
+    interrupt::initialize(controller, hardware.physical_timer, &hardware.counters)?;
     interrupt::initialize_cpu()?;
-    time::set_interrupt(machine.timer.ok_or(InterruptError::None("timer"))?);
+    time::set_interrupt(hardware.timer.ok_or(InterruptError::None("timer"))?);
     time::initialize_cpu()?;
-    match &machine.uart {
+    match &hardware.uart {
         Some(uart) => uart::enable_receive(uart),
         None => Ok(()),
     }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ptr::NonNull;
 
-use device_tree::{Device, Interrupt, Machine, Registers};
+use device_tree::{Device, Hardware, Interrupt, Registers};
 use virtio_drivers::transport::mmio::{MmioError, MmioTransport};
 use virtio_drivers::transport::{DeviceType, Transport};
 use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
@@ -44,7 +44,7 @@ impl fmt::Display for VirtioError {
 }
 
 /// A device that is present and that no driver has taken yet.
-pub(crate) struct Found {
+pub(crate) struct UnclaimedDevice {
     /// The physical address of its registers.
     pub address: u64,
     pub interrupt: Option<Interrupt>,
@@ -53,12 +53,16 @@ pub(crate) struct Found {
 
 /// Returns every device that is present, in the order of the device tree. Calls `complain` with the error of each
 /// device that cannot be used. Called once, at boot.
-pub(crate) fn find(machine: &Machine, mut complain: impl FnMut(VirtioError)) -> Vec<Found> {
+pub(crate) fn find(hardware: &Hardware, mut complain: impl FnMut(VirtioError)) -> Vec<UnclaimedDevice> {
     let mut found = Vec::new();
-    for device in &machine.virtio {
+    for device in &hardware.virtio {
         match transport(device) {
             Ok(Some(transport)) => {
-                found.push(Found { address: device.registers.address, interrupt: device.interrupt, transport });
+                found.push(UnclaimedDevice {
+                    address: device.registers.address,
+                    interrupt: device.interrupt,
+                    transport,
+                });
             }
             Ok(None) => {}
             Err(error) => complain(error),
@@ -86,14 +90,14 @@ impl fmt::Display for DeviceError {
 /// Takes the devices of one kind out of `devices`. Returns what `open` makes of each, with its interrupt. Calls
 /// `complain` with the error of each device that cannot be used; `name` is what errors call it.
 pub(crate) fn take<T>(
-    devices: &mut Vec<Found>,
+    devices: &mut Vec<UnclaimedDevice>,
     kind: DeviceType,
     name: &'static str,
     open: impl Fn(MmioTransport<'static>) -> virtio_drivers::Result<T>,
     complain: &mut impl FnMut(DeviceError),
 ) -> Vec<(T, Interrupt)> {
     let mut taken = Vec::new();
-    for Found { address, interrupt, transport } in
+    for UnclaimedDevice { address, interrupt, transport } in
         devices.extract_if(.., |device| device.transport.device_type() == kind)
     {
         let opened = open(transport).map_err(|error| DeviceError::Virtio(VirtioError::Driver(address, error)));

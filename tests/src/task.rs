@@ -11,7 +11,7 @@ use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::{Hit, Kprobe};
 use kprobes_console::symbol;
 use runtime::sync::{IrqLock, IrqMask, WaitQueue};
-use runtime::task::State;
+use runtime::task::TaskState;
 use runtime::{backtrace, memory, task, time};
 
 use crate::fixture;
@@ -51,7 +51,7 @@ test!(
 );
 
 /// Returns the state of the task with the number `id`.
-fn state_of(id: u64) -> Option<State> {
+fn state_of(id: u64) -> Option<TaskState> {
     task::list().unwrap().iter().find(|task| task.id == id).map(|task| task.state)
 }
 
@@ -75,7 +75,7 @@ test!(
                     IS_LATE.fetch_or(time::now() >= deadline + unit, Relaxed);
                 })
             });
-            let is_asleep = |task: &task::JoinHandle| state_of(task.id()) == Some(State::Sleeping);
+            let is_asleep = |task: &task::JoinHandle| state_of(task.id()) == Some(TaskState::Sleeping);
             while time::now() < base + unit && !tasks.iter().all(is_asleep) {
                 task::yield_now();
             }
@@ -130,7 +130,7 @@ test!(
             black_box(());
         }
         let sleeper = task::spawn("sleeper", rest);
-        while state_of(sleeper.id()) != Some(State::Sleeping) {
+        while state_of(sleeper.id()) != Some(TaskState::Sleeping) {
             task::yield_now();
         }
         let trace = backtrace::of_task(sleeper.id()).expect("the task exists and is not running");

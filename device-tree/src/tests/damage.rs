@@ -239,8 +239,8 @@ fn damage_randomly(times: usize) {
         let mut readings = 0;
         for _ in 0..times {
             match read_blob(&damaged(blob, &mut random)) {
-                Ok(machine) => {
-                    assert!(!machine.memory.is_empty() && !machine.cpus.is_empty());
+                Ok(hardware) => {
+                    assert!(!hardware.memory.is_empty() && !hardware.cpus.is_empty());
                     readings += 1;
                 }
                 Err(error) => assert!(!error.to_string().is_empty()),

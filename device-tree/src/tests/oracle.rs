@@ -55,10 +55,10 @@ fn interrupt_of(tree: &Fdt, node: FdtNode, index: usize) -> Option<Interrupt> {
     Some(Interrupt { number: base + number, edge: flags & 3 != 0 })
 }
 
-/// Asserts that `fdt` reads from `blob` the same machine as [`Machine::read`].
+/// Asserts that `fdt` reads from `blob` the same machine as [`Hardware::read`].
 fn compare(blob: &[u8]) {
     let mut blob = blob.to_vec();
-    let machine = Machine::read(&mut blob).unwrap();
+    let hardware = Hardware::read(&mut blob).unwrap();
     let tree = Fdt::new(&blob).unwrap();
 
     let memory = tree.memory();
@@ -66,7 +66,7 @@ fn compare(blob: &[u8]) {
         let start = region.starting_address as u64;
         start..start + region.size.unwrap() as u64
     });
-    assert_eq!(machine.memory, regions.collect::<Vec<_, 16>>());
+    assert_eq!(hardware.memory, regions.collect::<Vec<_, 16>>());
 
     let cpus = tree.cpus().map(|cpu| {
         let start = match cpu.property("enable-method").and_then(|method| method.as_str()) {
@@ -76,14 +76,14 @@ fn compare(blob: &[u8]) {
         };
         Cpu { affinity: cpu.ids().first() as u64, start }
     });
-    assert_eq!(machine.cpus, cpus.collect::<Vec<_, MAX_CPUS>>());
+    assert_eq!(hardware.cpus, cpus.collect::<Vec<_, MAX_CPUS>>());
 
     let uart = find(&tree, &["arm,pl011"]).map(|place| Device {
         registers: registers_of(&tree, place)[0],
         interrupt: interrupt_of(&tree, place.0, 0),
         is_coherent: false,
     });
-    assert_eq!(machine.uart, uart);
+    assert_eq!(hardware.uart, uart);
 
     let gic_v2 = find(&tree, &["arm,gic-400", "arm,cortex-a15-gic"]).map(|place| {
         let registers = registers_of(&tree, place);
@@ -95,10 +95,10 @@ fn compare(blob: &[u8]) {
         let redistributors = registers[1..][..regions].iter().copied().collect();
         InterruptController::GicV3 { distributor: registers[0], redistributors }
     });
-    assert_eq!(machine.interrupt_controller, gic_v2.or(gic_v3));
+    assert_eq!(hardware.interrupt_controller, gic_v2.or(gic_v3));
 
     let timer = |index| find(&tree, &["arm,armv8-timer"]).and_then(|(node, _)| interrupt_of(&tree, node, index));
-    assert_eq!((machine.physical_timer, machine.timer), (timer(1), timer(2)));
+    assert_eq!((hardware.physical_timer, hardware.timer), (timer(1), timer(2)));
 
     let psci = find(&tree, &["arm,psci-1.0", "arm,psci-0.2"]).map(|(node, _)| {
         match node.property("method").unwrap().as_str().unwrap() {
@@ -107,7 +107,7 @@ fn compare(blob: &[u8]) {
             method => panic!("{method}"),
         }
     });
-    assert_eq!(machine.psci, psci);
+    assert_eq!(hardware.psci, psci);
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub(super) fn tree(name: &str) -> Vec<u8> {
 
 pub(super) const NAMES: [&str; 3] = ["bcm2837-rpi-3-b", "bcm2711-rpi-4-b", "bcm2712-rpi-5-b"];
 
-fn machine(name: &str) -> Machine {
+fn hardware(name: &str) -> Hardware {
     read_blob(&tree(name)).unwrap()
 }
 
@@ -34,25 +34,25 @@ const SPIN_TABLE_PAGE: Reservation = Reservation { range: 0..0x1000, mapped: tru
 
 #[test]
 fn raspberry_pi_3() {
-    let machine = machine("bcm2837-rpi-3-b");
-    assert!(machine.is_raspberry_pi);
-    assert_eq!(machine.reserved, [SPIN_TABLE_PAGE]);
+    let hardware = hardware("bcm2837-rpi-3-b");
+    assert!(hardware.is_raspberry_pi);
+    assert_eq!(hardware.reserved, [SPIN_TABLE_PAGE]);
     // /chosen names the other UART, which this kernel does not support. The interrupt is number 25 of bank 2.
-    assert_eq!(machine.uart, device(0x3f20_1000, 0x200, 32 + 2 * 32 + 25));
+    assert_eq!(hardware.uart, device(0x3f20_1000, 0x200, 32 + 2 * 32 + 25));
     let local = registers(0x4000_0000, 0x100);
     let peripherals = Some(registers(0x3f00_b200, 0x200));
-    assert_eq!(machine.interrupt_controller, Some(InterruptController::Bcm2836 { local, peripherals }));
-    assert_eq!(machine.timer, Some(Interrupt { number: 16 + 3, edge: false }));
-    assert_eq!(machine.physical_timer, Some(Interrupt { number: 16 + 1, edge: false }));
-    assert_eq!(machine.counters, [Interrupt { number: 16 + 9, edge: false }]);
-    assert_eq!((machine.psci, machine.wanted_cpus), (None, None));
-    assert_eq!(machine.cpus, [0, 1, 2, 3].map(spin_table));
+    assert_eq!(hardware.interrupt_controller, Some(InterruptController::Bcm2836 { local, peripherals }));
+    assert_eq!(hardware.timer, Some(Interrupt { number: 16 + 3, edge: false }));
+    assert_eq!(hardware.physical_timer, Some(Interrupt { number: 16 + 1, edge: false }));
+    assert_eq!(hardware.counters, [Interrupt { number: 16 + 9, edge: false }]);
+    assert_eq!((hardware.psci, hardware.wanted_cpus), (None, None));
+    assert_eq!(hardware.cpus, [0, 1, 2, 3].map(spin_table));
     let broadcom = Broadcom {
         pins: Some(Pins { registers: registers(0x3f20_0000, 0xb4), bcm2711: false }),
         mailbox: Some(registers(0x3f00_b880, 0x40)),
         power: Some(registers(0x3f10_0000, 0x114)),
     };
-    assert_eq!(machine.broadcom, broadcom);
+    assert_eq!(hardware.broadcom, broadcom);
 }
 
 #[test]
@@ -61,25 +61,25 @@ fn raspberry_pi_4() {
     // The memory node is empty until the firmware fills it in.
     let name = "bcm2711-rpi-4-b";
     assert_eq!(read_blob(&tree(name)), Err(DeviceTreeError::Missing { what: "memory" }));
-    let machine = read_blob(&with_memory(&tree(name))).unwrap();
-    assert!(machine.is_raspberry_pi);
-    assert_eq!(machine.memory, [0..0x3b40_0000]);
-    assert_eq!(machine.reserved, [SPIN_TABLE_PAGE]);
-    assert_eq!(machine.uart, device(0xfe20_1000, 0x200, 32 + 121));
+    let hardware = read_blob(&with_memory(&tree(name))).unwrap();
+    assert!(hardware.is_raspberry_pi);
+    assert_eq!(hardware.memory, [0..0x3b40_0000]);
+    assert_eq!(hardware.reserved, [SPIN_TABLE_PAGE]);
+    assert_eq!(hardware.uart, device(0xfe20_1000, 0x200, 32 + 121));
     let distributor = registers(0xff84_1000, 0x1000);
     let cpu_interface = registers(0xff84_2000, 0x2000);
-    assert_eq!(machine.interrupt_controller, Some(InterruptController::GicV2 { distributor, cpu_interface }));
-    assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
-    assert_eq!(machine.physical_timer, Some(Interrupt { number: 30, edge: false }));
-    assert_eq!(machine.counters, [48, 49, 50, 51].map(|number| Interrupt { number, edge: false }));
-    assert_eq!(machine.psci, None);
-    assert_eq!(machine.cpus, [0, 1, 2, 3].map(spin_table));
+    assert_eq!(hardware.interrupt_controller, Some(InterruptController::GicV2 { distributor, cpu_interface }));
+    assert_eq!(hardware.timer, Some(Interrupt { number: 27, edge: false }));
+    assert_eq!(hardware.physical_timer, Some(Interrupt { number: 30, edge: false }));
+    assert_eq!(hardware.counters, [48, 49, 50, 51].map(|number| Interrupt { number, edge: false }));
+    assert_eq!(hardware.psci, None);
+    assert_eq!(hardware.cpus, [0, 1, 2, 3].map(spin_table));
     let broadcom = Broadcom {
         pins: Some(Pins { registers: registers(0xfe20_0000, 0xb4), bcm2711: true }),
         mailbox: Some(registers(0xfe00_b880, 0x40)),
         power: Some(registers(0xfe10_0000, 0x114)),
     };
-    assert_eq!(machine.broadcom, broadcom);
+    assert_eq!(hardware.broadcom, broadcom);
 }
 
 /// Returns the tree with the size of its memory node, the last of three cells, filled in.
@@ -95,23 +95,23 @@ pub(super) fn with_memory(tree: &[u8]) -> Vec<u8> {
 #[test]
 #[expect(clippy::single_range_in_vec_init, reason = "the memory is one range")]
 fn raspberry_pi_5() {
-    let mut machine = machine("bcm2712-rpi-5-b");
-    assert!(machine.is_raspberry_pi);
-    assert_eq!(machine.memory, [0..0x2800_0000]);
-    assert_eq!(machine.reserved, [Reservation { range: 0..0x8_0000, mapped: false }]);
-    assert_eq!(machine.uart, device(0x10_7d00_1000, 0x200, 32 + 121));
+    let mut hardware = hardware("bcm2712-rpi-5-b");
+    assert!(hardware.is_raspberry_pi);
+    assert_eq!(hardware.memory, [0..0x2800_0000]);
+    assert_eq!(hardware.reserved, [Reservation { range: 0..0x8_0000, mapped: false }]);
+    assert_eq!(hardware.uart, device(0x10_7d00_1000, 0x200, 32 + 121));
     let distributor = registers(0x10_7fff_9000, 0x1000);
     let cpu_interface = registers(0x10_7fff_a000, 0x2000);
-    assert_eq!(machine.interrupt_controller, Some(InterruptController::GicV2 { distributor, cpu_interface }));
-    assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
-    assert_eq!(machine.physical_timer, Some(Interrupt { number: 30, edge: false }));
-    assert_eq!(machine.counters, []);
-    assert_eq!(machine.psci, Some(Conduit::Smc));
+    assert_eq!(hardware.interrupt_controller, Some(InterruptController::GicV2 { distributor, cpu_interface }));
+    assert_eq!(hardware.timer, Some(Interrupt { number: 27, edge: false }));
+    assert_eq!(hardware.physical_timer, Some(Interrupt { number: 30, edge: false }));
+    assert_eq!(hardware.counters, []);
+    assert_eq!(hardware.psci, Some(Conduit::Smc));
     // The core number is in Aff1. Whichever core boots is CPU 0, and the dense numbers have no gaps.
     let cpu = |core: u64| Cpu { affinity: core << 8, start: Some(Start::Psci) };
-    assert_eq!(machine.cpus, [0, 1, 2, 3].map(cpu));
-    machine.put_boot_cpu_first(0x8100_0300).unwrap();
-    assert_eq!(machine.cpus, [3, 0, 1, 2].map(cpu));
+    assert_eq!(hardware.cpus, [0, 1, 2, 3].map(cpu));
+    hardware.put_boot_cpu_first(0x8100_0300).unwrap();
+    assert_eq!(hardware.cpus, [3, 0, 1, 2].map(cpu));
     // The console has its own pins, and PSCI resets the board.
-    assert_eq!((machine.broadcom.pins, machine.broadcom.power), (None, None));
+    assert_eq!((hardware.broadcom.pins, hardware.broadcom.power), (None, None));
 }

@@ -21,13 +21,13 @@ const RECORD_SIZE: usize = 16;
 /// The active functions, innermost first.
 #[derive(Clone, Debug)]
 pub struct Backtrace {
-    entries: [Entry; CAPACITY],
+    entries: [CodeAddress; CAPACITY],
     length: usize,
     end: End,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Entry {
+enum CodeAddress {
     /// The address of the next instruction, in a function that was interrupted or whose task does not run.
     Next(usize),
     /// A return address.
@@ -97,7 +97,7 @@ pub fn of_task(id: u64) -> Result<Backtrace, TraceError> {
     let walk = |task: &Task| {
         let context = task.context();
         let mut walk = Walk::of(task, 0..0);
-        walk.push(Entry::Next(context.link as usize));
+        walk.push(CodeAddress::Next(context.link as usize));
         walk.follow(context.frame_pointer as usize)
     };
     match task::inspect_stopped(id, walk) {
@@ -111,7 +111,7 @@ impl Backtrace {
     /// return addresses for all others.
     pub fn addresses(&self) -> impl Iterator<Item = usize> {
         self.entries[..self.length].iter().map(|entry| match *entry {
-            Entry::Next(address) | Entry::Return(address) => address,
+            CodeAddress::Next(address) | CodeAddress::Return(address) => address,
         })
     }
 }
@@ -128,11 +128,11 @@ impl Backtrace {
     fn write<L: fmt::Display>(&self, f: &mut fmt::Formatter<'_>, line: impl Fn(usize) -> Option<L>) -> fmt::Result {
         for (number, entry) in self.entries[..self.length].iter().enumerate() {
             let from = match *entry {
-                Entry::Next(address) => {
+                CodeAddress::Next(address) => {
                     write!(f, "  #{number} {address:#018x} {}", Symbolic(address))?;
                     address
                 }
-                Entry::Return(address) => {
+                CodeAddress::Return(address) => {
                     write!(f, "  #{number} {address:#018x} {}", ReturnAddress(address))?;
                     // The call itself: the next source line may begin after it.
                     address.wrapping_sub(4)
@@ -183,7 +183,7 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn of(task: &'a Task, emergency: Range<usize>) -> Self {
         Self {
-            trace: Backtrace { entries: [Entry::Next(0); CAPACITY], length: 0, end: End::Complete },
+            trace: Backtrace { entries: [CodeAddress::Next(0); CAPACITY], length: 0, end: End::Complete },
             task,
             stacks: [emergency, task.stack_bounds()],
             stack: 0,
@@ -197,7 +197,7 @@ impl<'a> Walk<'a> {
         Self::of(task::current_task(), emergency.saturating_sub(STACK_SIZE)..emergency)
     }
 
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: CodeAddress) {
         match self.trace.entries.get_mut(self.trace.length) {
             Some(place) => {
                 *place = entry;
@@ -228,11 +228,11 @@ impl<'a> Walk<'a> {
             } else {
                 let mut floor = record + RECORD_SIZE;
                 if let Some((function, stack_pointer)) = self.probed_entry(from, record) {
-                    self.push(Entry::Next(function));
+                    self.push(CodeAddress::Next(function));
                     floor = stack_pointer;
                 }
                 from = self.true_return_address(address, floor);
-                self.push(Entry::Return(from));
+                self.push(CodeAddress::Return(from));
                 record = next;
             }
         }
@@ -287,9 +287,9 @@ impl<'a> Walk<'a> {
         // SAFETY: the task is the current one, or `task::inspect_stopped` keeps it from running.
         unsafe { probe::recover(&mut frame, &self.task.calls, |address| self.word(address)) };
         let (pc, link) = (frame.pc as usize, frame.x[30] as usize);
-        self.push(Entry::Next(pc));
+        self.push(CodeAddress::Next(pc));
         if returns_by_link(pc, link) {
-            self.push(Entry::Return(self.true_return_address(link, frame.sp as usize)));
+            self.push(CodeAddress::Return(self.true_return_address(link, frame.sp as usize)));
         }
         frame.x[29] as usize
     }

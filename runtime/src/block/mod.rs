@@ -23,7 +23,7 @@ use virtio_drivers::transport::DeviceType;
 
 use crate::interrupt::{self, Handler};
 use crate::sync::IrqLock;
-use crate::virtio::{self, DeviceError, Found};
+use crate::virtio::{self, DeviceError, UnclaimedDevice};
 use queue::Queue;
 use request::{Completion, Operation, Request, Status};
 
@@ -67,7 +67,7 @@ impl fmt::Display for BlockError {
 }
 
 /// Takes the disks out of `devices`. Calls `complain` with the error of each disk that cannot be used.
-pub(crate) fn initialize(devices: &mut Vec<Found>, mut complain: impl FnMut(DeviceError)) {
+pub(crate) fn initialize(devices: &mut Vec<UnclaimedDevice>, mut complain: impl FnMut(DeviceError)) {
     let queues = virtio::take(devices, DeviceType::Block, "disk", Queue::new, &mut complain);
     let (queues, interrupts): (Vec<_>, Vec<_>) = queues.into_iter().unzip();
     let disk = |(number, queue): (usize, Queue)| Disk {

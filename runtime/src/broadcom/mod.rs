@@ -16,7 +16,7 @@ mod mailbox;
 mod pins;
 pub(crate) mod watchdog;
 
-use device_tree::{Device, Machine};
+use device_tree::{Device, Hardware};
 
 use crate::memory::MapError;
 
@@ -26,8 +26,8 @@ const UART_OFFSET: u64 = 0x1000;
 
 /// Connects the UART of the console to its pins, if the kernel has to do that. Then returns the frequency of the UART's
 /// clock in Hz, if the firmware tells it. Returns `None` if the UART has its pins already, and with them a speed.
-pub(crate) fn connect_uart(machine: &Machine, uart: &Device) -> Result<Option<u32>, MapError> {
-    let board = &machine.broadcom;
+pub(crate) fn connect_uart(hardware: &Hardware, uart: &Device) -> Result<Option<u32>, MapError> {
+    let board = &hardware.broadcom;
     let Some(pins) = board.pins.filter(|pins| uart.registers.address == pins.registers.address + UART_OFFSET) else {
         return Ok(None);
     };

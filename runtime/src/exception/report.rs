@@ -22,7 +22,7 @@ pub(super) fn unexpected(frame: &TrapFrame, vector: u64, esr: u64, far: u64) -> 
         syndrome(&reason.cause);
     }
     details(frame);
-    machine::stop(format_args!("{reason} {}", Place(frame)))
+    machine::stop(format_args!("{reason} {}", InterruptedCode(frame)))
 }
 
 /// Reports that the stack pointer has left the stack of the current task, and stops the machine.
@@ -39,7 +39,7 @@ pub(super) fn stack_overflow(frame: &TrapFrame, esr: u64, far: u64) -> ! {
     machine::stop(format_args!(
         "{} at {}: sp is {sp:#018x} and the stack from {:#018x} to {:#018x}",
         if is_overflow { "stack overflow" } else { "stack pointer outside the stack" },
-        Place(frame),
+        InterruptedCode(frame),
         stack.start,
         stack.end,
     ))
@@ -55,7 +55,7 @@ pub fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {
     begin(frame, reason);
     println!("fatal: {reason}");
     details(frame);
-    machine::stop(format_args!("{reason}, at {}", Place(frame)))
+    machine::stop(format_args!("{reason}, at {}", InterruptedCode(frame)))
 }
 
 /// Begins a report. If a report on this CPU has failed already, stops the machine with one line instead.
@@ -114,9 +114,9 @@ impl fmt::Display for Reason {
 }
 
 /// The place of the interrupted code and its task: `runtime::foo+0x1c/0x40 (task 3 main)`.
-struct Place<'a>(&'a TrapFrame);
+struct InterruptedCode<'a>(&'a TrapFrame);
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for InterruptedCode<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let task = task::current();
         // After a jump to nowhere, pc says nothing. x30 then names the likely culprit, as the jump was most likely a

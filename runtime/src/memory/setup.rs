@@ -5,7 +5,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use device_tree::regions::Regions;
-use device_tree::{DeviceTreeError, Machine, Start};
+use device_tree::{DeviceTreeError, Hardware, Start};
 
 use super::descriptor::Attributes;
 use super::layout::{BLOCK_SIZE, IMAGE_BASE, LINEAR_BASE, LINEAR_END, PAGE_SIZE, image};
@@ -80,27 +80,27 @@ fn image_length() -> usize {
 }
 
 /// Maps all RAM, and hands it to the allocators. `tree` is the result of [`map_device_tree`].
-pub(crate) fn initialize(machine: &Machine, tree: &[u8]) -> Result<(), SetupError> {
+pub(crate) fn initialize(hardware: &Hardware, tree: &[u8]) -> Result<(), SetupError> {
     let image_start = IMAGE.load(Ordering::Relaxed);
     let image_end = image_start + image_length() as u64;
     let tree_start = (tree.as_ptr().addr() - LINEAR_BASE) as u64;
 
     let mut mapped = Regions::new();
-    for region in &machine.memory {
+    for region in &hardware.memory {
         mapped.add(region.start..region.end.min(LINEAR_END));
     }
-    for reservation in machine.reserved.iter().filter(|reservation| !reservation.mapped) {
+    for reservation in hardware.reserved.iter().filter(|reservation| !reservation.mapped) {
         mapped.remove(reservation.range.clone());
     }
     mapped.remove(image_start..image_end);
     mapped.remove(tree_start..tree_start + tree.len() as u64);
 
     let mut free = mapped.clone();
-    for reservation in &machine.reserved {
+    for reservation in &hardware.reserved {
         free.remove(reservation.range.clone());
     }
     // CPUs poll these words, whether or not the tree reserves them.
-    for cpu in &machine.cpus {
+    for cpu in &hardware.cpus {
         if let Some(Start::SpinTable(address)) = cpu.start {
             free.remove(address..address.saturating_add(8));
         }

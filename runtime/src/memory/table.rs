@@ -24,9 +24,9 @@ const EARLY_TABLES: usize = 10;
 
 /// A translation table of any level.
 #[repr(C, align(4096))]
-pub(super) struct Table([AtomicU64; ENTRIES]);
+pub(super) struct TranslationTable([AtomicU64; ENTRIES]);
 
-impl Table {
+impl TranslationTable {
     const fn empty() -> Self {
         Self([const { AtomicU64::new(0) }; ENTRIES])
     }
@@ -39,10 +39,10 @@ impl Table {
 
 unsafe extern "C" {
     /// The level 1 table. trampoline/boot.S has entered the image in it.
-    safe static boot_kernel_table: Table;
+    safe static boot_kernel_table: TranslationTable;
 }
 
-static EARLY: [Table; EARLY_TABLES] = [const { Table::empty() }; EARLY_TABLES];
+static EARLY: [TranslationTable; EARLY_TABLES] = [const { TranslationTable::empty() }; EARLY_TABLES];
 
 /// The counts of tables. The lock is held while tables are changed.
 static TABLES: PreemptLock<Count> = PreemptLock::new(Count { early: 0, frames: 0 });
@@ -88,16 +88,19 @@ fn load(entry: &AtomicU64) -> Descriptor {
 
 /// Returns the table that `entry` names, if it names one.
 #[inline(always)]
-fn table_of(entry: &AtomicU64) -> Option<&'static Table> {
+fn table_of(entry: &AtomicU64) -> Option<&'static TranslationTable> {
     let descriptor = load(entry);
+    if !descriptor.is_table() {
+        return None;
+    }
     // SAFETY: only `next_table` and boot.S write table descriptors. They hold the address of a table that stays one
     // forever, in the image or in a frame of the linear map. All accesses to it are atomic.
-    if descriptor.is_table() { Some(unsafe { &*super::pointer(descriptor.address()).cast::<Table>() }) } else { None }
+    Some(unsafe { &*super::pointer(descriptor.address()).cast::<TranslationTable>() })
 }
 
 /// Returns the table that `entry` names. `entry` is for the virtual address `address`. Creates the table if there is
 /// none.
-fn next_table(entry: &AtomicU64, address: usize, tables: &mut Count) -> Result<&'static Table, MapError> {
+fn next_table(entry: &AtomicU64, address: usize, tables: &mut Count) -> Result<&'static TranslationTable, MapError> {
     if load(entry).is_valid() {
         return table_of(entry).ok_or(MapError::Mapped(address));
     }

@@ -23,8 +23,8 @@ pub(crate) use call::answer_call;
 pub use call::on_each_cpu;
 pub(crate) use rendezvous::answer;
 pub use rendezvous::{hold_cpus, interrupted};
+pub(crate) use start::{CpuEntry, SMP_ENTRIES, start_others};
 pub use start::{CpuInfo, StartError, list, possible, surplus, unwanted};
-pub(crate) use start::{Entry, SMP_ENTRIES, start_others};
 
 /// A bit for each CPU that runs, by dense number.
 static RUNNING: AtomicUsize = AtomicUsize::new(1);

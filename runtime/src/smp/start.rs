@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 
 use aarch64_cpu::asm::{self, barrier};
-use device_tree::{Cpu, Machine, Start};
+use device_tree::{Cpu, Hardware, Start};
 use heapless::Vec;
 use spin::Once;
 
@@ -38,14 +38,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The data that a CPU needs to enter. boot.S reads it.
 #[repr(C)]
-pub(crate) struct Entry {
+pub(crate) struct CpuEntry {
     affinity: AtomicU64,
     /// The virtual address of its stack's end; 0 if no CPU may enter with this entry.
     stack: AtomicU64,
     emergency_stack: AtomicU64,
 }
 
-impl Entry {
+impl CpuEntry {
     pub(crate) const AFFINITY: usize = offset_of!(Self, affinity);
     pub(crate) const STACK: usize = offset_of!(Self, stack);
     pub(crate) const EMERGENCY_STACK: usize = offset_of!(Self, emergency_stack);
@@ -56,7 +56,7 @@ impl Entry {
 }
 
 /// The entries by dense number.
-pub(crate) static SMP_ENTRIES: [Entry; MAX_CPUS] = [const { Entry::closed() }; MAX_CPUS];
+pub(crate) static SMP_ENTRIES: [CpuEntry; MAX_CPUS] = [const { CpuEntry::closed() }; MAX_CPUS];
 
 /// The states of a CPU during its start.
 const OFF: u8 = 0;
@@ -158,17 +158,17 @@ pub fn unwanted() -> usize {
 
 /// Starts all CPUs except the boot CPU, which calls this, and reports those that do not start. Called once, after
 /// interrupts are set up.
-pub(crate) fn start_others(machine: &Machine) {
-    let wanted = machine.wanted_cpus.unwrap_or(MAX_CPUS).clamp(1, machine.cpus.len());
+pub(crate) fn start_others(hardware: &Hardware) {
+    let wanted = hardware.wanted_cpus.unwrap_or(MAX_CPUS).clamp(1, hardware.cpus.len());
     POSSIBLE.store(wanted, Ordering::Relaxed);
-    let list = machine.cpus[..wanted].iter().enumerate().map(|(number, cpu)| match number {
+    let list = hardware.cpus[..wanted].iter().enumerate().map(|(number, cpu)| match number {
         0 => CpuInfo { affinity: cpu.affinity, start: None, error: None },
         _ => CpuInfo { affinity: cpu.affinity, start: cpu.start, error: start(number, cpu).err() },
     });
     let cpus = CPUS.call_once(|| Cpus {
         list: list.collect(),
-        surplus: machine.surplus_cpus,
-        unwanted: machine.cpus.len() - wanted,
+        surplus: hardware.surplus_cpus,
+        unwanted: hardware.cpus.len() - wanted,
     });
     let running = cpus.list.iter().filter(|cpu| cpu.error.is_none()).count();
     // CPUs that the boot arguments keep off are not counted as missing.

@@ -13,10 +13,10 @@ use crate::task::{Task, scheduler};
 /// set earlier, the task finds it set. The task leaves the state before `wait_until` returns, under the lock that is
 /// held while it is woken. So a signal never wakes it from another sleep.
 pub struct Signal {
-    state: IrqLock<State>,
+    state: IrqLock<SignalState>,
 }
 
-struct State {
+struct SignalState {
     is_set: bool,
     /// The task that waits, if one does.
     sleeper: Option<Arc<Task>>,
@@ -25,7 +25,7 @@ struct State {
 impl Signal {
     /// Creates a signal that is not set.
     pub const fn new() -> Self {
-        Self { state: IrqLock::new(State { is_set: false, sleeper: None }) }
+        Self { state: IrqLock::new(SignalState { is_set: false, sleeper: None }) }
     }
 
     /// Sets the signal and wakes the task that waits for it. Interrupt handlers may call this.

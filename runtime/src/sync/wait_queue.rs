@@ -3,7 +3,7 @@
 use core::mem;
 
 use super::IrqLock;
-use crate::task::{Queue, State, scheduler};
+use crate::task::{Queue, TaskState, scheduler};
 
 /// Tasks that wait for a condition, in the order in which they came.
 ///
@@ -35,7 +35,7 @@ impl WaitQueue {
             if let Some(value) = condition() {
                 return value;
             }
-            waiting.push(scheduler::prepare_to_wait(State::Waiting, &mask));
+            waiting.push(scheduler::prepare_to_wait(TaskState::Waiting, &mask));
             drop(waiting);
             scheduler::reschedule(&mask);
         }

@@ -21,7 +21,7 @@ use crate::sync::{IrqLock, IrqNesting, PreemptNesting, WaitQueue};
 /// What a task is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum State {
+pub enum TaskState {
     /// The task could run, and another task does.
     Ready,
     /// The task has a CPU.
@@ -91,7 +91,7 @@ impl Task {
             context: ContextCell::running(),
             link: Link::new(),
             name: Cow::Borrowed("idle"),
-            state: AtomicU8::new(State::Running as u8),
+            state: AtomicU8::new(TaskState::Running as u8),
             irq_nesting: IrqNesting::new(),
             preempt_nesting: PreemptNesting::new(),
             is_pinned: true,
@@ -120,7 +120,7 @@ impl Task {
             id: AtomicU64::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)),
             context: ContextCell::new(bounds.end),
             name: Cow::Owned(name),
-            state: AtomicU8::new(State::Ready as u8),
+            state: AtomicU8::new(TaskState::Ready as u8),
             stack_base: AtomicUsize::new(bounds.start),
             stack: IrqLock::new(Some(stack)),
             body: IrqLock::new(Some(body)),
@@ -157,7 +157,7 @@ impl Task {
     /// Marks the task as ready since the counter read `now`.
     pub(super) fn set_ready(&self, now: u64) {
         self.ready_since.store(now, Ordering::Relaxed);
-        self.set_state(State::Ready);
+        self.set_state(TaskState::Ready);
     }
 
     /// Returns the counter when the task became ready. Valid while it is ready.
@@ -183,18 +183,18 @@ impl Task {
     }
 
     /// Sets the state, with release ordering.
-    pub fn set_state(&self, state: State) {
+    pub fn set_state(&self, state: TaskState) {
         self.state.store(state as u8, Ordering::Release);
     }
 
     /// Returns the state, with acquire ordering.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> TaskState {
         match self.state.load(Ordering::Acquire) {
-            0 => State::Ready,
-            1 => State::Running,
-            2 => State::Sleeping,
-            3 => State::Waiting,
-            _ => State::Exited,
+            0 => TaskState::Ready,
+            1 => TaskState::Running,
+            2 => TaskState::Sleeping,
+            3 => TaskState::Waiting,
+            _ => TaskState::Exited,
         }
     }
 
@@ -217,7 +217,7 @@ impl Task {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for TaskState {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.pad(match self {
             Self::Ready => "ready",

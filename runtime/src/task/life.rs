@@ -6,7 +6,7 @@ use core::time::Duration;
 use aarch64_kprobes::emit;
 use fallible::{Arc, OutOfMemory};
 
-use super::{State, Task, current_task, current_task_number, registry, scheduler};
+use super::{Task, TaskState, current_task, current_task_number, registry, scheduler};
 use crate::event::{PRIORITY, SchedProcessExit, SchedProcessFork};
 use crate::memory::stack::Stack;
 use crate::sync::IrqMask;
@@ -109,7 +109,7 @@ pub fn exit() -> ! {
     let mask = scheduler::mask_to_switch();
     let task = current_task();
     emit!(SchedProcessExit { comm: task.short_name(), pid: task.id() as i32, prio: PRIORITY });
-    drop(scheduler::prepare_to_wait(State::Exited, &mask));
+    drop(scheduler::prepare_to_wait(TaskState::Exited, &mask));
     scheduler::reschedule(&mask);
     unreachable!("a task that has exited ran again");
 }

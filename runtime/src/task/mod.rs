@@ -60,8 +60,8 @@ mod registry;
 mod run_queue;
 pub(crate) mod scheduler;
 
-pub use control_block::State;
 pub(crate) use control_block::Task;
+pub use control_block::TaskState;
 pub(crate) use current::{CALLS_OFFSET, CPU_NUMBER_OFFSET, CPU_OFFSET, NAME_OFFSET, NUMBER_OFFSET, current_task};
 pub use current::{CurrentTask, current, current_cpu, current_task_number};
 pub(crate) use idle::run_idle;

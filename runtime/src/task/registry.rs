@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use fallible::{Arc, OutOfMemory};
 
-use super::{State, Task, idle, scheduler};
+use super::{Task, TaskState, idle, scheduler};
 use crate::sync::IrqLock;
 use crate::time;
 
@@ -54,7 +54,7 @@ pub struct TaskInfo {
     /// The task's full name.
     pub name: String,
     /// The state at the time of the listing.
-    pub state: State,
+    pub state: TaskState,
     /// The dense number of the CPU that the task belongs to.
     pub cpu: usize,
     /// The run time in nanoseconds, including the interrupts that the task took.

@@ -49,7 +49,7 @@ use fallible::Arc;
 use kprobes_smp::line::{NO_TASK, first_in_line, least_loaded};
 
 use super::run_queue::{Cpu, LEAVE_STUB, QUANTUM, Queues};
-use super::{State, Task, context, current_task, idle, reaper};
+use super::{Task, TaskState, context, current_task, idle, reaper};
 use crate::event::{
     self, HrtimerExpireEntry, HrtimerExpireExit, PRIORITY, SchedMigrateTask, SchedSwitch, SchedWakeup, SchedWakeupNew,
     SchedWaking,
@@ -78,7 +78,7 @@ pub(crate) fn mask_to_switch() -> IrqMask {
 /// # Panics
 ///
 /// Panics in an idle task, which cannot wait.
-pub(crate) fn prepare_to_wait(state: State, mask: &IrqMask) -> Arc<Task> {
+pub(crate) fn prepare_to_wait(state: TaskState, mask: &IrqMask) -> Arc<Task> {
     let (_, here) = Cpu::here(mask);
     let task = here.lock(mask).running.clone().expect("the idle task of a CPU cannot wait");
     task.set_state(state);
@@ -88,7 +88,7 @@ pub(crate) fn prepare_to_wait(state: State, mask: &IrqMask) -> Arc<Task> {
 /// Records that the current task is about to sleep until the counter reads `deadline`. Returns the task, for code that
 /// may call [`wake_sleeper`] earlier.
 pub(crate) fn prepare_to_sleep(deadline: u64, mask: &IrqMask) -> Arc<Task> {
-    let task = prepare_to_wait(State::Sleeping, mask);
+    let task = prepare_to_wait(TaskState::Sleeping, mask);
     task.deadline.store(deadline, Ordering::Relaxed);
     // The sleepers of this CPU, whose timer wakes the task. The timer cannot do so before the switch, as interrupts are
     // masked.
@@ -150,7 +150,7 @@ fn continue_or_make_ready(task: Arc<Task>, queues: MaskedGuard<'_, Queues>, mask
     emit_wakeup!(SchedWaking, task);
     emit_wakeup!(SchedWakeup, task);
     if queues.runs(&task) {
-        task.set_state(State::Running);
+        task.set_state(TaskState::Running);
     } else {
         make_ready(task, queues, mask);
     }
@@ -242,7 +242,7 @@ fn lock_to_pick<'a>(this: usize, here: &'a Cpu, previous: &Task, mask: &'a IrqMa
         if let Some(task) = taken {
             queues.push(task);
         }
-        if queues.has_ready() || queues.running.is_some() && previous.state() == State::Running {
+        if queues.has_ready() || queues.running.is_some() && previous.state() == TaskState::Running {
             if IDLE.load(Ordering::Relaxed) & 1 << this != 0 {
                 IDLE.fetch_and(!(1 << this), Ordering::SeqCst);
             }
@@ -277,15 +277,15 @@ pub(crate) fn reschedule(mask: &IrqMask) {
 
     let leaving = queues.running.take();
     match (previous.state(), leaving) {
-        (State::Running, Some(task)) => {
+        (TaskState::Running, Some(task)) => {
             task.set_ready(now);
             queues.push(task);
         }
-        (State::Running, None) => previous.set_state(State::Ready),
-        (State::Exited, leaving) => queues.departed = leaving,
+        (TaskState::Running, None) => previous.set_state(TaskState::Ready),
+        (TaskState::Exited, leaving) => queues.departed = leaving,
         // Other references remain: the registry has one, and so has the wait queue, or the code that took the task out
         // of it.
-        (State::Ready | State::Sleeping | State::Waiting, leaving) => drop(leaving),
+        (TaskState::Ready | TaskState::Sleeping | TaskState::Waiting, leaving) => drop(leaving),
     }
     queues.running = queues.pop();
     let next: *const Task = match &queues.running {
@@ -301,7 +301,7 @@ pub(crate) fn reschedule(mask: &IrqMask) {
     }
     // SAFETY: the registry keeps a running task alive until the reaper has it, and idle tasks are static.
     let next = unsafe { &*next };
-    next.set_state(State::Running);
+    next.set_state(TaskState::Running);
     MaskedLock::keep(guard);
     if !ptr::eq(previous, next) {
         next.turns.fetch_add(1, Ordering::Relaxed);
@@ -326,10 +326,10 @@ pub(crate) fn reschedule(mask: &IrqMask) {
 /// How `task`, which leaves its CPU, is shown by [`SchedSwitch`].
 fn previous_state(task: &Task) -> i64 {
     match task.state() {
-        State::Ready | State::Running if task.preempted_at() != 0 => event::state::PREEMPTED,
-        State::Ready | State::Running => event::state::READY,
-        State::Sleeping | State::Waiting => event::state::WAITING,
-        State::Exited => event::state::EXITED,
+        TaskState::Ready | TaskState::Running if task.preempted_at() != 0 => event::state::PREEMPTED,
+        TaskState::Ready | TaskState::Running => event::state::READY,
+        TaskState::Sleeping | TaskState::Waiting => event::state::WAITING,
+        TaskState::Exited => event::state::EXITED,
     }
 }
 
@@ -421,7 +421,7 @@ pub(super) fn while_stopped<R>(task: &Task, f: impl FnOnce(&Task) -> R) -> Resul
             return Ok(f(task));
         }
         drop(queues);
-        if task.state() == State::Running {
+        if task.state() == TaskState::Running {
             return Err(cpu);
         }
         core::hint::spin_loop();
