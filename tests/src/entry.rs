@@ -58,7 +58,7 @@ pub fn mode_at(address: usize) -> (Mode, Option<Fallback>) {
 }
 
 /// The registers that `entry_save` found: x0 to x8, x18 to x30, sp.
-pub struct Found([u64; 23]);
+pub struct SavedRegisters([u64; 23]);
 
 /// The registers that the handler saw: x0 to x8, x29, x30, sp, pc, and the data of the probe.
 static SHOWN: IrqLock<[u64; 14]> = IrqLock::new([0; 14]);
@@ -93,18 +93,18 @@ pub fn address_of_save() -> usize {
 }
 
 /// Calls `entry_save` with a pattern in the registers.
-pub fn call_save() -> (Found, [u64; 20]) {
-    let mut found = Found([0; 23]);
+pub fn call_save() -> (SavedRegisters, [u64; 20]) {
+    let mut saved = SavedRegisters([0; 23]);
     let mut registers = [0; 20];
     for (number, register) in (1..).zip(&mut registers) {
         *register = number * 0x0101_0101_0101;
     }
-    registers[8] = (&raw mut found).addr() as u64;
+    registers[8] = (&raw mut saved).addr() as u64;
     // SAFETY: x8 points to an array of as many words as the function stores. Otherwise the function follows the
     // procedure call standard.
     let result = unsafe { entry_call(entry_save as *const () as usize, &registers) };
     assert_eq!(result, registers[0] + 1);
-    (found, registers)
+    (saved, registers)
 }
 
 test!(
@@ -116,11 +116,11 @@ test!(
             let builder = if mode == Mode::Stepped { builder.post(after) } else { builder };
             let probe = builder.register().unwrap();
             assert_eq!(mode_at(address), (mode, None));
-            let (Found(found), registers) = call_save();
-            assert_eq!(found[..20], registers, "{mode}");
+            let (SavedRegisters(saved), registers) = call_save();
+            assert_eq!(saved[..20], registers, "{mode}");
             let shown = *SHOWN.lock();
-            assert_eq!(shown[..9], found[..9], "{mode}");
-            assert_eq!(shown[9..12], found[20..], "{mode}: x29, x30, sp");
+            assert_eq!(shown[..9], saved[..9], "{mode}");
+            assert_eq!(shown[9..12], saved[20..], "{mode}: x29, x30, sp");
             assert_eq!(shown[12..], [address as u64, 42], "{mode}");
             assert!(fixture::range_of(entry_call as *const () as usize).contains(&(shown[10] as usize)));
             assert_eq!((probe.hits(), probe.missed()), (1, 0));

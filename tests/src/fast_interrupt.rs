@@ -215,9 +215,9 @@ fn is_of_hit_path(pc: usize) -> bool {
         || name.starts_with("aarch64_kprobes::probe::hit::")
 }
 
-/// The number of samples in each place.
+/// The number of samples by the place of the interrupted code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Found {
+struct SampleCounts {
     /// Samples in the functions, in the text.
     text: usize,
     /// Samples in slots and stubs.
@@ -241,7 +241,7 @@ impl Checker {
     }
 
     /// Checks the samples taken so far.
-    fn look(&self, kind: &str, found: &mut Found) {
+    fn look(&self, kind: &str, samples: &mut SampleCounts) {
         for sample in &SAMPLES[..SAMPLED.load(Relaxed).min(ROOM)] {
             let pc = sample.pc.load(Relaxed);
             let is_in_function = self.functions.iter().any(|function| function.contains(&pc));
@@ -266,9 +266,9 @@ impl Checker {
                 }
                 panic!("{kind}: at {pc:#x}");
             }
-            found.text += usize::from(is_in_function);
-            found.outside += usize::from(is_outside);
-            found.trampoline += usize::from(is_in_trampoline);
+            samples.text += usize::from(is_in_function);
+            samples.outside += usize::from(is_outside);
+            samples.trampoline += usize::from(is_in_trampoline);
         }
     }
 }
@@ -299,13 +299,13 @@ fn sample_all() {
         assert!(once.iter().all(|&(_, missed)| missed == 0), "{kind}: {once:?}");
         let leaves_text = !MASKED.contains(&kind);
         let is_of_returns = kind.starts_with("returns") || kind == "calls";
-        let (mut found, mut runs, start) = (Found::default(), 1, time::now());
-        let is_enough = |found: &Found| {
-            found.text >= ENOUGH
-                && (!leaves_text || found.outside >= ENOUGH)
-                && (!is_of_returns || found.trampoline >= ENOUGH)
+        let (mut samples, mut runs, start) = (SampleCounts::default(), 1, time::now());
+        let is_enough = |samples: &SampleCounts| {
+            samples.text >= ENOUGH
+                && (!leaves_text || samples.outside >= ENOUGH)
+                && (!is_of_returns || samples.trampoline >= ENOUGH)
         };
-        while !is_enough(&found) && time::now() - start < PATIENCE {
+        while !is_enough(&samples) && time::now() - start < PATIENCE {
             SAMPLED.store(0, Relaxed);
             IS_OVER.store(false, Relaxed);
             fast::arm(0).unwrap();
@@ -315,11 +315,15 @@ fn sample_all() {
             }
             IS_OVER.store(true, Relaxed);
             fast::disarm();
-            checker.look(kind, &mut found);
+            checker.look(kind, &mut samples);
         }
-        println!("{kind}: {} probes, {runs} runs, {found:?} in {} ms", probes.len(), (time::now() - start).as_millis());
-        assert!(is_enough(&found), "{kind}: {found:?}");
-        assert!(leaves_text || found.outside == 0, "{kind}: {found:?}");
+        println!(
+            "{kind}: {} probes, {runs} runs, {samples:?} in {} ms",
+            probes.len(),
+            (time::now() - start).as_millis()
+        );
+        assert!(is_enough(&samples), "{kind}: {samples:?}");
+        assert!(leaves_text || samples.outside == 0, "{kind}: {samples:?}");
         let expected: Vec<(u64, u64)> = once.iter().map(|&(hits, _)| (hits * runs, 0)).collect();
         assert_eq!(counts(), expected, "{kind}");
     }

@@ -161,14 +161,14 @@ fn on_each_function<P: Counted + 'static>(probe: impl Fn(usize) -> P) -> Vec<Pro
 
 /// A kind of probes: its name, its registration, and the words of its stubs before the copy at which an interrupt can
 /// occur.
-pub type Kind = (&'static str, fn() -> Vec<Probe>, &'static [usize]);
+pub type ProbeKind = (&'static str, fn() -> Vec<Probe>, &'static [usize]);
 
 const FULL: &[usize] = &[0, 1, 2, 3, 4, 7];
 const LEAN: &[usize] = &[0, 1, 2];
 const FOLLOW: &[usize] = &[0, 1, 2, 6];
 
 /// All kinds of probes; the first is without probes.
-pub const KINDS: [Kind; 20] = [
+pub const KINDS: [ProbeKind; 20] = [
     ("none", Vec::new, &[]),
     ("optimized", || on_each_instruction(|at| Kprobe::at(at).pre(before).register().unwrap()), FULL),
     ("optimized, written", || on_each_instruction(|at| Kprobe::at(at).pre(write).register().unwrap()), FULL),

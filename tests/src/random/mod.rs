@@ -35,7 +35,7 @@ use crate::test;
 use arena::{Arena, CELLS, MEMORY, Outcome};
 use features::Features;
 use kprobes_random::Random;
-use words::{Case, Class, Need, Place};
+use words::{Case, Class, Need, WordContext};
 
 /// The number of sets of registers for every word.
 const SETS: usize = 4;
@@ -154,9 +154,9 @@ fn compare(classes: &'static [Class], simulated: bool) {
         let mut chosen: Vec<(&Class, u32, Need)> = Vec::with_capacity(cells);
         for cell in 0..cells {
             let address = arena.cell(cell);
-            let mut place = Place { sequence: &mut sequence, arena: &arena, features: &features, address };
+            let mut context = WordContext { sequence: &mut sequence, arena: &arena, features: &features, address };
             let class = classes[(done as usize + cell) % classes.len()];
-            let (word, need) = class.word(&mut place);
+            let (word, need) = class.word(&mut context);
             chosen.push((class, word, need));
         }
         arena.lay_out(&chosen.iter().map(|&(_, word, _)| word).collect::<Vec<_>>());
@@ -165,10 +165,10 @@ fn compare(classes: &'static [Class], simulated: bool) {
             .enumerate()
             .map(|(cell, (class, word, need))| {
                 let address = arena.cell(cell);
-                let mut place = Place { sequence: &mut sequence, arena: &arena, features: &features, address };
+                let mut context = WordContext { sequence: &mut sequence, arena: &arena, features: &features, address };
                 let cases = (0..SETS)
                     .map(|_| {
-                        let case = place.case(need);
+                        let case = context.case(need);
                         let outcome = arena.run(&case.before, &memory);
                         (case, outcome, features.processor_state())
                     })

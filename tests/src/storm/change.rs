@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::IS_OVER;
-use super::functions::{COUNTERS, Group, Place, executed, places};
+use super::functions::{COUNTERS, Group, ProbePlace, executed, places};
 use super::probes::{Order, Probe, Target};
 use kprobes_random::Random;
 
@@ -24,7 +24,7 @@ static MOST: [[AtomicU64; COUNTERS]; 2] = [const { [const { AtomicU64::new(0) };
 
 /// Runs the task whose watches begin with number `first`.
 pub fn change(first: usize, seed: u64) {
-    let places: Vec<Place> = places(Group::Steady).chain(places(Group::Loose)).collect();
+    let places: Vec<ProbePlace> = places(Group::Steady).chain(places(Group::Loose)).collect();
     let mut changer = Changer {
         sequence: Random::new(seed),
         places,
@@ -46,7 +46,7 @@ pub fn change(first: usize, seed: u64) {
 
 struct Changer {
     sequence: Random,
-    places: Vec<Place>,
+    places: Vec<ProbePlace>,
     /// The numbers of unused watches.
     free: Vec<usize>,
     probes: Vec<Probe>,

@@ -48,7 +48,7 @@ pub struct Function {
 
 /// An instruction to probe.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct ProbePlace {
     /// The virtual address of the instruction.
     pub address: usize,
     pub group: Group,
@@ -154,7 +154,7 @@ pub fn executed(group: Group, counter: usize) -> u64 {
 }
 
 /// Returns all instructions to probe.
-pub fn places(group: Group) -> impl Iterator<Item = Place> {
+pub fn places(group: Group) -> impl Iterator<Item = ProbePlace> {
     unsafe extern "C" {
         safe static storm_places_steady: [usize; 2];
         safe static storm_places_steady_end: [usize; 2];
@@ -167,5 +167,5 @@ pub fn places(group: Group) -> impl Iterator<Item = Place> {
     };
     // SAFETY: between the two symbols, `functions.S` has an address and a number for each place.
     let table = unsafe { slice::from_raw_parts(start, end.offset_from_unsigned(start)) };
-    table.iter().map(move |&[address, counter]| Place { address, group, counter })
+    table.iter().map(move |&[address, counter]| ProbePlace { address, group, counter })
 }

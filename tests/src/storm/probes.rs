@@ -6,7 +6,7 @@ use core::ops::Deref;
 use aarch64_kprobes::probe::{Mode, Registration};
 use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 
-use super::functions::{FUNCTIONS, Function, Group, Place};
+use super::functions::{FUNCTIONS, Function, Group, ProbePlace};
 use super::watch::{self, Watch};
 use kprobes_random::Random;
 
@@ -21,7 +21,7 @@ pub struct Order {
 #[derive(Clone, Copy)]
 pub enum Target {
     /// On an instruction.
-    Instruction { place: Place, handlers: Handlers, fastest: Mode },
+    Instruction { place: ProbePlace, handlers: Handlers, fastest: Mode },
     /// On the returns of a function, for at most `maxactive` calls at a time.
     Returns { function: &'static Function, maxactive: u32 },
 }
@@ -41,7 +41,7 @@ impl Handlers {
 
 impl Target {
     /// Returns a random target.
-    pub fn random(sequence: &mut Random, places: &[Place]) -> Self {
+    pub fn random(sequence: &mut Random, places: &[ProbePlace]) -> Self {
         if sequence.below(4) == 0 {
             let function = &FUNCTIONS[sequence.below(FUNCTIONS.len() as u64) as usize];
             return Self::Returns { function, maxactive: 1 << sequence.below(6) };
@@ -52,7 +52,7 @@ impl Target {
         if handlers == Handlers::Entry {
             // Entry handlers are mostly put on entries, where they make a difference: there are fewer entries than
             // other places.
-            let is_entry = |place: &&Place| FUNCTIONS.iter().any(|function| function.address() == place.address);
+            let is_entry = |place: &&ProbePlace| FUNCTIONS.iter().any(|function| function.address() == place.address);
             place =
                 *places.iter().filter(is_entry).nth(sequence.below(FUNCTIONS.len() as u64) as usize).unwrap_or(&place);
         }
@@ -70,12 +70,12 @@ impl Target {
 
 /// A registered probe.
 pub struct Probe {
-    kind: Kind,
+    handle: ProbeHandle,
     target: Target,
     watch: usize,
 }
 
-enum Kind {
+enum ProbeHandle {
     Instruction(Kprobe),
     Returns(Kretprobe),
 }
@@ -84,9 +84,9 @@ impl Deref for Probe {
     type Target = Registration;
 
     fn deref(&self) -> &Registration {
-        match &self.kind {
-            Kind::Instruction(probe) => probe,
-            Kind::Returns(probe) => probe,
+        match &self.handle {
+            ProbeHandle::Instruction(probe) => probe,
+            ProbeHandle::Returns(probe) => probe,
         }
     }
 }
@@ -124,7 +124,7 @@ impl Probe {
                 .expect("there is memory for the lists"),
         };
         for ((watch, target, _), outcome) in instructions.into_iter().zip(outcomes) {
-            probes.push(Self { kind: Kind::Instruction(registered(outcome)), target, watch });
+            probes.push(Self { handle: ProbeHandle::Instruction(registered(outcome)), target, watch });
         }
         let outcomes = match returns.as_slice() {
             [(_, _, one)] => Vec::from([one.register()]),
@@ -132,7 +132,7 @@ impl Probe {
                 .expect("there is memory for the lists"),
         };
         for ((watch, target, _), outcome) in returns.into_iter().zip(outcomes) {
-            probes.push(Self { kind: Kind::Returns(registered(outcome)), target, watch });
+            probes.push(Self { handle: ProbeHandle::Returns(registered(outcome)), target, watch });
         }
         probes
     }
@@ -142,11 +142,11 @@ impl Probe {
         let mut instructions = Vec::new();
         let mut returns = Vec::new();
         let mut watches = Vec::with_capacity(probes.len());
-        for Self { kind, watch, .. } in probes {
+        for Self { handle, watch, .. } in probes {
             watches.push(watch);
-            match kind {
-                Kind::Instruction(probe) => instructions.push(probe),
-                Kind::Returns(probe) => returns.push(probe),
+            match handle {
+                ProbeHandle::Instruction(probe) => instructions.push(probe),
+                ProbeHandle::Returns(probe) => returns.push(probe),
             }
         }
         match (instructions.len(), instructions.pop()) {

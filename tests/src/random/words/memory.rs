@@ -2,7 +2,7 @@
 //! kernel's memory, and those of floating-point registers because they are undefined in a kernel that does not enable
 //! them.
 
-use super::{Access, Class, Index, Need, Place, bit, field, rd, rm, rn, signed};
+use super::{Access, Class, Index, Need, WordContext, bit, field, rd, rm, rn, signed};
 
 pub(super) const CLASSES: &[Class] = &[
     Class::plain("unsigned offset", 0x3900_0000, 0xc0ff_ffff).filled(unsigned_offset),
@@ -23,7 +23,7 @@ pub(super) const CLASSES: &[Class] = &[
     Class::plain("CAS", 0x08a0_7c00, 0xc05f_83ff).filled(ordered).only_if(|features| features.atomics()),
     Class::plain("CASP", 0x0820_7c00, 0x405e_83fe).filled(ordered_pair).only_if(|features| features.atomics()),
     Class::plain("LDADD and its kin, SWP", 0x3820_0000, 0xc0df_f3ff)
-        .filled(|place, word| (field(word, 15, 12) <= 8).then_some(()).and_then(|()| ordered(place, word)))
+        .filled(|context, word| (field(word, 15, 12) <= 8).then_some(()).and_then(|()| ordered(context, word)))
         .only_if(|features| features.atomics()),
     Class::plain("DC ZVA", 0xd50b_7420, 0x1f).filled(zero).only_if(|features| {
         // The block must fit into the memory.
@@ -50,12 +50,12 @@ fn access(word: u32, offset: i64, writeback: i64, size: u64, alignment: u64) -> 
     Some((word, Need::Access(access)))
 }
 
-fn unsigned_offset(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+fn unsigned_offset(_: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
     let offset = i64::from(field(word, 21, 10)) << field(word, 31, 30);
     is_allocated(word).then_some(()).and_then(|()| access(word, offset, 0, size(word), 1))
 }
 
-fn signed_offset(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+fn signed_offset(_: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
     let distance = signed(word, 20, 12);
     let (offset, writeback) = match field(word, 11, 10) {
         0b00 => (distance, 0),
@@ -68,7 +68,7 @@ fn signed_offset(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     (possible && is_allocated(word)).then_some(()).and_then(|()| access(word, offset, writeback, size(word), 1))
 }
 
-fn register_offset(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+fn register_offset(_: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
     let shift = if bit(word, 12) { field(word, 31, 30) } else { 0 };
     let index = Index { rm: rm(word), option: field(word, 15, 13), shift };
     if !is_allocated(word) || rm(word) == rn(word) {
@@ -79,7 +79,7 @@ fn register_offset(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
 }
 
 /// Makes LDP, STP, LDPSW, LDNP or STNP.
-fn pair(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+fn pair(_: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
     let (opc, mode, load) = (field(word, 31, 30), field(word, 24, 23), bit(word, 22));
     let (first, second) = (rd(word), field(word, 14, 10) as u8);
     let size = match opc {
@@ -101,27 +101,27 @@ fn pair(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     access(word, offset, writeback, 2 * size.cast_unsigned(), 1)
 }
 
-fn ordered(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+fn ordered(_: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
     access(word, 0, 0, size(word), size(word))
 }
 
-fn ordered_offset(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+fn ordered_offset(_: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
     // sp is a multiple of 16, so the offset must preserve the alignment.
     let distance = signed(word, 20, 12);
     let aligned = rn(word) != 31 || distance % 8 == 0;
     (aligned && is_allocated(word)).then_some(()).and_then(|()| access(word, distance, 0, size(word), size(word)))
 }
 
-fn ordered_pair(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+fn ordered_pair(_: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
     let size = if bit(word, 30) { 16 } else { 8 };
     access(word, 0, 0, size, size)
 }
 
 /// Makes a DC ZVA of a block of the memory, by an address anywhere in the block. The zero register holds no such
 /// address.
-fn zero(place: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
-    let block: u64 = 4 << place.features.zero_block?;
-    let offset = place.sequence.below(block).cast_signed();
+fn zero(context: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
+    let block: u64 = 4 << context.features.zero_block?;
+    let offset = context.sequence.below(block).cast_signed();
     let access = Access { rn: rd(word), offset: -offset, writeback: 0, index: None, size: block, alignment: block };
     (rd(word) != 31).then_some((word, Need::Access(access)))
 }

@@ -24,11 +24,11 @@ pub struct Class {
     has: fn(&Features) -> bool,
     fixed: u32,
     random: u32,
-    fill: fn(&mut Place<'_>, u32) -> Option<(u32, Need)>,
+    fill: fn(&mut WordContext<'_>, u32) -> Option<(u32, Need)>,
 }
 
 /// The context for making a word.
-pub struct Place<'a> {
+pub struct WordContext<'a> {
     pub sequence: &'a mut Random,
     pub arena: &'a Arena,
     pub features: &'a Features,
@@ -97,16 +97,16 @@ impl Class {
         self
     }
 
-    const fn filled(mut self, fill: fn(&mut Place<'_>, u32) -> Option<(u32, Need)>) -> Self {
+    const fn filled(mut self, fill: fn(&mut WordContext<'_>, u32) -> Option<(u32, Need)>) -> Self {
         self.fill = fill;
         self
     }
 
     /// Returns a random word of the class.
-    pub fn word(&self, place: &mut Place<'_>) -> (u32, Need) {
+    pub fn word(&self, context: &mut WordContext<'_>) -> (u32, Need) {
         loop {
-            let random = place.sequence.next() as u32 & self.random;
-            if let Some(made) = (self.fill)(place, self.fixed | random) {
+            let random = context.sequence.next() as u32 & self.random;
+            if let Some(made) = (self.fill)(context, self.fixed | random) {
                 return made;
             }
         }
@@ -131,7 +131,7 @@ pub const SYSTEM: &[Class] = system::CLASSES;
 /// handlers.
 const STACK: u64 = 16 * 1024;
 
-impl Place<'_> {
+impl WordContext<'_> {
     /// Returns random registers for a word with this requirement.
     pub fn case(&mut self, need: Need) -> Case {
         let mut before = TrapFrame::default();

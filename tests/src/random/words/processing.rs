@@ -1,6 +1,6 @@
 //! Data processing: C4.1.86 immediate, C4.1.89 register.
 
-use super::{Class, Index, Need, Place, bit, field, rd, rm, rn};
+use super::{Class, Index, Need, WordContext, bit, field, rd, rm, rn};
 
 pub(super) const CLASSES: &[Class] = &[
     Class::plain("ADD, SUB (immediate)", 0x1100_0000, 0xe07f_ffff).filled(add_immediate),
@@ -14,16 +14,16 @@ pub(super) const CLASSES: &[Class] = &[
     Class::plain("move wide", 0x1280_0000, 0xe07f_ffff).filled(|_, word| {
         (field(word, 30, 29) != 0b01 && (bit(word, 31) || !bit(word, 22))).then_some((word, Need::Nothing))
     }),
-    Class::plain("bitfield", 0x1300_0000, 0xe03f_ffff).filled(|place, word| {
+    Class::plain("bitfield", 0x1300_0000, 0xe03f_ffff).filled(|context, word| {
         (field(word, 30, 29) != 0b11)
             .then_some(())
-            .and_then(|()| six_bits(place, word))
+            .and_then(|()| six_bits(context, word))
             .filter(|_| bit(word, 31) || !bit(word, 21))
     }),
     Class::plain("EXTR", 0x1380_0000, 0x801f_ffff).filled(six_bits),
     Class::plain("logical (shifted register)", 0x0a00_0000, 0xe0ff_ffff).filled(shifted),
     Class::plain("ADD, SUB (shifted register)", 0x0b00_0000, 0xe0df_ffff)
-        .filled(|place, word| (field(word, 23, 22) != 0b11).then_some(()).and_then(|()| shifted(place, word))),
+        .filled(|context, word| (field(word, 23, 22) != 0b11).then_some(()).and_then(|()| shifted(context, word))),
     Class::plain("ADD, SUB (extended register)", 0x0b20_0000, 0xe01f_ffff).filled(add_extended),
     Class::plain("ADC, SBC", 0x1a00_0000, 0xe01f_03ff),
     Class::plain("RMIF", 0xba00_0400, 0x001f_83ef).only_if(|features| features.flags()),
@@ -41,8 +41,8 @@ pub(super) const CLASSES: &[Class] = &[
     Class::plain("GMI", 0x9ac0_1400, 0x001f_03ff).only_if(|features| features.tags()),
     Class::plain("PACGA", 0x9ac0_3000, 0x001f_03ff).only_if(|features| features.generic_authentication()),
     // RBIT, REV16, REV32, REV, CLZ, CLS; CTZ, CNT and ABS with FEAT_CSSC.
-    Class::plain("1 source", 0x5ac0_0000, 0x8000_3fff).filled(|place, word| {
-        let last = if place.features.short_sequences() { 8 } else { 5 };
+    Class::plain("1 source", 0x5ac0_0000, 0x8000_3fff).filled(|context, word| {
+        let last = if context.features.short_sequences() { 8 } else { 5 };
         let opcode = field(word, 15, 10);
         (opcode <= last && (opcode != 3 || bit(word, 31))).then_some((word, Need::Nothing))
     }),
@@ -55,17 +55,17 @@ pub(super) const CLASSES: &[Class] = &[
 ];
 
 /// Makes a shifted-register instruction. A W register has no bit 32, so bit 5 of the amount must be clear.
-fn shifted(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+fn shifted(_: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
     (bit(word, 31) || !bit(word, 15)).then_some((word, Need::Nothing))
 }
 
 /// Makes an instruction whose amount has six bits, and whose N bit equals sf.
-fn six_bits(place: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
-    shifted(place, word | field(word, 31, 31) << 22)
+fn six_bits(context: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
+    shifted(context, word | field(word, 31, 31) << 22)
 }
 
 /// Makes an ADD or SUB (immediate). Rd 31 is sp, unless the flags are set.
-fn add_immediate(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+fn add_immediate(_: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
     if rd(word) != 31 || bit(word, 29) {
         return Some((word, Need::Nothing));
     }
@@ -75,7 +75,7 @@ fn add_immediate(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
     (bit(word, 31) && (rn(word) != 31 || near)).then_some((word, Need::Stack { rn: rn(word), offset, index: None }))
 }
 
-fn add_extended(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+fn add_extended(_: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
     let shift = field(word, 12, 10);
     if shift > 4 {
         return None;
@@ -90,7 +90,7 @@ fn add_extended(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
 
 /// Makes a logical (immediate) instruction. N, immr and imms encode a mask (DecodeBitMasks): an element of 2 to 64 bits
 /// that is not all ones.
-fn logical_immediate(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+fn logical_immediate(_: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
     let selector = field(word, 22, 22) << 6 | !field(word, 15, 10) & 0x3f;
     let is_mask = selector >= 2 && {
         let ones = (1 << selector.ilog2()) - 1;
@@ -102,8 +102,8 @@ fn logical_immediate(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
 }
 
 /// Makes `and sp, xn, #-2^k`, for 2^k from 16 to 512: the mask has ones in the upper 64 - k bits.
-fn align_stack(place: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
-    let k = 4 + place.sequence.below(6) as u32;
+fn align_stack(context: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
+    let k = 4 + context.sequence.below(6) as u32;
     let word = word & !(0x3f << 16 | 0x3f << 10) | (64 - k) << 16 | (63 - k) << 10;
     (rn(word) != 31).then_some((word, Need::Stack { rn: rn(word), offset: 0, index: None }))
 }

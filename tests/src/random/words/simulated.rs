@@ -1,6 +1,6 @@
 //! Instructions that read the program counter, leave the slot, or access the interrupt masks.
 
-use super::{Class, Need, Place, field, rn};
+use super::{Class, Need, WordContext, field, rn};
 
 pub(super) const CLASSES: &[Class] = &[
     Class::plain("ADR", 0x1000_0000, 0x60ff_ffff),
@@ -40,23 +40,23 @@ pub(super) const CLASSES: &[Class] = &[
 ];
 
 /// Makes a branch to a pad, whose offset in words has `BITS` bits from bit `LOW` on.
-fn branch<const BITS: u32, const LOW: u32>(place: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+fn branch<const BITS: u32, const LOW: u32>(context: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
     let reach = (1 << (BITS + 1)) - 4;
-    let pad = place.arena.pad(place.sequence, place.address, reach);
-    Some((word | offset::<BITS, LOW>(place, pad), Need::Nothing))
+    let pad = context.arena.pad(context.sequence, context.address, reach);
+    Some((word | offset::<BITS, LOW>(context, pad), Need::Nothing))
 }
 
-fn literal(place: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
-    let literal = place.arena.literal(place.sequence);
-    Some((word | offset::<19, 5>(place, literal), Need::Nothing))
+fn literal(context: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
+    let literal = context.arena.literal(context.sequence);
+    Some((word | offset::<19, 5>(context, literal), Need::Nothing))
 }
 
-fn offset<const BITS: u32, const LOW: u32>(place: &Place<'_>, target: usize) -> u32 {
-    let words = target.wrapping_sub(place.address) as u32 >> 2;
+fn offset<const BITS: u32, const LOW: u32>(context: &WordContext<'_>, target: usize) -> u32 {
+    let words = target.wrapping_sub(context.address) as u32 >> 2;
     (words & ((1 << BITS) - 1)) << LOW
 }
 
 /// Makes a branch to a register. The zero register holds no address.
-fn register(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+fn register(_: &mut WordContext<'_>, word: u32) -> Option<(u32, Need)> {
     (rn(word) != 31).then_some((word, Need::Pad { rn: rn(word) }))
 }

@@ -19,7 +19,7 @@ pub(super) const CLASSES: &[Class] = &[
     Class::plain("MSR SSBS", 0xd51b_42c0, 0x1f).only_if(|features| features.speculative_store_bypass()),
     // CRn 0, CRm 4 to 7: unallocated registers in this range read as zero (D17.3.1).
     Class::plain("MRS of identification registers", 0xd538_0400, 0x3ff),
-    Class::plain("MRS of control registers", 0, 0x1f).filled(|place, word| {
+    Class::plain("MRS of control registers", 0, 0x1f).filled(|context, word| {
         // CurrentEL, SPSel, MIDR_EL1, MPIDR_EL1, CTR_EL0, DCZID_EL0, CNTFRQ_EL0, SCTLR_EL1, TCR_EL1, TTBR1_EL1,
         // MAIR_EL1, VBAR_EL1, TPIDR_EL1.
         const READS: [u32; 13] = [
@@ -37,7 +37,7 @@ pub(super) const CLASSES: &[Class] = &[
             0xd538_c000,
             0xd538_d080,
         ];
-        Some((word | READS[place.sequence.below(13) as usize], Need::Nothing))
+        Some((word | READS[context.sequence.below(13) as usize], Need::Nothing))
     }),
     // CLREX, DSB, DMB, ISB.
     Class::plain("barriers", 0xd503_301f, 0xfe0)
