@@ -229,3 +229,6 @@ fn unique(types: Vec<Type>, functions: Vec<Function>, vtables: Vec<(u64, usize)>
         ..Contents::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Tables that are made of debugging information which is assembled here.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use kprobes_types::write::{Contents, Copy, CopyVariable};
+use kprobes_types::{Source, Unknown, ValuePart, ValuePlace, hash};
+
+use super::super::debug::{Entries, Files};
+
+const START: u64 = 0xffff_ffc0_0000_1000;
+
+/// Forms of entries (DWARF 4, section 7.5): for each the number, the tag, whether it has children, and the
+/// attributes with their forms.
+const ABBREVIATIONS: &[u8] = &[
+    1, 0x11, 1, 0, 0, // A unit.
+    2, 0x24, 0, 0x03, 0x08, 0x0b, 0x0b, 0x3e, 0x0b, 0, 0, // A number: name, size, encoding.
+    3, 0x39, 1, 0x03, 0x08, 0, 0, // A module.
+    4, 0x2e, 1, 0x03, 0x08, 0, 0, // A function by its name.
+    5, 0x05, 0, 0x03, 0x08, 0x49, 0x13, 0, 0, // An argument of it: name, type.
+    6, 0x34, 0, 0x03, 0x08, 0x49, 0x13, 0, 0, // A local of it.
+    7, 0x2e, 1, 0x03, 0x08, 0x11, 0x01, 0x12, 0x06, 0x40, 0x18, 0, 0, // A function at addresses, with its frame.
+    8, 0x1d, 1, 0x31, 0x13, 0x11, 0x01, 0x12, 0x06, 0, 0, // A copy at consecutive addresses.
+    9, 0x05, 0, 0x31, 0x13, 0x02, 0x18, 0, 0, // An argument of it, at one place.
+    10, 0x34, 0, 0x31, 0x13, 0x02, 0x18, 0, 0, // A local of it.
+    11, 0x0b, 1, 0, 0, // A block.
+    12, 0x2e, 1, 0x31, 0x13, 0x11, 0x01, 0x12, 0x06, 0, 0, // A function at addresses that was also inlined.
+    13, 0x0b, 1, 0x31, 0x13, 0x11, 0x01, 0x12, 0x06, 0, 0, // A block of it.
+    0,
+];
+
+/// Assembles entries of one unit.
+struct Unit(Vec<u8>);
+
+impl Unit {
+    /// Adds an entry, and returns its offset.
+    fn add(&mut self, abbreviation: u8, parts: &[&[u8]]) -> [u8; 4] {
+        let at = self.0.len() as u32;
+        self.0.push(abbreviation);
+        self.0.extend(parts.concat());
+        at.to_le_bytes()
+    }
+
+    fn end(&mut self) {
+        self.0.push(0);
+    }
+
+    /// Returns what the table has of a function at `START`.
+    fn contents(self) -> Contents {
+        let mut bytes = self.0;
+        let header = [&(bytes.len() as u32 - 4).to_le_bytes()[..], &[4, 0, 0, 0, 0, 0, 8]].concat();
+        bytes[..11].copy_from_slice(&header);
+        let (info, nothing): (&'static [u8], &'static [u8]) = (bytes.leak(), &[]);
+        let section = |name: &str| match name {
+            ".debug_info" => info,
+            ".debug_abbrev" => ABBREVIATIONS,
+            _ => nothing,
+        };
+        let entries = Entries::read(section, &mut Files::default()).unwrap();
+        super::functions(&entries, &|start| (start == START).then_some(START..START + 0x80), &BTreeSet::new())
+    }
+}
+
+/// A function with a copy of `kernel::step`, in that one of `core::read`, and in that one of `kernel::last`.
+fn with_copies() -> Contents {
+    let mut unit = Unit(vec![0; 11]);
+    let at = |offset: u64| (START + offset).to_le_bytes();
+    let length = |bytes: u32| bytes.to_le_bytes();
+    unit.add(1, &[]);
+    let number = unit.add(2, &[b"u64\0", &[8, 7]]);
+    unit.add(3, &[b"kernel\0"]);
+    let step = unit.add(4, &[b"step\0"]);
+    let level = unit.add(5, &[b"level\0", &number]);
+    let spilled = unit.add(5, &[b"spilled\0", &number]);
+    unit.add(5, &[b"gone\0", &number]);
+    let sum = unit.add(6, &[b"sum\0", &number]);
+    unit.end();
+    let last = unit.add(4, &[b"last\0"]);
+    let item = unit.add(5, &[b"item\0", &number]);
+    unit.end();
+    unit.end();
+    unit.add(3, &[b"core\0"]);
+    let read = unit.add(4, &[b"read\0"]);
+    let source = unit.add(5, &[b"source\0", &number]);
+    unit.end();
+    unit.end();
+    // The base of the frame is x29.
+    unit.add(7, &[b"main\0", &at(0), &length(0x80), &[1, 0x6d]]);
+    unit.add(8, &[&step, &at(8), &length(0x20)]);
+    unit.add(9, &[&level, &[1, 0x53]]);
+    unit.add(9, &[&spilled, &[2, 0x91, 0x70]]);
+    unit.add(10, &[&sum, &[2, 0x91, 0x08]]);
+    unit.add(8, &[&read, &at(12), &length(0x10)]);
+    unit.add(9, &[&source, &[1, 0x54]]);
+    // Its end is beyond that of the copy that it is in.
+    unit.add(8, &[&last, &at(16), &length(0x40)]);
+    unit.add(9, &[&item, &[1, 0x55]]);
+    for _ in 0..5 {
+        unit.end();
+    }
+    unit.contents()
+}
+
+#[test]
+fn a_copy_has_the_places_of_the_variables_of_its_function() {
+    let contents = with_copies();
+    let [main] = contents.functions.as_slice() else { panic!("{:?}", contents.functions) };
+    assert!(main.variables.is_empty(), "{:?}", main.variables);
+    let names = |of: &Copy| {
+        let variables = &contents.inlined[of.of].variables;
+        variables.iter().map(|(name, of, is_argument)| (name.as_str(), of.is_some(), *is_argument)).collect::<Vec<_>>()
+    };
+    let [step, last] = main.copies.as_slice() else { panic!("that of core is left out: {:?}", main.copies) };
+    let all = [("level", true, true), ("spilled", true, true), ("gone", false, true), ("sum", true, false)];
+    assert_eq!((names(step), names(last)), (all.to_vec(), vec![("item", true, true)]));
+    let alone = |range: Range<u32>| std::iter::once(range).collect::<Vec<_>>();
+    assert_eq!(contents.inlined[step.of].hash, hash("step"));
+    assert_eq!((&step.instructions, &last.instructions), (&alone(0x8..0x28), &alone(0x10..0x1c)));
+    let register = |number| {
+        let first = ValuePart { offset: 0, bytes: 8, source: Source::Register(number) };
+        ValuePlace::Words { first, second: None }
+    };
+    let place = |number, place| CopyVariable { number, scope: vec![], places: vec![(0x8..0x28, place)] };
+    let sum = place(3, ValuePlace::Memory { register: 29, offset: 8 });
+    // It is not known when the argument was stored in the frame.
+    let spilled = place(1, ValuePlace::Unknown(Unknown::Unsaid));
+    assert_eq!(step.variables, [place(0, register(3)), spilled, sum]);
+    assert_eq!(last.variables, [CopyVariable { number: 0, scope: vec![], places: vec![(0x10..0x1c, register(5))] }]);
+}
+
+/// Returns the scope of each local of a function, and whether it has a place anywhere.
+fn locals(contents: &Contents) -> Vec<(&str, Vec<Range<u32>>, bool)> {
+    let [function] = contents.functions.as_slice() else { panic!("{:?}", contents.functions) };
+    let locals = function.variables.iter().filter(|one| !one.is_argument);
+    locals.map(|one| (one.name.as_str(), one.scope.clone(), !one.places.is_empty())).collect()
+}
+
+#[test]
+fn a_local_that_is_lost_with_its_block_hides_others_of_its_name() {
+    let mut unit = Unit(vec![0; 11]);
+    let at = |offset: u64| (START + offset).to_le_bytes();
+    let length = |bytes: u32| bytes.to_le_bytes();
+    unit.add(1, &[]);
+    let number = unit.add(2, &[b"u64\0", &[8, 7]]);
+    // { value; alone; { other; { value } { { value } } } { lost } }
+    let step = unit.add(4, &[b"step\0"]);
+    let value = unit.add(6, &[b"value\0", &number]);
+    let alone = unit.add(6, &[b"alone\0", &number]);
+    let block = unit.add(11, &[]);
+    let other = unit.add(6, &[b"other\0", &number]);
+    unit.add(11, &[]);
+    unit.add(6, &[b"value\0", &number]);
+    unit.end();
+    unit.add(11, &[]);
+    let inner = unit.add(11, &[]);
+    let inner_value = unit.add(6, &[b"value\0", &number]);
+    unit.end();
+    unit.end();
+    unit.end();
+    unit.add(11, &[]);
+    unit.add(6, &[b"lost\0", &number]);
+    unit.end();
+    unit.end();
+    // The function has no block of the second `value`, nor the block that is around the block of the third alone.
+    unit.add(12, &[&step, &at(0), &length(0x80)]);
+    unit.add(10, &[&value, &[1, 0x53]]);
+    unit.add(10, &[&alone, &[1, 0x54]]);
+    unit.add(13, &[&block, &at(0x10), &length(0x40)]);
+    unit.add(10, &[&other, &[1, 0x55]]);
+    unit.add(13, &[&inner, &at(0x20), &length(0x10)]);
+    unit.add(10, &[&inner_value, &[1, 0x56]]);
+    for _ in 0..4 {
+        unit.end();
+    }
+    let contents = unit.contents();
+    let scope = |range: Range<u32>| std::iter::once(range).collect::<Vec<_>>();
+    let values = [("value", vec![], true), ("value", scope(0x10..0x50), false), ("value", scope(0x20..0x30), true)];
+    let [first, second, third] = values;
+    assert_eq!(
+        locals(&contents),
+        [first, ("alone", vec![], true), ("other", vec![], true), second, third],
+        "a name that is lost everywhere hides nothing"
+    );
+}
