@@ -5,7 +5,7 @@
 //! | word of a usage | completed by |
 //! |---|---|
 //! | in small letters, as `on\|off` and `-v` | itself |
-//! | `GLOB`, `FUNC`, `SYMBOL`, `PLACE`, `FUNCTION` | functions, to the next `::`; if none begins so, those with a part that does |
+//! | `GLOB`, `FUNC`, `SYMBOL`, `PLACE`, `FUNCTION` | paths of functions to the next `::`, after `<` also whole names; else paths with a part that begins so |
 //! | `PATH` | files |
 //! | `PROGRAM`, `PROBES` | kinds of probes, functions, events, words of the language, and names from before in the program |
 //! | `COMMAND`, after `-c` | a line |
@@ -32,7 +32,12 @@ pub(crate) enum NameKind {
     /// The options of `trace`.
     Option,
     File,
+    /// The plain paths of the functions.
     Function,
+    /// The names of the functions as the symbols have them, with the brackets around types and generic arguments.
+    WholeFunction,
+    /// The functions with a segment that begins with the word.
+    FunctionWithSegment,
     Static,
     /// The events that are defined.
     Event,
@@ -91,6 +96,15 @@ fn offer(word: &str, kind: NameKind, names: &mut impl Names, found: &mut Candida
     names.offer(kind, found)
 }
 
+/// Offers the functions that the word may mean.
+fn offer_functions(word: &str, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
+    offer(word, NameKind::Function, names, found)?;
+    if word.starts_with('<') {
+        names.offer(NameKind::WholeFunction, found)?;
+    }
+    if found.names().is_empty() { names.offer(NameKind::FunctionWithSegment, found) } else { Ok(()) }
+}
+
 /// Completes the end of a line.
 fn line(text: &str, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
     let text = text.trim_start();
@@ -113,14 +127,16 @@ fn line(text: &str, names: &mut impl Names, found: &mut Candidates) -> Result<()
 fn definition(text: &str, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
     let Some((head, place)) = split(text) else { return Ok(()) };
     let place = inside(place);
-    let kind = match head.chars().next().and_then(|letter| names.place(letter)) {
-        Some("EVENT") => NameKind::StaticEvent,
-        Some("GROUP.EVENT") => NameKind::GroupEvent,
-        Some(_) => NameKind::Function,
-        None => return Ok(()),
-    };
     // Arguments follow the place.
-    if outside(place).0 > 0 { Ok(()) } else { offer(place, kind, names, found) }
+    if outside(place).0 > 0 {
+        return Ok(());
+    }
+    match head.chars().next().and_then(|letter| names.place(letter)) {
+        Some("EVENT") => offer(place, NameKind::StaticEvent, names, found),
+        Some("GROUP.EVENT") => offer(place, NameKind::GroupEvent, names, found),
+        Some(_) => offer_functions(place, names, found),
+        None => Ok(()),
+    }
 }
 
 /// Completes the arguments of a command.
@@ -158,7 +174,7 @@ fn arguments(mut rest: &str, usage: Usage, names: &mut impl Names, found: &mut C
             return match option(behind).filter(|_| has_command) {
                 Some((_, command)) => line(inside(command), names, found),
                 None if is_program => program(inside(rest), names, found),
-                None => offer(inside(rest), NameKind::Function, names, found),
+                None => offer_functions(inside(rest), names, found),
             };
         } else if argument == Some("TEXT") {
             let is_quoted = |at: usize| rest[..at].matches('\'').count() % 2 == 1;
@@ -261,7 +277,7 @@ fn probe(text: &str, names: &mut impl Names, found: &mut Candidates) -> Result<(
     let Some((_, after)) = KINDS.iter().find(|(names, _)| names.contains(&kind)) else { return Ok(()) };
     found.look_for(inside(rest))?;
     match after {
-        After::Function => names.offer(NameKind::Function, found),
+        After::Function => offer_functions(inside(rest), names, found),
         After::Event => names.offer(NameKind::Tracepoint, found),
         After::Memory => names.offer(NameKind::Static, found),
         After::Period => Unit::ALL.iter().try_for_each(|unit| found.offer(unit.name(), ":")),

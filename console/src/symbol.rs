@@ -81,6 +81,15 @@ pub(crate) fn plain_paths() -> impl Iterator<Item = Result<Cow<'static, str>, Ou
     all.filter(|(_, function)| function.size > 0).map(move |(number, function)| paths::of(paths, number, &function))
 }
 
+/// Returns the demangled name of each function.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    table()
+        .into_iter()
+        .flat_map(|table| table.iter())
+        .filter(|function| function.size > 0)
+        .map(|function| function.name)
+}
+
 /// Returns the plain path of each static.
 pub(crate) fn static_paths() -> impl Iterator<Item = Result<String, OutOfMemory>> {
     table().into_iter().flat_map(|table| table.statics()).map(|each| plain_path(each.name))

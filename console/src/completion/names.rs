@@ -28,13 +28,9 @@ impl Names for Session {
             }
             NameKind::Option => trace::offer_options(found),
             NameKind::File => files::complete(self, found),
-            NameKind::Function => {
-                symbol::plain_paths().try_for_each(|path| found.offer_path(&path?, "::"))?;
-                if found.names().is_empty() {
-                    symbol::plain_paths().try_for_each(|path| found.offer_segment(&path?))?;
-                }
-                Ok(())
-            }
+            NameKind::Function => symbol::plain_paths().try_for_each(|path| found.offer_path(&path?, "::")),
+            NameKind::WholeFunction => symbol::names().try_for_each(|name| found.offer_path(name, "::")),
+            NameKind::FunctionWithSegment => symbol::plain_paths().try_for_each(|path| found.offer_segment(&path?)),
             NameKind::Static => symbol::static_paths().try_for_each(|path| found.offer_path(&path?, "::")),
             NameKind::Event => {
                 let mut defined = self.events.iter().filter(|event| !event.is_static());

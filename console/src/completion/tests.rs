@@ -27,11 +27,9 @@ impl Names for Kernel {
             NameKind::Topic => found.offer("topic", " "),
             NameKind::Option => found.offer("--dry-run", " "),
             NameKind::File => ["trace ", "events/"].iter().try_for_each(|file| found.offer(file, "")),
-            NameKind::Function => {
-                FUNCTIONS.iter().try_for_each(|path| found.offer_path(path, "::"))?;
-                let is_empty = found.names().is_empty();
-                FUNCTIONS.iter().filter(|_| is_empty).try_for_each(|path| found.offer_segment(path))
-            }
+            NameKind::Function => FUNCTIONS.iter().try_for_each(|path| found.offer_path(path, "::")),
+            NameKind::WholeFunction => WHOLE.iter().try_for_each(|name| found.offer_path(name, "::")),
+            NameKind::FunctionWithSegment => FUNCTIONS.iter().try_for_each(|path| found.offer_segment(path)),
             NameKind::Static => found.offer_path("a::STATIC", "::"),
             NameKind::Event => found.offer("defined", " "),
             NameKind::StaticEvent => found.offer("switch", " "),
@@ -56,7 +54,11 @@ const COMMANDS: [(&str, &str); 10] = [
     ("run", "WORKLOAD [N]"),
 ];
 
-const FUNCTIONS: [&str; 5] = ["a::b::one", "a::b::other", "a::c::two", "<a::B as c::D>::next", "z::{closure#0}::one"];
+const FUNCTIONS: [&str; 6] =
+    ["a::b::one", "a::b::other", "a::c::two", "<a::B as c::D>::next", "a::E::set", "z::{closure#0}::one"];
+
+/// The names of the functions that have other ones than their paths.
+const WHOLE: [&str; 2] = ["<a::B<u8> as c::D>::next", "<a::E>::set"];
 
 /// Returns the names that complete `line`, separated by `|`.
 fn names(line: &str) -> String {
@@ -96,6 +98,8 @@ fn commands_and_their_arguments() {
         ("funccount a::c -c run ", "deflate |disk "),
         ("symbols -", "-v "),
         ("symbols -v <a", "<a::"),
+        ("symbols <a::B", "<a::B as c::|<a::B<u8> as c::"),
+        ("funccount <a::E>::s", "<a::E>::set"),
         ("symbols 'a::b::o", "a::b::one|a::b::other"),
         ("lines on", "a::b::one|z::{closure#0}::one"),
         ("funccount a::c", "a::c::"),
@@ -103,6 +107,7 @@ fn commands_and_their_arguments() {
         ("funccount 'a::c' -c 'run di", "disk "),
         ("p:x a::c::", "a::c::two"),
         ("p 'a::c::t", "a::c::two"),
+        ("p:x <a::E>::", "<a::E>::set"),
         ("p:x a::b a::c", ""),
         ("t:x sw", "switch "),
         ("e:x kp", "kprobes."),
@@ -121,6 +126,7 @@ fn programs() {
         ("trace BE", "BEGIN "),
         ("trace 'k:a::b::on", "a::b::one"),
         ("trace kprobe:a::b, kretprobe:<a::B as c", "<a::B as c::"),
+        ("trace 'kprobe:<a::E>", "<a::E>::"),
         ("trace kprobe:z::{closure#0}::o", "z::{closure#0}::one"),
         ("trace tracepoint:n", "net:"),
         ("trace t:net:", "net:rx|net:tx"),
@@ -152,7 +158,7 @@ fn a_path_is_completed_as_far_as_it_is_unique() {
         String::from(found.common())
     };
     assert_eq!(common("symbols a::b"), "a::b::o");
-    assert_eq!(common("symbols <"), "<a::B as c::D>::next");
+    assert_eq!(common("symbols <"), "<a::");
     assert_eq!(common("symbols two"), "a::c::two");
     assert_eq!(common("trace kp"), "kprobe:");
 }
