@@ -1,6 +1,6 @@
 //! The variables of a function: arguments and locals, with the instructions at which each has a place.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use kprobes_types::write::{Copy, Variable};
@@ -26,9 +26,7 @@ pub fn of(
     for parameter in layouts.entries.parameters(function) {
         function_variables.add(layouts, parameter, true, &[]);
     }
-    let mut kept = HashSet::new();
-    add_origins(layouts.entries, function, &mut kept);
-    function_variables.add_block(layouts, function, &[], &kept);
+    function_variables.add_block(layouts, function, &[]);
     let copies = copies::of(layouts, function, &function_variables, inlined);
     let mut found = function_variables.found;
     // A scope tells apart variables of one name. A variable has no place outside of it.
@@ -37,15 +35,6 @@ pub fn of(
         found.iter().map(|one| found.iter().filter(|other| is_same(one, other)).count() == 1).collect();
     found.iter_mut().zip(are_alone).filter(|(_, is_alone)| *is_alone).for_each(|(one, _)| one.scope.clear());
     (found, copies)
-}
-
-/// Adds the entries that the locals and the blocks of a block complete.
-fn add_origins(entries: &Entries<'_>, block: Index, origins: &mut HashSet<Index>) {
-    origins.extend(entries.children(block, gimli::DW_TAG_variable).filter_map(|local| entries.origin(local)));
-    for inner in entries.children(block, gimli::DW_TAG_lexical_block) {
-        origins.extend(entries.origin(inner));
-        add_origins(entries, inner, origins);
-    }
 }
 
 /// The kind of a variable, which decides when it is in its place.
@@ -75,37 +64,19 @@ pub struct FunctionVariables<'f> {
 }
 
 impl FunctionVariables<'_> {
-    /// Adds the locals of a block, or of the function itself, whose scope is `scope`. `kept` has the entries that locals
-    /// and blocks of the function complete.
-    fn add_block(&mut self, layouts: &mut Layouts<'_>, block: Index, scope: &[Range<u32>], kept: &HashSet<Index>) {
+    /// Adds the locals of a block, or of the function itself, whose scope is `scope`. Of a function that was also inlined,
+    /// LLVM leaves out the blocks without instructions (`LexicalScopes`), so the locals of these hide none.
+    fn add_block(&mut self, layouts: &mut Layouts<'_>, block: Index, scope: &[Range<u32>]) {
         let entries = layouts.entries;
         for local in entries.children(block, gimli::DW_TAG_variable) {
             self.add(layouts, local, false, scope);
-        }
-        if let Some(origin) = entries.origin(block) {
-            self.add_lost(layouts, origin, scope, kept);
         }
         for inner in entries.children(block, gimli::DW_TAG_lexical_block) {
             let scope = self.scope(entries, inner, &[]);
             // A block without instructions is the scope of nothing.
             if !scope.is_empty() {
-                self.add_block(layouts, inner, &scope, kept);
+                self.add_block(layouts, inner, &scope);
             }
-        }
-    }
-
-    /// Adds those locals of an abstract block that the function lost, where they may hide another of their name. The
-    /// compiler leaves out a block together with its locals, so each gets the scope of the block around that is left.
-    fn add_lost(&mut self, layouts: &mut Layouts<'_>, block: Index, scope: &[Range<u32>], kept: &HashSet<Index>) {
-        let entries = layouts.entries;
-        for local in entries.children(block, gimli::DW_TAG_variable).filter(|local| !kept.contains(local)) {
-            let name = entries.name(local);
-            if self.found.iter().any(|one| !one.is_argument && one.name == name) {
-                self.add(layouts, local, false, scope);
-            }
-        }
-        for inner in entries.children(block, gimli::DW_TAG_lexical_block).filter(|inner| !kept.contains(inner)) {
-            self.add_lost(layouts, inner, scope, kept);
         }
     }
 
