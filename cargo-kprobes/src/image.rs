@@ -86,17 +86,33 @@ pub fn write(elf: &Path, out: &Path) -> Result<usize> {
 /// Makes the bytes of an image as [`write()`] does.
 pub fn whole(elf: &Path) -> Result<Vec<u8>> {
     make(elf, |file| {
-        let (copies, types) = debug_tables(file, address_of(file, "__image_start")?)?;
+        let DebugTables { copies, types, .. } = DebugTables::read(file, address_of(file, "__image_start")?)?;
         with_tables(file, &copies, types)
     })
 }
 
-/// Makes, as far as there is debugging information, what the table of symbols says about inlined copies, and the table
-/// of types. `base` is the virtual address that the latter counts from.
-fn debug_tables(file: &ElfFile64<'_>, base: u64) -> Result<(Vec<Inlined>, Option<Vec<u8>>)> {
-    let Some(debug) = DebugInfo::read(file)? else { return Ok((Vec::new(), None)) };
-    let types = types::contents(&debug).map(|contents| types::table(&contents, base)).transpose()?;
-    Ok((inlined::copies(&debug)?, types))
+/// What is made of the debugging information, as far as there is any.
+#[derive(Default)]
+struct DebugTables {
+    /// What the table of symbols says about inlined copies.
+    copies: Vec<Inlined>,
+    /// The table of types.
+    types: Option<Vec<u8>>,
+    /// Whether that says what the types of arguments are.
+    has_types: bool,
+}
+
+impl DebugTables {
+    /// Makes the tables. `base` is the virtual address that the table of types counts from.
+    fn read(file: &ElfFile64<'_>, base: u64) -> Result<Self> {
+        let Some(debug) = DebugInfo::read(file)? else { return Ok(Self::default()) };
+        let contents = types::contents(&debug);
+        Ok(Self {
+            copies: inlined::copies(&debug)?,
+            has_types: contents.as_ref().is_some_and(types::has_types),
+            types: contents.map(|contents| types::table(&contents, base)).transpose()?,
+        })
+    }
 }
 
 /// Makes the bytes of an image without the tables of inlined copies and of types, which are half of the bytes on a
@@ -141,25 +157,34 @@ pub fn write_plain(elf: &Path, out: &Path) -> Result<usize> {
     Ok(image.len())
 }
 
+/// The tables that were filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Filled {
+    /// Their length, in bytes.
+    pub length: usize,
+    /// The room that the linker script has reserved for them, in bytes.
+    pub room: usize,
+    /// Whether they have the arguments of functions with their types, which full debugging information says.
+    pub has_types: bool,
+}
+
 /// Fills in the tables of the program `elf`, for which its linker script has reserved room by `kprobes-tables.x`, and
-/// writes the program to the file `out`, which appears completely or not at all. Returns the length of the tables and
-/// of the room. `None` if the script has reserved no room.
-pub fn fill_in(elf: &Path, out: &Path, tables: Tables) -> Result<Option<(usize, usize)>> {
+/// writes the program to the file `out`, which appears completely or not at all.
+pub fn fill_in(elf: &Path, out: &Path, tables: Tables) -> Result<Filled> {
     let mut program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
     let filled = fill(&mut program, tables).with_context(|| format!("{} cannot be given its tables", elf.display()))?;
-    if filled.is_some() {
-        write_bytes(&program, out)?;
-        // The result is as executable as the program.
-        fs::set_permissions(out, fs::metadata(elf)?.permissions())?;
-    }
+    write_bytes(&program, out)?;
+    // The result is as executable as the program.
+    fs::set_permissions(out, fs::metadata(elf)?.permissions())?;
     Ok(filled)
 }
 
-fn fill(program: &mut [u8], wanted: Tables) -> Result<Option<(usize, usize)>> {
+fn fill(program: &mut [u8], wanted: Tables) -> Result<Filled> {
     let file = parse(program)?;
-    let Some(start) = file.symbol_by_name("__kprobes_tables_start").map(|symbol| symbol.address()) else {
-        return Ok(None);
-    };
+    ensure!(file.symbols().next().is_some(), "it has no symbols: fill in its tables before you strip it");
+    let start = file.symbol_by_name("__kprobes_tables_start").map(|symbol| symbol.address());
+    let start = start.context("it has no room for them: write `INCLUDE kprobes-tables.x` in its linker script")?;
     let end = address_of(&file, "__kprobes_tables_end")?;
     let place = file.segments().find_map(|segment| {
         let (at, length) = segment.file_range();
@@ -171,9 +196,9 @@ fn fill(program: &mut [u8], wanted: Tables) -> Result<Option<(usize, usize)>> {
     // kernel has its mappings, is out of their reach.
     let is_near = |address: &u64| start.checked_sub(*address).is_some_and(|distance| distance < REACH);
     let base = file.segments().map(|segment| segment.address()).filter(is_near).min().unwrap_or(start);
-    let (copies, types) = match wanted {
-        Tables::Symbols => (Vec::new(), None),
-        Tables::All => debug_tables(&file, base)?,
+    let DebugTables { copies, types, has_types } = match wanted {
+        Tables::Symbols => DebugTables::default(),
+        Tables::All => DebugTables::read(&file, base)?,
     };
     let mut tables = symbols(&file, base, &copies)?;
     tables.resize(tables.len().next_multiple_of(4), 0);
@@ -189,7 +214,7 @@ fn fill(program: &mut [u8], wanted: Tables) -> Result<Option<(usize, usize)>> {
     let (length, place) = (tables.len(), place..place + room);
     tables.resize(room, 0);
     program.get_mut(place).context("it is truncated")?.copy_from_slice(&tables);
-    Ok(Some((length, room)))
+    Ok(Filled { length, room, has_types })
 }
 
 fn make(elf: &Path, image: impl Fn(&ElfFile64<'_>) -> Result<Vec<u8>>) -> Result<Vec<u8>> {

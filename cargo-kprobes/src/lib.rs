@@ -22,7 +22,7 @@ pub mod image;
 use std::{fmt, path::Path};
 
 use audit::{Audit, Declarations};
-pub use image::Tables;
+pub use image::{Filled, Tables};
 
 /// The reason why something could not be done, or what is wrong with a kernel. Its text is for people.
 #[derive(Debug)]
@@ -36,30 +36,15 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The tables that were filled in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Filled {
-    /// Their length, in bytes.
-    pub length: usize,
-    /// The room that the linker script has reserved for them, in bytes.
-    pub room: usize,
-}
-
 /// Fills in the tables of the program `elf`, for which its linker script has reserved room by `INCLUDE
 /// kprobes-tables.x`, and writes the program to the file `out`, which may be the same. The file appears completely or
 /// not at all.
 ///
 /// # Errors
 ///
-/// The file cannot be read or written, is not a program for AArch64, or has no room for the tables.
+/// The file cannot be read or written, is not a program for AArch64, has no symbols, or has no room for the tables.
 pub fn fill_in(elf: &Path, out: &Path, tables: Tables) -> Result<Filled, Error> {
-    let filled = image::fill_in(elf, out, tables).map_err(Error)?;
-    let (length, room) = filled.ok_or_else(|| {
-        let what = "has no room for tables: write `INCLUDE kprobes-tables.x` in its linker script";
-        Error(anyhow::anyhow!("{} {what}", elf.display()))
-    })?;
-    Ok(Filled { length, room })
+    image::fill_in(elf, out, tables).map_err(Error)
 }
 
 /// Audits the program `elf`, with these files of declarations about it in addition to those of the engine.

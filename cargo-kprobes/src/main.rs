@@ -75,6 +75,13 @@ fn fill(Files { elf, out }: &Files, tables: Tables) -> Result<ExitCode> {
     let out = out.as_ref().unwrap_or(elf);
     let filled = fill_in(elf, out, tables)?;
     println!("{}: its tables have {} bytes of {}", out.display(), filled.length, filled.room);
+    if tables == Tables::All && !filled.has_types {
+        eprintln!(
+            "cargo kprobes: {} has no debugging information about types, so that arguments have no names: build it with \
+             `debug = true` in its profile",
+            elf.display()
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 

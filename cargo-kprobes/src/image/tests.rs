@@ -3,7 +3,7 @@
 use anyhow::Result;
 use kprobes_symbols::SymbolTable;
 
-use super::{contents, parse, with_tables};
+use super::{Tables, contents, fill, parse, with_tables};
 
 const START: u64 = 0xffff_ffc0_0000_0000;
 const TEXT_SECTION: u16 = 1;
@@ -209,6 +209,28 @@ fn says_what_is_wrong_with_a_program() {
         let expected = format!("its segment at {address:#x} is not between __image_start and __image_end");
         assert_eq!(builder.error(), expected);
     }
+}
+
+#[test]
+fn tables_are_filled_in_where_there_is_room_for_them() {
+    let mut elf = ElfBuilder::new();
+    elf.segments[1] = (START + 0x1000, vec![0x22; 0x800], 0x800);
+    let error = fill(&mut elf.elf(), Tables::All).unwrap_err().to_string();
+    assert_eq!(error, "it has no room for them: write `INCLUDE kprobes-tables.x` in its linker script");
+    elf.symbols.push(("__kprobes_tables_start", 0, DATA_SECTION, START + 0x1100, 0));
+    elf.symbols.push(("__kprobes_tables_end", 0, DATA_SECTION, START + 0x1700, 0));
+    let mut program = elf.elf();
+    let filled = fill(&mut program, Tables::All).unwrap();
+    assert_eq!((filled.room, filled.has_types), (0x600, false), "it has no debugging information");
+    // The second segment is behind the header, the headers of both and the first one.
+    let data = &program[64 + 2 * 56 + 0x80..][..0x800];
+    let table = SymbolTable::parse(&data[0x100..0x700]).unwrap();
+    assert_eq!(table.find("kernel::main").map(|found| found.address).collect::<Vec<_>>(), [START + 0x40]);
+    assert!(table.length() <= filled.length && filled.length < filled.room, "{filled:?}");
+    assert!(data[..0x100].iter().chain(&data[0x700..]).all(|&byte| byte == 0x22));
+    elf.symbols.clear();
+    let error = fill(&mut elf.elf(), Tables::All).unwrap_err().to_string();
+    assert_eq!(error, "it has no symbols: fill in its tables before you strip it");
 }
 
 #[test]

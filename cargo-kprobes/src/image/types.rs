@@ -30,7 +30,6 @@ pub fn contents(debug: &DebugInfo<'_>) -> Option<Contents> {
         found.map(|of| of.range.clone())
     };
     let mut contents = functions(entries, &alone, prologues);
-    let says_types = contents.types.iter().any(|of| of.shape != TypeKind::Unit);
     for function in &mut contents.functions {
         let within = executable.function(function.address).map(|of| of.range.clone()).unwrap_or_default();
         function.declaration = function
@@ -39,7 +38,12 @@ pub fn contents(debug: &DebugInfo<'_>) -> Option<Contents> {
     }
     contents.rows.clone_from(rows);
     contents.files.clone_from(&files.paths);
-    (says_types || !rows.is_empty()).then_some(contents)
+    (has_types(&contents) || !rows.is_empty()).then_some(contents)
+}
+
+/// Returns whether a table says what the types of arguments are. Without full debugging information it has lines alone.
+pub fn has_types(contents: &Contents) -> bool {
+    contents.types.iter().any(|of| of.shape != TypeKind::Unit)
 }
 
 /// Makes the table of these contents for an image that begins at the virtual address `base`.
