@@ -93,13 +93,14 @@ const WHOLE: [&str; 10] = [
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 /// Checks that run only in thorough runs, or if a filter asks for them. Each compiles whole packages anew.
 /// `super::assembly` finds most of the names that assembly defines twice.
-const THOROUGH: [&str; 7] = [LTO, CLIPPY_OF_MODELS, EXAMPLE, HABIT, PACKAGES, PACKAGES_OF_HOST, DOCUMENTATION];
+const THOROUGH: [&str; 8] = [LTO, CLIPPY_OF_MODELS, EXAMPLE, HABIT, PACKAGES, PACKAGES_OF_HOST, INSTALL, DOCUMENTATION];
 const LTO: &str = "check::lto";
 const CLIPPY_OF_MODELS: &str = "check::clippy::models";
 const EXAMPLE: &str = "check::console_example";
 const HABIT: &str = "check::cargo_test";
 const PACKAGES: &str = "check::packages";
 const PACKAGES_OF_HOST: &str = "check::packages_of_the_host";
+const INSTALL: &str = "check::install";
 const DOCUMENTATION: &str = "check::documentation";
 
 /// The environment variable that makes the tests of the pure parts take their long forms.
@@ -112,7 +113,7 @@ fn selected(packages: &[&'static str]) -> Vec<&'static str> {
 
 /// Adds the checks of the sources, which run no program of the repository.
 pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
-    let checks: [(&str, Vec<&str>); 11] = [
+    let checks: [(&str, Vec<&str>); 12] = [
         // With LTO, the assembly of all crates is one file, in which every name may be defined only once. Linking takes
         // one core for long, so it is not left to the end.
         (LTO, [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
@@ -139,6 +140,8 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
         // Compiles each published crate from what its package contains.
         (PACKAGES, vec!["publish", "--workspace", "--exclude", "cargo-kprobes", "--dry-run", "--allow-dirty"]),
         (PACKAGES_OF_HOST, [&["publish", "--dry-run", "--allow-dirty"], &selected(&OF_COMMAND)[..], &HOST].concat()),
+        // As the pages say it, but for the profile and the place of the result.
+        (INSTALL, vec!["install", "--path", "cargo-kprobes", "--debug", "--force", "--root", "target/installed"]),
         ("check::examples_of_the_documentation", [&["test", "--doc"], &PURE[..], &HOST, &selected(&OF_HOST)].concat()),
     ];
     let is_asked_for =
