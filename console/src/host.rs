@@ -166,7 +166,7 @@ pub unsafe trait Host: Sync {
         image::reserved()
     }
 
-    /// Writes text to the console.
+    /// Writes text to the console. Its lines end in LF; a terminal that needs CR before it is given one here.
     fn write(&self, text: fmt::Arguments<'_>);
 
     /// Returns a byte of input, if there is one. The console calls this while it waits for input, and while a command
