@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use core::{mem, ptr};
 
 use aarch64_kprobes::ProbeError;
-use aarch64_kprobes::event;
 use aarch64_kprobes::probe::{self, AliasableBox};
+use aarch64_kprobes::{event, platform};
 use fallible::{Arc, OutOfMemory, TryClone};
 use kprobes_symbols::Symbol;
 use kprobes_trace::errno::Errno;
@@ -106,11 +106,11 @@ pub(crate) struct Stacks {
 
 /// Returns the functions that match `glob` and can be traced.
 pub(crate) fn traceable(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
-    let untraceable = probe::blacklist();
+    let (text, blacklist) = (platform::text(), probe::blacklist());
     symbol::functions_by_classes(glob).filter(move |function| {
         let address = function.address as usize;
         // A probe at the function of a static event listens to the event.
-        !untraceable.contains(&address) && event::of_function(address).is_none()
+        text.contains(&address) && !blacklist.contains(&address) && event::of_function(address).is_none()
     })
 }
 
