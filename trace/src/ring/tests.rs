@@ -10,6 +10,7 @@ use crate::hit::write::RecordedHit;
 use crate::host::Context;
 use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER, PRINT_MAX, RAW_EVENT, RAW_MAX, Recorder};
 use aarch64_kprobes::exception::TrapFrame;
+use core::ops::Range;
 use std::string::ToString;
 use std::thread;
 
@@ -62,21 +63,28 @@ fn hit(cpu: usize, number: u64) -> RecordedHit<'static> {
     RecordedHit { context, address: number, return_address: None, entry: &[] }
 }
 
-/// Records a hit of event 7 whose numbers are all `number`.
-fn record(rings: &'static Rings, cpu: usize, number: u64) {
+/// Records a hit of event 7 for each of `all`. The numbers of a hit are the same.
+fn record_each(rings: &'static Rings, cpu: usize, all: Range<u64>) {
     let sources: Vec<_> = (0..ARGUMENTS).map(|number| Source::Register(Register::x(number).unwrap())).collect();
+    let recorder = recorder(rings, &sources);
     let mut frame = TrapFrame::default();
-    frame.x.fill(number);
-    // SAFETY: the tests have one writer for each CPU, and the event is not one of returns, so the hit has no return
-    // address.
-    unsafe { recorder(rings, &sources).record(Registers::Frame(&frame), &hit(cpu, number)) };
+    for number in all {
+        frame.x.fill(number);
+        // SAFETY: the tests have one writer for each CPU, and the event is not one of returns, so the hit has no return
+        // address.
+        unsafe { recorder.record(Registers::Frame(&frame), &hit(cpu, number)) };
+    }
+}
+
+fn record(rings: &'static Rings, cpu: usize, number: u64) {
+    record_each(rings, cpu, number..number + 1);
 }
 
 /// Returns the number in `record`, after checking that all its numbers are equal.
 fn number(record: &Record<'_>) -> u64 {
     let number = record.time;
     assert_eq!((record.event(), record.task(), record.faults), (7, number as u32, 0));
-    assert_eq!(record.name, [number; 2].map(u64::to_le_bytes).concat()[..]);
+    assert_eq!(record.name, *[number; 2].map(u64::to_le_bytes).as_flattened());
     assert_eq!(record.bytes.len(), SIZE - RECORD_HEADER);
     (8..record.bytes.len()).step_by(8).for_each(|at| assert_eq!(record.word(at), number));
     number
@@ -143,12 +151,12 @@ fn raw_data_is_a_record() {
 fn a_ring_says_what_was_overwritten_and_what_was_dropped() {
     let rings = rings(2, 2);
     let stats = || rings.snapshot().unwrap().stats().next().unwrap();
-    (0..3 * IN_PAGE).for_each(|number| record(rings, 0, number));
+    record_each(rings, 0, 0..3 * IN_PAGE);
     let Stats { entries, overrun, dropped, read, bytes, oldest } = stats();
     assert_eq!((entries, overrun, dropped, read, oldest), (2 * IN_PAGE, IN_PAGE, 0, 0, Some(IN_PAGE)));
     assert_eq!(bytes, entries * SIZE as u64);
     rings.set_overwrites(false);
-    (0..5).for_each(|number| record(rings, 0, number));
+    record_each(rings, 0, 0..5);
     let Stats { entries, overrun, dropped, .. } = stats();
     assert_eq!((entries, overrun, dropped), (2 * IN_PAGE, IN_PAGE, 5));
     rings.take().unwrap();
@@ -166,7 +174,7 @@ fn a_ring_says_what_was_overwritten_and_what_was_dropped() {
 fn the_oldest_records_are_overwritten_by_pages() {
     let rings = rings(1, 3);
     let count = 3 * IN_PAGE + 1;
-    (0..count).for_each(|number| record(rings, 0, number));
+    record_each(rings, 0, 0..count);
     assert_eq!(present(rings), (IN_PAGE..count).collect::<Vec<_>>());
     let snapshot = rings.snapshot().unwrap();
     assert_eq!((snapshot.present(), snapshot.written()), (2 * IN_PAGE + 1, count));
@@ -190,10 +198,10 @@ fn a_cpu_without_a_ring_records_nothing() {
 #[test]
 fn clearing_leaves_what_comes_later() {
     let rings = rings(1, 2);
-    (0..10).for_each(|number| record(rings, 0, number));
+    record_each(rings, 0, 0..10);
     rings.clear();
     assert_eq!(rings.snapshot().unwrap().written(), 0);
-    (10..13).for_each(|number| record(rings, 0, number));
+    record_each(rings, 0, 10..13);
     let snapshot = rings.snapshot().unwrap();
     assert_eq!((numbers(&snapshot), snapshot.written(), losses(&snapshot)), ([10, 11, 12].into(), 3, [].into()));
 }
@@ -203,10 +211,10 @@ fn clearing_leaves_what_comes_later() {
 fn clearing_forgets_what_has_found_no_room() {
     let rings = rings(1, 2);
     rings.set_overwrites(false);
-    (0..2 * IN_PAGE + 5).for_each(|number| record(rings, 0, number));
+    record_each(rings, 0, 0..2 * IN_PAGE + 5);
     rings.clear();
     assert_eq!(rings.snapshot().unwrap().written(), 0);
-    (0..2 * IN_PAGE + 3).for_each(|number| record(rings, 0, number));
+    record_each(rings, 0, 0..2 * IN_PAGE + 3);
     let snapshot = rings.snapshot().unwrap();
     assert_eq!((snapshot.present(), snapshot.written()), (2 * IN_PAGE, 2 * IN_PAGE + 3));
     let ring = &rings.rings[0];
@@ -225,11 +233,11 @@ fn clearing_forgets_what_has_found_no_room() {
 #[test]
 fn what_is_taken_is_gone_and_what_was_overwritten_before_is_told() {
     let rings = rings(1, 2);
-    (0..3).for_each(|number| record(rings, 0, number));
+    record_each(rings, 0, 0..3);
     assert_eq!(numbers(&rings.take().unwrap()), [0, 1, 2]);
     assert_eq!(numbers(&rings.take().unwrap()), []);
     let count = 3 * IN_PAGE;
-    (3..count).for_each(|number| record(rings, 0, number));
+    record_each(rings, 0, 3..count);
     let snapshot = rings.take().unwrap();
     assert_eq!(numbers(&snapshot), (IN_PAGE..count).collect::<Vec<_>>());
     assert_eq!(losses(&snapshot), [(IN_PAGE, IN_PAGE - 3)]);
@@ -241,11 +249,11 @@ fn what_finds_no_room_is_discarded_and_told_where_it_is_missing() {
     let rings = rings(1, 2);
     rings.set_overwrites(false);
     assert!(!rings.overwrites());
-    (0..2 * IN_PAGE + 5).for_each(|number| record(rings, 0, number));
+    record_each(rings, 0, 0..2 * IN_PAGE + 5);
     let snapshot = rings.take().unwrap();
     assert_eq!((snapshot.present(), snapshot.written()), (2 * IN_PAGE, 2 * IN_PAGE + 5));
     assert_eq!(numbers(&snapshot), (0..2 * IN_PAGE).collect::<Vec<_>>());
-    (1000..1003).for_each(|number| record(rings, 0, number));
+    record_each(rings, 0, 1000..1003);
     let snapshot = rings.take().unwrap();
     assert_eq!((numbers(&snapshot), losses(&snapshot)), ([1000, 1001, 1002].into(), [(1000, 5)].into()));
 }
@@ -271,7 +279,7 @@ fn a_hit_in_a_hit_is_counted() {
     assert!(ring.reserve(SIZE).is_some());
     record(rings, 0, 1);
     ring.leave();
-    (2..2 + IN_PAGE + 1).for_each(|number| record(rings, 0, number));
+    record_each(rings, 0, 2..2 + IN_PAGE + 1);
     let snapshot = rings.take().unwrap();
     assert_eq!((snapshot.present(), snapshot.written()), (IN_PAGE + 1, IN_PAGE + 2));
     assert_eq!(losses(&snapshot), [(2, 1)], "told where the next page begins");
@@ -314,7 +322,7 @@ fn rings_are_resized() {
         let rings = rings(1, before);
         let mut written = 0;
         let mut write = |count: u64| {
-            (written..written + count).for_each(|number| record(rings, 0, number));
+            record_each(rings, 0, written..written + count);
             written += count;
             written
         };
@@ -375,7 +383,7 @@ fn records_are_never_torn() {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            (0..count).for_each(|number| record(rings, 0, number));
+            record_each(rings, 0, 0..count);
             done.store(true, Ordering::Release);
         });
         scope.spawn(|| {
@@ -405,7 +413,7 @@ fn pages_have_every_record_once() {
     let many = if cfg!(miri) { 4 * IN_PAGE + 7 } else { 100 * IN_PAGE + 7 };
     for (written, pages) in tried([(many, 4), (0, 4), (10, 4), (3 * IN_PAGE, 4), (many, 200)]) {
         let rings = rings(1, pages);
-        (0..written).for_each(|number| record(rings, 0, number));
+        record_each(rings, 0, 0..written);
         let mut tasks = Vec::new();
         let (mut records, mut lost, mut bytes) = (0, 0, 0);
         loop {

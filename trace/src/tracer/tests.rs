@@ -112,7 +112,8 @@ fn graph_options() -> Options {
 
 /// The record that follows the one of this number on its CPU.
 fn next(records: &[Made], number: usize) -> Option<Record<'_>> {
-    numbered(records).skip(number + 1).find(|next| next.cpu == records[number].cpu)
+    let is_next = |&next: &usize| records[next].cpu == records[number].cpu;
+    (number + 1..records.len()).find(is_next).map(|next| records[next].record(next))
 }
 
 fn shown_with(records: &[Made], options: Options) -> String {

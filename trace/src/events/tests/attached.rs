@@ -93,17 +93,26 @@ fn a_kprobe_and_a_function_probe_share_no_name() {
 fn fields_of_a_static_event_are_arguments() {
     let place = &raw const TIMES[5] as u64;
     let all = std::format!("mark=200 delta=-2 place={place:#x} text=\"a note\" tag=\"xyz\"");
-    assert!(noted("t noted $arg*").ends_with(&all), "{}", noted("t noted $arg*"));
-    assert!(noted("t noted $arg1 $arg2 b=$arg2:s64").ends_with(" arg1=0xc8 arg2=0xfffffffffffffffe b=-2"));
-    assert!(noted("t noted $arg4 x=$arg4:string y=$arg5:string").ends_with(" arg1=\"a note\" x=\"a note\" y=\"xyz\""));
-    assert!(noted("t noted mark:x8 +0(place):u64 back=-8($arg3):u8").ends_with(" mark=0xc8 arg2=5 back=4"));
-    assert_eq!(refused("t nothing", "  ^"), Problem::NoTracepoint);
-    assert_eq!(refused("t some", "  ^"), Problem::NoTracepoint);
-    assert_eq!(refused("t noted $arg6", "        ^"), Problem::NoArgumentOfName);
-    assert_eq!(refused("t noted $arg* x=mark:u8 y=mark:string", "                        ^"), Problem::Text);
-    assert_eq!(refused("t noted x=other", "          ^"), Problem::AttachedField);
-    assert_eq!(refused("t noted x=+0(other)", "             ^"), Problem::AttachedField);
-    assert_eq!(refused("t noted place->x", "        ^"), Problem::NoStruct);
+    for (line, end) in tried([
+        ("t noted $arg*", &*all),
+        ("t noted $arg1 $arg2 b=$arg2:s64", " arg1=0xc8 arg2=0xfffffffffffffffe b=-2"),
+        ("t noted $arg4 x=$arg4:string y=$arg5:string", " arg1=\"a note\" x=\"a note\" y=\"xyz\""),
+        ("t noted mark:x8 +0(place):u64 back=-8($arg3):u8", " mark=0xc8 arg2=5 back=4"),
+    ]) {
+        let text = noted(line);
+        assert!(text.ends_with(end), "{line}: {text}");
+    }
+    for (line, caret, problem) in tried([
+        ("t nothing", "  ^", Problem::NoTracepoint),
+        ("t some", "  ^", Problem::NoTracepoint),
+        ("t noted $arg6", "        ^", Problem::NoArgumentOfName),
+        ("t noted $arg* x=mark:u8 y=mark:string", "                        ^", Problem::Text),
+        ("t noted x=other", "          ^", Problem::AttachedField),
+        ("t noted x=+0(other)", "             ^", Problem::AttachedField),
+        ("t noted place->x", "        ^", Problem::NoStruct),
+    ]) {
+        assert_eq!(refused(line, caret), problem, "{line}");
+    }
 }
 
 #[test]
